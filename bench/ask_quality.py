@@ -71,7 +71,7 @@ class Workspace:
         index.refresh()
         texts, paragraphs = {}, []
         with Archive(path / "archive.sqlite") as archive:
-            for document in archive.documents(sorted(index.documents())):
+            for document in archive.documents([post.document for post in index.posts()]):
                 day = document.date.date().isoformat() if document.date else ""
                 texts[document.id] = (
                     document.title,

@@ -1,10 +1,13 @@
 """Tiny models with a tokenizer that takes any text, as a base must, for the tests."""
 
+import tempfile
 from pathlib import Path
 
 import model_directories
 from ownwords.models import bundle
+from ownwords.models.bundle import Bundle
 from ownwords.models.decoder import CausalLM
+from ownwords.models.gguf.reading import convert
 from ownwords.tokenizers.bpe import ByteTokenizer
 
 
@@ -20,3 +23,10 @@ def write(
     bundle.save(folder, network, ByteTokenizer())
     model_directories.shard(folder, shard_bytes)
     return network
+
+
+def read_gguf(path: Path) -> Bundle:
+    """The model of a GGUF file in float32, which holds the weights of all types exactly."""
+    with tempfile.TemporaryDirectory() as folder:
+        convert(path, Path(folder), type="f32")
+        return bundle.load(folder)

@@ -25,7 +25,7 @@ from exports import wordpress
 from llama import open_llama
 from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
 from ownwords.models.gguf.container import open_gguf
-from ownwords.serve.job_requests import MakeRequest
+from ownwords.serve.job_requests import MakeJob
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -164,7 +164,7 @@ def test_the_server_dies_in_each_stage_and_the_page_goes_on(
     place = Workspace(tmp_path / "new.ownwords")
     site = Site(f"http://127.0.0.1:{port}/?key={KEY}", place)
     expected = ["Failed to load resource", "net::ERR"]
-    stages = {label for name, label in MakeRequest.labels.items() if name != "compare"}
+    stages = {label for name, label in MakeJob.labels.items() if name != "compare"}
     killed = []
     with serving(place, port, environment) as server:
         pages = open_page(browser, site, expected)

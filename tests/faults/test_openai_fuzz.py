@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 
 import openai_server
+from asgi_scope import http_scope
 from openai_server import OWN, Client, events_of
 from ownwords.core.workspace import Workspace
 from ownwords.serve.openai.routes import routes
@@ -192,16 +193,7 @@ async def ask_and_disconnect(client: Client, body: dict[str, Any], after: int) -
     sent: list[bytes] = []
     disconnected = asyncio.Event()
     messages = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "method": "POST",
-        "path": WRITE,
-        "raw_path": WRITE.encode(),
-        "root_path": "",
-        "query_string": b"",
-        "headers": [(b"content-type", b"application/json")],
-    }
+    scope = http_scope(WRITE, "POST", {"content-type": "application/json"})
 
     async def receive() -> dict[str, Any]:
         if messages:

@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 
 import torch
 
+import small_bases
 from llama import open_llama
 from ownwords.models import gguf
 from ownwords.models.configs.config import RopeScaling
@@ -370,7 +371,9 @@ def test_ids_of_imported_tokenizers_equal_llama_cpp(kind: str, tmp_path: Path) -
     report = gguf.save(path, model_of("llama"), files, type="f32")
     assert not report.notes
     there = hf.Tokenizer.from_str(files["tokenizer.json"].decode())
-    back = hf.Tokenizer.from_str(gguf.load(path).tokenizer_files["tokenizer.json"].decode())
+    back = hf.Tokenizer.from_str(
+        small_bases.read_gguf(path).tokenizer_files["tokenizer.json"].decode()
+    )
 
     def encode(text: str) -> list[int]:
         ids: list[int] = there.encode(text, add_special_tokens=False).ids
@@ -417,7 +420,7 @@ def test_llama_cpp_computes_with_every_type(
     """llama.cpp's output for a file equals ours for the same file read back."""
     path = tmp_path / "model.gguf"
     gguf.save(path, model_of(name), tokenizer.files(), type=type)
-    rounded = gguf.load(path).model.eval()
+    rounded = small_bases.read_gguf(path).model.eval()
     prompt = tokenizer.encode("The trouble with backups is that nobody's tested them")
     with llama(path) as opened:
         _, got = theirs(opened, prompt, 1)

@@ -36,10 +36,6 @@ def _phrasings() -> Iterator[tuple[str, str]]:
 PHRASINGS = list(_phrasings())
 
 
-def test_there_are_many_phrasings() -> None:
-    assert len(PHRASINGS) == len({question.casefold() for question, _ in PHRASINGS}) > 200
-
-
 @pytest.mark.parametrize(("question", "sentence"), PHRASINGS, ids=[text for text, _ in PHRASINGS])
 def test_every_phrasing_is_answered_correctly(
     index: SearchIndex, question: str, sentence: str
@@ -53,37 +49,16 @@ def test_every_phrasing_is_answered_correctly(
     ("question", "sentence", "documents"),
     [
         (
-            "What was the first post?",
-            "Your first post is “A drain” of 12 February 2017, not counting 1 without a date.",
-            ["first"],
-        ),
-        (
-            "my latest article",
-            "Your last post is “The clip” of 10 November 2020, not counting 1 without a date.",
-            ["last"],
-        ),
-        (
             "Which are the last two posts?",
             "Your last 2 posts are “The clip” of 10 November 2020 and “What came down” of"
             " 31 December 2019, not counting 1 without a date.",
             ["last", "snow"],
         ),
         (
-            "When did I first write about the kettle?",
-            "Your first post that mentions “kettle” is “The kettle” of 5 March 2018.",
-            ["kettle"],
-        ),
-        (
             "When was the last time I mentioned the kettle in 2018?",
             "Your last post in 2018 that mentions “kettle” is “The kettle” of 5 March 2018.",
             ["kettle"],
         ),
-        (
-            "When did I start blogging?",
-            "Your first post is “A drain” of 12 February 2017, not counting 1 without a date.",
-            ["first"],
-        ),
-        ("What did I write in 2018?", "You wrote 2 posts in 2018.", ["kettle", "backups"]),
         ("posts from March 2018", "You wrote 2 posts in March 2018.", ["kettle", "backups"]),
         ("What did I write last year?", "You wrote 1 post in 2020.", ["last"]),
         (
@@ -93,17 +68,6 @@ def test_every_phrasing_is_answered_correctly(
         ),
         ("What did I publish before 2018?", "You wrote 1 post before 2018.", ["first"]),
         ("what have I written since December 2019", "You wrote 2 posts since December 2019.", None),
-        (
-            "How many posts did I write in 1999?",
-            "You wrote no post in 1999: yours are from 12 February 2017 to 10 November 2020, 1"
-            " without a date.",
-            [],
-        ),
-        (
-            "How many posts are there?",
-            "You wrote 7 posts, from 12 February 2017 to 10 November 2020, 1 without a date.",
-            None,
-        ),
         (
             "How many posts mention the rain gauge?",
             "You wrote 1 post that mentions “rain gauge”, of 12 February 2017.",
@@ -115,35 +79,23 @@ def test_every_phrasing_is_answered_correctly(
             ["backups"],
         ),
         (
-            "How many times have I written about the Kettle?",
             # Twice in the text and once in the title of one, once in another; a log is no mention.
+            "How many times have I written about the Kettle?",
             "“Kettle” appears 4 times in 2 posts, from 5 March 2018 to 10 November 2020.",
             ["kettle", "last"],
         ),
-        ("How often is a zebra mentioned?", "No post mentions “zebra”.", []),
         (
             "How often did I write about the kettle's rain?",
             "You wrote 1 post that mentions “kettle” and “rain”, of 5 March 2018.",
             ["kettle"],
         ),
         (
-            "What is my longest post?",
-            "Your longest post is “Three copies” of 20 March 2018, with 95 words.",
-            ["backups"],
-        ),
-        (
             "shortest post in 2019",
             "Your shortest post in 2019 is “At night” of 1 June 2019, with 2 words.",
             ["log"],
         ),
-        ("Which year did I write the most?", "You wrote most in 2018 and 2019: 2 posts each.", []),
         ("In which month did I post most?", "You wrote most in March 2018: 2 posts.", []),
         ("How many words did I write in 2018?", "You wrote 104 words in 2018, in 2 posts.", []),
-        (
-            "What did I write first?",
-            "Your first post is “A drain” of 12 February 2017, not counting 1 without a date.",
-            ["first"],
-        ),
         (
             "what have I written about last about rain",
             "Your last post that mentions “rain” is “What came down” of 31 December 2019, not"
@@ -157,42 +109,12 @@ def test_every_phrasing_is_answered_correctly(
             ["last", "snow", "log"],
         ),
         (
-            "When did I write about the kettle?",
-            "You wrote 2 posts that mention “kettle”, from 5 March 2018 to 10 November 2020.",
-            ["kettle", "last"],
-        ),
-        (
-            "How many posts did I write each year?",
-            "You wrote 7 posts: 1 in 2017, 2 in 2018, 2 in 2019 and 1 in 2020, and 1 without a"
-            " date.",
-            None,
-        ),
-        (
             "How often did I mention the kettle per month?",
             "You wrote 2 posts that mention “kettle”: 1 in March 2018 and 1 in November 2020.",
             ["kettle", "last"],
         ),
-        (
-            "which years did I write about snow",
-            "You wrote 1 post that mentions “snow”: 1 in 2019.",
-            ["snow"],
-        ),
-        (
-            "posts between March 2018 and December 2019",
-            "You wrote 4 posts from March 2018 to December 2019.",
-            ["kettle", "backups", "log", "snow"],
-        ),
         ("since 2020?", "You wrote 1 post since 2020.", ["last"]),
-        (
-            "What did I write in the last 2 years?",
-            "You wrote 3 posts in the last 2 years.",
-            ["log", "snow", "last"],
-        ),
-        (
-            "What did I write on 5 March 2018?",
-            "You wrote 1 post on 5 March 2018.",
-            ["kettle"],
-        ),
+        ("What did I write on 5 March 2018?", "You wrote 1 post on 5 March 2018.", ["kettle"]),
         (
             "What did I write yesterday?",
             "You wrote no post yesterday: yours are from 12 February 2017 to 10 November 2020, 1"
@@ -200,11 +122,6 @@ def test_every_phrasing_is_answered_correctly(
             [],
         ),
         ("When did I write “The Kettle”?", "You wrote “The kettle” on 5 March 2018.", ["kettle"]),
-        (
-            "When was three copies published",
-            "You wrote “Three copies” on 20 March 2018.",
-            ["backups"],
-        ),
     ],
 )
 def test_questions_of_when_and_how_often_are_counted(
@@ -301,17 +218,6 @@ def test_file_names_and_addresses_are_not_mentions(tmp_path: Path) -> None:
     assert {passage.document for passage in result.passages} == {"b", "c"}
 
 
-def test_the_passage_shown_is_the_one_about_the_topic(tmp_path: Path) -> None:
-    path = tmp_path / "archive.sqlite"
-    parts = tuple(f"Part {n} of it. " + "word " * 240 for n in range(5))
-    put(path, {"a": Entry("Long", (*parts, "The zebra came. " + "end " * 200), "2020-01-01")})
-    with SearchIndex(path) as index:
-        index.refresh()
-        result = answer_from_dates(index, "When did I first mention a zebra?")
-    assert result is not None
-    assert "zebra" in result.passages[0].text
-
-
 def test_passages_are_limited_and_the_sentence_says_so(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     put(path, {f"p{n:02}": Entry(f"Title {n}", ("x",), f"2020-01-{n + 1:02}") for n in range(20)})
@@ -365,8 +271,6 @@ def test_questions_about_any_topic_are_answered(
 @pytest.mark.parametrize(
     ("question", "start", "end", "phrase"),
     [
-        ("posts in 2014", "2014-01-01", "2015-01-01", "in 2014"),
-        ("of December 2014", "2014-12-01", "2015-01-01", "in December 2014"),
         ("in Sept. 2014", "2014-09-01", "2014-10-01", "in September 2014"),
         ("during 2014-02", "2014-02-01", "2014-03-01", "in February 2014"),
         ("in the 1990s", "1990-01-01", "2000-01-01", "in the 1990s"),
@@ -374,23 +278,13 @@ def test_questions_about_any_topic_are_answered(
         ("before March 2010", "0000-01-01", "2010-03-01", "before March 2010"),
         ("until 2010", "0000-01-01", "2011-01-01", "until 2010"),
         ("after 2010", "2011-01-01", "9999-12-31", "after 2010"),
-        ("since May 2010", "2010-05-01", "9999-12-31", "since May 2010"),
         ("this year", "2021-01-01", "2022-01-01", "in 2021"),
         ("last month", "2020-12-01", "2021-01-01", "in December 2020"),
-        ("this month", "2021-01-01", "2021-02-01", "in January 2021"),
         ("this week", "2021-01-11", "2021-01-18", "this week"),
-        ("last week", "2021-01-04", "2021-01-11", "last week"),
         ("today", "2021-01-15", "2021-01-16", "today"),
-        ("in the past month", "2020-12-15", "2021-01-16", "in the past month"),
         ("in the last ten days", "2021-01-05", "2021-01-16", "in the last ten days"),
         ("on March 3rd, 2019", "2019-03-03", "2019-03-04", "on 3 March 2019"),
         ("on 2020-02-29", "2020-02-29", "2020-03-01", "on 29 February 2020"),
-        (
-            "from May 2019 to June 2018",
-            "2018-06-01",
-            "2019-06-01",
-            "from June 2018 to May 2019",
-        ),
     ],
 )
 def test_periods(question: str, start: str, end: str, phrase: str) -> None:
@@ -400,11 +294,9 @@ def test_periods(question: str, start: str, end: str, phrase: str) -> None:
 @pytest.mark.parametrize(
     ("today", "phrase", "start"),
     [
-        (date(2021, 3, 31), "the past month", "2021-02-28"),
         (date(2024, 3, 31), "the past month", "2024-02-29"),
         (date(2024, 2, 29), "the past year", "2023-02-28"),
         (date(2021, 1, 15), "the last 13 months", "2019-12-15"),
-        (date(2021, 1, 15), "the last couple of weeks", "2021-01-01"),
     ],
 )
 def test_a_relative_date_is_a_valid_day(today: date, phrase: str, start: str) -> None:

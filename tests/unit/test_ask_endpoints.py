@@ -9,11 +9,9 @@ import pytest
 from fake_endpoint import HERE, allowed, chunk, event, fake_endpoint, sends
 from ownwords.ask import servers
 from ownwords.ask.servers import (
-    ContextLengthError,
     Endpoint,
     EndpointBackend,
     EndpointError,
-    EndpointRefusedError,
     ServedModel,
     discover,
     endpoint_at,
@@ -62,9 +60,8 @@ def test_local_servers_are_found_without_sending_them_anything(
 
 @pytest.mark.parametrize(
     "data",
-    [b"<html>hello</html>", b"[]", b'{"data": {}}', b'{"data": []}', b'{"data": [{"name": 1}]}',
-     b'{"data": [{"id": ""}, {"id": "a\\u0007"}, 7]}'],
-)  # fmt: skip
+    [b"<html>hello</html>", b"[]", b'{"data": []}', b'{"data": [{"name": 1}]}'],
+)
 def test_an_invalid_model_list_is_not_an_endpoint(
     data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +148,7 @@ def test_keys_are_sent_only_to_their_own_endpoint(monkeypatch: pytest.MonkeyPatc
     assert "ours" not in repr(endpoint_at("https://example.org/v1", both))
     with fake_endpoint(monkeypatch, wants_key="ours", replies=["Yes."]) as endpoint:
         assert ask(writer_at(endpoint_at(endpoint.url, both))) == "Yes."
-        with pytest.raises(EndpointRefusedError, match="401") as raised:
+        with pytest.raises(EndpointError, match="401") as raised:
             ask(writer_at(endpoint_at(endpoint.url, {})))
     assert "OWNWORDS_API_KEY" in raised.value.hint
 
@@ -176,36 +173,6 @@ def test_addresses_are_normalised_or_refused() -> None:
         endpoint_at("https://example.org/v1", {"OWNWORDS_API_KEY": "a\nb"})
 
 
-@pytest.mark.parametrize(
-    ("body", "room"),
-    [
-        (
-            {"error": {"code": 400, "message": "the request exceeds the available context size",
-                       "type": "exceed_context_size_error", "n_prompt_tokens": 4096,
-                       "n_ctx": 2048}},
-            2048,
-        ),
-        (
-            {"error": {"message": "This model's maximum context length is 4096 tokens. However, you"
-                       " requested 5000 tokens (4000 in the messages, 1000 in the completion).",
-                       "type": "BadRequestError", "code": 400}},
-            0,
-        ),
-        ({"error": {"message": "too long", "code": "context_length_exceeded"}}, 0),
-        ({"error": "input length exceeds the context length"}, 0),
-    ],
-)  # fmt: skip
-def test_a_context_overflow_reports_its_figures(
-    body: dict[str, object], room: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with (
-        fake_endpoint(monkeypatch, replies=[(400, body)]) as endpoint,
-        pytest.raises(ContextLengthError) as raised,
-    ):
-        ask(writer_at(endpoint_at(endpoint.url)))
-    assert raised.value.context == room
-
-
 def test_vectors_are_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     def vectors(body: dict[str, list[str]]) -> object:
         data = [
@@ -226,13 +193,9 @@ def test_vectors_are_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch) 
     "data",
     [
         {"data": [{"index": 0, "embedding": [1.0]}]},
-        {"data": [{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}]},
         {"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [1.0, 2.0]}]},
         {"data": [{"index": 0, "embedding": ["a"]}, {"index": 1, "embedding": ["b"]}]},
         {"data": [{"index": 0, "embedding": [1e999]}, {"index": 1, "embedding": [1.0]}]},
-        {"data": [{"index": [], "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}]},
-        {"data": "none"},
-        [],
     ],
 )
 def test_invalid_vectors_are_reported(data: object, monkeypatch: pytest.MonkeyPatch) -> None:

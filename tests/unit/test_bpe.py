@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.tokenizers import tokenizer_json
 from ownwords.tokenizers.bpe import BPETokenizer, train
 from ownwords.tokenizers.text import SPECIAL, TokenizerError
 
@@ -60,7 +59,6 @@ def test_every_text_round_trips(text: str) -> None:
         ids = tokenizer.encode(text)
         assert tokenizer.decode(ids) == text
         assert tokenizer.decode_bytes(ids) == text.encode()
-        assert "".join(tokenizer.stream(ids)) == text
         assert tokenizer.encode_batch([text])[0].tolist() == ids
 
 
@@ -146,19 +144,6 @@ def test_batching_changes_no_id(bpe: BPETokenizer) -> None:
     assert bpe.encode_batch([]) == []
 
 
-def test_streamed_characters_are_complete(bpe: BPETokenizer) -> None:
-    ids = list("añ👩".encode())
-    assert list(bpe.stream(ids)) == ["a", "ñ", "👩"]
-    assert list(bpe.stream(ids[:-1])) == ["a", "ñ", "\ufffd"]
-    assert list(bpe.stream([0xFF, 0x41])) == ["\ufffd", "A"]
-    assert list(bpe.stream([])) == []
-
-
-@given(st.lists(st.integers(0, 399), max_size=30))
-def test_joined_stream_output_equals_the_whole_even_for_random_ids(ids: list[int]) -> None:
-    assert "".join(LEARNED.stream(ids)) == LEARNED.decode(ids)
-
-
 @pytest.mark.parametrize("wrong", [400, -1])
 def test_an_unknown_id_is_refused(bpe: BPETokenizer, wrong: int) -> None:
     with pytest.raises(TokenizerError, match=f"no token {wrong}"):
@@ -177,9 +162,3 @@ def test_heavy_imports_are_lazy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert (process.stdout.strip(), process.stderr) == ("", "")
-
-
-def test_files_of_other_tools_map_bytes_to_letters() -> None:
-    assert tokenizer_json.unicode_to_bytes("ĠaĊÿ") == b" a\n\xff"
-    assert tokenizer_json.unicode_to_bytes("日") is None
-    assert len(tokenizer_json.BYTE_OF) == 256

@@ -109,7 +109,7 @@ def test_it_says_where_the_page_is_and_ctrl_c_ends_it_with_a_stream_open(tmp_pat
         assert (status, "<title>" in page) == (200, True)
         assert server.get("/", Host="evil.example")[0] == 421
         # Other accounts of this machine read nothing; local programs of the same find the key.
-        for path in ("/v1/models", "/api/corpus", "/metrics"):
+        for path in ("/v1/models", "/api/corpus"):
             assert server.get(path, Accept="*/*")[0] == 401
         assert server.get("/", Accept="*/*")[0] == 303
         file = data_folder() / settings.FOLDER / f"{server.port}.json"
@@ -135,14 +135,14 @@ def test_after_a_restart_the_key_and_an_open_page_are_still_good(tmp_path: Path)
         connection.request("GET", f"/?key={server.key}")
         cookie = str(connection.getresponse().getheader("Set-Cookie")).partition(";")[0]
         connection.close()
-        assert server.get("/metrics", Cookie=cookie)[0] == 200
+        assert server.get("/v1/models", Cookie=cookie)[0] == 200
         server.end(signal.SIGKILL)
         # What it left behind is no server.
         assert settings.running_servers() == []
     with serving("--port", str(server.port), cwd=tmp_path) as restarted:
         assert restarted.key == server.key
-        assert restarted.get("/metrics", Cookie=cookie)[0] == 200
-        assert restarted.get("/metrics", Cookie=cookie + "0")[0] == 401
+        assert restarted.get("/v1/models", Cookie=cookie)[0] == 200
+        assert restarted.get("/v1/models", Cookie=cookie + "0")[0] == 401
         restarted.end()
 
 

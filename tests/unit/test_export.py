@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import ownwords
+import small_bases
 from ownwords.cli.main import main
 from ownwords.inference.text_generation import (
     DEFAULT_SAMPLING,
     encode_prompt,
     generation_config,
 )
-from ownwords.models import bundle, gguf, ollama
+from ownwords.models import bundle, ollama
 from ownwords.models.configs import qwen3
 from ownwords.models.decoder import build
 from ownwords.models.gguf.container import open_gguf
@@ -64,7 +65,7 @@ def test_a_folder_for_ollama(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert "PARAMETER temperature 0.8" in text
     assert "PARAMETER num_ctx 64" in text
     assert "ollama create mine-ollama" in capsys.readouterr().out
-    assert gguf.load(ollama_folder / "mine.gguf").config.MODEL_TYPE == "qwen3"
+    assert small_bases.read_gguf(ollama_folder / "mine.gguf").config.MODEL_TYPE == "qwen3"
 
 
 def test_a_zip_of_the_directory_opens_as_one(
@@ -102,7 +103,7 @@ def test_every_export_has_the_sampling_settings_of_the_scorecard(
     assert hf["do_sample"] is True
     assert {name: hf[name] for name in expected} == expected
     for path in (tmp_path / "mine.gguf", tmp_path / "mine-ollama" / "mine.gguf"):
-        read = gguf.load(path).generation
+        read = small_bases.read_gguf(path).generation
         assert {name: read[name] for name in expected} == expected
     lines = (tmp_path / "mine-ollama" / "Modelfile").read_text(encoding="utf-8").splitlines()
     assert f"PARAMETER min_p {DEFAULT_SAMPLING.min_p:g}" in lines

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import struct
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,23 +52,6 @@ def model_of(name: str, **changes: Any) -> CausalLM:  # noqa: ANN401 - any setti
     return model.eval()
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "gemma3"])
-def test_an_f32_file_round_trips_to_the_bit(name: str, tmp_path: Path) -> None:
-    model = model_of(name)
-    files = ByteTokenizer().files()
-    report = gguf.save(tmp_path / "m.gguf", model, files, type="f32")
-    back = gguf.load(report.path)
-    assert back.config.to_hf() == model.config.to_hf()
-    ours, theirs = dict(model.named_parameters()), dict(back.model.named_parameters())
-    assert ours.keys() == theirs.keys()
-    if name.startswith("gemma"):  # one is added to its norms for llama.cpp, and taken off again
-        assert all(torch.allclose(ours[key], theirs[key], atol=1e-6) for key in ours)
-    else:
-        assert all(torch.equal(ours[key], theirs[key]) for key in ours)
-    its_own = Tokenizer(back.tokenizer_files)
-    assert its_own.encode("Zażółć 🙂") == ByteTokenizer().encode("Zażółć 🙂")
-
-
 @pytest.mark.parametrize("type", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "gemma3"])
 def test_a_rewritten_file_is_identical(name: str, type: str, tmp_path: Path) -> None:
@@ -81,14 +65,14 @@ def test_a_rewritten_file_is_identical(name: str, type: str, tmp_path: Path) -> 
         name="Дневник",
         generation=generation,
     )
-    back = gguf.load(first)
-    assert back.generation == generation
+    back = small_bases.read_gguf(first)
+    assert back.generation == generation | {"bos_token_id": 256}
     gguf.save(
         second,
         back.model,
         back.tokenizer_files,
         type=type,
-        name=str(back.provenance["name"]),
+        name="Дневник",
         generation=back.generation,
     )
     assert first.read_bytes() == second.read_bytes()
@@ -114,7 +98,7 @@ def test_non_finite_numbers_are_refused(tmp_path: Path) -> None:
         file.seek(-64, 2)
         file.write(struct.pack("<16f", *[float("inf")] * 16))
     with pytest.raises(OwnwordsError, match="not finite"):
-        gguf.load(path)
+        small_bases.read_gguf(path)
 
 
 @pytest.mark.parametrize(("type", "error"), [("f16", 1e-3), ("bf16", 8e-3), ("q8_0", 1e-2)])
@@ -141,36 +125,28 @@ def test_blocks_of_every_type_are_read_or_refused_with_a_sentence() -> None:
     assert read > {"f32", "q4_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs"}
 
 
-BLOCKS = (
-    *("q5_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"),
-    *("iq1_s", "iq2_xxs", "iq3_s", "iq4_nl", "iq4_xs", "tq1_0", "mxfp4"),
-)
-
-
-@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("kind", ["q5_0", "q2_k", "q6_k", "iq4_xs", "mxfp4"])
 def test_a_file_of_blocks_opens_as_its_weights(kind: str, tmp_path: Path) -> None:
     dequantize = pytest.importorskip("gguf").quants.dequantize
     model = model_of("llama", width=256, heads=8, head_dim=32, hidden=512)
     config = model.config
     plain = gguf.save(tmp_path / "a.gguf", model, ByteTokenizer().files(), type="f32").path
     block, random_bytes = tensor_type(kind), np.random.default_rng(0)
-    data = {}
+    data, table = {}, []
     with container.open_gguf(plain) as contents:
+        metadata = contents.metadata
         for name, entry in contents.tensors.items():
             if len(entry.shape) > 1:  # small bytes make finite scales
                 data[name] = random_bytes.integers(0, 60, block.bytes_of(entry.shape), np.uint8)
+                table.append(replace(entry, type=block))
             else:
                 data[name] = contents.tensor(name).view(np.uint8)
-        table = container.lay_out(
-            (name, block if len(entry.shape) > 1 else entry.type, entry.shape)
-            for name, entry in contents.tensors.items()
-        )
-        metadata = contents.metadata
+                table.append(entry)
     with (tmp_path / "b.gguf").open("wb") as file:
         container.write_header(file, metadata, table)
         for entry in table:
-            container.write_tensor(file, entry, data[entry.name])
-    parameters = dict(gguf.load(tmp_path / "b.gguf").model.named_parameters())
+            container.write_tensor(file, data[entry.name])
+    parameters = dict(small_bases.read_gguf(tmp_path / "b.gguf").model.named_parameters())
     for ours, stored in gguf_names(config).items():
         expected = data[stored].view(np.float32)
         if len(parameters[ours].shape) > 1:
@@ -185,17 +161,15 @@ def test_rows_that_do_not_fit_blocks_are_reported(tmp_path: Path) -> None:
     assert "f16" in report.tensors.values()
 
 
-@pytest.mark.parametrize("at", [8, 16, *range(24, 1200, 13)])
-def test_absurd_counts_allocate_nothing(at: int, tmp_path: Path) -> None:
+def test_absurd_counts_allocate_nothing(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     gguf.save(path, model_of("gpt2"), ByteTokenizer().files(), type="f32")
     data = path.read_bytes()
-    for count in (2**31 - 1, 2**32, 2**40, 2**63, 2**64 - 1):
-        path.write_bytes(data[:at] + struct.pack("<Q", count) + data[at + 8 :])
-        try:
-            gguf.load(path)
-        except OwnwordsError as error:
-            assert error.message
+    for at in (8, 16, *range(24, 1200, 13)):
+        for count in (2**31 - 1, 2**40, 2**64 - 1):
+            path.write_bytes(data[:at] + struct.pack("<Q", count) + data[at + 8 :])
+            with suppress(OwnwordsError), reading.read(path):
+                pass
 
 
 @pytest.mark.parametrize(
@@ -224,12 +198,12 @@ def test_a_damaged_file_is_read_or_refused_with_a_sentence(name: str, tmp_path: 
     data = path.read_bytes()
     generator = random.Random(4)
     head = data[:20_000]
-    for number in range(500):
+    for number in range(150):
         # Most of the file is weights, in which no damage can be seen: half go for the header.
         spoilt = damage.of_bytes(head, generator) + data[20_000:]
         path.write_bytes(spoilt if number % 2 else damage.of_bytes(data, generator))
         try:
-            gguf.load(path)
+            small_bases.read_gguf(path)
         except OwnwordsError as error:
             assert error.message
             assert "\n" not in error.message
@@ -357,19 +331,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def file_of(path: Path, family: str = "qwen3", type: str = "f32", seed: int = 1) -> Path:
+def file_of(path: Path, type: str = "f32", seed: int = 1) -> Path:
     """A GGUF file of a tiny model."""
-    model = gemma() if family == "gemma3" else small_bases.model(family, seed)
-    return gguf.save(path, model, ByteTokenizer().files(), type=type, name="tiny").path
-
-
-def gemma() -> CausalLM:
-    config = replace(TINY["gemma3"], vocabulary=ByteTokenizer().vocabulary_size)
-    assert isinstance(config, Gemma3Config)
-    # The only scale that llama.cpp knows.
-    model = build(replace(config, query_scalar=config.head_dim))
-    model.init_weights(1)
-    return model
+    return gguf.save(
+        path, small_bases.model("qwen3", seed), ByteTokenizer().files(), type=type
+    ).path
 
 
 def conversions() -> list[Path]:
@@ -378,24 +344,25 @@ def conversions() -> list[Path]:
 
 
 @pytest.mark.parametrize("type", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize("family", ["gpt2", "llama", "qwen3", "gemma3"])
-def test_a_conversion_has_the_weights_of_the_file(family: str, type: str, tmp_path: Path) -> None:
-    path = file_of(tmp_path / "m.gguf", family, type)
-    there, here = gguf.load(path), bundle.load(model_directory(path))
-    assert here.config.to_hf() == there.config.to_hf()
-    assert here.generation.items() >= there.generation.items()
-    assert here.tokenizer_files == there.tokenizer_files
-    ours = dict(here.model.named_parameters())
-    for name, weight in there.model.named_parameters():
-        # Norms are float32 in the file, and have the matrices' type in a directory.
-        assert torch.equal(ours[name].float(), weight.to(ours[name].dtype).float()), name
-    kinds = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-    assert {weight.dtype for weight in ours.values()} == {kinds[type]}
+@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "gemma3"])
+def test_a_conversion_has_the_weights_of_the_model(name: str, type: str, tmp_path: Path) -> None:
+    model, tokenizer = model_of(name), ByteTokenizer()
+    path = gguf.save(tmp_path / "m.gguf", model, tokenizer.files(), type=type).path
+    back = bundle.load(model_directory(path))
+    assert back.config.to_hf() == model.config.to_hf()
+    assert Tokenizer(back.tokenizer_files).encode("Zażółć 🙂") == tokenizer.encode("Zażółć 🙂")
+    dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[type]
+    weights = dict(back.model.named_parameters())
+    for key, weight in model.named_parameters():
+        assert weights[key].dtype == dtype
+        # One is added to Gemma's norms for llama.cpp, and taken off again.
+        atol = 1e-6 if name == "gemma3" and "norm" in key else 0.0
+        torch.testing.assert_close(weights[key], weight.to(dtype), rtol=0, atol=atol, msg=key)
 
 
 def test_blocks_of_codes_become_the_nearest_bfloat16(tmp_path: Path) -> None:
     path = file_of(tmp_path / "m.gguf", type="q8_0")
-    exact = dict(gguf.load(path).model.named_parameters())
+    exact = dict(small_bases.read_gguf(path).model.named_parameters())
     for name, weight in bundle.load(model_directory(path)).model.named_parameters():
         assert torch.equal(weight, exact[name].bfloat16())
 

@@ -1,16 +1,14 @@
 """`ownwords` without a verb: the page on a desktop, the help elsewhere."""
 
 import os
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from ownwords.cli import serve as serve_verb
 from ownwords.cli.main import main
-from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
+from ownwords.core.workspace import Workspace
 from ownwords.serve import settings
 from ownwords.serve.workspace_list import WorkspaceList
 
@@ -94,21 +92,3 @@ def test_a_server_that_runs_is_opened_rather_than_a_second_one(
         assert serve_verb.server_to_open(elsewhere, other_workspace) is None
     assert serve_verb.server_to_open(here, first.root) is None
     assert settings.user_key() == key
-
-
-def test_servers_that_begin_at_once_share_one_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    together = threading.Barrier(8)
-
-    def key_of_one(_: int) -> str:
-        together.wait()
-        return settings.user_key()
-
-    with ThreadPoolExecutor(8) as pool:
-        for number in range(40):
-            monkeypatch.setenv(DATA_FOLDER_VARIABLE, str(tmp_path / str(number)))
-            keys = set(pool.map(key_of_one, range(8)))
-            file = tmp_path / str(number) / settings.FOLDER / "key"
-            assert keys == {file.read_text()}
-            assert [path.name for path in file.parent.iterdir()] == ["key"]

@@ -434,7 +434,7 @@ def test_unsupported_embedding_requests_are_refused(
 
     status, error = openai_server.run_with_client(workspace, work)
     assert status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
-    assert error["param"] == param
+    assert error["param"].partition("[")[0] == param
 
 
 def test_without_an_embedder_it_says_how_to_set_one(workspace: Workspace) -> None:

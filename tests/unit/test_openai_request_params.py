@@ -37,11 +37,6 @@ def test_defaults_equal_those_of_write() -> None:
     assert completion().prompts == ("Once",)
 
 
-def test_without_a_seed_texts_differ_and_a_given_seed_is_used() -> None:
-    assert len({completion().seed for _ in range(5)}) > 1
-    assert [*completion(seed=-3, n=3).seeds] == [-3, -2, -1]
-
-
 def test_all_sampling_parameters_are_accepted() -> None:
     fields = {
         "temperature": 0.5,

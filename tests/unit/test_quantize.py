@@ -142,14 +142,14 @@ def test_invalid_input_is_refused_with_a_reason() -> None:
     with pytest.raises(ModelError, match=r"blocks\.1\.mlp\.up\.weight holds"):
         quantize.quantize(broken)
     assert torch.equal(broken.get_parameter("blocks.0.mlp.up.weight"), before)
-    for header, message in (
-        ({}, FIELD),
-        ({FIELD: '{"version": 2}'}, "version 2"),
-        ({FIELD: '{"version": 1, "scheme": "int3"}'}, "unknown scheme"),
-        ({FIELD: "nonsense"}, "JSON"),
+    for header in (
+        {},
+        {FIELD: '{"version": 2}'},
+        {FIELD: '{"version": 1, "scheme": "int3"}'},
+        {FIELD: "nonsense"},
     ):
-        with pytest.raises(ModelError, match=message):
-            schemes(header)
+        with pytest.raises(ModelError, match=FIELD):
+            schemes(header, Path("model.safetensors"))
 
 
 def _bits_per_byte(model: CausalLM, text: Tensor, length: int = 64) -> float:

@@ -30,8 +30,7 @@ from ownwords.core.workspace import Workspace
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import stop_token_ids
 from ownwords.models import directory
-from ownwords.models.directory import ModelDirectory
-from ownwords.models.fingerprint import Stamp, model_stamp
+from ownwords.models.directory import ModelDirectory, Stamp, model_stamp
 from ownwords.serve import app_state as app_state_module
 from ownwords.serve import http_server, static_files
 from ownwords.serve.app import create_app
@@ -275,34 +274,16 @@ def test_during_an_archive_update_clients_are_told_to_retry(
     run_with_client(create_app(state), work)
 
 
-def test_text_is_written_and_counted(tmp_path: Path, engine: CountingEngine) -> None:
+def test_texts_are_written_together_and_as_if_alone(tmp_path: Path, engine: CountingEngine) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         requests = [client.post(WRITE, json={**ORDER, "seed": seed}) for seed in range(8)]
         answers = [answer.json() for answer in await asyncio.gather(*requests)]
         alone = (await client.post(WRITE, json={**ORDER, "seed": 5})).json()
         assert answers[5]["choices"] == alone["choices"]
-        page = (await client.get("/metrics")).text
-        assert 'ownwords_tokens_generated_total{model="shipped"} 180' in page
-        assert 'ownwords_requests_total{status="200"} 9' in page
-        assert 'ownwords_texts_running{model="shipped"} 0' in page
-        assert_prometheus(page)
 
     run_with_client(create_app(state_of(tmp_path)), work)
     assert engine.at_once > 1
     assert engine.caches == 0
-
-
-def assert_prometheus(page: str) -> None:
-    """Every sample follows the TYPE of its name, as the text format requires."""
-    name = ""
-    for line in page.splitlines():
-        if line.startswith("# TYPE "):
-            name = line.split()[2]
-        else:
-            sample, value = line.rsplit(" ", 1)
-            float(value)
-            assert sample.partition("{")[0] == name
-    assert page.endswith("\n")
 
 
 # --- the key -----------------------------------------------------------------------------------
@@ -323,8 +304,6 @@ def test_the_key_logs_the_browser_in(tmp_path: Path) -> None:
 
         foreign = {"Origin": "http://evil.example"}
         assert (await client.post("/login", data={"key": KEY}, headers=foreign)).status_code == 403
-        fields = {f"field {n}": "x" for n in range(100)} | {"key": KEY}
-        assert (await client.post("/login", data=fields)).status_code == 401
 
         assert (await client.get("/?blog=a b")).headers["location"] == "/login?blog=a%20b"
         right = await client.post("/login?blog=a%20b", data={"key": KEY})
@@ -358,7 +337,7 @@ class RunningServer:
     def __init__(self, state: AppState, app: Starlette | None = None) -> None:
         self.listening = http_server.bind(replace(state.settings, port=0))
         self.port: int = self.listening.getsockname()[1]
-        self.server = http_server.http_server(app or create_app(state), state)
+        self.server = http_server.HttpServer(app or create_app(state), state)
         self._thread = threading.Thread(target=self.server.run, args=([self.listening],))
         self._thread.start()
 
@@ -387,11 +366,6 @@ class RunningServer:
         connection, answer = self.opened(path, body)
         with closing(connection):
             return answer.status, answer.headers.get("Retry-After", ""), answer.read()
-
-    def figure(self, name: str) -> float:
-        page = self.request("/metrics")[2].decode()
-        lines = [line for line in page.splitlines() if line.startswith(f"ownwords_{name}")]
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
 Serve = Callable[..., RunningServer]

@@ -15,17 +15,16 @@ from counting_engine import CountingEngine
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
+from ownwords.inference.generation import generate
 from ownwords.inference.model import Model
-from ownwords.inference.scheduler import generate
 from ownwords.inference.text_generation import build_request
 from ownwords.models import directory
-from ownwords.models.directory import ModelDirectory
-from ownwords.models.fingerprint import Stamp, model_stamp
+from ownwords.models.directory import ModelDirectory, Stamp, model_stamp
 from ownwords.serve import app_state as app_state_module
 from ownwords.serve import model_worker as model_worker_module
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, TooManyRequestsError
-from ownwords.serve.job_requests import MakeRequest, ScoreRequest
+from ownwords.serve.job_requests import MakeJob, ScoreJob
 from ownwords.serve.model_worker import (
     LoadedModel,
     cache_size,
@@ -133,7 +132,7 @@ def test_models_are_those_of_the_workspace_its_base_and_the_arguments(
 def test_jobs_run_on_the_device_of_the_server(workspace: Workspace) -> None:
     for device, expected in (("auto", []), ("cuda:1", ["--device", "cuda:1"])):
         state = AppState(workspace, ServeSettings(device=device), sources=[workspace.root.parent])
-        for request in (MakeRequest(), ScoreRequest()):
+        for request in (MakeJob(), ScoreJob()):
             words = request.arguments(state._job_inputs(request))
             at = words.index("--device") if "--device" in words else len(words)
             assert words[at : at + 2] == expected
@@ -189,7 +188,7 @@ def test_a_replaced_model_is_reloaded_and_running_texts_continue(
             async for batch in stream:
                 ids += [token.id for token in batch]
         assert ids == single_text(tokens=3000)
-        assert [name for name, _, _ in state.queue_lengths()] == ["diary"]
+        assert [*state._loaded] == ["diary"]
         while before.worker._thread.is_alive():
             await asyncio.sleep(0.01)
 
@@ -206,7 +205,7 @@ def test_of_many_models_the_most_recently_used_stays_loaded(
     async def work() -> None:
         for name in ("a", "b", "a", "c"):
             assert (await state.get_model(name)).name == name
-        assert sorted(name for name, _, _ in state.queue_lengths()) == ["a", "c"]
+        assert [*state._loaded] == ["a", "c"]
 
     run_within(state, work)
 

@@ -14,7 +14,7 @@ from ownwords.core.workspace import Workspace
 from ownwords.serve import intake as fetching
 from ownwords.serve.app_state import AppState
 from ownwords.serve.intake import fetch_feed
-from ownwords.serve.job_requests import FetchRequest, JobInputs
+from ownwords.serve.job_requests import FetchJob, JobInputs
 from ownwords.serve.jobs import JobManager
 
 ITEM = (
@@ -185,7 +185,7 @@ def test_a_missing_network_is_one_sentence(tmp_path: Path) -> None:
         Workspace(tmp_path / "w.ownwords"),
         inputs_of=lambda _: JobInputs(tmp_path, out=tmp_path / "out"),
     )
-    job = jobs.start(FetchRequest("http://127.0.0.1:1/feed", "127.0.0.1"))
+    job = jobs.start(FetchJob("http://127.0.0.1:1/feed", "127.0.0.1"))
     (job,) = until(lambda: not jobs.running() and jobs.jobs())
     assert job.status == "failed"
     assert job.error is not None

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from ownwords.core.workspace import Workspace, try_lock, write_atomically
 from ownwords.serve.api import jobs as jobs_api
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
-from ownwords.serve.job_requests import REQUESTS, JobInputs, MakeRequest, parse_request
+from ownwords.serve.job_requests import REQUESTS, JobInputs, MakeJob, parse_request
 from ownwords.serve.jobs import Job, JobManager, OtherJobs, clean_environment
 from ownwords.serve.settings import ServeSettings
+from ownwords.serve.sse import EventStreamResponse
 
-ASKED = MakeRequest(4.0, "shipped")
+ASKED = MakeJob(4.0, "shipped")
 HEADERS = {"X-Ownwords": "1", "Host": "127.0.0.1"}
 Begin = Callable[[str], JobManager]
 
@@ -74,7 +76,7 @@ def test_a_job_gets_a_clean_environment_and_its_inputs(
     ]
     assert "secret" not in inputs["env"].values()
     assert inputs["env"]["OWNWORDS_HOME"] == str(workspace.root / "somewhere")
-    wait_until_ended(jobs, jobs.start(MakeRequest()).id)
+    wait_until_ended(jobs, jobs.start(MakeJob()).id)
     assert "--minutes" not in json.loads((workspace.root / "given.json").read_text())["arguments"]
 
 
@@ -474,7 +476,7 @@ def test_a_page_hears_what_changes(
                         return value
                 await asyncio.sleep(0.01)
 
-        response = await jobs_api.JobsApi(state).events()
+        response = EventStreamResponse(partial(jobs_api.send_changes, state))
         stream = asyncio.create_task(response({"path": ""}, asyncio.Event().wait, send))  # type: ignore[arg-type]
         assert await hear("jobs") == {"jobs": [], "elsewhere": []}
         job = await state.run(lambda: jobs.start(ASKED))

@@ -14,14 +14,12 @@ import foreign_tokenizers as foreign
 from counting_engine import CountingEngine
 from foreign_tokenizers import ODD
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.detokenizer import IncrementalDetokenizer
-from ownwords.inference.generation import GeneratedToken, GenerationRequest
+from ownwords.inference.generation import GeneratedToken, GenerationRequest, generate
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.scheduler import generate
+from ownwords.inference.text_generation import IncrementalDetokenizer
 from ownwords.serve.errors import ApiError, TooManyRequestsError
 from ownwords.serve.model_worker import (
     FairLock,
-    Metrics,
     ModelWorker,
     StreamDecoder,
     TextChunk,
@@ -54,7 +52,6 @@ async def worker_of(
         rows=rows,
         length=engine.context,
         queue=queue,
-        metrics=Metrics(),
         compute_lock=FairLock(),
     )
     try:
@@ -367,17 +364,13 @@ def test_unused_ids_are_left_out_of_the_top_logprobs() -> None:
 
 def test_partial_characters_are_named_by_their_bytes() -> None:
     piece = join_chunks(decode_stream(BYTES, "é".encode(), top=1)[0])
-    chat = ChatFormatter(model="m", fingerprint="fp", has_logprobs=True).response(
-        [(piece, "stop")], {}
-    )
-    logprobs = chat["choices"][0]["logprobs"]["content"]  # type: ignore[index]
+    chat = ChatFormatter("m", "fp", has_logprobs=True).response([(piece, "stop")], {})
+    logprobs = chat["choices"][0]["logprobs"]["content"]
     assert [token["token"] for token in logprobs] == ["\\xc3", "\\xa9"]
     assert [token["bytes"] for token in logprobs] == [[0xC3], [0xA9]]
     assert logprobs[0]["top_logprobs"] == [{"token": "\0", "logprob": 0.0, "bytes": [0]}]
-    older = CompletionFormatter(
-        model="m", fingerprint="fp", has_logprobs=True, prefixes=[""]
-    ).response([(piece, "stop")], {})
-    lists = older["choices"][0]["logprobs"]  # type: ignore[index]
+    older = CompletionFormatter("m", "fp", has_logprobs=True, echoes=[""])
+    lists = older.response([(piece, "stop")], {})["choices"][0]["logprobs"]
     assert lists["tokens"] == ["bytes:\\xc3", "bytes:\\xa9"]
     assert lists["text_offset"] == [0, 0]
 
@@ -386,13 +379,3 @@ def test_an_infinite_logprob_is_a_finite_json_number() -> None:
     decoder = StreamDecoder(BYTES, [65], (), top=1)
     piece = decoder.feed(GeneratedToken(66, -1.0, ((67, float("-inf")),)))
     assert piece.tokens[0].top[0].logprob == -9999.0
-
-
-def test_offsets_include_the_echo() -> None:
-    piece = join_chunks(decode_stream(BYTES, b"bc")[0])
-    shape = CompletionFormatter(
-        model="m", fingerprint="fp", has_logprobs=True, prefixes=["Once a"]
-    ).response([(piece, "length")], {})
-    choice = shape["choices"][0]  # type: ignore[index]
-    assert choice["text"] == "Once abc"
-    assert choice["logprobs"]["text_offset"] == [6, 7]

@@ -26,7 +26,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.text import count_words
 from ownwords.core.workspace import Workspace
 from ownwords.serve.api import posts
-from ownwords.serve.api.posts import find_posts, parse_query
+from ownwords.serve.api.posts import find_posts
 from ownwords.serve.app_state import AppState
 from ownwords.serve.archive_access import CachedReport
 from ownwords.serve.errors import error_response
@@ -213,7 +213,7 @@ def test_facets_count_the_posts_of_each_value(served: Served) -> None:
 def test_any_query_has_an_answer(query: dict[str, str]) -> None:
     posts = [PostSummary(f"p{n}", f"T{n}", "", f"201{n}-01-01", "post", n, n) for n in range(10)]
     report = Whole("n", "f", "v", "2026-01-01", posts=posts)
-    page = find_posts(CachedReport("s", report, {}), parse_query(query))
+    page = find_posts(CachedReport("s", report, {}), query)
     assert 0 <= len(page["rows"]) <= 200
     assert page["total"] <= 10
 

@@ -17,7 +17,6 @@ from starlette.routing import Route
 from asgi_scope import http_scope
 from ownwords.core.errors import ConfigError
 from ownwords.serve.errors import ApiError
-from ownwords.serve.model_worker import Metrics
 from ownwords.serve.security import (
     HEADERS,
     AllowedHosts,
@@ -39,7 +38,6 @@ Asgi = Callable[..., Awaitable[None]]
 def app_of(
     settings: ServeSettings | None = None,
     authenticator: Authenticator | None = None,
-    metrics: Metrics | None = None,
 ) -> Asgi:
     settings = settings or ServeSettings()
 
@@ -75,7 +73,6 @@ def app_of(
         SecurityMiddleware,
         settings=settings,
         authenticator=authenticator or Authenticator(settings.key),
-        metrics=metrics or Metrics(),
         public={"/style.css", "/login", "/healthz"},
         pages={"/", "/login"},
     )
@@ -269,7 +266,7 @@ def test_insecure_settings_are_refused(options: dict[str, Any]) -> None:
 
 def test_with_a_key_only_its_holders_are_admitted() -> None:
     app = app_of(ServeSettings(key=KEY))
-    for path in ("/api/posts/1", "/v1/models", "/metrics", "/nothing"):
+    for path in ("/api/posts/1", "/v1/models", "/nothing"):
         answer = request(app, path)
         assert answer.status_code == 401, path
         assert answer.headers["www-authenticate"] == "Bearer"
@@ -389,29 +386,9 @@ def part(data: bytes, more: bool = True) -> dict[str, Any]:
 
 
 def test_a_client_that_disconnects_while_sending_gets_no_answer() -> None:
-    metrics = Metrics()
-    app = app_of(metrics=metrics)
+    app = app_of()
     disconnect = {"type": "http.disconnect"}
     assert played(app, "/v1/completions", [part(b"x"), disconnect]) == []
-    assert 'status="499"' in metrics.page([])
-    assert metrics.requests_in_flight == 0
-
-
-def test_excess_concurrent_requests_are_told_to_retry() -> None:
-    metrics = Metrics()
-    app = app_of(ServeSettings(requests=5), metrics=metrics)
-
-    async def work() -> None:
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
-            tasks = [asyncio.create_task(client.get("/api/streamed")) for _ in range(20)]
-            answers = await asyncio.gather(*tasks)
-        by_status = sorted(answer.status_code for answer in answers)
-        assert by_status == [200] * 5 + [429] * 15
-        assert all(int(a.headers["retry-after"]) for a in answers if a.status_code == 429)
-
-    asyncio.run(work())
-    assert metrics.requests_in_flight == 0
 
 
 # --- what goes back ------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def test_a_report_is_told() -> None:
         "281 links, 63 internal, 218 external",
         "Left out The Count of the Salt Marshes",
         "The file choices.toml has a decision",
-        "ownwords look /home/ida/Documents/Publii/sites/shavings",
+        "ownwords look /home/ida/shavings",
         "36 others together",
         "Favourite phrases",
         "Validation, 4 posts",

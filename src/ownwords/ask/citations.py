@@ -17,7 +17,7 @@ from ownwords.ask.passages import (
     Passage,
     Span,
     Whose,
-    best_sentences,
+    best_sentence,
     content_stems,
     content_words,
     covered_share,
@@ -119,7 +119,6 @@ class AnswerSentence:
     disagrees: bool = False
     cited: list[Citation] = field(default_factory=list)  # verified
     failed: list[str] = field(default_factory=list)  # the reason for each citation that failed
-    moved: int = 0  # citations whose words were found in another passage than the cited one
 
 
 def strip_reasoning(text: str) -> str:
@@ -316,8 +315,10 @@ def find_quote(quote: str, text: str) -> Span | None:
     return span if span[1] - span[0] <= LONGEST_QUOTE else None
 
 
-def unsupported_reason(statement: str, cited: Sequence[Citation], question: str) -> str:
-    """Why the cited passages cannot support a sentence; empty if they may.
+def check_support(
+    statement: str, cited: Sequence[Citation], question: str
+) -> tuple[str, list[str]]:
+    """Why the cited passages cannot support a sentence, or else its words that no quote has.
 
     A sentence is unsupported if too few of its content words occur in the passages or the
     question, or if one of its numbers of three or more digits, such as a year, does not. It is also
@@ -325,31 +326,37 @@ def unsupported_reason(statement: str, cited: Sequence[Citation], question: str)
     them. Sentences that look like prompt injections support nothing.
     """
     context = " ".join(
-        f"{quote.passage.title} {quote.passage.heading} {quote.passage.date or ''}"
-        f" {without_injections(quote.passage.text)}"
-        for quote in cited
+        f"{_head(quote)} {without_injections(quote.passage.text)}" for quote in cited
     )
-    known = set(stems(context)) | set(stems(question))
+    asked = set(stems(question))
     if number := _unknown_number(statement, f"{context} {question}"):
-        return f"it says {number}, and the cited passage does not"
-    if covered_share(content_stems(statement), known) < _SUPPORTED:
-        return "its words are not in the cited passage"
-    new = _new_words(statement, question)
-    if new and len(unchecked_words(statement, cited, question)) == len(new):
-        return "its words are not in the quote"
-    return ""
+        return f"it says {number}, and the cited passage does not", []
+    if covered_share(content_stems(statement), asked | set(stems(context))) < _SUPPORTED:
+        return "its words are not in the cited passage", []
+    quoted = {
+        stem
+        for quote in cited
+        for text in (quote.quote, without_injections(f"{_head(quote)}\n{_around(quote)}"))
+        for stem in stems(text)
+    }
+    new = [word for word in content_words(statement).values() if not _occurs(word, asked)]
+    unchecked = [word for word in new if not _occurs(word, quoted)]
+    if new and len(unchecked) == len(new):
+        return "its words are not in the quote", []
+    return "", unchecked
 
 
-def unchecked_words(statement: str, cited: Sequence[Citation], question: str) -> list[str]:
-    """The content words of a sentence that are neither in the question nor in a quoted sentence."""
-    quoted = _quoted_stems(cited)
-    return [word for word in _new_words(statement, question) if not _occurs(word, quoted)]
+def _head(quote: Citation) -> str:
+    return f"{quote.passage.title} {quote.passage.heading} {quote.passage.date or ''}"
 
 
-def _new_words(statement: str, question: str) -> list[str]:
-    """The content words of a statement that are not in the question."""
-    known = set(stems(question))
-    return [word for word in content_words(statement).values() if not _occurs(word, known)]
+def _around(quote: Citation) -> str:
+    """The sentences that a quote is from."""
+    text = quote.passage.text
+    begin = text.find(quote.quote)
+    end = begin + len(quote.quote)
+    spans = [span for span in sentences(text) if span[0] < end and span[1] > begin]
+    return "\n".join(text[slice(*span)] for span in spans)
 
 
 def _occurs(word: str, known: set[str]) -> bool:
@@ -357,30 +364,14 @@ def _occurs(word: str, known: set[str]) -> bool:
     return not known.isdisjoint(stems(" ".join([word, *forms_of(word)])))
 
 
-def _quoted_stems(cited: Sequence[Citation]) -> set[str]:
-    """The stems of the sentences that are quoted, and of the titles and dates of their posts."""
-    quoted: set[str] = set()
-    for quote in cited:
-        passage, begin = quote.passage, quote.passage.text.find(quote.quote)
-        whole = [
-            passage.text[start:end]
-            for start, end in sentences(passage.text)
-            if start < begin + len(quote.quote) and end > begin
-        ]
-        context = [passage.title, passage.heading, passage.date or "", *whole]
-        quoted.update(stems(quote.quote), stems(without_injections("\n".join(context))))
-    return quoted
-
-
 def repeats_known(statement: str, cited: Sequence[Citation], question: str) -> bool:
     """Whether a sentence without citations adds nothing: all its words are in the quotes."""
-    sentence_text = " ".join(
-        f"{quote.passage.title} {quote.passage.date or ''} {quote.quote}" for quote in cited
+    known = " ".join(
+        f"{each.passage.title} {each.passage.date or ''} {each.quote}" for each in cited
     )
-    known = set(stems(without_injections(sentence_text))) | set(stems(question))
-    return content_stems(statement) <= known and not _unknown_number(
-        statement, f"{sentence_text} {question}"
-    )
+    known_stems = set(stems(without_injections(known))) | set(stems(question))
+    is_known = content_stems(statement) <= known_stems
+    return is_known and not _unknown_number(statement, f"{known} {question}")
 
 
 def _unknown_number(statement: str, known: str) -> str:
@@ -402,14 +393,12 @@ def _look_up(sentence: AnswerSentence, excerpts: Sequence[Passage], question: st
             else:
                 sentence.failed.append(f"passage {number} does not say that")
         for quote in quotes:
-            found = _find_in(quote, there.values())
-            if found is None and (found := _find_in(quote, excerpts)):
-                sentence.moved += 1
-            if found is None:
+            # Models mix up the numbers: the words decide.
+            if found := _find_in(quote, [*there.values(), *excerpts]):
+                cited[found] = None
+            else:
                 number = next(iter(there), numbers[0])
                 sentence.failed.append(f"passage {number} does not contain “{plain(quote, 60)}”")
-            else:
-                cited[found] = None
     sentence.cited = [each for each in cited if not _is_unwanted_injection(each.quote, question)]
     if len(sentence.cited) < len(cited):
         sentence.failed.append("text that looks like an instruction to a program is no evidence")
@@ -430,7 +419,7 @@ def _find_in(quote: str, excerpts: Iterable[Passage]) -> Citation | None:
 def _matching_sentence(statement: str, excerpt: Passage) -> Citation | None:
     """The sentence of a passage that says nearly the same as a statement, if there is one."""
     said = content_stems(statement)
-    for span in best_sentences(statement, excerpt.text, limit=1) if said else ():
+    if said and (span := best_sentence(statement, excerpt.text)):
         quote = excerpt.text[slice(*span)]
         share = covered_share(said, set(stems(quote)))
         if len(quote) <= LONGEST_QUOTE and share >= _NEARLY_SAID:
@@ -501,7 +490,7 @@ class AnswerBuilder:
         self._cited: list[Citation] = []
         self._parts: list[str] = []
         self._reasons: Counter[str] = Counter()
-        self._left_out = self._moved = 0
+        self._left_out = 0
         self._contradictions: list[tuple[Citation, Citation]] = []
         self._unchecked: dict[str, None] = {}  # words of shown sentences that their quotes lack
         self.has_no_answer = False
@@ -517,23 +506,20 @@ class AnswerBuilder:
         if self._length >= _GROWTH * self._length_read:
             self._length_read = self._length
             # The last sentence may be unfinished; a list of sources may still complete citations.
-            statements, _ = self._read()
-            for statement in statements[self._judged : -1]:
+            for statement in self._read()[self._judged : -1]:
                 if statement.failed:
                     return
                 self._judge(statement)
 
     def end(self, *, is_cut: bool = False) -> None:
         """End the text; `is_cut` if the model was stopped in the middle."""
-        statements, disagreements = self._read()
-        statements = statements[self._judged :]
+        statements = self._read()[self._judged :]
         if is_cut and statements and not statements[-1].cited:
             statements = statements[:-1]
         for statement in statements:
             self._judge(statement)
-        answer = strip_reasoning("".join(self._pieces))
-        self.has_no_answer = NOT_THERE.search(answer) is not None
-        for sentence in disagreements:
+        self.has_no_answer = NOT_THERE.search(strip_reasoning("".join(self._pieces))) is not None
+        for sentence in self._read(disagrees=True):
             self._reasons.update(sentence.failed)
             if pair := _contradiction(sentence.cited):
                 self._contradictions.append(pair)
@@ -570,11 +556,6 @@ class AnswerBuilder:
             notes.append(f"{what} {were} left out: {self.reasons()}.")
         elif self._reasons:
             notes.append(f"Some citations could not be verified: {self.reasons()}.")
-        if self._moved:
-            notes.append(
-                f"{count(self._moved, 'citation')} named the wrong passage and"
-                f" {'was' if self._moved == 1 else 'were'} corrected."
-            )
         others = [f"[{at}]" for at, cited in enumerate(self._cited, 1) if cited.whose != "own"]
         if others:
             notes.append(f"Not your own words: {' '.join(others)}.")
@@ -592,37 +573,33 @@ class AnswerBuilder:
         more = len(self._reasons) - len(common)
         return "; ".join(common) + (f"; and {count(more, 'more reason')}" if more > 0 else "")
 
-    def _read(self) -> tuple[list[AnswerSentence], list[AnswerSentence]]:
-        """The sentences so far, and the lines that name contradictions."""
+    def _read(self, *, disagrees: bool = False) -> list[AnswerSentence]:
+        """The sentences so far, or the lines that name contradictions."""
         parsed = parse_answer("".join(self._pieces), self._excerpts, self._question)
-        return (
-            [sentence for sentence in parsed if not sentence.disagrees],
-            [sentence for sentence in parsed if sentence.disagrees],
-        )
+        return [sentence for sentence in parsed if sentence.disagrees == disagrees]
 
     def _judge(self, statement: AnswerSentence) -> None:
         self._judged += 1
         self._reasons.update(statement.failed)
         if not statement.cited:
-            if statement.failed:
-                self._left_out += 1
-            elif repeats_known(statement.text, self._cited, self._question):
+            if not statement.failed and repeats_known(statement.text, self._cited, self._question):
                 self._pending.append(statement)
             else:
-                self._left_out += 1
-                self._reasons["it has no citation"] += 1
+                self._leave_out("" if statement.failed else "it has no citation")
             return
-        if why := unsupported_reason(statement.text, statement.cited, self._question):
-            self._left_out += 1
-            self._reasons[why] += 1
+        why, unchecked = check_support(statement.text, statement.cited, self._question)
+        if why:
+            self._leave_out(why)
             return
-        self._moved += statement.moved
         self._flush()
-        marks = self._marks(statement.cited)
-        if unchecked := unchecked_words(statement.text, statement.cited, self._question):
-            self._unchecked.update(dict.fromkeys(unchecked))
-            marks += " (unchecked)"
+        marks = self._marks(statement.cited) + (" (unchecked)" if unchecked else "")
+        self._unchecked.update(dict.fromkeys(unchecked))
         self._append(with_marks(_sentence(statement.text), marks), statement.begins_paragraph)
+
+    def _leave_out(self, why: str) -> None:
+        self._left_out += 1
+        if why:
+            self._reasons[why] += 1
 
     def _flush(self) -> None:
         for statement in self._pending:

@@ -479,7 +479,7 @@ class _Question:
         if not (words := words_of(shown)):
             return None
         phrase = QueryTerm(tuple(words))
-        if marked or len(words) == 1 or self._index.count(phrase.match):
+        if marked or len(words) == 1 or self._index.has(phrase.match):
             return _Topic(phrase.match, f"“{shown}”", is_phrase=True)
         single = QueryTerms.of(shown).words
         together = " and ".join(f"“{' '.join(term.words)}”" for term in single)
@@ -504,15 +504,14 @@ class _Question:
         """One passage of each post: the best for the topic, or else the first."""
         best: dict[str, int] = {}
         if topic:
-            with self._index.reading() as db:
-                rows = db.execute(
-                    "SELECT c.document, c.id FROM chunk_search JOIN chunks c"
-                    " ON c.id = chunk_search.rowid WHERE chunk_search MATCH ?"
-                    " ORDER BY bm25(chunk_search, 0, 1, 0, 1), c.id",
-                    (topic.match,),
-                )
-                for document, id_ in rows:
-                    best.setdefault(document, id_)
+            rows = self._index.rows(
+                "SELECT c.document, c.id FROM chunk_search JOIN chunks c"
+                " ON c.id = chunk_search.rowid WHERE chunk_search MATCH ?"
+                " ORDER BY bm25(chunk_search, 0, 1, 0, 1), c.id",
+                topic.match,
+            )
+            for document, id_ in rows:
+                best.setdefault(document, id_)
         ids = [
             best.get(post.document) or self._index.chunks(post.document)[0]
             for post in posts[: self._limit]
@@ -522,15 +521,13 @@ class _Question:
 
     def _marked(self, topic: _Topic) -> list[tuple[str, str, str, str]]:
         """(document, title, heading, text) of the author's chunks with the topic marked."""
-        with self._index.reading() as db:
-            return db.execute(
-                "SELECT c.document, highlight(chunk_search, 0, char(1), ''),"
-                " highlight(chunk_search, 1, char(1), ''),"
-                " highlight(chunk_search, 3, char(1), '')"
-                " FROM chunk_search JOIN chunks c ON c.id = chunk_search.rowid"
-                " WHERE chunk_search MATCH ? AND c.whose = 'own'",
-                (topic.match,),
-            ).fetchall()
+        return self._index.rows(
+            "SELECT c.document, highlight(chunk_search, 0, char(1), ''),"
+            " highlight(chunk_search, 1, char(1), ''), highlight(chunk_search, 3, char(1), '')"
+            " FROM chunk_search JOIN chunks c ON c.id = chunk_search.rowid"
+            " WHERE chunk_search MATCH ? AND c.whose = 'own'",
+            topic.match,
+        )
 
 
 # What is in an address, a path or a file name is no mention.

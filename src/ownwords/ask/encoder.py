@@ -120,17 +120,6 @@ class SentenceModel:
         """The number of tokens used of these texts, at most `max_tokens` of each."""
         return sum(map(len, self._ids(texts)))
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids. Raises ConfigError for ids outside the vocabulary."""
-        size = self._tokenizer.get_vocab_size()
-        if outside := [i for i in ids if not 0 <= i < size]:
-            raise ConfigError(
-                f"the token id {outside[0]:,} is not in the vocabulary of {self.name}",
-                hint="send texts, or the token ids of this model's own tokenizer",
-            )
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
-        return text
-
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         data = [text.strip() for text in texts]
         if self._lowercase:
@@ -316,22 +305,17 @@ def encoder_folder(name: str) -> Path:
 def _download(name: str, folder: Path) -> None:
     endpoint = hub.endpoint_in_force()
     token = hub.token_for(endpoint)
-    try:
-        with hub.translate_errors(endpoint, name, "embed"):
-            from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - half a second
+    with hub.translate_errors(endpoint, name, "embed"):
+        from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - half a second
 
-            snapshot_download(
-                name,
-                revision=HfApi(endpoint=endpoint, token=token).model_info(name).sha,
-                local_dir=folder,
-                allow_patterns=list(_FILES),
-                endpoint=endpoint,
-                token=token,
-            )
-    except hub.HubError as error:
-        raise OwnwordsError(
-            f"{name} could not be downloaded from {endpoint}: {error.message}", hint=error.hint
-        ) from error
+        snapshot_download(
+            name,
+            revision=HfApi(endpoint=endpoint, token=token).model_info(name).sha,
+            local_dir=folder,
+            allow_patterns=list(_FILES),
+            endpoint=endpoint,
+            token=token,
+        )
 
 
 MINILM: Final = "minilm"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -167,7 +168,6 @@ _MERGE_FROM = 0.3
 # Only web addresses and paths; an address like "javascript:" is dropped.
 _LINK = re.compile(r"(?:https?://|(?![a-z][a-z0-9+.-]*:|//|\\))[^\x00-\x1f\x7f]*", re.IGNORECASE)
 
-_MAX_FOUND = 1000  # chunks
 _MARKED = re.compile("\x01([^\x02]+)\x02")
 
 # A post that was left out is somebody else's, unless it is only a copy of another post.
@@ -291,12 +291,11 @@ class SearchIndex:
 
     def _changed(self) -> list[tuple[str, str, str]]:
         """The documents to index again: id, key and decision."""
-        with self.reading() as db:
-            return db.execute(
-                f"{_WANTED} SELECT w.id, w.key, w.decision FROM wanted w"  # noqa: S608
-                " LEFT JOIN indexed i ON i.document = w.id"
-                " WHERE i.key IS NOT w.key || ' ' || w.decision ORDER BY w.id"
-            ).fetchall()
+        return self.rows(
+            f"{_WANTED} SELECT w.id, w.key, w.decision FROM wanted w"  # noqa: S608
+            " LEFT JOIN indexed i ON i.document = w.id"
+            " WHERE i.key IS NOT w.key || ' ' || w.decision ORDER BY w.id"
+        )
 
     def _index_documents(
         self, db: sqlite3.Connection, changed: Sequence[tuple[str, str, str]], progress: Progress
@@ -335,74 +334,62 @@ class SearchIndex:
 
     # ---- reading
 
+    def rows(self, sql: str, *parameters: object) -> list[Any]:
+        """The rows of a query."""
+        with self.reading() as db:
+            return db.execute(sql, parameters).fetchall()
+
     def generation(self) -> str:
         """A string that changes whenever the index changes, to invalidate caches."""
         return self._meta("ask_generation")
 
     def ids(self) -> list[int]:
         """The ids of all chunks, in order."""
-        with self.reading() as db:
-            return [row[0] for row in db.execute("SELECT id FROM chunks ORDER BY id")]
+        return [row[0] for row in self.rows("SELECT id FROM chunks ORDER BY id")]
 
     def size(self) -> int:
         """The number of chunks."""
-        with self.reading() as db:
-            return int(db.execute("SELECT count(*) FROM chunks").fetchone()[0])
-
-    def documents(self) -> set[str]:
-        """The ids of all indexed documents."""
-        with self.reading() as db:
-            return {row[0] for row in db.execute("SELECT document FROM indexed")}
+        return int(self.rows("SELECT count(*) FROM chunks")[0][0])
 
     def documents_titled(self, titles: Iterable[str]) -> list[str]:
         """The documents with one of these folded titles, oldest first."""
-        with self.reading() as db:
-            rows = db.execute(
-                "SELECT i.document FROM indexed i JOIN documents d ON d.id = i.document"
-                " WHERE i.folded_title IN (SELECT value FROM json_each(?))"
-                " ORDER BY coalesce(d.date, '9999'), d.id",
-                (json.dumps(list(titles)),),
-            )
-            return [row[0] for row in rows]
+        rows = self.rows(
+            "SELECT i.document FROM indexed i JOIN documents d ON d.id = i.document"
+            " WHERE i.folded_title IN (SELECT value FROM json_each(?))"
+            " ORDER BY coalesce(d.date, '9999'), d.id",
+            json.dumps(list(titles)),
+        )
+        return [row[0] for row in rows]
 
-    def count(self, match: str) -> int:
-        """The number of chunks that match an FTS5 query."""
-        with self.reading() as db:
-            sql = "SELECT count(*) FROM chunk_search WHERE chunk_search MATCH ?"
-            return int(db.execute(sql, (match,)).fetchone()[0])
+    def has(self, match: str) -> bool:
+        """Whether a chunk matches an FTS5 query."""
+        sql = "SELECT 1 FROM chunk_search WHERE chunk_search MATCH ? LIMIT 1"
+        return bool(self.rows(sql, match))
 
-    def chunks_with(self, match: str, ids: Iterable[int] | None = None) -> list[int]:
-        """The chunks that match an FTS5 query, of these ids if given; at most `_MAX_FOUND`."""
-        among = "" if ids is None else " AND rowid IN (SELECT value FROM json_each(?))"
-        parameters = [match] if ids is None else [match, json.dumps(list(ids))]
-        with self.reading() as db:
-            rows = db.execute(
-                f"SELECT rowid FROM chunk_search WHERE chunk_search MATCH ?{among}"  # noqa: S608
-                f" LIMIT {_MAX_FOUND}",
-                parameters,
-            )
-            return [row[0] for row in rows]
+    def chunks_with(self, match: str) -> list[int]:
+        """The chunks that match an FTS5 query."""
+        rows = self.rows("SELECT rowid FROM chunk_search WHERE chunk_search MATCH ?", match)
+        return [row[0] for row in rows]
 
     def documents_with(self, match: str, most: int) -> list[str]:
         """The documents with chunks that match an FTS5 query, at most so many."""
-        with self.reading() as db:
-            rows = db.execute(
-                "SELECT DISTINCT c.document FROM chunk_search f JOIN chunks c ON c.id = f.rowid"
-                " WHERE chunk_search MATCH ? LIMIT ?",
-                (match, most),
-            )
-            return [row[0] for row in rows]
+        rows = self.rows(
+            "SELECT DISTINCT c.document FROM chunk_search f JOIN chunks c ON c.id = f.rowid"
+            " WHERE chunk_search MATCH ? LIMIT ?",
+            match,
+            most,
+        )
+        return [row[0] for row in rows]
 
     def spelling_of(self, match: str) -> str:
         """What matches an FTS5 query, in lower case, as found in a post; empty if nothing does."""
-        with self.reading() as db:
-            row = db.execute(
-                "SELECT highlight(chunk_search, 0, char(1), char(2)) || char(10) ||"
-                " highlight(chunk_search, 3, char(1), char(2)) FROM chunk_search"
-                " WHERE chunk_search MATCH ? LIMIT 1",
-                (match,),
-            ).fetchone()
-        marked = _MARKED.search(row[0]) if row else None
+        rows = self.rows(
+            "SELECT highlight(chunk_search, 0, char(1), char(2)) || char(10) ||"
+            " highlight(chunk_search, 3, char(1), char(2)) FROM chunk_search"
+            " WHERE chunk_search MATCH ? LIMIT 1",
+            match,
+        )
+        marked = _MARKED.search(rows[0][0]) if rows else None
         return marked[1].lower() if marked else ""
 
     def passages(
@@ -411,12 +398,12 @@ class SearchIndex:
         found_by: dict[int, tuple[str, ...]] | None = None,
     ) -> list[Passage]:
         """The passages with these ids and scores, in order; deleted chunks are left out."""
+        rows = self.rows(
+            "SELECT id, document, heading, text, whose FROM chunks"
+            " WHERE id IN (SELECT value FROM json_each(?))",
+            json.dumps([id_ for id_, _ in ranking]),
+        )
         with self.reading() as db:
-            rows = db.execute(
-                "SELECT id, document, heading, text, whose FROM chunks"
-                " WHERE id IN (SELECT value FROM json_each(?))",
-                (json.dumps([id_ for id_, _ in ranking]),),
-            ).fetchall()
             headers = Archive.over(self.path, db).headers({row[1] for row in rows})
             posts = {post.id: post for post in headers}
         chunks = {row[0]: row for row in rows}
@@ -429,19 +416,17 @@ class SearchIndex:
 
     def chunks(self, document: str) -> list[int]:
         """The ids of a document's chunks, in order."""
-        with self.reading() as db:
-            rows = db.execute("SELECT id FROM chunks WHERE document = ? ORDER BY id", (document,))
-            return [row[0] for row in rows]
+        rows = self.rows("SELECT id FROM chunks WHERE document = ? ORDER BY id", document)
+        return [row[0] for row in rows]
 
     def posts(self) -> list[IndexedPost]:
         """All posts and pages, oldest first, those without a date last."""
-        with self.reading() as db:
-            rows = db.execute(
-                "SELECT d.id, d.title, coalesce(substr(d.date, 1, 10), ''), d.kind, i.whose,"
-                " i.words FROM documents d JOIN indexed i ON i.document = d.id"
-                " ORDER BY coalesce(d.date, '9999'), d.id"
-            )
-            return [IndexedPost(*row) for row in rows]
+        rows = self.rows(
+            "SELECT d.id, d.title, coalesce(substr(d.date, 1, 10), ''), d.kind, i.whose, i.words"
+            " FROM documents d JOIN indexed i ON i.document = d.id"
+            " ORDER BY coalesce(d.date, '9999'), d.id"
+        )
+        return [IndexedPost(*row) for row in rows]
 
     # ---- vectors
 
@@ -469,13 +454,12 @@ class SearchIndex:
 
     def vectors(self, name: str) -> StoredVectors:
         """The vectors of this embedder, cached in memory until the index changes."""
-        with self._lock, self.reading() as db:
+        with self._lock:
             key = name, self.generation()
             if self._vectors is None or self._vectors[0] != key:
-                rows = db.execute(
-                    "SELECT chunk, codes, scales FROM vectors WHERE name = ? ORDER BY chunk",
-                    (name,),
-                ).fetchall()
+                rows = self.rows(
+                    "SELECT chunk, codes, scales FROM vectors WHERE name = ? ORDER BY chunk", name
+                )
                 ids = [row[0] for row in rows for _ in range(len(row[2]) // 4)]
                 codes = np.frombuffer(b"".join(row[1] for row in rows), np.int8)
                 scales = np.frombuffer(b"".join(row[2] for row in rows), "<f4")
@@ -485,13 +469,12 @@ class SearchIndex:
 
     def without_vectors(self, name: str) -> list[int]:
         """The ids of the chunks that have no vector of this embedder yet, in order."""
-        with self.reading() as db:
-            rows = db.execute(
-                "SELECT id FROM chunks WHERE id NOT IN"
-                " (SELECT chunk FROM vectors WHERE name = ?) ORDER BY id",
-                (name,),
-            )
-            return [row[0] for row in rows]
+        rows = self.rows(
+            "SELECT id FROM chunks WHERE id NOT IN (SELECT chunk FROM vectors WHERE name = ?)"
+            " ORDER BY id",
+            name,
+        )
+        return [row[0] for row in rows]
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

@@ -11,11 +11,12 @@ import sqlite3
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -172,7 +173,7 @@ class IndexVocabulary:
         if len(word) > _LONGEST_WORD:
             return ()
         pairs = (f"{word[:at]} {word[at:]}" for at in range(1, len(word)))
-        if split := [pair for pair in pairs if self._index.count(f'"{pair}"')]:
+        if split := [pair for pair in pairs if self._index.has(f'"{pair}"')]:
             return tuple(split[:_MOST])
         if language == "en" and _lexicon().knows(word):
             return ()
@@ -272,20 +273,19 @@ class ArchiveSearcher:
     def find(self, question: str, limit: int = 8) -> RetrievalResult:
         """The passages that answer a question best, at most `limit`, three of a post.
 
-        A post whose title is in the question, or the only one whose title has all of its words,
-        comes first.
+        A post whose title is the question or quoted in it, or the only one whose title has all of
+        its words, comes first.
         """
         terms = QueryTerms.of(question)
-        counts = self._counts(terms)
-        rarity = _Rarity(counts, self.index.size())
-        by_text = self._rank_by_text(counts)
+        words = self._words(terms)
+        by_text = self._rank_by_text(words)
         embedded = self._vectors(question)
         with_vector, cosines = embedded[0].cosines(embedded[1]) if embedded else _NO_VECTORS
         by_vectors = nearest(with_vector, cosines, RANKED)
         phrase_chunks = self.index.chunks_with(_all(terms.phrases)) if terms.phrases else []
-        title_chunks, is_title = self._title_matches(question, counts, by_text)
+        title_chunks, is_title = self._title_matches(question, words, by_text)
 
-        ranking = fuse(by_text, with_vector, cosines, rarity.of_question)
+        ranking = fuse(by_text, with_vector, cosines, words.rarity)
         ranking = _put_first(_put_first(ranking, _in_order(phrase_chunks, ranking)), title_chunks)
         found_by = {
             "title": set(title_chunks),
@@ -294,11 +294,9 @@ class ArchiveSearcher:
             "vectors": {id_ for id_, _ in by_vectors},
         }
         passages = self._top_passages(ranking, limit, found_by)
-        why = (
-            ""
-            if is_title
-            else self._weak_reason(terms, counts, rarity, phrase_chunks, by_text, by_vectors)
-        )
+        why = ""
+        if not is_title:
+            why = _weak_reason(terms, words, phrase_chunks, by_text, by_vectors)
         if why and asks_for_overview(question):
             return RetrievalResult((), True, OVERVIEW)
         firsts = {passage.document: passage for passage in reversed(passages)}
@@ -308,68 +306,56 @@ class ArchiveSearcher:
             is_weak=bool(why),
             why=why,
             nearest=tuple(near if why and terms.has_subject else ()),
-            substitutions=self._substitutions(counts),
-            absent=() if why or is_title else self._absent(counts, passages),
+            substitutions=self._substitutions(words.chunks_of),
+            absent=() if why or is_title else words.absent_from({x.id for x in passages}),
             window_cosines={
                 x.id: embedded[0].of_windows(embedded[1], x.id) for x in passages if embedded
             },
             without_vector=self.index.size() - len(with_vector) if self.embedder else 0,
         )
 
-    def _counts(self, terms: QueryTerms) -> dict[QueryTerm, int]:
-        """The number of chunks with each word; absent words are substituted if possible."""
-        counted: dict[QueryTerm, int] = {}
+    def _words(self, terms: QueryTerms) -> "_Words":
+        """The chunks with each word; absent words are substituted if possible."""
+        chunks_of: dict[QueryTerm, set[int]] = {}
         unmatched = 0
         for term in terms.words:
-            number = self.index.count(term.match)
-            if not number and len(term.words) == 1 and unmatched < _MAX_SUBSTITUTED:
+            chunks = set(self.index.chunks_with(term.match))
+            if not chunks and len(term.words) == 1 and unmatched < _MAX_SUBSTITUTED:
                 unmatched += 1
-                others = self._vocabulary.substitutes(term.words[0], terms.language)
-                candidate = QueryTerm(term.words, others)
-                if others and (number := self.index.count(candidate.match)):
-                    term = candidate  # noqa: PLW2901
-            counted[term] = number
-        return counted
+                if others := self._vocabulary.substitutes(term.words[0], terms.language):
+                    term = QueryTerm(term.words, others)  # noqa: PLW2901
+                    chunks = set(self.index.chunks_with(term.match))
+            chunks_of[term] = chunks
+        return _Words(chunks_of, self.index.size())
 
-    def _substitutions(self, counts: Iterable[QueryTerm]) -> tuple[WordSubstitution, ...]:
+    def _substitutions(self, terms: Iterable[QueryTerm]) -> tuple[WordSubstitution, ...]:
         """The words that no post contains and their replacements, as the posts spell them."""
-        return tuple(
-            WordSubstitution(
-                term.label,
-                tuple(
-                    dict.fromkeys(
-                        spelling
-                        for other in term.alternatives
-                        if (spelling := self.index.spelling_of(QueryTerm((other,)).match))
-                    )
-                ),
-            )
-            for term in counts
-            if term.alternatives
-        )
+        substitutions = []
+        for term in terms:
+            spelled = [self.index.spelling_of(QueryTerm((x,)).match) for x in term.alternatives]
+            if others := tuple(dict.fromkeys(filter(None, spelled))):
+                substitutions.append(WordSubstitution(term.label, others))
+        return tuple(substitutions)
 
-    def _rank_by_text(self, counts: Mapping[QueryTerm, int]) -> Ranking:
-        rare, common = _split_by_frequency(counts)
+    def _rank_by_text(self, words: "_Words") -> Ranking:
+        rare, common = words.by_frequency()
         if not rare:
             return []
         wanted = _any(rare)
         if common:
             # A chunk must contain a rare word; common words then add to its score.
             wanted = f"({_any(rare)}) AND ({_any((*rare, *common))})"
-        with self.index.reading() as db:
-            rows = db.execute(
-                "SELECT c.id, c.document, f.score * CASE c.whose WHEN 'other' THEN ? ELSE 1.0 END"
-                " FROM (SELECT rowid AS id, -bm25(chunk_search, ?, ?, ?, ?) AS score"
-                " FROM chunk_search WHERE chunk_search MATCH ? ORDER BY score DESC, id LIMIT ?) f"
-                " JOIN chunks c ON c.id = f.id",
-                (
-                    _OTHERS_FACTOR,
-                    *_WEIGHTS,
-                    wanted,
-                    RANKED,
-                ),
-            )
-            return _with_post_scores(rows.fetchall())
+        rows = self.index.rows(
+            "SELECT c.id, c.document, f.score * CASE c.whose WHEN 'other' THEN ? ELSE 1.0 END"
+            " FROM (SELECT rowid AS id, -bm25(chunk_search, ?, ?, ?, ?) AS score"
+            " FROM chunk_search WHERE chunk_search MATCH ? ORDER BY score DESC, id LIMIT ?) f"
+            " JOIN chunks c ON c.id = f.id",
+            _OTHERS_FACTOR,
+            *_WEIGHTS,
+            wanted,
+            RANKED,
+        )
+        return _with_post_scores(rows)
 
     def _vectors(self, question: str) -> tuple[StoredVectors, Floats] | None:
         """The stored vectors and that of the question; None if there are none."""
@@ -381,19 +367,8 @@ class ArchiveSearcher:
             return None
         return vectors, self.embedder.embed([self.embedder.question_prompt + original])[0]
 
-    def _absent(
-        self, counts: Mapping[QueryTerm, int], passages: Sequence[Passage]
-    ) -> tuple[QueryTerm, ...]:
-        """The words of the question that none of the passages contains."""
-        ids = [passage.id for passage in passages]
-        return tuple(
-            term
-            for term, number in counts.items()
-            if not number or not self.index.chunks_with(term.match, ids)
-        )
-
     def _title_matches(
-        self, question: str, counts: Mapping[QueryTerm, int], ranking: Ranking
+        self, question: str, words: "_Words", ranking: Ranking
     ) -> tuple[list[int], bool]:
         """The best chunk of each post that the question names, and whether by its exact title.
 
@@ -404,8 +379,8 @@ class ArchiveSearcher:
         titles = {folded(part) for part in (normalized_question(question), *quotations(question))}
         exact = self.index.documents_titled(titles - {""})
         named = exact
-        if not exact and counts and all(counts.values()):
-            with_all = self.index.documents_with(f"title : ({_all(counts)})", most=2)
+        if not exact and words.chunks_of and all(words.chunks_of.values()):
+            with_all = self.index.documents_with(f"title : ({_all(words.chunks_of)})", most=2)
             named = with_all if len(with_all) == 1 else []
         best = (_in_order(self.index.chunks(document), ranking)[:1] for document in named)
         return [id_ for ids in best for id_ in ids], bool(exact)
@@ -435,102 +410,102 @@ class ArchiveSearcher:
                 chosen.append(passage)
         return chosen
 
-    def _weak_reason(
-        self,
-        terms: QueryTerms,
-        counts: Mapping[QueryTerm, int],
-        rarity: "_Rarity",
-        phrase_chunks: Sequence[int],
-        by_text: Ranking,
-        by_vectors: Ranking,
-    ) -> str:
-        """Why the passages are not relevant; empty if they are."""
-        if not terms.has_subject:
-            return "the question has no word to search for"
-        if terms.phrases and not phrase_chunks:
-            return f"no post contains {quoted_list(terms.phrases, 'and')} word for word"
-        together = self._words_together(counts, by_text)
-        strength = rarity.strength(by_text, together)
-        if by_vectors:
-            is_enough = by_vectors[0][1] + _STRENGTH_SHARE * strength >= _NEAR_ENOUGH
-        else:
-            absent = sum(not count for count in counts.values())
-            is_enough = strength >= _ENOUGH or (
-                absent <= 1 and rarity.largest_share(together) >= _SHARE
-            )
-        # "limescale" asks where the word is; only a whole question can ask what no post says.
-        has_all_words = any(len(words) == len(counts) for words in together)
-        if terms.phrases or is_enough or (terms.is_bare and has_all_words):
-            return ""
-        if missing := [term for term, count in counts.items() if not count]:
-            return f"no post contains {quoted_list(missing, 'or')}"
-        in_one = " together" if len(counts) > 1 else ""
-        return f"no passage is about {quoted_list(list(counts), 'and')}{in_one}"
 
-    def _words_together(
-        self, counts: Iterable[QueryTerm], by_text: Ranking
-    ) -> Collection[list[QueryTerm]]:
-        """The words of the question that each passage has."""
-        ids = [id_ for id_, _ in by_text]
-        words: dict[int, list[QueryTerm]] = {}
-        for term in counts:
-            for id_ in self.index.chunks_with(term.match, ids):
-                words.setdefault(id_, []).append(term)
-        return words.values()
+@dataclass(frozen=True)
+class _Words:
+    """The words of a question, the chunks that have each, and the number of all chunks.
 
+    What a word tells is its inverse document frequency (IDF), as in SQLite's bm25.
+    """
 
-class _Rarity:
-    """How much the words of a question tell: their inverse document frequencies (IDF)."""
+    chunks_of: Mapping[QueryTerm, Set[int]]
+    size: int
 
-    def __init__(self, counts: Mapping[QueryTerm, int], chunks: int) -> None:
-        self._counts, self._chunks = counts, chunks
-        self._rarity = {term: self._idf(count) for term, count in counts.items()}
-        self._sum = sum(self._rarity.values())
+    def _idf(self, chunks: Set[int]) -> float:
+        return max(_MIN_IDF, math.log((self.size - len(chunks) + 0.5) / (len(chunks) + 0.5)))
 
-    def _idf(self, count: int) -> float:
-        """As in SQLite's bm25, for a term in so many chunks."""
-        return max(_MIN_IDF, math.log((self._chunks - count + 0.5) / (count + 0.5)))
+    def _told_by(self, terms: Iterable[QueryTerm]) -> float:
+        return sum(self._idf(self.chunks_of[term]) for term in terms)
 
-    @property
+    @cached_property
+    def _total(self) -> float:
+        return self._told_by(self.chunks_of)
+
+    @cached_property
     def _present(self) -> float:
-        return sum(self._rarity[term] for term, count in self._counts.items() if count)
+        return self._told_by(term for term, chunks in self.chunks_of.items() if chunks)
 
     @property
-    def of_question(self) -> float:
-        """The mean IDF of the question's words relative to the largest, 0 for absent words."""
-        return self._present / (len(self._counts) * self._idf(0)) if self._counts else 0.0
+    def rarity(self) -> float:
+        """The mean IDF of the words relative to the largest, 0 for absent words."""
+        most = len(self.chunks_of) * self._idf(set())
+        return self._present / most if self.chunks_of else 0.0
 
-    def strength(self, by_text: Ranking, together: Collection[list[QueryTerm]]) -> float:
+    def absent_from(self, ids: Set[int]) -> tuple[QueryTerm, ...]:
+        """The words that none of these chunks has."""
+        return tuple(term for term, chunks in self.chunks_of.items() if not chunks & ids)
+
+    def together(self, by_text: Ranking) -> list[list[QueryTerm]]:
+        """The words that each chunk of a ranking has."""
+        terms = self.chunks_of.items()
+        return [[term for term, chunks in terms if id_ in chunks] for id_, _ in by_text]
+
+    def strength(self, by_text: Ranking, together: Sequence[Sequence[QueryTerm]]) -> float:
         """How much of what the question says the best passage says, from 0 to 1.
 
-        The BM25 score of the best passage, relative to the summed IDF of the question's words and
-        multiplied by the share of that IDF that occurs in any post.
+        The BM25 score of the best passage, relative to the summed IDF of the words and multiplied
+        by the share of that IDF that occurs in any post.
         """
         if not by_text:
             return 0.0
-        if self._chunks < _FEW:
+        if self.size < _FEW:
             most = max(map(len, together), default=0)
-            return min(1.0, most / len(self._counts) * _ENOUGH / _HALF)
-        return min(1.0, by_text[0][1] / self._sum * self._present / self._sum)
+            return min(1.0, most / len(self.chunks_of) * _ENOUGH / _HALF)
+        return min(1.0, by_text[0][1] / self._total * self._present / self._total)
 
-    def largest_share(self, together: Collection[list[QueryTerm]]) -> float:
-        """The largest share of the question's summed IDF in a passage with `_TOGETHER` words."""
-        held = (sum(self._rarity[x] for x in each) for each in together if len(each) >= _TOGETHER)
-        return max(held, default=0.0) / self._sum if self._sum else 0.0
+    def largest_share(self, together: Sequence[Sequence[QueryTerm]]) -> float:
+        """The largest share of the summed IDF in a passage with `_TOGETHER` words."""
+        told = (self._told_by(each) for each in together if len(each) >= _TOGETHER)
+        return max(told, default=0.0) / self._total if self._total else 0.0
+
+    def by_frequency(self) -> tuple[list[QueryTerm], list[QueryTerm]]:
+        """The rare words that select chunks, and the common ones that only add to their scores."""
+        counts = {term: len(chunks) for term, chunks in self.chunks_of.items() if chunks}
+        ordered = sorted(counts, key=lambda term: counts[term])[:_MAX_WORDS]
+        sums = list(accumulate(counts[term] for term in ordered))
+        rare = max(1, sum(held <= _MAX_HELD for held in sums))
+        return ordered[:rare], ordered[rare:]
 
 
-def _split_by_frequency(counts: Mapping[QueryTerm, int]) -> tuple[list[QueryTerm], list[QueryTerm]]:
-    """The rare terms that select chunks, and the common ones that only add to their scores."""
-    ordered = sorted((term for term in counts if counts[term]), key=lambda term: counts[term])
-    ordered = ordered[:_MAX_WORDS]
-    rare: list[QueryTerm] = []
-    chunks_held = 0
-    for term in ordered:
-        chunks_held += counts[term]
-        if rare and chunks_held > _MAX_HELD:
-            break
-        rare.append(term)
-    return rare, ordered[len(rare) :]
+def _weak_reason(
+    terms: QueryTerms,
+    words: _Words,
+    phrase_chunks: Sequence[int],
+    by_text: Ranking,
+    by_vectors: Ranking,
+) -> str:
+    """Why the passages are not relevant; empty if they are."""
+    if not terms.has_subject:
+        return "the question has no word to search for"
+    if terms.phrases:
+        said = quoted_list(terms.phrases, "and")
+        return "" if phrase_chunks else f"no post contains {said} word for word"
+    together = words.together(by_text)
+    strength = words.strength(by_text, together)
+    absent = [term for term, chunks in words.chunks_of.items() if not chunks]
+    if by_vectors:
+        is_enough = by_vectors[0][1] + _STRENGTH_SHARE * strength >= _NEAR_ENOUGH
+    else:
+        shares = len(absent) <= 1 and words.largest_share(together) >= _SHARE
+        is_enough = strength >= _ENOUGH or shares
+    # "limescale" asks where the word is; only a whole question can ask what no post says.
+    has_all_words = any(len(each) == len(words.chunks_of) for each in together)
+    if is_enough or (terms.is_bare and has_all_words):
+        return ""
+    if absent:
+        return f"no post contains {quoted_list(absent, 'or')}"
+    in_one = " together" if len(words.chunks_of) > 1 else ""
+    return f"no passage is about {quoted_list(list(words.chunks_of), 'and')}{in_one}"
 
 
 def _with_post_scores(rows: Iterable[tuple[int, str, float]]) -> Ranking:

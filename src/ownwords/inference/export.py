@@ -15,6 +15,7 @@ from ownwords.inference.text_generation import generation_config
 from ownwords.models import bundle, gguf, ollama
 from ownwords.models.bundle import Bundle
 from ownwords.models.directory import BaseLicense
+from ownwords.models.gguf.reading import convert
 from ownwords.tokenizers import chat, tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 
@@ -51,7 +52,9 @@ def export(
             f"cannot export to {form}", hint="choose from " + ", ".join(get_args(ExportFormat))
         )
     if source.suffix.lower() == ".gguf":
-        loaded = gguf.load(source)
+        with tempfile.TemporaryDirectory() as folder:
+            convert(source, Path(folder), type="f32")  # which holds all types exactly
+            loaded = bundle.load(folder)
     else:
         loaded = bundle.load(source)
     if loaded.fingerprint is not None and "temperature" not in loaded.generation:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ownwords.models.configs.bert import BertConfig
 from ownwords.models.safetensors_header import map_arrays
 from ownwords.models.untrusted_files import read_json
-from ownwords.models.weight_mapping import check_shapes, find_tensors, map_weights
+from ownwords.models.weight_mapping import find_tensors, map_weights
 
 Pooling = Literal["mean", "cls"]
 Floats = npt.NDArray[np.float32]
@@ -40,7 +40,6 @@ def load_weights(folder: Path) -> tuple[BertConfig, dict[str, Floats]]:
         name: each for name, each in find_tensors(folder).items() if not _BESIDE.fullmatch(name)
     }
     mapped = map_weights(stored, config, folder)
-    check_shapes(mapped, config, folder)
     arrays = map_arrays(each.stored for each in mapped)
     return config, {
         each.ours: _as_float(arrays[each.stored.name], each.stored.dtype) for each in mapped

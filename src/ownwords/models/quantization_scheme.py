@@ -6,6 +6,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from ownwords.core.errors import ConfigError
@@ -69,31 +70,26 @@ def scheme_of(
     return ends if owner in ENDS else body
 
 
-def schemes(header: Mapping[str, object]) -> Schemes:
-    """Read the schemes of the matrices and of the ends from a header; ModelError if unsupported."""
-    if FIELD not in header:
-        raise ModelError(f"its header has no field {FIELD}", hint="it is not a quantised model")
-    fields = parse_json(str(header[FIELD]).encode(), FIELD)
-    if fields.get("version") != VERSION:
-        raise ModelError(
-            f"{FIELD} has version {str(fields.get('version'))[:20]}, and this reads {VERSION}",
-            hint="a newer ownwords may have written it",
-        )
-    return _scheme(fields), _scheme(fields.get("ends"))
+def schemes(header: Mapping[str, str], path: Path) -> Schemes:
+    """Read the schemes of the matrices and of the ends from a header; ModelError if unknown."""
+    where = f"{FIELD} in the header of {path}"
+    fields = parse_json(header.get(FIELD, "{}").encode(), where)
+    known = [QuantizationScheme(*each) for each in _KNOWN]
+    for body in known:
+        for ends in known:
+            if fields == _fields(body, ends):
+                return body, ends
+    raise ModelError(
+        f"{where} names an unknown quantisation: {str(fields)[:80]}",
+        hint="a newer ownwords may have written it",
+    )
 
 
 def metadata_of(body: QuantizationScheme, ends: QuantizationScheme) -> dict[str, str]:
     """The header fields that `schemes` reads."""
-    return {FIELD: json.dumps({"version": VERSION, **_to_fields(body), "ends": _to_fields(ends)})}
+    return {FIELD: json.dumps(_fields(body, ends))}
 
 
-def _to_fields(scheme: QuantizationScheme) -> dict[str, object]:
-    return {"scheme": scheme.name, "group": scheme.group}
-
-
-def _scheme(fields: object) -> QuantizationScheme:
-    if isinstance(fields, dict):
-        for bits, group in _KNOWN:
-            if (fields.get("scheme"), fields.get("group")) == (f"int{bits}", group):
-                return QuantizationScheme(bits, group)
-    raise ModelError(f"{FIELD} names an unknown scheme: {str(fields)[:80]}")
+def _fields(body: QuantizationScheme, ends: QuantizationScheme) -> dict[str, object]:
+    parts = [{"scheme": each.name, "group": each.group} for each in (body, ends)]
+    return {"version": VERSION, **parts[0], "ends": parts[1]}

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -21,8 +22,6 @@ from ownwords.models.untrusted_files import ModelError, open_file, parse_json, p
 
 # Enough for 60,000 tensors; the largest models have a few hundred per file.
 MAX_HEADER_BYTES = 16 << 20
-MAX_NAME_LENGTH = 256
-MAX_DIMENSIONS = 8
 
 # The bits per number of every type of the format, to check sizes.
 BITS: Mapping[str, int] = {
@@ -36,6 +35,14 @@ BITS: Mapping[str, int] = {
 }
 # The types that weights can have.
 FLOATS = ("F32", "BF16", "F16")
+
+_Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    dtype: str
+    shape: tuple[_Size, ...]
+    data_offsets: tuple[_Size, _Size]
 
 
 @dataclass(frozen=True)
@@ -64,64 +71,32 @@ def _read(path: Path) -> tuple[dict[str, TensorInfo], dict[str, str]]:
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > size - 8:
-            raise ModelError(
-                f"{path} is cut short or not a safetensors file: it has {size:,} bytes, and its"
-                f" first eight claim {length:,} for the header",
-                hint="copy or download it again",
-            )
-        if length > MAX_HEADER_BYTES:
-            raise ModelError(f"{path} has a header of {length:,} bytes, too large for a model")
+        if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
+            raise _damaged(path, f"it has {size:,} bytes, and a header of {length:,}")
         header = parse_json(file.read(length), f"the header of {path}")
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise ModelError(f"{path}: __metadata__ in its header is not an object of strings")
-    begin = 8 + length
-    tensors = [_tensor(path, name, entry, begin) for name, entry in header.items()]
-    tensors.sort(key=lambda tensor: (tensor.start, tensor.nbytes))
-    at = begin
-    for tensor in tensors:
-        if tensor.start != at:
-            what = "overlap" if tensor.start < at else "leave a gap"
-            raise ModelError(
-                f"{path} is damaged: the bytes of its tensors {what} at {preview([tensor.name])}"
-            )
-        at += tensor.nbytes
+    at = 8 + length
+    try:
+        metadata = msgspec.convert(header.pop("__metadata__", {}), dict[str, str])
+        entries = msgspec.convert(header, dict[str, _Entry])
+    except msgspec.ValidationError as error:
+        raise _damaged(path, str(error)) from error
+    tensors: dict[str, TensorInfo] = {}
+    for name, entry in sorted(entries.items(), key=lambda each: each[1].data_offsets):
+        start, end = entry.data_offsets
+        bits = math.prod(entry.shape) * BITS.get(entry.dtype, 0)
+        if 8 + length + start != at or end < start or bits != (end - start) * 8:
+            what = f"{entry.dtype:.20} {list(entry.shape)}, bytes {start:,} to {end:,}"
+            raise _damaged(path, f"the tensor {preview([name])} cannot be {what[:120]}")
+        tensors[name] = TensorInfo(name, entry.dtype, entry.shape, path, at, end - start)
+        at += end - start
     if at != size:
-        raise ModelError(
-            f"{path} has {size:,} bytes, and its header describes {at:,}",
-            hint="copy or download it again",
-        )
-    return {tensor.name: tensor for tensor in tensors}, metadata
+        raise _damaged(path, f"it has {size:,} bytes, and its header describes {at:,}")
+    return tensors, metadata
 
 
-def _tensor(path: Path, name: str, entry: object, begin: int) -> TensorInfo:
-    """Check an entry of the header and convert it to a TensorInfo."""
-    what = f"{path}: the tensor {preview([name])}"
-    if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
-        raise ModelError(f"{what} has an impossible name")
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise ModelError(f"{what} is not described by dtype, shape and data_offsets")
-    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in BITS:
-        raise ModelError(f"{what} has the unknown type {dtype!r:.40}")
-    if not _are_counts(shape) or len(shape) > MAX_DIMENSIONS:
-        raise ModelError(f"{what} has an impossible shape: {shape!r:.80}")
-    if not _are_counts(offsets) or len(offsets) != 2:
-        raise ModelError(f"{what} has impossible offsets: {offsets!r:.80}")
-    start, end = offsets
-    bits = math.prod(shape) * BITS[dtype]
-    if bits != (end - start) * 8:
-        raise ModelError(
-            f"{what} is {dtype} {list(shape)}, {bits // 8:,} bytes, and holds {end - start:,}"
-        )
-    return TensorInfo(name, dtype, tuple(shape), path, begin + start, end - start)
-
-
-def _are_counts(value: object) -> bool:
-    # `type` rather than isinstance: bool is a subclass of int. No file system reaches 2**63 bytes.
-    return isinstance(value, list) and all(
-        type(each) is int and 0 <= each < 1 << 63 for each in value
+def _damaged(path: Path, why: str) -> ModelError:
+    return ModelError(
+        f"{path} is damaged, or not a safetensors file: {why}", hint="copy or download it again"
     )
 
 

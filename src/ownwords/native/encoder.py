@@ -4,7 +4,7 @@ import ctypes
 import weakref
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,34 +26,13 @@ _LAYER = (
 _PARTS = ("weight", "bias")
 
 
-class EncoderConfig(Protocol):
-    """What the library needs to know of a `BertConfig`, which `native` does not import."""
-
-    @property
-    def vocabulary(self) -> int: ...
-    @property
-    def context(self) -> int: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def layers(self) -> int: ...
-    @property
-    def heads(self) -> int: ...
-    @property
-    def hidden(self) -> int: ...
-    @property
-    def gelu_tanh(self) -> bool: ...
-    @property
-    def norm_eps(self) -> float: ...
-
-
 class NativeEncoder:
     """A BERT whose matrices are packed as bfloat16. Any number of threads may use it at once."""
 
     def __init__(
         self,
         library: NativeLibrary,
-        config: EncoderConfig,
+        config: Any,  # noqa: ANN401 - a `BertConfig`, which `native` does not import
         weights: Mapping[str, Floats],
         *,
         pool_first: bool,
@@ -65,17 +44,10 @@ class NativeEncoder:
             names += [f"blocks.{layer}.{name}.{part}" for name in _LAYER for part in _PARTS]
         # The library reads the embeddings and norms where they are.
         self._weights = [np.ascontiguousarray(weights[name], np.float32) for name in names]
-        shape = interface().structs["EncoderShape"](
-            vocabulary=config.vocabulary,
-            context=config.context,
-            width=config.width,
-            layers=config.layers,
-            heads=config.heads,
-            hidden=config.hidden,
-            gelu_tanh=config.gelu_tanh,
-            pool_first=pool_first,
-            norm_eps=config.norm_eps,
-        )
+        shape = interface().structs["EncoderShape"](pool_first=pool_first)
+        for name, _ in shape._fields_:
+            if name != "pool_first":
+                setattr(shape, name, getattr(config, name))
         pointers = (ctypes.c_void_p * len(names))(*(each.ctypes.data for each in self._weights))
         handle = ctypes.c_void_p()
         library.encoder_new(ctypes.addressof(shape), pointers, len(names), ctypes.addressof(handle))

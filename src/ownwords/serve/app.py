@@ -1,8 +1,7 @@
 """The ASGI app with all routes behind the security middleware, for each blog that is open."""
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -13,32 +12,23 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 from ownwords.core.workspace import Workspace, path_text
 from ownwords.serve import security, static_files
-from ownwords.serve.api import (
-    ask,
-    home,
-    jobs,
-    machine,
-    models,
-    posts,
-    sources,
-    texts,
-    write,
-)
-from ownwords.serve.api.home import Open
+from ownwords.serve.api import ask, home, jobs, machine, models, posts, sources, texts, write
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, error_response, is_navigation
-from ownwords.serve.model_worker import METRICS_TYPE
 from ownwords.serve.openai import routes as openai
 from ownwords.serve.security import LOGIN, Authenticator, SecurityMiddleware
 from ownwords.serve.static_files import FRONT, with_blog
 from ownwords.serve.workspace_list import WorkspaceList
+
+_PARTS = (openai, sources, models, posts, jobs, write, ask, texts, machine)
+_HEALTH = "/healthz"
 
 
 @dataclass(eq=False)
@@ -57,18 +47,10 @@ class OpenBlogs:
     about the blog that was opened last.
     """
 
-    def __init__(
-        self, first: AppState, routes: Callable[[AppState, Open], list[BaseRoute]]
-    ) -> None:
-        self._routes_of = routes
+    def __init__(self, first: AppState) -> None:
         self._open: dict[str, OpenBlog] = {}  # by path
         self._closing: set[asyncio.Task[None]] = set()
-        self._first = self._last = self._add(first)
-
-    @property
-    def last(self) -> AppState:
-        """The blog that was opened last."""
-        return self._last.state
+        self._first = self.last = self._add(first)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on. Raises ApiError if there is no such blog."""
@@ -82,44 +64,34 @@ class OpenBlogs:
     async def find(self, path: str) -> OpenBlog:
         """The listed blog at this path, opened on first use. Raises ApiError if there is none."""
         if not path:
-            return self._last
+            return self.last
         if path not in self._open:
-            known = WorkspaceList(self.last.workspace)
-            return self._of(await self.last.run(lambda: known.find(path)))
+            known = WorkspaceList(self.last.state.workspace)
+            return self._of(await self.last.state.run(lambda: known.find(path)))
         return self._open[path]
 
     async def open(self, workspace: Workspace) -> None:
         """Open a blog, which requests that name none are about from now on."""
-        self._last = self._of(workspace)
-
-    def queue_lengths(self) -> Iterator[tuple[str, int, int]]:
-        """Yield (name, waiting requests, running requests) for each loaded model."""
-        waiting, running = Counter[str](), Counter[str]()
-        for blog in self._open.values():
-            for name, waits, runs in blog.state.queue_lengths():
-                waiting[name] += waits
-                running[name] += runs
-        return ((name, waiting[name], running[name]) for name in waiting)
+        self.last = self._of(workspace)
 
     def _of(self, workspace: Workspace) -> OpenBlog:
-        path = path_of(workspace)
-        if path not in self._open:
-            self._close_idle()
-            state = self._first.state.of_workspace(workspace)
-            self._first.state.others.append(state)
-            return self._add(state)
-        return self._open[path]
+        if blog := self._open.get(path_of(workspace)):
+            return blog
+        self._close_idle()
+        state = self._first.state.of_workspace(workspace)
+        self._first.state.others.append(state)
+        return self._add(state)
 
     def _add(self, state: AppState) -> OpenBlog:
-        routes = self._routes_of(state, self.open)
-        blog = OpenBlog(state, Router(routes, redirect_slashes=False))
-        self._open[path_of(state.workspace)] = blog
+        routes = [route for part in _PARTS for route in part.routes(state)]
+        router = Router([*routes, *home.routes(state, self.open)], redirect_slashes=False)
+        blog = self._open[path_of(state.workspace)] = OpenBlog(state, router)
         return blog
 
     def _close_idle(self) -> None:
         """Close the blogs that no tab shows, and free the memory of their models."""
         for path, blog in [*self._open.items()]:
-            if not blog.requests and blog not in (self._first, self._last):
+            if not blog.requests and blog not in (self._first, self.last):
                 del self._open[path]
                 self._first.state.others.remove(blog.state)
                 task = asyncio.create_task(blog.state.close())
@@ -132,43 +104,24 @@ def path_of(workspace: Workspace) -> str:
     return path_text(workspace.root.absolute())
 
 
-_INDEX, _LOGIN_FORM = "index.html", "login.html"
-_PARTS = (sources, models, posts, jobs, write, ask, texts, machine)
-_HEALTH = "/healthz"
-
-
 def create_app(state: AppState) -> Starlette:
     """Create the app that serves `state`, and closes it at shutdown."""
     settings = state.settings
     authenticator = Authenticator(settings.key, port=settings.port)
     files = static_files.read()
-    index, form = files.pop(_INDEX), files.pop(_LOGIN_FORM)
-    blogs = OpenBlogs(state, _blog_routes)
+    index, form = files.pop("index.html"), files.pop("login.html")
+    blogs = OpenBlogs(state)
 
     async def show_page(request: Request) -> Response:
         """The page, about the blog that stands in its address."""
         if path := request.query_params.get("blog"):
             await blogs.find(path)
             return index.response(request)
-        return RedirectResponse(with_blog(FRONT, {"blog": path_of(blogs.last.workspace)}))
+        return RedirectResponse(with_blog(FRONT, {"blog": path_of(blogs.last.state.workspace)}))
 
-    fixed: list[BaseRoute] = [
-        *_monitoring(state, blogs),
-        *security.routes(authenticator, form),
-        *static_files.routes(files),
-        Route(FRONT, show_page, methods=["GET"]),
-    ]
-
-    middleware = Middleware(
-        SecurityMiddleware,
-        settings=settings,
-        authenticator=authenticator,
-        metrics=state.metrics,
-        # The page's files are public: they contain no data of the workspace.
-        public={f"/{name}" for name in files} | {LOGIN, _HEALTH},
-        pages={FRONT, LOGIN},
-        uploads={sources.UPLOADS},
-    )
+    async def health(_: Request) -> Response:
+        """Say that the server runs; needs no key, and shows no data."""
+        return JSONResponse({"status": "ok", "version": __version__})
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None, None]:
@@ -176,44 +129,29 @@ def create_app(state: AppState) -> Starlette:
         await state.close()
 
     app = Starlette(
-        routes=fixed,
-        middleware=[middleware],
+        routes=[
+            Route(_HEALTH, health, methods=["GET"]),
+            *security.routes(authenticator, form),
+            *(file.route(f"/{name}") for name, file in files.items()),
+            Route(FRONT, show_page, methods=["GET"]),
+        ],
+        middleware=[
+            Middleware(
+                SecurityMiddleware,
+                settings=settings,
+                authenticator=authenticator,
+                # The page's files are public: they contain no data of the workspace.
+                public={f"/{name}" for name in files} | {LOGIN, _HEALTH},
+                pages={FRONT, LOGIN},
+                uploads={sources.UPLOADS},
+            )
+        ],
         lifespan=lifespan,
-        exception_handlers={
-            OwnwordsError: on_error,
-            HTTPException: on_http_exception,
-        },
+        exception_handlers={OwnwordsError: on_error, HTTPException: on_http_exception},
     )
     app.router.redirect_slashes = False
     app.router.default = blogs
     return app
-
-
-def _blog_routes(state: AppState, open_workspace: Open) -> list[BaseRoute]:
-    """The routes about the blog of `state`."""
-    return [
-        *openai.routes(state),
-        *(route for part in _PARTS for route in part.routes(state)),
-        *home.routes(state, open_workspace),
-    ]
-
-
-def _monitoring(state: AppState, blogs: OpenBlogs) -> list[BaseRoute]:
-    """Create /healthz, which needs no key and shows no data, and /metrics for Prometheus."""
-
-    async def health(_: Request) -> Response:
-        """Say that the server runs."""
-        return JSONResponse({"status": "ok", "version": __version__})
-
-    async def show_metrics(_: Request) -> Response:
-        """Show figures for Prometheus."""
-        page = state.metrics.page(blogs.queue_lengths())
-        return Response(page, headers={"Content-Type": METRICS_TYPE})
-
-    return [
-        Route(_HEALTH, health, methods=["GET"]),
-        Route("/metrics", show_metrics, methods=["GET"]),
-    ]
 
 
 async def on_error(request: Request, error: Exception) -> Response:

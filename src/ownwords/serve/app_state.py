@@ -4,7 +4,7 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
@@ -20,27 +20,25 @@ from ownwords.core.workspace import SUFFIX, Workspace
 from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.text_generation import TextGenerator, TextOutcome
 from ownwords.models import atomic_dir
-from ownwords.models.directory import CONFIG, PROVENANCE, base_name
-from ownwords.models.fingerprint import Stamp, model_stamp
+from ownwords.models.directory import CONFIG, PROVENANCE, Stamp, base_name, model_stamp
 from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_access import ArchivePool, ReportCache
 from ownwords.serve.errors import ApiError, TooManyRequestsError
 from ownwords.serve.job_requests import (
-    ExportRequest,
-    FetchRequest,
+    ExportJob,
+    FetchJob,
     JobInputs,
     JobKind,
     JobRequest,
-    LookRequest,
-    MakeRequest,
+    LookJob,
+    MakeJob,
 )
 from ownwords.serve.jobs import JobManager
 from ownwords.serve.model_worker import (
     DecodedStream,
     FairLock,
     LoadedModel,
-    Metrics,
     ModelWorker,
     cache_size,
     load,
@@ -122,7 +120,6 @@ class AppState:
     ) -> None:
         self.workspace = workspace
         self.settings = settings or ServeSettings()
-        self.metrics = Metrics()
         self.stop_server: Callable[[], None] | None = None  # set by the server that runs
         self.others: list[AppState] = []  # of other workspaces, which are closed with it
         self._shutdown = asyncio.Event()
@@ -145,8 +142,7 @@ class AppState:
     def of_workspace(self, workspace: Workspace) -> "AppState":
         """The state of another workspace, served beside this one."""
         state = AppState(workspace, self.settings, models=self._extra_models)
-        state.metrics, state.stop_server = self.metrics, self.stop_server
-        state._compute_lock = self._compute_lock
+        state.stop_server, state._compute_lock = self.stop_server, self._compute_lock
         return state
 
     # --- work that would block the event loop ----------------------------------------------------
@@ -190,14 +186,11 @@ class AppState:
 
     def models(self) -> dict[str, Path]:
         """The folders of all models by name; the first is the default."""
-        models: dict[str, Path] = {}
-        if self.own_model:
-            models[self.own_model] = self._own_folder
+        models = {self.own_model: self._own_folder} if self.own_model else {}
         models |= self._extra_models
-        for kept in self.library.models():
-            if not kept.is_current:
-                models.setdefault(kept.name, kept.model)
-        for name, folder in (self._base(), (FROM_SCRATCH, self._from_nothing)):
+        kept = [(each.name, each.model) for each in self.library.models() if not each.is_current]
+        from_nothing = FROM_SCRATCH, self.workspace.runs / FROM_SCRATCH / "model"
+        for name, folder in (*kept, self._base(), from_nothing):
             if name not in models and _is_model(folder):
                 models[name] = folder
         return models
@@ -221,18 +214,16 @@ class AppState:
         self._checked_at[name] = now
         return self._touch(loaded)
 
-    def queue_lengths(self) -> Iterator[tuple[str, int, int]]:
-        """Yield (name, waiting requests, running requests) for each loaded model."""
-        for loaded in self._loaded.values():
-            yield loaded.name, loaded.worker.waiting, loaded.worker.running
-
     def generate_text(
         self, loaded: LoadedModel, request: GenerationRequest, stops: Sequence[str] = ()
     ) -> TextGenerator:
         """Generate text in chunks, synchronously, for work inside `run_long`."""
         assert self._loop is not None
-        outcomes: list[TextOutcome] = []
-        chunks, loop = _chunks(loaded, request, stops, outcomes.append), self._loop
+        loop, outcomes = self._loop, list[TextOutcome]()
+        chunks = _chunks(loaded, request, stops, outcomes.append)
+
+        def wait_for(work: Coroutine[Any, Any, T]) -> T:
+            return asyncio.run_coroutine_threadsafe(work, loop).result()
 
         async def next_chunk() -> str | None:
             return await anext(chunks, None)
@@ -241,12 +232,10 @@ class AppState:
             await chunks.aclose()
 
         try:
-            while (
-                text := asyncio.run_coroutine_threadsafe(next_chunk(), loop).result()
-            ) is not None:
+            while (text := wait_for(next_chunk())) is not None:
                 yield text
         finally:
-            asyncio.run_coroutine_threadsafe(close(), loop).result()
+            wait_for(close())
         return outcomes[0]
 
     def _touch(self, loaded: LoadedModel) -> LoadedModel:
@@ -277,7 +266,6 @@ class AppState:
             rows=rows,
             length=length,
             queue=self.settings.queue,
-            metrics=self.metrics,
             compute_lock=self._compute_lock,
         )
         if replaced := self._loaded.pop(name, None):
@@ -308,10 +296,6 @@ class AppState:
     def _own_folder(self) -> Path:
         return self.workspace.root / "model"
 
-    @property
-    def _from_nothing(self) -> Path:
-        return self.workspace.runs / FROM_SCRATCH / "model"
-
     def _base(self) -> tuple[str, Path]:
         """The name and folder of the base of the workspace's model, or of the built-in base."""
         with suppress(OwnwordsError):
@@ -329,14 +313,14 @@ class AppState:
     def _job_inputs(self, request: JobRequest) -> JobInputs:
         """What the workspace adds to a job's request. Raises ApiError if something is missing."""
         root, device = self.workspace.root, self.settings.device
-        if isinstance(request, FetchRequest):
+        if isinstance(request, FetchJob):
             return JobInputs(root, out=self.sources.new_folder(request.host))
-        if isinstance(request, ExportRequest):
+        if isinstance(request, ExportJob):
             name, folder = self.model_to_export(request.model)
             (root / EXPORTS).mkdir(exist_ok=True)
             return JobInputs(root, model=folder, out=root / EXPORTS / request.file_name(name))
         flags = [] if device == "auto" or request.kind == "look" else ["--device", device]
-        if isinstance(request, LookRequest | MakeRequest):
+        if isinstance(request, LookJob | MakeJob):
             flags = [*self.sources.filter.flags(), *flags]
             return JobInputs(root, self.sources.paths(), flags)
         return JobInputs(root, flags=flags)

@@ -100,31 +100,12 @@ def as_conflict() -> Iterator[None]:
         raise ApiError(HTTPStatus.CONFLICT, error.message, error.hint) from error
 
 
-def unsupported(name: str, reason: str) -> ApiError:
-    """Create the error for an unsupported field of OpenAI's API that would change the answer."""
-    return invalid(f"{name} is not supported: {reason}", param=name, code="unsupported_parameter")
-
-
-def no_such_model(message: str, hint: str) -> ApiError:
-    """Create the error for an unknown model name (status 404)."""
-    return ApiError(HTTPStatus.NOT_FOUND, message, hint, param="model", code="model_not_found")
-
-
 def internal_error() -> ApiError:
     """Create the error for a bug in the server (status 500)."""
     return ApiError(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "something went wrong in the server; this is a bug in ownwords",
         hint="please report it with the lines that the server has printed",
-    )
-
-
-def engine_failed() -> ApiError:
-    """Create the error for a bug in an inference engine (status 500)."""
-    return ApiError(
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-        "the engine failed; this is a bug in ownwords",
-        hint="the server's log says more; trying again may work",
     )
 
 
@@ -143,15 +124,16 @@ def is_navigation(headers: Headers) -> bool:
 
 
 def error_response(path: str, error: OwnwordsError, headers: Headers | None = None) -> Response:
-    """Create the response to a failed request: a page for a person, or else in the path's API.
+    """The response to a failed request: a page for a person, or else JSON in the path's API.
 
     The headers are those of the request.
     """
     status = status_of(error)
     answer_headers = {}
-    in_use_s = _IN_USE_RETRY_S if isinstance(error, InUseError) else None
-    if (seconds := getattr(error, "retry_after_s", in_use_s)) is not None:
-        answer_headers["Retry-After"] = str(seconds)
+    if retry_after_s := getattr(error, "retry_after_s", None):
+        answer_headers["Retry-After"] = str(retry_after_s)
+    elif isinstance(error, InUseError):
+        answer_headers["Retry-After"] = str(_IN_USE_RETRY_S)
     if status == HTTPStatus.UNAUTHORIZED:
         answer_headers["WWW-Authenticate"] = "Bearer"
     if headers is not None and is_navigation(headers):
@@ -167,11 +149,14 @@ def error_body(path: str, error: OwnwordsError) -> dict[str, Any]:
     if path != "/v1" and not path.startswith("/v1/"):
         return {"error": {"message": error.message, "hint": error.hint}}
     status = status_of(error)
-    default: tuple[str, str | None] = ("invalid_request_error", None)
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        default = ("server_error", "server_error")
+    is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    default = ("server_error", "server_error") if is_ours else ("invalid_request_error", None)
     kind, code = _OPENAI_TYPES.get(status, default)
-    param, own_code = getattr(error, "param", None), getattr(error, "code", None)
     return {
-        "error": {"message": str(error), "type": kind, "param": param, "code": own_code or code}
+        "error": {
+            "message": str(error),
+            "type": kind,
+            "param": getattr(error, "param", None),
+            "code": getattr(error, "code", None) or code,
+        }
     }

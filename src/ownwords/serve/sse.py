@@ -1,14 +1,13 @@
 """Server-sent events; until the first event, a response can still fail with its own status."""
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-import anyio
+import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -20,16 +19,11 @@ T = TypeVar("T")
 
 _log = logging.getLogger("ownwords.serve")
 
-_HEADERS: Final = {
-    "Content-Type": "text/event-stream; charset=utf-8",
-    "Cache-Control": "no-store",
-    "X-Accel-Buffering": "no",  # keeps nginx from buffering events
-}
-
-
-def to_json(value: object) -> bytes:
-    """Encode as compact JSON in UTF-8."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+_HEADERS: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # keeps nginx from buffering events
+]
 
 
 class EventSender:
@@ -37,14 +31,14 @@ class EventSender:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._lock = anyio.Lock()
+        self._lock = asyncio.Lock()
         self.has_started = False
         self.sent_at = 0.0  # by the monotonic clock
 
     async def send(self, value: object, event: str = "") -> None:
         """Send a value as JSON, with the event's name if it has one."""
         name = f"event: {event}\n".encode() if event else b""
-        await self.send_bytes(name + b"data: " + to_json(value) + b"\n\n")
+        await self.send_bytes(name + b"data: " + msgspec.json.encode(value) + b"\n\n")
 
     async def keep_alive(self) -> None:
         """Send a comment, which clients ignore, to keep the connection open."""
@@ -55,51 +49,43 @@ class EventSender:
         async with self._lock:
             if not self.has_started:
                 self.has_started = True
-                headers = [(name.lower().encode(), x.encode()) for name, x in _HEADERS.items()]
-                start = {"type": "http.response.start", "status": 200, "headers": headers}
+                start = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
                 await self._send(start)
             await self._send({"type": "http.response.body", "body": data, "more_body": more})
             self.sent_at = time.monotonic()
 
 
 class EventStreamResponse(Response):
-    """A response of the events that `produce` sends; closes `resources` when it ends.
+    """A response of the events that `produce` sends, until it ends or the client disconnects.
 
-    It also ends when the client disconnects. An error before the first event is sent with its own
-    HTTP status; a later one is sent as an event.
+    An error before the first event is sent with its own HTTP status; a later one as an event.
     """
 
-    def __init__(
-        self,
-        produce: Callable[[EventSender], Awaitable[None]],
-        resources: AsyncExitStack | None = None,
-    ) -> None:
+    def __init__(self, produce: Callable[[EventSender], Awaitable[None]]) -> None:
         super().__init__()
         self._produce = produce
-        self._resources = resources or AsyncExitStack()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sender, path = EventSender(send), str(scope["path"])
+        events, path = EventSender(send), str(scope["path"])
 
         async def work() -> None:
             try:
-                await self._produce(sender)
+                await self._produce(events)
             except Exception as error:
-                if not sender.has_started:
+                if not events.has_started:
                     raise
                 if not isinstance(error, OwnwordsError):
                     _log.exception("a stream ended early", exc_info=error)
                     error = internal_error()
                 body = error_body(path, error)
                 if path.startswith("/v1/"):
-                    await sender.send(body)
+                    await events.send(body)
                 else:
-                    await sender.send(body["error"], "error")
-            await sender.send_bytes(b"", more=False)
+                    await events.send(body["error"], "error")
+            await events.send_bytes(b"", more=False)
 
-        async with self._resources:
-            with suppress(ClientDisconnect):
-                await run_until_disconnect(receive, work())
+        with suppress(ClientDisconnect):
+            await run_until_disconnect(receive, work())
 
 
 async def run_until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

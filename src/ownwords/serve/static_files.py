@@ -12,18 +12,16 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from ownwords.view.html import STYLE
 
 _FOLDER = Path(__file__).parent / "pages"
-_MEDIA_TYPES: Mapping[str, str] = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
+_MEDIA_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
     ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".woff2": "font/woff2",
 }
 FRONT = "/"
 
@@ -36,11 +34,10 @@ def with_blog(path: str, query: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class StaticFile:
-    """A static file with its response headers."""
+    """A static file."""
 
     data: bytes
     media_type: str
-    etag: str
 
     def response(
         self,
@@ -48,31 +45,25 @@ class StaticFile:
         status: int = HTTPStatus.OK,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """Create the response: the file, or 304 if the browser's copy is current."""
-        headers = {"ETag": self.etag, "Cache-Control": "no-cache", **(headers or {})}
-        if status == HTTPStatus.OK and self.etag in request.headers.get("if-none-match", ""):
+        """The response: the file, or 304 if the browser's copy is current."""
+        etag = f'"{hashlib.sha256(self.data).hexdigest()[:32]}"'
+        headers = {"ETag": etag, "Cache-Control": "no-cache", **(headers or {})}
+        if status == HTTPStatus.OK and etag in request.headers.get("if-none-match", ""):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         return Response(self.data, status, headers, media_type=self.media_type)
 
+    def route(self, path: str) -> Route:
+        """A route to the file."""
 
-def read(folder: Path = _FOLDER) -> dict[str, StaticFile]:
-    """Read all files of the page, by name, and the style that it shares with the reports."""
-    files = {}
-    for path in (*sorted(folder.iterdir()), STYLE):
-        if media_type := _MEDIA_TYPES.get(path.suffix):
-            data = path.read_bytes()
-            etag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
-            files[path.name] = StaticFile(data, media_type, etag)
-    return files
-
-
-def routes(files: Mapping[str, StaticFile]) -> list[BaseRoute]:
-    """Create a route for each file."""
-
-    def route(name: str, file: StaticFile) -> Route:
         async def respond(request: Request) -> Response:
-            return file.response(request)
+            return self.response(request)
 
-        return Route(f"/{name}", respond, methods=["GET"])
+        return Route(path, respond, methods=["GET"])
 
-    return [route(name, file) for name, file in files.items()]
+
+def read() -> dict[str, StaticFile]:
+    """Read all files of the page, by name, and the style that it shares with the reports."""
+    return {
+        path.name: StaticFile(path.read_bytes(), _MEDIA_TYPES[path.suffix])
+        for path in (*_FOLDER.iterdir(), STYLE)
+    }

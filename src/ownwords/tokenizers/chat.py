@@ -28,14 +28,9 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str = DEFAULT_TEMPLATE) -> None:
-        from ownwords.tokenizers.jinja_sandbox import LONGEST_TEMPLATE, JinjaSandbox  # noqa: PLC0415 - Jinja
+        from ownwords.tokenizers.jinja_sandbox import JinjaSandbox  # noqa: PLC0415 - Jinja
 
         encode_utf8(source)
-        if len(source) > LONGEST_TEMPLATE:
-            raise TokenizerError(
-                f"the chat template has {len(source):,} characters;"
-                f" at most {LONGEST_TEMPLATE:,} are read"
-            )
         self._sandbox = JinjaSandbox()
         self._lock = Lock()  # the sandbox's allowance is for one rendering at a time
         try:
@@ -55,13 +50,12 @@ class ChatTemplate:
         data. With `add_generation_prompt` the text ends where the model's answer begins.
         """
         given = _plain({"tools": None, "documents": None, **variables, "messages": messages})
+        given["add_generation_prompt"] = add_generation_prompt
         pieces: list[str] = []
         with self._lock:
             try:
                 self._sandbox.allow()
-                for piece in self._template.generate(
-                    given, add_generation_prompt=add_generation_prompt
-                ):
+                for piece in self._template.generate(given):
                     self._sandbox.charge(len(piece))
                     pieces.append(piece)
             except Exception as error:
@@ -80,11 +74,18 @@ def render(
     **variables: object,
 ) -> str:
     """Render a conversation by the tokenizer's template, like `apply_chat_template`."""
-    return _template_of(tokenizer).render(
-        messages,
-        add_generation_prompt=add_generation_prompt,
-        **_named(tokenizer),
-        **variables,
+    template = tokenizer.template
+    if template is None and all(name in tokenizer.special for name in (START, TURN, END)):
+        template = DEFAULT_TEMPLATE
+    if template is None:
+        raise TokenizerError(
+            "this model has no chat template",
+            hint="let it continue a text instead, or give it a template to keep to",
+        )
+    ids = {"bos_token": tokenizer.start, "eos_token": tokenizer.end}
+    names = {name: tokenizer.decode([i]) for name, i in ids.items() if i is not None}
+    return ChatTemplate(template).render(
+        messages, add_generation_prompt=add_generation_prompt, **names, **variables
     )
 
 
@@ -97,10 +98,7 @@ def encode(
     text, so a message can neither end its turn nor impersonate another role.
     """
     names = sorted(tokenizer.special, key=len, reverse=True)
-    if not names:
-        text = render(tokenizer, messages, add_generation_prompt=add_generation_prompt)
-        return tokenizer.encode(text)
-    special = re.compile("|".join(map(re.escape, names)))
+    special = re.compile("|".join(map(re.escape, names)) or "(?!)")  # without any: matches nothing
     plain = _plain({"messages": messages})
     everything = json.dumps(plain, ensure_ascii=False)
     mark = next(chr(code) for code in range(0xF0000, 0xFFFFE) if chr(code) not in everything)
@@ -126,27 +124,10 @@ def encode(
     return ids + tokenizer.encode(text[begin:].replace(mark, ""))
 
 
-def _template_of(tokenizer: Tokenizer) -> ChatTemplate:
-    if tokenizer.template is not None:
-        return ChatTemplate(tokenizer.template)
-    if all(name in tokenizer.special for name in (START, TURN, END)):
-        return ChatTemplate()
-    raise TokenizerError(
-        "this model has no chat template",
-        hint="let it continue a text instead, or give it a template to keep to",
-    )
-
-
-def _named(tokenizer: Tokenizer) -> dict[str, object]:
-    """The template variables `bos_token` and `eos_token`."""
-    given = {"bos_token": tokenizer.start, "eos_token": tokenizer.end}
-    return {name: tokenizer.decode([i]) for name, i in given.items() if i is not None}
-
-
 def _plain(variables: Mapping[str, object]) -> dict[str, Any]:
     """Copy variables as plain JSON data, so a template can neither call nor change anything."""
     try:
-        text = json.dumps(variables, ensure_ascii=False, default=_as_data)
+        text = json.dumps(variables, ensure_ascii=False)
         encode_utf8(text)
         given = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
@@ -163,14 +144,6 @@ def _plain(variables: Mapping[str, object]) -> dict[str, Any]:
             hint="like [{'role': 'user', 'content': '...'}]",
         )
     return dict(given)
-
-
-def _as_data(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Sequence):
-        return list(value)
-    raise TypeError(f"{type(value).__name__} is neither text, number, list nor dictionary")
 
 
 def _first_line(error: BaseException) -> str:

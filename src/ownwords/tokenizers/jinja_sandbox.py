@@ -10,7 +10,7 @@ loop and each macro call, and every charge checks the clock. What cannot be char
 import functools
 import json
 import time
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -40,9 +40,7 @@ _GROWING |= {"ljust", "rjust", "to_bytes", "translate", "zfill"}
 
 
 class _Variables(Namespace):
-    """`namespace()`, whose repr omits the contents, because they may be recursive."""
-
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # without the contents, which may be recursive
         return "<Namespace>"
 
 
@@ -118,20 +116,18 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
 
     def check(self, value: Any) -> Any:
         """Charge a new value, and return it; all that a list or dict holds is limited, too."""
-        left: list[tuple[object, int]] = [(value, 0)] if not isinstance(value, str) else []
+        left: list[tuple[Any, int]] = [(value, 0)] if isinstance(value, dict | list | tuple) else []
         size = 0
         while left:
             entry, depth = left.pop()
-            inside: Iterable[object] = ()
-            if isinstance(entry, dict):
-                inside = (*entry.keys(), *entry.values())
-            elif isinstance(entry, list | tuple):
-                inside = entry
             size += 1 + (len(entry) // 16 if isinstance(entry, str) else 0)
             if size > _MAX_BUILT or depth > _DEEPEST:
                 raise SecurityError("it builds too large a list")
-            left += [(part, depth + 1) for part in inside]
-        self.charge(len(value) if isinstance(value, str | dict | list | tuple) else 1)
+            if isinstance(entry, dict):
+                entry = (*entry.keys(), *entry.values())
+            if isinstance(entry, list | tuple):
+                left += [(part, depth + 1) for part in entry]
+        self.charge(_length(value, 1))
         return value
 
     def concatenate(self, *values: object) -> str:
@@ -148,14 +144,13 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if isinstance(left, int) and isinstance(right, int):
-            bits = left.bit_length() * (right if operator == "**" else 1)
-            if bits > _MAX_BITS:
+            if left.bit_length() * (right if operator == "**" else 1) > _MAX_BITS:
                 raise SecurityError("it computes too large a number")
         elif not (isinstance(left, int | float) and isinstance(right, int | float)):
             if operator == "%":
                 raise SecurityError("% on text is not known here")
             # A number stands for the copies of a text or list: 'ab' * 2.
-            first, second = map(_length, (left, right))
+            first, second = (x if isinstance(x, int) else _length(x, 1) for x in (left, right))
             self.charge(max(0, first * second if operator == "*" else first + second))
         return self.check(super().call_binop(context, operator, left, right))
 
@@ -166,9 +161,10 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
         """Leave `format` to `is_safe_attribute`: Jinja would allow it with fields of any width."""
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree = _Charged().visit(super()._parse(source, name, filename))
+        if len(source) > LONGEST_TEMPLATE:
+            raise SecurityError(f"it has more than {LONGEST_TEMPLATE:,} characters")
+        tree: nodes.Template = _Charged().visit(super()._parse(source, name, filename))
         tree.set_environment(self)
-        assert isinstance(tree, nodes.Template)
         return tree
 
     def _checked(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -181,8 +177,7 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
     def _join(self, values: Iterable[Any], d: object = "", attribute: str | None = None) -> str:
         texts = []
         for value in values:
-            entry = value if attribute is None else self.getitem(value, attribute)
-            texts.append(entry if isinstance(entry, str) else str(entry))
+            texts.append(str(value if attribute is None else self.getitem(value, attribute)))
             self.charge(len(texts[-1]) + len(str(d)))
         return str(d).join(texts)
 
@@ -191,26 +186,19 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
         self.charge(len(text) + len(new) * text.count(old))
         return text.replace(old, new, count)
 
-    def _indent(
-        self, text: object, width: int | str = 4, first: bool = False, blank: bool = False
-    ) -> str:
-        margin = width if isinstance(width, str) else " " * min(width, 100)
-        lines = str(text).splitlines()
-        self.charge(len(str(text)) + len(margin) * (len(lines) + 1))
-        indented = [margin + line if line or blank else line for line in lines[1:]]
-        return "\n".join([*((margin if first else "") + line for line in lines[:1]), *indented])
+    def _indent(self, text: object, width: int | str = 4, *flags: bool, **named: bool) -> str:
+        text, margin = str(text), width if isinstance(width, str) else " " * min(width, 100)
+        self.charge(len(text) + len(margin) * (len(text.splitlines()) + 1))
+        return FILTERS["indent"](text, margin, *flags, **named)  # type: ignore[no-any-return]
 
     def _tojson(self, value: object, ensure_ascii: bool = False, **layout: Any) -> str:
         if layout.get("indent") is not None:
             layout["indent"] = min(layout["indent"], 8)
-        text: str = self.check(json.dumps(value, ensure_ascii=ensure_ascii, **layout))
-        return text
+        return str(self.check(json.dumps(value, ensure_ascii=ensure_ascii, **layout)))
 
 
-def _length(value: object) -> int:
-    if isinstance(value, int):
-        return value
-    return len(value) if isinstance(value, Sized) else 1
+def _length(value: object, default: int) -> int:
+    return len(value) if isinstance(value, str | dict | list | tuple) else default
 
 
 def _raise(message: object) -> None:

@@ -4,7 +4,6 @@ Supported kinds: byte-level BPE (ours, GPT-2, Llama 3, Qwen) and BPE with byte f
 Gemma).
 """
 
-import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,20 +48,20 @@ class Tokenizer:
         self._roles = SpecialTokensConfig.read(files, document)
         self._files = {name: files[name] for name in tokenizer_json.FILES if name in files}
         tokenizer_json.check_parts(document)
-        vocabulary = tokenizer_json.read_vocabulary(document)
-        added = tokenizer_json.read_added_tokens(document)
+        self._backend = _backend(document, files[tokenizer_json.TOKENIZER])
+        vocabulary = self._backend.get_vocab(with_added_tokens=False)
+        added = self._backend.get_added_tokens_decoder()
         # The bytes of each token, for a special one its name in UTF-8; None where an id is unused.
         self.table, self._strips, self._missing = tokenizer_json.token_table(
-            document, vocabulary, added
+            document, vocabulary, {i: token.content for i, token in added.items()}
         )
-        self.special = {name: i for i, name, is_special in added if is_special}
+        self.special = {token.content: i for i, token in sorted(added.items()) if token.special}
         self.start = _role(self._roles.start, self.special | vocabulary)
         self.end = _role(self._roles.end, self.special | vocabulary)
         self.template = self._roles.template
         self.adds_start = self._roles.adds_start
         self.replaced = 0
         self._lock = Lock()
-        self._backend = _backend(files[tokenizer_json.TOKENIZER], added)
 
     @property
     def vocabulary_size(self) -> int:
@@ -122,15 +121,6 @@ class Tokenizer:
         """The text of the tokens; bytes that are not valid UTF-8 become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", "replace")
 
-    def stream(self, ids: Iterable[int]) -> Iterator[str]:
-        """Yield the text incrementally, in whole characters; joined, it equals `decode`."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        for piece in self._pieces(ids):
-            if text := decoder.decode(piece):
-                yield text
-        if text := decoder.decode(b"", final=True):
-            yield text
-
     def _pieces(self, ids: Iterable[int]) -> Iterator[bytes]:
         table, size = self.table, len(self.table)
         strips = self._strips  # the space that encoding put before the text
@@ -170,14 +160,11 @@ class Tokenizer:
 def load(folder: Path) -> Tokenizer:
     """Load the tokenizer of a model directory."""
     files = {}
-    for name in tokenizer_json.FILES:
-        path = folder / name
+    for path in [folder / name for name in tokenizer_json.FILES if (folder / name).exists()]:
         try:
             if path.stat().st_size > tokenizer_json.LARGEST:
                 raise TokenizerError(f"{path} is larger than any tokenizer")
-            files[name] = path.read_bytes()
-        except FileNotFoundError:
-            continue
+            files[path.name] = path.read_bytes()
         except OSError as error:
             raise TokenizerError(f"{path} cannot be read: {error.strerror}") from error
     if tokenizer_json.TOKENIZER not in files:
@@ -196,16 +183,20 @@ def _role(name: str | None, ids: Mapping[str, int]) -> int | None:
     return None if name is None else ids[name]
 
 
-def _backend(data: bytes, added: list[tuple[int, str, bool]]) -> "Backend":
+def _backend(document: tokenizer_json.Json, data: bytes) -> "Backend":
     from tokenizers import Tokenizer as Backend  # noqa: PLC0415 - only who has a model waits for it
 
     with _library_errors():
         backend = Backend.from_str(data.decode("utf-8"))
         backend.no_padding()
         backend.no_truncation()
-    for i, name, _ in added:
-        if backend.token_to_id(name) != i:
-            raise TokenizerError(f"tokenizer.json: the id of {name[:50]!r} leaves a gap before it")
+    entries = document.get("added_tokens")
+    for entry in entries if isinstance(entries, list) else ():
+        if backend.token_to_id(entry["content"]) != entry["id"]:  # the library chose another one
+            raise TokenizerError(
+                f"tokenizer.json: the id {entry['id']} of {entry['content'][:50]!r} is another's,"
+                " or leaves a gap before it"
+            )
     return backend
 
 

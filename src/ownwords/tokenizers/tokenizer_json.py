@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any
 
 from ownwords.core.fingerprint import digest
 from ownwords.tokenizers.text import TokenizerError, encode_utf8
@@ -38,14 +38,6 @@ def _alphabet() -> dict[int, str]:
 LETTER_OF = _alphabet()
 BYTE_OF = {letter: byte for byte, letter in LETTER_OF.items()}
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-
-
-def unicode_to_bytes(token: str) -> bytes | None:
-    """The bytes of a token in GPT-2's alphabet; None if it has characters outside of it."""
-    try:
-        return bytes([BYTE_OF[letter] for letter in token])
-    except KeyError:
-        return None
 
 
 def write(document: Mapping[str, object]) -> bytes:
@@ -158,30 +150,17 @@ class SpecialTokensConfig:
         named = read(SPECIAL_MAP, files[SPECIAL_MAP]) if SPECIAL_MAP in files else {}
         template = config.get("chat_template")
         if TEMPLATE in files:
-            try:
-                template = files[TEMPLATE].decode("utf-8")
-            except UnicodeDecodeError:
-                raise TokenizerError(f"{TEMPLATE} is not UTF-8") from None
+            template = files[TEMPLATE].decode("utf-8", "replace")
         if isinstance(template, list):  # several named templates: take the default
-            template = next(
-                (
-                    entry.get("template")
-                    for entry in template
-                    if isinstance(entry, dict) and entry.get("name") == "default"
-                ),
-                None,
-            )
-        if template is not None and not isinstance(template, str):
-            raise TokenizerError(
-                f"{CONFIG}: chat_template is neither text nor a list of named ones"
-            )
-        return cls(
-            _content("bos_token", config, named),
-            _content("eos_token", config, named),
-            template,
-            begins_with_token(document.get("post_processor"))
-            or config.get("add_bos_token") is True,
-        )
+            by_name = {str(each["name"]): each["template"] for each in template if _is_named(each)}
+            template = by_name.get("default")
+        start, end = (_content(name, config, named) for name in ("bos_token", "eos_token"))
+        texts: list[Any] = [start, end, template]
+        if wrong := [text for text in texts if not isinstance(text, str | None)]:
+            raise TokenizerError(f"{CONFIG}: {str(wrong[0])[:50]!r} is no text of a token or chat")
+        begins = begins_with_token(document.get("post_processor"))
+        adds_start = begins or config.get("add_bos_token") is True
+        return cls(texts[0], texts[1], texts[2], adds_start)
 
     def config(self) -> Json:
         """The tokenizer_config.json with which transformers uses tokenizer.json unchanged."""
@@ -205,13 +184,14 @@ def begins_with_token(processor: object) -> bool:
     return False
 
 
-def _content(name: str, *places: Json) -> str | None:
+def _is_named(entry: object) -> bool:
+    return isinstance(entry, dict) and entry.keys() >= {"name", "template"}
+
+
+def _content(name: str, *places: Json) -> object:
     value = next((place[name] for place in places if place.get(name) is not None), None)
-    if isinstance(value, dict):  # an AddedToken with its flags
-        value = value.get("content")
-    if value is not None and not isinstance(value, str):
-        raise TokenizerError(f"{CONFIG}: {name} is not the text of a token")
-    return value
+    # With its flags it is an AddedToken.
+    return value.get("content") if isinstance(value, dict) else value
 
 
 # GPT-4's split in Llama 3's version, written without case folding, because regex engines differ
@@ -244,49 +224,80 @@ PATTERNS = {
 _BLANK = "▁"  # what sentencepiece writes for a space
 _FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 _MAX_TOKENS = 1 << 20
-_MAX_STEPS = 16  # in one part of the file; known models have up to four
-_LONGEST_TOKEN = 1 << 12  # characters
 _REPLACEMENT = "\ufffd"
 # A vocabulary that was learned from text may lack bytes that the text did not have (SmolLM2 has no
 # U+0004), but not these.
 _NEEDED = frozenset(b"\t\n" + bytes(range(0x20, 0x7F)) + _REPLACEMENT.encode())
 
-# The steps allowed in each part of the file, and the settings required of each step.
-_NORMALIZERS: Mapping[str, Json] = {
-    "NFC": {},
-    "Prepend": {"prepend": _BLANK},
-    "Replace": {"pattern": {"String": " "}, "content": _BLANK},
+# The steps allowed in each part of the file, the name of the list of a Sequence of them, and the
+# settings required of each.
+_STEPS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
+    "normalizer": (
+        "normalizers",
+        {
+            "NFC": {},
+            "Prepend": {"prepend": _BLANK},
+            "Replace": {"pattern": {"String": " "}, "content": _BLANK},
+        },
+    ),
+    "pre_tokenizer": (
+        "pretokenizers",
+        {
+            "ByteLevel": {"add_prefix_space": False},
+            "Split": {},  # by one of `PATTERNS`, or at spaces
+            "Metaspace": {"replacement": _BLANK},
+            "Digits": {},
+        },
+    ),
+    "decoder": (
+        "decoders",
+        {
+            "ByteLevel": {},
+            "Metaspace": {"replacement": _BLANK},
+            "Replace": {"pattern": {"String": _BLANK}, "content": " "},
+            "ByteFallback": {},
+            "Fuse": {},
+            "Strip": {"content": " ", "stop": 0},
+        },
+    ),
+    "post_processor": ("processors", {"ByteLevel": {}, "TemplateProcessing": {}}),
 }
-_PRE_TOKENIZERS: Mapping[str, Json] = {
-    "ByteLevel": {"add_prefix_space": False},
-    "Split": {},
-    "Metaspace": {"replacement": _BLANK},
-    "Digits": {},
-}
-_DECODERS: Mapping[str, Json] = {
-    "ByteLevel": {},
-    "Metaspace": {"replacement": _BLANK},
-    "Replace": {"pattern": {"String": _BLANK}, "content": " "},
-    "ByteFallback": {},
-    "Fuse": {},
-    "Strip": {"content": " ", "stop": 0},
-}
-_POST_PROCESSORS: Mapping[str, Json] = {"ByteLevel": {}, "TemplateProcessing": {}}
+
+
+def steps_of(document: Json, name: str) -> list[Json]:
+    """The steps of one part of the file; TokenizerError for a step that is not known here."""
+    inner, known = _STEPS[name]
+    part: Any = document.get(name)
+    steps: Any = [] if part is None else [part]
+    if isinstance(part, dict) and part.get("type") == "Sequence":
+        steps = part.get(inner)
+    for step in steps if isinstance(steps, list) else [part]:
+        kind = str(step.get("type")) if isinstance(step, dict) else ""
+        wrong = [key for key, value in known.get(kind, {}).items() if step.get(key) != value]
+        if kind not in known or wrong or (kind == "Split" and not _is_known_split(step)):
+            raise TokenizerError(
+                f"tokenizer.json has a {name} that is not known here: {str(step)[:200]!a}",
+                hint=f"known are {', '.join(known)}, and splits as in"
+                f" {', '.join(PATTERNS.values())}",
+            )
+    return list(steps)
+
+
+def _is_known_split(step: Json) -> bool:
+    pattern = step.get("pattern")
+    regex = pattern.get("Regex") if isinstance(pattern, dict) else None
+    known = pattern == {"String": " "} or (isinstance(regex, str) and regex in PATTERNS)
+    return known and step.get("behavior") != "Removed"
 
 
 def check_parts(document: Json) -> None:
     """Raise TokenizerError for a part that is not known here."""
-    _parts(document, "normalizer", "normalizers", _NORMALIZERS)
-    _parts(document, "decoder", "decoders", _DECODERS)
-    _parts(document, "post_processor", "processors", _POST_PROCESSORS)
-    for splitter in _parts(document, "pre_tokenizer", "pretokenizers", _PRE_TOKENIZERS):
-        if splitter["type"] == "Split":
-            _check_split(splitter)
+    for name in _STEPS:
+        steps_of(document, name)
     model = document.get("model")
-    kind = model.get("type", "BPE") if isinstance(model, dict) else None
-    if not isinstance(model, dict) or kind != "BPE":
+    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
         raise TokenizerError(
-            f"tokenizer.json holds a model of kind {str(kind)[:50]!r}, which is not known here",
+            "tokenizer.json holds no BPE model",
             hint="known is BPE, with byte-level tokens or byte fallback",
         )
     for setting in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
@@ -297,128 +308,53 @@ def check_parts(document: Json) -> None:
             )
 
 
-def _check_split(splitter: Json) -> None:
-    pattern = splitter.get("pattern")
-    regex = pattern.get("Regex") if isinstance(pattern, dict) else None
-    known = pattern == {"String": " "} or (isinstance(regex, str) and regex in PATTERNS)
-    if not known or splitter.get("behavior") == "Removed":
-        raise TokenizerError(
-            f"tokenizer.json splits text in a way that is not known here: {str(pattern)[:200]}",
-            hint=f"known are those of {', '.join(PATTERNS.values())}",
-        )
-
-
-def _parts(document: Json, name: str, inner: str, known: Mapping[str, Json]) -> list[Json]:
-    """The steps of one part of the file, sequences flattened; an unknown step is an error."""
-    found: list[Json] = []
-    left = [document.get(name)]
-    while left:
-        part = left.pop(0)
-        if part is None:
-            continue
-        kind = part.get("type") if isinstance(part, dict) else None
-        steps = part.get(inner) if isinstance(part, dict) and kind == "Sequence" else None
-        if isinstance(steps, list) and len(steps) + len(left) + len(found) < _MAX_STEPS:
-            left = [*steps, *left]
-        elif isinstance(part, dict) and isinstance(kind, str) and kind in known:
-            for setting, value in known[kind].items():
-                _expect(part, name, setting, value)
-            found.append(part)
-        else:
-            raise TokenizerError(
-                f"tokenizer.json has a {name} of kind {str(kind)[:50]!r}, which is not known here",
-                hint=f"known are {', '.join(known)}",
-            )
-    return found
-
-
-def _expect(part: Json, name: str, setting: str, value: object) -> None:
-    if part.get(setting) != value:
-        raise TokenizerError(
-            f"tokenizer.json has a {name} {part['type']} whose {setting} is"
-            f" {str(part.get(setting))[:50]!r}; only {value!r} is known here",
-            hint="such a tokenizer could not give every text back",
-        )
-
-
-def read_vocabulary(document: Json) -> dict[str, int]:
-    """The ids of the tokens, checked."""
-    match document:
-        case {"model": {"vocab": dict(vocabulary)}}:
-            pass
-        case _:
-            raise TokenizerError("tokenizer.json has no model.vocab")
-    ids = vocabulary.values()
-    if not all(map(_is_id, ids)) or len(set(ids)) != len(vocabulary):
-        raise TokenizerError(
-            "tokenizer.json: the ids of model.vocab are not distinct small numbers"
-        )
-    if any(len(token) > _LONGEST_TOKEN for token in vocabulary):
-        raise TokenizerError(f"tokenizer.json has a token of over {_LONGEST_TOKEN} characters")
-    return vocabulary
-
-
-def read_added_tokens(document: Json) -> list[tuple[int, str, bool]]:
-    """Id and text of each added token, and whether it is special."""
-    entries = document.get("added_tokens") or []
-    added = []
-    for entry in entries if isinstance(entries, list) else [None]:
-        token = entry if isinstance(entry, dict) else {}
-        i, name = token.get("id"), token.get("content")
-        if not _is_id(i) or not isinstance(name, str) or not 0 < len(name) < _LONGEST_TOKEN:
-            raise TokenizerError("tokenizer.json: added_tokens is not a list of ids and contents")
-        added.append((i, name, token.get("special") is True))
-    return added
-
-
-def _is_id(value: object) -> TypeGuard[int]:
-    return type(value) is int and 0 <= value < _MAX_TOKENS
-
-
 def token_table(
-    document: Json, vocabulary: Mapping[str, int], added: list[tuple[int, str, bool]]
+    document: Json, vocabulary: Mapping[str, int], added: Mapping[int, str]
 ) -> tuple[list[bytes | None], bool, bytes]:
     """The bytes of each id, whether decoding strips a leading space, and bytes without an id."""
-    splitters = _parts(document, "pre_tokenizer", "pretokenizers", _PRE_TOKENIZERS)
-    decoders = _parts(document, "decoder", "decoders", _DECODERS)
-    model = document["model"]
-    falls_back = isinstance(model, dict) and model.get("byte_fallback") is True
-    byte_level = [part["type"] for part in decoders] == ["ByteLevel"]
-    table: list[bytes | None] = [None] * (
-        1 + max([*vocabulary.values(), *(i for i, _, _ in added)])
-    )
-    if byte_level and any(part["type"] == "ByteLevel" for part in splitters):
-        for token, i in vocabulary.items():
-            data = unicode_to_bytes(token)
-            table[i] = encode_utf8(token) if data is None else data
-    elif falls_back and not byte_level:
-        for token, i in vocabulary.items():
-            byte = _FALLBACK.fullmatch(token)
-            table[i] = (
-                bytes([int(byte[1], 16)]) if byte else encode_utf8(token.replace(_BLANK, " "))
-            )
-    else:
+    decoders = steps_of(document, "decoder")
+    splitters = [step["type"] for step in steps_of(document, "pre_tokenizer")]
+    is_byte_level = [step["type"] for step in decoders] == ["ByteLevel"]
+    falls_back = document["model"].get("byte_fallback") is True  # type: ignore[attr-defined]
+    if is_byte_level != ("ByteLevel" in splitters) or not (is_byte_level or falls_back):
         raise TokenizerError(
             "tokenizer.json is neither byte-level nor falls back to bytes",
             hint="such a tokenizer loses every character that it does not know",
         )
+    size = 1 + max([*vocabulary.values(), *added], default=0)
+    if size > _MAX_TOKENS:
+        raise TokenizerError(f"tokenizer.json has the id {size - 1:,}; at most {_MAX_TOKENS:,}")
+    table: list[bytes | None] = [None] * size
+    for token, i in vocabulary.items():
+        table[i] = _letters_to_bytes(token) if is_byte_level else _blanks_to_bytes(token)
     missing = bytes(
         byte
         for byte, letter in LETTER_OF.items()
-        if (letter if byte_level else f"<0x{byte:02X}>") not in vocabulary
+        if (letter if is_byte_level else f"<0x{byte:02X}>") not in vocabulary
     )
-    if missing and (not byte_level or _NEEDED.intersection(missing)):
+    if missing and (not is_byte_level or _NEEDED.intersection(missing)):
         raise TokenizerError(
             f"tokenizer.json lacks {len(missing)} of the 256 tokens for single bytes",
             hint="such a tokenizer loses every character that it does not know",
         )
-    for i, name, _ in added:
-        if vocabulary.get(name, i) != i or (name not in vocabulary and table[i] is not None):
-            raise TokenizerError(f"tokenizer.json gives the id of {name[:50]!r} to two tokens")
+    for i, name in added.items():
         table[i] = encode_utf8(name)
     strips = any(
-        (part["type"] == "Strip" and part.get("start") == 1)
-        or (part["type"] == "Metaspace" and part.get("prepend_scheme", "always") != "never")
-        for part in decoders
+        (step["type"] == "Strip" and step.get("start") == 1)
+        or (step["type"] == "Metaspace" and step.get("prepend_scheme", "always") != "never")
+        for step in decoders
     )
     return table, strips, missing
+
+
+def _letters_to_bytes(token: str) -> bytes:
+    """The bytes of a token in GPT-2's alphabet; one with other characters stands for itself."""
+    try:
+        return bytes([BYTE_OF[letter] for letter in token])
+    except KeyError:
+        return encode_utf8(token)
+
+
+def _blanks_to_bytes(token: str) -> bytes:
+    byte = _FALLBACK.fullmatch(token)
+    return bytes([int(byte[1], 16)]) if byte else encode_utf8(token.replace(_BLANK, " "))

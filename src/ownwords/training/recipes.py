@@ -27,8 +27,7 @@ from ownwords.models import atomic_dir, bundle, fused, lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
 from ownwords.models.decoder import CausalLM, build
-from ownwords.models.directory import BaseLicense
-from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.directory import BaseLicense, model_fingerprint
 from ownwords.models.model_library import ModelLibrary
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers

@@ -5,6 +5,6 @@ use `container` (the file format), `metadata` (llama.cpp's keys) and `tokenizer`
 described at https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
-from ownwords.models.gguf.saving import GGUFFile, load, save
+from ownwords.models.gguf.saving import GGUFFile, save
 
-__all__ = ["GGUFFile", "load", "save"]
+__all__ = ["GGUFFile", "save"]

@@ -1,14 +1,15 @@
 """The GGUF container, version 3: typed metadata, a table of tensors, aligned data.
 
-Every count is checked against the remaining file size before use, so reading never allocates more
-than a small multiple of the file's size. The `gguf` package's own reader trusts the counts, so of
-that package only the tensor types are used: plain floats, or blocks of weights that share scales.
+The header is read up to its end or that of the file, so reading never allocates more than a small
+multiple of the file's size. The `gguf` package's own reader trusts the counts in it, and its writer
+takes no empty list, so of that package only the tensor types are used: plain floats, or blocks of
+weights that share scales.
 """
 
 import math
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -22,6 +23,8 @@ from ownwords.models.untrusted_files import ModelError, open_file, preview
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+Numbers: TypeAlias = npt.NDArray[Any]
+Value: TypeAlias = bool | int | float | str | list[str] | Numbers
 
 # The types we write: the number for general.file_type and the largest weight. Blocks of q8_0 and
 # q4_0 have a float16 scale, which is at most 65,504.
@@ -35,6 +38,27 @@ WRITABLE = {
 # Weights converted at a time: the conversion's copies then stay in the processor's cache. They are
 # passed as one row, because the package converts sixteen rows at a time.
 _PORTION = 1 << 18
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)  # version 2 differs only in features we do not use
+_ALIGNMENT = 32
+_MAX_HEADER_BYTES = 256 << 20  # Gemma's, with 262,144 tokens, has 10 MB
+
+# Metadata types by their number in the file.
+_SCALARS: "dict[int, np.dtype[Any]]" = {
+    0: np.dtype("<u1"),
+    1: np.dtype("<i1"),
+    2: np.dtype("<u2"),
+    3: np.dtype("<i2"),
+    4: np.dtype("<u4"),
+    5: np.dtype("<i4"),
+    6: np.dtype("<f4"),
+    7: np.dtype("?"),
+    10: np.dtype("<u8"),
+    11: np.dtype("<i8"),
+    12: np.dtype("<f8"),
+}
+_UINT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 6, 7, 8, 9
 
 
 @dataclass(frozen=True)
@@ -57,8 +81,9 @@ class TensorType:
         data = np.empty(self.bytes_of(flat.shape), dtype=np.uint8)
         with np.errstate(over="ignore"):  # the caller checks the range
             for weights, part in self._portions(flat.size):
-                row = flat[weights].reshape(1, -1)
-                converted = quantize(row, GGMLQuantizationType(self.number))
+                converted = quantize(
+                    flat[weights].reshape(1, -1), GGMLQuantizationType(self.number)
+                )
                 data[part] = converted.view(np.uint8).reshape(-1)
         return data
 
@@ -104,35 +129,6 @@ def tensor_type(name: str) -> TensorType:
     return next(kind for kind in tensor_types().values() if kind.name == name)
 
 
-_MAGIC = b"GGUF"
-_VERSIONS = (2, 3)  # version 2 differs only in features we do not use
-_ALIGNMENT = 32
-_MAX_KEYS = 65_536
-_MAX_TENSORS = 1_000_000
-_LONGEST_NAME = 65_535
-_MAX_DIMENSIONS = 4
-
-Numbers: TypeAlias = npt.NDArray[Any]
-Value: TypeAlias = bool | int | float | str | list[str] | Numbers
-
-# Metadata types by their number in the file.
-_SCALARS: "dict[int, np.dtype[Any]]" = {
-    0: np.dtype("<u1"),
-    1: np.dtype("<i1"),
-    2: np.dtype("<u2"),
-    3: np.dtype("<i2"),
-    4: np.dtype("<u4"),
-    5: np.dtype("<i4"),
-    6: np.dtype("<f4"),
-    7: np.dtype("?"),
-    10: np.dtype("<u8"),
-    11: np.dtype("<i8"),
-    12: np.dtype("<f8"),
-}
-_BOOL, _STRING, _ARRAY = 7, 8, 9
-_UINT32, _FLOAT32 = 4, 6
-
-
 @dataclass(frozen=True)
 class TensorEntry:
     """One entry of the tensor table; `shape` lists rows first, reversed from the file."""
@@ -140,7 +136,7 @@ class TensorEntry:
     name: str
     type: TensorType
     shape: tuple[int, ...]
-    offset: int  # from the start of the file when read, of the data section when writing
+    offset: int = 0  # from the start of the file, when read
 
     @property
     def nbytes(self) -> int:
@@ -178,145 +174,102 @@ def open_gguf(path: Path) -> Iterator[GGUFContents]:
 
 class _Header:
     def __init__(self, file: IO[bytes], path: Path) -> None:
-        self._file = file
+        self._file, self._path = file, path
         self._size = os.fstat(file.fileno()).st_size
-        self._at = 0
-        self._path = path
+        self._left = min(self._size, _MAX_HEADER_BYTES)
 
     def read(self) -> tuple[dict[str, Value], dict[str, TensorEntry]]:
         if self._take(4) != _MAGIC:
             raise ModelError(
                 f"{self._path} is not a GGUF file", hint="its first four bytes would be GGUF"
             )
-        version = self._int("<I")
+        version, tensors, keys = self._numbers("<IQQ")
         if version not in _VERSIONS:
-            raise self._broken(f"is GGUF version {version}; versions 2 and 3 are read")
-        tensors, keys = self._int("<Q"), self._int("<Q")
-        # The smallest possible entries: 13 bytes for a key and value, 24 for a tensor.
-        if keys > min(_MAX_KEYS, self._left // 13):
-            raise self._broken(f"claims {keys:,} metadata entries")
-        if tensors > min(_MAX_TENSORS, self._left // 24):
-            raise self._broken(f"claims {tensors:,} tensors")
+            raise self._broken(f"it is of version {version}; versions 2 and 3 are read")
         metadata: dict[str, Value] = {}
         for _ in range(keys):
-            key = self._string(_LONGEST_NAME)
+            key = self._string()
             if key in metadata:
-                raise self._broken(f"has the metadata key {preview([key])} twice")
-            metadata[key] = self._value(key)
-        return metadata, self._table(tensors, self._alignment(metadata))
+                raise self._broken(f"it has the metadata key {preview([key])} twice")
+            metadata[key] = self._value(*self._numbers("<I"))
+        return metadata, self._tensors(tensors, metadata.get("general.alignment", _ALIGNMENT))
 
-    def _alignment(self, metadata: Mapping[str, Value]) -> int:
-        alignment = metadata.get("general.alignment", _ALIGNMENT)
+    def _tensors(self, count: int, alignment: Value) -> dict[str, TensorEntry]:
         if not isinstance(alignment, int) or not 8 <= alignment <= 65_536 or alignment % 8:
-            raise self._broken("has a general.alignment that is no multiple of 8 up to 65536")
-        return alignment
-
-    def _table(self, count: int, alignment: int) -> dict[str, TensorEntry]:
-        entries: dict[str, TensorEntry] = {}
-        for _ in range(count):
-            entry = self._entry()
-            if entry.name in entries:
-                raise self._broken(f"has the tensor {preview([entry.name])} twice")
-            if entry.offset % alignment:
-                raise self._broken(f"has the tensor {preview([entry.name])} off its alignment")
-            entries[entry.name] = entry
-        start = _aligned(self._at, alignment)
+            raise self._broken("its general.alignment is no multiple of 8 up to 65536")
+        entries = [self._tensor() for _ in range(count)]
+        data_start = _aligned(self._file.tell(), alignment)
         # Refuse overlapping tensors: they would let a small file fill the memory.
+        tensors: dict[str, TensorEntry] = {}
         end = 0
-        placed: dict[str, TensorEntry] = {}
-        for entry in sorted(entries.values(), key=lambda entry: entry.offset):
-            if entry.offset < end:
-                raise self._broken(f"has tensors that overlap at {preview([entry.name])}")
+        for entry in sorted(entries, key=lambda entry: entry.offset):
+            is_placed = entry.offset >= end and not entry.offset % alignment
             end = entry.offset + entry.nbytes
-            if start + end > self._size:
-                raise self._broken(f"ends before the tensor {preview([entry.name])} does")
-            placed[entry.name] = replace(entry, offset=start + entry.offset)
-        return placed
+            if not is_placed or data_start + end > self._size or entry.name in tensors:
+                raise self._broken(f"the place of its tensor {preview([entry.name])} is wrong")
+            tensors[entry.name] = replace(entry, offset=data_start + entry.offset)
+        return tensors
 
-    def _entry(self) -> TensorEntry:
-        name = self._string(_LONGEST_NAME)
-        dimensions = self._int("<I")
-        if not 1 <= dimensions <= _MAX_DIMENSIONS:
-            raise self._broken(f"gives the tensor {preview([name])} {dimensions} dimensions")
-        shape = tuple(self._int("<Q") for _ in range(dimensions))[::-1]
-        number, offset = self._int("<I"), self._int("<Q")
+    def _tensor(self) -> TensorEntry:
+        name = self._string()
+        (dimensions,) = self._numbers("<I")
+        shape = self._numbers(f"<{min(dimensions, 5)}Q")[::-1]
+        number, offset = self._numbers("<IQ")
         kind = tensor_types().get(number)
         if kind is None:
             raise self._broken(
-                f"stores the tensor {preview([name])} in the unknown type {number}",
+                f"its tensor {preview([name])} has the unknown type {number}",
                 hint="get the model in another type, for example q8_0",
             )
         # No type we read packs more than eight weights into a byte.
-        if not 0 < math.prod(shape) <= 8 * self._size or shape[-1] % kind.block_weights:
-            raise self._broken(f"gives the tensor {preview([name])} the shape {list(shape)}")
+        is_possible = 1 <= len(shape) <= 4 and 0 < math.prod(shape) <= 8 * self._size
+        if not is_possible or shape[-1] % kind.block_weights:
+            raise self._broken(f"its tensor {preview([name])} has the shape {list(shape)}")
         return TensorEntry(name, kind, shape, offset)
 
-    def _value(self, key: str) -> Value:
-        kind = self._int("<I")
+    def _value(self, kind: int) -> Value:
         if kind == _STRING:
             return self._string()
         if kind == _ARRAY:
-            return self._array(key)
-        return self._scalar(key, kind)
-
-    def _scalar(self, key: str, kind: int) -> bool | int | float:
-        if kind not in _SCALARS:
-            raise self._broken(f"gives {preview([key])} a value of unknown type {kind}")
-        dtype = _SCALARS[kind]
-        data = self._take(dtype.itemsize)
-        if kind == _BOOL:
-            return data != b"\0"  # a NumPy bool would keep any other byte value unnormalised
-        value: int | float = np.frombuffer(data, dtype=dtype)[0].item()
+            inner, count = self._numbers("<IQ")
+            if inner == _STRING:
+                return [self._string() for _ in range(count)]
+            return self._array(inner, count)
+        value: bool | int | float = self._array(kind, 1)[0].item()
         return value
 
-    def _array(self, key: str) -> list[str] | Numbers:
-        kind, count = self._int("<I"), self._int("<Q")
-        if kind == _STRING:
-            if count > self._left // 8:
-                raise self._broken(f"claims {count:,} strings in {preview([key])}")
-            return [self._string() for _ in range(count)]
+    def _array(self, kind: int, count: int) -> Numbers:
         if kind not in _SCALARS:
-            raise self._broken(f"gives {preview([key])} an array of type {kind}")
-        dtype = _SCALARS[kind]
-        if count > self._left // dtype.itemsize:
-            raise self._broken(f"claims {count:,} values in {preview([key])}")
-        data = np.frombuffer(self._take(count * dtype.itemsize), dtype=np.uint8)
-        return data != 0 if kind == _BOOL else data.view(dtype)
+            raise self._broken(f"its metadata has a value of the unknown type {kind}")
+        data = np.frombuffer(self._take(count * _SCALARS[kind].itemsize), dtype=np.uint8)
+        return data != 0 if kind == _BOOL else data.view(_SCALARS[kind])
 
-    def _string(self, longest: int | None = None) -> str:
-        length = self._int("<Q")
-        if length > self._left or (longest is not None and length > longest):
-            raise self._broken(f"claims a string of {length:,} bytes")
+    def _string(self) -> str:
         try:
-            return self._take(length).decode("utf-8")
+            return self._take(*self._numbers("<Q")).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise self._broken("has a string that is not UTF-8") from error
+            raise self._broken("a text in its header is not UTF-8") from error
 
-    def _int(self, form: str) -> int:
-        value: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
-        return value
+    def _numbers(self, form: str) -> tuple[int, ...]:
+        return struct.unpack(form, self._take(struct.calcsize(form)))
 
     def _take(self, count: int) -> bytes:
         if count > self._left:
-            raise self._broken("ends in the middle of its header")
-        self._at += count
+            raise self._broken(f"its header asks for {count:,} bytes more than there are")
+        self._left -= count
         data = self._file.read(count)
         if len(data) != count:
-            raise self._broken("ended while it was read")
+            raise self._broken("it ended while it was read")
         return data
 
-    @property
-    def _left(self) -> int:
-        return self._size - self._at
-
-    def _broken(self, what: str, hint: str = "") -> ModelError:
-        return ModelError(f"{self._path} {what}", hint=hint or "download or make the file again")
+    def _broken(self, why: str, hint: str = "download or make the file again") -> ModelError:
+        return ModelError(f"{self._path} is damaged: {why}", hint=hint)
 
 
 def write_header(
     file: IO[bytes], metadata: Mapping[str, Value], tensors: Sequence[TensorEntry]
 ) -> None:
-    """Write the header (everything before the tensor data), padded to the alignment.
+    """Write all that comes before the data of the tensors, which follow in this order.
 
     Integers are written as uint32 and floats as float32, the types llama.cpp expects for every key
     that we write.
@@ -324,34 +277,20 @@ def write_header(
     parts = [_MAGIC, struct.pack("<IQQ", _VERSIONS[-1], len(tensors), len(metadata))]
     for key, value in metadata.items():
         parts += [_packed(key), *_packed_value(value)]
-    for entry in tensors:
-        parts += [
-            _packed(entry.name),
-            struct.pack("<I", len(entry.shape)),
-            struct.pack(f"<{len(entry.shape)}Q", *entry.shape[::-1]),
-            struct.pack("<IQ", entry.type.number, entry.offset),
-        ]
-    size = sum(map(len, parts))
-    parts.append(bytes(_aligned(size) - size))
-    file.writelines(parts)
-
-
-def lay_out(wanted: Iterable[tuple[str, TensorType, tuple[int, ...]]]) -> list[TensorEntry]:
-    """Assign aligned, consecutive offsets to tensors of (name, type, shape)."""
-    entries: list[TensorEntry] = []
     offset = 0
-    for name, kind, shape in wanted:
-        entries.append(TensorEntry(name, kind, shape, offset))
-        offset = _aligned(offset + entries[-1].nbytes)
-    return entries
+    for entry in tensors:
+        count = len(entry.shape)
+        numbers = (count, *entry.shape[::-1], entry.type.number, offset)
+        parts += [_packed(entry.name), struct.pack(f"<I{count}QIQ", *numbers)]
+        offset += _aligned(entry.nbytes)
+    size = sum(map(len, parts))
+    file.writelines([*parts, bytes(_aligned(size) - size)])
 
 
-def write_tensor(file: IO[bytes], entry: TensorEntry, data: Bytes) -> None:
+def write_tensor(file: IO[bytes], data: Bytes) -> None:
     """Write the bytes of one tensor and the padding after it."""
-    if data.nbytes != entry.nbytes:
-        raise RuntimeError(f"{entry.name}: {data.nbytes} bytes where {entry.nbytes} were laid out")
     file.write(data.data)
-    file.write(bytes(_aligned(entry.nbytes) - entry.nbytes))
+    file.write(bytes(_aligned(data.nbytes) - data.nbytes))
 
 
 def _packed(text: str) -> bytes:

@@ -1,6 +1,5 @@
 """Converts model configs and sampling settings to and from llama.cpp's metadata keys."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_type_hints
@@ -16,16 +15,7 @@ from ownwords.models.untrusted_files import ModelError
 
 # An extra tensor for Llama 3's rope scaling: the divisor of each rotary frequency.
 ROPE_FACTORS = "rope_freqs.weight"
-_OWN = "ownwords."  # our own keys, which have no architecture prefix
-# llama.cpp stores Llama 3's scaling only as those divisors; our keys keep the settings too.
-_LLAMA3_KEYS = {
-    "factor": "ownwords.rope_scaling.factor",
-    "low_freq_factor": "ownwords.rope_scaling.low_freq_factor",
-    "high_freq_factor": "ownwords.rope_scaling.high_freq_factor",
-    "original_context": "ownwords.rope_scaling.original_max_position_embeddings",
-}
-# Scalings to try for files without our keys: Llama 3.1's and 3.2's.
-_LLAMA3_KNOWN = (RopeScaling(kind="llama3", factor=8.0), RopeScaling(kind="llama3", factor=32.0))
+_ORIGINAL_CONTEXT = "rope.scaling.original_context_length"
 _OPTIONAL = {"kv_heads": 0, "head_dim": 0, "rope_base": 10_000.0}
 _SAMPLING = {
     "temperature": "general.sampling.temp",
@@ -36,45 +26,27 @@ _SAMPLING = {
 }
 
 
-class ArchitectureMetadata:
+class _Settings:
     """Typed, checked access to the metadata of one architecture."""
 
     def __init__(self, metadata: Mapping[str, Value]) -> None:
         self._metadata = metadata
-        self.architecture = ""
-        self.architecture = self.text("general.architecture")
+        self.architecture = str(metadata.get("general.architecture"))
 
-    def count(self, key: str, default: int | None = None) -> int:
-        value = self._value(key, default)
+    def number(self, key: str, kind: type, default: float | None = None) -> Any:  # noqa: ANN401
+        """A positive number, an `int` or a `float`; ModelError for anything else."""
+        value = self.get(key, default)
         if value == default and default is not None:
             return default
-        if type(value) is not int or not 1 <= value <= 1 << 30:
-            raise ModelError(f"the GGUF file's {self._full(key)} is not a positive whole number")
-        return value
+        kinds = (int,) if kind is int else (int, float)
+        if type(value) not in kinds or not 0 < value < (1 << 31):
+            raise ModelError(
+                f"the GGUF file has no positive number as {self.architecture[:60]}.{key}"
+            )
+        return value if kind is int else _shortest(value)
 
-    def real(self, key: str, default: float | None = None) -> float:
-        value = self._value(key, default)
-        if type(value) not in (int, float) or not 0 < float(value) < math.inf:  # type: ignore[arg-type]
-            raise ModelError(f"the GGUF file's {self._full(key)} is not a positive number")
-        return _shortest(float(value))  # type: ignore[arg-type]
-
-    def text(self, key: str, default: str | None = None) -> str:
-        value = self._metadata.get(self._full(key), default)
-        if not isinstance(value, str):
-            raise ModelError(f"the GGUF file has no text in {self._full(key)}")
-        return value
-
-    def has(self, key: str) -> bool:
-        return self._full(key) in self._metadata
-
-    def _value(self, key: str, default: float | None) -> Value:
-        value = self._metadata.get(self._full(key), default)
-        if value is None:
-            raise ModelError(f"the GGUF file has no {self._full(key)}")
-        return value
-
-    def _full(self, key: str) -> str:
-        return _full_key(self.architecture, key)
+    def get(self, key: str, default: object = None) -> Any:  # noqa: ANN401
+        return self._metadata.get(f"{self.architecture}.{key}", default)
 
 
 def write_config(config: ModelConfig) -> dict[str, Value]:
@@ -97,7 +69,7 @@ def write_config(config: ModelConfig) -> dict[str, Value]:
         )
     return {
         "general.architecture": architecture,
-        **{_full_key(architecture, key): value for key, value in settings.items()},
+        **{f"{architecture}.{key}": value for key, value in settings.items()},
     }
 
 
@@ -109,7 +81,7 @@ def read_config(
     `vocabulary` is the number of embedding rows, `tied` whether there is no output matrix, and
     `factors` the tensor `ROPE_FACTORS`, if present.
     """
-    settings = ArchitectureMetadata(metadata)
+    settings = _Settings(metadata)
     family = next((f for f in FAMILIES if settings.architecture == f.GGUF_ARCHITECTURE), None)
     if family is None:
         raise ModelError(
@@ -119,21 +91,21 @@ def read_config(
     kinds = get_type_hints(family)
     values: dict[str, Any] = {"vocabulary": vocabulary, "tied": tied}
     for ours, key in family.GGUF_FIELDS.items():
-        default: Any = _OPTIONAL.get(ours)
-        read = settings.count if kinds[ours] is int else settings.real
-        values[ours] = read(key, default)
+        values[ours] = settings.number(key, kinds[ours], _OPTIONAL.get(ours))
     if issubclass(family, LlamaConfig):
         values["rope_scaling"] = _read_scaling(settings)
     if issubclass(family, Gemma3Config):
         values |= _read_gemma3(settings, values)
     config = family(**values)
-    if issubclass(family, LlamaConfig):
+    if isinstance(config, LlamaConfig):
         for key in ("attention.value_length", "rope.dimension_count"):
-            if settings.count(key, config.head_dim) != config.head_dim:
+            if settings.get(key, config.head_dim) != config.head_dim:
                 raise ModelError(
                     f"the GGUF file's {key} differs from its heads' width, {config.head_dim}"
                 )
-    return config if factors is None else _with_factors(config, settings, factors)
+        if factors is not None:
+            return replace(config, rope_scaling=_llama3_scaling(config, settings, factors))
+    return config
 
 
 def rope_factors(config: ModelConfig) -> Floats | None:
@@ -167,16 +139,16 @@ def _write_scaling(scaling: RopeScaling | None) -> dict[str, Value]:
         return {}
     if scaling.kind == "linear":
         return {"rope.scaling.type": "linear", "rope.scaling.factor": scaling.factor}
-    return {key: float(getattr(scaling, field)) for field, key in _LLAMA3_KEYS.items()}
+    return {_ORIGINAL_CONTEXT: scaling.original_context}
 
 
-def _read_scaling(settings: ArchitectureMetadata) -> RopeScaling | None:
-    kind = settings.text("rope.scaling.type", "none")
+def _read_scaling(settings: _Settings) -> RopeScaling | None:
+    kind = settings.get("rope.scaling.type", "none")
     if kind == "none":
         return None
     if kind == "linear":
-        return RopeScaling(kind="linear", factor=settings.real("rope.scaling.factor"))
-    raise ModelError(f"the GGUF file's rope scaling is of the type {kind[:60]!a}")
+        return RopeScaling(kind="linear", factor=settings.number("rope.scaling.factor", float))
+    raise ModelError(f"the GGUF file's rope scaling is of the type {kind!a:.60}")
 
 
 def _llama3_factors(config: LlamaConfig, scaling: RopeScaling) -> Floats:
@@ -184,22 +156,18 @@ def _llama3_factors(config: LlamaConfig, scaling: RopeScaling) -> Floats:
     return plain / frequencies(config.head_dim, config.rope_base, scaling)
 
 
-def _with_factors(
-    config: ModelConfig, settings: ArchitectureMetadata, factors: Floats
-) -> ModelConfig:
-    """The config with the rope scaling that yields these factors; ModelError if none does."""
-    if not isinstance(config, LlamaConfig) or isinstance(config, Gemma3Config):
-        raise ModelError(f"the GGUF file has {ROPE_FACTORS}, which its family does not use")
-    candidates = list(_LLAMA3_KNOWN)
-    if settings.has(_LLAMA3_KEYS["factor"]):
-        values = {field: settings.real(key) for field, key in _LLAMA3_KEYS.items()}
-        context = int(values.pop("original_context"))
-        candidates = [RopeScaling(kind="llama3", original_context=context, **values)]
-    for scaling in candidates:
-        if scaling.high_freq_factor > scaling.low_freq_factor:
-            expected = _llama3_factors(config, scaling)
-            if factors.shape == expected.shape and np.allclose(factors, expected, rtol=1e-4):
-                return replace(config, rope_scaling=scaling)
+def _llama3_scaling(config: LlamaConfig, settings: _Settings, factors: Floats) -> RopeScaling:
+    """The scaling that yields these factors, in the bands of all Llama 3; ModelError if none does.
+
+    The largest of them is the scaling's own factor.
+    """
+    context = settings.number(_ORIGINAL_CONTEXT, int, 8192)
+    factor = round(float(factors.max()), 3)
+    if factor > 0:
+        scaling = RopeScaling(kind="llama3", factor=factor, original_context=context)
+        expected = _llama3_factors(config, scaling)
+        if factors.shape == expected.shape and np.allclose(factors, expected, rtol=1e-4):
+            return scaling
     raise ModelError(f"the rotary factors in {ROPE_FACTORS} follow no known scaling")
 
 
@@ -231,19 +199,17 @@ def _write_gemma3(config: Gemma3Config) -> dict[str, Value]:
     return settings
 
 
-def _read_gemma3(settings: ArchitectureMetadata, values: Mapping[str, Any]) -> dict[str, Any]:
+def _read_gemma3(settings: _Settings, values: Mapping[str, Any]) -> dict[str, Any]:
     layers, heads, width = values["layers"], values["heads"], values["width"]
     head_dim = values["head_dim"] or width // heads
-    period, found = 1, {"window": 4096}
-    if settings.has("attention.sliding_window"):
-        found["window"] = settings.count("attention.sliding_window")
-        period = settings.count("attention.sliding_window_pattern", 6)
-    softcap = "final_logit_softcapping"
+    window = settings.number("attention.sliding_window", int, 0)
+    period = settings.number("attention.sliding_window_pattern", int, 6) if window else 1
+    softcap = settings.number("final_logit_softcapping", float, 0.0)
     return {
-        **found,
+        "window": window or 4096,
         "query_scalar": max(1, _query_scalar(layers, width, heads, head_dim)),
-        "softcap": settings.real(softcap) if settings.has(softcap) else None,
-        "rope_base_sliding": settings.real("rope.freq_base_swa", 10_000.0),
+        "softcap": softcap or None,
+        "rope_base_sliding": settings.number("rope.freq_base_swa", float, 10_000.0),
         # Bound the length here; the config rejects that many layers.
         "sliding": tuple((layer + 1) % period != 0 for layer in range(min(layers, 1 << 16))),
     }
@@ -252,11 +218,6 @@ def _read_gemma3(settings: ArchitectureMetadata, values: Mapping[str, Any]) -> d
 def _query_scalar(layers: int, width: int, heads: int, head_dim: int) -> int:
     """The query_pre_attn_scalar that llama.cpp assumes for Gemma 3; it has no key for it."""
     return width // heads if layers == 62 else head_dim
-
-
-def _full_key(architecture: str, key: str) -> str:
-    """The key as written in the file: architecture-prefixed unless it is general or our own."""
-    return key if key.startswith((_OWN, "general.")) else f"{architecture}.{key}"
 
 
 def _shortest(value: float) -> float:

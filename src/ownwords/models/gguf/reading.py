@@ -28,7 +28,6 @@ class GGUFModel:
     config: ModelConfig
     tokenizer_files: Mapping[str, bytes]
     generation: Mapping[str, object]
-    title: str
     contents: GGUFContents
     path: Path
 
@@ -55,45 +54,28 @@ def read(path: Path) -> Iterator[GGUFModel]:
     The whole header is checked before any weight is read.
     """
     with open_gguf(path) as contents:
-        metadata = contents.metadata
+        metadata, tensors = contents.metadata, contents.tensors
         tokenizer_files = tokenizer.files_of(metadata)
-        factors = contents.tensor(ROPE_FACTORS) if ROPE_FACTORS in contents.tensors else None
-        tied = "output.weight" not in contents.tensors
-        config = read_config(metadata, _rows(contents), tied, factors)
-        if config.layers > len(contents.tensors):
-            raise ModelError(f"{path} claims {config.layers:,} layers and has fewer tensors")
-        shapes = weight_shapes(config)
-        names = gguf_names(config)
-        _check_tensors(contents, {names[ours]: shape for ours, shape in shapes.items()}, path)
-        generation = tokenizer.special_ids(metadata) | read_sampling(metadata)
-        title = metadata.get("general.name")
-        title = title if isinstance(title, str) else ""
-        yield GGUFModel(config, tokenizer_files, generation, title, contents, path)
+        tokens, embedding = metadata["tokenizer.ggml.tokens"], tensors.get("token_embd.weight")
+        rows = len(tokens) if isinstance(tokens, list) else 0
+        if embedding is None or rows != embedding.shape[0]:
+            raise ModelError(f"{path}: its tokens and rows of token_embd.weight differ in number")
+        factors = contents.tensor(ROPE_FACTORS) if ROPE_FACTORS in tensors else None
+        config = read_config(metadata, rows, "output.weight" not in tensors, factors)
+        _check_tensors(contents, config, path)
+        generation = tokenizer.special_ids(metadata, rows) | read_sampling(metadata)
+        yield GGUFModel(config, tokenizer_files, generation, contents, path)
 
 
-def _rows(contents: GGUFContents) -> int:
-    embedding = contents.tensors.get("token_embd.weight")
-    tokens = contents.metadata.get("tokenizer.ggml.tokens")
-    if embedding is None or not isinstance(tokens, list) or len(tokens) != embedding.shape[0]:
-        raise ModelError("the GGUF file's tokens and rows of token_embd.weight differ in number")
-    return embedding.shape[0]
-
-
-def _check_tensors(
-    contents: GGUFContents, expected: Mapping[str, tuple[int, ...]], path: Path
-) -> None:
-    found = contents.tensors.keys() - {ROPE_FACTORS}
-    unknown, missing = found - expected.keys(), expected.keys() - found
-    if unknown or missing:
-        sides = (("unknown", unknown), ("missing", missing))
-        details = "; ".join(f"{len(some)} {side}: {preview(some)}" for side, some in sides if some)
-        raise ModelError(f"{path} does not hold the tensors of its architecture: {details}")
-    for name, shape in expected.items():
-        if contents.tensors[name].shape != shape:
-            raise ModelError(
-                f"{path}: {name} has the shape {list(contents.tensors[name].shape)}, and the"
-                f" settings ask for {list(shape)}"
-            )
+def _check_tensors(contents: GGUFContents, config: ModelConfig, path: Path) -> None:
+    names = gguf_names(config)
+    expected = {names[ours]: shape for ours, shape in weight_shapes(config).items()}
+    found = {name: entry.shape for name, entry in contents.tensors.items() if name != ROPE_FACTORS}
+    if differing := expected.items() ^ found.items():
+        raise ModelError(
+            f"{path} does not hold the tensors of its architecture: {len(expected)} are expected,"
+            f" {len(found)} are there; they differ in {preview({name for name, _ in differing})}"
+        )
 
 
 def to_gguf(config: ModelConfig, name: str, values: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Writes a model in memory and its tokenizer as a GGUF file, and loads one into memory."""
+"""Writes a model in memory and its tokenizer as a GGUF file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,20 +8,19 @@ import numpy as np
 import torch
 
 from ownwords.core.workspace import writing_atomically
-from ownwords.models.bundle import Bundle
-from ownwords.models.decoder import CausalLM, build
+from ownwords.models.decoder import CausalLM
 from ownwords.models.gguf import tokenizer
 from ownwords.models.gguf.container import (
     WRITABLE,
     Floats,
+    TensorEntry,
     TensorType,
-    lay_out,
     tensor_type,
     write_header,
     write_tensor,
 )
 from ownwords.models.gguf.metadata import ROPE_FACTORS, rope_factors, write_config, write_sampling
-from ownwords.models.gguf.reading import read, to_gguf
+from ownwords.models.gguf.reading import to_gguf
 from ownwords.models.untrusted_files import ModelError, preview
 from ownwords.models.weight_mapping import gguf_names
 
@@ -68,24 +67,22 @@ def save(
             f"the model has {len(parameters)} weights, and its family {len(sources)}",
             hint="merge an adapter into its model before it is exported",
         )
-    tensors = [
-        (tensor, _type_for(tuple(source.shape), type), tuple(source.shape))
+    table = [
+        TensorEntry(tensor, _type_for(tuple(source.shape), type), tuple(source.shape))
         for tensor, source in sources.items()
     ]
-    if others := [
-        tensor for tensor, kind, shape in tensors if len(shape) > 1 and kind.name != type
-    ]:
+    others = [each.name for each in table if len(each.shape) > 1 and each.type.name != type]
+    if others:
         notes.append(
             f"{len(others)} matrices are stored as f16: their rows are not a multiple of 32, as"
             f" {type} needs ({preview(others)})"
         )
     factors = rope_factors(config)
     if factors is not None:
-        tensors.append((ROPE_FACTORS, tensor_type("f32"), factors.shape))
+        table.append(TensorEntry(ROPE_FACTORS, tensor_type("f32"), factors.shape))
     metadata["general.file_type"] = WRITABLE[type][0]
     if tensor_type(type).block_weights > 1:
         metadata["general.quantization_version"] = _QUANTIZATION_VERSION
-    table = lay_out(tensors)
     with writing_atomically(path) as file:
         write_header(file, metadata | vocabulary, table)
         for entry in table:
@@ -95,7 +92,7 @@ def save(
                 source = sources[entry.name].detach().to("cpu", torch.float32).numpy()
                 values = to_gguf(config, entry.name, source)
             _check_range(entry.type, values, entry.name)
-            write_tensor(file, entry, entry.type.encode(values))
+            write_tensor(file, entry.type.encode(values))
     types = {entry.name: entry.type.name for entry in table}
     return GGUFFile(path, path.stat().st_size, types, tuple(notes))
 
@@ -111,28 +108,4 @@ def _check_range(type: TensorType, values: Floats, name: str) -> None:
         raise ModelError(
             f"the weights of {name} are not finite, or too large for {type.name}",
             hint="" if type.name == "f32" else "export it with --type bf16 or f32",
-        )
-
-
-def load(path: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Bundle:
-    """Load a GGUF file of a supported family; errors as in `reading.read`.
-
-    Without `dtype` the weights become float32, which holds all types exactly.
-    """
-    with read(Path(path)) as file:
-        model = build(file.config, device=device, dtype=dtype or torch.float32)
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter.copy_(torch.from_numpy(file.weight(name)))
-        provenance = {"name": file.title} if file.title else {}
-        return Bundle(
-            config=file.config,
-            tokenizer_files=file.tokenizer_files,
-            generation=file.generation,
-            provenance=provenance,
-            card="",
-            fingerprint=None,
-            license_files={},
-            is_unchanged=False,
-            model=model,
         )

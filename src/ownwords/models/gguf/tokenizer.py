@@ -23,121 +23,62 @@ from ownwords.tokenizers.tokenizer_json import (
     added_token,
     bpe_model,
     merge_pair,
+    steps_of,
     write,
 )
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
-
-
-def tokens_of(
-    model: Mapping[str, Any], added: Iterable[Mapping[str, Any]], rows: int
-) -> tuple[list[str], list[int]]:
-    """The token text and the token type of every id below `rows`."""
-    by_id = {number: (token, NORMAL) for token, number in model["vocab"].items()}
-    for token in added:
-        kind = CONTROL if token.get("special") else USER_DEFINED
-        by_id[token["id"]] = (token["content"], kind)
-    if by_id and not 0 <= max(by_id) < rows:
-        raise ModelError(f"the tokenizer has the id {max(by_id):,}, and the model {rows:,} rows")
-    unknown = model.get("unk_token")
-    tokens, types = [], []
-    for number in range(rows):
-        token, kind = by_id.get(number, (f"[PAD{number}]", UNUSED))
-        if model.get("byte_fallback") and _BYTE_TOKEN.fullmatch(token):
-            kind = BYTE
-        tokens.append(token)
-        types.append(UNKNOWN if token == unknown else kind)
-    if len(set(tokens)) < len(tokens):
-        repeated = {token for token, count in Counter(tokens).items() if count > 1}
-        raise ModelError(f"the tokenizer gives two ids to {preview(repeated)}")
-    return tokens, types
-
-
-def token_id(metadata: Mapping[str, Value], role: str, count: int) -> int:
-    """The token id of a role such as bos; ModelError unless it is below `count`."""
-    value = metadata[f"tokenizer.ggml.{role}_token_id"]
-    if type(value) is not int or not 0 <= value < count:
-        raise ModelError(f"the GGUF file's {role}_token_id is none of its {count:,} tokens")
-    return value
-
-
-def numbers_of(
-    metadata: Mapping[str, Value], name: str, count: int, default: int | None = None
-) -> Numbers:
-    """An array with one finite number per token; ModelError for anything else."""
-    value = metadata.get(f"tokenizer.ggml.{name}")
-    if value is None and default is not None:
-        return np.full(count, default)
-    if not isinstance(value, np.ndarray) or len(value) != count or not np.isfinite(value).all():
-        raise ModelError(f"the GGUF file's tokenizer.ggml.{name} is not a number for each token")
-    return value
-
-
-def steps_of(part: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, Any]]:
-    """The steps of a part such as the normalizer, which may be None, one step or a Sequence."""
-    if part is None:
-        return []
-    return list(part.get(inner, []) if part.get("type") == "Sequence" else [part])
-
-
-def starting_with(token: str, number: int) -> dict[str, Any]:
-    """The post-processor that puts a token before every text."""
-    start = {"SpecialToken": {"id": token, "type_id": 0}}
-    first = {"Sequence": {"id": "A", "type_id": 0}}
-    second = {"Sequence": {"id": "B", "type_id": 1}}
-    return {
-        "type": "TemplateProcessing",
-        "single": [start, first],
-        "pair": [start, first, {"SpecialToken": {"id": token, "type_id": 1}}, second],
-        "special_tokens": {token: {"id": token, "ids": [number], "tokens": [token]}},
-    }
-
-
 _ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
-# Tokens that llama.cpp parses as special in any text, whatever type the file gives them.
-_PARSED_IN_TEXT = {"<|start|>", "<|message|>", "<|channel|>", "<|constrain|>"}
+
+_BY_FAMILY = {family: pattern for pattern, family in PATTERNS.items()}
+_GPT2_SPLIT, _DIGITS = _BY_FAMILY["GPT-2"], r"\p{N}"
+# The pre-tokenizers that llama.cpp computes as we do, by its names for them, as the steps that they
+# split a text by; the first is used when a GGUF tokenizer is read back. The case-folded variants
+# differ only in that the long s (U+017F) after an apostrophe counts as an s; llama.cpp's own
+# converter ignores that, too.
+PRE_TOKENIZERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "gpt-2": ((_GPT2_SPLIT,),),
+    "qwen2": ((_BY_FAMILY["Qwen 2 and 3"],),),
+    "llama-bpe": ((PATTERN,), (_BY_FAMILY["Llama 3"],)),
+    "smollm": ((_DIGITS, _GPT2_SPLIT),),
+}
+# Other names for the same pre-tokenizers in GGUF files.
+_SYNONYMS = {"gpt2": "gpt-2", "llama3": "llama-bpe", "llama-v3": "llama-bpe", "qwen3": "qwen2"}
+# Whether a word that is itself a token skips merging. llama.cpp decides this by the pre-tokenizer's
+# name; for a trained vocabulary it makes no difference.
+_IGNORE_MERGES = "ownwords.tokenizer.ignore_merges"
 
 
 def metadata_of(
     files: Mapping[str, bytes], rows: int, generation: Mapping[str, object]
 ) -> tuple[dict[str, Value], list[str]]:
-    """The GGUF metadata of a tokenizer, and notes on what llama.cpp does differently.
+    """The GGUF metadata of a valid tokenizer, and notes on what llama.cpp does differently.
 
     `rows` is the model's vocabulary size; ids that the tokenizer lacks become unused tokens.
     Raises ModelError for a tokenizer that llama.cpp does not support.
     """
-    try:
-        return _metadata_of(files, rows, generation)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{TOKENIZER} does not have the layout of a tokenizer") from error
-
-
-def _metadata_of(
-    files: Mapping[str, bytes], rows: int, generation: Mapping[str, object]
-) -> tuple[dict[str, Value], list[str]]:
-    parsed: Mapping[str, Any] = parse_json(files[TOKENIZER], TOKENIZER)
-    settings: Mapping[str, Any]
-    settings = parse_json(files[CONFIG], CONFIG) if CONFIG in files else {}
-    model = parsed.get("model")
-    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
-        raise ModelError(f"{TOKENIZER} has no vocabulary that GGUF can hold")
-    tokens, types = tokens_of(model, parsed.get("added_tokens") or (), rows)
+    parsed: dict[str, Any] = parse_json(files[TOKENIZER], TOKENIZER)
+    model = parsed["model"]
+    tokens, types = _tokens_of(model, parsed.get("added_tokens") or (), rows)
     notes: list[str] = []
     if model.get("byte_fallback"):
-        metadata = _sentencepiece_metadata(parsed, model, tokens, types, notes)
+        metadata = _sentencepiece_metadata(parsed, tokens, types, notes)
     else:
-        metadata = _byte_level_metadata(parsed, model, tokens, types, notes)
-    ids = {token: number for number, token in enumerate(tokens)}
-    special = _special_ids(settings, generation, ids)
-    if parsed_tokens := _PARSED_IN_TEXT & ids.keys():
-        notes.append(f"llama.cpp reads {preview(parsed_tokens)} in any text as the special token")
+        metadata = _byte_level_metadata(parsed, notes)
+    metadata |= {
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": np.array(types, dtype="<i4"),
+    }
+    special = _special_ids(
+        files, generation, {token: number for number, token in enumerate(tokens)}
+    )
     if "bos" not in special or "eos" not in special:
         notes.append(
             "the tokenizer names no token for the start or the end of a text: llama.cpp will guess"
         )
     metadata |= {f"tokenizer.ggml.{role}_token_id": number for role, number in special.items()}
-    roles = SpecialTokensConfig.read(files, dict(parsed))
+    roles = SpecialTokensConfig.read(files, parsed)
     metadata["tokenizer.ggml.add_bos_token"] = roles.adds_start and "bos" in special
     metadata["tokenizer.ggml.add_eos_token"] = False
     if roles.template:
@@ -145,9 +86,33 @@ def _metadata_of(
     return metadata, notes
 
 
+def _tokens_of(
+    model: Mapping[str, Any], added: Iterable[Mapping[str, Any]], rows: int
+) -> tuple[list[str], list[int]]:
+    """The token text and the token type of every id below `rows`."""
+    by_id = {number: (token, NORMAL) for token, number in model["vocab"].items()}
+    for token in added:
+        kind = CONTROL if token.get("special") else USER_DEFINED
+        by_id[token["id"]] = (token["content"], kind)
+    if max(by_id) >= rows:
+        raise ModelError(f"the tokenizer has the id {max(by_id):,}, and the model {rows:,} rows")
+    tokens, types = [], []
+    for number in range(rows):
+        token, kind = by_id.get(number, (f"[PAD{number}]", UNUSED))
+        if model.get("byte_fallback") and _BYTE_TOKEN.fullmatch(token):
+            kind = BYTE
+        tokens.append(token)
+        types.append(UNKNOWN if token == model.get("unk_token") else kind)
+    if len(set(tokens)) < len(tokens):
+        repeated = {token for token, count in Counter(tokens).items() if count > 1}
+        raise ModelError(f"the tokenizer gives two ids to {preview(repeated)}")
+    return tokens, types
+
+
 def _special_ids(
-    settings: Mapping[str, Any], generation: Mapping[str, Any], ids: Mapping[str, int]
+    files: Mapping[str, bytes], generation: Mapping[str, Any], ids: Mapping[str, int]
 ) -> dict[str, int]:
+    settings: dict[str, Any] = parse_json(files[CONFIG], CONFIG) if CONFIG in files else {}
     special: dict[str, int] = {}
     for role, name in _ROLES.items():
         entry = settings.get(name)
@@ -171,18 +136,15 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
     tokens = metadata.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, list) or len(set(tokens)) != len(tokens):
         raise ModelError("the GGUF file has no list of tokens, or one with repetitions")
-    types = (
-        numbers_of(metadata, "token_type", len(tokens), default=NORMAL).astype(np.int64).tolist()
-    )
-    special = {
-        role: token_id(metadata, role, len(tokens))
-        for role in (*_ROLES, "eot")
-        if f"tokenizer.ggml.{role}_token_id" in metadata
-    }
+    types = _numbers(metadata, "token_type", len(tokens), NORMAL).astype(np.int64).tolist()
+    special = _role_ids(metadata, len(tokens))
     kind = metadata.get("tokenizer.ggml.model")
     if kind == "gpt2":
+        in_model, is_added = {NORMAL, UNKNOWN, BYTE}, {CONTROL, USER_DEFINED}
         parts = _byte_level_parts(metadata)
     elif kind == "llama":
+        # sentencepiece also merges user-defined tokens, such as Gemma's runs of tabs.
+        in_model, is_added = {NORMAL, UNKNOWN, BYTE, USER_DEFINED}, {CONTROL, USER_DEFINED, UNKNOWN}
         unknown = tokens[special["unknown"]] if "unknown" in special else None
         runs = _space_runs(tokens, types)
         tokens = [runs.get(number, token) for number, token in enumerate(tokens)]
@@ -193,11 +155,6 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
             f"the GGUF file's tokenizer is of the kind {str(kind)[:60]!a}",
             hint="supported: gpt2, llama",
         )
-    # llama.cpp's defaults.
-    default = kind == "llama" or str(metadata.get("tokenizer.ggml.pre")).startswith("llama")
-    begins = metadata.get("tokenizer.ggml.add_bos_token", default) is True
-    # sentencepiece also merges user-defined tokens, such as Gemma's runs of tabs.
-    in_model = (NORMAL, UNKNOWN, BYTE, USER_DEFINED) if kind == "llama" else (NORMAL, UNKNOWN, BYTE)
     last = max((number for number in range(len(tokens)) if types[number] in in_model), default=-1)
     # Readers append special tokens that are not in the vocabulary after its last id, so a special
     # token with a lower id than the last must be in it.
@@ -206,9 +163,11 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
         for number, token in enumerate(tokens)
         if types[number] in in_model or (number < last and types[number] in (CONTROL, USER_DEFINED))
     }
+    default = kind == "llama" or str(metadata.get("tokenizer.ggml.pre")).startswith("llama")
+    begins = metadata.get("tokenizer.ggml.add_bos_token", default) is True
+    parts["post_processor"] = None
     if begins and "bos" in special:
-        parts["post_processor"] = starting_with(tokens[special["bos"]], special["bos"])
-    is_added = (CONTROL, USER_DEFINED, UNKNOWN) if kind == "llama" else (CONTROL, USER_DEFINED)
+        parts["post_processor"] = _starting_with(tokens[special["bos"]], special["bos"])
     added = [
         added_token(number, token, special=types[number] != USER_DEFINED)
         for number, token in enumerate(tokens)
@@ -228,56 +187,61 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
     return {TOKENIZER: write({**tokenizer, **parts}), CONFIG: write(settings)}
 
 
-def special_ids(metadata: Mapping[str, Value]) -> dict[str, object]:
+def special_ids(metadata: Mapping[str, Value], count: int) -> dict[str, object]:
     """The start and end token ids under generation_config.json's names."""
-    tokens = metadata.get("tokenizer.ggml.tokens")
-    count = len(tokens) if isinstance(tokens, list) else 0
+    roles = _role_ids(metadata, count)
     ids: dict[str, object] = {
-        f"{role}_token_id": token_id(metadata, role, count)
-        for role in ("bos", "eos")
-        if f"tokenizer.ggml.{role}_token_id" in metadata
+        f"{role}_token_id": roles[role] for role in ("bos", "eos") if role in roles
     }
-    if "tokenizer.ggml.eot_token_id" in metadata and "eos_token_id" in ids:
-        ids["eos_token_id"] = [ids["eos_token_id"], token_id(metadata, "eot", count)]
+    if "eot" in roles and "eos" in roles:
+        ids["eos_token_id"] = [roles["eos"], roles["eot"]]
     return ids
 
 
-_BY_FAMILY = {family: pattern for pattern, family in PATTERNS.items()}
-_GPT2_SPLIT = _BY_FAMILY["GPT-2"]
-# SmolLM: every digit alone, then GPT-2's pattern, as two steps.
-_DIGITS_SPLIT = r"\p{N}, then " + _GPT2_SPLIT
-# The pre-tokenizers that llama.cpp computes as we do, by its names for them; the first pattern is
-# used when a GGUF tokenizer is read back. The case-folded variants differ only in that the long s
-# (U+017F) after an apostrophe counts as an s; llama.cpp's own converter ignores that, too.
-PRE_TOKENIZERS: Mapping[str, tuple[str, ...]] = {
-    "gpt-2": (_GPT2_SPLIT,),
-    "qwen2": (_BY_FAMILY["Qwen 2 and 3"],),
-    "llama-bpe": (PATTERN, _BY_FAMILY["Llama 3"]),
-    "smollm": (_DIGITS_SPLIT,),
-}
-# Whether a word that is itself a token skips merging. llama.cpp decides this by the pre-tokenizer's
-# name; for a trained vocabulary it makes no difference.
-_IGNORE_MERGES = "ownwords.tokenizer.ignore_merges"
-# Other names for the same pre-tokenizers in GGUF files.
-_SYNONYMS = {"gpt2": "gpt-2", "llama3": "llama-bpe", "llama-v3": "llama-bpe", "qwen3": "qwen2"}
+def _role_ids(metadata: Mapping[str, Value], count: int) -> dict[str, int]:
+    """The ids of the special tokens by role; ModelError unless they are below `count`."""
+    ids: dict[str, int] = {}
+    for role in (*_ROLES, "eot"):
+        value = metadata.get(f"tokenizer.ggml.{role}_token_id")
+        if type(value) is int and 0 <= value < count:
+            ids[role] = value
+        elif value is not None:
+            raise ModelError(f"the GGUF file's {role}_token_id is none of its {count:,} tokens")
+    return ids
 
 
-def _byte_level_metadata(
-    parsed: Mapping[str, Any],
-    model: Mapping[str, Any],
-    tokens: list[str],
-    types: list[int],
-    notes: list[str],
-) -> dict[str, Value]:
-    """The GGUF metadata of this tokenizer; appends differences in llama.cpp to `notes`."""
-    normalizers = [each.get("type") for each in steps_of(parsed.get("normalizer"), "normalizers")]
-    if normalizers and set(normalizers) != {"NFC"}:
-        raise ModelError(f"llama.cpp has no normalizer {preview(list(map(str, normalizers)))}")
-    if normalizers:
+def _numbers(
+    metadata: Mapping[str, Value], name: str, count: int, default: int | None = None
+) -> Numbers:
+    """An array with one finite number per token; ModelError for anything else."""
+    value = metadata.get(f"tokenizer.ggml.{name}")
+    if value is None and default is not None:
+        return np.full(count, default)
+    if not isinstance(value, np.ndarray) or len(value) != count or not np.isfinite(value).all():
+        raise ModelError(f"the GGUF file's tokenizer.ggml.{name} is not a number for each token")
+    return value
+
+
+def _starting_with(token: str, number: int) -> dict[str, Any]:
+    """The post-processor that puts a token before every text."""
+    start = {"SpecialToken": {"id": token, "type_id": 0}}
+    first = {"Sequence": {"id": "A", "type_id": 0}}
+    second = {"Sequence": {"id": "B", "type_id": 1}}
+    return {
+        "type": "TemplateProcessing",
+        "single": [start, first],
+        "pair": [start, first, {"SpecialToken": {"id": token, "type_id": 1}}, second],
+        "special_tokens": {token: {"id": token, "ids": [number], "tokens": [token]}},
+    }
+
+
+def _byte_level_metadata(parsed: dict[str, Any], notes: list[str]) -> dict[str, Value]:
+    if steps_of(parsed, "normalizer"):
         notes.append(
             "unlike the tokenizer, llama.cpp does not normalise text (NFC) before it splits it"
         )
-    split = _split(steps_of(parsed.get("pre_tokenizer"), "pretokenizers"))
+    model = parsed["model"]
+    split = _split(steps_of(parsed, "pre_tokenizer"))
     pre = next((name for name, known in PRE_TOKENIZERS.items() if split in known), None)
     merges = [merge_pair(each) for each in model.get("merges") or ()]
     if pre is None and merges:
@@ -289,41 +253,27 @@ def _byte_level_metadata(
         "tokenizer.ggml.model": "gpt2",
         # Without merges every byte is its own token, so the split does not matter.
         "tokenizer.ggml.pre": pre or "gpt-2",
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": np.array(types, dtype="<i4"),
         "tokenizer.ggml.merges": [f"{left} {right}" for left, right in merges],
         _IGNORE_MERGES: bool(model.get("ignore_merges")),
     }
 
 
-def _split(steps: Sequence[Mapping[str, Any]]) -> str | None:
-    """The pre-tokenizer's split pattern, None if it does not split, "" if it is not supported."""
-    kinds = [step.get("type") for step in steps]
-    if (
-        not kinds
-        or kinds[-1] != "ByteLevel"
-        or kinds[:-1]
-        not in (
-            [],
-            ["Split"],
-            ["Digits"],
-        )
-    ):
-        raise ModelError(
-            f"llama.cpp knows no pre-tokenizer {preview(list(map(str, kinds)))}",
-            hint="export it with --to hf",
-        )
-    last = steps[-1]
-    if last.get("add_prefix_space"):
-        raise ModelError("this tokenizer puts a space before every text, and llama.cpp does not")
-    splits = [_GPT2_SPLIT] if last.get("use_regex", True) else []
-    if kinds[0] == "Digits":
-        return _DIGITS_SPLIT if splits and steps[0].get("individual_digits") else ""
-    if len(steps) > 1:
-        pattern = steps[0].get("pattern") or {}
-        plain = steps[0].get("behavior") == "Isolated" and not steps[0].get("invert")
-        splits.append(str(pattern.get("Regex")) if plain else "")
-    return splits[0] if len(splits) == 1 else None if not splits else ""
+def _split(steps: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The patterns that a pre-tokenizer splits by, one after another."""
+    patterns: list[str] = []
+    for step in steps:
+        match step:
+            case {"type": "ByteLevel", "use_regex": False}:
+                pass
+            case {"type": "ByteLevel"}:
+                patterns.append(_GPT2_SPLIT)
+            case {"type": "Digits", "individual_digits": True}:
+                patterns.append(_DIGITS)
+            case {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated"}:
+                patterns.append(f"all but {regex}" if step.get("invert") else regex)
+            case _:
+                patterns.append(str(step.get("type")))
+    return tuple(patterns)
 
 
 def _byte_level_parts(metadata: Mapping[str, Value]) -> dict[str, Any]:
@@ -338,24 +288,19 @@ def _byte_level_parts(metadata: Mapping[str, Value]) -> dict[str, Any]:
     merges = metadata.get("tokenizer.ggml.merges", [])
     if not isinstance(merges, list):
         raise ModelError("the GGUF file's merges are no list of texts")
+    patterns = PRE_TOKENIZERS[pre][0] if merges else ()
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
-    split: dict[str, Any] = {**byte_level, "use_regex": bool(merges)}
-    if pre == "smollm" and merges:
-        digits = {"type": "Digits", "individual_digits": True}
-        split = {"type": "Sequence", "pretokenizers": [digits, split]}
-    elif pre != "gpt-2" and merges:
-        pattern = {
-            "type": "Split",
-            "pattern": {"Regex": PRE_TOKENIZERS[pre][0]},
-            "behavior": "Isolated",
-            "invert": False,
-        }
-        inner = [pattern, {**byte_level, "use_regex": False}]
-        split = {"type": "Sequence", "pretokenizers": inner}
+    steps: list[dict[str, Any]] = []
+    for pattern in patterns:
+        if pattern == _DIGITS:
+            steps.append({"type": "Digits", "individual_digits": True})
+        elif pattern != _GPT2_SPLIT:  # which ByteLevel does itself
+            regex = {"pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+            steps.append({"type": "Split", **regex})
+    steps.append({**byte_level, "use_regex": _GPT2_SPLIT in patterns})
     return {
         "normalizer": None,
-        "pre_tokenizer": split,
-        "post_processor": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps} if steps[1:] else steps[0],
         "decoder": {**byte_level, "use_regex": False},
         "model": bpe_model(
             {},
@@ -370,14 +315,16 @@ _LONGEST_TOKEN = 128  # characters; `_merges_by_score` tries every split of a to
 
 
 def _sentencepiece_metadata(
-    parsed: Mapping[str, Any],
-    model: Mapping[str, Any],
-    tokens: list[str],
-    types: list[int],
-    notes: list[str],
+    parsed: dict[str, Any], tokens: list[str], types: list[int], notes: list[str]
 ) -> dict[str, Value]:
-    """The GGUF metadata of this tokenizer; appends differences in llama.cpp to `notes`."""
-    merges = [merge_pair(each) for each in model.get("merges") or ()]
+    steps = steps_of(parsed, "normalizer")
+    steps += steps_of(parsed, "pre_tokenizer")
+    if others := {step["type"] for step in steps} - {"Prepend", "Replace", "Metaspace", "Split"}:
+        raise ModelError(
+            f"llama.cpp has no {preview(set(map(str, others)))} for such a tokenizer",
+            hint="export it with --to hf",
+        )
+    merges = [merge_pair(each) for each in parsed["model"].get("merges") or ()]
     ranks: dict[str, int] = {}
     for rank, (left, right) in enumerate(merges):
         ranks.setdefault(left + right, rank)
@@ -390,10 +337,12 @@ def _sentencepiece_metadata(
     return {
         "tokenizer.ggml.model": "llama",
         "tokenizer.ggml.pre": "default",
-        "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.scores": scores,
-        "tokenizer.ggml.token_type": np.array(types, dtype="<i4"),
-        "tokenizer.ggml.add_space_prefix": _adds_space(parsed),
+        "tokenizer.ggml.add_space_prefix": any(
+            step["type"] == "Prepend"
+            or (step["type"] == "Metaspace" and step.get("prepend_scheme", "always") != "never")
+            for step in steps
+        ),
     }
 
 
@@ -403,7 +352,7 @@ def _sentencepiece_parts(
     """The parts of tokenizer.json, without the vocabulary, from GGUF metadata."""
     if max(map(len, tokens), default=0) > _LONGEST_TOKEN:
         raise ModelError(f"the GGUF file has a token of over {_LONGEST_TOKEN:,} letters")
-    scores = numbers_of(metadata, "scores", len(tokens))
+    scores = _numbers(metadata, "scores", len(tokens))
     prefixed = metadata.get("tokenizer.ggml.add_space_prefix", True) is True
     spaces = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
     normalizer: dict[str, Any] = spaces
@@ -420,7 +369,6 @@ def _sentencepiece_parts(
     return {
         "normalizer": normalizer,
         "pre_tokenizer": None,
-        "post_processor": None,
         "decoder": {"type": "Sequence", "decoders": decoders},
         "model": bpe_model({}, merges, unknown=unknown, byte_fallback=True),
     }
@@ -438,21 +386,6 @@ def _space_runs(tokens: Sequence[str], types: Sequence[int]) -> dict[int, str]:
     }
     others = set(tokens) if runs else set()
     return {number: run for number, run in runs.items() if run not in others}
-
-
-def _adds_space(parsed: Mapping[str, Any]) -> bool:
-    normalizers = steps_of(parsed.get("normalizer"), "normalizers")
-    before = steps_of(parsed.get("pre_tokenizer"), "pretokenizers")
-    for step in normalizers:
-        if step.get("type") not in ("Prepend", "Replace"):
-            raise ModelError(f"llama.cpp has no normalizer {preview([str(step.get('type'))])}")
-    for step in before:
-        if step.get("type") not in ("Metaspace", "Split"):
-            raise ModelError(f"llama.cpp knows no pre-tokenizer {preview([str(step.get('type'))])}")
-    return any(step.get("type") == "Prepend" for step in normalizers) or any(
-        step.get("type") == "Metaspace" and step.get("prepend_scheme", "always") != "never"
-        for step in before
-    )
 
 
 def _merges_by_score(

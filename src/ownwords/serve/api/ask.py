@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -15,13 +14,11 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.ask import servers
 from ownwords.ask.answer import Answer, answer
-from ownwords.ask.passages import Passage
 from ownwords.ask.servers import Endpoint, EndpointBackend, LLMBackend, LocalBackend
 from ownwords.core.validation import Meta
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
 from ownwords.serve.json_api import read_body
-from ownwords.serve.model_worker import LoadedModel
 from ownwords.serve.sse import EventSender, EventStreamResponse
 
 NO_BACKEND = "none"  # no answer, passages only
@@ -85,7 +82,14 @@ async def _backend(state: AppState, found: "_EndpointCache", name: str) -> LLMBa
     if name == NO_BACKEND:
         return None
     if name.startswith(_OWN):
-        return _local_backend(state, await state.get_model(name.removeprefix(_OWN)))
+        loaded = await state.get_model(name.removeprefix(_OWN))
+        local = LocalBackend(
+            loaded.folder,
+            model=loaded.model,
+            generate=lambda request, stops: state.generate_text(loaded, request, stops),
+        )
+        local.context = loaded.worker.length
+        return local
     for endpoint in await state.run(found.get):
         for model in endpoint.models:
             if name == _name_of(endpoint, model.name):
@@ -97,62 +101,36 @@ async def _backend(state: AppState, found: "_EndpointCache", name: str) -> LLMBa
     )
 
 
-def _local_backend(state: AppState, loaded: LoadedModel) -> LLMBackend:
-    backend = LocalBackend(
-        loaded.folder,
-        model=loaded.model,
-        generate=lambda request, stops: state.generate_text(loaded, request, stops),
-    )
-    backend.context = loaded.worker.length
-    return backend
-
-
 async def _send_answer(
     state: AppState, question: str, backend: LLMBackend | None, seed: int, events: EventSender
 ) -> None:
     loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[tuple[str, object] | None] = asyncio.Queue()
     has_left = threading.Event()
 
     def emit(event: str, value: object) -> None:
-        """Pass an event from the answering thread to the event loop."""
+        """Send an event from the answering thread, which ends if its reader has left."""
         if has_left.is_set():
             raise _ReaderLeftError
-        loop.call_soon_threadsafe(queue.put_nowait, (event, value))
-
-    def on_passages(passages: Sequence[Passage]) -> None:
-        emit("passages", [asdict(passage) for passage in passages])
+        if value != "":
+            asyncio.run_coroutine_threadsafe(events.send(value, event), loop).result()
 
     def work() -> Answer:
-        if has_left.is_set():
-            raise _ReaderLeftError
         return answer(
             question,
             state.searcher(),
             backend,
-            on_text=lambda text: emit("text", text) if text else None,
-            on_passages=on_passages,
+            on_text=lambda text: emit("text", text),
+            on_passages=lambda some: emit("passages", [asdict(passage) for passage in some]),
             seed=seed,
         )
 
-    def on_done(task: asyncio.Task[Answer]) -> None:
-        if not task.cancelled():
-            task.exception()  # mark the exception as retrieved, if nobody awaits the task
-        queue.put_nowait(None)
-
     task = asyncio.create_task(state.run_long(work))
-    task.add_done_callback(on_done)
     try:
-        while True:
-            try:
-                item = await asyncio.wait_for(queue.get(), _KEEP_ALIVE_S)
-            except TimeoutError:
+        while not task.done():
+            await asyncio.wait({task}, timeout=_KEEP_ALIVE_S)
+            if not task.done():
                 await events.keep_alive()
-                continue
-            if item is None:
-                break
-            await events.send(item[1], item[0])
-        await events.send((await task).to_dict(), "answer")
+        await events.send(task.result().to_dict(), "answer")
     finally:
         has_left.set()
         task.cancel()

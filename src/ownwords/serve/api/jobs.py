@@ -3,9 +3,8 @@
 import importlib.util
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
-from functools import lru_cache
+from contextlib import suppress
+from functools import lru_cache, partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,10 @@ from ownwords.make.make_request import SCRATCH
 from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, as_conflict
-from ownwords.serve.job_requests import BaseRequest, JobRequest, MakeRequest, parse_request
+from ownwords.serve.job_requests import BaseJob, JobRequest, MakeJob, parse_request
 from ownwords.serve.jobs import EventTail, Job, OtherJob, OtherJobs
-from ownwords.serve.json_api import ApiCall, NoBody, json_route
-from ownwords.serve.sse import EventSender, EventStreamResponse, to_json
+from ownwords.serve.json_api import ApiCall, json_route
+from ownwords.serve.sse import EventSender, EventStreamResponse
 from ownwords.training.plan import read_plan
 from ownwords.training.run import COMPARISON, CurvePoint, RunHistory
 
@@ -36,114 +35,99 @@ _TRAINS = ("make", "score", "export")
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """Create the routes under /api/jobs, and /api/events."""
-    api = JobsApi(state)
+    """The routes under /api/jobs, and the streams of events."""
     one = "/api/jobs/{id}"
+
+    async def changes(_: Request) -> Response:
+        """Stream what changes: `jobs` first, then `job`, `removed`, `elsewhere` and `changed`."""
+        return EventStreamResponse(partial(send_changes, state))
+
+    async def training(_: Request) -> Response:
+        """Stream the newest training: an event per part, whenever that part changes."""
+        return EventStreamResponse(partial(_send_training, state))
+
     return [
-        json_route(state, "POST", "/api/jobs", api.start, parse=_parse, status=HTTPStatus.CREATED),
-        json_route(state, "DELETE", one, api.remove),
-        json_route(state, "POST", one + "/stop", api.stop),
-        json_route(state, "POST", one + "/resume", api.resume),
-        Route("/api/events", api.events),
-        Route("/api/train/events", api.training),
+        json_route(state, "POST", "/api/jobs", start, status=HTTPStatus.CREATED),
+        json_route(state, "DELETE", one, lambda state, call: state.jobs.remove(call.path["id"])),
+        json_route(
+            state, "POST", one + "/stop", lambda state, call: state.jobs.stop(call.path["id"])
+        ),
+        json_route(state, "POST", one + "/resume", resume),
+        Route("/api/events", changes),
+        Route("/api/train/events", training),
     ]
 
 
-def _parse(fields: Mapping[str, Any]) -> JobRequest:
-    return parse_request(fields.get("kind"), fields)
+def start(state: AppState, call: ApiCall) -> Job:
+    """Start a job."""
+    request, settings = parse_request(call.fields.get("kind"), call.fields), state.settings
+    if request.kind in _TRAINS and importlib.util.find_spec("torch") is None:
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            "training needs PyTorch, which is not installed",
+            hint='pip install "ownwords[train]", then start ownwords serve again',
+        )
+    installs = isinstance(request, BaseJob) and request.with_package
+    if installs and not (settings.is_private and settings.key):
+        raise ApiError(
+            HTTPStatus.FORBIDDEN,
+            "packages are installed only where a key is needed and nobody else reaches the server",
+            hint="install it in a terminal: ownwords base add NAME --with-package",
+        )
+    if not settings.is_private and _names_path(request):
+        raise ApiError(
+            HTTPStatus.FORBIDDEN,
+            "paths can be chosen only where the server is not reached from elsewhere",
+            hint="give the name of a base; `ownwords base add PATH` on that machine makes one",
+        )
+    with as_conflict():
+        return state.jobs.start(request)
 
 
-class JobsApi:
-    """Starts and stops jobs, and tells what changes."""
+def _names_path(request: JobRequest) -> bool:
+    """Whether a base is named by a path on this machine."""
+    if isinstance(request, BaseJob):
+        source = request.source
+        is_name = bool(find_known(source)) or is_model_name(source)
+        return not is_name or Path(source).exists()
+    names = {"", SCRATCH, catalogue.SHIPPED, *(entry.name for entry in catalogue.entries())}
+    return isinstance(request, MakeJob) and request.base not in names
 
-    def __init__(self, state: AppState) -> None:
-        self._state = state
 
-    def start(self, call: ApiCall[JobRequest]) -> Job:
-        """Start a job."""
-        if call.body.kind in _TRAINS and importlib.util.find_spec("torch") is None:
-            raise ApiError(
-                HTTPStatus.CONFLICT,
-                "training needs PyTorch, which is not installed",
-                hint='pip install "ownwords[train]", then start ownwords serve again',
-            )
-        settings = self._state.settings
-        installs = isinstance(call.body, BaseRequest) and call.body.with_package
-        if installs and not (settings.is_private and settings.key):
-            raise ApiError(
-                HTTPStatus.FORBIDDEN,
-                "packages are installed only where a key is needed and nobody else reaches the"
-                " server",
-                hint="install it in a terminal: ownwords base add NAME --with-package",
-            )
-        if not settings.is_private and _names_path(call.body):
-            raise ApiError(
-                HTTPStatus.FORBIDDEN,
-                "paths can be chosen only where the server is not reached from elsewhere",
-                hint="give the name of a base; `ownwords base add PATH` on that machine makes one",
-            )
-        with as_conflict():
-            return self._state.jobs.start(call.body)
+def resume(state: AppState, call: ApiCall) -> Job:
+    """Continue a job that has stopped from what it has saved."""
+    with as_conflict():
+        return state.jobs.resume(call.path["id"])
 
-    def stop(self, call: ApiCall[NoBody]) -> Job:
-        """Ask a job to save and end; a second time ends it at once, a third one kills it."""
-        return self._state.jobs.stop(call.path["id"])
 
-    def resume(self, call: ApiCall[NoBody]) -> Job:
-        """Continue a job that has stopped from what it has saved."""
-        with as_conflict():
-            return self._state.jobs.resume(call.path["id"])
+# --- what changes --------------------------------------------------------------------------------
 
-    def remove(self, call: ApiCall[NoBody]) -> None:
-        """Forget a job that has ended, and its log."""
-        self._state.jobs.remove(call.path["id"])
 
-    async def events(self, _: Request | None = None) -> Response:
-        """Stream what changes: `jobs` first, then `job`, `removed`, `elsewhere` and `changed`."""
-        return EventStreamResponse(self._send_changes)
+async def send_changes(state: AppState, events: EventSender) -> None:
+    """Send the jobs, then what changes of them, and which parts of the workspace change."""
+    others = OtherJobs(state.workspace)
 
-    async def training(self, _: Request) -> Response:
-        """Stream the newest training: an event per part, whenever that part changes."""
-        return EventStreamResponse(self._send_training)
+    def look() -> tuple[list[Job], list[OtherJob], dict[str, object]]:
+        return state.jobs.jobs(), others.running(), _stamps(state)
 
-    async def _send_training(self, events: EventSender) -> None:
-        reader, sent = TrainingReader(self._state.workspace.runs), dict[str, bytes]()
-
-        def read() -> dict[str, Any]:
-            began = (job.began for job in self._state.jobs.running() if job.kind == "make")
-            return reader.parts(since=max(began, default=0.0))
-
-        async for parts in self._state.poll(read, _POLL_S, events):
-            for name, value in parts.items():
-                if sent.get(name) != (data := to_json(value)):
-                    sent[name] = data
-                    await events.send(value, name)
-
-    async def _send_changes(self, events: EventSender) -> None:
-        others = OtherJobs(self._state.workspace)
-
-        def look() -> tuple[list[Job], list[OtherJob], dict[str, object]]:
-            return self._state.jobs.jobs(), others.running(), _stamps(self._state)
-
-        jobs: dict[str, Job] | None = None
-        elsewhere: list[OtherJob] = []
-        stamps: dict[str, object] = {}
-        async for listed, elsewhere_now, stamps_now in self._state.poll(look, _POLL_S, events):
-            now = {job.id: job for job in listed}
-            if jobs is None:
-                value = {"jobs": listed, "elsewhere": elsewhere_now}
-                await events.send(msgspec.to_builtins(value), "jobs")
-            else:
-                for id_ in jobs.keys() - now.keys():
-                    await events.send({"id": id_}, "removed")
-                for job in listed:
-                    if jobs.get(job.id) != job:
-                        await events.send(msgspec.to_builtins(job), "job")
-                if elsewhere != elsewhere_now:
-                    await events.send({"jobs": msgspec.to_builtins(elsewhere_now)}, "elsewhere")
-                if changed := [name for name in stamps_now if stamps[name] != stamps_now[name]]:
-                    await events.send({"what": changed}, "changed")
-            jobs, elsewhere, stamps = now, elsewhere_now, stamps_now
+    jobs: dict[str, Job] | None = None
+    elsewhere: list[OtherJob] = []
+    stamps: dict[str, object] = {}
+    async for listed, elsewhere_now, stamps_now in state.poll(look, _POLL_S, events):
+        now = {job.id: job for job in listed}
+        if jobs is None:
+            await events.send({"jobs": listed, "elsewhere": elsewhere_now}, "jobs")
+        else:
+            for id_ in jobs.keys() - now.keys():
+                await events.send({"id": id_}, "removed")
+            for job in listed:
+                if jobs.get(job.id) != job:
+                    await events.send(job, "job")
+            if elsewhere != elsewhere_now:
+                await events.send({"jobs": elsewhere_now}, "elsewhere")
+            if changed := [name for name in stamps_now if stamps[name] != stamps_now[name]]:
+                await events.send({"what": changed}, "changed")
+        jobs, elsewhere, stamps = now, elsewhere_now, stamps_now
 
 
 def _stamps(state: AppState) -> dict[str, object]:
@@ -169,21 +153,26 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
-def _names_path(request: JobRequest) -> bool:
-    """Whether a base is named by a path on this machine."""
-    if isinstance(request, BaseRequest):
-        source = request.source
-        is_name = bool(find_known(source)) or is_model_name(source)
-        return not is_name or Path(source).exists()
-    names = {"", SCRATCH, catalogue.SHIPPED, *(entry.name for entry in catalogue.entries())}
-    return isinstance(request, MakeRequest) and request.base not in names
-
+# --- a training ----------------------------------------------------------------------------------
 
 _MAX_LOG = 200
 _MAX_SAMPLES = 40
-_MAX_BYTES = 16 << 20  # read at most of samples.txt or plan.toml
 _LOG = "metrics.jsonl"
 _STEP = re.compile(r"^--- step (\d+)\n", re.MULTILINE)
+
+
+async def _send_training(state: AppState, events: EventSender) -> None:
+    reader, sent = TrainingReader(state.workspace.runs), dict[str, bytes]()
+
+    def read() -> dict[str, Any]:
+        began = (job.began for job in state.jobs.running() if job.kind == "make")
+        return reader.parts(since=max(began, default=0.0))
+
+    async for parts in state.poll(read, _POLL_S, events):
+        for name, value in parts.items():
+            if sent.get(name) != (data := msgspec.json.encode(value)):
+                sent[name] = data
+                await events.send(value, name)
 
 
 class TrainingReader:
@@ -216,17 +205,14 @@ class TrainingReader:
 
     def _newest(self, since: float) -> Path | None:
         """The newest run of a model that is not only compared with."""
-        newest: tuple[float, Path] | None = None
+        newest, folder = since, None
         for plan in self._runs.glob("*/plan.toml"):
             log = plan.with_name(_LOG)
-            try:
+            with suppress(OSError):  # deleted meanwhile
                 changed = (log if log.exists() else plan).stat().st_mtime
-            except OSError:  # deleted meanwhile
-                continue
-            is_newer = newest is None or changed > newest[0]
-            if is_newer and changed >= since and not plan.parent.name.startswith(COMPARISON):
-                newest = changed, plan.parent
-        return newest[1] if newest else None
+                if changed >= newest and not plan.parent.name.startswith(COMPARISON):
+                    newest, folder = changed, plan.parent
+        return folder
 
     def _state(self) -> dict[str, Any]:
         history, best = self._history, self._history.best
@@ -249,11 +235,10 @@ class TrainingReader:
         summary = finished.latest("train", TrainingSummary)
         if summary is None or self._folder is None or summary.run != self._folder.name:
             return None
-        paragraph = finished.latest("write", FirstParagraph)
         return {
             "before": summary.before,
             "judged": summary.judged,
-            "paragraph": asdict(paragraph) if paragraph else None,
+            "paragraph": finished.latest("write", FirstParagraph),
         }
 
     def _text(self, name: str) -> str:
@@ -261,8 +246,7 @@ class TrainingReader:
         if self._folder is None:
             return ""
         try:
-            with (self._folder / name).open("rb") as file:
-                return file.read(_MAX_BYTES).decode("utf-8", "replace")
+            return (self._folder / name).read_text("utf-8", "replace")
         except OSError:
             return ""
 
@@ -282,9 +266,8 @@ def _plan(text: str) -> dict[str, Any]:
         plan = read_plan(text)
     except OwnwordsError:
         return {"plan": None, "settings": ""}
-    numbers = [asdict(number) for number in plan.reasons]
     return {
-        "plan": {"numbers": numbers, "expected": asdict(plan.expected)},
+        "plan": {"numbers": plan.reasons, "expected": plan.expected},
         "settings": plan.resolved().to_toml(),
     }
 
@@ -292,16 +275,8 @@ def _plan(text: str) -> dict[str, Any]:
 def _curve(history: RunHistory) -> dict[str, Any]:
     names = CurvePoint._fields
     columns = zip(*history.points, strict=True) if history.points else ((),) * len(names)
-    rounded = [[_rounded(value) for value in column] for column in columns]
     return {
-        **dict(zip(names, rounded, strict=True)),
-        "evaluations": [asdict(point) for point in history.evaluations],
+        **dict(zip(names, columns, strict=True)),
+        "evaluations": history.evaluations,
         "steps": history.total,
     }
-
-
-def _rounded(value: float) -> float | int | None:
-    """Round to five significant digits, for the page; None for NaN."""
-    if value != value:  # noqa: PLR0124 - only NaN differs from itself
-        return None
-    return value if isinstance(value, int) else float(f"{value:.5g}")

@@ -12,14 +12,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.archive import sources
+from ownwords.archive.sources import detect_source
 from ownwords.core.errors import SourceError
 from ownwords.core.validation import Meta
 from ownwords.core.workspace import path_text, translate_os_errors
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
 from ownwords.serve.intake import inspect_upload
-from ownwords.serve.json_api import ApiCall, NoBody, json_response, json_route
+from ownwords.serve.json_api import ApiCall, json_response, json_route
 from ownwords.serve.source_list import FoundSite, Source, find_publii_sites
 
 UPLOADS: Final = "/api/uploads"
@@ -35,108 +35,99 @@ class PathRequest:
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """Create the routes under /api/sources, and /api/uploads."""
-    api = _Sources(state)
+    """The routes under /api/sources, and /api/uploads."""
     return [
-        json_route(state, "GET", "/api/sources", api.list),
-        json_route(
-            state, "POST", "/api/sources", api.add, body=PathRequest, status=HTTPStatus.CREATED
-        ),
-        json_route(state, "DELETE", "/api/sources/{id}", api.remove),
-        Route(UPLOADS, api.upload, methods=["POST"]),
+        json_route(state, "GET", "/api/sources", list_sources),
+        json_route(state, "POST", "/api/sources", add, status=HTTPStatus.CREATED),
+        json_route(state, "DELETE", "/api/sources/{id}", remove),
+        Route(UPLOADS, partial(_upload, state), methods=["POST"]),
     ]
 
 
-class _Sources:
-    def __init__(self, state: AppState) -> None:
-        self._state = state
+def list_sources(state: AppState, _: ApiCall) -> dict[str, Any]:
+    """List the sources, and Publii sites in the usual folders that are not among them."""
+    known = state.sources.sources()
+    paths = {Path(source.path) for source in known}
+    found: list[FoundSite] = []
+    if state.settings.is_private:
+        with contextlib.suppress(RuntimeError):  # a user without a home folder
+            found = [site for site in find_publii_sites() if Path(site.path) not in paths]
+    return {"sources": known, "found": found}
 
-    def list(self, _: ApiCall[NoBody]) -> dict[str, Any]:
-        """List the sources, and Publii sites in the usual folders that are not among them."""
-        known = tuple(self._state.sources.sources())
-        paths = {Path(source.path) for source in known}
-        found: tuple[FoundSite, ...] = ()
-        if self._state.settings.is_private:
-            with contextlib.suppress(RuntimeError):  # a user without a home folder
-                found = tuple(site for site in find_publii_sites() if Path(site.path) not in paths)
-        return {"sources": known, "found": found}
 
-    def add(self, call: ApiCall[PathRequest]) -> Source:
-        """Add a path that the user has typed; only where nobody else reaches the server."""
-        if not self._state.settings.is_private:
-            raise ApiError(
-                HTTPStatus.FORBIDDEN,
-                "paths can be chosen only where the server is not reached from elsewhere",
-                hint="drop the file here, or start the server with the path",
-            )
+def add(state: AppState, call: ApiCall) -> Source:
+    """Add a path that the user has typed; only where nobody else reaches the server."""
+    if not state.settings.is_private:
+        raise ApiError(
+            HTTPStatus.FORBIDDEN,
+            "paths can be chosen only where the server is not reached from elsewhere",
+            hint="drop the file here, or start the server with the path",
+        )
+    text = call.body(PathRequest).path
+    path = Path(text)
+    with contextlib.suppress(RuntimeError):  # "~nobody": no such user
+        path = path.expanduser()
+    if not path.is_absolute() or "\0" in text:
+        raise invalid(
+            f"{text!r:.200} is not a whole path",
+            hint="give it from the root, or beginning with ~",
+            param="path",
+        )
+    _, label = detect_source(path)
+    return state.sources.add(path, "path", label)
+
+
+def remove(state: AppState, call: ApiCall) -> None:
+    """Remove a source; a file that was dropped or fetched is deleted, your own never is."""
+    state.sources.remove(call.path["id"])
+
+
+async def _upload(state: AppState, request: Request) -> Response:
+    """Take in a file with posts as it arrives, and look at it in a process of its own."""
+    name = Path(request.query_params.get("name", "")).name[:200]
+    length = int(request.headers.get("content-length", "0"))  # checked by the middleware
+    path = await state.run(lambda: _new_file(state, name, length))
+    try:
+        await _store(state, request, path)
+        found = await state.run_long(lambda: inspect_upload(path))
+        stored, label = Path(found["path"]), str(found["label"])
+        source = await state.run(lambda: state.sources.add(stored, "upload", label, name))
+    except BaseException:
+        shutil.rmtree(path.parents[1], ignore_errors=True)
+        raise
+    return json_response(source, HTTPStatus.CREATED)
+
+
+async def _store(state: AppState, request: Request, path: Path) -> None:
+    """Write the file in blocks, outside of the event loop."""
+    waiting = bytearray()
+    with translate_os_errors(path), path.open("xb") as file:
         try:
-            path = Path(call.body.path).expanduser()
-        except RuntimeError as error:
-            raise invalid(str(error), param="path") from None
-        if not path.is_absolute() or "\0" in call.body.path:
-            raise invalid(
-                f"{call.body.path!r:.200} is not a whole path",
-                hint="give it from the root, or beginning with ~",
-                param="path",
-            )
-        _, label = sources.detect_source(path)
-        return self._state.sources.add(path, "path", label)
-
-    def remove(self, call: ApiCall[NoBody]) -> None:
-        """Remove a source; a file that was dropped or fetched is deleted, your own never is."""
-        self._state.sources.remove(call.path["id"])
-
-    async def upload(self, request: Request) -> Response:
-        """Take in a file with posts as it arrives, and look at it in a process of its own."""
-        state, name = self._state, Path(request.query_params.get("name", "")).name[:200]
-        path = await state.run(partial(self._new_file, name, _length_of(request)))
-        try:
-            await self._store(request, path)
-            found = await state.run_long(partial(inspect_upload, path))
-            stored, label = Path(found["path"]), str(found["label"])
-            source = await state.run(partial(state.sources.add, stored, "upload", label, name))
-        except BaseException:
-            shutil.rmtree(path.parents[1], ignore_errors=True)
-            raise
-        return json_response(source, HTTPStatus.CREATED)
-
-    async def _store(self, request: Request, path: Path) -> None:
-        """Write the file in blocks, outside of the event loop."""
-        waiting = bytearray()
-        with translate_os_errors(path), path.open("xb") as file:
-            try:
-                async for part in request.stream():
-                    waiting += part
-                    if len(waiting) >= _BLOCK_BYTES:
-                        await self._state.run(partial(file.write, bytes(waiting)))
-                        waiting.clear()
-            except ClientDisconnect as error:
-                raise SourceError("the upload was broken off") from error
-            await self._state.run(partial(file.write, bytes(waiting)))
-            size = file.tell()
-        if not size:
+            async for part in request.stream():
+                waiting += part
+                if len(waiting) >= _BLOCK_BYTES:
+                    await state.run(partial(file.write, bytes(waiting)))
+                    waiting.clear()
+        except ClientDisconnect as error:
+            raise SourceError("the upload was broken off") from error
+        await state.run(partial(file.write, bytes(waiting)))
+        if not file.tell():
             raise SourceError("the file is empty")
 
-    def _new_file(self, name: str, length: int) -> Path:
-        """The path of a new upload; ApiError if the disk cannot hold it."""
-        state = self._state
-        folder = state.sources.new_folder(state.own_name)
-        if not state.workspace.root.is_dir():
-            state.workspace.create()
-        with translate_os_errors(folder):
-            folder.mkdir(parents=True)
-        free = shutil.disk_usage(folder).free
-        if length > free - _SPARE_BYTES:
-            folder.rmdir()
-            raise ApiError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the disk has no room for it: {free >> 20:,} MiB are free",
-                hint=f"free some space in {path_text(state.workspace.root)}",
-            )
-        safe = state.sources.new_folder(name or "upload").name
-        return folder / safe
 
-
-def _length_of(request: Request) -> int:
-    length = request.headers.get("content-length", "")
-    return int(length) if length.isdecimal() else 0
+def _new_file(state: AppState, name: str, length: int) -> Path:
+    """The path of a new upload. Raises ApiError if the disk cannot hold it."""
+    folder = state.sources.new_folder(state.own_name)
+    if not state.workspace.root.is_dir():
+        state.workspace.create()
+    with translate_os_errors(folder):
+        folder.mkdir(parents=True)
+    free = shutil.disk_usage(folder).free
+    if length > free - _SPARE_BYTES:
+        folder.rmdir()
+        raise ApiError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"the disk has no room for it: {free >> 20:,} MiB are free",
+            hint=f"free some space in {path_text(state.workspace.root)}",
+        )
+    return folder / state.sources.new_folder(name or "upload").name

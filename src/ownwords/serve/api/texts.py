@@ -5,11 +5,11 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -21,14 +21,13 @@ from ownwords.core.validation import Meta, decode
 from ownwords.core.workspace import Workspace, translate_os_errors, write_atomically
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
-from ownwords.serve.json_api import ApiCall, NoBody, decode_fields, json_route
+from ownwords.serve.json_api import ApiCall, json_route
 
 _ID = re.compile(r"[0-9a-f]{16}")
 _TITLE_WORDS, _TITLE_CHARACTERS = 9, 80
-_UNTITLED = "Untitled"
-
-TextKind = Literal["text", "conversation"]
-Fields = dict[str, Any]
+_ROWS = 30  # of a list; the others are found by their words
+_PATH = "/api/texts"
+_CHANGING: Final = threading.Lock()  # between reading and writing, another page may change a text
 
 
 @dataclass(frozen=True)
@@ -39,20 +38,20 @@ class SavedMessage:
     text: str = ""
     searched: str = ""  # of a follow-up question: what it was searched with
     model: str = ""
-    citations: tuple[Fields, ...] = ()
+    citations: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
 class SavedText:
     """A text, or a conversation, with what it was made with."""
 
-    kind: TextKind = "text"
+    kind: Literal["text", "conversation"] = "text"
     title: Annotated[str, Meta(max_length=200)] = ""
     model: Annotated[str, Meta(max_length=300)] = ""
     text: Annotated[str, Meta(max_length=2_000_000)] = ""
     messages: tuple[SavedMessage, ...] = ()
     prompt: Annotated[str, Meta(max_length=2_000_000)] = ""
-    settings: Fields = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
     id: str = ""
     created: float = 0.0
     changed: float = 0.0
@@ -63,76 +62,123 @@ class SavedText:
         return "\n\n".join([self.text, *(message.text for message in self.messages)]).strip()
 
 
-class SavedTexts:
-    """The saved texts of a workspace. Thread-safe; every file is replaced whole."""
+def routes(state: AppState) -> list[BaseRoute]:
+    """The routes under /api/texts."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-        self._folder = workspace.root / "texts"
-        self._mutex = threading.Lock()
+    async def download(request: Request) -> Response:
+        """Download one saved text, or all of them, as Markdown."""
+        id_ = request.path_params.get("id")
 
-    def create(self, text: SavedText) -> SavedText:
-        """Save a new text."""
-        now = time.time()
-        return self._write(replace(text, id=secrets.token_hex(8), created=now, changed=now))
+        def read() -> tuple[str, list[SavedText]]:
+            if id_ is None:
+                return "texts.md", find(state.workspace)
+            text = get(state.workspace, id_)
+            return (re.sub(r"[^\w]+", "-", text.title).strip("-")[:60] or "text") + ".md", [text]
 
-    def change(self, id_: str, text: SavedText, fields: Mapping[str, object]) -> SavedText:
-        """Replace the given fields of a text; raises ApiError if there is no such text."""
-        names = fields.keys() - {"id", "kind", "created", "changed"}
-        values = {name: value for name, value in vars(text).items() if name in names}
-        with self._mutex:  # between reading and writing, another page may change or delete it
-            return self._write(replace(self.get(id_), **values, changed=time.time()))
+        name, texts = await state.run(read)
+        headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
+        return Response(markdown(texts), headers=headers, media_type="text/markdown")
 
-    def get(self, id_: str) -> SavedText:
-        """The text with this id. Raises ApiError if there is none."""
-        if _ID.fullmatch(id_) and (text := _read(self._path(id_))) is not None:
-            return text
+    return [
+        json_route(state, "GET", _PATH, list_texts),
+        json_route(state, "POST", _PATH, create, status=HTTPStatus.CREATED),
+        Route(f"{_PATH}/markdown", download, methods=["GET"]),
+        json_route(state, "GET", _PATH + "/{id}", show),
+        json_route(state, "PUT", _PATH + "/{id}", change),
+        json_route(state, "DELETE", _PATH + "/{id}", delete),
+        Route(_PATH + "/{id}/markdown", download, methods=["GET"]),
+    ]
+
+
+def list_texts(state: AppState, call: ApiCall) -> dict[str, Any]:
+    """List the saved texts and conversations, or find those that hold some words."""
+    found = find(state.workspace, call.query.get("q", "")[:500], call.query.get("kind", ""))
+    rows = [
+        {
+            "id": text.id,
+            "title": text.title,
+            "changed": text.changed,
+            "words": len(text.content.split()),
+        }
+        for text in found[:_ROWS]
+    ]
+    return {"total": len(found), "rows": rows}
+
+
+def create(state: AppState, call: ApiCall) -> SavedText:
+    """Save a text or a conversation; without a title it is named by its first words."""
+    now, text = time.time(), call.body(SavedText)
+    return _write(state.workspace, replace(text, id=secrets.token_hex(8), created=now, changed=now))
+
+
+def show(state: AppState, call: ApiCall) -> SavedText:
+    """Show one saved text."""
+    return get(state.workspace, call.path["id"])
+
+
+def change(state: AppState, call: ApiCall) -> SavedText:
+    """Change the given fields of a saved text."""
+    names = call.fields.keys() - {"id", "kind", "created", "changed"}
+    values = {name: value for name, value in vars(call.body(SavedText)).items() if name in names}
+    with _CHANGING:
+        text = get(state.workspace, call.path["id"])
+        return _write(state.workspace, replace(text, **values, changed=time.time()))
+
+
+def delete(state: AppState, call: ApiCall) -> None:
+    """Delete a saved text."""
+    with _CHANGING, translate_os_errors(state.workspace.root):
+        _path(state.workspace, get(state.workspace, call.path["id"]).id).unlink()
+
+
+# --- the files -----------------------------------------------------------------------------------
+
+
+def get(workspace: Workspace, id_: str) -> SavedText:
+    """The text with this id. Raises ApiError if there is none."""
+    text = _read(_path(workspace, id_)) if _ID.fullmatch(id_) else None
+    if text is None:
         raise ApiError(HTTPStatus.NOT_FOUND, "this text is not there any more")
-
-    def delete(self, id_: str) -> None:
-        """Delete a text. Raises ApiError if there is none."""
-        with self._mutex, translate_os_errors(self._folder):
-            self.get(id_)
-            self._path(id_).unlink(missing_ok=True)
-
-    def find(self, query: str = "", kind: str = "") -> list[SavedText]:
-        """The texts that hold every word of the query, the last changed first."""
-        words = query.casefold().split()
-        found = [
-            text
-            for text in self._all()
-            if kind in ("", text.kind)
-            and all(word in f"{text.title}\n{text.content}".casefold() for word in words)
-        ]
-        return sorted(found, key=lambda text: text.changed, reverse=True)
-
-    def _all(self) -> Iterator[SavedText]:
-        for path in sorted(self._folder.glob("*.json")):
-            if (text := _read(path)) is not None:
-                yield text
-
-    def _write(self, text: SavedText) -> SavedText:
-        text = replace(text, title=text.title.strip() or _title(text.content))
-        root = self._workspace.root
-        if not root.is_dir() or not any(root.iterdir()):
-            self._workspace.create()
-        with translate_os_errors(self._folder):
-            self._folder.mkdir(exist_ok=True)
-        write_atomically(self._path(text.id), json.dumps(asdict(text), ensure_ascii=False) + "\n")
-        return text
-
-    def _path(self, id_: str) -> Path:
-        return self._folder / f"{id_}.json"
+    return text
 
 
-def row(text: SavedText) -> dict[str, Any]:
-    """The text as a row of a list."""
-    return {
-        "id": text.id,
-        "title": text.title,
-        "changed": text.changed,
-        "words": len(text.content.split()),
-    }
+def find(workspace: Workspace, query: str = "", kind: str = "") -> list[SavedText]:
+    """The texts that hold every word of the query, the last changed first."""
+    words = query.casefold().split()
+    texts = filter(None, map(_read, workspace.root.glob("texts/*.json")))
+    found = [
+        text
+        for text in texts
+        if kind in ("", text.kind)
+        and all(word in f"{text.title}\n{text.content}".casefold() for word in words)
+    ]
+    return sorted(found, key=lambda text: text.changed, reverse=True)
+
+
+def _write(workspace: Workspace, text: SavedText) -> SavedText:
+    beginning = " ".join(text.content.split()[:_TITLE_WORDS])[:_TITLE_CHARACTERS]
+    text = replace(text, title=text.title.strip() or beginning or "Untitled")
+    if not workspace.root.is_dir() or not any(workspace.root.iterdir()):
+        workspace.create()
+    path = _path(workspace, text.id)
+    with translate_os_errors(path.parent):
+        path.parent.mkdir(exist_ok=True)
+    write_atomically(path, json.dumps(asdict(text), ensure_ascii=False) + "\n")
+    return text
+
+
+def _read(path: Path) -> SavedText | None:
+    try:
+        return decode(SavedText, json.loads(path.read_bytes()), unknown="ignore")
+    except (OSError, ValueError, OwnwordsError):  # deleted, or damaged
+        return None
+
+
+def _path(workspace: Workspace, id_: str) -> Path:
+    return workspace.root / "texts" / f"{id_}.json"
+
+
+# --- Markdown ------------------------------------------------------------------------------------
 
 
 def markdown(texts: Sequence[SavedText]) -> str:
@@ -140,110 +186,14 @@ def markdown(texts: Sequence[SavedText]) -> str:
     return "\n".join(f"# {text.title}\n\n{_body(text)}\n" for text in texts)
 
 
-def file_name(text: SavedText) -> str:
-    """The name under which a text is downloaded."""
-    return (re.sub(r"[^\w]+", "-", text.title).strip("-")[:60] or "text") + ".md"
-
-
 def _body(text: SavedText) -> str:
     if text.kind == "text":
         return text.text.strip()
     parts = []
     for message in text.messages:
-        if message.role == "user":
-            parts.append(f"## {message.text}")
-            continue
-        parts.append(message.text)
+        parts.append(f"## {message.text}" if message.role == "user" else message.text)
         for cited in message.citations:
             about = ", ".join(str(cited[key]) for key in ("title", "date") if cited.get(key))
-            quote = " ".join(str(cited.get("quote", "")).split())
-            parts.append(f"> {quote}\n>\n> [{cited.get('number', '')}] {about}")
+            quoted = " ".join(str(cited.get("quote", "")).split())
+            parts.append(f"> {quoted}\n>\n> [{cited.get('number', '')}] {about}")
     return "\n\n".join(part for part in parts if part)
-
-
-def _title(content: str) -> str:
-    return " ".join(content.split()[:_TITLE_WORDS])[:_TITLE_CHARACTERS] or _UNTITLED
-
-
-def _read(path: Path) -> SavedText | None:
-    try:
-        return decode(SavedText, json.loads(path.read_bytes()), unknown="ignore")
-    except (OSError, ValueError, OwnwordsError):
-        return None
-
-
-_ROWS = 30  # of a list; the others are found by their words
-
-
-@dataclass(frozen=True)
-class TextChange:
-    """The fields of a text that a request gave, and their names."""
-
-    text: SavedText
-    fields: Mapping[str, Any]
-
-
-def routes(state: AppState) -> list[BaseRoute]:
-    """Create the routes under /api/texts."""
-    api = _Texts(state)
-    one = "/api/texts/{id}"
-
-    def download(path: str, work: Any) -> Route:  # noqa: ANN401 - a method of _Texts
-        async def endpoint(request: Request) -> Response:
-            name, text = await state.run(lambda: work(request.path_params.get("id", "")))
-            disposition = f"attachment; filename*=UTF-8''{quote(name)}"
-            headers = {"Content-Disposition": disposition}
-            return Response(text, headers=headers, media_type="text/markdown; charset=utf-8")
-
-        return Route(path, endpoint, methods=["GET"])
-
-    return [
-        json_route(state, "GET", "/api/texts", api.list),
-        json_route(
-            state, "POST", "/api/texts", api.create, body=SavedText, status=HTTPStatus.CREATED
-        ),
-        download("/api/texts/markdown", api.all_markdown),
-        json_route(state, "GET", one, api.show),
-        json_route(state, "PUT", one, api.change, parse=_parse),
-        json_route(state, "DELETE", one, api.delete),
-        download(one + "/markdown", api.markdown),
-    ]
-
-
-def _parse(fields: Mapping[str, Any]) -> TextChange:
-    return TextChange(decode_fields(SavedText, dict(fields)), fields)
-
-
-class _Texts:
-    def __init__(self, state: AppState) -> None:
-        self._texts = SavedTexts(state.workspace)
-
-    def list(self, call: ApiCall[NoBody]) -> dict[str, Any]:
-        """List the saved texts and conversations, or find those that hold some words."""
-        found = self._texts.find(call.query.get("q", "")[:500], call.query.get("kind", ""))
-        return {"total": len(found), "rows": [row(text) for text in found[:_ROWS]]}
-
-    def create(self, call: ApiCall[SavedText]) -> SavedText:
-        """Save a text or a conversation; without a title it is named by its first words."""
-        return self._texts.create(call.body)
-
-    def show(self, call: ApiCall[NoBody]) -> SavedText:
-        """Show one saved text."""
-        return self._texts.get(call.path["id"])
-
-    def change(self, call: ApiCall[TextChange]) -> SavedText:
-        """Change the given fields of a saved text."""
-        return self._texts.change(call.path["id"], call.body.text, call.body.fields)
-
-    def delete(self, call: ApiCall[NoBody]) -> None:
-        """Delete a saved text."""
-        self._texts.delete(call.path["id"])
-
-    def markdown(self, id_: str) -> tuple[str, str]:
-        """Download one saved text as Markdown."""
-        text = self._texts.get(id_)
-        return file_name(text), markdown([text])
-
-    def all_markdown(self, _: str) -> tuple[str, str]:
-        """Download all saved texts as one Markdown file."""
-        return "texts.md", markdown(self._texts.find())

@@ -2,26 +2,25 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.store import Archive
-from ownwords.ask.passages import Passage, best_sentences
+from ownwords.ask.passages import Passage, best_sentence
 from ownwords.base import catalogue
 from ownwords.core.validation import Meta
-from ownwords.evaluation.verbatim import SharedPassage, shared_passages
-from ownwords.inference import generation
+from ownwords.evaluation.verbatim import shared_passages
 from ownwords.inference.copy_guard import CopyGuard
+from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve.app_state import FROM_SCRATCH, AppState
-from ownwords.serve.json_api import read_body
-from ownwords.serve.model_worker import DecodedStream, GenerationStream, LoadedModel
+from ownwords.serve.json_api import ApiCall, json_response, json_route, read_body
+from ownwords.serve.model_worker import DecodedStream, LoadedModel
 from ownwords.serve.sse import EventSender, EventStreamResponse
 from ownwords.tokenizers.tokenizer import Tokenizer
 
@@ -58,20 +57,7 @@ class OriginsRequest:
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """Create the routes of the Write page."""
-
-    async def models(_: Request) -> Response:
-        """List the models and the default settings."""
-        defaults = {
-            "tokens": _DEFAULT_TOKENS,
-            "max_tokens": _MAX_TOKENS,
-            "temperature": DEFAULT_SAMPLING.temperature,
-            "top_p": DEFAULT_SAMPLING.top_p,
-            "min_p": DEFAULT_SAMPLING.min_p,
-        }
-        return JSONResponse(
-            {"models": await state.run(lambda: _models(state)), "defaults": defaults}
-        )
+    """The routes of the Write page."""
 
     async def write(request: Request) -> Response:
         """Stream the events `begin`, `text` for each chunk, and `end`, or `error`."""
@@ -90,45 +76,62 @@ def routes(state: AppState) -> list[BaseRoute]:
             sampling=sampling,
             quote=not asked.guard,
         )
-        async with AsyncExitStack() as stack:
-            # Entered before the stream starts, so that an error still has its own status.
-            stream = await stack.enter_async_context(loaded.worker.generate(generation_request))
-            produce = partial(_send_text, loaded, generation_request, stream)
-            return EventStreamResponse(produce, stack.pop_all())
+        return EventStreamResponse(partial(_send_text, loaded, generation_request))
 
     async def origins(request: Request) -> Response:
         """Find runs of words that a text shares with the posts, and the most similar passages."""
         asked = await read_body(state, request, OriginsRequest)
-        return JSONResponse(await state.run_long(lambda: _origins(state, asked.text)))
+        return json_response(await state.run_long(lambda: _origins(state, asked.text)))
 
     return [
-        Route("/api/write", models, methods=["GET"]),
+        json_route(state, "GET", "/api/write", list_models),
         Route("/api/write", write, methods=["POST"]),
         Route("/api/write/origins", origins, methods=["POST"]),
     ]
 
 
-async def _send_text(
-    loaded: LoadedModel,
-    request: generation.GenerationRequest,
-    stream: GenerationStream,
-    events: EventSender,
-) -> None:
-    tokenizer, started_at = loaded.model.tokenizer, time.monotonic()
-    text = DecodedStream(stream, tokenizer)
-    blocked = BlockedPassages(request.guard, tokenizer, request.ids) if request.guard else None
-    begin = {
-        "model": loaded.name,
-        "seed": request.seed,
-        "guarded": request.guard is not None,
-        "has_guard": loaded.model.guard is not None,
+def list_models(state: AppState, _: ApiCall) -> dict[str, Any]:
+    """List the models and the default settings."""
+    bases = {entry.name for entry in catalogue.entries()}
+    own = state.own_model
+
+    def role(name: str) -> str:
+        if name == own:
+            return "tuned"
+        if name == FROM_SCRATCH:
+            return "from nothing"
+        return "base" if name in bases else "other"
+
+    return {
+        "models": [
+            {"name": name, "role": role(name), "label": state.label_of(name)}
+            for name in state.models()
+        ],
+        "defaults": {
+            "tokens": _DEFAULT_TOKENS,
+            "temperature": DEFAULT_SAMPLING.temperature,
+            "min_p": DEFAULT_SAMPLING.min_p,
+        },
     }
-    await events.send(begin, "begin")
-    async for chunk in text:
-        if blocked:
-            blocked.feed(chunk.ids)
-        if chunk.text:
-            await events.send(chunk.text, "text")
+
+
+async def _send_text(loaded: LoadedModel, request: GenerationRequest, events: EventSender) -> None:
+    tokenizer, started_at = loaded.model.tokenizer, time.monotonic()
+    blocked = BlockedPassages(request.guard, tokenizer, request.ids) if request.guard else None
+    async with loaded.worker.generate(request) as stream:
+        text = DecodedStream(stream, tokenizer)
+        begin = {
+            "model": loaded.name,
+            "seed": request.seed,
+            "guarded": request.guard is not None,
+            "has_guard": loaded.model.guard is not None,
+        }
+        await events.send(begin, "begin")
+        async for chunk in text:
+            if blocked:
+                blocked.feed(chunk.ids)
+            if chunk.text:
+                await events.send(chunk.text, "text")
     end = {
         "finished": text.finish_reason,
         "tokens": text.token_count,
@@ -138,25 +141,11 @@ async def _send_text(
     await events.send(end, "end")
 
 
-def _models(state: AppState) -> list[dict[str, Any]]:
-    own = state.own_model
-    bases = {entry.name for entry in catalogue.entries()}
-
-    def role(name: str) -> str:
-        if name == own:
-            return "tuned"
-        if name == FROM_SCRATCH:
-            return "from nothing"
-        return "base" if name in bases else "other"
-
-    return [
-        {"name": name, "role": role(name), "label": state.label_of(name)} for name in state.models()
-    ]
+# --- where a text may come from ------------------------------------------------------------------
 
 
 def _origins(state: AppState, text: str) -> dict[str, Any]:
-    archive = state.archive()
-    posts = _Posts(archive)
+    posts = _Posts(state.archive())
     shared = shared_passages(text, posts, _MIN_SHARED_WORDS)
     shared.sort(key=lambda passage: passage.start - passage.end)
     nearest: Sequence[Passage] = ()
@@ -164,9 +153,12 @@ def _origins(state: AppState, text: str) -> dict[str, Any]:
         query = " ".join(text.split()[-_QUERY_WORDS:])
         result = state.searcher().find(query, limit=_MAX_NEAREST)
         nearest = result.passages or result.nearest
-    rows = [_shared(archive, text, passage) for passage in shared[:_MAX_SHARED]]
     return {
-        "shared": [row for row in rows if row is not None],
+        "shared": [
+            {"text": words, "words": len(words.split()), **posts.rows[passage.document]}
+            for passage in shared[:_MAX_SHARED]
+            if (words := text[passage.start : passage.end])
+        ],
         "nearest": [
             {**asdict(passage), "matching": _matching_sentence(text, passage.text)}
             for passage in nearest[:_MAX_NEAREST]
@@ -180,6 +172,7 @@ class _Posts:
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
+        self.rows: dict[str, dict[str, Any]] = {}  # of those that were read
         self.is_complete = True
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -190,30 +183,18 @@ class _Posts:
             if characters > _MAX_SEARCHED:
                 self.is_complete = False
                 return
+            self.rows[document.id] = {
+                "document": document.id,
+                "title": document.title,
+                "date": document.date.date().isoformat() if document.date else None,
+            }
             yield document.id, text
 
 
 def _matching_sentence(text: str, passage: str) -> str:
     """The sentence of the passage that is most similar to the text; "" if none is similar."""
-    spans = best_sentences(text, passage)
-    return passage[spans[0][0] : spans[0][1]] if spans else ""
-
-
-def _shared(archive: Archive, text: str, passage: SharedPassage) -> dict[str, Any] | None:
-    """A shared passage as JSON; None if its post has been removed meanwhile."""
-    post = next(archive.documents([passage.document]), None)
-    if post is None:
-        return None
-    words = text[passage.start : passage.end]
-    return {
-        "text": words,
-        "words": len(words.split()),
-        "start": passage.start,
-        "document": passage.document,
-        "title": post.title,
-        "date": post.date.date().isoformat() if post.date else None,
-        "url": post.url,
-    }
+    span = best_sentence(text, passage)
+    return passage[slice(*span)] if span else ""
 
 
 class BlockedPassages:

@@ -11,22 +11,24 @@ from typing import Annotated, Any, Final
 from ownwords.core.validation import Meta
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
-from ownwords.serve.errors import invalid, unsupported
+from ownwords.serve.errors import ApiError, invalid
 from ownwords.serve.json_api import wrong_type
 
 # As in `ownwords write`; OpenAI's default of 16 ends within the first sentence.
 DEFAULT_TOKENS: Final = 400
-MAX_TOKENS: Final = 1 << 20  # a request's time limit is reached long before
-MAX_TEXTS: Final = 128
-MAX_TOP_LOGPROBS: Final = 20
 _MAX_STOPS, _MAX_STOP_LENGTH = 16, 1000  # OpenAI allows up to 4
 _MIN_SHARE = 1e-9  # replaces a top_p of 0, which is valid and keeps only the likeliest token
 
-_Tokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
-_Texts = Annotated[int, Meta(ge=1, le=MAX_TEXTS)]
+_Tokens = Annotated[int, Meta(ge=0, le=1 << 20)]
+_Texts = Annotated[int, Meta(ge=1, le=128)]
 _Penalty = Annotated[float, Meta(ge=-2, le=2)]
-_TopLogprobs = Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)]
+_TopLogprobs = Annotated[int, Meta(ge=0, le=20)]
 _Bias = Annotated[float, Meta(ge=-100, le=100)]
+
+
+def unsupported(name: str, reason: str) -> ApiError:
+    """The error for an unsupported field that would change the answer."""
+    return invalid(f"{name} is not supported: {reason}", param=name, code="unsupported_parameter")
 
 
 @dataclass(frozen=True)
@@ -62,27 +64,18 @@ class GenerationParams:
 
     def __post_init__(self) -> None:
         if self.stream_options is not None and not self.stream:
-            raise invalid(
-                "stream_options needs stream to be true",
-                param="stream_options",
-                code="invalid_value",
-            )
+            raise _invalid("stream_options", "stream_options needs stream to be true")
         if len(self.stops) > _MAX_STOPS:
             raise wrong_type("stop", f"text or a list of up to {_MAX_STOPS}", self.stop)
         for stop in self.stops:
             if not 0 < len(stop) <= _MAX_STOP_LENGTH:
-                raise invalid(
+                raise _invalid(
+                    "stop",
                     f"a stop string must have 1 to {_MAX_STOP_LENGTH} characters, not {len(stop)}",
-                    param="stop",
-                    code="invalid_value",
                 )
         for name in self.logit_bias or ():
             if not (name.isascii() and name.isdecimal() and len(name) < 10):
-                raise invalid(
-                    f"logit_bias must name token ids, not {name[:40]!r}",
-                    param="logit_bias",
-                    code="invalid_value",
-                )
+                raise _invalid("logit_bias", f"logit_bias must name token ids, not {name[:40]!r}")
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -98,11 +91,6 @@ class GenerationParams:
     def include_usage(self) -> bool:
         """Whether a stream ends with the token counts."""
         return self.stream_options is not None and self.stream_options.include_usage
-
-    @property
-    def seeds(self) -> range:
-        """A seed for each text of a prompt; the same for every prompt of the request."""
-        return range(self.seed, self.seed + self.n)
 
     @property
     def logprob_count(self) -> int | None:
@@ -153,9 +141,20 @@ class CompletionRequest(GenerationParams):
     @property
     def prompts(self) -> tuple[str | Sequence[int], ...]:
         """The prompts, each as a text or as token ids."""
-        if isinstance(self.prompt, str):
-            return (self.prompt,)
-        return text_or_ids(self.prompt, "prompt")
+        given = self.prompt
+        if isinstance(given, str) or _is_ids(given):
+            return (given,)
+        texts = given if isinstance(given, list) else []
+        if texts and (all(isinstance(each, str) for each in texts) or all(map(_is_ids, texts))):
+            return tuple(texts)
+        raise wrong_type("prompt", "text, a list of token ids, or a list of either", given)
+
+
+def _is_ids(given: object) -> bool:
+    """Whether this is a list of numbers that may be token ids."""
+    if not isinstance(given, list) or not given:
+        return False
+    return all(type(i) is int and 0 <= i < 1 << 63 for i in given)
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,7 @@ class ChatRequest(GenerationParams):
     functions: Any = None
     tool_choice: Any = None
     function_call: Any = None
-    response_format: _ResponseFormat | None = None
+    response_format: _ResponseFormat = field(default_factory=_ResponseFormat)
     modalities: Any = None
     audio: Any = None
     web_search_options: Any = None
@@ -198,22 +197,19 @@ class ChatRequest(GenerationParams):
     def __post_init__(self) -> None:
         super().__post_init__()
         tools, plain = "these models call no tools", "these models write plain text only"
-        format_ = self.response_format.type if self.response_format else "text"
         for name, is_asked, reason in (
             ("tools", self.tools, tools),
             ("functions", self.functions, tools),
             ("tool_choice", self.tool_choice not in (None, "none", "auto"), tools),
             ("function_call", self.function_call not in (None, "none", "auto"), tools),
-            ("response_format", format_ != "text", plain),
+            ("response_format", self.response_format.type != "text", plain),
             ("modalities", self.modalities not in (None, ["text"]) or self.audio, plain),
             ("web_search_options", self.web_search_options is not None, "nothing is looked up"),
         ):
             if is_asked:
                 raise unsupported(name, reason)
         if self.top_logprobs is not None and not self.logprobs:
-            raise invalid(
-                "top_logprobs needs logprobs", hint='set "logprobs": true', param="logprobs"
-            )
+            raise _invalid("logprobs", "top_logprobs needs logprobs", 'set "logprobs": true')
         _ = self.conversation
 
     @property
@@ -231,34 +227,6 @@ class ChatRequest(GenerationParams):
         return tuple(_message(x, f"messages[{i}]") for i, x in enumerate(self.messages))
 
 
-def text_or_ids(given: object, name: str) -> tuple[str | Sequence[int], ...]:
-    """Split a list of texts, of token ids, or of lists of token ids into one item per text."""
-    if not isinstance(given, list):
-        raise wrong_type(name, "text, or a list of texts or of token ids", given)
-    match given:
-        case []:
-            raise invalid(f"{name} is an empty list", param=name, code="empty_array")
-        case [str(), *_]:
-            for text in given:
-                if not isinstance(text, str):
-                    raise wrong_type(name, "a list of texts", text)
-            return tuple(given)
-        case [list(), *_]:
-            return tuple(_token_ids(ids, name) for ids in given)
-    return (_token_ids(given, name),)
-
-
-def _token_ids(given: object, name: str) -> list[int]:
-    if not isinstance(given, list) or not given:
-        raise wrong_type(name, "a list of token ids", given)
-    for i in given:
-        if not isinstance(i, int) or isinstance(i, bool):
-            raise wrong_type(name, "a list of token ids", i)
-        if not 0 <= i < 1 << 63:
-            raise invalid(f"{name} holds a number that is not a token id", param=name)
-    return given
-
-
 def _message(message: _Message, path: str) -> Mapping[str, str]:
     role = message.role
     if role in ("tool", "function") or message.tool_calls or message.function_call:
@@ -266,17 +234,10 @@ def _message(message: _Message, path: str) -> Mapping[str, str]:
     # OpenAI's newer name of the role that templates call system.
     role = "system" if role == "developer" else role
     if role not in ("system", "user", "assistant"):
-        raise invalid(
-            f"{path}.role must be system, developer, user or assistant, not {role[:40]!r}",
-            param=f"{path}.role",
-            code="invalid_value",
-        )
+        allowed = "system, developer, user or assistant"
+        raise _invalid(f"{path}.role", f"{path}.role must be {allowed}, not {role[:40]!r}")
     if message.content is None:
-        raise invalid(
-            f"{path}.content is missing",
-            param=f"{path}.content",
-            code="missing_required_parameter",
-        )
+        raise _invalid(f"{path}.content", f"{path}.content is missing")
     if isinstance(message.content, str):
         return {"role": role, "content": message.content}
     parts = [_part(part, f"{path}.content[{i}]") for i, part in enumerate(message.content)]
@@ -290,3 +251,7 @@ def _part(part: _ContentPart, path: str) -> str:
     if text is None:
         raise wrong_type(f"{path}.{part.type}", "text", None)
     return text
+
+
+def _invalid(name: str, message: str, hint: str = "") -> ApiError:
+    return invalid(message, hint=hint, param=name, code="invalid_value")

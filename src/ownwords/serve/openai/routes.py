@@ -3,13 +3,12 @@
 import base64
 import secrets
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal
 
 import anyio
 from starlette.requests import Request
@@ -26,8 +25,8 @@ from ownwords.inference.model import Model
 from ownwords.inference.text_generation import encode_prompt
 from ownwords.models.directory import CONFIG
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError, invalid, no_such_model, unsupported
-from ownwords.serve.json_api import read_body
+from ownwords.serve.errors import ApiError, invalid
+from ownwords.serve.json_api import json_response, read_body
 from ownwords.serve.model_worker import (
     DecodedStream,
     LoadedModel,
@@ -36,75 +35,28 @@ from ownwords.serve.model_worker import (
     TokenLogprob,
     join_chunks,
 )
-from ownwords.serve.openai.request_params import ChatRequest, CompletionRequest, GenerationParams
-from ownwords.serve.sse import EventSender, EventStreamResponse, run_until_disconnect, to_json
+from ownwords.serve.openai.request_params import (
+    ChatRequest,
+    CompletionRequest,
+    GenerationParams,
+    unsupported,
+)
+from ownwords.serve.sse import EventSender, EventStreamResponse, run_until_disconnect
 from ownwords.tokenizers import chat
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-JsonObject = dict[str, object]
+JsonObject = dict[str, Any]
+MAX_TEXTS = 2048  # to embed in one request, as in OpenAI's API
 
 
-# --- prompts -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TokenizedPrompt:
-    """A prompt as token ids and as text."""
-
-    ids: Sequence[int]
-    text: str
-
-
-def tokenize_prompt(tokenizer: Tokenizer, prompt: str | Sequence[int]) -> TokenizedPrompt:
-    """Tokenize a prompt given as text or as token ids, which must be in the vocabulary."""
-    if isinstance(prompt, str):
-        return TokenizedPrompt(encode_prompt(tokenizer, prompt), prompt)
-    return TokenizedPrompt(prompt, tokenizer.decode(prompt))
-
-
-def tokenize_conversation(
-    tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]
-) -> TokenizedPrompt:
-    """Tokenize a conversation with the model's chat template, or as plain text without one.
-
-    As plain text, the messages follow each other, with a blank line before each except the
-    assistant's, which continue the message before.
-    """
-    if tokenizer.template is not None:
-        return TokenizedPrompt(chat.encode(tokenizer, messages, add_generation_prompt=True), "")
-    text = ""
-    for message in messages:
-        if text and message["role"] != "assistant":
-            text += "\n\n"
-        text += message["content"]
-    return tokenize_prompt(tokenizer, text)
-
-
-def engine_requests(
-    model: Model, prompt: TokenizedPrompt, params: GenerationParams
-) -> list[GenerationRequest]:
-    """Create the engine's requests for one prompt, one per text."""
-    bias = params.sampling.bias
-    if bias and max(bias) >= model.tokenizer.vocabulary_size:
-        raise invalid(
-            f"logit_bias names the token {max(bias)}, but the model has only"
-            f" {model.tokenizer.vocabulary_size:,}",
-            hint="use the token ids of this model's tokenizer",
-            param="logit_bias",
-            code="invalid_value",
-        )
-    top = params.logprob_count
+def routes(state: AppState) -> list[BaseRoute]:
+    """The routes under /v1."""
     return [
-        model.request(
-            prompt.ids,
-            max_tokens=params.max_new_tokens,
-            seed=seed,
-            sampling=params.sampling,
-            quote=not params.guard,
-            # At least 1: with 0, the engine does not return the sampled token's logprob.
-            logprobs=0 if top is None else max(1, top),
-        )
-        for seed in params.seeds
+        Route("/v1/models", partial(list_models, state), methods=["GET"]),
+        Route("/v1/models/{name:path}", partial(get_model, state), methods=["GET"]),
+        Route("/v1/completions", partial(create_completion, state), methods=["POST"]),
+        Route("/v1/chat/completions", partial(create_chat_completion, state), methods=["POST"]),
+        Route("/v1/embeddings", partial(create_embeddings, state), methods=["POST"]),
     ]
 
 
@@ -113,27 +65,33 @@ def engine_requests(
 Part = Literal["whole", "first", "next"]  # of a text: all of it, or what is streamed
 
 
-@dataclass(frozen=True, kw_only=True)
-class Formatter(ABC):
-    """Formats responses as the JSON of one of the two APIs."""
+class Formatter:
+    """Formats the texts of one response as OpenAI's JSON; `echoes` are put before them."""
 
-    model: str
-    fingerprint: str
-    has_logprobs: bool
-    id: str
-    created: int = field(default_factory=lambda: int(time.time()))
-    kind: ClassVar[str]
-    chunk_kind: ClassVar[str]
+    prefix: str  # of the response's id
+    kind: str
+    chunk_kind: str
 
-    @abstractmethod
+    def __init__(
+        self, model: str, fingerprint: str, *, has_logprobs: bool, echoes: Sequence[str] = ()
+    ) -> None:
+        self.has_logprobs, self.echoes = has_logprobs, echoes
+        self._head: JsonObject = {
+            "id": f"{self.prefix}-{secrets.token_hex(12)}",
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": fingerprint,
+        }
+
     def choice(
         self, index: int, chunk: TextChunk, finish_reason: FinishReason | None, part: Part
     ) -> JsonObject:
         """A text, or a part of it."""
+        raise NotImplementedError
 
-    @abstractmethod
     def begins_with_chunk(self, index: int) -> bool:
         """Whether a chunk is streamed before the text itself."""
+        raise NotImplementedError
 
     def response(
         self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: JsonObject
@@ -142,51 +100,37 @@ class Formatter(ABC):
         choices = [
             self.choice(i, chunk, reason, "whole") for i, (chunk, reason) in enumerate(texts)
         ]
-        return self._object(self.kind, choices) | {"usage": usage}
+        return {**self._head, "object": self.kind, "choices": choices, "usage": usage}
 
     def chunk(self, *choices: JsonObject) -> JsonObject:
         """A streamed chunk; the one with the usage holds no choices."""
-        return self._object(self.chunk_kind, choices)
-
-    def _object(self, kind: str, choices: Sequence[JsonObject]) -> JsonObject:
-        return {
-            "id": self.id,
-            "object": kind,
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": self.fingerprint,
-            "choices": choices,
-        }
+        return {**self._head, "object": self.chunk_kind, "choices": choices}
 
 
-@dataclass(frozen=True, kw_only=True)
 class CompletionFormatter(Formatter):
-    """Formats the responses of /v1/completions; `prefixes` are put before each text."""
+    """Formats the responses of /v1/completions."""
 
-    prefixes: Sequence[str]
-    id: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(12)}")
+    prefix = "cmpl"
     kind = chunk_kind = "text_completion"
 
     def begins_with_chunk(self, index: int) -> bool:
-        return bool(self.prefixes[index])
+        return bool(self.echoes[index])
 
     def choice(
         self, index: int, chunk: TextChunk, finish_reason: FinishReason | None, part: Part
     ) -> JsonObject:
-        prefix = self.prefixes[index]
         return {
             "index": index,
-            "text": chunk.text if part == "next" else prefix + chunk.text,
-            "logprobs": _logprob_lists(chunk.tokens, len(prefix)) if self.has_logprobs else None,
+            "text": chunk.text if part == "next" else self.echoes[index] + chunk.text,
+            "logprobs": _logprob_lists(chunk.tokens) if self.has_logprobs else None,
             "finish_reason": finish_reason,
         }
 
 
-@dataclass(frozen=True, kw_only=True)
 class ChatFormatter(Formatter):
     """Formats the responses of /v1/chat/completions; the role comes with the first chunk."""
 
-    id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
+    prefix = "chatcmpl"
     kind, chunk_kind = "chat.completion", "chat.completion.chunk"
 
     def begins_with_chunk(self, index: int) -> bool:
@@ -220,15 +164,15 @@ def _logprob_object(token: TokenLogprob) -> JsonObject:
     return {"token": text, "logprob": token.logprob, "bytes": list(token.data)}
 
 
-def _logprob_lists(tokens: Sequence[SampledToken], start: int) -> JsonObject:
-    """Logprobs in the older API's format; offsets count characters of the response's text."""
+def _logprob_lists(tokens: Sequence[SampledToken]) -> JsonObject:
+    """Logprobs in the older API's format."""
     return {
         "tokens": [_token_text(token.sampled) for token in tokens],
         "token_logprobs": [token.sampled.logprob for token in tokens],
         "top_logprobs": [
             {_token_text(x): x.logprob for x in (*token.top, token.sampled)} for token in tokens
         ],
-        "text_offset": [start + token.offset for token in tokens],
+        "text_offset": [token.offset for token in tokens],
     }
 
 
@@ -239,7 +183,7 @@ def _token_text(token: TokenLogprob) -> str:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.data)
 
 
-# --- generation ----------------------------------------------------------------------------------
+# --- texts ---------------------------------------------------------------------------------------
 
 # Takes a chunk of the text with this index; the last one comes with the finish reason.
 ChunkHandler = Callable[[int, TextChunk, FinishReason | None], Awaitable[None]]
@@ -326,15 +270,21 @@ async def create_completion(state: AppState, request: Request) -> Response:
     loaded = await _get_model(state, params.model)
 
     def prepare() -> _Task:
-        tokenized = [tokenize_prompt(loaded.model.tokenizer, each) for each in params.prompts]
-        echoes = [prompt.text if params.echo else "" for prompt in tokenized]
+        tokenizer = loaded.model.tokenizer
+        prompts = [
+            encode_prompt(tokenizer, each) if isinstance(each, str) else each
+            for each in params.prompts
+        ]
+        echoes = [
+            (each if isinstance(each, str) else tokenizer.decode(each)) if params.echo else ""
+            for each in params.prompts
+            for _ in range(params.n)
+        ]
+        has_logprobs = params.logprobs is not None
         formatter = CompletionFormatter(
-            model=loaded.name,
-            fingerprint=_fingerprint(loaded),
-            has_logprobs=params.logprobs is not None,
-            prefixes=[echo for echo in echoes for _ in range(params.n)],
+            loaded.name, _fingerprint(loaded), has_logprobs=has_logprobs, echoes=echoes
         )
-        return _task(state, loaded, params, tokenized, formatter, name="prompt")
+        return _task(state, loaded, params, prompts, formatter, name="prompt")
 
     return await _respond(request, await state.run(prepare))
 
@@ -345,34 +295,54 @@ async def create_chat_completion(state: AppState, request: Request) -> Response:
     loaded = await _get_model(state, params.model)
 
     def prepare() -> _Task:
-        prompt = tokenize_conversation(loaded.model.tokenizer, params.conversation)
-        formatter = ChatFormatter(
-            model=loaded.name, fingerprint=_fingerprint(loaded), has_logprobs=params.logprobs
-        )
+        prompt = encode_conversation(loaded.model.tokenizer, params.conversation)
+        formatter = ChatFormatter(loaded.name, _fingerprint(loaded), has_logprobs=params.logprobs)
         return _task(state, loaded, params, [prompt], formatter, name="messages")
 
     return await _respond(request, await state.run(prepare))
+
+
+def encode_conversation(
+    tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]
+) -> Sequence[int]:
+    """A conversation as ids, by the model's chat template, or as plain text without one.
+
+    As plain text, the messages follow each other, with a blank line before each except the
+    assistant's, which continue the message before.
+    """
+    if tokenizer.template is not None:
+        return chat.encode(tokenizer, messages, add_generation_prompt=True)
+    text = ""
+    for message in messages:
+        if text and message["role"] != "assistant":
+            text += "\n\n"
+        text += message["content"]
+    return encode_prompt(tokenizer, text)
 
 
 async def _get_model(state: AppState, name: str) -> LoadedModel:
     try:
         return await state.get_model(name)
     except ApiError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            raise
-        raise no_such_model(error.message, error.hint) from None
+        raise _no_such_model(error) if error.status == HTTPStatus.NOT_FOUND else error from None
+
+
+def _no_such_model(error: ApiError) -> ApiError:
+    code = "model_not_found"
+    return ApiError(error.status, error.message, error.hint, param="model", code=code)
 
 
 def _task(
     state: AppState,
     loaded: LoadedModel,
     params: GenerationParams,
-    tokenized: Sequence[TokenizedPrompt],
+    prompts: Sequence[Sequence[int]],
     formatter: Formatter,
     *,
     name: str,
 ) -> _Task:
-    texts = len(tokenized) * params.n
+    """The texts of a request. Raises ApiError if they are too many or the model cannot read it."""
+    texts = len(prompts) * params.n
     if texts > state.settings.queue:
         raise invalid(
             f"the request asks for {texts} texts, but at most {state.settings.queue} are allowed",
@@ -381,78 +351,91 @@ def _task(
             code="integer_above_max_value",
         )
     context = loaded.worker.length
-    for prompt in tokenized:
-        if len(prompt.ids) > context:
+    for prompt in prompts:
+        if len(prompt) > context:
             raise invalid(
-                f"{name} has {len(prompt.ids):,} tokens, but the model's context is {context:,}",
+                f"{name} has {len(prompt):,} tokens, but the model's context is {context:,}",
                 hint="shorten it; its end matters most",
                 param=name,
                 code="context_length_exceeded",
             )
-    requests = [x for prompt in tokenized for x in engine_requests(loaded.model, prompt, params)]
-    return _Task(loaded, params, requests, sum(len(each.ids) for each in tokenized), formatter)
+    requests = [x for prompt in prompts for x in _requests(loaded.model, prompt, params)]
+    return _Task(loaded, params, requests, sum(map(len, prompts)), formatter)
+
+
+def _requests(
+    model: Model, prompt: Sequence[int], params: GenerationParams
+) -> list[GenerationRequest]:
+    """The engine's requests for one prompt, one per text."""
+    sampling, top = params.sampling, params.logprob_count
+    if sampling.bias and max(sampling.bias) >= model.tokenizer.vocabulary_size:
+        raise invalid(
+            f"logit_bias names the token {max(sampling.bias)}, but the model has only"
+            f" {model.tokenizer.vocabulary_size:,}",
+            hint="use the token ids of this model's tokenizer",
+            param="logit_bias",
+            code="invalid_value",
+        )
+    return [
+        model.request(
+            prompt,
+            max_tokens=params.max_new_tokens,
+            seed=seed,
+            sampling=sampling,
+            quote=not params.guard,
+            # At least 1: with 0, the engine does not return the sampled token's logprob.
+            logprobs=0 if top is None else max(1, top),
+        )
+        for seed in range(params.seed, params.seed + params.n)
+    ]
 
 
 async def _respond(request: Request, task: _Task) -> Response:
     if task.params.stream:
         return EventStreamResponse(task.stream)
-    body = await run_until_disconnect(request.receive, task.response())
-    return Response(to_json(body), media_type="application/json")
+    return json_response(await run_until_disconnect(request.receive, task.response()))
 
 
 def _fingerprint(loaded: LoadedModel) -> str:
     """A hash of the model, engine and version: with the same one, a seed gives the same text."""
-    engine = loaded.model.engine.name
-    return "fp_" + digest(repr(loaded.stamp), engine, __version__)[:12]
+    return "fp_" + digest(repr(loaded.stamp), loaded.model.engine.name, __version__)[:12]
 
 
-MAX_TEXTS = 2048  # to embed in one request, as in OpenAI's API
-
-
-def routes(state: AppState) -> list[BaseRoute]:
-    """Create the routes under /v1."""
-    return [
-        Route("/v1/models", partial(list_models, state), methods=["GET"]),
-        Route("/v1/models/{name:path}", partial(get_model, state), methods=["GET"]),
-        Route("/v1/completions", partial(create_completion, state), methods=["POST"]),
-        Route("/v1/chat/completions", partial(create_chat_completion, state), methods=["POST"]),
-        Route("/v1/embeddings", partial(create_embeddings, state), methods=["POST"]),
-    ]
+# --- models and embeddings -----------------------------------------------------------------------
 
 
 async def list_models(state: AppState, _: Request) -> Response:
     """All models."""
     models = await _models(state)
-    body = to_json({"object": "list", "data": list(models.values())})
-    return Response(body, media_type="application/json")
+    return json_response({"object": "list", "data": list(models.values())})
 
 
 async def get_model(state: AppState, request: Request) -> Response:
-    """Return the model with this name."""
+    """The model with this name."""
     models = await _models(state)
     name = str(request.path_params["name"])
     if name not in models:
-        raise no_such_model(f"there is no model {name[:80]!r}", "models: " + ", ".join(models))
-    return Response(to_json(models[name]), media_type="application/json")
+        raise _unknown(name, "models: " + ", ".join(models))
+    return json_response(models[name])
+
+
+def _unknown(name: str, hint: str) -> ApiError:
+    message = f"there is no model {name[:80]!r}"
+    return _no_such_model(ApiError(HTTPStatus.NOT_FOUND, message, hint))
 
 
 async def _models(state: AppState) -> dict[str, JsonObject]:
-    def read() -> dict[str, JsonObject]:
-        return {name: _model(name, _created(path)) for name, path in state.models().items()}
-
-    models = await state.run(read)
-    embedder = await state.embedder()
-    if embedder is not None and (name := short_name(embedder)) not in models:
-        models[name] = _model(name, 0)
-    return models
-
-
-def _model(name: str, created: int) -> JsonObject:
-    return {"id": name, "object": "model", "created": created, "owned_by": "ownwords"}
+    times = await state.run(lambda: {name: _made_at(at) for name, at in state.models().items()})
+    if embedder := await state.embedder():
+        times.setdefault(short_name(embedder), 0)
+    return {
+        name: {"id": name, "object": "model", "created": time_, "owned_by": "ownwords"}
+        for name, time_ in times.items()
+    }
 
 
-def _created(folder: Path) -> int:
-    """The Unix time at which the model was written; 0 if it has just been deleted."""
+def _made_at(folder: Path) -> int:
+    """The Unix time at which a model was written; 0 if it has just been deleted."""
     try:
         return int((folder / CONFIG).stat().st_mtime)
     except OSError:
@@ -464,21 +447,15 @@ class EmbeddingRequest:
     """The body of a POST to /v1/embeddings."""
 
     model: Annotated[str, Meta(min_length=1)]
-    input: str | list[Any]
+    # Texts only: ids would be another tokenizer's, since programs count with OpenAI's.
+    input: Annotated[str, Meta(min_length=1)] | list[Annotated[str, Meta(min_length=1)]]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Meta(ge=1, le=1 << 20)] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.input, list) and len(self.input) > MAX_TEXTS:
+        if not 1 <= len(self.texts) <= MAX_TEXTS:
             raise invalid(
-                f"input must have at most {MAX_TEXTS:,} items, not {len(self.input):,}",
-                param="input",
-                code="invalid_value",
-            )
-        if not all(isinstance(text, str) and text for text in self.texts):
-            # Ids would be another tokenizer's: programs count with the one of OpenAI's models.
-            raise invalid(
-                "input must be text, or a list of texts that are not empty",
+                f"input must have 1 to {MAX_TEXTS:,} texts, not {len(self.texts):,}",
                 param="input",
                 code="invalid_value",
             )
@@ -486,14 +463,7 @@ class EmbeddingRequest:
     @property
     def texts(self) -> list[str]:
         """The inputs."""
-        return [self.input] if isinstance(self.input, str) else self.input or [""]
-
-
-@runtime_checkable
-class _Counting(Protocol):
-    """An embedder that can count tokens; one at an endpoint cannot."""
-
-    def count(self, texts: Sequence[str]) -> int: ...
+        return [self.input] if isinstance(self.input, str) else self.input
 
 
 def short_name(embedder: Embedder) -> str:
@@ -516,17 +486,13 @@ async def create_embeddings(state: AppState, request: Request) -> Response:
     if asked.model not in (name, embedder.name):
         if asked.model in await state.run(state.models):
             raise unsupported("model", f"{asked.model} generates text; {name} computes vectors")
-        raise no_such_model(
-            f"there is no model {asked.model[:80]!r}", f"{name} computes vectors here"
-        )
-    body = await state.run_long(lambda: to_json(_embed(asked, embedder)))
-    return Response(body, media_type="application/json")
+        raise _unknown(asked.model, f"{name} computes vectors here")
+    if asked.dimensions not in (None, embedder.dimensions):
+        raise unsupported("dimensions", f"the vectors of {name} have {embedder.dimensions}")
+    return await state.run_long(lambda: json_response(_embed(asked, embedder)))
 
 
 def _embed(asked: EmbeddingRequest, embedder: Embedder) -> JsonObject:
-    name = short_name(embedder)
-    if asked.dimensions not in (None, embedder.dimensions):
-        raise unsupported("dimensions", f"the vectors of {name} have {embedder.dimensions}")
     rows = embedder.embed(asked.texts).astype("<f4", copy=False)
     is_base64 = asked.encoding_format == "base64"
     data = [
@@ -537,6 +503,7 @@ def _embed(asked: EmbeddingRequest, embedder: Embedder) -> JsonObject:
         }
         for i, row in enumerate(rows)
     ]
-    tokens = embedder.count(asked.texts) if isinstance(embedder, _Counting) else 0
+    count: Callable[[Sequence[str]], int] = getattr(embedder, "count", lambda _: 0)
+    tokens = count(asked.texts)  # an embedder at an endpoint cannot count
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return {"object": "list", "data": data, "model": name, "usage": usage}
+    return {"object": "list", "data": data, "model": short_name(embedder), "usage": usage}

@@ -461,7 +461,7 @@ function useStep(state) {
 
 function exportsOf({ options, exports: made }) {
   const key = (item) => `${item.to} ${item.type ?? ""}`;
-  const first = options.find((item) => item.is_default) ?? options[0];
+  const [first] = options;
   const which = first ? select(options.map((item) => [key(item), `${item.label}, about ${size(item.bytes)}`]), key(first)) : null;
   const begin = () => {
     const { to, type } = options.find((item) => key(item) === which.value);
