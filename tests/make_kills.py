@@ -27,7 +27,7 @@ from ownwords.evaluation.scoring import MetricCache
 from ownwords.make import pipeline
 from ownwords.make.result import MakeCallbacks, MakeResult, StageCache
 from ownwords.models import atomic_dir, bundle, lora
-from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.directory import model_fingerprint
 from ownwords.training import recipes, throughput, weight_averaging
 
 

@@ -16,15 +16,19 @@ from pathlib import Path
 
 from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.detokenizer import IncrementalDetokenizer
 from ownwords.inference.engine import Engine
-from ownwords.inference.generation import FinishReason, GeneratedToken, GenerationRequest
+from ownwords.inference.generation import (
+    BatchScheduler,
+    FinishReason,
+    GeneratedToken,
+    GenerationRequest,
+    GenerationState,
+)
 from ownwords.inference.model import Model
-from ownwords.inference.scheduler import BatchScheduler, RequestHandle
+from ownwords.inference.text_generation import IncrementalDetokenizer
 from ownwords.models import directory
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.directory import ModelDirectory
-from ownwords.models.fingerprint import Stamp, model_stamp
+from ownwords.models.directory import ModelDirectory, Stamp, model_stamp
 from ownwords.serve.errors import ApiError, TooManyRequestsError, internal_error
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -70,7 +74,7 @@ class GenerationStream:
         self._buffer: list[GeneratedToken] = []
         self._end: StreamEnd = None
         self._ready = asyncio.Event()
-        self.handle: RequestHandle | None = None  # used by the worker only, under its lock
+        self.handle: GenerationState | None = None  # used by the worker only, under its lock
 
     async def __aiter__(self) -> AsyncIterator[list[GeneratedToken]]:
         """Yield tokens in batches: all that were generated since the last batch."""
@@ -123,7 +127,7 @@ class ModelWorker:
         self._lock = threading.Condition()
         # Shared by the event loop and the thread; protected by the lock.
         self._waiting: dict[GenerationStream, None] = {}
-        self._running: dict[RequestHandle, GenerationStream] = {}
+        self._running: dict[GenerationState, GenerationStream] = {}
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name=f"model {name}", daemon=True)
         self._thread.start()
