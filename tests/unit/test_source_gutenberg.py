@@ -104,13 +104,6 @@ def test_a_long_book_is_split_at_chapters(tmp_path: Path) -> None:
     assert sum(part.body.count("CHAPTER") for part in parts) == 20
 
 
-def test_a_book_without_chapters_is_split_too(tmp_path: Path) -> None:
-    path = save_book(tmp_path, START + "\n\n".join([export.PROSE] * 2000) + END)
-    sizes = [len(part.body) for part in documents(path)]
-    assert len(sizes) > 2
-    assert max(sizes) < 140_000
-
-
 def test_italics_lose_their_marks_and_names_with_underscores_keep_them(tmp_path: Path) -> None:
     sentence = "He said _very\nmuch_ of snake_case_names._"
     path = save_book(tmp_path, f"{START}{export.PROSE}\n{sentence}{END}")
