@@ -9,7 +9,7 @@ in the passages are shown, and the model has no tools.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,14 +88,8 @@ class Answer:
             "refused": self.refused,
             "why": self.why,
             "nearest": [
-                {
-                    "id": near.id,
-                    "document": near.document,
-                    "title": near.title,
-                    "date": near.date,
-                    "url": near.url,
-                    "matching": [near.text[a:b] for a, b in self.excerpt(near).matching[:1]],
-                }
+                {name: getattr(near, name) for name in ("id", "document", "title", "date", "url")}
+                | {"matching": [near.text[a:b] for a, b in self.excerpt(near).matching[:1]]}
                 for near in self.nearest
             ],
             "notes": list(self.notes),
@@ -104,17 +98,8 @@ class Answer:
 
     def _passage(self, passage: Passage) -> dict[str, Any]:
         excerpt = self.excerpt(passage)
-        return {
-            "id": passage.id,
-            "document": passage.document,
-            "title": passage.title,
-            "heading": passage.heading,
-            "date": passage.date,
-            "url": passage.url,
-            "text": passage.text,
-            "whose": passage.whose,
+        return asdict(passage) | {
             "score": round(passage.score, 6),
-            "found_by": list(passage.found_by),
             "excerpt": passage.text[slice(*excerpt.span)],
             "matching": [passage.text[a:b] for a, b in excerpt.matching],
         }

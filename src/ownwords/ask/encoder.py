@@ -93,7 +93,7 @@ class SentenceModel:
             self._pooling = _pooling(folder)
             self.max_tokens, self._lowercase = _sequence_length(folder, config)
             self.question_prompt, self.passage_prompt = _prompts(folder)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ModelError(
                 f"the settings in {folder} are not those of a sentence-embedding model: {error!r}",
                 hint=_ELSEWHERE,
