@@ -56,9 +56,8 @@ class Answer:
 
     `answer` is empty if only passages can be shown; `why` then gives the reason, and `refused` is
     true if the archive does not answer the question. `passages` come best first; `nearest` are the
-    closest where nothing matched. `model` wrote the answer, "" if none did. `searched_question` is
-    the question plus the words that replaced those no post contains. `excerpts` are what to show of
-    passages by their ids.
+    closest where nothing matched. `model` wrote the answer, "" if none did. `excerpts` are what to
+    show of passages by their ids.
     """
 
     question: str
@@ -70,13 +69,11 @@ class Answer:
     nearest: tuple[Passage, ...] = ()
     notes: tuple[str, ...] = ()
     model: str = ""
-    searched_question: str = ""
     excerpts: Mapping[int, PassageExcerpt] = field(default_factory=dict)
 
     def excerpt(self, passage: Passage) -> PassageExcerpt:
         """What to show of a passage: the part that answers, and the units that match best."""
-        known = self.excerpts.get(passage.id)
-        return known or excerpt_of(self.searched_question or self.question, passage.text)
+        return self.excerpts.get(passage.id) or excerpt_of(self.question, passage.text)
 
     def to_dict(self) -> dict[str, Any]:
         """The answer for JSON, with the excerpt and the matching sentences of each passage."""
@@ -159,7 +156,6 @@ def answer(
             why=sentence(result.why, 0),
             nearest=result.nearest,
             notes=notes,
-            searched_question=searched_question,
             excerpts=excerpts,
         )
     shown(result.passages)
@@ -167,7 +163,7 @@ def answer(
         answered = Answer(question, passages=result.passages, notes=notes)
     else:
         answered = _written(question, result.passages, writer, on_text, seed, notes)
-    return replace(answered, searched_question=searched_question, excerpts=excerpts)
+    return replace(answered, excerpts=excerpts)
 
 
 def _date_answer(question: str, counted: str, passages: Sequence[Passage]) -> Answer:
