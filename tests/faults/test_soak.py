@@ -20,7 +20,7 @@ from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.scheduler import BatchScheduler, RequestHandle, generate
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import build
 from ownwords.native import bindings
 from ownwords.tokenizers.bpe import ByteTokenizer

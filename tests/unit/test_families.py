@@ -16,9 +16,14 @@ from torch.nn.functional import cross_entropy
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.models import registry
-from ownwords.models.configs import gemma3, gpt2
+from ownwords.models.configs import gpt2
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
+from ownwords.models.configs.llama import (
+    Gemma3Config,
+    Qwen3Config,
+    config_for_budget,
+    parameter_count,
+)
 from ownwords.models.decoder import build
 from ownwords.models.layers import ResidualBlock
 from ownwords.models.weight_mapping import hf_names
@@ -170,8 +175,8 @@ def test_a_model_on_meta_allocates_nothing() -> None:
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
 
 
-def _gemma3(width: int, layers: int, hidden: int) -> gemma3.Gemma3Config:
-    return gemma3.Gemma3Config(
+def _gemma3(width: int, layers: int, hidden: int) -> Gemma3Config:
+    return Gemma3Config(
         vocabulary=262_144,
         context=32_768,
         width=width,

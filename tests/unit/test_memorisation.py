@@ -16,7 +16,7 @@ from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.scheduler import generate
 from ownwords.inference.torch_engine import TorchEngine
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import bpe
 
