@@ -32,8 +32,8 @@ from ownwords.models.layers import (
 class LlamaBlock(ResidualBlock):
     """Attention, then MLP, each with a norm before it (in Gemma after it too) and a residual."""
 
-    attention_output_norm: RMSNorm | None = None
-    mlp_output_norm: RMSNorm | None = None
+    attention_output_norm: RMSNorm | None
+    mlp_output_norm: RMSNorm | None
 
     def __init__(self, layer: int, config: LlamaConfig) -> None:
         super().__init__()
@@ -45,12 +45,10 @@ class LlamaBlock(ResidualBlock):
         self.attention = Attention(
             layer, config, (lambda: norm(config.head_dim)) if config.QK_NORMS else None
         )
-        if config.OUTPUT_NORMS:
-            self.attention_output_norm = norm()
+        self.attention_output_norm = norm() if config.OUTPUT_NORMS else None
         self.mlp_norm = norm()
         self.mlp = GatedMLP(config.width, config.hidden, gelu_tanh if config.GELU else F.silu)
-        if config.OUTPUT_NORMS:
-            self.mlp_output_norm = norm()
+        self.mlp_output_norm = norm() if config.OUTPUT_NORMS else None
 
     def forward(self, x_BTC: Tensor, angles: Angles, mask: AttentionMask) -> Tensor:
         output_norms = (self.attention_output_norm, self.mlp_output_norm)
