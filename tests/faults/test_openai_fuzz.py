@@ -16,7 +16,7 @@ import openai_server
 from asgi_scope import http_scope
 from openai_server import OWN, Client, events_of
 from ownwords.core.workspace import Workspace
-from ownwords.serve.openai.routes import routes
+from ownwords.serve.openai import routes
 
 AppState = tuple[asyncio.Runner, Client]
 WRITE, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"

@@ -16,7 +16,7 @@ from openai_server import CHATTY, CONTEXT, LEARNED, OWN, Client, Letters
 from ownwords.core.workspace import Workspace
 from ownwords.inference.model import Model
 from ownwords.serve.app_state import AppState
-from ownwords.serve.openai.routes import CompletionFormatter
+from ownwords.serve.openai import CompletionFormatter
 
 T = TypeVar("T")
 WRITE, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"

@@ -8,7 +8,7 @@ import pytest
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve.errors import ApiError, error_body
 from ownwords.serve.json_api import decode_fields
-from ownwords.serve.openai.request_params import DEFAULT_TOKENS, ChatRequest, CompletionRequest
+from ownwords.serve.openai import DEFAULT_TOKENS, ChatRequest, CompletionRequest
 
 Call = Callable[..., object]
 HELLO = [{"role": "user", "content": "Hello"}]

@@ -25,7 +25,7 @@ from ownwords.serve import app_state as app_state_module
 from ownwords.serve import model_worker as model_worker_module
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, TooManyRequestsError
-from ownwords.serve.job_requests import MakeJob, ScoreJob
+from ownwords.serve.jobs import MakeJob, ScoreJob
 from ownwords.serve.model_worker import (
     LoadedModel,
     cache_size,

@@ -20,8 +20,16 @@ from ownwords.core.workspace import Workspace, try_lock, write_atomically
 from ownwords.serve.api import jobs as jobs_api
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
-from ownwords.serve.job_requests import REQUESTS, JobInputs, MakeJob, parse_request
-from ownwords.serve.jobs import Job, JobManager, OtherJobs, clean_environment
+from ownwords.serve.jobs import (
+    REQUESTS,
+    Job,
+    JobInputs,
+    JobManager,
+    MakeJob,
+    OtherJobs,
+    clean_environment,
+    parse_request,
+)
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.sse import EventStreamResponse
 

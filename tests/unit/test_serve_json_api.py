@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ownwords.core.validation import Meta
 from ownwords.serve.errors import ApiError, error_body
 from ownwords.serve.json_api import decode_fields, parse_json
-from ownwords.serve.openai.request_params import ChatRequest, CompletionRequest
+from ownwords.serve.openai import ChatRequest, CompletionRequest
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none()

@@ -26,7 +26,7 @@ from ownwords.serve.model_worker import (
     TextChunk,
     join_chunks,
 )
-from ownwords.serve.openai.routes import ChatFormatter, CompletionFormatter
+from ownwords.serve.openai import ChatFormatter, CompletionFormatter
 from ownwords.tokenizers.bpe import BPETokenizer, ByteTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 

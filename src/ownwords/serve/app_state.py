@@ -26,16 +26,16 @@ from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_access import ArchivePool, ReportCache
 from ownwords.serve.errors import ApiError, TooManyRequestsError
-from ownwords.serve.job_requests import (
+from ownwords.serve.jobs import (
     ExportJob,
     FetchJob,
     JobInputs,
     JobKind,
+    JobManager,
     JobRequest,
     LookJob,
     MakeJob,
 )
-from ownwords.serve.jobs import JobManager
 from ownwords.serve.model_worker import (
     DecodedStream,
     FairLock,
