@@ -10,8 +10,8 @@ const TABS = { "": ["All posts", list], search: ["Search", search], decisions: [
   post: ["", showPost] };
 
 /** The address of a post. */
-export const postAddress = (id, query = {}) => address("posts", ["post", id], query);
-export const postLink = (id, wording, query) => link(postAddress(id, query), title(wording));
+const postAddress = (id, query = {}) => address("posts", ["post", id], query);
+const postLink = (id, wording, query) => link(postAddress(id, query), title(wording));
 
 export async function show(element, where) {
   const tab = TABS[where.path[0] ?? ""] ? where.path[0] ?? "" : "";
