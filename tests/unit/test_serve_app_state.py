@@ -164,7 +164,6 @@ def test_concurrent_requests_load_a_model_once_without_blocking_others(
 def test_a_replaced_model_is_reloaded_and_running_texts_continue(
     workspace: Workspace, loads: CountingLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_state_module, "_FRESH_S", 0.0)
     monkeypatch.setattr(model_worker_module, "_GRACE_S", 0.01)
     folder = put_model(workspace.root / "model")
     state = AppState(workspace)
@@ -175,7 +174,7 @@ def test_a_replaced_model_is_reloaded_and_running_texts_continue(
         async with before.worker.generate(
             build_request(ByteTokenizer(), "Dear", max_tokens=3000)
         ) as stream:
-            ids = [drawn.id for drawn in await stream.take()]
+            ids = [drawn.id for drawn in await anext(aiter(stream))]
             (folder / "README.md").write_text("a card", encoding="utf-8")
             assert await state.get_model() is before
             touch(folder)

@@ -132,9 +132,9 @@ def test_a_disconnected_reader_frees_its_row() -> None:
         async with worker_of(engine, rows=1) as worker:
             for seed in range(50):
                 async with worker.generate(request_of(seed, FOREVER)) as stream:
-                    await stream.take()
+                    await anext(aiter(stream))
             async with worker.generate(request_of(99, FOREVER)) as stream:
-                await stream.take()
+                await anext(aiter(stream))
                 task = asyncio.create_task(read(worker, request_of(5)))
                 await until(lambda: worker.waiting == 1)
             assert await task == single_text(request_of(5))
@@ -149,7 +149,7 @@ def test_an_invalid_request_does_not_affect_others() -> None:
 
             async def wrong() -> None:
                 async with worker.generate(request_of(ids=(3, 1000))) as stream:
-                    await stream.take()
+                    await anext(aiter(stream))
 
             good = asyncio.create_task(read(worker, request_of(4)))
             with pytest.raises(OwnwordsError, match="id 1000 is not in the vocabulary"):

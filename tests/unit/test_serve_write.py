@@ -195,19 +195,18 @@ def test_the_guard_reports_where_it_blocked_a_copy() -> None:
     prompt = tokenizer.encode("He said that ")
     text = "nobody spoke of a thing, nobody spoke of that boat"
 
-    def blocked_texts(text: str, pieces: int) -> list[str]:
+    def blocked_texts(text: str) -> list[str]:
         blocked = write.BlockedPassages(guard, tokenizer, prompt)
-        ids = tokenizer.encode(text)
-        for offset in range(0, len(ids), pieces):
-            blocked.feed(ids[offset : offset + pieces])
+        for token in tokenizer.encode(text):
+            blocked.feed(token)
         return blocked.contexts
 
-    for pieces in (1, 7, 1000):
-        # After each "nobody spoke of" the fourth word of the post was not to be had.
-        first, second = blocked_texts(text, pieces)
-        assert first == "He said that nobody spoke of"
-        assert second == "He said that nobody spoke of a thing, nobody spoke of"
-        assert blocked_texts("quite another text", pieces) == []
+    # After each "nobody spoke of" the fourth word of the post was not to be had.
+    assert blocked_texts(text) == [
+        "He said that nobody spoke of",
+        "He said that nobody spoke of a thing, nobody spoke of",
+    ]
+    assert blocked_texts("quite another text") == []
 
 
 def origins(workspace: Workspace, text: str) -> Any:  # noqa: ANN401
