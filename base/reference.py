@@ -9,6 +9,7 @@ words there are, and `voices.npz.xz`, how other authors write.
 """
 
 import argparse
+import io
 import lzma
 import re
 import sys
@@ -17,11 +18,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.text import count_words
+from ownwords.core.workspace import write_atomically
+from ownwords.evaluation.lexicon import FILE as WORDS
 from ownwords.evaluation.lexicon import Lexicon, folded, words_in
-from ownwords.evaluation.passages import plain
-from ownwords.evaluation.reference_authors import FeatureVocabulary, ReferenceAuthors
+from ownwords.evaluation.passages import passages, plain
+from ownwords.evaluation.reference_authors import FILE as VOICES
+from ownwords.evaluation.reference_authors import (
+    FeatureCounts,
+    FeatureVocabulary,
+    ReferenceAuthors,
+)
 
 OUT = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "evaluation" / "reference"
 DIVIDER = "\x1c"
@@ -66,7 +76,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    counted = FeatureCounts()
+    counted = ReadCounts()
     for path in args.books:
         for name, text in documents(path):
             counted.add(name, text)
@@ -74,10 +84,8 @@ def main() -> int:
     stretches = counted.stretches()
     vocabulary = FeatureVocabulary(frequent(stretches), LETTERS)
     lexicon = Lexicon(counted.common().union(vocabulary.words), vocabulary.words)
-    authors = ReferenceAuthors.counted(
-        stretches, vocabulary, unit_words=UNIT_WORDS, stretch=STRETCH
-    )
-    for path in (lexicon.save(args.out), authors.save(args.out)):
+    authors = count_authors(stretches, vocabulary, unit_words=UNIT_WORDS, stretch=STRETCH)
+    for path in (save_lexicon(lexicon, args.out), save_authors(authors, args.out)):
         print(f"{path}: {path.stat().st_size:,} bytes")
     print(
         f"{len(lexicon.words):,} words; {len(authors.authors)} authors:"
@@ -102,7 +110,7 @@ def documents(path: Path) -> Iterator[tuple[str, str]]:
 
 
 @dataclass
-class FeatureCounts:
+class ReadCounts:
     """Counts that are collected while the documents are read."""
 
     documents: int = 0
@@ -213,6 +221,58 @@ def frequent(stretches: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
         for word, n in Counter(words).items():
             rates[word] += n / len(words)  # type: ignore[assignment]
     return tuple(word for word, _ in rates.most_common(VOCABULARY))
+
+
+def count_authors(
+    stretches: Mapping[str, Sequence[str]],
+    vocabulary: FeatureVocabulary,
+    *,
+    unit_words: int,
+    stretch: int,
+) -> ReferenceAuthors:
+    """Count the first `stretch` units of each author's texts; shorter texts are left out."""
+    authors: list[str] = []
+    author_of: list[int] = []
+    rows: list[FeatureCounts] = []
+    for author, texts in stretches.items():
+        units = [passages([text], unit_words)[:stretch] for text in texts]
+        counts = [vocabulary.count(unit) for unit in units if len(unit) == stretch]
+        if counts:
+            author_of += [len(authors)] * len(counts)
+            authors.append(author)
+            rows += counts
+    counts, ngrams = (
+        np.minimum(np.concatenate(kind), 255).astype(np.uint8)
+        for kind in ([row.words for row in rows], [row.ngrams for row in rows])
+    )
+    of = np.array(author_of, np.uint16)
+    return ReferenceAuthors(vocabulary, tuple(authors), unit_words, stretch, counts, ngrams, of)
+
+
+def save_authors(authors: ReferenceAuthors, folder: Path) -> Path:
+    """Write the compressed file into a folder and return its path."""
+    file = io.BytesIO()
+    np.savez(
+        file,
+        # Column-major order compresses better: the counts of a column are similar.
+        words=np.asfortranarray(authors.unit_counts),
+        letters=np.asfortranarray(authors.unit_ngrams),
+        author_of=authors.author_of,
+        unit_words=np.array([authors.unit_words], np.uint32),
+        authors=np.frombuffer("\n".join(authors.authors).encode(), np.uint8),
+        vocabulary=np.frombuffer("\n".join(authors.vocabulary.words).encode(), np.uint8),
+    )
+    write_atomically(folder / VOICES, lzma.compress(file.getvalue()))
+    return folder / VOICES
+
+
+def save_lexicon(lexicon: Lexicon, folder: Path) -> Path:
+    """Write the words into a folder, one per line: frequent ones, a blank line, the rest."""
+    others = sorted(lexicon.words - set(lexicon.frequent))
+    lines = "\n".join([*lexicon.frequent, "", *others])
+    packed = lzma.compress(lines.encode(), preset=9 | lzma.PRESET_EXTREME)
+    write_atomically(folder / WORDS, packed)
+    return folder / WORDS
 
 
 if __name__ == "__main__":

@@ -1,18 +1,20 @@
-"""Installs a tiny base from a package, and dies at a moment of it: started by tests/faults.
+"""Installs a tiny base from a package in forked children, each killed at a moment of it.
 
-    python base_kills.py FOLDER HOME [MOMENT]
-
-The package is made in FOLDER by the first call; a call without a moment goes on to the end.
+python base_kills.py FOLDER
 """
 
 import hashlib
+import json
 import os
 import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import large_vocabulary
 from families import TINY
@@ -25,26 +27,53 @@ from ownwords.models.gguf import reading
 MODULE = "tiny_gemma_package"
 
 
-def dies(owner: object, name: str, *, after: bool = False) -> None:
-    """From now on a call of that function is the last thing the process does, or just did."""
+def kill_self(*_: object, **__: object) -> None:
+    """Die as in a power cut."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_on_call(
+    owner: object,
+    name: str,
+    when: Callable[..., bool] = lambda *_, **__: True,
+    *,
+    after: bool = False,
+) -> None:
+    """Kill the process before or after the next matching call of a function."""
     real = getattr(owner, name)
 
-    def deadly(*arguments: Any, **named: Any) -> None:  # noqa: ANN401
-        if after:
-            real(*arguments, **named)
-        os.kill(os.getpid(), signal.SIGKILL)
+    def deadly(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        if not after and when(*arguments, **named):
+            kill_self()
+        result = real(*arguments, **named)
+        if when(*arguments, **named):
+            kill_self()
+        return result
 
     setattr(owner, name, deadly)
 
 
+def run_forked(work: Callable[[], object]) -> int:
+    """Run the work in a forked child; returns its exit code."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 MOMENTS: dict[str, Callable[[], None]] = {
-    "before the parts are joined": lambda: dies(install, "_assemble"),
-    "when the parts are joined": lambda: dies(install, "_assemble", after=True),
-    "when the weights are converted": lambda: dies(reading, "write_file", after=True),
-    "when all is converted": lambda: dies(reading, "convert", after=True),
-    "before it is opened": lambda: dies(catalogue, "check_usable"),
-    "while it is put in its place": lambda: dies(atomic_dir, "_put"),
-    "when it is in its place": lambda: dies(atomic_dir, "_put", after=True),
+    "before the parts are joined": lambda: kill_on_call(install, "_join"),
+    "when the parts are joined": lambda: kill_on_call(install, "_join", after=True),
+    "when the weights are converted": lambda: kill_on_call(reading, "write_file", after=True),
+    "when all is converted": lambda: kill_on_call(reading, "convert", after=True),
+    "before it is opened": lambda: kill_on_call(catalogue, "check_usable"),
+    "while it is put in its place": lambda: kill_on_call(atomic_dir, "_put"),
+    "when it is in its place": lambda: kill_on_call(atomic_dir, "_put", after=True),
 }
 
 
@@ -64,18 +93,29 @@ def make_package(folder: Path) -> None:
     )
 
 
-def main(folder: Path, home: Path, moment: str) -> None:
-    if not (folder / MODULE).exists():
-        make_package(folder)
+def main(folder: Path) -> dict[str, int]:
+    """Add the base undisturbed, then killed at each moment; returns the exit codes."""
+    make_package(folder)
     sys.path.insert(0, str(folder))
     data = b"".join((folder / MODULE / part).read_bytes() for part in "ab")
     package = GGUFPackage("tiny", "tiny==1", MODULE, hashlib.sha256(data).hexdigest(), "terms.html")
     tiny = replace(KNOWN_BASES[0], name="tiny", repository="org/tiny", package=package)
     known_bases.KNOWN_BASES = (tiny, *KNOWN_BASES[1:])
-    if moment:
-        MOMENTS[moment]()
-    install.add("tiny", home=home, accepted_terms="tiny")
+
+    def add(home: str, moment: str) -> None:
+        os.environ["OWNWORDS_HOME"] = str(folder / home)
+        if moment:
+            MOMENTS[moment]()
+        install.add("tiny", accepted_terms="tiny")
+
+    statuses = {"calm": run_forked(partial(add, "calm", ""))}
+    for moment in MOMENTS:
+        statuses[moment] = run_forked(partial(add, "killed", moment))
+        exists = (folder / "killed" / "bases" / "tiny").exists()
+        assert exists == (moment == "when it is in its place")
+    return statuses
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "")
+    torch.set_num_threads(1)
+    sys.stdout.write(json.dumps(main(Path(sys.argv[1]))) + "\n")

@@ -5,10 +5,9 @@ its own, and by tests/hostile.py, which kills it, with a workspace besides. Prin
 """
 
 import json
-import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 
 import large_vocabulary
 import tiny_make
+from base_kills import kill_on_call, kill_self, run_forked
 from families import TINY
 from ownwords.archive import look as looking
 from ownwords.archive.analysis import ArchiveAnalysis
@@ -27,34 +27,8 @@ from ownwords.evaluation.scoring import MetricCache
 from ownwords.make import pipeline
 from ownwords.make.result import MakeCallbacks, MakeResult, StageCache
 from ownwords.models import atomic_dir, bundle, lora
-from ownwords.models.fingerprint import model_fingerprint
-from ownwords.training import throughput, weight_averaging
-
-
-def kill_self(*_: object, **__: object) -> None:
-    """Die as in a power cut."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def kill_on_call(
-    owner: object,
-    name: str,
-    when: Callable[..., bool] = lambda *_, **__: True,
-    *,
-    after: bool = False,
-) -> None:
-    """Kill the process before or after the next matching call of a function."""
-    real = getattr(owner, name)
-
-    def deadly(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-        if not after and when(*arguments, **named):
-            kill_self()
-        result = real(*arguments, **named)
-        if when(*arguments, **named):
-            kill_self()
-        return result
-
-    setattr(owner, name, deadly)
+from ownwords.models.directory import model_fingerprint
+from ownwords.training import recipes, throughput, weight_averaging
 
 
 def in_training(event: Event) -> None:
@@ -97,7 +71,8 @@ MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
 }
 
 
-# Of a base with a large vocabulary, which is trimmed first and tuned through a LoRA.
+# Of a base with a large vocabulary, which is trimmed first and tuned through a LoRA: what happens
+# before its model is saved.
 LORA_MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
     "while it trims": lambda *_: kill_on_call(trimming, "_files"),
     "when the weights are trimmed": lambda *_: kill_on_call(trimming, "_write_weights", after=True),
@@ -105,15 +80,11 @@ LORA_MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
         atomic_dir, "_put", lambda _, folder: bool(folder.parent.name == trimming.TRIMMED)
     ),
     "when it is trimmed": lambda *_: kill_on_call(pipeline.MakeRun, "train"),
-    "in training": lambda progress, _: progress.subscribers.append(in_training),
     "while the share is chosen": lambda *_: kill_on_call(weight_averaging, "scaling"),
     "before the adapter is saved": lambda *_: kill_on_call(lora, "save"),
     "when the adapter is saved": lambda *_: kill_on_call(lora, "save", after=True),
     "while it merges": lambda *_: kill_on_call(lora.LoraAdapter, "merge"),
     "when it is merged": lambda *_: kill_on_call(lora.LoraAdapter, "merge", after=True),
-    "before the model is saved": lambda *_: kill_on_call(bundle, "save"),
-    "when the model is saved": lambda *_: kill_on_call(bundle, "save", after=True),
-    "before that is noted": lambda *_: kill_on_call(StageCache, "put", is_of("train")),
 }
 MOMENTS_OF_KIND = {"box": MOMENTS, "gemma": LORA_MOMENTS}
 
@@ -129,7 +100,8 @@ def make_run(kind: str, folder: Path, workspace: str, moment: str = "") -> MakeR
         MOMENTS_OF_KIND[kind][moment](progress, callbacks)
     more: dict[str, object] = {}
     if kind == "gemma":
-        more = {"base": str(folder / "gemma"), "fixed": {**tiny_make.SMALL, "lora.rank": 4}}
+        fixed = {**tiny_make.SMALL, "lora.rank": 4}
+        more = {"base": str(folder / "gemma"), "fixed": fixed, "minutes": 2.0}
     request = tiny_make.make_request(folder, workspace=folder / workspace, **more)
     return pipeline.make(request, progress=progress, callbacks=callbacks)
 
@@ -149,25 +121,13 @@ def summary(result: MakeResult) -> dict[str, object]:
     }
 
 
-def run_forked(work: Callable[[], object]) -> int:
-    """Run the work in a forked child; returns its exit code."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 def make_inputs(kind: str, folder: Path) -> None:
     """Make the blog and the base, unless they exist."""
     if not (folder / "blog").exists():
         tiny_make.write_blog(folder / "blog")
         if kind == "gemma":
-            large_vocabulary.write(folder / "gemma", config=TINY["gemma3"])
+            config = replace(TINY["gemma3"], layers=2, sliding=(True, False))  # type: ignore[call-arg]
+            large_vocabulary.write(folder / "gemma", config=config)
         else:
             tiny_make.train_base(folder / "base")
 
@@ -186,6 +146,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     # Voice and fluency have tests of their own.
     vars(scoring)["REFERENCE"] = Path("no such folder")
+    vars(recipes)["_SAMPLE_BYTES"] = 8
     throughput.measure_speeds = lambda device, *_, **__: throughput.assumed_speeds(device)
     trimming.SMALL = 100  # so that a tiny vocabulary is trimmed, too
     kind, root = sys.argv[1], Path(sys.argv[2])

@@ -9,7 +9,7 @@ from ownwords.archive.corpus import TrainingText
 from ownwords.evaluation import scoring
 from ownwords.evaluation.scoring import ScoreConfig
 from ownwords.make.make_request import MakeRequest
-from ownwords.training import replay_text, throughput
+from ownwords.training import recipes, replay_text, throughput
 from ownwords.training.recipes import TrainRequest, plan_pretraining
 
 if TYPE_CHECKING:
@@ -36,12 +36,13 @@ _WHAT = ("the gutter", "the hat", "old letters", "a borrowed boat", "the ninth h
 
 
 def skip_measurements(patch: "pytest.MonkeyPatch", folder: Path) -> None:
-    """Skip the measurement of speeds and of the voice."""
+    """Skip the measurement of speeds and of the voice, and samples during training."""
     patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     patch.setattr(
         throughput, "measure_speeds", lambda device, *_, **__: throughput.assumed_speeds(device)
     )
-    # They have tests of their own.
+    # These have tests of their own.
+    patch.setattr(recipes, "_SAMPLE_BYTES", 8)
     patch.setattr(scoring, "REFERENCE", folder / "no such folder")
 
 

@@ -4,8 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,19 +12,9 @@ import pytest
 import model_directories
 import small_bases
 from fake_hub import FakeServer, serving
-from fake_training import EXPECTED
-from ownwords.archive.corpus import TrainingText
 from ownwords.base import catalogue
 from ownwords.cli.main import main
 from ownwords.core.workspace import data_folder
-from ownwords.training import recipes
-from ownwords.training.checkpoint import Run
-from ownwords.training.loop import TrainOutcome
-from ownwords.training.plan import Plan, PlannedValue
-from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
-from ownwords.training.settings import Recipe
-
-BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
 
 
 @pytest.fixture(autouse=True)
@@ -141,70 +130,6 @@ def test_the_list_names_the_licences_of_what_a_base_has_read(
     capsys.readouterr()
     assert main(["base"]) == 0
     assert "mine has read texts under CC BY 4.0, CC0" in capsys.readouterr().out
-
-
-PLAN = Plan(
-    recipe=Recipe(),
-    reasons=(PlannedValue("train.steps", 3, "that fills the time", "measured here", "measured"),),
-    expected=replace(EXPECTED, seconds=60.0, tokens=1000),
-)
-OUTCOME = TrainOutcome(
-    steps=3,
-    stopped="done",
-    best_step=3,
-    averaged=False,
-    bits_per_byte=2.25,
-    evaluations=(),
-    tokens=27,
-    seconds=12.5,
-    rollbacks=0,
-    micro_batch_size=4,
-)
-
-
-def play(monkeypatch: pytest.MonkeyPatch) -> list[TrainRequest]:
-    """Replaces the training: a tiny model is saved in its place."""
-    works: list[TrainRequest] = []
-
-    def pretrain(
-        train: Iterable[TrainingText], held_out: Iterable[TrainingText], work: TrainRequest
-    ) -> PlannedTraining:
-        run = Run(work.workspace / "runs" / "r")
-
-        def make() -> TrainedModel:
-            works.append(work)
-            small_bases.write(work.folder)
-            return TrainedModel(work.folder, run, PLAN, OUTCOME, 2.25, ())
-
-        return PlannedTraining(PLAN, run, make)
-
-    monkeypatch.setattr(recipes, "plan_pretraining", pretrain)
-    monkeypatch.setattr("ownwords.cli.training._write_samples", lambda *_: [])
-    return works
-
-
-def test_a_pretrained_model_becomes_a_base(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    works = play(monkeypatch)
-    command = ["base", "pretrain", BLOG, "--minutes", "3", "--name", "large", "--quiet"]
-    assert main(command) == 0
-    assert works[0].seconds == 180
-    assert [entry.name for entry in catalogue.entries()] == ["large"]
-    assert "ownwords make PATH --base large" in capsys.readouterr().out
-    # Told before another hour is spent.
-    assert main(command) == 2
-    assert "a base called large already exists" in " ".join(capsys.readouterr().err.split())
-    assert len(works) == 1
-
-
-def test_a_dry_run_adds_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    play(monkeypatch)
-    assert main(["base", "pretrain", BLOG, "--plan", "--quiet", "--json"]) == 0
-    assert "plan" in json.loads(capsys.readouterr().out)
-    assert catalogue.entries() == []
 
 
 def test_the_list_needs_neither_torch_nor_the_network(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from ownwords.ask import encoder
 from ownwords.cli.main import build, main
 from ownwords.core.errors import SourceError
 from ownwords.core.progress import Progress
-from ownwords.inference.engine_loader import describe_cpu_engine
+from ownwords.inference.model import describe_cpu_engine
 from unit import sample_report
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -69,7 +69,7 @@ def test_the_version_is_printed() -> None:
     assert (process.returncode, process.stdout.strip()) == (0, ownwords.__version__)
 
 
-BASE_VERBS = ("list", "verify", "add", "remove", "pretrain")
+BASE_VERBS = ("list", "verify", "add", "remove")
 VERBS = [name for name in build() if not name.startswith("-")]
 
 
@@ -202,7 +202,6 @@ def test_settings_come_from_files_the_environment_and_flags(
         (["make", "blog"], "torch", "train"),
         (["pretrain", "blog"], "torch", "train"),
         (["finetune", "blog", "--base", "b"], "torch", "train"),
-        (["base", "pretrain", "blog"], "torch", "train"),
         (["export", "model", "--to", "gguf"], "torch", "train"),
         (["tune", "blog"], "optuna", "train,tune"),
     ],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from growth import is_far_from_quadratic
 from ownwords.core.errors import OwnwordsError
 from ownwords.evaluation.fluency import SentenceConventions, fluency, repetition, sentences
-from ownwords.evaluation.lexicon import FILE, Lexicon, begins_sentence, words_in
+from ownwords.evaluation.lexicon import FILE, REFERENCE, Lexicon, begins_sentence, words_in
 from ownwords.evaluation.passages import openings
 
 PROSE = """\
@@ -173,25 +173,12 @@ GERMAN = """\
 Es war einmal ein kleines Mädchen, das hatte jedermann lieb, der es nur ansah, am
 allerliebsten aber seine Großmutter, die wusste gar nicht, was sie alles dem Kinde geben
 sollte."""
-FRENCH = """\
-Il était une fois une petite fille de village, la plus jolie qu'on eût su voir; sa mère en
-était folle, et sa grand-mère plus folle encore. Cette bonne femme lui fit faire un petit
-chaperon rouge, qui lui seyait si bien, que partout on l'appelait ainsi."""
-SPANISH = """\
-En un lugar de la Mancha, de cuyo nombre no quiero acordarme, no ha mucho tiempo que vivía un
-hidalgo de los de lanza en astillero, adarga antigua, rocín flaco y galgo corredor."""
 POLISH = """\
 Dawno, dawno temu, za siedmioma górami i siedmioma rzekami, żył sobie król, który miał trzy
 córki, a każda z nich była piękniejsza od poprzedniej."""
-LATIN = """\
-Gallia est omnis divisa in partes tres, quarum unam incolunt Belgae, aliam Aquitani, tertiam
-qui ipsorum lingua Celtae, nostra Galli appellantur."""
-DUTCH = """\
-Er was eens een koning die drie zonen had, en toen hij oud werd wist hij niet aan wie van hen
-hij zijn rijk zou nalaten, want hij hield van alle drie evenveel."""
 
 
-@pytest.mark.parametrize("text", [GERMAN, FRENCH, SPANISH, POLISH, LATIN, DUTCH])
+@pytest.mark.parametrize("text", [GERMAN, POLISH])
 def test_another_language_is_not_called_invented_words(lexicon: Lexicon, text: str) -> None:
     scores = fluency([text], [text], [text], lexicon)
     assert scores.non_words is None
@@ -211,16 +198,15 @@ def test_the_lexicon_in_the_package(lexicon: Lexicon) -> None:
     assert "" not in lexicon.words
 
 
-def test_a_lexicon_round_trips_and_a_damaged_one_is_one_sentence(tmp_path: Path) -> None:
+def test_a_lexicon_has_the_words_of_texts_and_a_damaged_one_is_one_sentence(
+    tmp_path: Path,
+) -> None:
     lexicon = Lexicon.of(["Żółw and the Crème brûlée, 2nd edition of it"])
     assert lexicon.words == {"żółw", "and", "the", "crème", "brûlée", "edition", "of", "it"}
-    path = lexicon.save(tmp_path)
-    assert Lexicon.load(tmp_path) == lexicon
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(OwnwordsError, match="cannot be read"):
-        Lexicon.load(tmp_path)
-    with pytest.raises(OwnwordsError, match="cannot be read"):
-        Lexicon.load(tmp_path / FILE)
+    (tmp_path / FILE).write_bytes((REFERENCE / FILE).read_bytes()[:-9])
+    for folder in (tmp_path, tmp_path / FILE):
+        with pytest.raises(OwnwordsError, match="cannot be read"):
+            Lexicon.load(folder)
 
 
 def test_real_text_is_compared_at_the_length_of_the_samples() -> None:

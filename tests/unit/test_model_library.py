@@ -9,8 +9,8 @@ from starlette.testclient import TestClient
 import model_directories as models
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace, try_lock
-from ownwords.models import fingerprint, model_library
-from ownwords.models.fingerprint import model_fingerprint, model_stamp
+from ownwords.models import directory, model_library
+from ownwords.models.directory import model_fingerprint, model_stamp
 from ownwords.models.model_library import BESIDE, ModelLibrary
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
@@ -270,10 +270,10 @@ def test_provenance_and_copy_guard_count_where_they_are_asked_for(tmp_path: Path
 
 def test_an_unchanged_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models.write(tmp_path)
-    monkeypatch.setattr(fingerprint, "_SETTLED_NS", -1)
+    monkeypatch.setattr(directory, "_SETTLED_NS", -1)
     key, stamp = model_fingerprint(tmp_path), model_stamp(tmp_path)
     with monkeypatch.context() as patched:
-        patched.delattr(fingerprint, "open_file")
+        patched.delattr(directory, "open_file")
         assert model_fingerprint(tmp_path) == key
     assert model_stamp(tmp_path) == stamp
     models.write(tmp_path, seed=2)

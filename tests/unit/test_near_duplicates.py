@@ -5,8 +5,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ownwords.archive.document import Document, Segment
 from ownwords.archive.features import Features, extract_features
@@ -45,7 +43,7 @@ def test_empty_documents_are_not_duplicates() -> None:
     assert find_near_duplicates(*archive({"a": "", "b": "…", "c": ""}), SHARE) == []
 
 
-@pytest.mark.parametrize("n", [40, 100, 300, 2_000, 20_000])
+@pytest.mark.parametrize("n", [40, 300, 20_000])
 def test_a_changed_copy_is_found_at_any_length(n: int) -> None:
     words = prose(1, n).split()
     for i in range(10, n, 25):
@@ -120,30 +118,9 @@ def test_differing_passages_are_aligned() -> None:
     assert differing[0][0].split()[1:4] == differing[0][1].split()[1:4]
 
 
-def test_the_order_of_the_documents_does_not_matter() -> None:
-    texts = {f"{i}": prose(i // 2, 150) + (" and" if i % 2 else "") for i in range(12)}
-    features, text_of = archive(texts)
-    backwards = dict(reversed(features.items()))
-    assert find_near_duplicates(features, text_of, SHARE) == find_near_duplicates(
-        backwards, text_of, SHARE
-    )
-
-
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60))
-def test_groups_are_the_connected_parts(links: list[tuple[int, int]]) -> None:
-    pairs = [Duplicate(f"{a:02}", f"{b:02}", False, 1.0) for a, b in links]
+def test_groups_are_the_connected_parts() -> None:
+    links = [("b", "a"), ("c", "d"), ("a", "e"), ("f", "g"), ("d", "f"), ("h", "h")]
+    pairs = [Duplicate(a, b, False, 1.0) for a, b in links]
     groups = duplicate_groups(pairs)
-    members = [id_ for group in groups for id_ in group]
-    assert len(members) == len(set(members))
-    assert set(members) == {id_ for p in pairs for id_ in (p.id, p.other_id)}
-    for pair in pairs:
-        assert sum({pair.id, pair.other_id} <= group for group in groups) == 1
+    assert groups == [frozenset("abe"), frozenset("cdfg"), frozenset("h")]
     assert groups == duplicate_groups(reversed(pairs))
-    reach = {id_: {id_} for id_ in members}
-    for _ in members:
-        for pair in pairs:
-            both = reach[pair.id] | reach[pair.other_id]
-            reach[pair.id] = reach[pair.other_id] = both
-            for id_ in both:
-                reach[id_] = both
-    assert {frozenset(reach[id_]) for id_ in members} == set(groups)

@@ -1,8 +1,6 @@
 """The scorecard as data: it round-trips through JSON; figures are cached."""
 
-import errno
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,13 +10,9 @@ from hypothesis import strategies as st
 
 from ownwords.archive.corpus import TrainingText
 from ownwords.core.errors import WorkspaceError
-from ownwords.evaluation import scoring
 from ownwords.evaluation.scorecard import Scorecard, read_scorecard
 from ownwords.evaluation.scorecard_view import write_scorecard
-from ownwords.evaluation.scoring import (
-    MetricCache,
-    sample_posts,
-)
+from ownwords.evaluation.scoring import MetricCache, sample_posts
 from unit import sample_card
 
 
@@ -93,44 +87,12 @@ def test_a_damaged_or_foreign_cache_file_is_ignored(tmp_path: Path) -> None:
         )
 
 
-def test_a_figure_is_read_where_nothing_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(_: Path) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    MetricCache(tmp_path).get_or_measure("a", Figure, ["x"], lambda: Figure(1.0))
-    monkeypatch.setattr(Path, "touch", refuse)
-    store = MetricCache(tmp_path)
-    assert store.get_or_measure("a", Figure, ["x"], lambda: Figure(2.0)).value == 1.0
-
-
 def test_a_cached_figure_reports_its_measuring_time(tmp_path: Path) -> None:
     first = MetricCache(tmp_path)
     first.get_or_measure("a", Figure, ["x"], lambda: Figure(1.0))
     second = MetricCache(tmp_path)
     second.get_or_measure("a", Figure, ["x"], lambda: Figure(1.0))
     assert first.seconds == second.seconds != {}
-
-
-def test_the_least_recently_used_file_is_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scoring, "_MAX_FILES", 3)
-    store = MetricCache(tmp_path)
-    for number in range(5):
-        store.get_or_measure("a", Figure, [str(number)], lambda: Figure(1.0))
-        for path in tmp_path.iterdir():  # the clock of the disk may be too coarse for this test
-            os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))
-    store.get_or_measure("a", Figure, ["0"], lambda: Figure(9.0))
-    store.prune()
-    assert len(list(tmp_path.iterdir())) == 3
-    assert (
-        MetricCache(tmp_path).get_or_measure("a", Figure, ["0"], lambda: Figure(9.0)).value == 1.0
-    )
-    assert (
-        MetricCache(tmp_path).get_or_measure("a", Figure, ["1"], lambda: Figure(9.0)).value == 9.0
-    )
 
 
 def test_an_uncreatable_folder_is_reported(tmp_path: Path) -> None:

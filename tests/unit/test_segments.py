@@ -415,7 +415,6 @@ Hers, *all* {{ of }} it.
         ("Print %%d and %%s, for %%i in (*) do echo %%i.", None),
         ("A map {:a 1} in a == b == c.", None),
         ("Sums of $$5 and *that* is $$6.", "Sums of $$5 and that is $$6."),
-        ("Yours,\n~ Ann", "Yours, ~ Ann"),
         ("Sums $$a_1 *b* \\\\ c_2 < d$$ cost $5 and $6.", "$$a_1 *b* \\\\ c_2 < d$$"),
         ("Some ==marked words== here {: .cls #id}", "Some marked words here"),
     ],
@@ -528,10 +527,10 @@ def test_unknown_and_broken_blocks_are_skipped_and_counted() -> None:
     )
     assert [(s.kind, s.text, s.detail) for s in reading.segments] == [("heading", "kept", "2")]
     assert reading.dropped == {
-        "unknown block publii-poll": 1,
-        "broken block publii-quote": 1,
-        "broken block publii-paragraph": 1,
-        "broken block": 2,
+        "unreadable block publii-poll": 1,
+        "unreadable block publii-quote": 1,
+        "unreadable block publii-paragraph": 1,
+        "unreadable block": 2,
     }
 
 

@@ -28,8 +28,7 @@ from ownwords.core.workspace import Workspace
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import stop_token_ids
 from ownwords.models import directory
-from ownwords.models.directory import ModelDirectory
-from ownwords.models.fingerprint import Stamp, model_stamp
+from ownwords.models.directory import ModelDirectory, Stamp, model_stamp
 from ownwords.serve import app_state as app_state_module
 from ownwords.serve import http_server, static_files
 from ownwords.serve.app import create_app

@@ -15,12 +15,11 @@ from counting_engine import CountingEngine
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
+from ownwords.inference.generation import generate
 from ownwords.inference.model import Model
-from ownwords.inference.scheduler import generate
 from ownwords.inference.text_generation import build_request
 from ownwords.models import directory
-from ownwords.models.directory import ModelDirectory
-from ownwords.models.fingerprint import Stamp, model_stamp
+from ownwords.models.directory import ModelDirectory, Stamp, model_stamp
 from ownwords.serve import app_state as app_state_module
 from ownwords.serve import model_worker as model_worker_module
 from ownwords.serve.app_state import AppState

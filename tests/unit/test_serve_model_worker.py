@@ -14,10 +14,9 @@ import foreign_tokenizers as foreign
 from counting_engine import CountingEngine
 from foreign_tokenizers import ODD
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.detokenizer import IncrementalDetokenizer
-from ownwords.inference.generation import GeneratedToken, GenerationRequest
+from ownwords.inference.generation import GeneratedToken, GenerationRequest, generate
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.scheduler import generate
+from ownwords.inference.text_generation import IncrementalDetokenizer
 from ownwords.serve.errors import ApiError, TooManyRequestsError
 from ownwords.serve.model_worker import (
     FairLock,

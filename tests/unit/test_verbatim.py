@@ -2,14 +2,13 @@
 
 import random
 import re
-from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ownwords.evaluation.verbatim import SharedPassage, longest_copied, longest_run, shared_passages
+from ownwords.evaluation.verbatim import SharedPassage, longest_copied, shared_passages
 
 POST = "We walked to the old harbour in the rain, and nobody spoke of the boat that had been sold."
 OTHER = "The boat had been sold in March. We walked on, and nobody spoke of the rain at all, ever."
@@ -91,34 +90,30 @@ def test_the_longest_passage_equals_a_letter_by_letter_search(
     assert bool(passages) >= bool(expected)
 
 
-def naive_longest(sample: str, training: Sequence[str]) -> int:
-    return max(
-        (
-            end - begin
-            for begin in range(len(sample))
-            for end in range(begin + 1, len(sample) + 1)
-            if any(sample[begin:end] in document for document in training)
-        ),
-        default=0,
-    )
-
-
 @settings(max_examples=150)
-@given(st.text("abé", max_size=14), st.lists(st.text("abé", max_size=25), max_size=4))
-def test_the_longest_run_is_that_of_a_search_of_all(sample: str, training: list[str]) -> None:
-    run, number = longest_run(sample, training)
-    assert len(run) == naive_longest(sample, training)
-    assert run in sample
-    assert run in training[number] if run else number == -1
+@given(st.text("ab é", max_size=14), st.lists(st.text("ab é", max_size=25), max_size=4))
+def test_the_longest_copied_passage_is_that_of_a_search_of_all(
+    sample: str, training: list[str]
+) -> None:
+    passage, number = longest_copied([sample], training)
+    runs = {sample[i:j] for i in range(len(sample)) for j in range(i + 1, len(sample) + 1)}
+    shared = [run for run in runs if any(run in document for document in training)]
+    longest = max(map(len, shared), default=0)
+    assert (number >= 0) == bool(shared)
+    if shared:
+        assert any(passage in run and run in training[number] for run in shared)
+        whole = {run for run in shared if len(run) == longest and run in training[number]}
+        assert any(passage in run for run in whole)
 
 
-def test_a_long_run_is_found_with_its_source() -> None:
+def test_a_long_passage_is_found_with_its_source() -> None:
     generator = random.Random(2)
     posts = ["".join(generator.choices("abcdefgh ", k=20_000)) for _ in range(5)]
     stolen = posts[3][7000:7321]
-    sample = "zz" + "".join(generator.choices("abcdefgh ", k=3000)) + "Q" + stolen + "Q"
-    assert longest_run(sample, posts) == (stolen, 3)
-    assert longest_run("", []) == ("", -1)
+    sample = f"zz{''.join(generator.choices('abcdefgh ', k=3000))} {stolen} zz"
+    copied, number = longest_copied([sample], posts)
+    assert number == 3 and copied in stolen and len(copied) >= 300
+    assert longest_copied([""], []) == ("", -1)
 
 
 @pytest.mark.parametrize(

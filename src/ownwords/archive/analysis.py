@@ -1,9 +1,10 @@
 """Compute an archive's report: duplicates, style, decisions, split, links, phrases, PII."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from statistics import fmean, median
+from typing import get_args
 
 from ownwords.archive.advice import advise
 from ownwords.archive.document import OWN_KINDS, Document, SkippedItem
@@ -11,7 +12,7 @@ from ownwords.archive.features import SHARED_KINDS
 from ownwords.archive.ingest import IngestResult
 from ownwords.archive.log_detection import log_reason
 from ownwords.archive.near_duplicates import duplicate_groups, find_near_duplicates
-from ownwords.archive.phrases import PhraseSource, favourite_phrases, sample_posts
+from ownwords.archive.phrases import favourite_phrases, sample_posts
 from ownwords.archive.report import (
     DeadLink,
     LogBlock,
@@ -19,12 +20,14 @@ from ownwords.archive.report import (
     PrivacySummary,
     Report,
     ReportTotals,
+    SplitCounts,
     YearCount,
 )
 from ownwords.archive.report_view import CHOICES_FILE
 from ownwords.archive.selection import (
-    AuthorChoice,
+    Choices,
     Decision,
+    Side,
     effective_posts,
     select_posts,
     split_posts,
@@ -61,21 +64,19 @@ class PostQuestion:
 AskAuthor = Callable[[PostQuestion], str]
 
 
-def ask_author(
-    report: Report, choices: Iterable[AuthorChoice], ask: AskAuthor
-) -> list[AuthorChoice]:
+def ask_author(report: Report, choices: Choices, ask: AskAuthor) -> dict[str, Decision]:
     """Ask about the posts that stand out and have no decision yet, the longest first."""
-    chosen = {choice.id for choice in choices}
-    answers: list[AuthorChoice] = []
-    for post in report.posts:
-        # Without own words every decision has the same effect, so do not ask.
-        is_open = post.reason and post.own_words and post.flags != ["dump"]
-        if not is_open or post.id in chosen or len(answers) == _QUESTIONS:
-            continue
+    # Without own words every decision has the same effect, so do not ask.
+    posts = [
+        post
+        for post in report.posts
+        if post.reason and post.own_words and post.flags != ["dump"] and post.id not in choices
+    ]
+    answers: dict[str, Decision] = {}
+    for post in posts[:_QUESTIONS]:
         default = next(option for option in _OPTIONS if option == post.decision)
         answer = ask(PostQuestion(post.id, title_of(post.title), post.reason, _OPTIONS, default))
-        decision = next(option for option in _OPTIONS if option == answer)
-        answers.append(AuthorChoice(post.id, decision))
+        answers[post.id] = next(option for option in _OPTIONS if option == answer)
     return answers
 
 
@@ -104,12 +105,17 @@ class ArchiveAnalysis:
                 lambda id_: archive.text(id_, SHARED_KINDS),
                 provenance.near_duplicate,
             )
+        for pair in self._pairs:
+            pair.title, pair.other_title = self._title(pair.id), self._title(pair.other_id)
         with progress.stage("Comparing styles"):
             self._style = find_style_outliers(self._features, provenance.unlike_distance)
+        for outlier in self._style.outliers:
+            outlier.title = self._title(outlier.id)
+            outlier.words = self._features[outlier.id].own_words
 
-    def fill(self, report: Report, choices: list[AuthorChoice]) -> None:
+    def fill(self, report: Report, choices: Choices) -> None:
         """Fill in the report, and store the selection of training posts."""
-        decided = select_posts(
+        posts = select_posts(
             map(self._summary, self._headers.values()),
             self._pairs,
             self._style.outliers,
@@ -120,35 +126,34 @@ class ArchiveAnalysis:
         for former, id_ in self._ingested.renamed.items():
             if former in kept:
                 kept.setdefault(id_, kept[former])
-        groups = duplicate_groups(self._pairs)
-        split = split_posts(decided.values(), groups, self._split, kept)
-        report.posts = sorted(
-            (replace(post, split=split.sides.get(id_, "")) for id_, post in decided.items()),
-            key=lambda post: (-post.own_words, -post.words, post.id),
-        )
+        split = split_posts(posts.values(), duplicate_groups(self._pairs), self._split, kept)
         self._archive.keep_sides(repr(self._split), split.kept)
-        report.split = split.counts(report.posts)
-        report.duplicates = [
-            replace(pair, title=self._title(pair.id), other_title=self._title(pair.other_id))
-            for pair in self._pairs
-        ]
-        foreign = {id_ for id_, post in decided.items() if "language" in post.flags}
-        report.style_outliers = [
-            replace(
-                outlier,
-                title=self._title(outlier.id),
-                words=self._features[outlier.id].own_words,
-                language=self._features[outlier.id].language if outlier.id in foreign else "",
-            )
-            for outlier in self._style.outliers
-        ]
+        for post in posts.values():
+            post.split = split.sides.get(post.id, "")
+        for outlier in self._style.outliers:
+            post = posts[outlier.id]
+            outlier.language = post.language if "language" in post.flags else ""
+        report.posts = sorted(
+            posts.values(), key=lambda post: (-post.own_words, -post.words, post.id)
+        )
+        report.split = SplitCounts(
+            dict.fromkeys(get_args(Side), 0), dict.fromkeys(get_args(Side), 0)
+        )
+        for post in posts.values():
+            if post.split:
+                report.split.posts[post.split] += 1
+                report.split.words[post.split] += post.training_words
+        report.duplicates = self._pairs
+        report.style_outliers = list(self._style.outliers)
         notes = [self._missing_posts(choices), self._style.note, split.note]
         report.notes = [*self._ingested.notes, *filter(None, notes)]
         self._count(report)
         self._list_logs(report)
         self._follow_links(report)
         self._find_phrases(report)
-        self._list_exclusions(report)
+        dropped = sorted(self._archive.dropped().items(), key=lambda item: -item[1])
+        parts = [SkippedItem("part", reason, number) for reason, number in dropped]
+        report.excluded = [*self._ingested.skipped, *parts]
         self._list_personal_data(report)
         report.advice = advise(
             report.totals.own_words,
@@ -164,17 +169,14 @@ class ArchiveAnalysis:
     def _title(self, id_: str) -> str:
         return self._headers[id_].title
 
-    def _missing_posts(self, choices: Iterable[AuthorChoice]) -> str:
+    def _missing_posts(self, choices: Choices) -> str:
         """A note on choices for posts that are not in the archive (deleted or misspelt), or ""."""
-        missing = [choice.id for choice in choices if choice.id not in self._headers]
+        missing = [id_ for id_ in choices if id_ not in self._headers]
         if not missing:
             return ""
         names = ", ".join(missing[:_NAMED_IDS]) + (", …" if len(missing) > _NAMED_IDS else "")
-        verb = "is" if len(missing) == 1 else "are"
-        texts = count(len(missing), "text")
-        return (
-            f"{CHOICES_FILE} has decisions about {texts} that {verb} not in the archive: {names}."
-        )
+        texts = f"{count(len(missing), 'text')} that {'is' if len(missing) == 1 else 'are'}"
+        return f"{CHOICES_FILE} has decisions about {texts} not in the archive: {names}."
 
     def _summary(self, header: Document) -> PostSummary:
         features, day = self._features[header.id], header.date
@@ -192,10 +194,9 @@ class ArchiveAnalysis:
 
     def _count(self, report: Report) -> None:
         """Fill in the totals and the years."""
-        features = self._features
         kinds: Counter[str] = Counter()
-        for document in features.values():
-            kinds.update(document.words)
+        for features in self._features.values():
+            kinds.update(features.words)
         posts = [post for post in report.posts if post.kind == "post"]
         days = sorted(post.day for post in posts if post.day)
         lengths = [post.own_words for post in posts]
@@ -204,11 +205,11 @@ class ArchiveAnalysis:
         report.totals = ReportTotals(
             posts=len(posts),
             pages=len(report.posts) - len(posts),
-            words=sum(kinds.values()),
+            words=kinds.total(),
             own_words=sum(post.own_words for post in report.posts),
             training_words=sum(post.training_words for post in report.posts),
             training_bytes=sum(
-                round(features[p.id].bytes * p.training_words / p.own_words)
+                round(self._features[p.id].bytes * p.training_words / p.own_words)
                 for p in report.posts
                 if p.training_words
             ),
@@ -220,7 +221,7 @@ class ArchiveAnalysis:
         )
         years: dict[int, YearCount] = {}
         for post in posts:
-            number = int(post.day[:4]) if post.day else 0
+            number = int(post.day[:4] or 0)
             year = years.setdefault(number, YearCount(number, 0, 0))
             year.posts += 1
             year.words += post.own_words
@@ -228,20 +229,14 @@ class ArchiveAnalysis:
 
     def _find_phrases(self, report: Report) -> None:
         """Find the phrases of the training posts; posts left out may be by another author."""
-        sources = sample_posts(
-            PhraseSource(post.id, int(post.day[:4] or 0), post.own_words)
-            for post in report.posts
-            if post.decision != "leave out"
-        )
-        title = "Finding favourite phrases"
-        with self._progress.stage(title, len(sources), "posts") as stage:
+        posts = sample_posts(post for post in report.posts if post.decision != "leave out")
+        with self._progress.stage("Finding favourite phrases", len(posts), "posts") as stage:
 
             def text_of(id_: str) -> str:
-                if stage.done < len(sources):  # some texts are read twice
-                    stage.advance()
+                stage.advance()
                 return self._archive.text(id_, OWN_KINDS)
 
-            report.phrases = favourite_phrases(sources, text_of)
+            report.phrases = favourite_phrases(posts, text_of)
 
     def _list_logs(self, report: Report) -> None:
         report.dumps = []
@@ -261,14 +256,12 @@ class ArchiveAnalysis:
 
     def _follow_links(self, report: Report) -> None:
         resolver = self._ingested.resolver
-        states: list[tuple[str, str, int]] = []
         reached: set[str] = set()
         report.dead_links = []
-        for row, id_, link in self._archive.links():
+        for id_, link in self._archive.links():
             state, target = resolver.resolve(link.href, self._ingested.bases[id_])
             if state == "dead" and id_ in self._ingested.partial:
                 state = "site"  # the target may be in a missing part of the site
-            states.append((state, target, row))
             if state == "internal":
                 report.totals.internal_links += 1
                 if target != id_:
@@ -277,13 +270,7 @@ class ArchiveAnalysis:
                 report.totals.external_links += 1
             elif state == "dead":
                 report.dead_links.append(DeadLink(id_, self._title(id_), link.href, link.text))
-        self._archive.set_links(states)
         report.orphans = [p.id for p in report.posts if p.kind == "post" and p.id not in reached]
-
-    def _list_exclusions(self, report: Report) -> None:
-        dropped = sorted(self._archive.dropped().items(), key=lambda item: -item[1])
-        parts = [SkippedItem("part", reason, number) for reason, number in dropped]
-        report.excluded = [*self._ingested.skipped, *parts]
 
     def _list_personal_data(self, report: Report) -> None:
         matches = {id_: f.private for id_, f in self._features.items() if f.private.examples}

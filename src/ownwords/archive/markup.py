@@ -243,7 +243,6 @@ def code_language(pre: LexborNode) -> str:
 
 # ---- shortcodes
 
-
 Drops = Counter[str]
 
 SHORTCODE = "shortcode"
@@ -275,38 +274,48 @@ def expand_shortcodes(html: str, dropped: Drops) -> str:
     """
     if "[" not in html:
         return html
-    apart = _left_alone(html)
-    tags = [m for m in _SHORTCODE.finditer(html) if not _within(m.start(), apart)]
+    tags = _shortcodes(html)
     closers: dict[str, re.Match[str]] = {}
-    closer_of: dict[int, re.Match[str]] = {}
+    closer_of: dict[re.Match[str], re.Match[str] | None] = {}
     for tag in reversed(tags):
+        closer_of[tag] = closers.get(tag[2])
         if tag[1]:
             closers[tag[2]] = tag
-        elif tag[2] in closers:
-            closer_of[tag.start()] = closers[tag[2]]
     pieces: list[str] = []
     opened: set[str] = set()
     position = 0
     for tag in tags:
         if tag.start() < position:
             continue
-        if tag[1]:
-            put, end = "", tag.end()
-            if _CAPTION.fullmatch(tag[2]):
-                put = "</figcaption>"
-            elif _QUOTE.fullmatch(tag[2]):
-                put = "</blockquote>"
-            is_shortcode = tag[2] in opened
+        if not tag[1]:
+            put, end = _opened(html, tag, closer_of[tag])
+        elif tag[2] in opened:
+            is_caption, is_quote = _CAPTION.fullmatch(tag[2]), _QUOTE.fullmatch(tag[2])
+            put = "</figcaption>" if is_caption else "</blockquote>" if is_quote else ""
+            end = tag.end()
         else:
-            put, end = _opened(html, tag, closer_of.get(tag.start()))
-            is_shortcode = end > 0
-        if is_shortcode:
+            continue
+        if end:
             opened.add(tag[2])
             dropped[SHORTCODE] += not put and not tag[1]
             pieces += html[position : tag.start()], put
             position = end
     pieces.append(html[position:])
     return "".join(pieces)
+
+
+def _shortcodes(html: str) -> list[re.Match[str]]:
+    """What may be a shortcode outside of code, scripts and comments, if these are ever closed."""
+    tags: list[re.Match[str]] = []
+    never_closed: set[str] = set()
+    position = start = 0
+    while match := _LEFT_ALONE.search(html, start):
+        start = find_closing_tag(html, (match[1] or "").lower(), match.end(), never_closed)
+        if start > match.end():
+            tags += _SHORTCODE.finditer(html, position, match.start())
+            position = start
+    tags += _SHORTCODE.finditer(html, position)
+    return tags
 
 
 def _opened(html: str, tag: re.Match[str], closer: re.Match[str] | None) -> tuple[str, int]:
@@ -324,9 +333,8 @@ def _opened(html: str, tag: re.Match[str], closer: re.Match[str] | None) -> tupl
         return f"<figcaption>{attributes.get('caption', '')}", tag.end()
     if closer and _QUOTE.fullmatch(name):
         return "<blockquote>", tag.end()
-    if _ADDRESS.fullmatch(name) and "://" in tag[3]:
-        return "", tag.end()
-    is_shortcode = closer or attributes or _KNOWN.fullmatch(name)
+    is_address = _ADDRESS.fullmatch(name) and "://" in tag[3]
+    is_shortcode = closer or attributes or is_address or _KNOWN.fullmatch(name)
     return "", tag.end() if is_shortcode else 0
 
 
@@ -337,45 +345,27 @@ def code_html(code: str, language: str) -> str:
     return f'<pre class="language-{escape(language)}">\n{code.strip(chr(10))}</pre>'
 
 
-def _left_alone(html: str) -> list[tuple[int, int]]:
-    """The spans of code, scripts and comments, last first, without any that is never closed."""
-    spans: list[tuple[int, int]] = []
-    never_closed: set[str] = set()
-    position = 0
-    while match := _LEFT_ALONE.search(html, position):
-        position = find_closing_tag(html, (match[1] or "").lower(), match.end(), never_closed)
-        if position > match.end():
-            spans.append((match.start(), position))
-    return spans[::-1]
-
-
-def _within(place: int, spans: list[tuple[int, int]]) -> bool:
-    """Whether an index lies in a span; call with rising indices, as past spans are popped."""
-    while spans and spans[-1][1] <= place:
-        spans.pop()
-    return bool(spans) and spans[-1][0] <= place
-
-
 # ---- Markdown
 
 _MARK = re.compile(
-    r"(?P<fence>^[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?(?P<sign>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*\n?)"
+    # Code: an indented block, a fence, backquotes, HTML.
+    r"(?P<indented>(?:\A|(?<=\n\n))(?:(?: {4}|\t)(?![ \t]*(?:`{3}|~{3}|[-*+] )).*(?:\n|\Z))+)"
+    r"|(?P<fence>^[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?"
+    r"(?P<sign>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*\n?)"
     r"|(?P<ticks>`+)"
     r"|(?P<html><(?:pre|code|script|style)\b|<!--)"
     r"|(?P<liquid>\{%-?\s*(?P<tag>\w+)(?P<words>[^%{}]{0,500})-?%\})"
     r"|(?P<hugo>\{\{[<%]\s*(?P<name>/?\s*[\w./-]+)(?P<arguments>[^{}]{0,1000})[>%]\}\})"
     # Not an empty "{{ }}", nor an object literal: {{ color: 'red' }}
     r"|(?P<output>\{\{(?![<%]?/\*|\s*[\"']?\w+[\"']?\s*:)(?=[^{}]*\w)[^{}]{0,500}\}\})"
-    r"|(?P<formula>\$\$(?=[^$\n]|\n\S))"
+    # Not two amounts of money, "$$5 and $$6".
+    r"|(?P<formula>\$\$(?:[^$`\n]|\$(?!\$)|\n(?![ \t]*\n)){1,3000}\$\$(?!\d))"
     r"|(?P<comment>(?<![\w%])%%(?!%))",
     re.MULTILINE | re.IGNORECASE,
 )
 _DEEPEST_BRACKETS = 50
-_LONGEST_FORMULA = 3000
 _BRACKET_OR_BLANK_LINE = re.compile(r"[\[\]]|\n[ \t]*\n")
 _FIGURE_CAPTION = re.compile(r"""\bcaption=(?:"([^"]*)"|'([^']*)')""")
-_INDENTED = re.compile(r"^(?: {4}|\t| {1,3}\t)", re.MULTILINE)
-_IN_TEMPLATES = re.compile(r"\{[{%:]|%%|---READMORE|\]\([^\s()]+[ \t]+=|\$\$|==")
 _CODE_TAGS = frozenset({"highlight", "codeblock", "code", "mermaid"})
 _QUOTE_TAGS = frozenset({"quote", "blockquote", "pullquote"})
 _SIGNS = re.compile(r"[\\`*_{}\[\]<>()#+.!|~$=^:-]")
@@ -383,23 +373,11 @@ _PUBLII_AND_ATTRIBUTES = [
     (re.compile(r"^[ \t]*---READMORE---[ \t]*$", re.MULTILINE), "\n"),
     # Publii writes an image's size into its address: ![alt](a.png =640x480 "caption")
     (re.compile(r"(\]\([^\s()]{1,2000})[ \t]+=\d{0,5}%?x?\d{0,5}%?(?=[ \t)])"), r"\1"),
-    # "~" starts a definition in Pandoc; authors write "~ Ann" as a signature.
-    (re.compile(r"^( {0,3})~(?=[ \t])", re.MULTILINE), r"\1\\~"),
     # Kramdown's and Hugo's attributes: {:toc}, {: .wide}, "# Heading {#anchor}"
     (re.compile(r"^[*-] .*\n\{:toc\}[ \t]*$", re.MULTILINE), ""),
-    (
-        re.compile(
-            r"\{:(?=[^{}\n]{1,200}\})(?>\s*[.#][\w-]+|\s*toc|"
-            r"""\s*[\w-]+=(?:"[^"]*"|'[^']*'|[\w-]+))++\s*\}"""
-        ),
-        "",
-    ),
-    (
-        re.compile(r"^([^\n{}]*\S)[ \t]*\{#[\w-]+\}[ \t]*(?=\n(?:=+|-+)[ \t]*$)", re.MULTILINE),
-        r"\1",
-    ),
+    (re.compile(r"\{:\s*(?:[.#]|toc\b|[\w-]+=)[^{}\n]{0,200}\}"), ""),
+    (re.compile(r"^([^\n{}]*\S)[ \t]*\{#[^{}\n]{1,200}\}[ \t]*$", re.MULTILINE), r"\1"),
     (re.compile(r"(?<![\w=])==(?=[^\s=])([^=\n]{1,500})(?<!\s)==(?![\w=])"), r"\1"),
-    (re.compile(r"^(#{1,6} [^\n{}]*)\{[#.][^{}\n]{0,200}\}[ \t]*$", re.MULTILINE), r"\1"),
 ]
 
 
@@ -433,27 +411,6 @@ def _markdown() -> Callable[[str], Any]:
     return parser.render
 
 
-@cache
-def _blocks_alone() -> Callable[[str], Any]:
-    from markdown_it import MarkdownIt  # noqa: PLC0415 (late, as above)
-
-    parser = MarkdownIt("commonmark", {"maxNesting": 100})
-    parser.core.ruler.enableOnly(["normalize", "block"])
-    return parser.parse
-
-
-def _indented_code(text: str) -> list[tuple[int, int]]:
-    """The spans of indented code blocks, last first, found by the block parser."""
-    if not (_INDENTED.search(text) and _IN_TEMPLATES.search(text)):
-        return []
-    starts = [0]
-    for line in text.split("\n"):
-        starts.append(starts[-1] + len(line) + 1)
-    tokens = _blocks_alone()(text)
-    maps = [token.map for token in tokens if token.type == "code_block" and token.map]
-    return [(starts[begin], min(starts[end], len(text))) for begin, end in reversed(maps)]
-
-
 class _TemplateStripper:
     """Removes template tags in one pass over the Markdown that skips code."""
 
@@ -464,26 +421,10 @@ class _TemplateStripper:
     def stripped(self) -> str:
         pieces: list[str] = []
         position = 0
-        code = _indented_code(self.text)
-        mark = _MARK.search(self.text)
-        while mark:
-            while code and code[-1][0] < position:
-                code.pop()
-            if code and code[-1][0] <= mark.start():
-                start, end = code.pop()
-                pieces += _plain(self.text[position:start]), self.text[start:end]
-                position = end
-            else:
-                pieces.append(_plain(self.text[position : mark.start()]))
-                position, put = self._read(mark)
-                pieces.append(self.text[mark.start() : position] if put is None else put)
-            if mark.start() < position:
-                mark = _MARK.search(self.text, position)
-        while code:
-            start, end = code.pop()
-            if start >= position:
-                pieces += _plain(self.text[position:start]), self.text[start:end]
-                position = end
+        while mark := _MARK.search(self.text, position):
+            pieces.append(_plain(self.text[position : mark.start()]))
+            position, put = self._read(mark)
+            pieces.append(self.text[mark.start() : position] if put is None else put)
         pieces.append(_plain(self.text[position:]))
         return "".join(pieces)
 
@@ -497,10 +438,14 @@ class _TemplateStripper:
 
     def _read(self, mark: re.Match[str]) -> tuple[int, str | None]:
         """The index after a mark's construct, and its replacement (None: keep it unchanged)."""
+        if mark["indented"]:
+            return mark.end(), None
         if mark["comment"]:
             return self._comment(mark)
         if mark["formula"]:
-            return self._formula(mark)
+            # Escape the Markdown characters: in a formula they are not markup.
+            inside = _SIGNS.sub(lambda sign: chr(92) + sign[0], mark[0][2:-2])
+            return mark.end(), f"$${inside}$$"
         if not (mark["fence"] or mark["ticks"] or mark["html"]):
             return self._tag(mark)
         if sign := mark["sign"]:
@@ -512,71 +457,49 @@ class _TemplateStripper:
 
     def _comment(self, mark: re.Match[str]) -> tuple[int, str | None]:
         closer = self._closer("%%", mark.end())
-        if closer is None:
-            return mark.end(), None
-        if self.text[closer.end() : closer.end() + 1].isalnum():
-            return mark.end(), None  # "%%d and %%s"
-        inside = self.text[mark.end() : closer.start()]
-        if "\n\n" in inside and not inside.startswith("\n"):
+        inside = self.text[mark.end() : closer.start()] if closer else ""
+        if (
+            closer is None
+            or self.text[closer.end() : closer.end() + 1].isalnum()  # "%%d and %%s"
+            or ("\n\n" in inside and not inside.startswith("\n"))
+        ):
             return mark.end(), None
         self.dropped["comment in the markup"] += 1
         return closer.end(), ""
 
-    def _formula(self, mark: re.Match[str]) -> tuple[int, str | None]:
-        closer = self._closer(r"\$\$", mark.end())
-        inside = self.text[mark.end() : closer.start()] if closer else "\n\n"
-        amounts = closer and self.text[closer.end() : closer.end() + 1].isdecimal()
-        if (
-            closer is None
-            or amounts
-            or "\n\n" in inside
-            or "`" in inside
-            or len(inside) > _LONGEST_FORMULA
-        ):
-            return mark.end(), None
-        # Escape the Markdown characters: in a formula they are not markup.
-        return closer.end(), f"$${_SIGNS.sub(lambda sign: chr(92) + sign[0], inside)}$$"
-
     def _tag(self, mark: re.Match[str]) -> tuple[int, str | None]:
         name = (mark["tag"] or mark["name"] or "").lower()
         words = (mark["words"] or mark["arguments"] or "").split()
+        reason = SHORTCODE if mark["hugo"] else TEMPLATE_TAG
         if name in (*_CODE_TAGS, *_QUOTE_TAGS, "raw", "comment") and (
             closer := self._closer(
                 rf"\{{%-?\s*end{name}\s*-?%\}}|\{{\{{[<%]\s*/\s*{name}\s*[>%]\}}\}}", mark.end()
             )
         ):
             inside = self.text[mark.end() : closer.start()]
+            if name == "raw":
+                return closer.end(), inside
             if name in _CODE_TAGS:
                 language = next((w[5:] for w in words if w.startswith("lang:")), "")
                 if name == "highlight" and words:
                     language = words[0]
                 return closer.end(), f"\n\n{code_html(inside, language)}\n\n"
-            if name in _QUOTE_TAGS:
-                self.dropped[SHORTCODE if mark["hugo"] else TEMPLATE_TAG] += 1
-                inside = _TemplateStripper(inside, self.dropped).stripped()
-                return closer.end(), f"\n\n<blockquote>\n\n{inside}\n\n</blockquote>\n\n"
-            if name == "raw":
-                return closer.end(), inside
-            self.dropped["comment in the markup"] += 1
-            return closer.end(), ""
+            if name == "comment":
+                self.dropped["comment in the markup"] += 1
+                return closer.end(), ""
+            self.dropped[reason] += 1
+            inside = _TemplateStripper(inside, self.dropped).stripped()
+            return closer.end(), f"\n\n<blockquote>\n\n{inside}\n\n</blockquote>\n\n"
         if name == "figure" and (caption := _FIGURE_CAPTION.search(mark["arguments"] or "")):
             return mark.end(), f"\n\n<figcaption>{caption[1] or caption[2]}</figcaption>\n\n"
-        self.dropped[SHORTCODE if mark["hugo"] else TEMPLATE_TAG] += 1
+        self.dropped[reason] += 1
         return mark.end(), ""
 
 
 def _plain(stretch: str) -> str:
-    if any(sign in stretch for sign in ("---READMORE---", "{", " =", "==", "~ ")):
-        for pattern, replacement in _PUBLII_AND_ATTRIBUTES:
-            stretch = pattern.sub(replacement, stretch)
-    return _unnested(stretch) if stretch.count("[") > _DEEPEST_BRACKETS else stretch
-
-
-def _unnested(stretch: str) -> str:
-    """Escape the brackets of a stretch if they nest deeper than any person writes.
-
-    Parsing time grows at least with the square of the depth.
-    """
+    for pattern, replacement in _PUBLII_AND_ATTRIBUTES:
+        stretch = pattern.sub(replacement, stretch)
+    # Parsing time grows with the square of the depth of brackets, which no person nests so deep.
     depth = 0
     for sign in _BRACKET_OR_BLANK_LINE.findall(stretch):
         depth = depth + 1 if sign == "[" else depth - (depth > 0) if sign == "]" else 0
@@ -588,7 +511,7 @@ def _unnested(stretch: str) -> str:
 # ---- Publii's block editor: a JSON list of typed blocks
 
 
-def blocks_to_html(text: str, dropped: Counter[str]) -> list[str]:
+def blocks_to_html(text: str, dropped: Drops) -> list[str]:
     """Convert each block of a body to HTML on its own, so that none affects the next.
 
     A block of an unknown type, or whose content does not fit its type, is skipped and counted.
@@ -603,21 +526,21 @@ def blocks_to_html(text: str, dropped: Counter[str]) -> list[str]:
     return [html for block in blocks if (html := _block_html(block, dropped))]
 
 
-def _block_html(block: object, dropped: Counter[str]) -> str:
+_BLOCKS_WITHOUT_OWN_TEXT = {
+    "publii-toc": "table of contents",
+    "publii-embed": "embedded frame",
+}
+
+
+def _block_html(block: object, dropped: Drops) -> str:
     kind = block.get("type") if isinstance(block, dict) else None
     if not isinstance(block, dict) or not isinstance(kind, str):
-        dropped["broken block"] += 1
+        dropped["unreadable block"] += 1
         return ""
     config = block.get("config")
     config = config if isinstance(config, dict) else {}
     match kind, block.get("content"):
         case "publii-separator" | "publii-readmore", _:
-            return ""
-        case "publii-toc", _:
-            dropped["table of contents"] += 1
-            return ""
-        case "publii-embed", _:
-            dropped["embedded frame"] += 1
             return ""
         case "publii-paragraph", str(text):
             return f"<p>{text}</p>"
@@ -629,9 +552,8 @@ def _block_html(block: object, dropped: Counter[str]) -> str:
             tag = "ol" if config.get("listType") == "ol" else "ul"
             return f"<{tag}>{text}</{tag}>"
         case "publii-quote", {"text": str(text), **more}:
-            return (
-                f"<blockquote><p>{text}</p><footer>{_string(more, 'author')}</footer></blockquote>"
-            )
+            author = f"<footer>{_string(more, 'author')}</footer>"
+            return f"<blockquote><p>{text}</p>{author}</blockquote>"
         case "publii-code", str(text):
             language = escape(_string(config, "language"))
             return f'<pre class="language-{language}">\n{escape(text, quote=False)}</pre>'
@@ -641,15 +563,8 @@ def _block_html(block: object, dropped: Counter[str]) -> str:
             return _image(image, config)
         case "publii-gallery", {"images": list(images)}:
             return "".join(_image(image, {}) for image in images if isinstance(image, dict))
-    damage = "broken" if kind in _BLOCKS_WITH_TEXT else "unknown"
-    dropped[f"{damage} block {repair_line(kind)[:40]}"] += 1
+    dropped[_BLOCKS_WITHOUT_OWN_TEXT.get(kind, f"unreadable block {repair_line(kind)[:40]}")] += 1
     return ""
-
-
-_BLOCKS_WITH_TEXT = frozenset(
-    {"publii-paragraph", "publii-header", "publii-list", "publii-quote", "publii-code"}
-    | {"publii-html", "publii-image", "publii-gallery"}
-)
 
 
 def _image(image: Mapping[Any, Any], config: dict[str, Any]) -> str:

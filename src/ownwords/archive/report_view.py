@@ -1,13 +1,13 @@
 """The report as a view: its sentences, figures and sections, written once for every renderer."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Final
 from urllib.parse import quote as url_quote
 
-from ownwords.archive.document import SkippedItem
-from ownwords.archive.report import DeadLink, Duplicate, Phrase, PostSummary, Report, UnlikePost
+from ownwords.archive.report import Duplicate, Phrase, PostSummary, Report, UnlikePost
 from ownwords.view import blocks as b
 from ownwords.view.format import (
     count,
@@ -61,36 +61,7 @@ _DECISIONS = {"keep": "Kept", "cap": "Capped", "leave out": "Left out"}
 
 def report_view(report: Report) -> b.View:
     """The view of a report; the same report gives the same view."""
-    sections = (
-        _training(report),
-        _decisions(report),
-        _lengths(report),
-        _whose(report),
-        _years(report),
-        _duplicates(report),
-        _style(report),
-        _links(report),
-        _phrases(report),
-        _excluded(report),
-        _split(report),
-        _privacy(report),
-        _notes(report),
-    )
     first, second = lede(report)
-    sources = [
-        b.Paragraph(
-            line=(
-                "Read from ",
-                b.Span(plain(source.path), "code"),
-                f", {plain(source.detected_as, 160)}" if source.detected_as else "",
-                f": {count(source.documents, 'text')}.",
-            ),
-            style="quiet",
-        )
-        for source in report.sources[:_SOURCES]
-    ]
-    if (more := len(report.sources) - _SOURCES) > 0:
-        sources.append(b.Paragraph(line=f"And {count(more, 'more source')}.", style="quiet"))
     average = _average(report)
     return b.View(
         kind="report",
@@ -98,13 +69,17 @@ def report_view(report: Report) -> b.View:
         kicker="Archive report",
         heading=name(report),
         intro=(
-            *sources,
+            *_sources(report),
             b.Paragraph(line=first, style="lede"),
             b.Paragraph(line=second, style="follow"),
             b.Figures(rows=_headline_figures(report)),
             *([b.Paragraph(line=average, style="quiet", detail=True)] if average else []),
         ),
-        sections=[section for section in sections if section],
+        sections=[
+            b.Section(anchor, title, blocks)
+            for anchor, title, blocks_of in _SECTIONS
+            if (blocks := blocks_of(report))
+        ],
         footer=[
             f"Written by ownwords {plain(report.version, 30)} on {day(report.created_on)}.",
             (
@@ -131,14 +106,14 @@ def lede(report: Report) -> tuple[str, str]:
     if not totals.words:
         return "The archive holds no words yet.", "There is nothing to train on."
     if not totals.own_words:
+        verb = "is" if totals.words == 1 else "are"
         return (
-            f"None of the {count(totals.words, 'word')} {'is' if totals.words == 1 else 'are'}"
-            " your own.",
+            f"None of the {count(totals.words, 'word')} {verb} your own.",
             "They are quotations, code, tables or machine output: there is nothing to train on.",
         )
     usable = f"You can train on {count(totals.training_words, 'word')}."
-    if totals.training_words == totals.own_words:
-        usable = "You can train on all of them." if totals.own_words > 1 else usable
+    if totals.training_words == totals.own_words > 1:
+        usable = "You can train on all of them."
     if len(report.posts) == 1:
         words = count(totals.words, "word")
         if totals.own_words < totals.words:
@@ -193,25 +168,22 @@ def style_signs(post: UnlikePost) -> str:
     return "; ".join(part for part in (language, signs) if part)
 
 
-def duplicate_extent(pair: Duplicate) -> str:
-    """How much two texts share, in one sentence."""
-    if pair.exact:
-        return "The same text, word for word."
-    return f"{percent(pair.share)} of the shorter text also appears in the longer one."
-
-
-def link_target(link: DeadLink) -> str:
-    """The target of a dead link as its author wrote it."""
-    # Sources prefix links to posts by number with "ref:"; see RawDocument.
-    return plain(link.href.removeprefix("ref:"), 200)
-
-
-def post_page(id_: str) -> str:
-    """The place of a post in the served page."""
-    return f"/posts/post/{url_quote(id_, safe='')}"
-
-
 # --- the beginning ------------------------------------------------------------------------------
+
+
+def _sources(report: Report) -> list[b.Block]:
+    lines: list[b.Line] = [
+        (
+            "Read from ",
+            b.Span(source.path, "code"),
+            f", {plain(source.detected_as, 160)}" if source.detected_as else "",
+            f": {count(source.documents, 'text')}.",
+        )
+        for source in report.sources[:_SOURCES]
+    ]
+    if (more := len(report.sources) - _SOURCES) > 0:
+        lines.append(f"And {count(more, 'more source')}.")
+    return [b.Paragraph(line=line, style="quiet") for line in lines]
 
 
 def _when(report: Report) -> str:
@@ -237,33 +209,22 @@ def _dominant_decision(post: PostSummary, training_words: int) -> str:
 def _headline_figures(report: Report) -> list[b.Figure]:
     totals, years = report.totals, years_spanned(report)
     links = totals.internal_links + totals.external_links
-    days = [day(totals.first_day), day(totals.last_day)] if totals.first_day else []
+    days = dict.fromkeys((day(totals.first_day), day(totals.last_day))) if years else []
+    own, usable = totals.own_words, totals.training_words
+    pages = f"and {count(totals.pages, 'page')}" if totals.pages else ""
+    split = f"{count(totals.internal_links)} internal, {count(totals.external_links)} external"
     return [
+        b.Figure(count(totals.posts), noun(totals.posts, "post"), pages),
         b.Figure(
-            count(totals.posts),
-            noun(totals.posts, "post"),
-            f"and {count(totals.pages, 'page')}" if totals.pages else "",
-        ),
-        b.Figure(
-            count(totals.own_words),
-            f"{noun(totals.own_words, 'word')} of your own",
-            f"of {count(totals.words)} in all",
+            count(own), f"{noun(own, 'word')} of your own", f"of {count(totals.words)} in all"
         ),
         b.Figure(
             years or "–",
             "years" if "–" in years or not years else "year",
-            " to ".join(dict.fromkeys(days)) or "no dates found",
+            " to ".join(days) or "no dates found",
         ),
-        b.Figure(
-            count(links),
-            noun(links, "link"),
-            f"{count(totals.internal_links)} internal, {count(totals.external_links)} external",
-        ),
-        b.Figure(
-            count(totals.training_words),
-            f"{noun(totals.training_words, 'word')} to train on",
-            size(totals.training_bytes),
-        ),
+        b.Figure(count(links), noun(links, "link"), split),
+        b.Figure(count(usable), f"{noun(usable, 'word')} to train on", size(totals.training_bytes)),
     ]
 
 
@@ -278,10 +239,10 @@ def _average(report: Report) -> str:
     )
 
 
-# --- sections -----------------------------------------------------------------------------------
+# --- sections: their blocks, none if there is nothing to say ------------------------------------
 
 
-def _training(report: Report) -> b.Section | None:
+def _training(report: Report) -> list[b.Block]:
     advice = report.advice
     blocks: list[b.Block] = []
     if advice.headline:
@@ -289,41 +250,29 @@ def _training(report: Report) -> b.Section | None:
     blocks += [b.Paragraph(line=text) for text in advice.sentences]
     if advice.rows:
         blocks.append(b.Pairs(rows=advice.rows))
-    return (
-        b.Section("training", "What you can train with this much text", blocks) if blocks else None
-    )
+    return blocks
 
 
-def _decisions(report: Report) -> b.Section | None:
+def _decisions(report: Report) -> list[b.Block]:
     if not report.posts:
-        return None
+        return []
     posts = notable_posts(report)
-    blocks: list[b.Block] = [
-        b.Items(
-            rows=[_decision_item(post) for post in posts[:MANY]],
-            style="decisions",
-            noun="text",
-            total=len(posts),
-        )
+    rows = [_decision_item(post) for post in posts[:MANY]]
+    how: b.Line = (
+        "Nothing is deleted: you can still search and cite a post that is left out; a model just"
+        " does not learn from it. The file ",
+        b.Span(CHOICES_FILE, "code"),
+        " has a decision for each post: keep, cap or leave out. Change it, and run:",
+    )
+    return [
+        b.Items(rows=rows, style="decisions", noun="text", total=len(posts))
         if posts
         else b.Paragraph(line="No post stands out: all texts are kept in full."),
         b.Aside(
             title="To change a decision",
-            blocks=[
-                b.Paragraph(
-                    line=(
-                        "Nothing is deleted: you can still search and cite a post that is left"
-                        " out; a model just does not learn from it. The file ",
-                        b.Span(CHOICES_FILE, "code"),
-                        " has a decision for each post: keep, cap or leave out. Change it, and"
-                        " run:",
-                    )
-                ),
-                b.Code(text=report.command),
-            ],
+            blocks=[b.Paragraph(line=how), b.Code(text=report.command)],
         ),
     ]
-    return b.Section("decisions", "Decisions, and how to change them", blocks)
 
 
 def _decision_item(post: PostSummary) -> b.Item:
@@ -344,88 +293,66 @@ def _decision_item(post: PostSummary) -> b.Item:
     )
 
 
-def _lengths(report: Report) -> b.Section | None:
+def _lengths(report: Report) -> list[b.Block]:
     posts = report.posts
     if not posts:
-        return None
+        return []
     blocks: list[b.Block] = []
     if len(posts) > 1:
         title = "Share of the prose per text"
-        blocks.append(_stack(report, title, "In the archive", training=False))
+        blocks.append(_stack(title, "In the archive", [(p, p.own_words) for p in posts]))
         if any(p.decision != "keep" for p in posts) and any(p.training_words for p in posts):
             title = "Share of the training words per text"
-            blocks.append(_stack(report, title, "In training", training=True))
+            blocks.append(_stack(title, "In training", [(p, p.training_words) for p in posts]))
     counted = "Only your own words count here, not quotations, code, logs or tables."
     blocks.append(b.Paragraph(line=f"{_evenness(report)} {counted}".strip()))
     longest, others = posts[:_LONGEST], posts[_LONGEST:]
-    rows = [
-        b.Share(
-            _post(post),
-            post.own_words,
-            "out" if post.decision == "leave out" else "own",
-            below=" · ".join(
-                part
-                for part in (
-                    day(post.day),
-                    "page" if post.kind == "page" else "",
-                    "" if post.decision == "keep" else decision(post).lower(),
-                )
-                if part
-            ),
-        )
-        for post in longest
-    ]
+    rows = []
+    for post in longest:
+        kind = "page" if post.kind == "page" else ""
+        decided = "" if post.decision == "keep" else decision(post).lower()
+        below = " · ".join(part for part in (day(post.day), kind, decided) if part)
+        rows.append(b.Share(_post(post), post.own_words, _tone(post), below=below))
     if others:
         label = b.Span(f"{count(len(others), 'other')} together", page="/posts?sort=words")
         rows.append(b.Share(label, sum(post.own_words for post in others), "rest"))
     heading = "Longest texts" if others else "All texts, longest first"
     blocks.append(b.Shares(title=heading, rows=rows, heads=("Text", "Words", "Share"), form="rows"))
     if len(posts) > 1:
-        blocks.append(
-            b.Fold(
-                summary=f"All {count(len(posts))} texts",
-                blocks=[
-                    b.Table(
-                        caption="All texts",
-                        heads=("Text", "Date", "Words", "Trained on", "Split"),
-                        rows=[
-                            (
-                                _post(post),
-                                plain(post.day, 10) or "–",
-                                count(post.own_words),
-                                count(post.training_words),
-                                plain(post.split, 12) or "–",
-                            )
-                            for post in posts[:MANY]
-                        ],
-                        noun="text",
-                        total=len(posts),
-                    )
-                ],
-                is_long=True,
-            )
+        table = b.Table(
+            caption="All texts",
+            heads=("Text", "Date", "Words", "Trained on", "Split"),
+            rows=[
+                (
+                    _post(post),
+                    plain(post.day, 10) or "–",
+                    count(post.own_words),
+                    count(post.training_words),
+                    plain(post.split, 12) or "–",
+                )
+                for post in posts[:MANY]
+            ],
+            noun="text",
+            total=len(posts),
         )
-    return b.Section("lengths", "Where the words are", blocks)
+        summary = f"All {count(len(posts))} texts"
+        blocks.append(b.Fold(summary=summary, blocks=[table], is_long=True))
+    return blocks
 
 
-def _stack(report: Report, title: str, caption: str, *, training: bool) -> b.Shares:
-    """The own words (or the training words) of the longest posts, and of all others together."""
+def _tone(post: PostSummary) -> b.Tone:
+    return "out" if post.decision == "leave out" else "own"
 
-    def words(post: PostSummary) -> int:
-        return post.training_words if training else post.own_words
 
+def _stack(title: str, caption: str, posts: Sequence[tuple[PostSummary, int]]) -> b.Shares:
+    """A bar of the words of the longest posts, and of all others together."""
     rows = [
-        b.Share(
-            title_of(post.title),
-            words(post),
-            "out" if post.decision == "leave out" else "own",
-            round(1 - 0.06 * rank, 2),
-        )
-        for rank, post in enumerate(report.posts[:_LONGEST])
-        if words(post)
+        b.Share(title_of(post.title), words, _tone(post), round(1 - 0.06 * rank, 2))
+        for rank, (post, words) in enumerate(posts[:_LONGEST])
+        if words
     ]
-    others = report.posts[_LONGEST:]
-    if rest := sum(map(words, others)):
+    others = posts[_LONGEST:]
+    if rest := sum(words for _, words in others):
         rows.append(b.Share(count(len(others), "other"), rest, "rest"))
     return b.Shares(title=title, rows=rows, caption=caption, detail=True)
 
@@ -443,8 +370,8 @@ def _evenness(report: Report) -> str:
     )
 
 
-def _whose(report: Report) -> b.Section | None:
-    left = {kind: words for kind, words in report.words_by_kind.items() if words > 0}
+def _whose(report: Report) -> list[b.Block]:
+    left = dict(report.words_by_kind)
     rows = [
         b.Share(label, sum(left.pop(kind, 0) for kind in kinds), tone)
         for label, tone, kinds in _GROUPS
@@ -452,38 +379,33 @@ def _whose(report: Report) -> b.Section | None:
     rows += [b.Share(plain(kind, 30).capitalize(), words, "k4") for kind, words in left.items()]
     rows = [row for row in rows if row.value]
     if not rows:
-        return None
+        return []
     heads = ("Kind", "Words", "Share")
     blocks: list[b.Block] = [b.Shares(title="Words by whose they are", rows=rows, heads=heads)]
     if report.dumps:
+        what = "These blocks look like pasted output of a program. The first line of each:"
+        items = [
+            b.Item(
+                title=_title(dump.title, dump.id),
+                aside=f"{count(dump.words, 'word')} in {count(dump.lines, 'line')}",
+                lines=[b.Span(sentence(dump.reason), "quiet")],
+                code=plain(dump.first_line, 200),
+            )
+            for dump in report.dumps[:MANY]
+        ]
         blocks += [
             b.Heading(text="Machine output"),
-            b.Paragraph(
-                line="These blocks look like pasted output of a program. The first line of each:"
-            ),
-            b.Items(
-                rows=[
-                    b.Item(
-                        title=b.Span(title_of(dump.title), "title", page=post_page(dump.id)),
-                        aside=f"{count(dump.words, 'word')} in {count(dump.lines, 'line')}",
-                        lines=[b.Span(sentence(dump.reason), "quiet")],
-                        code=plain(dump.first_line, 200),
-                    )
-                    for dump in report.dumps[:MANY]
-                ],
-                noun="block",
-                total=len(report.dumps),
-            ),
+            b.Paragraph(line=what),
+            b.Items(rows=items, noun="block", total=len(report.dumps)),
         ]
-    return b.Section("whose", "Whose words these are", blocks)
+    return blocks
 
 
-def _years(report: Report) -> b.Section | None:
-    title, bars, undated = "Year by year", year_bars(report), _undated(report)
+def _years(report: Report) -> list[b.Block]:
+    bars, undated = year_bars(report), _undated(report)
     if not bars:
-        nothing = [b.Paragraph(line="None of your texts has a date.")]
-        return b.Section("years", title, nothing) if report.posts else None
-    longest = longest_year(bars)
+        return [b.Paragraph(line="None of your texts has a date.")] if report.posts else []
+    longest = _longest_year(bars)
     description = (
         f"Columns from {bars[0].year} to {bars[-1].year}. {longest} The numbers follow as a table."
     )
@@ -498,8 +420,7 @@ def _years(report: Report) -> b.Section | None:
     if undated:
         blocks.append(b.Paragraph(line=undated, style="quiet"))
     numbers = b.Table(caption=caption, heads=("Year", "Words", "Posts"), rows=rows, noun="year")
-    blocks.append(b.Fold(summary="The numbers", blocks=[numbers]))
-    return b.Section("years", title, blocks)
+    return [*blocks, b.Fold(summary="The numbers", blocks=[numbers])]
 
 
 def year_bars(report: Report) -> list[b.Year]:
@@ -507,22 +428,22 @@ def year_bars(report: Report) -> list[b.Year]:
     dated = {year.year: year for year in report.years if year.year}
     if not dated:
         return []
-    left_out: dict[int, int] = {}
+    left_out: Counter[str] = Counter()
     for post in report.posts:
-        # b.Years count only posts, not pages.
-        if post.kind == "post" and post.decision == "leave out" and post.day[:4].isdecimal():
-            left_out[int(post.day[:4])] = left_out.get(int(post.day[:4]), 0) + post.own_words
+        # Years count only posts, not pages.
+        if post.kind == "post" and post.decision == "leave out":
+            left_out[post.day[:4]] += post.own_words
     first, last = min(dated), max(dated)
     span = range(first, last + 1) if last - first < _LONGEST_GAP else sorted(dated)
     return [
-        b.Year(year, dated[year].posts, dated[year].words, left_out.get(year, 0))
+        b.Year(year, dated[year].posts, dated[year].words, left_out[f"{year:04}"])
         if year in dated
         else b.Year(year, 0, 0, 0)
         for year in span
     ]
 
 
-def longest_year(bars: Sequence[b.Year]) -> str:
+def _longest_year(bars: Sequence[b.Year]) -> str:
     """The year with the most words, in one sentence; empty if there is only one year."""
     if sum(bar.posts > 0 for bar in bars) < 2:
         return ""
@@ -541,34 +462,24 @@ def _undated(report: Report) -> str:
     return ""
 
 
-def _duplicates(report: Report) -> b.Section | None:
+def _duplicates(report: Report) -> list[b.Block]:
     if len(report.posts) < 2:
-        return None
-    title = "Duplicate text"
+        return []
     if not report.duplicates:
-        nothing = b.Paragraph(line="No two texts share a long passage.", detail=True)
-        return b.Section("duplicates", title, [nothing])
+        return [b.Paragraph(line="No two texts share a long passage.", detail=True)]
+    rows = []
+    for pair in report.duplicates[:_PAIRS]:
+        extent = "The same text, word for word."
+        if not pair.exact:
+            extent = f"{percent(pair.share)} of the shorter text also appears in the longer one."
+        title = (_title(pair.title, pair.id), " and ", _title(pair.other_title, pair.other_id))
+        passages = [_passages(pair, *passages) for passages in pair.passages[:_PASSAGES]]
+        rows.append(b.Item(title=title, lines=[b.Span(extent, "quiet")], blocks=passages))
     why = "A model learns repeated text twice. Words that differ are "
-    rows = [
-        b.Item(
-            title=(
-                _title(pair.title, pair.id),
-                " and ",
-                _title(pair.other_title, pair.other_id),
-            ),
-            lines=[b.Span(duplicate_extent(pair), "quiet")],
-            blocks=[_passages(pair, *passages) for passages in pair.passages[:_PASSAGES]],
-        )
-        for pair in report.duplicates[:_PAIRS]
+    return [
+        b.Paragraph(line=(why, b.Span("marked", "mark"), "."), detail=True),
+        b.Items(rows=rows, style="pairs", noun="pair", total=len(report.duplicates)),
     ]
-    return b.Section(
-        "duplicates",
-        title,
-        [
-            b.Paragraph(line=(why, b.Span("marked", "mark"), "."), detail=True),
-            b.Items(rows=rows, style="pairs", noun="pair", total=len(report.duplicates)),
-        ],
-    )
 
 
 def _passages(pair: Duplicate, left: str, right: str) -> b.Block:
@@ -593,24 +504,22 @@ Diff = list[tuple[str, bool]]
 def diff_passages(left: str, right: str) -> tuple[Diff, Diff]:
     """Split both passages into pieces, each with whether it is missing from the other."""
     cut = max(len(left), len(right)) > _PASSAGE_CHARACTERS
-    a, b = _WORDS.findall(_shorten(left)), _WORDS.findall(_shorten(right))
+    old, new = _WORDS.findall(_shorten(left)), _WORDS.findall(_shorten(right))
     diffs: tuple[Diff, Diff] = ([], [])
-    for kind, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+    for kind, a0, a1, b0, b1 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         # Ignore differences at the ends, which come from shortening.
-        same = kind == "equal" or (cut and (a1, b1) == (len(a), len(b)))
-        for diff, words in zip(diffs, ("".join(a[a0:a1]), "".join(b[b0:b1])), strict=True):
+        same = kind == "equal" or (cut and (a1, b1) == (len(old), len(new)))
+        for diff, words in zip(diffs, ("".join(old[a0:a1]), "".join(new[b0:b1])), strict=True):
             if words:
                 diff.append((words, not same))
     return diffs
 
 
-def _style(report: Report) -> b.Section | None:
+def _style(report: Report) -> list[b.Block]:
     if len(report.posts) < 2:
-        return None
-    title = "Posts in a different style"
+        return []
     if not report.style_outliers:
-        nothing = b.Paragraph(line="No post reads unlike your other posts.", detail=True)
-        return b.Section("style", title, [nothing])
+        return [b.Paragraph(line="No post reads unlike your other posts.", detail=True)]
     rows = [
         b.Item(
             title=_title(post.title, post.id),
@@ -623,68 +532,64 @@ def _style(report: Report) -> b.Section | None:
         "A guest post, a long quotation, a translation or another period of yours: the small words"
         " differ, and only you know why."
     )
-    return b.Section(
-        "style",
-        title,
-        [
-            b.Paragraph(line=why, detail=True),
-            b.Items(rows=rows, noun="post", total=len(report.style_outliers)),
-        ],
-    )
+    return [
+        b.Paragraph(line=why, detail=True),
+        b.Items(rows=rows, noun="post", total=len(report.style_outliers)),
+    ]
 
 
-def _links(report: Report) -> b.Section | None:
-    dead = report.dead_links
-    if not (dead or len(report.posts) > 1):
-        return None
-    blocks: list[b.Block] = []
+def _links(report: Report) -> list[b.Block]:
+    dead, alone, total = report.dead_links, len(report.orphans), len(report.posts)
+    if not (dead or total > 1):
+        return []
+    line = "Your posts do not link to each other."
     if dead:
         verb = "leads" if len(dead) == 1 else "lead"
-        blocks.append(b.Paragraph(line=f"{count(len(dead), 'internal link')} {verb} nowhere."))
+        line = f"{count(len(dead), 'internal link')} {verb} nowhere."
+    elif report.totals.internal_links:
+        line = "All internal links work."
+    blocks: list[b.Block] = [b.Paragraph(line=line)]
+    if dead:
+        heads = ("Text", "Words of the link", "Target")
+        rows = [
+            (
+                _title(link.title, link.id),
+                plain(link.text, 120) or "–",
+                # Sources prefix links to posts by number with "ref:"; see RawDocument.
+                b.Span(plain(link.href.removeprefix("ref:"), 200), "code"),
+            )
+            for link in dead[:MANY]
+        ]
         blocks.append(
             b.Table(
                 caption="Dead links",
-                heads=("Text", "Words of the link", "Target"),
-                rows=[
-                    (
-                        _title(link.title, link.id),
-                        plain(link.text, 120) or "–",
-                        b.Span(link_target(link), "code"),
-                    )
-                    for link in dead[:MANY]
-                ],
+                heads=heads,
+                rows=rows,
                 noun="link",
                 style="words",
                 total=len(dead),
             )
         )
-    elif report.totals.internal_links:
-        blocks.append(b.Paragraph(line="All internal links work."))
-    else:
-        blocks.append(b.Paragraph(line="Your posts do not link to each other."))
-    alone, total = len(report.orphans), len(report.posts)
     if alone and total > 1:
         line = f"No other text links to {count(alone)} of the {count(total)}."
         if alone == total:
             line = f"None of the {count(total)} texts is linked from another."
         by_id = {post.id: post for post in report.posts}
-        rows = [b.Item(title=_post(by_id[id_])) for id_ in report.orphans[:MANY] if id_ in by_id]
-        posts = b.Items(rows=rows, style="columns", noun="text", total=alone)
+        items = [b.Item(title=_post(by_id[id_])) for id_ in report.orphans[:MANY]]
+        posts = b.Items(rows=items, style="columns", noun="text", total=alone)
         blocks += [b.Paragraph(line=line), b.Fold(summary="Show them", blocks=[posts])]
-    return b.Section("links", "Internal links", blocks)
+    return blocks
 
 
-def _phrases(report: Report) -> b.Section | None:
+def _phrases(report: Report) -> list[b.Block]:
     if not report.posts:
-        return None
-    title = "Favourite phrases"
+        return []
     years: dict[int, list[Phrase]] = {}
     for phrase in report.phrases:
         years.setdefault(phrase.year, []).append(phrase)
     overall = years.pop(0, [])  # year 0 holds those over all years
     if not (overall or years):
-        nothing = b.Paragraph(line="No phrase comes back often enough.", detail=True)
-        return b.Section("phrases", title, [nothing])
+        return [b.Paragraph(line="No phrase comes back often enough.", detail=True)]
     blocks: list[b.Block] = []
     if overall:
         rows = [
@@ -696,7 +601,7 @@ def _phrases(report: Report) -> b.Section | None:
         ]
         blocks.append(b.Items(rows=rows, style="phrases", noun="phrase"))
     if years:
-        by_year = [(str(year), _by_year(years[year])) for year in sorted(years, reverse=True)]
+        by_year = [(str(year), _of_year(years[year])) for year in sorted(years, reverse=True)]
         blocks.append(
             b.Table(
                 caption="By year",
@@ -708,10 +613,10 @@ def _phrases(report: Report) -> b.Section | None:
                 detail=True,
             )
         )
-    return b.Section("phrases", title, blocks)
+    return blocks
 
 
-def _by_year(phrases: Sequence[Phrase]) -> list[str | b.Span]:
+def _of_year(phrases: Sequence[Phrase]) -> list[str | b.Span]:
     parts: list[str | b.Span] = []
     for phrase in phrases[:6]:
         parts += [", "] if parts else []
@@ -719,57 +624,39 @@ def _by_year(phrases: Sequence[Phrase]) -> list[str | b.Span]:
     return parts
 
 
-def _excluded(report: Report) -> b.Section:
-    title = "What is not in the archive"
-    rows: list[tuple[b.Line, b.Line]] = []
-    for what, reason, number, titles in exclusion_reasons(report.excluded):
-        named: list[str | b.Span] = [reason]
-        if titles:
-            more = f" and {count(len(titles) - _TITLES)} more" if len(titles) > _TITLES else ""
-            named.append(b.Span(f" {'; '.join(titles[:_TITLES])}{more}", "quiet"))
-        rows.append((count(number, what), named))
-    if not rows:
-        return b.Section(
-            "excluded", title, [b.Paragraph(line="Nothing was left out.", detail=True)]
-        )
-    return b.Section(
-        "excluded",
-        title,
-        [
-            b.Paragraph(line="You cannot search any of this either.", detail=True),
-            b.Table(
-                caption="Left out", heads=("What", "Why"), rows=rows, noun="reason", style="words"
-            ),
-        ],
-    )
-
-
-def exclusion_reasons(items: Iterable[SkippedItem]) -> list[tuple[str, str, int, list[str]]]:
-    """What was left out of the archive: (what, reason, how many, known titles), largest first."""
-    counts: dict[tuple[str, str], int] = {}
+def _excluded(report: Report) -> list[b.Block]:
+    counts: Counter[tuple[str, str]] = Counter()
     titles: dict[tuple[str, str], list[str]] = {}
-    for item in items:
-        key = (plain(item.what, 40), plain(item.reason, 300))
-        counts[key] = counts.get(key, 0) + item.count
-        label = item.title or item.ref
-        titles.setdefault(key, []).extend([title_of(label)] if label else [])
-    ordered = sorted(counts, key=lambda key: (-counts[key], key))
-    return [(what, reason, counts[what, reason], titles[what, reason]) for what, reason in ordered]
+    for item in report.excluded:
+        key = plain(item.what, 40), plain(item.reason, 300)
+        counts[key] += item.count
+        if label := item.title or item.ref:
+            titles.setdefault(key, []).append(title_of(label))
+    rows: list[tuple[b.Line, b.Line]] = []
+    for key, number in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])):
+        what, reason = key
+        line: list[str | b.Span] = [reason]
+        if named := titles.get(key):
+            more = f" and {count(len(named) - _TITLES)} more" if len(named) > _TITLES else ""
+            line.append(b.Span(f" {'; '.join(named[:_TITLES])}{more}", "quiet"))
+        rows.append((count(number, what), line))
+    if not rows:
+        return [b.Paragraph(line="Nothing was left out.", detail=True)]
+    heads = ("What", "Why")
+    return [
+        b.Paragraph(line="You cannot search any of this either.", detail=True),
+        b.Table(caption="Left out", heads=heads, rows=rows, noun="reason", style="words"),
+    ]
 
 
-def _split(report: Report) -> b.Section | None:
+def _split(report: Report) -> list[b.Block]:
     posts, words = report.split.posts, report.split.words
     if not sum(posts.values()):
-        return None
+        return []
     tones: tuple[b.Tone, ...] = ("own", "k1", "k2")
     rows = [
-        b.Share(
-            _SIDES.get(side, plain(side, 30)),
-            words.get(side, 0),
-            tone,
-            cells=(count(number, "post"),),
-        )
-        for (side, number), tone in zip(posts.items(), tones, strict=False)
+        b.Share(_SIDES.get(side, plain(side, 30)), words[side], tone, cells=(count(n, "post"),))
+        for (side, n), tone in zip(posts.items(), tones, strict=False)
     ]
     why = (
         "A model must be tested on posts it has never seen, so whole posts are held out. The model"
@@ -777,17 +664,13 @@ def _split(report: Report) -> b.Section | None:
         " posts are used once, at the end."
     )
     heads = ("Split", "Posts", "Words", "Share")
-    return b.Section(
-        "split",
-        "Training, validation and test",
-        [
-            b.Paragraph(line=why, detail=True),
-            b.Shares(title="Words per split", rows=rows, heads=heads, is_slim=True),
-        ],
-    )
+    return [
+        b.Paragraph(line=why, detail=True),
+        b.Shares(title="Words per split", rows=rows, heads=heads, is_slim=True),
+    ]
 
 
-def _privacy(report: Report) -> b.Section:
+def _privacy(report: Report) -> list[b.Block]:
     privacy = report.privacy
     numbers = [
         ("Sources read", len(report.sources)),
@@ -801,38 +684,58 @@ def _privacy(report: Report) -> b.Section:
     ]
     rows = [(label, count(number) if number else "none") for label, number in numbers]
     blocks: list[b.Block] = [b.Pairs(rows=rows, style="receipt")]
-    if privacy.found_in:
+    if found := privacy.found_in:
         warning = (
             "Check these before you share the archive or a model trained on it. They are masked"
             " here, but not in your texts."
         )
-        found = b.Table(
-            caption="Addresses and numbers",
-            heads=("Text", "Found"),
-            rows=[
-                (title_of(title), b.Span(masked, "code"))
-                for title, masked in privacy.found_in[:MANY]
-            ],
-            noun="place",
-            style="words",
-            total=len(privacy.found_in),
-            detail=True,
-        )
-        blocks += [b.Paragraph(line=warning, detail=True), found]
-    return b.Section("privacy", "Privacy", blocks)
+        places = [(title_of(title), b.Span(masked, "code")) for title, masked in found[:MANY]]
+        blocks += [
+            b.Paragraph(line=warning, detail=True),
+            b.Table(
+                caption="Addresses and numbers",
+                heads=("Text", "Found"),
+                rows=places,
+                noun="place",
+                style="words",
+                total=len(found),
+                detail=True,
+            ),
+        ]
+    return blocks
 
 
-def _notes(report: Report) -> b.Section | None:
-    if not report.notes:
-        return None
+def _notes(report: Report) -> list[b.Block]:
     rows = [b.Item(title=plain(note, 300)) for note in report.notes[:MANY]]
     notes = b.Items(rows=rows, style="notes", noun="note", total=len(report.notes))
-    return b.Section("notes", "Notes", [notes])
+    return [notes] if rows else []
 
 
 def _post(post: PostSummary) -> b.Span:
-    return b.Span(title_of(post.title), "title", url=post.url, page=post_page(post.id))
+    return b.Span(title_of(post.title), "title", url=post.url, page=_page(post.id))
 
 
 def _title(title: str, id_: str) -> b.Span:
-    return b.Span(title_of(title), "title", page=post_page(id_))
+    return b.Span(title_of(title), "title", page=_page(id_))
+
+
+def _page(id_: str) -> str:
+    """The place of a post in the served page."""
+    return f"/posts/post/{url_quote(id_, safe='')}"
+
+
+_SECTIONS: Sequence[tuple[str, str, Callable[[Report], list[b.Block]]]] = (
+    ("training", "What you can train with this much text", _training),
+    ("decisions", "Decisions, and how to change them", _decisions),
+    ("lengths", "Where the words are", _lengths),
+    ("whose", "Whose words these are", _whose),
+    ("years", "Year by year", _years),
+    ("duplicates", "Duplicate text", _duplicates),
+    ("style", "Posts in a different style", _style),
+    ("links", "Internal links", _links),
+    ("phrases", "Favourite phrases", _phrases),
+    ("excluded", "What is not in the archive", _excluded),
+    ("split", "Training, validation and test", _split),
+    ("privacy", "Privacy", _privacy),
+    ("notes", "Notes", _notes),
+)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ownwords.archive.near_duplicates import duplicate_groups
-from ownwords.archive.report import Duplicate, PostSummary, SplitCounts, UnlikePost
+from ownwords.archive.report import Duplicate, PostSummary, UnlikePost
 from ownwords.archive.report_view import flags as flags_in_words
 from ownwords.archive.settings import MIN_TRAIN_SHARE, ProvenanceConfig, SplitConfig
 from ownwords.core.config import parse_toml
@@ -25,6 +25,7 @@ from ownwords.view.format import count, plain, quoted
 
 Flag = Literal["dominant", "unlike", "language", "dump", "duplicate"]
 Decision = Literal["keep", "cap", "leave out"]
+Choices = Mapping[str, Decision]  # the author's own decisions, by the ids of the posts
 
 # A post longer than this many times the median counts as dominant from a lower share.
 _LOWER_DOMINANT_SHARE = 0.6
@@ -37,41 +38,34 @@ _CHOSEN: dict[Decision, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorChoice:
-    """The author's decision about a post."""
-
-    id: str
-    decision: Decision
-
-
 def select_posts(
     posts: Iterable[PostSummary],
     pairs: Sequence[Duplicate],
     outliers: Iterable[UnlikePost],
     config: ProvenanceConfig,
-    choices: Iterable[AuthorChoice] = (),
+    choices: Choices,
 ) -> dict[str, PostSummary]:
     """The posts by id with their shares, flags, decisions, reasons and training words.
 
     What was decided before does not matter, nor does the order of the arguments.
     """
-    by_id = {post.id: post for post in sorted(posts, key=lambda post: post.id)}
-    chosen = {choice.id: choice.decision for choice in choices}
+    by_id = {
+        post.id: replace(post, decision="keep", reason="", training_words=post.own_words)
+        for post in sorted(posts, key=lambda post: post.id)
+    }
     distances = {outlier.id: outlier.distance for outlier in outliers}
-    total = sum(post.own_words for post in by_id.values())
+    _flag(by_id, pairs, distances, config)
     for id_, post in by_id.items():
-        by_id[id_] = replace(post, share=post.own_words / total if total else 0.0)
-    for id_, flags in _flags(by_id, pairs, distances, config).items():
-        post = replace(by_id[id_], flags=list(flags), training_words=by_id[id_].own_words)
-        if id_ in chosen:
-            decision, reason = chosen[id_], _CHOSEN[chosen[id_]]
+        if id_ in choices:
+            post.decision, post.reason = choices[id_], _CHOSEN[choices[id_]]
         else:
-            decision, reason = _default(post, distances.get(id_, 0.0))
-        by_id[id_] = replace(post, decision=decision, reason=reason)
-    for id_, reason in _surplus_copies(by_id, pairs, chosen.keys()).items():
-        by_id[id_] = replace(by_id[id_], decision="leave out", reason=reason)
-    return _apply_cap(by_id, chosen, config)
+            post.decision, post.reason = _default(post, distances.get(id_, 0.0))
+    _leave_out_copies(by_id, pairs, choices.keys())
+    for post in by_id.values():
+        if post.decision == "leave out":
+            post.training_words = 0
+    _apply_cap(by_id, choices, config)
+    return by_id
 
 
 def effective_posts(words: Iterable[int]) -> float:
@@ -90,19 +84,22 @@ def main_language(posts: Iterable[PostSummary]) -> str:
     return language if most > total / 2 else ""
 
 
-def _flags(
+def _flag(
     by_id: Mapping[str, PostSummary],
     pairs: Sequence[Duplicate],
     distances: Mapping[str, float],
     config: ProvenanceConfig,
-) -> dict[str, tuple[Flag, ...]]:
+) -> None:
+    """Set the shares and the flags of the posts."""
+    total = sum(post.own_words for post in by_id.values()) or 1
+    for post in by_id.values():
+        post.share = post.own_words / total
     duplicates = {id_ for pair in pairs for id_ in (pair.id, pair.other_id)}
     ordered = sorted(post.share for post in by_id.values())
     median = ordered[len(ordered) // 2] if ordered else 0.0
     # With few posts even shares are large: require at least twice an even share.
     limit = max(config.dominant_share, 2 / max(1, len(by_id)))
     language = main_language(by_id.values())
-    flags: dict[str, tuple[Flag, ...]] = {}
     for id_, post in by_id.items():
         dominant = post.share > limit or (
             post.share > _LOWER_DOMINANT_SHARE * limit and post.share > _TIMES_MEDIAN * median
@@ -114,8 +111,7 @@ def _flags(
             ("dump", 2 * post.log_words > post.words),
             ("duplicate", id_ in duplicates),
         )
-        flags[id_] = tuple(flag for flag, raised in tests if raised)
-    return flags
+        post.flags = [flag for flag, raised in tests if raised]
 
 
 def _default(post: PostSummary, distance: float) -> tuple[Decision, str]:
@@ -141,26 +137,24 @@ def _default(post: PostSummary, distance: float) -> tuple[Decision, str]:
     return "keep", ""
 
 
-def _surplus_copies(
+def _leave_out_copies(
     by_id: Mapping[str, PostSummary], pairs: Sequence[Duplicate], decided: Set[str]
-) -> dict[str, str]:
-    """All copies but the best of each group, with the reason to leave each out."""
+) -> None:
+    """Leave out all copies but the best of each group, except those that the author chose."""
     inside = {id_ for id_, post in by_id.items() if post.decision != "leave out"}
-    reasons: dict[str, str] = {}
     for group in duplicate_groups(p for p in pairs if p.id in inside and p.other_id in inside):
         chosen = group & decided
         best = _best_copy(by_id, group, chosen)
         pair_with = {p.other_id: p for p in pairs if p.id == best}
         pair_with |= {p.id: p for p in pairs if p.other_id == best}
         title = quoted(by_id[best].title, 90)
-        for id_ in sorted(group - {best} - chosen):
-            if id_ in pair_with and pair_with[id_].exact:
-                reasons[id_] = f"the same text as {title}, which is kept"
-            elif id_ in pair_with:
-                reasons[id_] = f"{pair_with[id_].share:.0%} shared with {title}, which is kept"
-            else:
-                reasons[id_] = f"shares text with a group of posts of which {title} is kept"
-    return reasons
+        for id_ in group - {best} - chosen:
+            pair = pair_with.get(id_)
+            what = f"shares text with a group of posts of which {title} is kept"
+            if pair:
+                shared = "the same text as" if pair.exact else f"{pair.share:.0%} shared with"
+                what = f"{shared} {title}, which is kept"
+            by_id[id_].decision, by_id[id_].reason = "leave out", what
 
 
 def _best_copy(by_id: Mapping[str, PostSummary], group: Set[str], chosen: Set[str]) -> str:
@@ -179,39 +173,27 @@ def _best_copy(by_id: Mapping[str, PostSummary], group: Set[str], chosen: Set[st
 
 
 def _apply_cap(
-    by_id: Mapping[str, PostSummary], chosen: Mapping[str, Decision], config: ProvenanceConfig
-) -> dict[str, PostSummary]:
-    words = {
-        id_: post.training_words
-        for id_, post in by_id.items()
-        if post.decision != "leave out" and post.training_words
-    }
+    by_id: Mapping[str, PostSummary], choices: Choices, config: ProvenanceConfig
+) -> None:
+    """Cap the posts that would be too large a share of the training text."""
+    used = [post for post in by_id.values() if post.training_words]
     # A post that the author chose to keep is not capped.
-    uncapped = {id_ for id_ in words if chosen.get(id_) == "keep"}
-    even = 2 / len(words) if words else 1.0
+    free = [post for post in used if choices.get(post.id) != "keep"]
+    even = 2 / len(used) if used else 1.0
     cap = min(1.0, max(config.max_post_share, even))
-    limit = cap_limit(
-        [n for id_, n in words.items() if id_ not in uncapped],
-        cap,
-        sum(words[id_] for id_ in uncapped),
-    )
+    words = [post.training_words for post in free]
+    limit = cap_limit(words, cap, sum(post.training_words for post in used) - sum(words))
     rule = f"no post may be more than {cap:.0%} of the training text"
     if even > config.max_post_share:
-        rule += f" (twice an even share of {len(words)} posts)"
-    capped: dict[str, PostSummary] = {}
-    for id_, post in by_id.items():
-        if post.decision == "leave out":
-            capped[id_] = replace(post, training_words=0)
-        elif id_ in uncapped or post.training_words <= limit:
-            capped[id_] = post
-        else:
+        rule += f" (twice an even share of {len(used)} posts)"
+    for post in free:
+        if post.training_words > limit:
             reason = (
                 f"{post.share:.0%} of all the prose: {rule}, so training uses {limit:,} of its "
                 f"{count(post.training_words, 'word')}"
             )
-            reason = f"{post.reason}; {reason}" if post.reason else reason
-            capped[id_] = replace(post, decision="cap", reason=reason, training_words=limit)
-    return capped
+            post.reason = f"{post.reason}; {reason}" if post.reason else reason
+            post.decision, post.training_words = "cap", limit
 
 
 def cap_limit(words: Iterable[int], cap: float, uncapped: int = 0) -> int:
@@ -254,19 +236,6 @@ class PostSplit:
     kept: dict[str, Side]
     note: str = ""
 
-    def counts(self, posts_split: Iterable[PostSummary]) -> SplitCounts:
-        """The number of posts and words on each side."""
-        posts: Counter[str] = Counter()
-        words: Counter[str] = Counter()
-        for post in posts_split:
-            if side := self.sides.get(post.id):
-                posts[side] += 1
-                words[side] += post.training_words
-        order: tuple[Side, ...] = ("train", "validation", "test")
-        return SplitCounts(
-            {side: posts[side] for side in order}, {side: words[side] for side in order}
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class _SplitGroup:
@@ -295,9 +264,10 @@ def split_posts(
     note = ""
     if len(groups) < MIN_GROUPS:
         number = {0: "no posts", 1: "one post"}.get(len(groups), f"{len(groups)} posts")
+        verb = "is" if len(groups) == 1 else "are"
         note = (
             f"Nothing is held out for testing: that takes {MIN_GROUPS} posts to train on, and "
-            f"there {'are' if len(groups) != 1 else 'is'} {number}."
+            f"there {verb} {number}."
         )
     elif missing := _hold_out(groups, sides, config):
         note = (
@@ -332,15 +302,25 @@ def _hold_out(
 
     for side, quota in quotas.items():
         filled = words(side)
-        taken = {None} if filled else {None, "train"}
+        if filled >= quota:
+            continue
+        takes = {None} if filled else {None, "train"}
         free = sorted(
-            (group for group in groups if not group.train_only and sides.get(group) in taken),
+            (group for group in groups if not group.train_only and sides.get(group) in takes),
             key=lambda group: (group in sides, group.key),
         )
-        available = (1 - MIN_TRAIN_SHARE) * total - words("test") - words("validation")
-        reserved = max(0, quotas["validation"] - words("validation")) if side == "test" else 0
-        if filled < quota:
-            sides.update(dict.fromkeys(_fill(free, quota, available - reserved, filled), side))
+        room = (1 - MIN_TRAIN_SHARE) * total - words("test") - words("validation")
+        if side == "test":
+            room -= max(0, quotas["validation"] - words("validation"))
+        limit = min(_MAX_OVERSHOOT * quota, filled + room)
+        for group in free:
+            if filled < quota and filled + group.words <= limit:
+                sides[group] = side
+                filled += group.words
+        # If none fits, the shortest is taken if that leaves enough to train on.
+        shortest = min(free, key=lambda group: (group.words, group.key), default=None)
+        if not filled and shortest and shortest.words <= room:
+            sides[shortest] = side
     return [side for side, quota in quotas.items() if quota and not words(side)]
 
 
@@ -373,25 +353,6 @@ def _group(
 
 def _hash(id_: str) -> bytes:
     return blake2b(id_.encode("utf-8", "surrogatepass"), digest_size=16, key=_KEY).digest()
-
-
-def _fill(
-    free: Sequence[_SplitGroup], quota: float, limit: float, filled: int
-) -> list[_SplitGroup]:
-    """Take groups in order until the quota is met, skipping those that would exceed it."""
-    chosen: list[_SplitGroup] = []
-    words = filled
-    for group in free:
-        if words + group.words <= min(_MAX_OVERSHOOT * quota, filled + limit):
-            chosen.append(group)
-            words += group.words
-            if words >= quota:
-                break
-    if not words:
-        # None fits: take the shortest, if that leaves enough to train on.
-        shortest = min(free, key=lambda group: (group.words, group.key), default=None)
-        chosen = [shortest] if shortest and shortest.words <= limit else []
-    return chosen
 
 
 # ---- choices.toml: the author's editable decisions
@@ -443,12 +404,12 @@ def read_bytes(path: Path) -> bytes:
         ) from error
 
 
-def read_choices(path: Path) -> list[AuthorChoice]:
+def read_choices(path: Path) -> dict[str, Decision]:
     """Read the author's own decisions; unchanged defaults do not count."""
     return parse_choices(read_bytes(path), path)
 
 
-def parse_choices(data: bytes, path: Path) -> list[AuthorChoice]:
+def parse_choices(data: bytes, path: Path) -> dict[str, Decision]:
     """Parse the author's own decisions; raises ConfigError that names what is wrong."""
     try:
         # Notepad writes a byte order mark.
@@ -464,41 +425,33 @@ def parse_choices(data: bytes, path: Path) -> list[AuthorChoice]:
             raise ConfigError(
                 f"{path}: there are two entries for {id_!r}", hint="delete one of them"
             )
-    return [
-        AuthorChoice(post.id, post.decision) for post in posts if post.decision != post.proposed
-    ]
+    return {post.id: post.decision for post in posts if post.decision != post.proposed}
 
 
-def write_choices(posts: Sequence[PostSummary], choices: Iterable[AuthorChoice]) -> str:
+def write_choices(posts: Sequence[PostSummary], choices: Choices) -> str:
     """The text of choices.toml: the posts that stand out and those with an author's choice."""
-    chosen = {choice.id: choice for choice in choices}
-    parts = [_HEAD]
+    parts, present = [_HEAD], {post.id for post in posts}
     for post in posts:
-        choice = chosen.pop(post.id, None)
-        if not choice and post.decision == "keep" and not post.flags:
+        is_chosen = post.id in choices
+        if not is_chosen and post.decision == "keep" and not post.flags:
             continue
-        lines = [
-            "[[post]]",
-            f"id = {_quoted(post.id)}",
-            f"title = {_quoted(plain(post.title, 160))}",
-        ]
-        lines.append(f"decision = {_quoted(post.decision)}")
-        if not choice:
-            # Lets `parse_choices` tell a changed decision from an unchanged default.
-            lines.append(f"proposed = {_quoted(post.decision)}")
-        lines.append(f"why = {_quoted(plain(post.reason) or flags_in_words(post))}")
-        lines.append(f"words = {post.words}")
-        lines.append(f"training_words = {post.training_words}")
-        parts.append("\n".join(lines) + "\n")
-    # Keep choices about missing posts, since a post may come back.
-    for choice in chosen.values():
+        # `proposed` lets `parse_choices` tell a changed decision from an unchanged default.
+        entry = {"id": post.id, "title": plain(post.title, 160), "decision": post.decision}
+        entry |= {} if is_chosen else {"proposed": post.decision}
+        entry["why"] = plain(post.reason) or flags_in_words(post)
         parts.append(
-            f"[[post]]\nid = {_quoted(choice.id)}\ndecision = {_quoted(choice.decision)}\n"
-            'why = "not in the archive at present"\n'
+            _toml(entry) + f"words = {post.words}\ntraining_words = {post.training_words}\n"
         )
+    # Keep choices about missing posts, since a post may come back.
+    parts += [
+        _toml({"id": id_, "decision": decision, "why": "not in the archive at present"})
+        for id_, decision in choices.items()
+        if id_ not in present
+    ]
     return "\n".join(parts)
 
 
-def _quoted(text: str) -> str:
-    """A TOML basic string: a JSON string, whose escapes TOML shares, with DEL escaped too."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+def _toml(entry: Mapping[str, str]) -> str:
+    """A table of basic strings: JSON strings, whose escapes TOML shares, with DEL escaped too."""
+    lines = (f"{key} = {json.dumps(text, ensure_ascii=False)}\n" for key, text in entry.items())
+    return "[[post]]\n" + "".join(lines).replace("\x7f", "\\u007f")

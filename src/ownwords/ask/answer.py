@@ -26,7 +26,7 @@ from ownwords.ask.passages import (
     Passage,
     PassageExcerpt,
     Whose,
-    best_sentences,
+    best_sentence,
     excerpt_of,
     sentences,
 )
@@ -189,7 +189,8 @@ def _date_answer(question: str, counted: str, passages: Sequence[Passage]) -> An
     """The answer from the posts' dates; each post is cited with the sentence that matches best."""
     citations = []
     for passage in passages:
-        spans = best_sentences(question, passage.text, limit=1) + sentences(passage.text)
+        best = best_sentence(question, passage.text)
+        spans = [*([best] if best else []), *sentences(passage.text)]
         quotes = (passage.text[begin : min(end, begin + LONGEST_QUOTE)] for begin, end in spans)
         long_enough = (quote for quote in quotes if len(quote.encode()) >= MIN_QUOTE)
         citations += [Citation(passage, quote) for quote in islice(long_enough, 1)]
@@ -469,7 +470,7 @@ def _part(question: str, text: str, count: Callable[[str], int], room: int) -> s
     spans = sentences(text)
     if not spans:
         return ""
-    first = last = spans.index((best_sentences(question, text, limit=1) or spans[:1])[0])
+    first = last = spans.index(best_sentence(question, text) or spans[0])
     part = ""
     # Sentence by sentence, in turn behind and before the best one.
     steps = [(0, 0), *[(0, 1), (1, 0)] * len(spans)]

@@ -120,17 +120,6 @@ class SentenceModel:
         """The number of tokens used of these texts, at most `max_tokens` of each."""
         return sum(map(len, self._ids(texts)))
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids. Raises ConfigError for ids outside the vocabulary."""
-        size = self._tokenizer.get_vocab_size()
-        if outside := [i for i in ids if not 0 <= i < size]:
-            raise ConfigError(
-                f"the token id {outside[0]:,} is not in the vocabulary of {self.name}",
-                hint="send texts, or the token ids of this model's own tokenizer",
-            )
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
-        return text
-
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         data = [text.strip() for text in texts]
         if self._lowercase:

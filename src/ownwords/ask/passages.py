@@ -13,7 +13,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from math import sqrt
@@ -300,40 +300,27 @@ def sentences(text: str) -> list[Span]:
     return spans + list(_stripped(text, start, len(text)))
 
 
-def best_sentences(question: str, text: str, limit: int = 2) -> list[Span]:
-    """The sentences of a text that match a question best, in order; none if none matches."""
+def best_sentence(question: str, text: str) -> Span | None:
+    """The sentence of a text that matches a question best; None if none matches."""
     spans = sentences(text)
-    words, scores = _matches(question, text, spans)
-    order = sorted((at for at, score in enumerate(scores) if score), key=lambda at: -scores[at])
-    chosen: list[int] = []
-    covered: set[str] = set()
-    for at in order:
-        # Each further sentence must contain a query word not yet covered.
-        if len(chosen) < limit and not words[at] <= covered:
-            chosen.append(at)
-            covered |= words[at]
-    return [spans[at] for at in sorted(chosen)]
+    _, scores = _matches(question, text, spans)
+    return spans[scores.index(max(scores))] if any(scores) else None
 
 
 def _matches(question: str, text: str, spans: Sequence[Span]) -> tuple[list[set[str]], list[float]]:
     """The stems of the question in each span, and their sum, each 1 / the number of its spans."""
-    asked = query_stems(question)
+    asked = _query_stems(question)
     words = [asked & set(stems(text[begin:end])) for begin, end in spans]
     spans_with = Counter(word for each in words for word in each)
     return words, [sum(1 / spans_with[word] for word in sorted(each)) for each in words]
 
 
-def covered_share(words: Iterable[str], known: set[str]) -> float:
+def covered_share(words: Collection[str], known: set[str]) -> float:
     """The share of the words that are in `known`; 1 if there are no words."""
-    stems_to_check = list(words)
-    return (
-        sum(word in known for word in stems_to_check) / len(stems_to_check)
-        if stems_to_check
-        else 1.0
-    )
+    return sum(word in known for word in words) / len(words) if words else 1.0
 
 
-def query_stems(question: str) -> set[str]:
+def _query_stems(question: str) -> set[str]:
     """The stems of the words of a question that are no stop words of its language."""
     words = list(_words(question))
     _, empty = detect_stop_words([word.lower() for word in words])

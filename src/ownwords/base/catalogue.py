@@ -39,7 +39,6 @@ SHIPPED_TITLE: Final = "the base in the box"  # its display name
 RESERVED = frozenset({SHIPPED, "none"})
 
 MANIFEST = "base.json"
-_FORMAT = 1
 
 _SHIPPED_FOLDER = Path(__file__).parent / "shipped"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -60,22 +59,15 @@ class Manifest:
         path = folder / MANIFEST
         if not path.exists():
             return None
-        data = read_json(path)
-        if (version := data.pop("format", None)) != _FORMAT:
-            raise ModelError(
-                f"{path} has format {version!r:.40}, and this ownwords reads {_FORMAT}",
-                hint="upgrade ownwords",
-            )
-        return decode(cls, data, source=str(path), unknown="ignore")
+        return decode(cls, read_json(path), source=str(path), unknown="ignore")
 
     @classmethod
     def write(cls, folder: Path, source: str, revision: str = "") -> None:
         """Write the manifest of all files in a folder."""
         paths = sorted(path for path in folder.iterdir() if path.name != MANIFEST)
         files = {path.name: sha256_of(path) for path in paths if path.is_file()}
-        data = {"format": _FORMAT, **encode(cls(source, revision, files))}
-        text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
-        write_atomically(folder / MANIFEST, text)
+        text = json.dumps(encode(cls(source, revision, files)), indent=2, ensure_ascii=False)
+        write_atomically(folder / MANIFEST, text + "\n")
 
 
 @dataclass(frozen=True)
@@ -94,9 +86,9 @@ class Entry:
     text_licenses: tuple[str, ...] = ()  # of texts that it has read, whose authors its card names
 
 
-def bases_folder(home: Path | None = None) -> Path:
+def bases_folder() -> Path:
     """The folder of added bases, in the user's data folder."""
-    return (data_folder() if home is None else home) / "bases"
+    return data_folder() / "bases"
 
 
 def shipped() -> Path:
@@ -114,10 +106,10 @@ def has_shipped() -> bool:
     return _is_model(_SHIPPED_FOLDER)
 
 
-def entries(home: Path | None = None) -> list[Entry]:
+def entries() -> list[Entry]:
     """All named bases, the shipped one first."""
     found = [entry(SHIPPED, _SHIPPED_FOLDER, SHIPPED)] if has_shipped() else []
-    folder = bases_folder(home)
+    folder = bases_folder()
     names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
     return found + [
         entry(name, atomic_dir.readable_dir(folder / name), "added")
@@ -132,38 +124,42 @@ def entry(name: str, folder: Path, origin: Literal["shipped", "added"]) -> Entry
     source = "shipped" if origin == SHIPPED else ""
     try:
         manifest = Manifest.read(folder)
-        source = manifest.source if manifest and origin != SHIPPED else source
+        source = source or (manifest.source if manifest else "")
         config = registry.config_from_json(read_json(folder / CONFIG))
-        count = sum(math.prod(shape) for shape in weight_shapes(config).values())
+        parameters = sum(math.prod(shape) for shape in weight_shapes(config).values())
         said = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
-        return Entry(
-            name,
-            folder,
-            origin,
-            source,
-            size,
-            count,
-            config.MODEL_TYPE,
-            _bits_per_byte(said),
-            text_licenses=_text_licenses(said),
-        )
     except OwnwordsError as error:
         return Entry(name, folder, origin, source, size, 0, "", None, error.message)
+    tables = [(said.get("held_out"), ""), (said.get("outcome"), "validation_")]
+    bits = [
+        table.get(f"{prefix}bits_per_byte") for table, prefix in tables if isinstance(table, dict)
+    ]
+    licenses = said.get("text_licenses")
+    return Entry(
+        name,
+        folder,
+        origin,
+        source,
+        size,
+        parameters,
+        config.MODEL_TYPE,
+        next((value for value in bits if isinstance(value, float)), None),
+        text_licenses=tuple(map(str, licenses)) if isinstance(licenses, list) else (),
+    )
 
 
-def find(name: str, home: Path | None = None) -> Path:
+def find(name: str) -> Path:
     """The model directory of a base: "" or "shipped", the name of an added base, or a path.
 
-    A path may also be a GGUF file, which is converted into the user's cache.
-
-    A name takes precedence over a path; write `./NAME` for a folder with the name of a base. Raises
-    OwnwordsError, which suggests a similar name, if there is none.
+    A path may also be a GGUF file, which is converted into the user's cache. A name takes
+    precedence; write `./NAME` for a folder with the name of a base. Raises OwnwordsError, which
+    suggests a similar name, if there is none.
     """
     if name in ("", SHIPPED):
         return shipped()
-    added = bases_folder(home) / name
-    if _NAME.fullmatch(name) and atomic_dir.readable_dir(added).is_dir():
-        return atomic_dir.readable_dir(added)
+    added = atomic_dir.readable_dir(bases_folder() / name) if _NAME.fullmatch(name) else None
+    if added and added.is_dir():
+        return added
     given = Path(name).expanduser()
     for folder in (given, given / "model"):  # a workspace has its model in `model`
         if _is_model(folder):
@@ -175,11 +171,9 @@ def find(name: str, home: Path | None = None) -> Path:
             f"{given} is not a model directory",
             hint="give the folder that holds config.json and model.safetensors",
         )
-    names = [SHIPPED, *(each.name for each in entries(home))]
-    near = get_close_matches(name, dict.fromkeys(names), n=1)
     if find_known(name) or (is_model_name(name) and not given.parent.is_dir()):
         hint = f"add it first: ownwords base add {name}"
-    elif near:
+    elif near := get_close_matches(name, {SHIPPED, *(each.name for each in entries())}, n=1):
         hint = f"did you mean {near[0]}?"
     else:
         hint = "`ownwords base` lists the bases; the path of a model directory works, too"
@@ -213,23 +207,21 @@ def name_for(source: str) -> str:
     last = path.resolve().name if path.is_dir() else source.rpartition("/")[2]
     if last == "model" and path.is_dir():
         last = path.resolve().parent.name
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", last.removesuffix(SUFFIX).removesuffix(".gguf")).strip(
-        "-._"
-    )[:64]
+    plain = last.removesuffix(SUFFIX).removesuffix(".gguf")
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-._")[:64]
 
 
 def find_models(sources: Sequence[str]) -> dict[str, Path]:
     """The folders of several bases, model directories or workspaces with a model, by name."""
     folders: dict[str, Path] = {}
     for source in sources:
-        folder = find(source)
+        folder = find(source).absolute()
         name = name_for(source) or "model"
-        if name in folders and folders[name] != folder:
+        if folders.setdefault(name, folder) != folder:
             raise OwnwordsError(
                 f"two models have the name {name}: {folders[name]} and {folder}",
                 hint="rename the folder of one of them",
             )
-        folders[name] = folder.absolute()
     return folders
 
 
@@ -238,49 +230,23 @@ def _is_model(folder: Path) -> bool:
     return weights and (folder / CONFIG).exists()
 
 
-def _text_licenses(said: Mapping[str, object]) -> tuple[str, ...]:
-    names = said.get("text_licenses")
-    return tuple(map(str, names)) if isinstance(names, list) else ()
-
-
-def _bits_per_byte(said: Mapping[str, object]) -> float | None:
-    """The bits per byte on held-out or else validation texts, from ownwords.json."""
-    for part, name in (
-        ("held_out", "bits_per_byte"),
-        ("outcome", "validation_bits_per_byte"),
-    ):
-        table = said.get(part)
-        value = table.get(name) if isinstance(table, dict) else None
-        if isinstance(value, float):
-            return value
-    return None
-
-
 # --- checks ---------------------------------------------------------------------------------------
 
 
 def verify(folder: Path) -> list[str]:
     """The problems of a base, one sentence each; empty if it is complete and can be read."""
     try:
-        problems = changed_files(folder)
+        known = Manifest.read(folder)
+        problems = []
+        for name, sha256 in known.files.items() if known else ():
+            path = folder / name
+            if path.parent != folder or not path.is_file():
+                problems.append(f"{name} is missing")
+            elif sha256_of(path) != sha256:
+                problems.append(f"{name} has changed: its SHA-256 is not the one in {MANIFEST}")
         return problems or _unreadable(folder)
     except OwnwordsError as error:
         return [str(error)]
-
-
-def changed_files(folder: Path) -> list[str]:
-    """The files that differ from the manifest, one sentence each; empty without a manifest."""
-    known = Manifest.read(folder)
-    if known is None:
-        return []
-    problems = []
-    for name, sha256 in known.files.items():
-        path = folder / name
-        if path.parent != folder or not path.is_file():
-            problems.append(f"{name} is missing")
-        elif sha256_of(path) != sha256:
-            problems.append(f"{name} has changed: its SHA-256 is not the one in {MANIFEST}")
-    return problems
 
 
 def check_fits(folder: Path) -> None:

@@ -3,10 +3,10 @@
 `huggingface_hub` downloads the files (see core.hub); this module checks them.
 """
 
-import hashlib
 import re
 import shutil
 import threading
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}\.safetensors")
 _PICKLE = re.compile(r"[^/]*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _SMALL_BYTES = 64 << 20  # limit for files without weights; Gemma's tokenizer has 33 MB
-_PARTIAL = ".fetching"
 _WORKERS = 4
 
 
@@ -46,19 +45,16 @@ class RemoteFile:
     name: str
     bytes: int | None
     sha256: str | None  # of files in Git LFS, such as weights
-    git_sha1: str | None  # of other files: the SHA-1 of the git blob
 
     def problem(self, path: Path) -> str:
         """How the file at `path` differs from the listing; empty if it matches."""
         size = path.stat().st_size
         if self.bytes not in (None, size):
             return f"it has {size:,} bytes instead of {self.bytes:,}"
-        if self.sha256:
-            return "" if catalogue.sha256_of(path) == self.sha256 else "its checksum is wrong"
-        if self.git_sha1:
-            content = f"blob {size}\0".encode() + path.read_bytes()
-            found = hashlib.sha1(content, usedforsecurity=False).hexdigest()
-            return "" if found == self.git_sha1 else "its checksum is wrong"
+        if self.sha256 and catalogue.sha256_of(path) != self.sha256:
+            return "its checksum is wrong"
+        if not _SHARD.fullmatch(self.name) and size > _SMALL_BYTES:
+            return f"it is larger than {_SMALL_BYTES >> 20} MiB"
         return ""
 
 
@@ -71,23 +67,26 @@ def fetch(name: str, folder: Path, progress: Progress) -> None:
     with translate_os_errors(folder):
         commit, files = _listing(endpoint, name)
         _check_usable(name, files)
-        draft = folder.with_name(f".{folder.name}.{commit[:12]}{_PARTIAL}")
-        for other in partial_downloads(folder):
-            if other != draft:  # of another version of the model
-                shutil.rmtree(other)
+        draft = partial_download(folder)
         draft.mkdir(parents=True, exist_ok=True)
+
+        def download(names: Iterable[str], stage: Stage | None = None) -> None:
+            _download(endpoint, name, commit, [files[each] for each in sorted(names)], draft, stage)
+
         # Settings first: an unknown family is refused before gigabytes are downloaded.
         names = {CONFIG} if SINGLE in files else {CONFIG, INDEX}
-        _download(endpoint, name, commit, [files[each] for each in sorted(names)], draft)
+        download(names)
         registry.config_from_json(read_json(draft / CONFIG))
         weights = [SINGLE] if SINGLE in files else _shards(draft / INDEX, name, files)
         names |= {*weights, *(_OPTIONAL & files.keys())}
-        wanted = [files[each] for each in sorted(names)]
-        total = sum(file.bytes or 0 for file in wanted)
+        for path in draft.iterdir():
+            if path.name not in names and path.is_file():  # of another version of the model
+                path.unlink()
+        total = sum(files[each].bytes or 0 for each in names)
         present = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
         catalogue.check_disk_space(draft, total - present)
         with progress.stage(f"Downloading {name}", total=total >> 20, unit="MiB") as stage:
-            _download(endpoint, name, commit, wanted, draft, stage)
+            download(names, stage)
         shutil.rmtree(draft / CACHE, ignore_errors=True)
         Manifest.write(draft, f"{name} ({endpoint})", commit)
         progress.begin("open")
@@ -96,11 +95,9 @@ def fetch(name: str, folder: Path, progress: Progress) -> None:
         draft.rename(folder)
 
 
-def partial_downloads(folder: Path) -> list[Path]:
-    """The folders of interrupted downloads beside a base's folder."""
-    pattern = re.compile(rf"\.{re.escape(folder.name)}\.[0-9a-f]+{re.escape(_PARTIAL)}")
-    here = sorted(folder.parent.iterdir()) if folder.parent.is_dir() else []
-    return [path for path in here if pattern.fullmatch(path.name)]
+def partial_download(folder: Path) -> Path:
+    """The folder of an interrupted download, beside the base's own."""
+    return folder.with_name(f".{folder.name}.fetching")
 
 
 def _listing(endpoint: str, name: str) -> tuple[str, dict[str, RemoteFile]]:
@@ -117,10 +114,8 @@ def _listing(endpoint: str, name: str) -> tuple[str, dict[str, RemoteFile]]:
     for sibling in siblings:
         if "/" not in sibling.rfilename and "\\" not in sibling.rfilename:
             lfs: Any = sibling.lfs
-            size = lfs.size if lfs else sibling.size
-            sha256 = lfs.sha256 if lfs else None
-            git_sha1 = None if lfs else sibling.blob_id
-            files[sibling.rfilename] = RemoteFile(sibling.rfilename, size, sha256, git_sha1)
+            size, sha256 = (lfs.size, lfs.sha256) if lfs else (sibling.size, None)
+            files[sibling.rfilename] = RemoteFile(sibling.rfilename, size, sha256)
     return commit, files
 
 
@@ -130,7 +125,7 @@ def _download(
     commit: str,
     files: list[RemoteFile],
     draft: Path,
-    stage: Stage | None = None,
+    stage: Stage | None,
 ) -> None:
     """Download these files into `draft`; HubError if one differs from the hub's listing."""
     with translate_errors(endpoint, name, "train"):
@@ -150,10 +145,7 @@ def _download(
         path = draft / file.name
         if not path.is_file():
             raise HubError(f"{endpoint} did not send {file.name} of {name}", hint=RESUMES)
-        problem = file.problem(path)
-        if not problem and not _SHARD.fullmatch(file.name) and path.stat().st_size > _SMALL_BYTES:
-            problem = f"it is larger than {_SMALL_BYTES >> 20} MiB"
-        if problem:
+        if problem := file.problem(path):
             shutil.rmtree(draft)  # none of its files can be trusted
             raise HubError(
                 f"{file.name} of {name} did not arrive as listed: {problem}",
@@ -186,32 +178,28 @@ def _progress_bar(stage: Stage | None) -> Any:  # noqa: ANN401 - a subclass of t
     return StageBar
 
 
-def _check_usable(name: str, files: dict[str, RemoteFile]) -> None:
+def _check_usable(name: str, files: Collection[str]) -> None:
     """Raise OwnwordsError unless there are a config, a tokenizer, and weights as safetensors."""
-    if CONFIG not in files:
-        raise OwnwordsError(f"{name} has no {CONFIG}", hint="look for another copy of the model")
+    another = "look for another copy of the model"
     if SINGLE not in files and INDEX not in files:
-        pickles = [file for file in files if _PICKLE.fullmatch(file)]
-        if pickles:
+        if pickles := [file for file in files if _PICKLE.fullmatch(file)]:
             raise OwnwordsError(
                 f"{name} has its weights only as {preview(pickles)}: opening such a file can run"
                 " any program, so it is not downloaded",
-                hint="look for a copy of the model with safetensors files",
+                hint=f"{another} with safetensors files",
             )
         if ggufs := [file for file in files if file.endswith(".gguf")]:
             raise OwnwordsError(
                 f"{name} has its weights only as {preview(ggufs)}, and a base is a model directory",
-                hint="download one, then: ownwords export FILE --to hf",
+                hint="download one, then: ownwords base add FILE",
             )
-        raise OwnwordsError(f"{name} has no {SINGLE}", hint="look for another copy of the model")
-    if TOKENIZER not in files:
-        raise OwnwordsError(
-            f"{name} has no {TOKENIZER}, and a model needs its tokenizer",
-            hint="look for another copy of the model",
-        )
+        raise OwnwordsError(f"{name} has no {SINGLE}", hint=another)
+    for needed in (CONFIG, TOKENIZER):
+        if needed not in files:
+            raise OwnwordsError(f"{name} has no {needed}", hint=another)
 
 
-def _shards(index: Path, name: str, files: dict[str, RemoteFile]) -> list[str]:
+def _shards(index: Path, name: str, files: Collection[str]) -> list[str]:
     """The weight files named in an index; OwnwordsError unless the hub lists them all."""
     places = read_json(index).get("weight_map")
     shards = sorted({str(each) for each in places.values()}) if isinstance(places, dict) else []

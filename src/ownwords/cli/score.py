@@ -46,8 +46,8 @@ def score(
     from ownwords.archive.store import Archive
     from ownwords.cli.write import resolve_model_directory
     from ownwords.evaluation.scorecard import PAGE, read_scorecard
-    from ownwords.evaluation.scorecard_view import scorecard_view
-    from ownwords.evaluation.scoring import ScoreConfig, score_workspace
+    from ownwords.evaluation.scorecard_view import scorecard_view, write_scorecard
+    from ownwords.evaluation.scoring import ScoreConfig, score_model
     from ownwords.view.terminal import print_view
 
     folder = resolve_model_directory(model or common.workspace)
@@ -67,17 +67,18 @@ def score(
         progress.expect("score")
         progress.begin("score")
         texts = corpus.load_corpus(archive)
-        card = score_workspace(
-            place.root,
+        card = score_model(
             folder,
-            _comparison_models(folder, base, place, texts.key),
             texts,
-            _report(archive),
+            _comparison_models(folder, base, place, texts.key),
+            workspace=place.root,
+            report=_report(archive),
             spent=spent,
             config=ScoreConfig().with_samples(3) if more else ScoreConfig(),
             progress=progress,
             device=device,
         )
+        write_scorecard(card, place.root)
     page = path_text(place.root / PAGE)
     common.show(card.to_dict(), lambda console: print_view(scorecard_view(card), console, page))
 

@@ -79,13 +79,6 @@ def pretrain(
     *paths: SourcePath, options: TrainingOptions = TRAINING, common: CommonOptions = DEFAULTS
 ) -> None:
     """Read the paths, plan, train from scratch, save the best model."""
-    train_from_scratch(paths, options, common)
-
-
-def train_from_scratch(
-    paths: Sequence[Path], options: TrainingOptions, common: CommonOptions
-) -> "TrainedModel | None":
-    """What `ownwords pretrain` does; None where only the plan is wanted."""
     require_package("torch", "training a model")
 
     def plan(
@@ -95,7 +88,7 @@ def train_from_scratch(
 
         return recipes.plan_pretraining(texts.train, texts.validation, request)
 
-    return _train(paths, common, options, plan, kind="pretrain")
+    _train(paths, common, options, plan, kind="pretrain")
 
 
 def finetune(
@@ -140,7 +133,7 @@ def finetune(
         start = folder
         if not (no_trim or int(os.environ.get("WORLD_SIZE", "1")) > 1):
             own, out = (text.text for text in texts.train), request.workspace / "runs" / TRIMMED
-            start = trim(folder, own, out / folder.name, progress=request.progress).folder
+            start = trim(folder, own, out / folder.name, progress=request.progress)
         return recipes.plan_finetuning(
             start,
             texts.train,

@@ -32,6 +32,7 @@ from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.models.gguf_cache import model_directory
 
 MAX_TOKENS = 200
+_MAX_TEMPERATURE = 5
 _WIDEST = 92  # columns that are easy to read
 HELP = """\
 Type the beginning of a text; the model continues it. An empty line starts a new text.
@@ -140,13 +141,8 @@ def write(
     is_guarded = model.guard is not None and not options.quote
     first = options.first_seed
     seeds = range(first, first + samples)
+    how: Any = {"max_tokens": max_tokens, "stops": stop, "quote": options.quote, **vars(sampling)}
     texts: Iterable[Iterable[str]]  # each as its pieces
-    how: Any = {
-        "max_tokens": max_tokens,
-        "stops": stop,
-        "quote": options.quote,
-        **vars(sampling),
-    }
     if samples > 1:
         texts = [[text] for text in model.write_several(beginning, seeds=seeds, **how)]
     else:
@@ -213,13 +209,6 @@ class ChatSession:
         self._temperature = options.temperature
         self._seed = options.first_seed
         self._last = ""
-        self._commands: dict[str, Callable[[str], bool]] = {
-            "/again": self._again,
-            "/seed": self._set_seed,
-            "/temperature": self._set_temperature,
-            "/help": self._help,
-            "/quit": lambda _: False,
-        }
 
     def run(self, next_line: Callable[[], str]) -> None:
         """Answer lines until they end, or one says so."""
@@ -229,22 +218,33 @@ class ChatSession:
             except (EOFError, KeyboardInterrupt):
                 print(file=sys.stderr)
                 return
+            if line.strip() == "/quit":
+                return
             try:
-                if not self.answer(line):
-                    return
-            except OwnwordsError as error:  # such as an impossible temperature
-                self._print(str(error))
+                self._answer(line)
+            except OwnwordsError as error:  # such as a damaged model
+                _say(str(error))
 
-    def answer(self, line: str) -> bool:
-        """Obey a command or continue a text; False when the session is over."""
+    def _answer(self, line: str) -> None:
+        """Obey a command, or continue a text."""
+        name, _, value = line.strip().partition(" ")
         if not line.startswith("/"):
             self._write(line)
-            return True
-        name, _, value = line.strip().partition(" ")
-        if name not in self._commands:
-            self._print(f"there is no {name}: " + ", ".join(self._commands))
-            return True
-        return self._commands[name](value.strip())
+        elif name == "/again":
+            self._write(self._last)
+        elif name == "/seed":
+            if value.strip().isdecimal():
+                self._seed = int(value)
+            else:
+                _say(f"the next seed is {self._seed}; /seed 7 makes it 7")
+        elif name == "/temperature":
+            with suppress(ValueError):
+                if 0 <= float(value) <= _MAX_TEMPERATURE:
+                    self._temperature = float(value)
+                    return
+            _say(f"the temperature is {self._temperature:g}; it may be 0 to {_MAX_TEMPERATURE}")
+        else:
+            _say(HELP if name == "/help" else f"there is no {name}\n{HELP}")
 
     def _write(self, beginning: str) -> None:
         self._last = beginning
@@ -258,38 +258,14 @@ class ChatSession:
         try:
             _show(chain([beginning], pieces))
         except KeyboardInterrupt:  # ends this text, not the session
-            self._print("(ended)")
+            _say("(ended)")
         if sys.stderr.isatty():
-            self._print(f"seed {self._seed}, temperature {self._temperature:g}")
+            _say(f"seed {self._seed}, temperature {self._temperature:g}")
         self._seed += 1
 
-    def _again(self, _: str) -> bool:
-        self._write(self._last)
-        return True
 
-    def _set_seed(self, value: str) -> bool:
-        if value.isdecimal():
-            self._seed = int(value)
-        else:
-            self._print(f"the next seed is {self._seed}; /seed 7 makes it 7")
-        return True
-
-    def _set_temperature(self, value: str) -> bool:
-        with suppress(ValueError):
-            temperature = float(value)
-            if 0 <= temperature <= 5:
-                self._temperature = temperature
-                return True
-        self._print(f"the temperature is {self._temperature:g}; it may be 0 to 5")
-        return True
-
-    def _help(self, _: str) -> bool:
-        self._print(HELP)
-        return True
-
-    @staticmethod
-    def _print(text: str) -> None:
-        print(text, file=sys.stderr)
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _line() -> str:

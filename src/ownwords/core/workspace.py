@@ -331,7 +331,8 @@ def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
 def remove_unfinished(folder: Path) -> None:
     """Delete what a killed process has left half written; hold the lock of the folder's writers."""
     for draft in folder.glob(f".*{UNFINISHED}"):
-        draft.unlink(missing_ok=True)
+        if draft.is_file():  # folders have a lock of their own, see models/atomic_dir.py
+            draft.unlink(missing_ok=True)
 
 
 def is_disk_full(error: OSError) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.workspace import write_atomically
 
 REFERENCE = Path(__file__).parent / "reference"  # words and figures of many books
 FILE = "words.txt.xz"
@@ -67,17 +66,9 @@ class Lexicon:
         plain = folded(word)
         return plain in self.words or _ENDING.sub("", plain) in self.words
 
-    def save(self, folder: Path) -> Path:
-        """Write the words into a folder, one per line: frequent ones, a blank line, the rest."""
-        others = sorted(self.words - set(self.frequent))
-        lines = "\n".join([*self.frequent, "", *others])
-        packed = lzma.compress(lines.encode(), preset=9 | lzma.PRESET_EXTREME)
-        write_atomically(folder / FILE, packed)
-        return folder / FILE
-
     @classmethod
     def load(cls, folder: Path = REFERENCE) -> "Lexicon":
-        """Read the words from the folder they were saved in."""
+        """Read words, one per line: the frequent ones, a blank line, the rest."""
         path = folder / FILE
         try:
             text = lzma.decompress(path.read_bytes()).decode()

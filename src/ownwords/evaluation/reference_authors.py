@@ -6,8 +6,8 @@ are stored per unit of `unit_words` words; a stretch is `stretch` consecutive un
 
 import io
 import lzma
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -15,13 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.lexicon import REFERENCE
 from ownwords.evaluation.passages import (
     TextPassage,
     character_ngrams,
     hashes_of,
-    passages,
     plain,
     word_counts,
 )
@@ -29,7 +27,6 @@ from ownwords.evaluation.passages import (
 FILE = "voices.npz.xz"
 
 Counts = npt.NDArray[np.float32]
-_Stored = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +66,9 @@ class ReferenceAuthors:
     authors: tuple[str, ...]
     unit_words: int
     stretch: int  # units
-    _words: _Stored = field(repr=False)
-    _ngrams: _Stored = field(repr=False)
-    _author_of: npt.NDArray[np.uint16] = field(repr=False)  # by stretch
+    unit_counts: npt.NDArray[np.uint8]
+    unit_ngrams: npt.NDArray[np.uint8]
+    author_of: npt.NDArray[np.uint16]  # by stretch
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -84,68 +81,12 @@ class ReferenceAuthors:
         if words not in self.lengths:
             raise ValueError(f"there are passages of {self.lengths} words, and none of {words}")
         together = words // self.unit_words
-
-        def joined(units: _Stored) -> Counts:
-            rows = units.reshape(-1, together, units.shape[1])
-            sums: Counts = rows.sum(axis=1, dtype=np.float32)
-            return sums
-
-        authors = np.repeat(self._author_of, self.stretch // together)
-        return FeatureCounts(
-            joined(self._words),
-            joined(self._ngrams),
-            tuple(authors.tolist()),
+        counts, ngrams = (
+            units.reshape(-1, together, units.shape[1]).sum(axis=1, dtype=np.float32)
+            for units in (self.unit_counts, self.unit_ngrams)
         )
-
-    @classmethod
-    def counted(
-        cls,
-        stretches: Mapping[str, Sequence[str]],
-        vocabulary: FeatureVocabulary,
-        *,
-        unit_words: int,
-        stretch: int,
-    ) -> "ReferenceAuthors":
-        """Count the first `stretch` units of each author's texts; shorter texts are left out."""
-        authors: list[str] = []
-        author_of: list[int] = []
-        rows: list[FeatureCounts] = []
-        for author, texts in stretches.items():
-            units = [passages([text], unit_words)[:stretch] for text in texts]
-            counts = [vocabulary.count(unit) for unit in units if len(unit) == stretch]
-            if counts:
-                author_of += [len(authors)] * len(counts)
-                authors.append(author)
-                rows += counts
-
-        def stored(rows: Sequence[Counts]) -> _Stored:
-            return np.minimum(np.concatenate(rows), 255).astype(np.uint8)
-
-        return cls(
-            vocabulary,
-            tuple(authors),
-            unit_words,
-            stretch,
-            stored([row.words for row in rows]),
-            stored([row.ngrams for row in rows]),
-            np.array(author_of, np.uint16),
-        )
-
-    def save(self, folder: Path) -> Path:
-        """Write the compressed file into a folder and return its path."""
-        file = io.BytesIO()
-        np.savez(
-            file,
-            # Column-major order compresses better: the counts of a column are similar.
-            words=np.asfortranarray(self._words),
-            letters=np.asfortranarray(self._ngrams),
-            author_of=self._author_of,
-            unit_words=np.array([self.unit_words], np.uint32),
-            authors=_as_bytes(self.authors),
-            vocabulary=_as_bytes(self.vocabulary.words),
-        )
-        write_atomically(folder / FILE, lzma.compress(file.getvalue()))
-        return folder / FILE
+        authors = np.repeat(self.author_of, self.stretch // together)
+        return FeatureCounts(counts, ngrams, tuple(authors.tolist()))
 
     @classmethod
     def load(cls, folder: Path = REFERENCE) -> "ReferenceAuthors":
@@ -174,9 +115,5 @@ class ReferenceAuthors:
             ) from error
 
 
-def _as_bytes(words: Sequence[str]) -> _Stored:
-    return np.frombuffer("\n".join(words).encode(), np.uint8)
-
-
-def _as_words(stored: _Stored) -> tuple[str, ...]:
+def _as_words(stored: npt.NDArray[np.uint8]) -> tuple[str, ...]:
     return tuple(stored.tobytes().decode().split("\n"))

@@ -15,8 +15,7 @@ from ownwords.core.hardware import return_freed_memory
 from ownwords.evaluation.intervals import Score
 from ownwords.evaluation.verbatim import Extraction
 from ownwords.models.atomic_dir import readable_dir
-from ownwords.models.directory import COPY_GUARD, PROVENANCE
-from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.directory import COPY_GUARD, PROVENANCE, model_fingerprint
 from ownwords.models.safetensors_header import read_header
 from ownwords.models.untrusted_files import read_json
 
@@ -145,7 +144,7 @@ class ScoredModel:
 
     @cached_property
     def _weights(self) -> "tuple[CausalLM, Tokenizer]":
-        from ownwords.inference.engine_loader import choose_device  # noqa: PLC0415
+        from ownwords.inference.model import choose_device  # noqa: PLC0415
         from ownwords.models import bundle, fused  # noqa: PLC0415
         from ownwords.tokenizers.tokenizer import Tokenizer  # noqa: PLC0415
 

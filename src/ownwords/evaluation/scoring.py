@@ -8,7 +8,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,7 +40,6 @@ from ownwords.evaluation.scorecard import (
     StageTime,
     WritingSample,
 )
-from ownwords.evaluation.scorecard_view import write_scorecard
 from ownwords.evaluation.scored_model import SamplePrompt, ScoredModel
 from ownwords.evaluation.verbatim import Extraction, longest_copied
 from ownwords.evaluation.verdict import with_conclusions
@@ -52,6 +51,7 @@ FOLDER = "scores"  # of the cached figures, in the workspace
 
 _WORD = re.compile(r"\S+")
 _OTHER_SHARE = 0.4  # of the time for writing samples (docs/log.md)
+_FIGURES = 9  # measured beside the samples, about
 _MIN_BODY = 40  # words of a held-out post whose beginning is a prompt
 
 T = TypeVar("T")
@@ -126,34 +126,6 @@ class ScoreConfig:
 # --- scoring --------------------------------------------------------------------------------------
 
 
-def score_workspace(
-    workspace: Path,
-    model: Path,
-    rivals: ComparisonModels,
-    corpus: Corpus,
-    report: Report,
-    *,
-    spent: Mapping[str, float],
-    config: ScoreConfig,
-    progress: Progress,
-    device: str = "auto",
-) -> Scorecard:
-    """Measure the model, write the scorecard into the workspace, and return it."""
-    card = score_model(
-        model,
-        corpus,
-        rivals,
-        workspace=workspace,
-        report=report,
-        spent=spent,
-        config=config,
-        progress=progress,
-        device=device,
-    )
-    write_scorecard(card, workspace)
-    return card
-
-
 def score_model(
     model: Path,
     corpus: Corpus,
@@ -168,7 +140,8 @@ def score_model(
 ) -> Scorecard:
     """Measure a model directory. Raises OwnwordsError for anything that prevents it.
 
-    `report` is the corpus report, `spent` the seconds of earlier stages.
+    `report` is the corpus report, `spent` the seconds of earlier stages; figures are cached in the
+    workspace.
     """
     if not len(corpus.train):
         raise CorpusError(
@@ -176,16 +149,15 @@ def score_model(
             hint="read the blog into this workspace: ownwords look PATH --workspace FOLDER",
         )
     ours = ScoredModel(model, "your model", device)
-    base, scratch = (
-        ScoredModel(folder, name, device) if folder else None
-        for folder, name in (
-            (rivals.base, "its base"),
-            (rivals.scratch, "the model trained from scratch"),
-        )
+    base = ScoredModel(rivals.base, "its base", device) if rivals.base else None
+    scratch = (
+        ScoredModel(rivals.scratch, "the model trained from scratch", device)
+        if rivals.scratch
+        else None
     )
-    cache = MetricCache(workspace / FOLDER)
-    run = _Scoring(corpus, ours, base, cache, config or ScoreConfig(), progress or Progress())
-    with run.stage(2 if scratch else 1):
+    base_name = rivals.base_name or (rivals.base.name if rivals.base else "")
+    run = _Scoring(corpus, ours, base, workspace / FOLDER, config or ScoreConfig())
+    with run.stage(progress or Progress()):
         samples = run.samples(ours, "ours", run.prompts)
         more = run.samples(ours, "ours-more", run.more_prompts)
         # Text that the guard withholds is still memorised, so it is measured without the guard.
@@ -198,7 +170,6 @@ def score_model(
         ours.release()
         base_texts = run.samples(base, "base", run.base_prompts) if base else ()
         rows = [] if our_bits is None else [_bits_row(OURS, "as it is", ours, our_bits)]
-        base_name = rivals.base_name or (rivals.base.name if rivals.base else "")
         for rival, name, how in (
             (base, BASE, f"{base_name}, before fine-tuning"),
             (scratch, SCRATCH, "trained on your posts only"),
@@ -216,9 +187,8 @@ def score_model(
             real=run.copied([post.text for post in run.judged], "held-out"),
         )
         voice, fluency = run.voice([*samples, *more]), run.fluency([*samples, *more])
-    cache.prune()
     by_base = dict(zip(run.base_prompts, base_texts, strict=False))
-    seconds = {**(spent or {}), "scoring": sum(cache.seconds.values())}
+    seconds = {**(spent or {}), "scoring": sum(run.cache.seconds.values())}
     card = Scorecard(
         about=_model_facts(ours, run, base_name, report),
         bits=tuple(rows),
@@ -239,18 +209,21 @@ def score_model(
 class _Scoring:
     """Measures the figures of one scorecard, or takes them from the cache."""
 
+    _stage: Stage
+    _figure_units: int
+
     def __init__(
         self,
         corpus: Corpus,
         ours: ScoredModel,
         base: ScoredModel | None,
-        cache: "MetricCache",
+        folder: Path,
         config: ScoreConfig,
-        progress: Progress,
     ) -> None:
-        self.corpus, self._ours, self._base = corpus, ours, base
-        self._cache, self._config, self._progress = cache, config, progress
-        self.learned, limits = list(corpus.train), (config.max_bytes, config.max_posts)
+        self.corpus, self._ours, self._base, self._config = corpus, ours, base, config
+        self.cache = MetricCache(folder)
+        limits = (config.max_bytes, config.max_posts)
+        self.learned = list(corpus.train)
         self.judged = sample_posts(list(corpus.test), *limits)
         # Posts that only choosing the model has seen: its own text does not depend on them.
         unseen = sample_posts([*corpus.validation, *corpus.test], *limits)
@@ -260,32 +233,27 @@ class _Scoring:
         self._training_key, self._key, self._unseen_key = (
             digest(*(post.key for post in kind)) for kind in (self.learned, self.judged, unseen)
         )
-        new = [SamplePrompt("", seed) for seed in range(1, config.seeds + 1)]
+        seeds = [SamplePrompt("", 1 + n) for n in range(config.seeds + config.more_seeds)]
+        new, self.more_prompts = seeds[: config.seeds], seeds[config.seeds :]
         continued = self._beginnings()[: config.prompts]
         self.prompts = [*new, *continued]
         # The base continues a part of them as well.
         most = config.base_samples
         self.base_prompts = [*new[:most], *continued[:most]]
-        seeds = range(config.seeds + 1, config.seeds + config.more_seeds + 1)
-        self.more_prompts = [SamplePrompt("", seed) for seed in seeds]
 
     @contextmanager
-    def stage(self, models: int) -> Iterator[None]:
+    def stage(self, progress: Progress) -> Iterator[None]:
         """Report the progress of the whole scoring, for an estimate of the time left.
 
         Writing samples takes most of the time and is counted in tokens; every other figure gets an
         equal share of the rest. Cached figures and texts that end early reduce the total.
         """
-        has_guard = self._ours.has_guard
-        texts = (2 if has_guard else 1) * len(self.prompts) + len(self.more_prompts)
-        texts += len(self.base_prompts) if self._base else 0
-        tokens = texts * self._config.max_tokens
-        # Bits per byte of each model; extraction, two or three copied passages, voice, fluency.
-        figures = models + (self._base is not None) + 5 + has_guard
-        self._figure_units = max(1, round(_OTHER_SHARE * tokens / figures))
-        total = tokens + figures * self._figure_units
-        with self._progress.stage("Scoring", total) as self._stage:
+        tokens = self._config.sampled_tokens(has_base=self._base is not None)
+        self._figure_units = max(1, round(_OTHER_SHARE * tokens / _FIGURES))
+        self._progress = progress
+        with progress.stage("Scoring", tokens + _FIGURES * self._figure_units) as self._stage:
             yield
+            self._stage.total = self._stage.done
 
     def bits_per_byte(self, model: ScoredModel) -> Score | None:
         """Bits per byte of the held-out posts; None without posts."""
@@ -310,28 +278,29 @@ class _Scoring:
     ) -> tuple[str, ...]:
         """Texts by a model, with or without its copy guard."""
         most, doing = self._config.max_tokens, f"Writing samples: {model.name}"
-        key = model.key if guarded else model.weights_key
-        written = self._measured(
+        return self._measured(
             f"written-{name}",
             doing if guarded else f"{doing}, without the copy guard",
             _Texts,
-            [key, repr((prompts, most, DEFAULT_SAMPLING))],
+            [
+                model.key if guarded else model.weights_key,
+                repr((prompts, most, DEFAULT_SAMPLING)),
+            ],
             lambda: _Texts(
                 model.write(prompts, most, guarded=guarded, on_tokens=self._stage.advance)
             ),
-            units=len(prompts) * most,
-        )
-        return written.texts
+            tokens=len(prompts) * most,
+        ).texts
 
     def extraction(self) -> Extraction:
         """Share of training passages the model knows by heart."""
-        count = self._config.passages
+        passages = self._config.passages
         return self._measured(
             "extraction",
             "Testing what it knows by heart",
             Extraction,
-            [self._ours.weights_key, self._training_key, self._key, str(count)],
-            lambda: self._ours.extraction(self._training, self._held_out, count),
+            [self._ours.weights_key, self._training_key, self._key, str(passages)],
+            lambda: self._ours.extraction(self._training, self._held_out, passages),
         )
 
     def copied(self, texts: Sequence[str], name: str) -> CopiedPassage:
@@ -403,29 +372,22 @@ class _Scoring:
         kind: type[T],
         depends_on: Sequence[str],
         measure: Callable[[], T],
-        units: int | None = None,
+        tokens: int = 0,
     ) -> T:
-        """Get a figure, showing progress while it is measured.
-
-        `units` of progress are reported by `measure` itself.
-        """
-        before = self._stage.done
+        """Get a figure; its progress counts in `tokens` that `measure` reports, or as one share."""
+        assert self._stage.total is not None
+        expected_end = self._stage.done + (tokens or self._figure_units)
 
         def with_progress() -> T:
             with self._progress.stage(doing):
                 figure = measure()
-            if units is None:
+            if not tokens:
                 self._stage.advance(self._figure_units)
             return figure
 
-        figure = self._cache.get_or_measure(name, kind, depends_on, with_progress)
-        expected = self._figure_units if units is None else units
-        assert self._stage.total is not None
-        self._stage.total -= expected - (self._stage.done - before)
+        figure = self.cache.get_or_measure(name, kind, depends_on, with_progress)
+        self._stage.total -= expected_end - self._stage.done
         return figure
-
-    _stage: Stage
-    _figure_units: int
 
 
 @dataclass(frozen=True)
@@ -496,8 +458,7 @@ def _notes(run: _Scoring, trained_on: str) -> list[str]:
 # --- the cache ------------------------------------------------------------------------------------
 
 # Increment when a figure is measured otherwise.
-_VERSION = "3"
-_MAX_FILES = 200  # the least recently used are deleted
+_VERSION = "4"
 
 
 class MetricCache:
@@ -522,24 +483,11 @@ class MetricCache:
             figure = decode(kind, entry["figures"], complete=True)
             self.seconds[path.stem] = float(entry["seconds"])
         except (OSError, ValueError, LookupError, TypeError, RecursionError, ConfigError):
-            return self._measure(path, measure)
-        with suppress(OSError):
-            path.touch()  # records the last use for `prune`
+            began = time.perf_counter()
+            figure = measure()
+            seconds = self.seconds[path.stem] = round(time.perf_counter() - began, 3)
+            entry = {"seconds": seconds, "figures": encode(figure)}
+            with translate_os_errors(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(entry, ensure_ascii=False) + "\n")
         return figure
-
-    def _measure(self, path: Path, measure: Callable[[], T]) -> T:
-        began = time.perf_counter()
-        figure = measure()
-        seconds = self.seconds[path.stem] = round(time.perf_counter() - began, 3)
-        text = json.dumps({"seconds": seconds, "figures": encode(figure)}, ensure_ascii=False)
-        with translate_os_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text + "\n")
-        return figure
-
-    def prune(self) -> None:
-        """Delete the least recently used files beyond the limit."""
-        with suppress(OSError):
-            files = sorted(self.folder.glob("*.json"), key=lambda path: -path.stat().st_mtime_ns)
-            for path in files[_MAX_FILES:]:
-                path.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """What a model copies: passages of a text that occur word for word in others."""
 
 import re
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ _ENDS = ",.;:!?)]}…”’"  # end of the preceding sentence or clause: no pass
 _PUNCTUATION = " \n\t.,;:!?…—–-"  # stripped from both ends of a copied passage
 _SEPARATOR = "\x00"  # between texts that are joined for one search; occurs in none of them
 _WORD = re.compile(r"\S+")
+_BASE = 0x9E3779B97F4A7C15  # of the rolling hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,31 +47,23 @@ def longest_copied(texts: Sequence[str], documents: Sequence[str]) -> tuple[str,
 
     The passage is empty and the number -1 if nothing is shared.
     """
-    joined = _SEPARATOR.join(texts)
-    passage, number = longest_run(joined, documents)
-    return (_whole_words(passage, joined, documents[number]) if passage else ""), number
-
-
-def longest_run(written: str, documents: Sequence[str]) -> tuple[str, int]:
-    """The longest passage of characters of `written` that occurs in a document, and its number."""
-    ours = _Text(written)
-    best, where = 0, -1
+    written = _SEPARATOR.join(texts)
+    ours = _RunHashes(written)
+    length, where = 0, -1
     for number, document in enumerate(documents):
-        theirs = _Text(document)
-        if not ours.shares(theirs, best + 1):
+        theirs = _RunHashes(document)
+        if not ours.share(theirs, length + 1):
             continue
         # A shared run contains shared runs of every shorter length: double the length, then bisect.
-        low, high = best + 1, 2 * (best + 1)
-        while ours.shares(theirs, high):
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if ours.shares(theirs, middle) else (low, middle)
-        best, where = low, number
-    if where < 0:
-        return "", -1
-    at = ours.first_shared(_Text(documents[where]), best)
-    return written[at : at + best], where
+        length, where = length + 1, number
+        while ours.share(theirs, 2 * length):
+            length *= 2
+        longer = range(length + 1, 2 * length)
+        length += bisect(longer, False, key=lambda n: not ours.share(theirs, n))
+    for start, at, run in _matches(ours, written, documents[where], length) if length else ():
+        span = _of_whole_words(written, documents[where], start, at, run)
+        return (written[slice(*span)].strip(_PUNCTUATION) if span else ""), where
+    return "", -1
 
 
 def shared_passages(
@@ -80,7 +74,7 @@ def shared_passages(
     `documents` are (name, text) pairs. Passages are maximal, of whole words, from common runs of at
     least `least` characters. Of overlapping passages the longer is kept, or the first of equals.
     """
-    ours = _Text(written)
+    ours = _RunHashes(written)
     passages: dict[tuple[int, int], SharedPassage] = {}
     for name, document in documents:
         for start, at, length in _matches(ours, written, document, least):
@@ -98,13 +92,10 @@ def shared_passages(
 
 
 def _matches(
-    ours: "_Text", written: str, document: str, least: int
+    ours: "_RunHashes", written: str, document: str, least: int
 ) -> Iterator[tuple[int, int, int]]:
     """Yield (offset in the text, offset in the document, length) of maximal common runs."""
-    mine = ours.hashes(least)
-    theirs = _Text(document).hashes(least)
-    if not len(mine) or not len(theirs):
-        return
+    mine, theirs = ours.of(least), _RunHashes(document).of(least)
     order = np.argsort(mine, kind="stable")
     ordered = mine[order]
     first = np.searchsorted(ordered, theirs, side="left")
@@ -117,26 +108,14 @@ def _matches(
                 return
             if start and at and written[start - 1] == document[at - 1]:
                 continue  # not maximal: found at an earlier offset
-            length = _common(written, start, document, at)
+            most = min(len(written) - start, len(document) - at)
+            length = bisect(
+                range(1, most + 1),
+                False,
+                key=lambda n: written[start : start + n] != document[at : at + n],
+            )
             if length >= least:  # otherwise a hash collision
                 yield start, at, length
-
-
-def _common(text: str, start: int, other: str, at: int) -> int:
-    """Return the length of the common run from these offsets on."""
-
-    def same(begin: int, end: int) -> bool:
-        return text[start + begin : start + end] == other[at + begin : at + end]
-
-    most, step = min(len(text) - start, len(other) - at), 64
-    low = 0
-    while low < most and same(low, high := min(low + step, most)):
-        low, step = high, 2 * step
-    high = min(low + step, most)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if same(low, middle) else (low, middle - 1)
-    return low
 
 
 def _of_whole_words(
@@ -162,67 +141,36 @@ def _cuts(text: str, at: int) -> bool:
     return 0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum()
 
 
-def _whole_words(passage: str, *texts: str) -> str:
-    """Strip from a passage of these texts the partial words at its ends."""
-    begin, end = 0, len(passage)
-    for text in texts:
-        at = text.index(passage)
-        if at and _in_word(text[at - 1]):
-            begin = max(begin, _word_length(passage))
-        after = at + len(passage)
-        if after < len(text) and _in_word(text[after]):
-            end = min(end, len(passage) - _word_length(passage[::-1]))
-    return passage[begin:end].strip(_PUNCTUATION)
-
-
-def _in_word(letter: str) -> bool:
-    return letter.isalnum() or letter in "_'’"
-
-
-def _word_length(text: str) -> int:
-    """Return the number of word characters that a text begins with."""
-    return next((i for i, letter in enumerate(text) if not _in_word(letter)), len(text))
-
-
-class _Text:
+class _RunHashes:
     """Polynomial rolling hashes of all runs of a text, for any length.
 
     sum(c[i] * base**i) over a run, divided by base**start, does not depend on the offset of the
     run; modulo 2**64 an odd base has an inverse.
     """
 
-    _BASE = 0x9E3779B97F4A7C15
-    _INVERSE = pow(_BASE, -1, 1 << 64)
-
     def __init__(self, text: str) -> None:
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
         mixed = (codes.astype(np.uint64) + np.uint64(1)) * np.uint64(0xBF58476D1CE4E5B9)
         mixed ^= mixed >> np.uint64(31)
-        self.length = len(codes)
-        self._inverse = _powers(self._INVERSE, self.length)
-        sums = np.cumsum(mixed * _powers(self._BASE, self.length), dtype=np.uint64)
+        self._inverse = _powers(pow(_BASE, -1, 1 << 64), len(codes))
+        sums = np.cumsum(mixed * _powers(_BASE, len(codes)), dtype=np.uint64)
         self._sums = np.concatenate((np.zeros(1, np.uint64), sums))
         self._sorted: tuple[int, _Numbers] = (0, np.zeros(0, np.uint64))
 
-    def hashes(self, length: int) -> _Numbers:
-        count = self.length - length + 1
-        if count < 1:
-            return np.zeros(0, np.uint64)
+    def of(self, length: int) -> _Numbers:
+        """The hash of the run of that length at each offset."""
+        count = max(0, len(self._sums) - length)
         return (self._sums[length:] - self._sums[:count]) * self._inverse[:count]
 
-    def shares(self, other: "_Text", length: int) -> bool:
+    def share(self, other: "_RunHashes", length: int) -> bool:
         """Whether both texts contain a common run of that length."""
         if self._sorted[0] != length:
-            self._sorted = length, np.unique(self.hashes(length))
-        mine, others = self._sorted[1], other.hashes(length)
-        if not len(mine) or not len(others):
+            self._sorted = length, np.unique(self.of(length))
+        mine, others = self._sorted[1], other.of(length)
+        if not len(mine):
             return False
         at = np.minimum(np.searchsorted(mine, others), len(mine) - 1)
         return bool((mine[at] == others).any())
-
-    def first_shared(self, other: "_Text", length: int) -> int:
-        """Return the offset of the first common run in this text."""
-        return int(np.isin(self.hashes(length), other.hashes(length)).argmax())
 
 
 def _powers(base: int, count: int) -> _Numbers:

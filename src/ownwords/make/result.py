@@ -12,8 +12,7 @@ from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import Workspace, translate_os_errors, write_atomically
 from ownwords.evaluation.scorecard import PAGE, Scorecard
 from ownwords.models.atomic_dir import readable_dir
-from ownwords.models.directory import PROVENANCE
-from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.directory import PROVENANCE, model_fingerprint
 from ownwords.models.untrusted_files import read_json
 from ownwords.training.plan import Forecast
 from ownwords.tune.verdict import percent

@@ -1,4 +1,4 @@
-"""Replaces a folder atomically: writes a sibling, flushes it to disk, and swaps the two."""
+"""Replaces a folder atomically: writes one beside it, flushes it to disk, and swaps the two."""
 
 import ctypes
 import errno
@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ownwords.core.errors import WorkspaceError
-from ownwords.core.workspace import UMASK, translate_os_errors
+from ownwords.core.workspace import UNFINISHED, is_held, locked, translate_os_errors
 
-UNFINISHED = ".writing"
 _ASIDE = ".replaced"
-DELETED = ".deleted"
+_LOCK = ".lock"
 
 
 @contextmanager
@@ -28,29 +27,22 @@ def replace_dir(folder: Path) -> Iterator[Path]:
     disk is full or writing fails.
     """
     folder = Path(os.path.realpath(folder))
-    with _as_workspace_error(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        _settle(folder)
-        beside = Path(
-            tempfile.mkdtemp(
-                prefix=f".{folder.name}.{os.getpid()}.", suffix=UNFINISHED, dir=folder.parent
-            )
-        )
-        try:
-            yield beside
-            beside.chmod(0o777 & ~UMASK)  # mkdtemp makes folders readable by the owner only
-            _flush(beside)
-            _put(beside, folder)
-            _flush(folder.parent)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-
-
-@contextmanager
-def _as_workspace_error(folder: Path) -> Iterator[None]:
     try:
         with translate_os_errors(folder):
-            yield
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            _settle(folder)
+            beside = _folder_beside(folder)
+            try:
+                # While the lock is held, no other process takes what is written for abandoned.
+                with locked(beside / _LOCK, f"{beside} is in use", ""):
+                    draft = beside / folder.name
+                    draft.mkdir()
+                    yield draft
+                    _flush(draft)
+                    _put(draft, folder)
+                    _flush(folder.parent)
+            finally:
+                shutil.rmtree(beside, ignore_errors=True)
     except OSError as error:  # e.g. the folder is a mount point, or open in another program
         raise WorkspaceError(
             f"{folder} cannot be replaced: {error.strerror or error}",
@@ -67,13 +59,12 @@ def readable_dir(folder: Path) -> Path:
 def delete_dir(folder: Path) -> None:
     """Delete a folder atomically: after a crash it is complete or gone.
 
-    WorkspaceError if renaming fails. A killed process may leave `.<name>.deleted`.
+    WorkspaceError if renaming fails.
     """
-    aside = folder.with_name(f".{folder.name}{DELETED}")
     with translate_os_errors(folder.parent):
-        shutil.rmtree(aside, ignore_errors=True)
-        folder.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
+        beside = _folder_beside(folder)
+        folder.rename(beside / folder.name)
+    shutil.rmtree(beside, ignore_errors=True)
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -84,6 +75,10 @@ def write_file(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def _folder_beside(folder: Path) -> Path:
+    return Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=UNFINISHED, dir=folder.parent))
+
+
 def _settle(folder: Path) -> None:
     """Clean up after a killed process: restore or remove its folders."""
     aside = _aside(folder)
@@ -92,13 +87,10 @@ def _settle(folder: Path) -> None:
             shutil.rmtree(aside)
         else:
             aside.rename(folder)
-    for draft in folder.parent.glob(f".{_literal(folder.name)}.*{UNFINISHED}"):
-        if _is_abandoned(draft):
-            shutil.rmtree(draft, ignore_errors=True)
-
-
-def _literal(name: str) -> str:
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+    for path in folder.parent.iterdir():
+        is_ours = path.name.startswith(f".{folder.name}.") and path.suffix == UNFINISHED
+        if is_ours and path.is_dir() and not is_held(path / _LOCK):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _aside(folder: Path) -> Path:
@@ -143,11 +135,3 @@ def _flush(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _is_abandoned(draft: Path) -> bool:
-    """Whether the process that the name of a draft tells is gone."""
-    import psutil  # noqa: PLC0415 - only where a process was killed
-
-    parts = draft.name.split(".")
-    return not parts[-3].isdecimal() or not psutil.pid_exists(int(parts[-3]))

@@ -4,26 +4,23 @@ A kept model costs next to no disk while it is the current one: its files are ha
 model its folder holds what belongs to it: the scorecard, and what `make` knows of it.
 """
 
-import json
 import os
 import re
 import shutil
-import time
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Final
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import SUFFIX, write_atomically
 from ownwords.models import atomic_dir
-from ownwords.models.directory import CONFIG
-from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.directory import CONFIG, model_fingerprint
 from ownwords.models.weight_mapping import INDEX, SINGLE
 
 FOLDER: Final = "models"
-_RECORD, _SWITCHING = "kept.json", "switching"
+_SWITCHING = "switching"
 # Files of the workspace that belong to its current model.
 SCORECARD: Final = (Path("scorecard.json"), Path("scorecard.html"))
 BESIDE: Final = (
@@ -32,7 +29,6 @@ BESIDE: Final = (
     Path("runs", "make", "posts.json"),
 )
 _NAME = re.compile(r"[\w][\w .()+-]{0,79}")
-_MAX_MODELS = 1000
 
 
 @dataclass(frozen=True)
@@ -51,11 +47,6 @@ class KeptModel:
     def beside(self, path: Path) -> Path:
         """Where one of the `BESIDE` files is kept."""
         return self.folder / path.name
-
-
-@dataclass(frozen=True)
-class _Record:
-    made_at: float
 
 
 class ModelLibrary:
@@ -88,7 +79,6 @@ class ModelLibrary:
         """
         if not _is_model(self._current):
             return None
-        self._finish_switch()
         known = next((model for model in self.models() if model.is_current), None)
         if known is None:
             known = self._keep_new(self._free_name(name))
@@ -144,15 +134,13 @@ class ModelLibrary:
         except OSError:
             return []
         names = [name for name in entries if not name.startswith(".")]
-        return [n for n in names if _is_model(self._folder / n / "model")][:_MAX_MODELS]
+        return [name for name in names if _is_model(self._folder / name / "model")]
 
     def _read(self, name: str) -> KeptModel:
         folder = self._folder / name
-        try:
-            made_at = decode(_Record, json.loads((folder / _RECORD).read_bytes())).made_at
-        except (OSError, ValueError, OwnwordsError):
-            made_at = folder.stat().st_mtime
-        return KeptModel(name, folder, made_at, _is_same(folder / "model", self._current))
+        model = folder / "model"
+        made_at = (atomic_dir.readable_dir(model) / CONFIG).stat().st_mtime
+        return KeptModel(name, folder, made_at, _is_same(model, self._current))
 
     def _free_name(self, name: str) -> str:
         if name:
@@ -160,15 +148,12 @@ class ModelLibrary:
             return name
         stem = re.sub(r"[^\w .()+-]+", "-", self._root.name.removesuffix(SUFFIX)).strip("-. ")
         taken = {each.casefold() for each in self._names()}
-        numbered = (f"{stem[:60] or 'model'} {number}" for number in range(1, _MAX_MODELS + 2))
+        numbered = (f"{stem[:60] or 'model'} {number}" for number in count(1))
         return next(each for each in numbered if each.casefold() not in taken)
 
     def _keep_new(self, name: str) -> KeptModel:
         with atomic_dir.replace_dir(self._folder / name) as folder:
             _link(atomic_dir.readable_dir(self._current), folder / "model")
-            made_at = (atomic_dir.readable_dir(self._current) / CONFIG).stat().st_mtime
-            text = json.dumps(encode(_Record(min(made_at, time.time()))))
-            atomic_dir.write_file(folder / _RECORD, text.encode())
         return self._read(name)
 
     def _finish_switch(self) -> None:

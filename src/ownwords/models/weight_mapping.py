@@ -160,11 +160,16 @@ def _check(
         )
     for name, (types, shape) in expected.items():
         tensor = stored[name]
-        if tensor.shape != shape or tensor.dtype not in types:
+        if tensor.shape != shape:
             raise ModelError(
-                f"{folder}: {name!r} is {tensor.dtype} {list(tensor.shape)}, and by config.json"
-                f" {' or '.join(types)} {list(shape)}",
-                hint=hint + " Models that another program has quantised are not read.",
+                f"{folder}: {name!r} has the shape {list(tensor.shape)}, and config.json asks for"
+                f" {list(shape)}",
+                hint=hint,
+            )
+        if tensor.dtype not in types:
+            raise ModelError(
+                f"{folder}: {name!r} is {tensor.dtype}, and supported is {', '.join(types)}",
+                hint="get the model from before another program quantised it",
             )
 
 

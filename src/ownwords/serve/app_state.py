@@ -20,8 +20,7 @@ from ownwords.core.workspace import SUFFIX, Workspace
 from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.text_generation import TextGenerator, TextOutcome
 from ownwords.models import atomic_dir
-from ownwords.models.directory import CONFIG, PROVENANCE, base_name
-from ownwords.models.fingerprint import Stamp, model_stamp
+from ownwords.models.directory import CONFIG, PROVENANCE, Stamp, base_name, model_stamp
 from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_access import ArchivePool, ReportCache

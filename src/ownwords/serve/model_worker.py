@@ -16,15 +16,19 @@ from pathlib import Path
 
 from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.detokenizer import IncrementalDetokenizer
 from ownwords.inference.engine import Engine
-from ownwords.inference.generation import FinishReason, GeneratedToken, GenerationRequest
+from ownwords.inference.generation import (
+    BatchScheduler,
+    FinishReason,
+    GeneratedToken,
+    GenerationRequest,
+    GenerationState,
+)
 from ownwords.inference.model import Model
-from ownwords.inference.scheduler import BatchScheduler, RequestHandle
+from ownwords.inference.text_generation import IncrementalDetokenizer
 from ownwords.models import directory
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.directory import ModelDirectory
-from ownwords.models.fingerprint import Stamp, model_stamp
+from ownwords.models.directory import ModelDirectory, Stamp, model_stamp
 from ownwords.serve.errors import ApiError, TooManyRequestsError, internal_error
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -68,7 +72,7 @@ class GenerationStream:
         self.finish_reason: FinishReason | None = None
         self.token_count = 0  # number of tokens that the reader has taken
         self.steps: asyncio.Queue[tuple[list[GeneratedToken], StreamEnd]] = asyncio.Queue()
-        self.handle: RequestHandle | None = None  # used by the worker only, under its lock
+        self.handle: GenerationState | None = None  # used by the worker only, under its lock
 
     async def __aiter__(self) -> AsyncIterator[list[GeneratedToken]]:
         """Yield the tokens of each step. Raises OwnwordsError if generation failed."""
@@ -107,7 +111,7 @@ class ModelWorker:
         self._lock = threading.Condition()
         # Shared by the event loop and the thread; protected by the lock.
         self._waiting: dict[GenerationStream, None] = {}
-        self._running: dict[RequestHandle, GenerationStream] = {}
+        self._running: dict[GenerationState, GenerationStream] = {}
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name=f"model {name}", daemon=True)
         self._thread.start()

@@ -15,8 +15,7 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, duration
 from ownwords.core.workspace import locked, write_atomically
 from ownwords.models import atomic_dir, bundle
-from ownwords.models.directory import CONFIG, PROVENANCE
-from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.directory import CONFIG, PROVENANCE, model_fingerprint
 from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import ModelError, read_json
 from ownwords.tokenizers import tokenizer as tokenizers

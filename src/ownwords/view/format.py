@@ -70,20 +70,34 @@ def percent(share: float) -> str:
     return f"{share:.0%}"
 
 
+def times(often: float) -> str:
+    """How often: "once", "twice", "0.4 times", "12 times"."""
+    if 0.95 <= often < 1.05:
+        return "once"
+    if 1.95 <= often < 2.05:
+        return "twice"
+    return f"{often:.1f} times" if often < 9.95 else f"{often:.0f} times"
+
+
+def number(amount: float) -> str:
+    """A number to three significant figures: 261, 1,540, 12.3 million."""
+    for unit, name in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
+        if amount >= 0.9995 * unit:
+            return f"{amount / unit:.3g}{name}"
+    return f"{float(f'{amount:.3g}'):,.0f}" if amount >= 100 else f"{amount:.3g}"
+
+
+def size(number: float) -> str:
+    """A number of bytes: 812 bytes, 268 kB, 1.24 GB."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number >= 0.9995 * unit:
+            return f"{number / unit:.3g} {name}"
+    return count(round(number), "byte")
+
+
 def ratio(part: int, total: int) -> float:
     """`part / total`, or 0 if the total is 0."""
     return part / total if total else 0.0
-
-
-def size(number: int) -> str:
-    """A number of bytes: 812 bytes, 171 kB, 4.1 MB."""
-    if number < 1000:
-        return count(number, "byte")
-    if number < 1_000_000:
-        return f"{number / 1000:,.0f} kB"
-    if number < 1_000_000_000:
-        return f"{number / 1_000_000:,.1f} MB"
-    return f"{number / 1_000_000_000:,.1f} GB"
 
 
 def day(iso: str) -> str:

@@ -39,6 +39,7 @@ _EXPORTS = untrusted_files.ExportFormat(
     anywhere=b'"posts"',
 )
 _SITE_URL = "__GHOST_URL__"
+_KEYS = ("id", "post_id", "tag_id", "author_id", "visibility")
 _STATUSES: dict[str, Status] = {
     "published": "published",
     "sent": "published",  # sent as a newsletter only
@@ -54,19 +55,11 @@ def detect(path: Path) -> str | None:
 
 def read(path: Path) -> Iterator[SourceItem]:
     """Yield the site, its posts and pages in the order of the export, then what was skipped."""
-    name, data = next(_contents(path), ("", b""))
-    if not data:
+    name, export = next(_contents(path), ("", None))
+    if not name:
         raise SourceError(
             f"{path} holds no Ghost export", hint="give the JSON file of Ghost's export"
         )
-    if len(data) > untrusted_files.MAX_MEMBER_BYTES:
-        raise SourceError(f"{name} is over {untrusted_files.MAX_MEMBER_BYTES >> 20} MiB")
-    try:
-        export = json.loads(untrusted_files.decode_text(data))
-    except (ValueError, RecursionError) as error:
-        raise SourceError(
-            f"{name} is not whole JSON: {error}", hint="export again in Ghost's settings"
-        ) from error
     tables = _tables(export)
     if tables is None:
         raise SourceError(
@@ -86,17 +79,23 @@ def read(path: Path) -> Iterator[SourceItem]:
     yield ExpectedCount(len(posts))
     for post in posts:
         yield library.document(post)
-    comments = len(_rows(tables, "comments"))
-    if comments:
+    if comments := len(_rows(tables, "comments")):
         yield SkippedItem("comment", "other people's words", comments)
-    broken = len(_list(tables, "posts")) - len(_rows(tables, "posts"))
-    if broken:
+    if broken := len(tables["posts"]) - len(posts):
         yield SkippedItem("post", "not in the form of a post", broken)
 
 
-def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
+def _contents(path: Path) -> Iterator[tuple[str, object]]:
     for name, opened in _EXPORTS.open(path):
-        yield name, opened.read(untrusted_files.MAX_MEMBER_BYTES + 1)
+        data = opened.read(untrusted_files.MAX_MEMBER_BYTES + 1)
+        if len(data) > untrusted_files.MAX_MEMBER_BYTES:
+            raise SourceError(f"{name} is over {untrusted_files.MAX_MEMBER_BYTES >> 20} MiB")
+        try:
+            yield name, json.loads(untrusted_files.decode_text(data))
+        except (ValueError, RecursionError) as error:
+            raise SourceError(
+                f"{name} is not whole JSON: {error}", hint="export again in Ghost's settings"
+            ) from error
 
 
 class _ExportTables:
@@ -149,38 +148,26 @@ def _body(post: Row) -> tuple[str, Markup]:
     """Body and markup: the rendered HTML if the export has it, else the editor's document."""
     if _word(post, "html").strip():
         return readability.remove_chrome(_word(post, "html"), _CARDS_CLASS, _CARD_CHROME), "html"
-    for field, convert in (("lexical", from_lexical), ("mobiledoc", from_mobiledoc)):
-        stored = post.get(field)
-        if stored:
-            return repair_surrogates(convert(_parsed(stored)))[0], "html"
+    if stored := post.get("lexical") or post.get("mobiledoc"):
+        return repair_surrogates(editor_html(stored))[0], "html"
     if _word(post, "markdown").strip():
         return _word(post, "markdown"), "markdown"
     return _word(post, "plaintext"), "text"
-
-
-def _parsed(stored: object) -> Row:
-    try:
-        document = json.loads(stored) if isinstance(stored, str) else stored
-    except (ValueError, RecursionError) as error:
-        raise UnreadableError from error
-    if not isinstance(document, dict):
-        raise UnreadableError
-    return document
 
 
 def _joined(
     tables: Row, through: str, to: str, names: Mapping[object, str]
 ) -> dict[object, list[str]]:
     """The names linked to each post by the join table `through`, in its sort order."""
-    pairs: defaultdict[object, list[tuple[int, str]]] = defaultdict(list)
-    for row in _rows(tables, through):
-        name, order = names.get(row.get(to)), row.get("sort_order")
-        if name:
-            pairs[row.get("post_id")].append((order if isinstance(order, int) else 0, name))
-    return {
-        post: [name for _, name in sorted(pair_list, key=lambda pair: pair[0])]
-        for post, pair_list in pairs.items()
-    }
+    joined: defaultdict[object, list[str]] = defaultdict(list)
+
+    def order(row: Row) -> int:
+        return row["sort_order"] if isinstance(row.get("sort_order"), int) else 0
+
+    for row in sorted(_rows(tables, through), key=order):
+        if name := names.get(row.get(to)):
+            joined[row.get("post_id")].append(name)
+    return joined
 
 
 def _tables(export: object) -> Row | None:
@@ -193,21 +180,13 @@ def _tables(export: object) -> Row | None:
     return None
 
 
-def _list(tables: Row, name: str) -> list[Any]:
-    rows = tables.get(name)
-    return rows if isinstance(rows, list) else []
-
-
 def _rows(tables: Row, name: str) -> list[Row]:
     """The rows of a table, without those whose ids are not scalars."""
+    rows = tables.get(name)
     return [
         row
-        for row in _list(tables, name)
-        if isinstance(row, dict)
-        and not any(
-            isinstance(row.get(key), list | dict)
-            for key in ("id", "post_id", "tag_id", "author_id", "visibility")
-        )
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, dict) and not any(isinstance(row.get(key), list | dict) for key in _KEYS)
     ]
 
 
@@ -225,7 +204,18 @@ def _moment(value: object) -> datetime | None:
 
 # Bits of a Lexical text's `format`. Underline has no meaning of its own and is left out.
 _FORMATS = ((16, "code"), (1, "strong"), (2, "em"), (4, "s"))
-_MOBILEDOC_MARKS = {"a", "b", "strong", "i", "em", "code", "s", "sub", "sup"}
+_BLOCKS = {"paragraph": "p", "quote": "blockquote", "aside": "blockquote", "listitem": "li"}
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_CARDS_WITHOUT_TEXT = frozenset(
+    {"paywall", "signup", "button", "horizontalrule", "hr", "divider", "embed"}
+)
+# What the author wrote into cards, by field; the rest is of linked pages, and buttons.
+_CARD_TEXTS = {
+    **dict.fromkeys(("heading", "header", "productTitle"), "h4"),
+    **dict.fromkeys(("subheading", "subheader", "calloutText", "fileTitle", "fileCaption"), "p"),
+    **dict.fromkeys(("html", "content", "textValue", "productDescription"), "div"),
+    "caption": "figcaption",
+}
 
 
 class UnreadableError(ValueError):
@@ -242,83 +232,48 @@ _CARD_CHROME = (
 )
 
 
-def from_lexical(document: Row) -> str:
-    """Convert a Lexical document (parsed JSON) to HTML; raises UnreadableError."""
+def editor_html(stored: object) -> str:
+    """Convert a Lexical or Mobiledoc document, as stored, to HTML; raises UnreadableError."""
     try:
-        return "\n".join(filter(None, map(_lexical_block, document["root"]["children"])))
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        document: Any = json.loads(stored) if isinstance(stored, str) else stored
+        if "sections" in document:
+            blocks = [_mobiledoc_section(document, section) for section in document["sections"]]
+        else:
+            blocks = [_lexical(node) for node in document["root"]["children"]]
+    except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise UnreadableError from error
+    return "\n".join(filter(None, blocks))
 
 
-def from_mobiledoc(document: Row) -> str:
-    """Convert a Mobiledoc document (parsed JSON, version 0.3) to HTML; raises UnreadableError."""
-    try:
-        return "\n".join(
-            filter(
-                None, (_mobiledoc_section(document, section) for section in document["sections"])
-            )
-        )
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-        raise UnreadableError from error
-
-
-def _lexical_block(node: Row) -> str:
+def _lexical(node: Row) -> str:
     kind = node["type"].removeprefix("extended-")
+    inside = "".join(map(_lexical, node.get("children", ())))
     match kind:
-        case "paragraph":
-            return _wrapped("p", _inline(node))
+        case "linebreak":
+            return "<br>"
+        case "text":
+            text, given = html.escape(str(node["text"]), quote=False), node.get("format") or 0
+            for bit, tag in _FORMATS:
+                if isinstance(given, int) and given & bit:
+                    text = f"<{tag}>{text}</{tag}>"
+            return text
+        case "link" | "autolink":
+            return f'<a href="{html.escape(str(node.get("url") or ""))}">{inside}</a>'
         case "heading":
-            return _wrapped(_heading_tag(node.get("tag")), _inline(node))
-        case "quote" | "aside":
-            return _wrapped("blockquote", _inline(node))
+            return _heading(node.get("tag"), inside)
         case "list":
-            tag = "ol" if node.get("listType") == "number" else "ul"
-            return _wrapped(tag, "".join(map(_list_item, node.get("children", ()))))
-        case "text" | "linebreak" | "link" | "autolink":
-            return _wrapped("p", _lexical_inline(node))
-    return _card(kind, node)
-
-
-def _list_item(node: Row) -> str:
-    """A list item; a nested list is a child of type "list"."""
-    children = node.get("children", ())
-    return _wrapped(
-        "li",
-        "".join(
-            _lexical_block(child) if child["type"] == "list" else _lexical_inline(child)
-            for child in children
-        ),
-    )
-
-
-def _inline(node: Row) -> str:
-    return "".join(map(_lexical_inline, node.get("children", ())))
-
-
-def _lexical_inline(node: Row) -> str:
-    kind = node["type"].removeprefix("extended-")
-    if kind == "linebreak":
-        return "<br>"
-    if kind in ("link", "autolink"):
-        return f'<a href="{html.escape(str(node.get("url") or ""))}">{_inline(node)}</a>'
-    if kind == "list":
-        return _lexical_block(node)
-    if "text" not in node:
-        return _inline(node)
-    text = html.escape(str(node["text"]), quote=False)
-    given = node.get("format") or 0
-    for bit, tag in _FORMATS:
-        if isinstance(given, int) and given & bit:
-            text = f"<{tag}>{text}</{tag}>"
-    return text
+            return _wrapped("ol" if node.get("listType") == "number" else "ul", inside)
+    if kind in _BLOCKS:
+        return _wrapped(_BLOCKS[kind], inside)
+    return _card(kind, node) + _wrapped("p", inside)
 
 
 def _mobiledoc_section(document: Row, section: list[Any]) -> str:
     match section:
+        case [1, "blockquote" | "aside" | "pull-quote", markers, *_]:
+            return _wrapped("blockquote", _markers(document, markers))
         case [1, tag, markers, *_]:
-            tag = tag if tag in ("p", "blockquote", "aside", "pull-quote") else _heading_tag(tag)
-            tag = "blockquote" if tag in ("aside", "pull-quote") else tag
-            return _wrapped(tag, _markers(document, markers))
+            return _heading(tag, _markers(document, markers))
         case [3, tag, items, *_]:
             lines = (_wrapped("li", _markers(document, item)) for item in items)
             return _wrapped("ol" if tag == "ol" else "ul", "".join(lines))
@@ -337,75 +292,31 @@ def _markers(document: Row, markers: Iterable[list[Any]]) -> str:
     for kind, opened, closed, value in markers:
         for index in opened:
             tag, *attributes = document["markups"][index]
-            tag = tag.lower()
-            still_open.append(tag if tag in _MOBILEDOC_MARKS else "")
-            if tag == "a":
-                pairs = attributes[0] if attributes else []
-                href = dict(zip(pairs[::2], pairs[1::2], strict=False)).get("href", "")
-                out.append(f'<a href="{html.escape(str(href))}">')
-            elif still_open[-1]:
-                out.append(f"<{tag}>")
-        if kind == 0:
-            out.append(html.escape(str(value), quote=False))
-        else:
-            name = document["atoms"][value][0]
-            out.append("<br>" if name == "soft-return" else "")
-        for _ in range(closed):
-            tag = still_open.pop()
-            out.append(f"</{tag}>" if tag else "")
+            pairs = attributes[0] if attributes else []
+            href = dict(zip(pairs[::2], pairs[1::2], strict=False)).get("href", "")
+            out.append(f'<{tag} href="{html.escape(str(href))}">' if href else f"<{tag}>")
+            still_open.append(tag)
+        out.append(html.escape(str(value), quote=False) if kind == 0 else "<br>")
+        out += [f"</{still_open.pop()}>" for _ in range(closed)]
     return "".join(out)
 
 
 def _card(kind: str, card: Row) -> str:
-    caption = _wrapped("figcaption", _word(card, "caption"))
-    match kind:
-        case "image":
-            source, alt = html.escape(_word(card, "src")), html.escape(_word(card, "alt"))
-            return f'<figure><img src="{source}" alt="{alt}">{caption}</figure>'
-        case "gallery":
-            images = (_card("image", image) for image in card.get("images") or ())
-            return "".join(images) + _wrapped("figure", caption)
-        case "video" | "audio" | "embed":
-            return f"<figure>{_word(card, 'html')}{caption}</figure>"
-        case "code" | "codeblock":
-            language = html.escape(_word(card, "language"))
-            named = f' class="language-{language}"' if language else ""
-            code = html.escape(_word(card, "code"), quote=False)
-            return f"<pre><code{named}>{code}</code></pre>{_wrapped('figure', caption)}"
-        case "bookmark":
-            # The title and description are those of the linked page.
-            return _wrapped("figure", caption)
-        case "paywall" | "signup" | "button" | "horizontalrule" | "hr" | "divider":
-            return ""
-    return _text_card(kind, card)
+    if kind in _CARDS_WITHOUT_TEXT:
+        return _wrapped("figcaption", _word(card, "caption"))
+    if kind in ("code", "codeblock"):
+        language = html.escape(_word(card, "language"))
+        code = html.escape(_word(card, "code"), quote=False)
+        text = f'<pre class="language-{language}">{code}</pre>'
+    elif kind == "markdown":
+        text = str(MarkdownIt("commonmark").enable("table").render(_word(card, "markdown")))
+    else:
+        text = "".join(_card("image", image) for image in card.get("images") or ())
+    return text + "".join(_wrapped(tag, _word(card, name)) for name, tag in _CARD_TEXTS.items())
 
 
-def _text_card(kind: str, card: Row) -> str:
-    match kind:
-        case "markdown":
-            return str(MarkdownIt("commonmark").enable("table").render(_word(card, "markdown")))
-        case "html" | "email" | "email-cta":
-            return _word(card, "html")
-        case "call-to-action":
-            return _word(card, "textValue")
-        case "callout":
-            return _wrapped("p", _word(card, "calloutText"))
-        case "toggle":
-            return _wrapped("h4", _word(card, "heading")) + _word(card, "content")
-        case "header":
-            heading = _word(card, "heading") or _word(card, "header")
-            below = _word(card, "subheading") or _word(card, "subheader")
-            return _wrapped("h2", heading) + _wrapped("p", below)
-        case "product":
-            return _wrapped("h4", _word(card, "productTitle")) + _word(card, "productDescription")
-        case "file":
-            title, below = _word(card, "fileTitle"), _word(card, "fileCaption")
-            return _wrapped("p", title) + _wrapped("p", below)
-    return _wrapped("p", _inline(card))
-
-
-def _heading_tag(tag: object) -> str:
-    return str(tag) if tag in ("h1", "h2", "h3", "h4", "h5", "h6") else "p"
+def _heading(tag: object, inside: str) -> str:
+    return _wrapped(str(tag) if tag in _HEADINGS else "p", inside)
 
 
 def _wrapped(tag: str, inside: str) -> str:

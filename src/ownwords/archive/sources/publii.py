@@ -5,6 +5,7 @@ import re
 import shutil
 import sqlite3
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from io import FileIO
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 from urllib.parse import quote
 
 from ownwords.archive import untrusted_files
@@ -40,15 +41,13 @@ _PACKED_SUFFIXES = {".tar", ".tgz", ".gz", ".zip"}
 # With its journal or log copied along, SQLite completes or undoes an unfinished write in the copy.
 _DATABASE_FILES = ("db.sqlite", "db.sqlite-journal", "db.sqlite-wal")
 _SETTINGS, _PAGES = "config/site.config.json", "config/pages.config.json"
-_POSTS = """
-SELECT id, title, authors, slug, text, created_at, status,
-       (SELECT value FROM posts_additional_data
-        WHERE post_id = posts.id AND key = '_core' ORDER BY id DESC LIMIT 1)
-FROM posts ORDER BY id
+_POSTS = "SELECT id, title, authors, slug, text, created_at, status FROM posts ORDER BY id"
+_TAGS = """
+SELECT post_id, coalesce(name, '') FROM tags JOIN posts_tags ON tags.id = tag_id
+ORDER BY tags.id
 """
-_TAGS_OF_POST = """
-SELECT coalesce(name, '') FROM tags JOIN posts_tags ON tags.id = tag_id
-WHERE post_id = ? ORDER BY tags.id
+_SETTINGS_OF_POSTS = """
+SELECT post_id, value FROM posts_additional_data WHERE key = '_core' ORDER BY id
 """
 # Posts, pages and tags have a number, authors a name; of files only the beginning is replaced.
 _INTERNAL_LINK = re.compile(
@@ -84,11 +83,11 @@ def read(path: Path) -> Iterator[SourceItem]:
         with tempfile.TemporaryDirectory(prefix="ownwords-") as folder:
             with ExitStack() as stack:
                 original = _find(path, stack)
-                settings = {name: original.json(name) for name in (_SETTINGS, _PAGES)}
+                site, pages = original.json(_SETTINGS), original.json(_PAGES)
                 # A private copy, so that nothing beside the author's file is written or locked.
                 original.copy_database(Path(folder))
             with _open_copy(Path(folder, "db.sqlite"), original.shown) as connection:
-                yield from _items(connection, original, settings)
+                yield from _items(connection, original, site, pages)
     except OSError as error:
         raise SourceError(
             f"{path} cannot be read: {error.strerror or error}",
@@ -106,28 +105,20 @@ class _Original:
     shown: Path
     name: str
     files: Mapping[str, Callable[[], AbstractContextManager[IO[bytes]]]]
-    # The times of change and sizes of the database and its journal; of a backup none.
-    states: Callable[[], list[tuple[int, int]]] = list
-    is_packed: bool = False  # a backup: its file name changes from one backup to the next
+    identity: str = ""  # of a backup, whose file name changes from one to the next
 
-    def json(self, name: str) -> Mapping[str, object] | list[object]:
+    def json(self, name: str) -> object:
+        """The content of a file of settings; None if it is missing or damaged."""
         if name not in self.files:
-            return {}
+            return None
         with self.files[name]() as file:
-            value = parse_json(untrusted_files.decode_text(file.read()))
-        return value if isinstance(value, dict | list) else {}
+            return parse_json(untrusted_files.decode_text(file.read()))
 
     def copy_database(self, folder: Path) -> None:
-        before = self.states()
         for name in _DATABASE_FILES:
             if name in self.files:
                 with self.files[name]() as file, (folder / name).open("wb") as copy:
                     shutil.copyfileobj(file, copy)
-        if self.states() != before:
-            raise SourceError(
-                f"{self.shown} changed while it was read: another program is writing it",
-                hint="close Publii, then try again",
-            )
 
 
 def _find(path: Path, stack: ExitStack) -> _Original:
@@ -144,14 +135,9 @@ def _find(path: Path, stack: ExitStack) -> _Original:
     real = database.resolve()
     beside = {name: real.with_name(real.name + name[9:]) for name in _DATABASE_FILES}
     beside |= {name: database.parent / name for name in (_SETTINGS, _PAGES)}
-
-    def states() -> list[tuple[int, int]]:
-        stats = (beside[name].stat() for name in _DATABASE_FILES if beside[name].exists())
-        return [(stat.st_mtime_ns, stat.st_size) for stat in stats]
-
-    name = (real.parents[1] if real.parent.name == "input" else real.parent).name
     files = {name: partial(FileIO, file) for name, file in beside.items() if file.is_file()}
-    return _Original(database, name, files, states)
+    name = (real.parents[1] if real.parent.name == "input" else real.parent).name
+    return _Original(database, name, files)
 
 
 def _in_backup(path: Path, members: untrusted_files.ExportFiles) -> _Original:
@@ -161,20 +147,16 @@ def _in_backup(path: Path, members: untrusted_files.ExportFiles) -> _Original:
             f"{path} holds no input/db.sqlite",
             hint="give a backup that Publii made, or the folder of a Publii site",
         )
-    depths = {len(PurePosixPath(name).parts) for name in databases[:2]}
-    if len(databases) > 1 and len(depths) == 1:
+    if len({len(inside.parts) for inside in databases[:2]}) < len(databases[:2]):
         raise SourceError(
-            f"{path} holds several Publii sites ({', '.join(databases[:4])})",
+            f"{path} holds several Publii sites ({', '.join(map(str, databases[:4]))})",
             hint="unpack it, and give the folder of one",
         )
-    inside = PurePosixPath(databases[0])
+    inside = databases[0]
+    name = inside.parts[-3] if len(inside.parts) > 2 else path.stem
     names = {name: str(inside.parent / name) for name in (*_DATABASE_FILES, _SETTINGS, _PAGES)}
-    return _Original(
-        path / inside,
-        inside.parts[-3] if len(inside.parts) > 2 else path.stem,
-        {name: partial(members.open, m) for name, m in names.items() if m in members.names},
-        is_packed=True,
-    )
+    files = {name: partial(members.open, m) for name, m in names.items() if m in members.names}
+    return _Original(path / inside, name, files, identity=name)
 
 
 def _database_in(folder: Path) -> Path | None:
@@ -182,14 +164,11 @@ def _database_in(folder: Path) -> Path | None:
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def _databases_among(members: untrusted_files.ExportFiles) -> list[str]:
+def _databases_among(members: untrusted_files.ExportFiles) -> list[PurePosixPath]:
     """The databases of Publii sites in a backup, sorted by folder depth."""
-    names = [
-        name
-        for name in members.names
-        if name == "db.sqlite" or PurePosixPath(name).parts[-2:] == ("input", "db.sqlite")
-    ]
-    return sorted(names, key=lambda name: (len(PurePosixPath(name).parts), name))
+    paths = map(PurePosixPath, members.names)
+    found = [path for path in paths if path.parts[-2:] in (("input", "db.sqlite"), ("db.sqlite",))]
+    return sorted(found, key=lambda path: (len(path.parts), path))
 
 
 @contextmanager
@@ -205,8 +184,6 @@ def _open_copy(copy: Path, shown: Path) -> Iterator[sqlite3.Connection]:
             # SQLite takes the missing end of a page as zeros.
             if copy.stat().st_size % connection.execute("PRAGMA page_size").fetchone()[0]:
                 raise _damaged(shown, "it is cut off")
-            connection.execute("CREATE INDEX of_post ON posts_additional_data (post_id, key)")
-            connection.execute("CREATE INDEX tags_of_post ON posts_tags (post_id, tag_id)")
             yield connection
     except sqlite3.OperationalError as error:
         raise SourceError(
@@ -229,20 +206,19 @@ def _damaged(shown: Path, what: str) -> SourceError:
 
 
 def _items(
-    connection: sqlite3.Connection,
-    original: _Original,
-    settings: Mapping[str, Mapping[str, object] | list[object]],
+    connection: sqlite3.Connection, original: _Original, stored: object, pages: object
 ) -> Iterator[SourceItem]:
-    site = settings[_SETTINGS]
-    site = site if isinstance(site, dict) else {}
-    addresses = _addresses(connection, site, settings[_PAGES])
-    named = (site.get("displayName"), site.get("name"), original.name)
-    name = next((name for name in named if name and isinstance(name, str)), "")
-    identity = site_identity("", _word(site, "name") or original.name)
+    site = stored if isinstance(stored, dict) else {}
+    authors = {
+        str(number): (_text(name), _text(user))
+        for number, name, user in connection.execute("SELECT id, name, username FROM authors")
+    }
+    addresses = _addresses(connection, site, pages, authors)
+    identity = site_identity("", _word(site, "name") or original.identity)
     yield SiteInfo(
-        repair_surrogates(name)[0],
+        repair_surrogates(_word(site, "displayName") or _word(site, "name") or original.name)[0],
         addresses.domain,
-        identity=identity if original.is_packed else "",
+        identity=identity if original.identity else "",
     )
     yield ExpectedCount(connection.execute("SELECT count(*) FROM posts").fetchone()[0])
     if not addresses.domain:
@@ -250,13 +226,13 @@ def _items(
             "The site's settings (input/config/site.config.json) are missing or name no address,"
             " so the addresses of its posts are unknown."
         )
-    authors = {
-        str(number): _text(name) or _text(user)
-        for number, name, user in connection.execute("SELECT id, name, username FROM authors")
-    }
+    tags: defaultdict[object, list[str]] = defaultdict(list)
+    for number, tag in connection.execute(_TAGS):
+        tags[number].append(_text(tag))
+    settings = {number: _text(core) for number, core in connection.execute(_SETTINGS_OF_POSTS)}
+    shown_authors = {number: name or user for number, (name, user) in authors.items()}
     for row in connection.execute(_POSTS):
-        tags = tuple(_text(name) for (name,) in connection.execute(_TAGS_OF_POST, (row[0],)))
-        yield _document(row, tags, authors, addresses)
+        yield _document(row, tags[row[0]], settings.get(row[0], ""), shown_authors, addresses)
 
 
 @dataclass(frozen=True)
@@ -267,26 +243,17 @@ class _SiteAddresses:
     is_clean: bool
     posts_prefix: str
     listed: frozenset[str]  # the tags and authors: "tag/3", "author/ida", "author/1"
-    page_slugs: Mapping[int, str]
-    page_parents: Mapping[int, int]
+    above_pages: Mapping[int, str]  # the slugs of the pages above a page: "about/tools"
 
     def of(self, kind: Kind, number: int, slug: str) -> str:
         """The address of a post or page; "" if the site's address is unknown."""
         if not self.domain or not slug:
             return ""
-        above = self._ancestors(number) if kind == "page" else [self.posts_prefix]
-        path = "/".join(part.strip("/") for part in (*above, slug) if part.strip("/"))
+        above = self.above_pages.get(number, "") if kind == "page" else self.posts_prefix
+        path = "/".join(part.strip("/") for part in (above, slug) if part.strip("/"))
         # Escape only what would end an attribute, a Markdown link or a JSON string.
         safe = re.sub(r"[\s\"'<>()\\]", lambda match: quote(match[0]), path)
         return f"{self.domain}/{safe}{'/' if self.is_clean else '.html'}"
-
-    def _ancestors(self, page: int) -> list[str]:
-        pages = [page]
-        while self.is_clean and (above := self.page_parents.get(pages[-1])) is not None:
-            if above in pages:
-                break
-            pages.append(above)
-        return [self.page_slugs.get(above, "") for above in reversed(pages[1:])]
 
     def resolve(self, body: str, number: int) -> str:
         """The body with Publii's placeholders as addresses: "ref:post/12" for posts and pages.
@@ -305,7 +272,10 @@ class _SiteAddresses:
 
 
 def _addresses(
-    connection: sqlite3.Connection, site: Mapping[str, object], pages: object
+    connection: sqlite3.Connection,
+    site: dict[str, Any],
+    pages: object,
+    authors: Mapping[str, tuple[str, str]],
 ) -> _SiteAddresses:
     advanced = site.get("advanced")
     urls = advanced.get("urls") if isinstance(advanced, dict) else None
@@ -313,51 +283,48 @@ def _addresses(
     domain = _word(site, "domain").strip().rstrip("/")
     if domain and not re.match(r"(?:https?:)?//", domain):
         domain = f"https://{domain}"
-    users = connection.execute("SELECT id, username FROM authors").fetchall()
     tags = connection.execute("SELECT id FROM tags").fetchall()
-    page_slugs = connection.execute("SELECT id, slug FROM posts WHERE status LIKE '%is-page%'")
+    users = (name for number, (_, user) in authors.items() for name in (number, user))
+    is_clean = urls.get("cleanUrls") is True
     return _SiteAddresses(
         domain=re.sub(r"[\s\"'<>\\]", "", domain),
-        is_clean=urls.get("cleanUrls") is True,
+        is_clean=is_clean,
         posts_prefix=_word(urls, "postsPrefix"),
         listed=frozenset(
-            (
-                *(f"tag/{number}" for (number,) in tags),
-                *(f"author/{_text(name)}" for user in users for name in user),
-            )
+            (*(f"tag/{number}" for (number,) in tags), *(f"author/{name}" for name in users))
         ),
-        page_slugs={number: _text(slug) for number, slug in page_slugs},
-        page_parents=_page_parents(pages),
+        above_pages=_above_pages(connection, pages) if is_clean else {},
     )
 
 
-def _page_parents(pages: object) -> dict[int, int]:
-    """The page tree of pages.config.json as a map from each page's id to its parent's."""
-    parents: dict[int, int] = {}
-    waiting: list[tuple[object, int | None]] = [(pages, None)]
+def _above_pages(connection: sqlite3.Connection, pages: object) -> dict[int, str]:
+    """By page, the slugs of those above it in the tree of pages.config.json."""
+    rows = connection.execute("SELECT id, slug FROM posts WHERE status LIKE '%is-page%'")
+    slugs = {number: _text(slug) for number, slug in rows}
+    above_pages: dict[int, str] = {}
+    waiting: list[tuple[object, str]] = [(pages, "")]
     while waiting:
         level, above = waiting.pop()
         for page in level if isinstance(level, list) else ():
             number = page.get("id") if isinstance(page, dict) else None
-            if not isinstance(number, int):
-                continue
-            if above is not None:
-                parents[number] = above
-            waiting.append((page.get("subpages"), number))
-    return parents
+            if isinstance(number, int):
+                above_pages.setdefault(number, above)
+                waiting.append((page.get("subpages"), f"{above}/{slugs.get(number, '')}"))
+    return above_pages
 
 
 def _document(
     row: tuple[object, ...],
-    tags: tuple[str, ...],
+    tags: list[str],
+    core: str,
     authors: Mapping[str, str],
     addresses: _SiteAddresses,
 ) -> RawDocument | SkippedItem:
-    number, title, by, slug, text, created, flags, core = row
+    number, title, by, slug, text, created, flags = row
     title = _text(title)
     if not isinstance(number, int):
         return SkippedItem("post", "it has no number in the database", title=title)
-    settings = parse_json(_text(core))
+    settings = parse_json(core)
     settings = settings if isinstance(settings, dict) else {}
     kind, status = _kind_and_status(_text(flags))
     ref = f"{kind}/{number}"
@@ -379,7 +346,7 @@ def _document(
         date=_moment(created),
         url=canonical if canonical.startswith("http") else url,
         author=", ".join(authors[id_] for id_ in map(str.strip, by_ids) if id_ in authors),
-        tags=tags,
+        tags=tuple(tags),
         base=url,
         # The post's own address too: the canonical one may be elsewhere.
         aliases=(*names, url) if url else names,

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.store import Archive
-from ownwords.ask.passages import Passage, best_sentences
+from ownwords.ask.passages import Passage, best_sentence
 from ownwords.base import catalogue
 from ownwords.core.validation import Meta
 from ownwords.evaluation.verbatim import shared_passages
@@ -193,8 +193,8 @@ class _Posts:
 
 def _matching_sentence(text: str, passage: str) -> str:
     """The sentence of the passage that is most similar to the text; "" if none is similar."""
-    spans = best_sentences(text, passage)
-    return passage[spans[0][0] : spans[0][1]] if spans else ""
+    span = best_sentence(text, passage)
+    return passage[slice(*span)] if span else ""
 
 
 class BlockedPassages:
