@@ -103,12 +103,23 @@ def test_unsupported_options_without_effect_are_accepted() -> None:
     chat(user="me", metadata={"a": "b"}, store=False, service_tier="auto", something_new=[1])
 
 
+WRONG: dict[str, list[Any]] = {
+    "prompt": [7, [], [[]], ["a", 7], [[7], "a"], [-1]],
+    "stop": ["", [7], ["a"] * 17, "x" * 1001],
+    "logit_bias": [[1], {"a": 1}, {"5": 101}, {"٣": 1}],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in WRONG.items() for value in values]
+)
+def test_invalid_values_are_refused(name: str, value: object) -> None:
+    assert refusal(completion, **{name: value})["param"].startswith(name)
+
+
 @pytest.mark.parametrize(
     ("call", "fields", "param"),
     [
-        *((completion, {"prompt": x}, "prompt") for x in (7, [], [[]], ["a", 7], [[7], "a"], [-1])),
-        *((completion, {"stop": x}, "stop") for x in ("", [7], ["a"] * 17, "x" * 1001)),
-        *((chat, {"logit_bias": x}, "logit_bias") for x in ([1], {"a": 1}, {"5": 101}, {"٣": 1})),
         (chat, {"top_logprobs": 3}, "logprobs"),
         (chat, {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         (chat, {"stream_options": {"include_usage": True}}, "stream_options"),
