@@ -35,9 +35,8 @@ if __package__ in (None, ""):  # run as a file
 from bench.fresh import ROOT
 
 if TYPE_CHECKING:
-    from ownwords.inference.generation import GenerationRequest
+    from ownwords.inference.generation import GenerationRequest, GenerationState
     from ownwords.inference.model import Model
-    from ownwords.inference.scheduler import RequestHandle
     from ownwords.tokenizers.tokenizer import Tokenizer
 
 BLOG = ROOT / "examples" / "blog"
@@ -169,10 +168,10 @@ def generate_all(
     model: "Model", requests: "Sequence[GenerationRequest]"
 ) -> "list[tuple[GenerationRequest, list[int]]]":
     """Generate the texts of all requests, ROWS at a time, ignoring end tokens."""
-    from ownwords.inference.scheduler import BatchScheduler
+    from ownwords.inference.generation import BatchScheduler
 
     scheduler = BatchScheduler(model.engine, rows=ROWS, length=TOKENS + 128)
-    ids: dict[RequestHandle, list[int]] = {scheduler.submit(request): [] for request in requests}
+    ids: dict[GenerationState, list[int]] = {scheduler.submit(request): [] for request in requests}
     while scheduler.busy:
         for ticket, drawn, _ in scheduler.step():
             ids[ticket] += [token.id for token in drawn]
@@ -244,7 +243,7 @@ def tell_cost(model: "Model", requests: "Sequence[GenerationRequest]") -> None:
 
 def _steps(model: "Model", request: "GenerationRequest") -> Seconds:
     """The seconds of each step but the first, which reads the prompt."""
-    from ownwords.inference.scheduler import generate
+    from ownwords.inference.generation import generate
 
     times = [time.perf_counter()]
     for _ in generate(model.engine, request):

@@ -20,10 +20,17 @@ class Ours:
         self, folder: Path, kind: str, *, rows: int, length: int, threads: int, greedy: bool
     ) -> None:
         from ownwords.inference.engine import ForwardInput, LogitRange
-        from ownwords.inference.engine_loader import load_engine
+        from ownwords.inference.model import load_engine
+        from ownwords.models import directory
 
         weights: Any = kind
-        engine = load_engine(folder / DIRECTORY, device="cpu", weights=weights, threads=threads)
+        engine = load_engine(
+            folder / DIRECTORY,
+            directory.read(folder / DIRECTORY).config,
+            device="cpu",
+            weights=weights,
+            threads=threads,
+        )
         if not engine.name.startswith("native"):
             raise SystemExit(f"the native engine is not there; what serves is {engine.name}")
         self._feed = ForwardInput

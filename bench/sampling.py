@@ -176,9 +176,7 @@ def measure_setting(
     ]
     left_out = bits = 0.0
     for own, before, scores_V, id_ in scores:
-        chosen, weights = candidates(
-            apply_logits_processors(scores_V, sampling, history=before), sampling
-        )
+        chosen, weights = candidates(apply_logits_processors(scores_V, sampling, before), sampling)
         probability = float(weights[chosen == id_].sum() / weights.sum())
         left_out += probability == 0
         bits -= math.log2((1 - ASIDE) * probability + ASIDE * math.exp(own)) / len(scores)
@@ -201,7 +199,7 @@ def write_texts(
     model: "Model", titles: Sequence[str], sampling: "SamplingParams", count: int
 ) -> tuple[list[str], float, int]:
     """The texts as users get them, their surprise in nats, and their number of tokens."""
-    from ownwords.inference.scheduler import BatchScheduler
+    from ownwords.inference.generation import BatchScheduler
     from ownwords.inference.text_generation import build_request
 
     half = count // 2

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ownwords.models import bundle, registry
+from ownwords.inference.engine import Engine
+from ownwords.inference.model import load_engine
+from ownwords.models import bundle, directory, registry
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.safetensors_header import TensorInfo, encode_header, read_header
 
@@ -94,6 +96,10 @@ def write(folder: Path, family: str = "qwen3", seed: int = 1, **changed: object)
     model_made = model(family, seed, **changed)
     bundle.save(folder, model_made, Letters())
     return model_made
+
+
+def open_engine(folder: Path, **options: Any) -> Engine:  # noqa: ANN401 - of `load_engine`
+    return load_engine(folder, directory.read(folder).config, **options)
 
 
 def shard(folder: Path, shard_bytes: int | None) -> None:

@@ -62,7 +62,9 @@ def shows_passages(answer: Answer, why: str) -> None:
 def test_a_refused_connection_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with allowed(monkeypatch):
         away = Endpoint(f"http://{HERE}:9/v1", "Ollama", (ServedModel("m"),))
-        shows_passages(ask(EndpointBackend(away)), f"No server answers at http://{HERE}:9.")
+        shows_passages(
+            ask(EndpointBackend(away)), f"The endpoint at http://{HERE}:9 does not answer."
+        )
 
 
 def test_a_silent_endpoint_times_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,17 @@ import pytest
 pytest.importorskip("torch")
 
 
+import model_directories as models
 from ownwords.inference import copy_guard
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import Engine
-from ownwords.inference.engine_loader import load_engine
-from ownwords.inference.generation import GenerationRequest
+from ownwords.inference.generation import (
+    BatchScheduler,
+    GenerationRequest,
+    GenerationState,
+    generate,
+)
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.scheduler import BatchScheduler, RequestHandle, generate
 from ownwords.models import bundle
 from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import build
@@ -52,7 +56,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     network.init_weights(1)
     folder = tmp_path_factory.mktemp("soak") / "model"
     bundle.save(folder, network, tokenizer)
-    return load_engine(folder, device="cpu", threads=1)
+    return models.open_engine(folder, device="cpu", threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +92,9 @@ def serve(engine: Engine, guard: CopyGuard, requests: int, seed: int) -> None:
     """Many requests, some cancelled; the checked ones equal single runs."""
     draw_uniform = Random(seed)
     scheduler = BatchScheduler(engine, rows=ROWS, length=CONTEXT)
-    outputs: dict[RequestHandle, list[int]] = {}
-    cancelled: set[RequestHandle] = set()
-    checked: list[RequestHandle] = []
+    outputs: dict[GenerationState, list[int]] = {}
+    cancelled: set[GenerationState] = set()
+    checked: list[GenerationState] = []
     coming = requests
     while coming or scheduler.busy:
         while coming and len(outputs) < ROWS + WAITING:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.archive.selection import AuthorChoice, read_choices, write_choices
+from ownwords.archive.selection import Decision, read_choices, write_choices
 from ownwords.core.errors import ConfigError
 from ownwords.core.validation import ValidationError
 from unit import sample_report
@@ -12,33 +12,30 @@ from unit import sample_report
 MINE = '[[post]]\nid = "blog:post/1"\ndecision = "leave out"\n'
 
 
-def read(tmp_path: Path, text: str, encoding: str = "utf-8") -> list[AuthorChoice]:
+def read(tmp_path: Path, text: str, encoding: str = "utf-8") -> dict[str, Decision]:
     path = tmp_path / "choices.toml"
     path.write_text(text, encoding=encoding)
     return read_choices(path)
 
 
 def test_only_differences_from_the_proposal_are_choices(tmp_path: Path) -> None:
-    assert read(tmp_path, "") == []
-    assert read(tmp_path, MINE) == [AuthorChoice("blog:post/1", "leave out")]
-    assert read(tmp_path, MINE + 'proposed = "leave out"\n') == []
-    assert read(tmp_path, MINE + 'proposed = "cap"\n') == [AuthorChoice("blog:post/1", "leave out")]
+    assert read(tmp_path, "") == {}
+    assert read(tmp_path, MINE) == {"blog:post/1": "leave out"}
+    assert read(tmp_path, MINE + 'proposed = "leave out"\n') == {}
+    assert read(tmp_path, MINE + 'proposed = "cap"\n') == {"blog:post/1": "leave out"}
 
 
 def test_files_written_by_notepad_are_read(tmp_path: Path) -> None:
-    assert read(tmp_path, MINE, "utf-8-sig") == [AuthorChoice("blog:post/1", "leave out")]
+    assert read(tmp_path, MINE, "utf-8-sig") == {"blog:post/1": "leave out"}
 
 
 @pytest.mark.parametrize(
     ("text", "path", "problem"),
     [
         (MINE.replace("[[post]]", "[[posts]]"), "posts", "unknown"),
-        (MINE.replace("[[post]]", "[post]"), "post", "type"),
         (MINE.replace("decision", "decison"), "post[0].decison", "unknown"),
         (MINE.replace("leave out", "leaveout"), "post[0].decision", "type"),
-        ('[[post]]\nid = "blog:post/1"\n', "post[0].decision", "missing"),
         ('[[post]]\ndecision = "keep"\n', "post[0].id", "missing"),
-        (MINE + 'remark = "mine"\n', "post[0].remark", "unknown"),
     ],
 )
 def test_choices_that_would_be_lost_or_misread_are_reported(
@@ -59,16 +56,10 @@ def test_written_choices_are_read_back(tmp_path: Path) -> None:
     for post in report.posts:
         post.decision = "keep"
     report.posts[0].title = "w" * 5_000
-    choices_made = [AuthorChoice(report.posts[1].id, "keep"), AuthorChoice("gone", "cap")]
+    choices_made: dict[str, Decision] = {report.posts[1].id: "keep", "gone": "cap"}
     text = write_choices(report.posts, choices_made)
     assert read(tmp_path, text) == choices_made
     assert max(map(len, text.splitlines())) < 2_000
-
-
-def test_reasons_are_put_into_words(tmp_path: Path) -> None:
-    (post,) = sample_report.plain_report(["One"]).posts
-    post.flags = ["duplicate"]
-    assert 'why = "shares text with another post"' in write_choices([post], [])
 
 
 def test_a_folder_of_that_name_is_one_sentence(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from ownwords.ask import encoder
 from ownwords.cli.main import build, main
 from ownwords.core.errors import SourceError
 from ownwords.core.progress import Progress
-from ownwords.inference.engine_loader import describe_cpu_engine
+from ownwords.inference.model import describe_cpu_engine
 from unit import sample_report
 
 TESTS = Path(__file__).resolve().parents[1]

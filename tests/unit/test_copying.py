@@ -13,10 +13,9 @@ import torch
 
 from ownwords.inference import copy_guard
 from ownwords.inference.copy_guard import CopyGuard
-from ownwords.inference.generation import GenerationRequest
+from ownwords.inference.generation import BatchScheduler, GenerationRequest, GenerationState
 from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.models import bundle
 from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import build
@@ -79,7 +78,7 @@ def copies(texts: list[str], model: Model, watching: CopyGuard | None, count: in
     dice = random.Random(1)
     # With guesses, as those are right where a text is copied.
     scheduler = BatchScheduler(model.engine, rows=8, length=CONTEXT)
-    outputs: dict[RequestHandle, list[int]] = {}
+    outputs: dict[GenerationState, list[int]] = {}
     for number in range(count):
         words_of_text = dice.choice(texts).split(" ")
         begin = dice.randrange(len(words_of_text) - 14)

@@ -18,14 +18,20 @@ from hypothesis import given
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.engine import Engine, ForwardInput, Logits, WeightFormat
-from ownwords.inference.generation import GeneratedToken, GenerationRequest, LoopDetector
+from ownwords.inference.generation import (
+    BatchScheduler,
+    GeneratedToken,
+    GenerationRequest,
+    GenerationState,
+    LoopDetector,
+    generate,
+)
 from ownwords.inference.sampling import (
     SamplingParams,
     draw_uniform,
     log_probabilities,
     sample_token,
 )
-from ownwords.inference.scheduler import BatchScheduler, RequestHandle, generate
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.decoder import CausalLM
 
@@ -126,8 +132,8 @@ class CountingCache:
         self._engine.closed += 1
 
 
-def finish(scheduler: BatchScheduler) -> dict[RequestHandle, list[int]]:
-    texts: dict[RequestHandle, list[int]] = {}
+def finish(scheduler: BatchScheduler) -> dict[GenerationState, list[int]]:
+    texts: dict[GenerationState, list[int]] = {}
     while scheduler.busy:
         for handle, drawn, _ in scheduler.step():
             texts.setdefault(handle, []).extend(ids_of(drawn))
@@ -178,8 +184,8 @@ def test_batched_texts_equal_single_ones(name: str) -> None:
         )
         waiting.append((request, generated_ids(engine, request)))
     scheduler = BatchScheduler(engine, rows=3, length=64)
-    texts: dict[RequestHandle, list[int]] = {}
-    expected: dict[RequestHandle, list[int]] = {}
+    texts: dict[GenerationState, list[int]] = {}
+    expected: dict[GenerationState, list[int]] = {}
     while waiting or scheduler.busy:
         if waiting and random.random() < 0.4:
             request, alone = waiting.pop()
@@ -204,7 +210,7 @@ def test_the_finish_reason_is_reported() -> None:
     full = scheduler.submit(GenerationRequest(ids=[20], max_tokens=2, sampling=GREEDY))
     empty = scheduler.submit(GenerationRequest(ids=[20], max_tokens=0, sampling=GREEDY))
     reasons = {}
-    texts: dict[RequestHandle, list[int]] = {stopped: [], full: [], empty: []}
+    texts: dict[GenerationState, list[int]] = {stopped: [], full: [], empty: []}
     while scheduler.busy:
         for handle, drawn, finished in scheduler.step():
             texts[handle] += ids_of(drawn)
@@ -292,7 +298,7 @@ def test_cancelling_frees_the_row_and_is_silent() -> None:
 
 def test_requests_can_be_added_and_cancelled_from_other_threads() -> None:
     scheduler = BatchScheduler(CountingEngine(), rows=3, length=300)
-    handles: list[list[RequestHandle]] = [[] for _ in range(4)]
+    handles: list[list[GenerationState]] = [[] for _ in range(4)]
     all_in = Barrier(len(handles) + 1)
 
     def come(number: int) -> None:
@@ -312,7 +318,7 @@ def test_requests_can_be_added_and_cancelled_from_other_threads() -> None:
         for thread in threads:
             thread.start()
         all_in.wait()
-        texts: dict[RequestHandle, list[int]] = {}
+        texts: dict[GenerationState, list[int]] = {}
         # In this order: a thread may hand in its last request and end in between.
         while any(thread.is_alive() for thread in threads) or scheduler.busy:
             for handle, drawn, finished in scheduler.step():
@@ -466,10 +472,10 @@ class Forgetful(list[object]):
 
 
 def banned(ids: Sequence[int]) -> set[int]:
-    detector = LoopDetector()
+    detector, found = LoopDetector(), list[int]()
     for token in ids:
-        detector.add(token)
-    return set(detector.banned)
+        found = detector.add(token)
+    return set(found)
 
 
 @pytest.mark.parametrize(("period", "repeated"), [(1, 8), (3, 8), (12, 24), (16, 32), (100, 32)])

@@ -12,9 +12,8 @@ import torch
 from families import TINY, tiny
 from ownwords.evaluation import memorisation
 from ownwords.evaluation.memorisation import extraction, extraction_rate
-from ownwords.inference.generation import GenerationRequest
+from ownwords.inference.generation import GenerationRequest, generate
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.scheduler import generate
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import CausalLM, build

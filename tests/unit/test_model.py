@@ -14,8 +14,8 @@ import families  # noqa: F401 - it sees to it that one thread computes
 import ownwords
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference import copy_guard
+from ownwords.inference.generation import generate
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.scheduler import generate
 from ownwords.models import bundle
 from ownwords.models.configs.llama import config_for_budget
 from ownwords.models.decoder import build

@@ -10,10 +10,9 @@ from families import read
 from native_levels import isas, library_at
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import ForwardInput, LogitRange
-from ownwords.inference.generation import GenerationRequest
+from ownwords.inference.generation import GenerationRequest, generate
 from ownwords.inference.native_engine import NativeEngine
 from ownwords.inference.sampling import SamplingParams, sample_token
-from ownwords.inference.scheduler import generate
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.quantization_scheme import INT8
 from ownwords.models.weight_mapping import StoredWeight, weight_shapes

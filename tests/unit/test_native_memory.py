@@ -21,9 +21,12 @@ READ = """
 import sys
 from pathlib import Path
 from ownwords.inference.engine import ForwardInput
-from ownwords.inference.engine_loader import load_engine
+from ownwords.inference.model import load_engine
+from ownwords.models import directory
 
-engine = load_engine(Path(sys.argv[1]), device="cpu", weights=sys.argv[2], threads=2)
+folder = Path(sys.argv[1])
+config = directory.read(folder).config
+engine = load_engine(folder, config, device="cpu", weights=sys.argv[2], threads=2)
 cache = engine.cache(4, 512)
 cache.forward([ForwardInput(row, list(range(1, 90))) for row in range(4)])
 lines = Path("/proc/self/status").read_text().splitlines()

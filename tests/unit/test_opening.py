@@ -9,7 +9,7 @@ import pytest
 import model_directories as models
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import ForwardInput, WeightFormat
-from ownwords.inference.engine_loader import describe_cpu_engine, has_driver, load_engine
+from ownwords.inference.model import describe_cpu_engine, has_driver
 from ownwords.models import bundle, directory, fused
 from ownwords.models.quantization_scheme import INT8
 from ownwords.models.untrusted_files import ModelError
@@ -37,7 +37,7 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_processor_is_served_by_the_native_engine(folder: Path) -> None:
-    engine = load_engine(folder, device="cpu", threads=1)
+    engine = models.open_engine(folder, device="cpu", threads=1)
     assert engine.name.startswith("native f32, ")
     files = directory.read(folder)
     assert files.config.vocabulary == engine.vocabulary == 97
@@ -49,9 +49,11 @@ def test_the_processor_is_served_by_the_native_engine(folder: Path) -> None:
 def test_torch_is_used_without_a_native_library(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = load_engine(folder, device="cpu").cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
+    wanted = (
+        models.open_engine(folder, device="cpu").cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
+    )
     without_the_part_in_c(monkeypatch)
-    engine = load_engine(folder, device="cpu")
+    engine = models.open_engine(folder, device="cpu")
     assert engine.name.startswith("torch")
     assert describe_cpu_engine() == ("PyTorch", bindings.library_problem())
     logits = engine.cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
@@ -63,20 +65,21 @@ def test_without_both_engines_the_error_says_what_to_do(
 ) -> None:
     without_torch(monkeypatch)
     with pytest.raises(OwnwordsError, match="cuda needs PyTorch, and PyTorch is not") as no:
-        load_engine(folder, device="cuda")
+        models.open_engine(folder, device="cuda")
     assert "pip install" in str(no.value)
     without_the_part_in_c(monkeypatch)
     with pytest.raises(
         OwnwordsError, match="switched off by OWNWORDS_ISA=none, and PyTorch is not installed"
     ):
-        load_engine(folder, device="cpu")
+        models.open_engine(folder, device="cpu")
 
 
 def test_torch_is_not_imported_for_the_native_engine(folder: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from ownwords.inference.engine import ForwardInput\n"
-        "from ownwords.inference.engine_loader import load_engine\n"
-        f"engine = load_engine(Path({str(folder)!r}), device='cpu')\n"
+        "from ownwords.inference.model import load_engine; from ownwords.models import directory\n"
+        f"folder = Path({str(folder)!r}); config = directory.read(folder).config\n"
+        "engine = load_engine(folder, config, device='cpu')\n"
         "engine.cache(1, 8).forward([ForwardInput(0, [1, 2])])\n"
         "sys.exit('torch' in sys.modules)"
     )
@@ -97,14 +100,14 @@ def test_a_driver_is_found_on_linux_wsl_and_windows(
 
 def test_invalid_options_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(OwnwordsError, match="no device 'gpu'"):
-        load_engine(folder, device="gpu")
+        models.open_engine(folder, device="gpu")
     with pytest.raises(OwnwordsError, match="cannot be 'int3'"):
-        load_engine(folder, weights="int3")  # type: ignore[arg-type]
+        models.open_engine(folder, weights="int3")
     for threads in (0, -1, 1025):
         with pytest.raises(OwnwordsError, match="must be from 1 to 1024"):
-            load_engine(folder, threads=threads)
+            models.open_engine(folder, threads=threads)
     with pytest.raises(ModelError, match="is not a folder"):
-        load_engine(tmp_path / "none")
+        models.open_engine(tmp_path / "none")
 
 
 @pytest.mark.parametrize("compiled", [True, False], ids=["native", "torch"])
@@ -115,10 +118,10 @@ def test_quantised_weights_cannot_be_converted(
     bundle.save(tmp_path / "m", model, models.Letters(), schemes=(INT8, INT8))
     if not compiled:
         without_the_part_in_c(monkeypatch)
-    assert load_engine(tmp_path / "m", device="cpu", weights="int8").weights == "int8"
+    assert models.open_engine(tmp_path / "m", device="cpu", weights="int8").weights == "int8"
     formats: tuple[WeightFormat, ...] = ("f32", "bf16", "int4")
     for weights in formats:
         with pytest.raises(
             ModelError, match=f"holds int8 weights and cannot be loaded as {weights}"
         ):
-            load_engine(tmp_path / "m", device="cpu", weights=weights)
+            models.open_engine(tmp_path / "m", device="cpu", weights=weights)

@@ -8,7 +8,7 @@ from lxml import etree
 from selectolax.lexbor import LexborHTMLParser as HTMLParser
 
 from ownwords.archive import report_view as summary
-from ownwords.archive.report import Report, YearCount
+from ownwords.archive.report import Report
 from ownwords.view import blocks, html
 from ownwords.view import format as say
 from ownwords.view.html import join, tag
@@ -92,11 +92,6 @@ def test_charts_have_names_and_tables_have_headers(report: Report) -> None:
             assert row.css_matches('th[scope="row"]')
 
 
-@pytest.mark.parametrize("report", REPORTS)
-def test_same_report_same_bytes(report: Report) -> None:
-    assert document(report).encode("utf-8") == document(report).encode("utf-8")
-
-
 def test_every_total_is_on_the_page() -> None:
     report = sample_report.sample()
     totals = report.totals
@@ -123,18 +118,7 @@ def test_one_dominant_post_is_the_headline_and_can_be_changed() -> None:
     assert decisions is not None
     assert "Left out" in decisions.text()
     assert "choices.toml" in decisions.text()
-    assert "ownwords look /home/ida/Documents/Publii/sites/shavings" in decisions.text()
-
-
-def test_an_excluded_post_is_hatched_before_and_absent_after() -> None:
-    tree = read(sample_report.sample())
-    charts = {}
-    for svg in tree.css("svg:not([aria-hidden])"):
-        title = svg.css_first("title")
-        assert title is not None
-        charts[title.text()] = svg
-    assert charts["Share of the prose per text"].css("rect.out")
-    assert not charts["Share of the training words per text"].css("rect.out")
+    assert "ownwords look /home/ida/shavings" in decisions.text()
 
 
 def test_differing_words_are_marked_and_equal_passages_shown_once() -> None:
@@ -254,15 +238,9 @@ def test_empty_things_say_so_or_vanish() -> None:
     assert "equally long" in text
 
 
-@pytest.mark.parametrize(
-    ("share", "expected"),
-    [(0, "0%"), (0.002, "<1%"), (0.544, "54%"), (0.9999, ">99%"), (1, "100%")],
-)
-def test_shares_are_never_rounded_to_zero_or_all(share: float, expected: str) -> None:
-    assert say.percent(share) == expected
-
-
 def test_numbers_and_nouns() -> None:
+    shares = [say.percent(share) for share in (0, 0.002, 0.544, 0.9999, 1)]
+    assert shares == ["0%", "<1%", "54%", ">99%", "100%"]
     assert say.count(12_345) == "12,345"
     assert [say.count(n, "post") for n in (0, 1, 2_000)] == ["0 posts", "1 post", "2,000 posts"]
     assert say.count(2, "entry") == "2 entries"
@@ -271,7 +249,7 @@ def test_numbers_and_nouns() -> None:
         *("950", "1.2k", "4k", "46k", "4.1m")
     ]
     assert [say.size(n) for n in (1, 812, 171_400, 4_123_456)] == [
-        *("1 byte", "812 bytes", "171 kB", "4.1 MB")
+        *("1 byte", "812 bytes", "171 kB", "4.12 MB")
     ]
     assert say.day("2014-03-09") == "9 March 2014"
     assert say.day("sometime") == "sometime"
@@ -297,16 +275,3 @@ def test_the_first_sentence_is_true() -> None:
     report = sample_report.one_post()
     report.totals.own_words = report.totals.training_words = 100
     assert summary.lede(report)[0] == "One post, 500 words, 100 of them your own."
-
-
-def test_dates_are_claimed_only_for_dated_posts() -> None:
-    report = sample_report.plain_report(["One", "Two", "Three"])
-    report.years.append(YearCount(0, 1, 500))
-    assert "posts, the dated ones written between" in summary.lede(report)[0]
-
-
-def test_an_excluded_page_does_not_count_as_an_excluded_post() -> None:
-    report = sample_report.plain_report(["One", "Two"])
-    report.posts[0].kind, report.posts[0].decision = "page", "leave out"
-    report.years = [YearCount(2001, 1, 500), YearCount(2002, 1, 400)]
-    assert "left out of training" not in words(report)

@@ -18,7 +18,7 @@ from ownwords.base import catalogue
 from ownwords.cli.main import main
 from ownwords.evaluation import scoring
 from ownwords.evaluation.scorecard import read_scorecard
-from ownwords.inference import engine_loader
+from ownwords.inference import model as inference_model
 from ownwords.models import bundle
 from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import build
@@ -86,7 +86,7 @@ def test_the_named_device_scores(
     def never() -> bool:
         raise AssertionError("another device was chosen")
 
-    monkeypatch.setattr(engine_loader, "has_driver", never)
+    monkeypatch.setattr(inference_model, "has_driver", never)
     assert main(["score", "--quiet", "--device", "cpu"]) == 0
     save(here / "blog.ownwords" / "model", another="model")
     assert main(["score", "--quiet", "--device", "cuda:99"]) == 2

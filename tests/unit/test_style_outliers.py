@@ -72,13 +72,6 @@ def test_a_single_author_has_no_outliers() -> None:
     assert judgement.note == ""
 
 
-def test_a_foreign_author_is_an_outlier() -> None:
-    posts = archive() | {"x": post(author(1, "thou upon"), 900, 99)}
-    (first, *_) = find_style_outliers(posts, DISTANCE).outliers
-    assert first.id == "x"
-    assert first.distance > DISTANCE
-
-
 def test_the_evidence_is_worded_for_an_author() -> None:
     posts = {f"{i:02}": post(author(1) | {"upon": 0.05}, 900, i) for i in range(30)}
     strange = {word: n for word, n in author(1).items() if word != "that"}
@@ -111,7 +104,7 @@ def test_short_posts_are_not_judged() -> None:
     assert "short" not in [outlier.id for outlier in find_style_outliers(posts, DISTANCE).outliers]
 
 
-@pytest.mark.parametrize("n", [0, 1, MIN_POSTS - 1])
+@pytest.mark.parametrize("n", [0, MIN_POSTS - 1])
 def test_a_small_archive_is_not_judged_and_says_so(n: int) -> None:
     judgement = find_style_outliers(archive(n), DISTANCE)
     assert judgement.outliers == ()
@@ -124,18 +117,6 @@ def test_any_language_will_do() -> None:
     posts = {f"{i:02}": post(rates, 900, i) for i in range(20)}
     posts["x"] = post(rates | {"iż": 0.3, "albowiem": 0.2, "że": 0.0}, 900, 99)
     assert find_style_outliers(posts, DISTANCE).outliers[0].id == "x"
-
-
-def test_identical_posts_cause_no_error() -> None:
-    same = post(author(1), 900, 1)
-    assert find_style_outliers({f"{i}": same for i in range(9)}, DISTANCE).outliers == ()
-
-
-def test_the_order_of_the_posts_does_not_matter() -> None:
-    posts = archive() | {"x": post(author(1, "thou upon"), 900, 99)}
-    assert find_style_outliers(posts, DISTANCE) == find_style_outliers(
-        dict(reversed(posts.items())), DISTANCE
-    )
 
 
 @pytest.mark.shared

@@ -15,11 +15,11 @@ from families import some_ids
 from foreign_tokenizers import ODD
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.copy_guard import build as build_guard
-from ownwords.inference.detokenizer import IncrementalDetokenizer, StopMatcher
 from ownwords.inference.engine import Engine
 from ownwords.inference.generation import GeneratedToken, GenerationRequest
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import (
+    IncrementalDetokenizer,
     TextGenerator,
     TextOutcome,
     build_request,
@@ -362,12 +362,6 @@ def test_an_incomplete_character_can_complete_a_stop_string() -> None:
     assert (decoding.finish(), decoding.stop) == ("", "a\ufffd")
 
 
-def test_nothing_follows_a_stop_string() -> None:
-    decoding = IncrementalDetokenizer(ByteTokenizer(), [], ["end"])
-    assert "".join(decoding.feed(i) for i in b"the end of it") + decoding.finish() == "the "
-    assert decoding.stop == "end"
-
-
 @pytest.mark.parametrize("kind", foreign.DOCUMENTS)
 def test_a_continuation_of_ids_keeps_its_leading_space(kind: str) -> None:
     tokenizer = Tokenizer(foreign.files_of(kind))
@@ -399,63 +393,25 @@ def test_our_own_special_tokens_can_stop_a_text_by_their_names() -> None:
     assert "".join(pieces_of(tokenizer, ids, stops=[TITLE])) == "Dear"
 
 
-def test_empty_stop_strings_are_refused_immediately() -> None:
+@pytest.mark.parametrize("stops", [[""], ["a", ""], "text"])
+def test_empty_stop_strings_are_refused(stops: list[str]) -> None:
     with pytest.raises(ConfigError, match="stop strings should be"):
-        IncrementalDetokenizer(ByteTokenizer(), [], [""])
-
-
-def by_hand(text: str, stops: list[str]) -> tuple[str, str | None]:
-    """Read letter by letter until the text ends in a stop string, the longest of several."""
-    for end in range(len(text) + 1):
-        stops_hit = [stop for stop in stops if text[:end].endswith(stop)]
-        if stops_hit:
-            longest = max(stops_hit, key=len)
-            return text[: end - len(longest)], longest
-    return text, None
+        IncrementalDetokenizer(ByteTokenizer(), [], stops)
 
 
 letters = st.text("abc", max_size=12)
 some_stops = st.lists(st.text("abc", min_size=1, max_size=5), max_size=4)
 
 
-@given(st.lists(st.text("abc", max_size=4), max_size=10), some_stops)
-def test_chunking_does_not_change_where_a_text_stops(pieces: list[str], stops: list[str]) -> None:
-    stopping = StopMatcher(stops)
-    output = "".join(map(stopping.feed, pieces)) + stopping.finish()
-    assert (output, stopping.matched) == by_hand("".join(pieces), stops)
-
-
 @given(letters, some_stops)
 def test_only_a_possible_stop_string_is_held_back(text: str, stops: list[str]) -> None:
-    stopping = StopMatcher(stops)
+    decoding = IncrementalDetokenizer(ByteTokenizer(), [], stops)
     output = ""
-    for n, letter in enumerate(text, 1):
-        output += stopping.feed(letter)
-        if stopping.matched is not None:
+    for n, letter in enumerate(text.encode(), 1):
+        output += decoding.feed(letter)
+        if decoding.stop is not None:
             break
         pending = text[len(output) : n]
         assert text.startswith(output)
         assert not pending or any(stop.startswith(pending) and stop != pending for stop in stops)
-
-
-@pytest.mark.parametrize(
-    ("pieces", "stop", "outputs"),
-    [
-        (["one <e", "nd", ">"], "<end/>", ["one ", "", "<end>", ""]),
-        (["aaab"], "aab", ["a", ""]),
-        (["né", "e"], "ée", ["n", "", ""]),
-        (["Dear ", "Sir,\n", "\n", "Yours"], "\n\nY", ["Dear ", "Sir,", "", "", ""]),
-        ([], "x", [""]),
-    ],
-)
-def test_output_is_released_as_soon_as_possible(
-    pieces: list[str], stop: str, outputs: list[str]
-) -> None:
-    stopping = StopMatcher([stop])
-    assert [*map(stopping.feed, pieces), stopping.finish()] == outputs
-
-
-@pytest.mark.parametrize("stops", [[""], ["a", ""], "text"])
-def test_empty_stop_strings_are_refused(stops: list[str]) -> None:
-    with pytest.raises(ConfigError, match="stop strings should be"):
-        StopMatcher(stops)
+    assert (output + decoding.finish(), decoding.stop) == cut(text, stops)

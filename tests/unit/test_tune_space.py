@@ -14,7 +14,7 @@ from ownwords.training.settings import Recipe
 from ownwords.training.throughput import DeviceSpeeds, StepTimeModel
 from ownwords.tune.search import search_space, settings_toml
 
-SPEEDS = DeviceSpeeds("cpu", "a processor", {"float32": StepTimeModel(1e-3, 1.2e11)})
+SPEEDS = DeviceSpeeds("cpu", {"float32": StepTimeModel(1e-3, 1.2e11)})
 FACTS = PlanInputs(
     text_bytes=268_000,
     documents=31,

@@ -69,7 +69,7 @@ def test_a_report_is_told() -> None:
         "281 links, 63 internal, 218 external",
         "Left out The Count of the Salt Marshes",
         "The file choices.toml has a decision",
-        "ownwords look /home/ida/Documents/Publii/sites/shavings",
+        "ownwords look /home/ida/shavings",
         "36 others together",
         "Favourite phrases",
         "Validation, 4 posts",
@@ -90,7 +90,7 @@ def test_a_scorecard_is_told() -> None:
     for words in (
         "It writes in your manner.",
         "1.48 bits per byte on unseen posts, 1.59 for its base",
-        "Measured on 6 held-out posts (33 kB)",
+        "Measured on 6 held-out posts (33.1 kB)",
         "A man who wears …",
         "Bits per byte Your model",
         "(1.43 to 1.53)",

@@ -13,7 +13,6 @@ import torch
 
 import model_directories as models
 from ownwords.inference.engine import ForwardInput
-from ownwords.inference.engine_loader import load_engine
 from ownwords.models import safetensors_header, weight_mapping, weights
 from ownwords.models.decoder import build
 from ownwords.models.quantization_scheme import INT8
@@ -482,12 +481,16 @@ def test_an_engine_reads_numbers_at_odd_places(tmp_path: Path) -> None:
     models.write(tmp_path / "m", "gemma3_text")
     path = tmp_path / "m" / "model.safetensors"
     wanted = (
-        load_engine(tmp_path / "m", device="cpu").cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
+        models.open_engine(tmp_path / "m", device="cpu")
+        .cache(1, 9)
+        .forward([ForwardInput(0, [1, 2, 3])])
     )
     data = path.read_bytes()
     end = 8 + int.from_bytes(data[:8], "little")
     path.write_bytes(struct.pack("<Q", end - 7) + data[8:end] + b" " + data[end:])
     logits = (
-        load_engine(tmp_path / "m", device="cpu").cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
+        models.open_engine(tmp_path / "m", device="cpu")
+        .cache(1, 9)
+        .forward([ForwardInput(0, [1, 2, 3])])
     )
     np.testing.assert_array_equal(logits, wanted)

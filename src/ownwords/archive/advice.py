@@ -14,7 +14,7 @@ import msgspec
 
 from ownwords.archive.report import Advice
 from ownwords.archive.selection import MIN_GROUPS
-from ownwords.view.format import count, size
+from ownwords.view.format import count, percent, size
 
 # Hoffmann et al. 2022 ("Chinchilla"): compute-optimal number of training tokens per parameter.
 TOKENS_PER_PARAMETER = 20
@@ -71,21 +71,53 @@ def advise(
             "There is nothing to train on yet.",
             ["None of your own words are left to train on. You can still search what is here."],
         )
+    measured = measured_base()
+    tokens = training_bytes / BYTES_PER_TOKEN
+    words = "one word" if training_words == 1 else f"{_number(training_words)} words"
+    texts = "one text" if posts == 1 else count(posts, "text")
+    left = own_words - training_words
+    times = training_words / measured.training_words
     sentences = [
-        _amount(own_words, training_words, training_bytes, posts),
-        *_variety(posts, effective_posts),
-        _scale(training_words),
+        f"You can train on {words} of yours ({size(training_bytes)}), in {texts}"
+        + (f"; {_number(left)} more are left out or capped." if left > 0 else ".")
     ]
+    if posts >= 5 and effective_posts < 0.7 * posts:
+        sentences.append(
+            "A few long posts hold much of it: the text is as varied as "
+            f"{max(2, round(effective_posts)):,} posts of equal length."
+        )
+    have = f"{_number(times)} times as much" if times >= 1 else f"{percent(times)} of that"
+    sentences.append(
+        f"The figures below were measured on {_number(measured.training_words)} words of English; "
+        f"you have {have}. How the gain depends on the amount was not measured."
+    )
     if training_words >= _TIERS[0]:
         sentences.append(
             "A small model learns style from so much text, but no facts. For what you said, use "
             "search and cited answers, which quote the posts themselves."
         )
     rows = [
-        ("Train a model from nothing on this alone?", _from_nothing(training_bytes)),
+        (
+            "Train a model from nothing on this alone?",
+            f"By the usual rule ({TOKENS_PER_PARAMETER} tokens per parameter, Hoffmann et al. 2022,"
+            f" at {BYTES_PER_TOKEN} bytes per token) this much text suits a model of "
+            f"{_number(tokens / TOKENS_PER_PARAMETER)} parameters. The smallest GPT-2 has "
+            f"{GPT2_PARAMETERS / 1e6:.0f} million, for which the rule asks "
+            f"{_number(GPT2_PARAMETERS * TOKENS_PER_PARAMETER)} tokens. Measured on "
+            f"{size(measured.training_bytes)} of {measured.author}: {measured.from_nothing:.2f} "
+            f"bits per byte from nothing, {measured.base:.2f} for the shipped base, which had "
+            "never seen the author.",
+        ),
         ("Start from a base model that knows your language?", _from_base(training_bytes)),
-        ("How often should it read the posts?", _passes(training_bytes)),
-        ("How much is held out, and how much does that tell?", _held_out(training_bytes, posts)),
+        (
+            "How often should it read the posts?",
+            f"About {FULL_PASSES} times: up to there each pass teaches nearly as much as new text, "
+            f"and after {LAST_PASSES} hardly anything (Muennighoff et al. 2023, on far larger "
+            f"corpora). That is {_number(tokens * FULL_PASSES)} to "
+            f"{_number(tokens * LAST_PASSES)} tokens. Stop when the held-out posts stop improving: "
+            "after that a model memorises your posts.",
+        ),
+        ("How much is held out, and how much does that tell?", _held_out(tokens, posts)),
         ("Would more text help?", _more(training_words)),
         (
             "What works at any size?",
@@ -93,52 +125,6 @@ def advise(
         ),
     ]
     return Advice(_HEADLINES[bisect_right(_TIERS, training_words)], sentences, rows)
-
-
-def _amount(own: int, training: int, bytes_: int, posts: int) -> str:
-    words = "one word" if training == 1 else f"{_number(training)} words"
-    texts = "one text" if posts == 1 else count(posts, "text")
-    amount = f"You can train on {words} of yours ({size(bytes_)}), in {texts}"
-    if own > training:
-        return f"{amount}; {_number(own - training)} more are left out or capped."
-    return f"{amount}."
-
-
-def _variety(posts: int, effective: float) -> list[str]:
-    if posts < 5 or effective >= 0.7 * posts:
-        return []
-    return [
-        "A few long posts hold much of it: the text is as varied as "
-        f"{max(2, round(effective)):,} posts of equal length."
-    ]
-
-
-def _scale(words: int) -> str:
-    reference = f"The figures below were measured on {_number(measured_base().training_words)}"
-    times = words / measured_base().training_words
-    if 0.67 <= times <= 1.5:
-        return f"{reference} words of English prose, about as much as you have."
-    if times < 1:
-        fraction = _part(round(1 / times)) if times < 0.4 else "about half"
-        return f"{reference} words of English; you have {fraction} of that, so expect less."
-    return (
-        f"{reference} words of English; you have {_number(round(times, 1))} times as much. More "
-        "should help, but by how much was not measured."
-    )
-
-
-def _from_nothing(bytes_: int) -> str:
-    tokens, measured = bytes_ / BYTES_PER_TOKEN, measured_base()
-    return (
-        f"By the usual rule ({TOKENS_PER_PARAMETER} tokens per parameter, Hoffmann et al. 2022, at "
-        f"{BYTES_PER_TOKEN} bytes per token) this much text suits a model of "
-        f"{_number(tokens / TOKENS_PER_PARAMETER)} parameters. The smallest GPT-2 has "
-        f"{GPT2_PARAMETERS / 1e6:.0f} million, for which the rule asks "
-        f"{_number(GPT2_PARAMETERS * TOKENS_PER_PARAMETER)} tokens. Measured on "
-        f"{size(measured.training_bytes)} of {measured.author}: {measured.from_nothing:.2f} bits "
-        f"per byte from nothing, {measured.base:.2f} for the shipped base, which had never seen "
-        "the author."
-    )
 
 
 def _from_base(bytes_: int) -> str:
@@ -156,32 +142,19 @@ def _from_base(bytes_: int) -> str:
     )
 
 
-def _passes(bytes_: int) -> str:
-    tokens = bytes_ / BYTES_PER_TOKEN
-    return (
-        f"About {FULL_PASSES} times: up to there each pass teaches nearly as much as new text, and "
-        f"after {LAST_PASSES} hardly anything (Muennighoff et al. 2023, on far larger corpora). "
-        f"That is {_number(tokens * FULL_PASSES)} to {_number(tokens * LAST_PASSES)} tokens. Stop "
-        "when the held-out posts stop improving: after that a model memorises your posts."
-    )
-
-
-def _held_out(bytes_: int, posts: int) -> str:
+def _held_out(tokens: float, posts: int) -> str:
     if posts < MIN_GROUPS:
         return f"Nothing: posts are held out whole, and that takes at least {MIN_GROUPS} posts."
-    tokens, measured = bytes_ / 10 / BYTES_PER_TOKEN, measured_base()
-    error = 2 * TOKEN_SPREAD_BITS / BYTES_PER_TOKEN / math.sqrt(max(1.0, tokens))
-    estimate = (
+    error = 2 * TOKEN_SPREAD_BITS / BYTES_PER_TOKEN / math.sqrt(max(1.0, tokens / 10))
+    gain = measured_base().base - measured_base().tuned
+    gained = f"Tuning gained {gain:.3f} in our measurement."
+    if error > gain:
+        gained = f"Tuning gained only {gain:.3f} in our measurement: do not trust the score."
+    return (
         f"A tenth of the words. Estimated from a spread of {TOKEN_SPREAD_BITS:.0f} bits per token, "
         f"the score is accurate to ±{error:.2g} bits per byte; comparing two models on the same "
-        "posts is more accurate"
+        f"posts is more accurate. {gained}"
     )
-    gain = measured.base - measured.tuned
-    if error > gain:
-        return (
-            f"{estimate}. Tuning gained only {gain:.3f} in our measurement: do not trust the score."
-        )
-    return f"{estimate}. Tuning gained {gain:.3f} in our measurement."
 
 
 def _more(words: int) -> str:
@@ -192,12 +165,6 @@ def _more(words: int) -> str:
         f"Yes: the next step is at about {_number(higher[0])} words. Old posts, letters and notes "
         "of yours count as well. How much each doubling gains was not measured."
     )
-
-
-def _part(n: int) -> str:
-    names = {3: "a third", 4: "a quarter", 5: "a fifth", 6: "a sixth", 7: "a seventh"}
-    names[8] = "an eighth"
-    return names.get(n, "a tenth" if n <= 14 else "a twentieth" if n <= 30 else "a small part")
 
 
 def _number(n: float) -> str:

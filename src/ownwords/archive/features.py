@@ -35,17 +35,14 @@ _EMAIL = re.compile(
     r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}(?!png|jpe?g|gif|svg|webp|css|js)"
     r"[^\W\d_]{2,24}(?![\w@-])(?!:[\w/])",  # not an image name, nor git's host:path
 )
-# +48 601 234 567, 0048 601 234 567, +1 (415) 555-0132, (020) 7946 0958
 _PHONE = re.compile(
+    # +48 601 234 567, 0048 601 234 567, +1 (415) 555-0132, (020) 7946 0958
     r"(?<![\w.,/#=+\-@])(?<!\d:)"
-    r"(?P<number>(?:\+[1-9]|00[1-9]|\(0?[1-9]\d{1,4}\)[ .-]?\d)(?:[ .()/-]{0,3}\d){5,14})"
-    r"(?![\w@]|[.,:/-]\d)"
-)
-# tel. 601 234 567, phone: 555-0132, call 020 7946 0958
-_NAMED = re.compile(
-    r"(?i:\b(?:tel|tel[eé]fono?|telefon|phone|mobile|mobil|cell|fax|kom|t[eé]l|handy)\b)"
+    r"((?:\+[1-9]|00[1-9]|\(0?[1-9]\d{1,4}\)[ .-]?\d)(?:[ .()/-]{0,3}\d){5,14})(?![\w@]|[.,:/-]\d)"
+    # tel. 601 234 567, phone: 555-0132, call 020 7946 0958
+    r"|(?i:\b(?:tel|tel[eé]fono?|telefon|phone|mobile|mobil|cell|fax|kom|t[eé]l|handy)\b)"
     r"[ .:]{0,4}(?:[^\W\d]{1,8}[ .:]{1,3})?"
-    r"(?P<number>\(?\d(?:[ .()/-]{0,3}\d){5,14})(?!\w|[.,:/-]\d)"
+    r"(\(?\d(?:[ .()/-]{0,3}\d){5,14})(?!\w|[.,:/-]\d)"
 )
 _DIGITS = re.compile(r"\d")
 _SEVEN = re.compile(r"[0-9](?:[ .()/-]{0,3}[0-9]){6}")
@@ -70,25 +67,14 @@ NO_PII = PiiMatches()
 def find_pii(text: str) -> PiiMatches:
     """Find the e-mail addresses and phone numbers in `text`."""
     emails = _EMAIL.findall(text) if "@" in text else []
-    phones = _phones(text)
+    # Fast path: a phone number has at least seven close digits, which most texts lack.
+    matches = _PHONE.findall(text) if _SEVEN.search(text) else []
+    phones = [number for pair in matches if _plausible(number := pair[0] or pair[1])]
     if not emails and not phones:
         return NO_PII
-    masked = list(dict.fromkeys(mask_email(match) for match in emails))[:EXAMPLES]
-    masked += list(dict.fromkeys(mask_phone(match) for match in phones))[:EXAMPLES]
+    masked = list(dict.fromkeys(map(mask_email, emails)))[:EXAMPLES]
+    masked += list(dict.fromkeys(map(mask_phone, phones)))[:EXAMPLES]
     return PiiMatches(len(emails), len(phones), tuple(masked))
-
-
-def _phones(text: str) -> list[str]:
-    # Fast path: a phone number has at least seven close digits, which most texts lack.
-    if not _SEVEN.search(text):
-        return []
-    spans: dict[int, str] = {}
-    if "+" in text or "00" in text or "(" in text:
-        for match in _PHONE.finditer(text):
-            spans[match.end()] = match["number"]
-    for match in _NAMED.finditer(text):
-        spans.setdefault(match.end(), match["number"])
-    return [spans[end] for end in sorted(spans) if _plausible(spans[end])]
 
 
 def _plausible(number: str) -> bool:
@@ -184,9 +170,7 @@ NAMED = 100  # number of these kept as text for display
 MIN_STYLE_WORDS = 400  # texts with fewer own words have no style features: they are not judged
 TRIGRAMS = 512  # hash buckets of character 3-grams
 
-_NO_VOCABULARY = np.zeros(0, np.uint32)
-_NO_COUNTS = np.zeros(0, np.uint32)
-_NO_STYLE = np.zeros(0, np.float32)
+_NONE = np.zeros(0, np.uint32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,7 +249,7 @@ def extract_features(document: Document) -> Features:
         counts[segment.kind] = counts.get(segment.kind, 0) + int(n)
     level, sketch = _sketch(words.hashes)
     mine = words if own.all() else WordHashes(*(part[own[segment_of]] for part in words))
-    vocabulary, times, named, style = _NO_VOCABULARY, _NO_COUNTS, "", _NO_STYLE
+    vocabulary, times, named, style = _NONE, _NONE, "", _NONE.astype(np.float32)
     if len(mine.hashes) >= MIN_STYLE_WORDS:
         vocabulary, times, named = _vocabulary(mine, text)
         style = trigrams.astype(np.float32)
@@ -301,23 +285,16 @@ def _trigrams(
 def _vocabulary(
     words: WordHashes, text: str
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], str]:
-    # Sort by hash, then index: the first of each run is the word's first occurrence.
-    keyed = words.hashes & np.uint64(0xFFFFFFFF00000000) | np.arange(
-        len(words.hashes), dtype=np.uint64
-    )
-    keyed.sort()
-    keys = (keyed >> np.uint64(32)).astype(np.uint32)
-    begins = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))[: len(keys)]
-    times = np.diff(begins, append=len(keys))
+    hashes = (words.hashes >> np.uint64(32)).astype(np.uint32)
+    keys, first, times = np.unique(hashes, return_index=True, return_counts=True)
     order = np.argsort(-times, kind="stable")[:VOCABULARY]
-    first = (keyed[begins[order[:NAMED]]] & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    spans = zip(words.starts[first].tolist(), words.ends[first].tolist(), strict=True)
-    named = " ".join([text[start:end] for start, end in spans]).lower()
-    positions = np.sort(order)
+    named = first[order[:NAMED]]
+    spans = zip(words.starts[named].tolist(), words.ends[named].tolist(), strict=True)
+    kept = np.sort(order)
     return (
-        keys[begins[positions]],
-        times[positions].astype(np.uint32),
-        named,
+        keys[kept],
+        times[kept].astype(np.uint32),
+        " ".join([text[start:end] for start, end in spans]).lower(),
     )
 
 

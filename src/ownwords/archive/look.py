@@ -6,8 +6,9 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 from ownwords.archive.analysis import ArchiveAnalysis, AskAuthor, ask_author
@@ -15,7 +16,7 @@ from ownwords.archive.document import OWN_KINDS
 from ownwords.archive.ingest import IngestResult, ingest
 from ownwords.archive.report import Report
 from ownwords.archive.report_view import report_view
-from ownwords.archive.selection import AuthorChoice, parse_choices, read_bytes, write_choices
+from ownwords.archive.selection import Choices, Decision, parse_choices, read_bytes, write_choices
 from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
 from ownwords.archive.store import Archive, DamagedArchiveError
 from ownwords.core.errors import CorpusError, SourceError, WorkspaceError
@@ -35,7 +36,7 @@ from ownwords.core.workspace import (
 from ownwords.view import html
 
 # Increment when the report on an unchanged archive changes.
-_REPORT_VERSION = "4"
+_REPORT_VERSION = "5"
 
 
 def look(
@@ -60,22 +61,33 @@ def look(
     place = Workspace(workspace) if workspace else Workspace.default_for(paths[0])
     paths = list({path.resolve(): path for path in paths}.values())  # without duplicates
     _refuse_to_read_itself(paths, place)
-    if export:
-        _refuse_no_file(export)
+    if export and (export.is_dir() or not export.parent.is_dir()):
+        raise WorkspaceError(
+            f"{export} cannot be written: it is a folder, or there is no folder {export.parent}",
+            hint="give the name of a file in a folder that exists to --export",
+        )
     progress = progress or Progress()
-    archive, provenance = archive or ArchiveConfig(), provenance or ProvenanceConfig()
-    split = split or SplitConfig()
     with counting_network_calls() as calls, place.opened(), _logged(place, progress):
 
         def run(notes: Sequence[str]) -> Report:
             with Archive(place.archive, rebuild=True) as store:
                 store.verify()
-                look_run = _LookRun(place, store, progress, calls, provenance, split)
-                report = look_run.update(paths, archive, notes)
+                look_run = _LookRun(
+                    paths,
+                    place,
+                    store,
+                    progress,
+                    calls,
+                    notes,
+                    archive or ArchiveConfig(),
+                    provenance or ProvenanceConfig(),
+                    split or SplitConfig(),
+                )
+                report = look_run.update()
                 # Ask the author while nothing is locked; the archive is complete without an answer.
                 if ask and store.get_meta("asked") != "yes":
                     if answers := ask_author(report, look_run.choices, ask):
-                        report = look_run.update(paths, archive, notes, answers)
+                        report = look_run.update(answers)
                     with store.transaction():
                         store.set_meta("asked", "yes")
                 if export:
@@ -91,49 +103,49 @@ def look(
             return run([_set_aside(place.archive, error)])
 
 
+@dataclass
 class _LookRun:
     """One run of `look` on an open archive: reads the paths once, reports for any choices."""
 
-    def __init__(
-        self,
-        place: Workspace,
-        store: Archive,
-        progress: Progress,
-        calls: NetworkCalls,
-        provenance: ProvenanceConfig,
-        split: SplitConfig,
-    ) -> None:
-        self._place, self._store, self._progress, self._calls = place, store, progress, calls
-        self._provenance, self._split = provenance, split
-        self._ingested: IngestResult | None = None
-        self._analysis: ArchiveAnalysis | None = None
-        self.choices: list[AuthorChoice] = []
+    paths: Sequence[Path]
+    place: Workspace
+    store: Archive
+    progress: Progress
+    calls: NetworkCalls
+    notes: Sequence[str]
+    archive: ArchiveConfig
+    provenance: ProvenanceConfig
+    split: SplitConfig
+    choices: dict[str, Decision] = field(default_factory=dict)
 
-    def update(
-        self,
-        paths: Sequence[Path],
-        config: ArchiveConfig,
-        notes: Sequence[str],
-        answers: Sequence[AuthorChoice] = (),
-    ) -> Report:
+    @cached_property
+    def _ingested(self) -> IngestResult:
+        ingested = ingest(self.store, self.paths, self.archive, self.progress)
+        if not ingested.keys:
+            raise _nothing_found(self.paths, ingested)
+        ingested.notes += self.notes
+        return ingested
+
+    @cached_property
+    def _analysis(self) -> ArchiveAnalysis:
+        return ArchiveAnalysis(
+            self.store, self._ingested, self.provenance, self.split, self.progress
+        )
+
+    def update(self, answers: Choices | None = None) -> Report:
         """Make the report for choices.toml and the answers; the file takes precedence.
 
         If choices.toml is edited meanwhile, the report is made again from its new content. The
         server locks the archive to write it, so a transaction keeps it out. The state is stored
         last: after a run that was killed before, the next one makes report and files again.
         """
-        place, store = self._place, self._store
+        place, store = self.place, self.store
         while True:
             content = read_bytes(place.choices)
             choices = parse_choices(content, place.choices)
             with store.transaction():
-                if self._ingested is None:
-                    self._ingested = ingest(store, paths, config, self._progress)
-                    if not self._ingested.keys:
-                        raise _nothing_found(paths, self._ingested)
-                    self._ingested.notes += notes
-                self.choices = _present_choices(choices, answers, self._ingested.renamed)
-                state, report, is_new = self._report(paths, config, asked=bool(answers))
+                self.choices = {**(answers or {}), **_present(choices, self._ingested.renamed)}
+                state, report, is_new = self._report(asked=bool(answers))
             page = html.document(report_view(report)) if is_new else ""
             with store.transaction():
                 if read_bytes(place.choices) != content:
@@ -144,57 +156,54 @@ class _LookRun:
                     store.set_meta("state", state)
                 return report
 
-    def _report(
-        self, paths: Sequence[Path], config: ArchiveConfig, asked: bool
-    ) -> tuple[str, Report, bool]:
+    def _report(self, asked: bool) -> tuple[str, Report, bool]:
         """The state and its report; from the archive (then False) if nothing has changed."""
-        assert self._ingested is not None
-        place, store = self._place, self._store
-        command = _command(paths, place, config)
-        state = self._state(command)
-        has_files = place.choices.exists() and place.report_page.exists()
+        place, store, ingested = self.place, self.store, self._ingested
+        command = _command(self.paths, place, self.archive)
+        fingerprint = digest(*(part for item in sorted(ingested.keys.items()) for part in item))
+        # Everything the report depends on.
+        state = digest(
+            __version__,
+            _REPORT_VERSION,
+            command,
+            path_text(place.root),
+            fingerprint,
+            repr((self.provenance, self.split)),
+            repr(sorted(self.choices.items())),
+            repr((ingested.sources, ingested.skipped, ingested.notes, ingested.statuses_excluded)),
+        )
         is_known = store.get_meta("state") == state
-        if is_known and has_files:
+        if is_known and place.choices.exists() and place.report_page.exists():
             with suppress(WorkspaceError):  # the stored report is damaged, so it is made again
                 return state, Report.from_json(store.get_meta("report")), False
-        self._analysis = self._analysis or ArchiveAnalysis(
-            store, self._ingested, self._provenance, self._split, self._progress
+        # Several sources together are named after the workspace.
+        name = place.root.name.removesuffix(SUFFIX)
+        if len(self.paths) == 1:
+            name = source_name(self.paths[0])
+        report = Report(
+            name=ingested.sources[0].site_name or path_text(Path(name)),
+            fingerprint=fingerprint,
+            version=__version__,
+            created_on=datetime.now(UTC).date().isoformat(),
+            workspace=path_text(place.root),
+            command=command,
+            sources=ingested.sources,
         )
-        report = _new_report(paths, place, self._ingested)
-        report.command = command
         self._analysis.fill(report, self.choices)
-        report.privacy.network_calls = self._calls.count
+        report.privacy.network_calls = self.calls.count
         store.set_meta("state", "")
         store.set_meta("report", report.to_json())
         if not is_known:
             store.set_meta("asked", "yes" if asked else "no")
         return state, report, True
 
-    def _state(self, command: str) -> str:
-        """A digest of everything the report depends on; an equal digest means an equal report."""
-        assert self._ingested is not None
-        read = self._ingested
-        return digest(
-            __version__,
-            _REPORT_VERSION,
-            command,
-            path_text(self._place.root),
-            _fingerprint(read),
-            repr((self._provenance, self._split)),
-            repr(sorted(self.choices, key=lambda choice: choice.id)),
-            repr((read.sources, read.skipped, read.notes, read.statuses_excluded)),
-        )
 
-
-def _present_choices(
-    choices: Sequence[AuthorChoice], answers: Sequence[AuthorChoice], renamed: Mapping[str, str]
-) -> list[AuthorChoice]:
-    """The choices, for posts that are renamed under their new id, and the other answers."""
-    present = {choice.id: choice for choice in choices if choice.id not in renamed}
-    for choice in choices:
-        id_ = renamed.get(choice.id, choice.id)
-        present.setdefault(id_, AuthorChoice(id_, choice.decision))
-    return list(({answer.id: answer for answer in answers} | present).values())
+def _present(choices: Choices, renamed: Mapping[str, str]) -> dict[str, Decision]:
+    """The choices, for posts that are renamed under their new id."""
+    present = {id_: decision for id_, decision in choices.items() if id_ not in renamed}
+    for id_, decision in choices.items():
+        present.setdefault(renamed.get(id_, id_), decision)
+    return present
 
 
 def _set_aside(archive: Path, error: DamagedArchiveError) -> str:
@@ -223,17 +232,6 @@ def _refuse_to_read_itself(paths: Sequence[Path], place: Workspace) -> None:
                 )
 
 
-def _refuse_no_file(export: Path) -> None:
-    """Refuse an invalid --export path before the reading, which may take long."""
-    if export.is_dir():
-        raise WorkspaceError(f"{export} is a folder", hint="give the name of a file to --export")
-    if not export.parent.is_dir():
-        raise WorkspaceError(
-            f"{export} cannot be written: there is no folder {export.parent}",
-            hint="make that folder, or give another file to --export",
-        )
-
-
 @contextmanager
 def _logged(place: Workspace, progress: Progress) -> Iterator[None]:
     """Write the events of this run to its log, replacing the previous run's."""
@@ -250,24 +248,6 @@ def _logged(place: Workspace, progress: Progress) -> Iterator[None]:
             progress.subscribers.remove(lines)
 
 
-def _fingerprint(ingested: IngestResult) -> str:
-    return digest(*(part for item in sorted(ingested.keys.items()) for part in item))
-
-
-def _new_report(paths: Sequence[Path], place: Workspace, ingested: IngestResult) -> Report:
-    first = ingested.sources[0]
-    # Several sources together are named after the workspace.
-    name = source_name(paths[0]) if len(paths) == 1 else place.root.name.removesuffix(SUFFIX)
-    return Report(
-        name=first.site_name or path_text(Path(name)),
-        fingerprint=_fingerprint(ingested),
-        version=__version__,
-        created_on=datetime.now(UTC).date().isoformat(),
-        workspace=path_text(place.root),
-        sources=ingested.sources,
-    )
-
-
 def _command(paths: Sequence[Path], place: Workspace, archive: ArchiveConfig) -> str:
     """The command that repeats this run; settings without a flag are in settings files."""
     words = ["ownwords", "look", *(path_text(path) for path in paths)]
@@ -282,7 +262,7 @@ def _command(paths: Sequence[Path], place: Workspace, archive: ArchiveConfig) ->
 
 
 def _nothing_found(paths: Sequence[Path], ingested: IngestResult) -> CorpusError:
-    reasons = Counter[str]()
+    reasons: Counter[str] = Counter()
     for skipped in ingested.skipped:
         reasons[skipped.reason] += skipped.count
     left_out = "; ".join(f"{count:,} x {reason}" for reason, count in reasons.most_common(4))

@@ -62,9 +62,8 @@ def find_style_outliers(features: Mapping[str, Features], distance: float) -> St
     rates = _rates(posts, vocabulary)
     words = np.array([post.own_words for post in posts], float)
     z, norm, in_norm = _judge(rates, words, len(vocabulary), distance)
-    far = sorted(np.flatnonzero(z >= distance).tolist(), key=lambda i: (-z[i], ids[i]))
     outliers = []
-    for i in far:
+    for i in sorted(np.flatnonzero(z >= distance).tolist(), key=lambda i: (-z[i], ids[i])):
         row = slice(i, i + 1)
         scores, means = _scores(norm, rates[row], words[row], in_norm[row])
         evidence = _evidence(names, rates[i], scores[0], means[0])
@@ -123,13 +122,12 @@ class _StyleNorm(NamedTuple):
 
 
 def _norm(rates: _Matrix, words: _Vector, in_norm: _Mask) -> _StyleNorm:
-    total, squares = np.zeros(rates.shape[1]), np.zeros(rates.shape[1])
-    for start in range(0, len(rates), _BLOCK):
-        block = rates[start : start + _BLOCK][in_norm[start : start + _BLOCK]].astype(float)
-        total += block.sum(axis=0)
-        squares += (block * block).sum(axis=0)
-    chance = float((1 / words[in_norm]).sum())
-    return _StyleNorm(int(in_norm.sum()), total, squares, chance, 0.5 / float(words[in_norm].sum()))
+    inside, lengths = rates[in_norm], words[in_norm]
+    total = inside.sum(axis=0, dtype=float)
+    squares = np.einsum("ij,ij->j", inside, inside, dtype=float)
+    return _StyleNorm(
+        len(inside), total, squares, float((1 / lengths).sum()), 0.5 / float(lengths.sum())
+    )
 
 
 def _scores(
@@ -176,25 +174,18 @@ def _judge(
 
 def _evidence(names: Sequence[str], rates: _Matrix, scores: _Vector, means: _Vector) -> list[str]:
     """The words whose rates differ most, in plain words: '"upon" 9 times as often'."""
-    evidence: list[str] = []
-    for i in np.argsort(-np.abs(scores[: len(names)]), kind="stable").tolist():
-        ratio = float(rates[i] / means[i])
-        if ratio >= 1.5 or ratio <= 1 / 1.5:
-            evidence.append(f'"{names[i]}" {_times(ratio)}')
-        if len(evidence) == _EVIDENCE:
-            break
-    return evidence
+    ratios = rates / means
+    furthest = np.argsort(-np.abs(scores[: len(names)]), kind="stable").tolist()
+    telling = [i for i in furthest if not 1 / 1.5 < ratios[i] < 1.5]
+    return [f'"{names[i]}" {_times(float(ratios[i]))}' for i in telling[:_EVIDENCE]]
 
 
 def _times(ratio: float) -> str:
     if ratio == 0:
         return "never"
     if ratio >= 1.5:
-        return (
-            f"{ratio:.1f}".removesuffix(".0") + " times as often"
-            if ratio < 9.5
-            else (f"{ratio:.0f} times as often")
-        )
+        figure = f"{ratio:.0f}" if ratio >= 9.5 else f"{ratio:.1f}".removesuffix(".0")
+        return f"{figure} times as often"
     parts = ("half", "a third", "a quarter", "a fifth", "a sixth", "a seventh", "an eighth")
     share = round(1 / ratio)
     return f"{parts[share - 2]} as often" if share < 9 else "hardly ever"

@@ -14,7 +14,7 @@ from ownwords.base import catalogue
 from ownwords.core import hardware
 from ownwords.core.progress import duration
 from ownwords.core.validation import decode
-from ownwords.inference.engine_loader import has_driver
+from ownwords.inference.model import has_driver
 
 _MEMORY_SHARE = 0.7  # of the free memory, that a training may take
 _MIN_TOKENS = 20_000  # read in a training that is worth its time

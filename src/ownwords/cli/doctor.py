@@ -13,7 +13,7 @@ from ownwords.view.terminal import TerminalWriter
 
 def doctor(*, common: CommonOptions = DEFAULTS) -> None:
     """Inspect and measure this machine, and show the settings in force."""
-    from ownwords.inference.engine_loader import describe_cpu_engine
+    from ownwords.inference.model import describe_cpu_engine
 
     resolved = common.resolve({}, workspace=common.workspace)
     with common.watched() as (progress, _), progress.stage("Measuring this machine"):

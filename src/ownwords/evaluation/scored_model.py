@@ -144,7 +144,7 @@ class ScoredModel:
 
     @cached_property
     def _weights(self) -> "tuple[CausalLM, Tokenizer]":
-        from ownwords.inference.engine_loader import choose_device  # noqa: PLC0415
+        from ownwords.inference.model import choose_device  # noqa: PLC0415
         from ownwords.models import bundle, fused  # noqa: PLC0415
         from ownwords.tokenizers.tokenizer import Tokenizer  # noqa: PLC0415
 

@@ -1,18 +1,19 @@
-"""The state of one text during generation: its request, its next input and its sampled tokens.
+"""Generation: texts join and leave a batch, and none changes another's tokens.
 
-The result depends only on the request: draw n of a text uses a random number derived from the seed
-and n, so other texts in the batch never change a token.
+What a text becomes depends only on its request: draw n uses a random number that is a function of
+the seed and of n.
 
 Shapes: V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.copy_guard import CopyGuard
-from ownwords.inference.engine import ForwardInput, LogitRange, Logits, check_token_ids
+from ownwords.inference.engine import Engine, ForwardInput, LogitRange, Logits, check_token_ids
 from ownwords.inference.sampling import (
     SamplingParams,
     draw_uniform,
@@ -21,18 +22,23 @@ from ownwords.inference.sampling import (
     top_logprobs,
 )
 
+FinishReason = Literal["stop", "length", "error"]
+
 _MIN_REPEATED, _MAX_REPEATED = 8, 32  # tokens
+_LARGE_VOCABULARY = 10_000  # below it, computing a range of the logits saves nothing
+# Prompt tokens per prefill step: while other texts are decoding, and otherwise.
+_CHUNK_WHILE_DECODING, _CHUNK = 64, 512
+_SHARED_PREFIX_WORTH_WAITING = 16  # prompt tokens that another text is currently prefilling
 
 
 class LoopDetector:
-    """Tells of one text, token by token, which token would continue a loop.
+    """Tells which token would continue a loop of the text so far.
 
     A small model that has said something three times in a row is likely to go on for ever. A text
     loops if its last tokens repeat those a distance before: by then twice the distance, at least 8
     and at most 32 tokens. So "0000" ends after 9 digits, a sentence of 12 tokens after it has been
     said three times, and a paragraph 32 tokens into its repetition. Of 1,341 posts by five authors
-    none has this in its first 400 tokens; of their 1.18 million tokens 67 would have been
-    forbidden. Of 56 texts of 400 tokens by tuned models 4 have it (docs/log.md).
+    none has this in its first 400 tokens; of 56 texts by tuned models 4 have it (docs/log.md).
     """
 
     def __init__(self) -> None:
@@ -41,35 +47,25 @@ class LoopDetector:
         # By distance, how many of the last tokens repeat those so far before them.
         self._runs: dict[int, int] = {}
 
-    def add(self, token: int) -> None:
-        """Take note of the next token of the text."""
+    def add(self, token: int) -> list[int]:
+        """Take note of the next token; return what would continue a loop after it."""
         ids, place = self._ids, len(self._ids)
         ids.append(token)
-        runs = {
-            distance: run + 1
-            for distance, run in self._runs.items()
-            if ids[place - distance] == token
-        }
+        runs = {}
+        for distance, run in self._runs.items():
+            if ids[place - distance] == token:
+                runs[distance] = run + 1
         if place:
             places = self._places.setdefault((ids[place - 1], token), [])
             for earlier in places:
                 runs.setdefault(place - earlier, 2)
             places.append(place)
         self._runs = runs
-
-    @property
-    def banned(self) -> list[int]:
-        """The tokens that would continue a loop; usually none."""
-        return [
-            self._ids[-distance]
-            for distance, run in self._runs.items()
-            if run >= min(_MAX_REPEATED, max(_MIN_REPEATED, 2 * distance))
-        ]
-
-
-FinishReason = Literal["stop", "length", "error"]
-
-_LARGE_VOCABULARY = 10_000  # below it, computing a range of the logits saves nothing
+        banned = []
+        for distance, run in runs.items():
+            if run >= min(_MAX_REPEATED, max(_MIN_REPEATED, 2 * distance)):
+                banned.append(ids[-distance])
+        return banned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +92,10 @@ class GenerationRequest:
                 "the prompt is empty, and this model has no token that begins a text",
                 hint="give the first words",
             )
-        for name in ("max_tokens", "logprobs"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} should be 0 or more, and is {getattr(self, name)}")
-        if self.vocabulary is not None and self.vocabulary < 1:
-            raise ConfigError(f"vocabulary should be 1 or more, and is {self.vocabulary}")
+        for name, least in (("max_tokens", 0), ("logprobs", 0), ("vocabulary", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"{name} should be {least} or more, and is {value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,93 +112,227 @@ class GeneratedToken:
 
 
 class GenerationState:
-    """One text while it is generated.
+    """A text while it is generated; `error` is set if it failed.
 
-    It tracks how many of its tokens its cache row holds. A text that outgrows `length` continues
-    from its later half.
+    `row` of the cache holds its tokens from `start` to `read`. A text that outgrows `length`
+    continues from its later half.
     """
 
     def __init__(self, request: GenerationRequest, length: int, vocabulary: int) -> None:
         check_token_ids(request.ids, vocabulary)
         self.request = request
-        self.length = length
         self.finish_reason: FinishReason | None = None if request.max_tokens else "length"
-        self._ids = list(request.ids)
-        self._start = 0  # index of the first token in the row
-        self.cached = 0  # tokens in the row
-        self._prompt = len(self._ids)
+        self.error: OwnwordsError | None = None
+        self.is_cancelled = False
+        self.row = -1
+        self.ids = list(request.ids)
+        self.start = self.read = 0
+        self._length = length
         self._vocabulary = min(request.vocabulary or vocabulary, vocabulary)
-        request.sampling.check_vocabulary(self._vocabulary)
-        samples = request.sampling.temperature > 0
-        self._loops = LoopDetector() if request.sampling.break_loops and samples else None
-        margin = request.sampling.logit_margin
+        sampling = request.sampling
+        sampling.check_vocabulary(self._vocabulary)
+        self._loops = LoopDetector() if sampling.break_loops and sampling.temperature > 0 else None
+        self._looping: list[int] = []
+        self._banned: list[int] = []
         self._logit_range: LogitRange | None = None
+        margin = sampling.logit_margin
         if margin is not None and vocabulary >= _LARGE_VOCABULARY and not request.logprobs:
             self._logit_range = LogitRange(margin, self._vocabulary)
         self._truncate_to_length()
 
-    @property
-    def uncached(self) -> int:
-        """Number of tokens that are not in the cache row yet."""
-        return len(self._ids) - self._start - self.cached
+    def next_input(self, budget: int, *, is_alone: bool) -> ForwardInput:
+        """Return the next input of at most `budget` ids, and count these as read.
 
-    @property
-    def cached_ids(self) -> Sequence[int]:
-        """The tokens in the row."""
-        return self._ids[self._start : self._start + self.cached]
-
-    @property
-    def context_ids(self) -> Sequence[int]:
-        """The tokens that the row will hold."""
-        return self._ids[self._start :]
-
-    @property
-    def logit_range(self) -> LogitRange | None:
-        """The range of logits that can decide the next token; None for all, as under a ban."""
-        return None if self._logit_range is None or self._banned_ids() else self._logit_range
-
-    def next_input(self, row: int, budget: int, *, is_alone: bool = False) -> ForwardInput:
-        """Return the next input of at most `budget` ids, and count these as cached."""
-        begin = self._start + self.cached
-        ids = self._ids[begin : begin + budget]
-        self.cached += len(ids)
-        # With several rows the logits of all are computed together, without a range.
-        return ForwardInput(row, ids, self.logit_range if is_alone and not self.uncached else None)
+        With several rows the logits of all are computed together, without a range; so are those of
+        a text in which the likeliest tokens may be banned.
+        """
+        ids = self.ids[self.read : self.read + budget]
+        self.read += len(ids)
+        if self.read < len(self.ids):
+            return ForwardInput(self.row, ids)
+        guard = self.request.guard
+        self._banned = self._looping + (guard.banned(self.ids) if guard else [])
+        limits = self._logit_range if is_alone and not self._banned else None
+        return ForwardInput(self.row, ids, limits)
 
     def sample(self, logits_V: Logits) -> GeneratedToken | None:
-        """Sample the token after the last one read; None if it ends the text."""
-        request, length = self.request, len(self._ids)
+        """Sample the token after the last one read; None if it ends the text, or fails."""
+        request, generated = self.request, len(self.ids) - len(self.request.ids)
         logits_V = logits_V[: self._vocabulary]
-        uniform = draw_uniform(request.seed, length - self._prompt)
-        token = sample_token(
-            logits_V,
-            request.sampling,
-            history=self._ids,
-            uniform=uniform,
-            banned=self._banned_ids(),
-            prompt=self._prompt,
-        )
+        try:
+            token = sample_token(
+                logits_V,
+                request.sampling,
+                history=self.ids,
+                uniform=draw_uniform(request.seed, generated),
+                banned=self._banned,
+                prompt=len(request.ids),
+            )
+        except OwnwordsError as error:  # concerns this text only
+            self.error, self.finish_reason = error, "error"
+            return None
         if token in request.stop_ids:
             self.finish_reason = "stop"
             return None
         if self._loops is not None:
-            self._loops.add(token)
-        self._ids.append(token)
-        if length + 1 - self._prompt == request.max_tokens:
+            self._looping = self._loops.add(token)
+        self.ids.append(token)
+        if generated + 1 == request.max_tokens:
             self.finish_reason = "length"
-        self._truncate_to_length()
+        if len(self.ids) - self.start > self._length:
+            self._truncate_to_length()
         if not request.logprobs:
             return GeneratedToken(token)
         logprob = float(log_probabilities(logits_V, [token])[0])
         return GeneratedToken(token, logprob, top_logprobs(logits_V, request.logprobs))
 
-    def _banned_ids(self) -> list[int]:
-        """What would continue a loop, or copy too much of the training text."""
-        looping = self._loops.banned if self._loops is not None else []
-        guard = self.request.guard
-        return looping + (guard.banned(self._ids) if guard else [])
-
     def _truncate_to_length(self) -> None:
-        if len(self._ids) - self._start > self.length:
-            self._start = len(self._ids) - max(1, self.length // 2)
-            self.cached = 0
+        if len(self.ids) - self.start > self._length:
+            self.start = self.read = len(self.ids) - max(1, self._length // 2)
+
+
+# For each text that advanced: its new tokens, and the finish reason if it ended.
+StepOutputs = list[tuple[GenerationState, list[GeneratedToken], FinishReason | None]]
+
+
+class BatchScheduler:
+    """Generates several texts together.
+
+    Each step decodes the next token of every text and prefills part of new prompts. Rows keep their
+    cached tokens, so a request that shares a prefix with a cached text prefills only the rest.
+    `submit` and `cancel` may be called from other threads than the one that calls `step`.
+    """
+
+    def __init__(self, engine: Engine, *, rows: int, length: int) -> None:
+        self.length = min(length, engine.context)
+        self._vocabulary = engine.vocabulary
+        self._cache = engine.cache(rows, self.length)
+        # With a single row the whole prompt is prefilled at once, which is faster than in chunks.
+        self._chunk = _CHUNK if rows > 1 else self.length
+        self._waiting: deque[GenerationState] = deque()
+        self._running: list[GenerationState] = []
+        self._free = list(range(rows))  # least recently used first
+        self._freed_ids: list[Sequence[int]] = [()] * rows  # tokens in each free row
+
+    @property
+    def busy(self) -> bool:
+        """Whether any text is unfinished."""
+        return bool(self._running or self._waiting)
+
+    def submit(self, request: GenerationRequest) -> GenerationState:
+        """Queue a request. Raises OwnwordsError for ids outside the vocabulary."""
+        text = GenerationState(request, self.length, self._vocabulary)
+        self._waiting.append(text)
+        return text
+
+    def cancel(self, text: GenerationState) -> None:
+        """Stop generating; later steps return no output for the text."""
+        text.is_cancelled = True
+
+    def close(self) -> None:
+        """Release the memory; unfinished texts are lost."""
+        self._running.clear()
+        self._waiting.clear()
+        self._cache.close()
+
+    def step(self) -> StepOutputs:
+        """Advance every text by a token; return the new tokens and which texts ended."""
+        outputs: StepOutputs = []
+        self._admit(outputs)
+        is_alone = len(self._running) == 1
+        texts, inputs, prompts = [], [], []
+        for text in self._running:
+            if text.read == len(text.ids) - 1:
+                texts.append(text)
+                inputs.append(text.next_input(1, is_alone=is_alone))
+            else:
+                prompts.append(text)
+        budget = _CHUNK_WHILE_DECODING if texts else self._chunk
+        for text in prompts:
+            if budget:
+                prompt_chunk = text.next_input(budget, is_alone=is_alone)
+                budget -= len(prompt_chunk.ids)
+                texts.append(text)
+                inputs.append(prompt_chunk)
+        if inputs:
+            for text, logits_V in zip(texts, self._cache.forward(inputs), strict=True):
+                if text.read < len(text.ids):  # a part of a prompt
+                    continue
+                token = text.sample(logits_V)
+                outputs.append((text, [token] if token else [], text.finish_reason))
+                if text.finish_reason:
+                    self._release(text)
+                elif text.read == text.start:  # it outgrew its row: on from its later half
+                    self._cache.truncate(text.row, 0)
+        return outputs
+
+    def _release(self, text: GenerationState) -> None:
+        self._freed_ids[text.row] = text.ids[text.start : text.read]
+        self._running.remove(text)
+        self._free.append(text.row)
+
+    def _admit(self, outputs: StepOutputs) -> None:
+        """Free the rows of cancelled texts, and give rows to those that wait, in their order."""
+        for text in list(self._running):
+            if text.is_cancelled:
+                self._release(text)
+        postponed = []
+        while self._waiting and self._free:
+            text = self._waiting.popleft()
+            if text.is_cancelled:
+                continue
+            if text.finish_reason:
+                outputs.append((text, [], text.finish_reason))
+            elif not self._start(text):
+                postponed.append(text)
+        self._waiting.extendleft(reversed(postponed))
+
+    def _start(self, text: GenerationState) -> bool:
+        """Give a text a row with the longest cached prefix of it.
+
+        Returns False, to be tried again, while another text is reading much of the same prompt.
+        """
+        ids = text.ids[text.start : -1]  # the last one is always read, for its logits
+        cached, source = 0, -1
+        rows = [(row, held) for row, held in enumerate(self._freed_ids) if held]
+        rows += [(other.row, other.ids[other.start : other.read]) for other in self._running]
+        for row, held in rows:
+            if (shared := shared_prefix(held, ids)) > cached:
+                cached, source = shared, row
+        for other in self._running:
+            coming = shared_prefix(other.ids[other.start :], ids)
+            if coming - cached >= _SHARED_PREFIX_WORTH_WAITING:
+                return False
+        text.read = text.start + cached
+        text.row = source if source in self._free else self._free[0]
+        self._free.remove(text.row)
+        if source not in (text.row, -1):
+            self._cache.copy_prefix(source, text.row, cached)
+        self._cache.truncate(text.row, cached)
+        self._freed_ids[text.row] = ()
+        self._running.append(text)
+        return True
+
+
+def generate(engine: Engine, request: GenerationRequest) -> Iterator[GeneratedToken]:
+    """Generate one text token by token; starts when the first token is requested."""
+    scheduler = BatchScheduler(engine, rows=1, length=len(request.ids) + request.max_tokens)
+    try:
+        text = scheduler.submit(request)
+        while text.finish_reason is None:
+            for _, tokens, _ in scheduler.step():
+                if text.error:
+                    raise text.error
+                yield from tokens
+    finally:
+        scheduler.close()
+
+
+def shared_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return the number of leading ids that two texts have in common."""
+    shared = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        shared += 1
+    return shared

@@ -1,15 +1,17 @@
-"""A model with its tokenizer, as the Python API returns it."""
+"""A model with its tokenizer, as the Python API returns it; loads its weights into an engine."""
 
+import importlib.util
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference import copy_guard
+from ownwords.inference import copy_guard, native_engine
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import Engine, ForwardInput, Logits, WeightFormat
-from ownwords.inference.engine_loader import load_with_tokenizer
 from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import (
@@ -21,9 +23,17 @@ from ownwords.inference.text_generation import (
     stream_request,
 )
 from ownwords.models import directory
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.directory import COPY_GUARD
 from ownwords.models.gguf_cache import model_directory
+from ownwords.native import bindings
+from ownwords.tokenizers import tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
+
+DEVICES = ("auto", "cpu", "cuda", "rocm", "mps", "xpu")
+# A machine without any of these has no CUDA; /dev/dxg is WSL's, /dev/kfd is ROCm's.
+_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "C:/Windows/System32/nvcuda.dll")
+MAX_THREADS = 1024
 
 
 class Model:
@@ -52,13 +62,23 @@ class Model:
     ) -> "Model":
         """Load a model directory or GGUF file with the tokenizer saved in it.
 
-        Its copy guard, if it has one, applies to everything the model writes.
+        "auto" selects CUDA if it works and has the memory, otherwise the CPU, which uses the native
+        engine if compiled, otherwise PyTorch. "int8" and "int4" quantize the weights as
+        `models.quantize` does, including the embedding. A copy guard in the directory applies to
+        everything the model writes.
         """
-        folder = model_directory(folder)
-        files, own_tokenizer, engine = load_with_tokenizer(
-            folder, device=device, weights=weights, threads=threads
-        )
-        with directory.open_directory(folder) as readable:
+        # Each takes up to half a second for Gemma 3 270M; loading weights needs the GIL little.
+        with (
+            directory.open_directory(model_directory(folder)) as readable,
+            ThreadPoolExecutor(1) as other,
+        ):
+            files = directory.read(readable)
+            reading = other.submit(tokenizer.Tokenizer, files.tokenizer_files)
+            engine = load_engine(
+                readable, files.config, device=device, weights=weights, threads=threads
+            )
+            own_tokenizer = reading.result()
+            files.check_tokenizer(own_tokenizer)
             path = readable / COPY_GUARD
             fingerprint = files.fingerprint or own_tokenizer.fingerprint()
             guard = copy_guard.load(path, fingerprint) if path.exists() else None
@@ -149,3 +169,66 @@ class Model:
             return cache.forward([ForwardInput(0, ids)], all_positions=True)
         finally:
             cache.close()
+
+
+# --- engines --------------------------------------------------------------------------------------
+
+
+def choose_device(device: str, folder: Path) -> str:
+    """The device to run the model of this directory on; imports PyTorch only where it must."""
+    if device == "cpu" or (device == "auto" and not has_driver()):
+        return "cpu"
+    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    # Twice, because bfloat16 may become float32.
+    return hardware.choose_device(device, memory_bytes=hardware.MIN_MEMORY + 2 * weights)
+
+
+def has_driver() -> bool:
+    """Whether this machine has the driver of a card that CUDA or ROCm could use."""
+    return any(Path(driver).exists() for driver in _DRIVERS)
+
+
+def load_engine(
+    folder: Path,
+    config: ModelConfig,
+    *,
+    device: str = "auto",
+    weights: WeightFormat = "stored",
+    threads: int | None = None,
+) -> Engine:
+    """Load the weights of an open model directory; see `Model.load`."""
+    if device.partition(":")[0] not in DEVICES:
+        raise OwnwordsError(
+            f"there is no device {device!r}", hint=f"the devices are {', '.join(DEVICES)}"
+        )
+    if weights not in get_args(WeightFormat):
+        raise OwnwordsError(
+            f"weights cannot be {weights!r}",
+            hint=f"choose from {', '.join(get_args(WeightFormat))}",
+        )
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        raise OwnwordsError(f"threads ({threads}) must be from 1 to {MAX_THREADS}")
+    try:
+        device = choose_device(device, folder)
+        if device == "cpu":
+            engine = native_engine.load(folder, config, weights=weights, threads=threads)
+            if engine is not None:
+                return engine
+        from ownwords.inference.torch_engine import TorchEngine  # noqa: PLC0415 - a second
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        reason = f"{device} needs PyTorch" if device != "cpu" else bindings.library_problem()
+        raise OwnwordsError(
+            f"nothing here can run this model: {reason}, and PyTorch is not installed",
+            hint='pip install "ownwords[train]"; `ownwords doctor` says more',
+        ) from error
+    return TorchEngine.load(folder, device=device, weights=weights)
+
+
+def describe_cpu_engine() -> tuple[str, str]:
+    """Return the name of the CPU engine, and the reason if it is not the native one."""
+    if (library := bindings.load_library()) is not None:
+        return f"native engine, {library.isa.label}", ""
+    has_torch = importlib.util.find_spec("torch") is not None
+    return "PyTorch" if has_torch else "", bindings.library_problem()

@@ -1,15 +1,21 @@
 """Text generation: encodes prompts, builds requests and decodes generated tokens."""
 
+import codecs
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ownwords.core.errors import ConfigError
 from ownwords.inference.copy_guard import CopyGuard
-from ownwords.inference.detokenizer import IncrementalDetokenizer
 from ownwords.inference.engine import Engine
-from ownwords.inference.generation import FinishReason, GeneratedToken, GenerationRequest
+from ownwords.inference.generation import (
+    BatchScheduler,
+    FinishReason,
+    GeneratedToken,
+    GenerationRequest,
+    generate,
+)
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.scheduler import BatchScheduler, RequestHandle, generate
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 # The default everywhere, also for the scorecard's samples. It samples from the model's own
@@ -29,6 +35,80 @@ class TextOutcome:
 
 
 TextGenerator = Generator[str, None, TextOutcome]  # yields the text piece by piece
+
+
+# --- token ids to text ----------------------------------------------------------------------------
+
+
+class IncrementalDetokenizer:
+    """Decodes one text token by token, up to a stop string; `prompt_ids` are the ids before it.
+
+    The output does not depend on token boundaries. Only text that may still become a character or
+    a stop string is held back; invalid bytes become U+FFFD. Special tokens that do not end a text
+    appear by their names. The first stop string to be complete ends the text; of several that end
+    at the same place, the one that began first.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, prompt_ids: Sequence[int], stops: Sequence[str] = ()
+    ) -> None:
+        if isinstance(stops, str) or not all(stops):
+            raise ConfigError(
+                f"stop strings should be texts that are not empty, and are {[*stops]!r:.80}",
+                hint="an empty one would end every text before it begins",
+            )
+        self.stop: str | None = None  # the stop string that ended the text
+        self.characters = 0  # decoded so far, including those held back
+        self._tokenizer = tokenizer
+        self._stops = tuple(stops)
+        self._pending = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        # Some tokenizers (Llama 2's) drop the space before the first word of a text.
+        self._is_first = not len(prompt_ids) or prompt_ids[-1] in tokenizer.special.values()
+
+    def bytes_of(self, token: int) -> bytes:
+        """Return the bytes that the token would add here."""
+        if self._is_first:
+            return self._tokenizer.decode_bytes([token])
+        return self._tokenizer.table[token] or b""
+
+    def feed(self, token: int) -> str:
+        """Add a token; return the text that is now final, nothing after a stop string."""
+        text = self._decoder.decode(self.bytes_of(token))
+        self._is_first = False
+        self.characters += len(text)
+        return self._before_stop(text) if self._stops else text
+
+    def finish(self) -> str:
+        """Return the text held back; call it when the text ended without a stop string.
+
+        An incomplete character at the end becomes U+FFFD.
+        """
+        text = self._decoder.decode(b"", final=True)
+        self.characters += len(text)
+        text = self._before_stop(text)
+        pending, self._pending = self._pending, ""
+        return text + pending
+
+    def _before_stop(self, piece: str) -> str:
+        """Return what is final after another piece of text; hold back what may become a stop."""
+        if self.stop is not None:
+            return ""
+        text = self._pending + piece
+        ends = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if ends:
+            _, begin, self.stop = min(ends)
+            self._pending = ""
+            return text[:begin]
+        for begin in range(len(text)):
+            if any(stop.startswith(text[begin:]) for stop in self._stops):
+                self._pending = text[begin:]
+                return text[:begin]
+        self._pending = ""
+        return text
+
+
+# --- requests -------------------------------------------------------------------------------------
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
@@ -148,23 +228,21 @@ def generate_texts(
     length = max(len(request.ids) + request.max_tokens for request in requests)
     scheduler = BatchScheduler(engine, rows=min(len(requests), _BATCH), length=length)
     try:
-        places: dict[RequestHandle, int] = {
-            scheduler.submit(request): place for place, request in enumerate(requests)
-        }
+        places = {scheduler.submit(request): place for place, request in enumerate(requests)}
         while places:
             outputs = scheduler.step()
             on_tokens(sum(len(tokens) for _, tokens, _ in outputs))
-            for handle, tokens, finish_reason in outputs:
-                if handle.error:
-                    raise handle.error
-                place = places[handle]
+            for state, tokens, finish_reason in outputs:
+                if state.error:
+                    raise state.error
+                place = places[state]
                 detokenizer = detokenizers[place]
                 texts[place] += "".join(detokenizer.feed(token.id) for token in tokens)
                 if finish_reason:
                     texts[place] += detokenizer.finish()
                 if finish_reason or detokenizer.stop is not None:
-                    scheduler.cancel(handle)
-                    del places[handle]
+                    scheduler.cancel(state)
+                    del places[state]
     finally:
         scheduler.close()
     return texts

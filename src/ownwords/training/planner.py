@@ -22,13 +22,11 @@ from ownwords.training.plan import (
     Plan,
     PlanInputs,
     PlannedValue,
-    number,
-    size,
-    times,
 )
 from ownwords.training.plan_constants import ESTIMATE, LOG, PLAN_CONSTANTS, SPEED, PlanConstants
 from ownwords.training.settings import Precision, Recipe
 from ownwords.training.throughput import MEASURED
+from ownwords.view.format import number, size, times
 
 T = TypeVar("T", int, float, bool, str)
 

@@ -53,15 +53,13 @@ from ownwords.training.plan import (
     Plan,
     PlanInputs,
     compare_forecast,
-    number,
     read_plan,
-    size,
-    times,
 )
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.run import COMPARISON
 from ownwords.training.settings import Precision, Recipe, settings_key
 from ownwords.training.token_dataset import TokenDataset, build_dataset, prune_datasets
+from ownwords.view.format import number, size, times
 
 _PLAN = "plan.toml"  # of a run
 _REPLAY_TEXT = "replay.txt.xz"

@@ -15,9 +15,9 @@ from ownwords.archive.corpus import TrainingText
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import translate_os_errors, write_atomically
+from ownwords.inference.generation import BatchScheduler, GenerationState
 from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.inference.text_generation import build_request
 from ownwords.models.directory import model_fingerprint
 from ownwords.models.untrusted_files import ModelError, read_bytes
@@ -88,7 +88,7 @@ def sample_texts(
     length, ends = model.engine.context, time.perf_counter() + seconds
     unprompted = build_request(model.tokenizer, "", max_tokens=length, sampling=_UNCHANGED)
     scheduler = BatchScheduler(model.engine, rows=_BATCH_SIZE, length=length)
-    ids: dict[RequestHandle, list[int]] = {}
+    ids: dict[GenerationState, list[int]] = {}
     seed = 0
     try:
         with (progress or Progress()).stage("Writing replay text", tokens, "tokens") as stage:

@@ -1,11 +1,11 @@
 """What a result shows, as blocks: every figure, finding and sentence is written once, here.
 
 `html` draws a view as a page of its own or as a part of the page of `ownwords serve`, `terminal`
-draws it in a terminal, and `to_json` gives it to other programs.
+draws it in a terminal.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -221,11 +221,6 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     sections: Sequence[Section] = ()
     footer: Sequence[Line] = ()
     command: str = ""  # lists everything that is cut here
-
-
-def to_json(view: View) -> Any:  # noqa: ANN401 - JSON
-    """The view as plain lists, dictionaries, strings and numbers."""
-    return msgspec.to_builtins(view)
 
 
 def spans(line: Line) -> list[Span]:

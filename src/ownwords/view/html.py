@@ -19,7 +19,6 @@ _POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 _OPEN_ROWS = 8  # of a list; the others are folded
-_VOID = frozenset({"meta"})
 # Heights in pixels: the tallest column, the number above it, the line of years, the longest column
 # below the axis, the number below that.
 _COLUMN_PX, _NUMBER_PX, _YEARS_PX, _POSTS_PX, _BELOW_PX = 132, 20, 26, 34, 16
@@ -45,8 +44,7 @@ def tag(name: str, /, *children: str | None, **attributes: str | bool | None) ->
             opening.append(attribute)
         elif value is not None and value is not False:
             opening.append(f'{attribute}="{escape(plain(value))}"')
-    start = f"<{' '.join(opening)}>"
-    return Html(start) if name in _VOID else Html(f"{start}{join(*children)}</{name}>")
+    return Html(f"<{' '.join(opening)}>{join(*children)}</{name}>")
 
 
 def join(*parts: str | None) -> Html:
@@ -68,11 +66,11 @@ def document(view: b.View) -> str:
     writer = _Writer(view.command, in_page=False)
     head = tag(
         "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", name="referrer", content="no-referrer"),
+        Html('<meta charset="utf-8">'),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Html('<meta name="color-scheme" content="light dark">'),
+        Html('<meta name="referrer" content="no-referrer">'),
         tag("title", view.title),
         tag("style", _styles()),
     )
@@ -172,11 +170,8 @@ class _Writer:
 
     def _code(self, block: b.Code) -> Html:
         # One element a line: line breaks within an element would be removed as text is cleaned.
-        lines = (
-            Html(tag("code", line) + "\n") if line else Html("\n")
-            for line in block.text.split("\n")
-        )
-        return tag("pre", *lines, tabindex="0")
+        lines = (tag("code", line) if line else "" for line in block.text.split("\n"))
+        return tag("pre", Html("".join(f"{line}\n" for line in lines)), tabindex="0")
 
     def _quote(self, block: b.Quote) -> Html:
         return tag(
@@ -337,23 +332,45 @@ class _Writer:
         years, name = block.rows, f"years-{next(self._ids)}"
         # With few years the columns keep a sensible width instead of filling the page.
         slot = 100 / max(len(years), 8)
-        words = [bar.words for bar in years]
-        posts = [bar.posts for bar in years]
-        parts: list[Html | None] = [_hatch(name)] if any(bar.left_out for bar in years) else []
-        for i, bar in enumerate(years):
-            rise = _COLUMN_PX * bar.words / (max(words) or 1)
-            hang = _POSTS_PX * bar.posts / (max(posts) or 1)
-            x, width = _css_percent(slot * (i + 0.16)), _css_percent(slot * 0.68)
-            parts += _column(name, bar, x, width, rise, hang)
-            middle = _css_percent(slot * (i + 0.5))
-            if (class_ := _number_class(words, i)) is not None:
-                parts.append(_text(compact(words[i]), middle, _AXIS_PX - rise - 6, class_))
-            if (class_ := _number_class(posts, i)) is not None:
-                y = _AXIS_PX + _YEARS_PX + hang + 13
-                parts.append(_text(f"{posts[i]:,}", middle, y, f"quiet {class_}"))
-            if i % math.ceil(len(years) / _WIDE_MAX) == 0:
-                class_ = "" if i % math.ceil(len(years) / _NARROW_MAX) == 0 else "wide"
-                parts.append(_text(str(bar.year), middle, _AXIS_PX + 17, f"year {class_}"))
+        words, posts = [year.words for year in years], [year.posts for year in years]
+        parts = [_hatch(name)] if any(year.left_out for year in years) else []
+        for i, year in enumerate(years):
+            rise = _COLUMN_PX * year.words / (max(words) or 1)
+            hang = _POSTS_PX * year.posts / (max(posts) or 1)
+            out = rise * min(1.0, ratio(year.left_out, year.words))
+            columns = [
+                (count(year.words, "word"), "own", _AXIS_PX - rise + out, rise - out),
+                (f"{count(year.left_out, 'word')} left out", "out", _AXIS_PX - rise, out),
+                (count(year.posts, "post"), "posts", _AXIS_PX + _YEARS_PX, hang),
+            ]
+            parts += [
+                tag(
+                    "rect",
+                    tag("title", f"{year.year}: {label}"),
+                    class_=class_,
+                    x=_css_percent(slot * (i + 0.16)),
+                    width=_css_percent(slot * 0.68),
+                    fill=f"url(#{name}-hatch)" if class_ == "out" else None,
+                    y=f"{y:.1f}",
+                    height=f"{height:.1f}",
+                )
+                for label, class_, y, height in columns
+                if class_ != "out" or out
+            ]
+            is_named = i % math.ceil(len(years) / _WIDE_MAX) == 0
+            is_always = i % math.ceil(len(years) / _NARROW_MAX) == 0
+            texts = [
+                (compact(words[i]), _AXIS_PX - rise - 6, "", _number_class(words, i)),
+                (f"{posts[i]:,}", _AXIS_PX + 39 + hang, "quiet ", _number_class(posts, i)),
+                (f"{year.year}", _AXIS_PX + 17, "year ", ("wide", "")[is_always]),
+            ]
+            parts += [
+                tag(
+                    "text", text, x=_css_percent(slot * (i + 0.5)), y=f"{y:.1f}", class_=look + wide
+                )
+                for text, y, look, wide in texts[: 3 if is_named else 2]
+                if wide is not None
+            ]
         axis = str(_AXIS_PX)
         rule = tag("line", x1="0", x2="100%", y1=axis, y2=axis, class_="axis")
         height = _AXIS_PX + _YEARS_PX + _POSTS_PX + _BELOW_PX
@@ -437,29 +454,6 @@ def _number_class(values: list[int], i: int) -> str | None:
     if values[i] and (len(values) <= _NARROW_MAX or i == values.index(max(values))):
         return ""
     return "wide" if values[i] and len(values) <= _WIDE_MAX else None
-
-
-def _column(
-    name: str, bar: b.Year, x: str, width: str, rise: float, hang: float
-) -> list[Html | None]:
-    out = rise * min(1.0, ratio(bar.left_out, bar.words))
-    top = _AXIS_PX - rise
-
-    def part(label: str, class_: str, y: float, height: float, fill: str | None = None) -> Html:
-        title = tag("title", f"{bar.year}: {label}")
-        ends = {"y": f"{y:.1f}", "height": f"{height:.1f}"}
-        return tag("rect", title, class_=class_, x=x, width=width, fill=fill, **ends)
-
-    left_out = f"{count(bar.left_out, 'word')} left out"
-    return [
-        part(count(bar.words, "word"), "own", top + out, rise - out),
-        part(left_out, "out", top, out, f"url(#{name}-hatch)") if out else None,
-        part(count(bar.posts, "post"), "posts", _AXIS_PX + _YEARS_PX, hang),
-    ]
-
-
-def _text(text: str, x: str, y: float, class_: str) -> Html:
-    return tag("text", text, x=x, y=f"{y:.1f}", class_=class_.strip())
 
 
 def _svg(

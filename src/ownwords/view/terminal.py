@@ -1,7 +1,7 @@
 """Draws views in a terminal: margins, bars and columns that fit any width and encoding."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, OverflowMethod
@@ -205,11 +205,9 @@ class TerminalWriter:
             self.put(grid)
         else:
             for first, *others in rows:
-                told = (
-                    f"{head.lower()} {b.text_of(cell)}"
-                    for head, cell in zip(block.heads[1:], others, strict=True)
-                )
-                self.line([*b.spans(first), f": {'; '.join(told)}"])
+                cells = zip(block.heads[1:], map(b.text_of, others), strict=True)
+                named = "; ".join(f"{head.lower()} {cell}" for head, cell in cells)
+                self.line([*b.spans(first), f": {named}"])
         self.rest(max(block.total, len(block.rows)), len(rows), block.noun)
 
     def _columns(self, heads: Sequence[str], rows: Sequence[Sequence[b.Line]]) -> Table | None:
@@ -221,8 +219,9 @@ class TerminalWriter:
             width = max(map(cell_len, (str(head), *texts)))
             is_whole = at == 0 or is_figure  # other words may be folded
             needed += width if is_whole else min(width, _MIN_FOLDED)
-            justify: Literal["left", "right"] = "right" if is_figure else "left"
-            grid.add_column(justify=justify, no_wrap=is_whole, overflow="fold")
+            grid.add_column(
+                justify="right" if is_figure else "left", no_wrap=is_whole, overflow="fold"
+            )
         if needed > self.width:
             return None
         grid.add_row(*(self.text(head, DIM) for head in heads))
@@ -231,53 +230,64 @@ class TerminalWriter:
         return grid
 
     def _shares(self, block: b.Shares) -> None:
-        self._bars(
-            [
-                (
-                    ", ".join((b.text_of(row.label), *row.cells)),
-                    row.value,
-                    "left out" if row.tone == "out" else "",
-                )
-                for row in block.rows
-            ]
-        )
+        labels = [", ".join((b.text_of(row.label), *row.cells)) for row in block.rows]
+        values = [row.value for row in block.rows]
+        self._bars(labels, values, [row.tone == "out" for row in block.rows])
 
     def _years(self, block: b.Years) -> None:
-        self._bars(
-            [
-                (f"{year.year}, {count(year.posts, 'post')}", year.words, "")
-                for year in block.rows
-                if year.posts
-            ]
-        )
+        years = [year for year in block.rows if year.posts]
+        labels = [f"{year.year}, {count(year.posts, 'post')}" for year in years]
+        self._bars(labels, [year.words for year in years], [False] * len(years))
 
-    def _bars(self, rows: Sequence[tuple[str, int, str]]) -> None:
-        """Print rows of label, value and remark, the bar of the largest value being the longest."""
-        most = max(value for _, value, _ in rows) or 1
-        total = sum(value for _, value, _ in rows) or 1
-        bar = max(6, min(30, self.width // 4))
-        grid = self.grid()
-        remarks = self._is_wide and any(remark for *_, remark in rows)
-        figures = max(len(count(value)) for _, value, _ in rows)
-        taken = bar + figures + 4 + 2 * 3
-        if remarks:
-            taken += 2 + max(len(remark) for *_, remark in rows)
-        widest = max(self.text(label).cell_len for label, *_ in rows)
-        label_width = max(8, min(widest, self.width - taken))
-        grid.add_column(no_wrap=True, width=label_width, overflow=self._overflow)
-        grid.add_column(no_wrap=True, width=bar, overflow="crop")
-        grid.add_column(no_wrap=True, justify="right", width=figures, overflow="crop")
-        grid.add_column(no_wrap=True, justify="right", width=4, overflow="crop")
-        if remarks:
-            grid.add_column(no_wrap=True, overflow="crop")
-        for label, value, remark in rows:
-            grid.add_row(
+    def _bars(self, labels: Sequence[str], values: Sequence[int], out: Sequence[bool]) -> None:
+        """Print rows of label, bar, value and share; the largest value has the longest bar."""
+        most, total = max(values) or 1, sum(values) or 1
+        rows = [
+            (
                 self.text(label),
-                self.text(self._bar(value / most, bar), DIM if remark else ACCENT),
+                value / most,
+                DIM if is_out else ACCENT,
                 self.text(count(value)),
-                self.text(percent(value / total), BOLD),
-                *([self.text(remark, DIM)] if remarks else []),
+                self.text(percent(value / total).rjust(4), BOLD),
+                self.text("left out" if is_out else "", DIM),
             )
+            for label, value, is_out in zip(labels, values, out, strict=True)
+        ]
+        self._chart(rows, 30)
+
+    def _gauges(self, block: b.Gauges) -> None:
+        """Print label, bar, figure and range, aligned."""
+        self.line(block.title, DIM)
+        rows = [
+            (
+                self.text(row.label, BOLD if row.is_ours else None),
+                row.value / block.top,
+                ACCENT if row.is_ours else DIM,
+                self.text(row.text, BOLD),
+                self.text(f"({row.span})" if row.span else "", DIM),
+            )
+            for row in block.rows
+        ]
+        self._chart(rows, 20)
+
+    def _chart(
+        self, rows: Sequence[tuple[Text, float, Style, *tuple[Text, ...]]], bar: int
+    ) -> None:
+        """Print rows of label, share of the bar, its style and figures; the last is a remark."""
+        bar = max(6, min(bar, self.width // 4))
+        figures = zip(*(row[3:] for row in rows), strict=True)
+        widths = [max(text.cell_len for text in column) for column in figures]
+        if not self._is_wide or not widths[-1]:
+            widths.pop()
+        used = bar + sum(widths) + 2 * (len(widths) + 1)
+        label = max(8, min(max(row[0].cell_len for row in rows), self.width - used))
+        grid = self.grid()
+        grid.add_column(no_wrap=True, width=label, overflow=self._overflow)
+        grid.add_column(no_wrap=True, width=bar, overflow="crop")
+        for width in widths:
+            grid.add_column(no_wrap=True, justify="right", width=width, overflow="crop")
+        for text, share, style, *cells in rows:
+            grid.add_row(text, self.text(self._bar(share, bar), style), *cells[: len(widths)])
         self.put(grid)
 
     def _bar(self, part: float, width: int) -> str:
@@ -285,29 +295,6 @@ class TerminalWriter:
         if not self._has_blocks:
             return "#" * max(1 if part > 0 else 0, eighths // 8)
         return "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip() or ("▏" if part > 0 else "")
-
-    def _gauges(self, block: b.Gauges) -> None:
-        """Print label, bar, figure and range, aligned."""
-        self.line(block.title, DIM)
-        bar = max(6, min(20, self.width // 4))
-        figures = max(len(row.text) for row in block.rows)
-        ranges = [f"({row.span})" if row.span else "" for row in block.rows]
-        widest = max(map(len, ranges)) if self._is_wide else 0
-        label_width = self.width - bar - figures - widest - 2 * 4
-        grid = self.grid()
-        grid.add_column(no_wrap=True, width=max(8, min(34, label_width)), overflow=self._overflow)
-        grid.add_column(no_wrap=True, width=bar, overflow="crop")
-        grid.add_column(no_wrap=True, justify="right", width=figures, overflow="crop")
-        if widest:
-            grid.add_column(no_wrap=True, width=widest, overflow="crop")
-        for row, span in zip(block.rows, ranges, strict=True):
-            grid.add_row(
-                self.text(row.label, BOLD if row.is_ours else None),
-                self.text(self._bar(row.value / block.top, bar), ACCENT if row.is_ours else DIM),
-                self.text(row.text, BOLD),
-                *([self.text(span, DIM)] if widest else []),
-            )
-        self.put(grid)
 
     def _quote(self, block: b.Quote) -> None:
         indent = 0 if self._indent else 2
@@ -322,17 +309,13 @@ class TerminalWriter:
     def _beside(self, block: b.Beside) -> None:
         """Print two passages in two columns, or one below the other."""
         quotes = [inner for inner in block.blocks if isinstance(inner, b.Quote)]
-        if len(quotes) != 2:
+        if len(quotes) != 2 or not self._is_wide:
             self.blocks(block.blocks)
             return
         left, right = (f"{b.text_of(q.cite)}: {self._quoted(q)}" for q in quotes)
-        if not self._is_wide:
-            self.line(left, indent=2)
-            self.line(right, DIM, indent=2)
-            return
         grid = self.grid()
-        grid.add_column(ratio=1, overflow="fold")
-        grid.add_column(ratio=1, overflow="fold")
+        for _ in quotes:
+            grid.add_column(ratio=1, overflow="fold")
         grid.add_row(self.text(left), self.text(right, DIM))
         self.put(grid, indent=2)
 
