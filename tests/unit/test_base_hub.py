@@ -71,16 +71,6 @@ def test_a_model_is_downloaded_checked_and_added(
     assert names(home / "bases") == {"tiny-model", ".tiny-model.lock"}
 
 
-def test_sharded_weights_are_downloaded_with_their_index(
-    server: FakeServer, tmp_path: Path, home: Path
-) -> None:
-    small_bases.write(tmp_path / "m", "llama", shard_bytes=4000)
-    server.publish(tmp_path / "m")
-    folder = install.add(NAME, "x")
-    assert len(list(folder.glob("*.safetensors"))) > 1
-    assert catalogue.verify(folder) == []
-
-
 def test_a_broken_connection_is_resumed(
     server: FakeServer, model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

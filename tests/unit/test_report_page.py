@@ -238,7 +238,7 @@ def test_numbers_and_nouns() -> None:
         *("950", "1.2k", "4k", "46k", "4.1m")
     ]
     assert [say.size(n) for n in (1, 812, 171_400, 4_123_456)] == [
-        *("1 byte", "812 bytes", "171 kB", "4.1 MB")
+        *("1 byte", "812 bytes", "171 kB", "4.12 MB")
     ]
     assert say.day("2014-03-09") == "9 March 2014"
     assert say.day("sometime") == "sometime"

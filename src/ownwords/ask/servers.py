@@ -80,7 +80,7 @@ _KEYS = ("OWNWORDS_API_KEY", "OPENAI_API_KEY")
 _OPENAI = "api.openai.com"
 _NOT_AN_ENDPOINT = "is it an OpenAI-compatible endpoint? Its address usually ends in /v1"
 # What reading JSON of another shape than expected raises.
-_OTHER_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+_OTHER_SHAPE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -353,7 +353,7 @@ def _refusal(endpoint: Endpoint, status: int, answer: bytes) -> EndpointError | 
     if kinds & _TOO_LONG or (status in (400, 413) and _ABOUT_CONTEXT.search(message)):
         return ContextLengthError(
             f"{endpoint.label} cannot take a prompt this long: {message}",
-            context=int(error.get("n_ctx") or 0),
+            context=context if isinstance(context := error.get("n_ctx"), int) else 0,
             hint="give its model a longer context",
         )
     hint = ""
@@ -571,7 +571,7 @@ class EndpointBackend:
         try:
             if usage := event.get("usage"):
                 self.prompt_tokens = int(usage.get("prompt_tokens") or 0)
-            if usage and not event["choices"]:
+            if not event["choices"]:  # an event with only the token counts
                 return ""
             choice = event["choices"][0]
             if reason := choice.get("finish_reason"):

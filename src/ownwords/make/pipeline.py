@@ -63,11 +63,9 @@ _CHANGES = {
     "settings": "other settings",
 }
 _WRITE_S = 4.0
-# Seconds of scoring for each token that it samples, in seconds of training on a token: a guess,
-# until the model has written.
-_BY_TRAINING = 10.0
-# The same in seconds of writing a character, as measured with the built-in base and with Gemma 3
-# 270M, on a busy machine and a quiet one. After the first scoring, what that took is expected.
+# Seconds of scoring for each token that it samples, in seconds of writing a character, as measured
+# with the built-in base and with Gemma 3 270M, on a busy machine and a quiet one. After the first
+# scoring, what that took is expected.
 _BY_WRITING = 4.8
 _MIN_CHARACTERS = 40  # from which the speed of writing can be told
 
@@ -206,7 +204,7 @@ class MakeRun:
         if self.base and self.request.trims:
             out = self.workspace.runs / trimming.TRIMMED / self.base.name
             own = (text.text for text in texts.train)
-            self.base = trimming.trim(self.base, own, out, progress=self.progress).folder
+            self.base = trimming.trim(self.base, own, out, progress=self.progress)
             hardware.return_freed_memory()
 
     def train(self, texts: Corpus, report: Report) -> TrainingSummary:
@@ -255,9 +253,7 @@ class MakeRun:
             self.callbacks.on_new_language()
         planned = self.plan(texts)
         self.callbacks.on_planned(planned.plan, catalogue.called(self.base) if self.base else "")
-        expected = planned.plan.expected
-        self.progress.expect("train", expected.seconds)
-        self._expect_scoring(_BY_TRAINING / max(expected.tokens_per_s, 1.0))
+        self.progress.expect("train", planned.plan.expected.seconds)
         self.progress.begin("train")
         run: str = planned.train().run.folder.name
         del planned
@@ -286,17 +282,10 @@ class MakeRun:
         if planned and (planned.plan.recipe.train.steps or not can_use_built_in):
             return planned
         assert self.base is not None
-        chosen, began = self.base, self._began
+        chosen, self.base = self.base, catalogue.shipped()
         # All of the minutes are given again: on a busy machine too few may be left.
-        self.base = catalogue.shipped()
-        self._began = None if began is None else time.perf_counter() - self._asking_s
-        try:
-            instead = self._plan_from_base(texts)
-        except ConfigError:
-            if planned is None:
-                raise
-            self.base, self._began = chosen, began
-            return planned  # of no steps: the chosen base as it is
+        self._began = None
+        instead = self._plan_from_base(texts)
         choice = expected_bits.built_in_instead_of(chosen, self.request.resolved_minutes * 60)
         self.cache.put("base", self._choice_inputs(texts), choice, 0.0)
         self.callbacks.on_base_chosen(choice.sentences)
@@ -325,9 +314,10 @@ class MakeRun:
                 paragraph = FirstParagraph(title, "".join(parts))
                 self.cache.put("write", depends_on, paragraph, time.perf_counter() - began)
             self.is_new = True
-        if len(paragraph.text) >= _MIN_CHARACTERS:
+        if len(paragraph.text) >= _MIN_CHARACTERS and not self.cache.seconds("score"):
             letter_s = self.cache.seconds("write") / len(paragraph.text)
-            self._expect_scoring(_BY_WRITING * letter_s)
+            tokens = self.request.score_config.sampled_tokens(has_base=self.base is not None)
+            self.progress.expect("score", _BY_WRITING * letter_s * tokens)
         return paragraph
 
     def train_from_scratch(self, texts: Corpus, report: Report) -> TrainingSummary | None:
@@ -434,12 +424,6 @@ class MakeRun:
         }
         for part in PARTS:
             self.progress.expect(part, seconds.get(part))
-
-    def _expect_scoring(self, token_s: float) -> None:
-        """Expect so many seconds for each sampled token, until one scoring has been timed."""
-        if not self.cache.seconds("score"):
-            tokens = self.request.score_config.sampled_tokens(has_base=self.base is not None)
-            self.progress.expect("score", token_s * tokens)
 
     # --- shared by the stages ---------------------------------------------------------------------
 
