@@ -30,7 +30,7 @@ from ownwords.inference import copy_guard
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import bpe
 
