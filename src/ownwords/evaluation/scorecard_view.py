@@ -80,7 +80,7 @@ def write_scorecard(card: Scorecard, folder: Path) -> tuple[Path, Path]:
 def scorecard_view(card: Scorecard) -> View:
     """The view of a scorecard; the same scorecard gives the same view."""
     verdict, about = card.verdict, card.about
-    title = f"{plain(card.name, 120) or 'Your writing'}: how good your model is"
+    title = f"{plain(about.name, 120) or 'Your writing'}: how good your model is"
     because, figures = _notes(verdict.because), headline(card)
     origin = f"fine-tuned from {plain(about.base, 60)}" if about.base else "trained from scratch"
     learned_from = (
