@@ -24,7 +24,7 @@ from ownwords.core.workspace import resolve_model
 from ownwords.inference import copy_guard
 from ownwords.inference.model import Model
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import build
 from ownwords.models.directory import COPY_GUARD
 from ownwords.native import bindings

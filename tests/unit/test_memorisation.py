@@ -15,7 +15,7 @@ from ownwords.evaluation.memorisation import extraction, extraction_rate
 from ownwords.inference.generation import GenerationRequest, generate
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.torch_engine import TorchEngine
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import bpe
 

@@ -29,7 +29,7 @@ from ownwords.evaluation.verdict import COPIES, GIBBERISH
 from ownwords.inference import copy_guard
 from ownwords.inference.model import Model
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import bpe
 

@@ -18,7 +18,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import ForwardInput
 from ownwords.inference.torch_engine import TorchEngine, _CapturedStep, _GraphedForward, _groups
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.kv_cache import StaticKVCache
 from ownwords.tokenizers.bpe import ByteTokenizer

@@ -13,8 +13,8 @@ from ownwords.cli.output import confirm, stderr
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.models import directory
 from ownwords.models.directory import CARD
-from ownwords.training.plan import number, size
 from ownwords.view.blocks import Span, Table
+from ownwords.view.format import number, size
 from ownwords.view.terminal import BOLD, DIM, TerminalWriter
 
 if TYPE_CHECKING:
