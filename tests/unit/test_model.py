@@ -143,5 +143,6 @@ def test_the_guard_of_a_half_replaced_model_is_found(folder: Path, tmp_path: Pat
     aside = tmp_path / ".model.replaced"
     shutil.copytree(folder, aside)
     own = ownwords.load(folder).tokenizer
-    copy_guard.build([np.array(own.encode(text)) for text in TEXTS], own).save(aside / COPY_GUARD)
+    guard = copy_guard.build([np.array(own.encode(text)) for text in TEXTS], own)
+    (aside / COPY_GUARD).write_bytes(guard.to_bytes())
     assert ownwords.load(tmp_path / "model").guard
