@@ -113,14 +113,14 @@ def generate(
     return ids
 
 
-def test_a_thousand_texts_of_a_copyist_hold_no_run_of_tokens_or_words(
+def test_texts_of_a_copyist_hold_no_run_of_tokens_or_words(
     tokenizer: BPETokenizer, documents: list[list[int]], watching: CopyGuard
 ) -> None:
     copyist, dice = Copyist(tokenizer, 1), random.Random(2)
     known_tokens = set().union(*(runs(document, watching.longest) for document in documents))
     known_words = set().union(*(runs(words(text), WORDS) for text in TEXTS))
     copied = 0
-    for seed in range(1000):
+    for seed in range(250):
         text = dice.choice(TEXTS)
         begin = dice.randrange(len(text) - 100)
         # The end of a word of the author's own, or a few of them, or what is nobody's.
@@ -139,13 +139,7 @@ def test_a_thousand_texts_of_a_copyist_hold_no_run_of_tokens_or_words(
         for end in range(before + 1, len(all_words) + 1):
             assert tuple(all_words[max(0, end - WORDS) : end]) not in known_words
         copied += bool(runs(all_words, WORDS - 1) & {run[1:] for run in known_words})
-    assert copied > 500  # it did copy, as far as it was let
-
-
-def test_without_a_guard_the_copyist_copies(tokenizer: BPETokenizer) -> None:
-    copied_runs = set().union(*(runs(words(text), WORDS) for text in TEXTS))
-    ids = generate(Copyist(tokenizer, 1), tokenizer, None, TEXTS[3][:30], 1, 0)
-    assert runs(words(tokenizer.decode(ids)), WORDS) & copied_runs
+    assert copied > 125  # it did copy, as far as it was let
 
 
 def test_the_prompt_itself_is_not_continued_by_a_copy(
