@@ -34,7 +34,7 @@ from ownwords.models.quantization_scheme import INT8
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import replay_text
-from ownwords.training.plan import number
+from ownwords.view.format import number
 
 STORED_BYTES = 25_000_000  # the most that everybody who installs ownwords should have to carry
 SAMPLES, SAMPLE_TOKENS = 6, 160

@@ -19,7 +19,7 @@ from ownwords.inference import copy_guard as guarding
 from ownwords.models.directory import COPY_GUARD
 from ownwords.serve.app import on_error, on_http_exception
 from ownwords.serve.app_state import AppState
-from ownwords.serve.openai.routes import routes
+from ownwords.serve.openai import routes
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.text import END, START, TURN

@@ -1,9 +1,8 @@
-"""One process of a small training: `torchrun training_process.py FOLDER [WHAT STEP]`.
+"""One process of a small training: `torchrun training_process.py FOLDER calm|disturbed`.
 
-It trains once with DDP and once with FSDP, each a run of its own in FOLDER, and writes down what
-its process has seen. KILLED_AT kills the second process at a step, in each of the two runs;
-ASKED_AT sends it a signal to stop, after which the same run is gone on with. BFLOAT16 disturbs
-nothing: it is the weights' type, and the sides of the model are those of the library's blocks.
+It trains with DDP and with FSDP, each a run of its own in FOLDER, and writes down what its process
+has seen. Calm, it also trains in bfloat16, with blocks as large as the library's. Disturbed, the
+second process gets a signal to stop in each run, and when that is resumed it is killed.
 """
 
 import json
@@ -13,6 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from ownwords.training.batches import Batch, Batches
 from ownwords.training.checkpoint import Run
 from ownwords.training.device import choose
 from ownwords.training.distributed import World, full_tensor, init_distributed
-from ownwords.training.loop import TrainingInterrupted, TrainJob, TrainOutcome, train
+from ownwords.training.loop import TrainingInterrupted, TrainJob, train
 from ownwords.training.run import DivergenceDetector
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Recipe
 from ownwords.training.token_dataset import build_dataset
@@ -42,22 +42,6 @@ TEXTS = [
     TrainingText(f"t{n}", f"Text {n}: " + "the hat, the cap and the rain. " * (n + 1))
     for n in range(9)
 ]
-
-
-HEARD: list[float] = []  # every loss of the run that is in progress
-BLOCKS: list[bool] = []  # of each that was computed: whether the library did it
-_check, _block_forward = DivergenceDetector.check, fused_block.forward
-
-
-def record_loss(watch: DivergenceDetector, loss: float, gradient_norm: float) -> str:
-    HEARD.append(loss)
-    return _check(watch, loss, gradient_norm)
-
-
-def record_block(*arguments: Any) -> Tensor | None:  # noqa: ANN401
-    output = _block_forward(*arguments)
-    BLOCKS.append(output is not None)
-    return output
 
 
 ODD = replace(EVEN, width=16, kv_heads=2, head_dim=8, hidden=24)
@@ -124,48 +108,67 @@ class DisturbedObjective:
         return next_token(model, batch, z_weight)
 
 
-def run(
-    folder: Path, world: World, objective: Objective, bfloat16_seed: int | None
-) -> tuple[TrainOutcome, dict[str, Tensor]]:
-    run_job = job(folder, world, objective, bfloat16_seed=bfloat16_seed)
-    outcome = train(run_job)
-    weights = {
-        name: full_tensor(p.detach()).clone() for name, p in run_job.model.named_parameters()
+def observed(
+    folder: Path, world: World, objective: Objective = next_token, seed: int | None = None
+) -> dict[str, Any]:
+    """Train; returns every loss, the weights, and how many blocks the library computed.
+
+    With a `seed` in bfloat16.
+    """
+    losses: list[float] = []
+    by_library: list[bool] = []
+    check, forward = DivergenceDetector.check, fused_block.forward
+
+    def record_loss(watch: DivergenceDetector, loss: float, gradient_norm: float) -> str:
+        losses.append(loss)
+        return check(watch, loss, gradient_norm)
+
+    def record_block(*arguments: Any) -> Tensor | None:  # noqa: ANN401
+        output = forward(*arguments)
+        by_library.append(output is not None)
+        return output
+
+    run_job = job(folder, world, objective, bfloat16_seed=seed)
+    with (
+        patch.object(DivergenceDetector, "check", record_loss),
+        patch.object(fused_block, "forward", record_block),
+    ):
+        try:
+            outcome = train(run_job)
+        except TrainingInterrupted as stopped:
+            return {"stopped": str(stopped), "steps": len(losses)}
+    weights = {name: full_tensor(p.detach()) for name, p in run_job.model.named_parameters()}
+    return {
+        "losses": losses,
+        "blocks": [sum(by_library), len(by_library)],
+        "bits_per_byte": outcome.bits_per_byte,
+        "weights": {name: tensor.flatten().tolist() for name, tensor in weights.items()},
     }
-    return outcome, weights
 
 
-def main(folder: Path, disturbance: str, at: str) -> None:
+def main(folder: Path, what: str) -> None:
     torch.set_num_threads(1)
-    setattr(DivergenceDetector, "check", record_loss)  # noqa: B010
-    setattr(fused_block, "forward", record_block)  # noqa: B010
     world = init_distributed(torch.device("cpu"), "fsdp")
     restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    for number, mode in enumerate(("ddp", "fsdp") if world.size > 1 else ("ddp",)):
+
+    def tell(name: str, result: dict[str, Any]) -> None:
+        (folder / f"{name}-{world.rank}.json").write_text(json.dumps(result), encoding="utf-8")
+
+    for number, mode in enumerate(("ddp", "fsdp")):
         here = replace(world, mode=mode)  # type: ignore[arg-type]
-        HEARD.clear()
-        BLOCKS.clear()
-        result: dict[str, object] = {"restarts": restarts}
-        objective: Objective = next_token
-        seed = int(at) if disturbance == "BFLOAT16" else None
-        if disturbance == "KILLED_AT" and world.rank == 1 and number == restarts:
-            objective = DisturbedObjective(int(at), signal.SIGKILL)
-        elif disturbance == "ASKED_AT" and world.rank == 1:
-            objective = DisturbedObjective(int(at), signal.SIGTERM)
-        try:
-            outcome, weights = run(folder, here, objective, seed)
-        except TrainingInterrupted as stopped:
-            result["stopped"] = str(stopped)
-            result["steps_before"] = len(HEARD)
-            outcome, weights = run(folder, here, next_token, seed)
-        result["losses"] = HEARD
-        result["blocks"] = {"in all": len(BLOCKS), "by the library": sum(BLOCKS)}
-        result["bits_per_byte"] = outcome.bits_per_byte
-        result["weights"] = {name: tensor.flatten().tolist() for name, tensor in weights.items()}
-        name = f"{mode}-{world.size}-{world.rank}.json"
-        (folder / name).write_text(json.dumps(result), encoding="utf-8")
+        if what == "disturbed" and number == restarts:
+            stop: Objective = next_token
+            kill: Objective = next_token
+            if world.rank == 1:
+                stop = DisturbedObjective(5, signal.SIGTERM)
+                kill = DisturbedObjective(8, signal.SIGKILL)
+            tell(f"{mode}-stopped", observed(folder, here, stop))
+            observed(folder, here, kill)
+        tell(mode, observed(folder, here))
+        if what == "calm":
+            tell(f"{mode}-bfloat16", observed(folder / "bfloat16", here, seed=3))
     world.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *(sys.argv[2:] or ["", "0"]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browser import playing
-from browser.axe import violations
-from browser.looking import broken_words, shown, sticking_out, until
-from browser.site import WIDTHS, Site, open_page, workspace
+from browser.looking import shown, until
+from browser.site import Site, open_page, workspace
 from fake_endpoint import fake_endpoint as endpoint
 from ownwords.archive.store import Archive
 
@@ -73,12 +72,6 @@ def test_a_citation_opens_its_post_though_the_conversation_is_saved_just_then(pa
     assert "#/posts/post/" in page.url
 
 
-def test_a_question_without_an_answer_is_refused_on_the_page(page: "Page") -> None:
-    shown(page, "/#/ask")
-    ask_question(page, "Did I ever parachute from a zeppelin over Antarctica?")
-    assert "not in your archive" in page.locator(".turn .answer").inner_text()
-
-
 def test_before_anything_is_read_it_says_what_to_do(empty_page: "Page") -> None:
     shown(empty_page, "/#/ask")
     assert empty_page.get_by_label("Your question").count() == 0
@@ -125,23 +118,16 @@ def test_a_conversation_goes_on_after_a_reload(page: "Page") -> None:
         page.wait_for_timeout(50)
 
 
-def test_an_answer_can_be_read_at_every_width(page: "Page") -> None:
-    shown(page, "/#/ask")
-    ask_question(page, "When did I first write about limescale?")
-    for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": 900})
-        assert sticking_out(page) == [], width
-        assert broken_words(page) == [], width
-    assert violations(page) == []
-
-
 def test_conversations_are_found_downloaded_and_deleted(page: "Page") -> None:
     shown(page, "/#/ask")
     ask_question(page, "Where did the umbrella go?")
     page.wait_for_url("**#/ask/*")
     page.get_by_role("button", name="New conversation").click()
     until(page, "!document.querySelector('.turn')")
-    page.get_by_text("Saved conversations").click()
+    # Below the question: what is read does not move when the list appears.
+    saved, box = page.get_by_text("Saved conversations"), page.locator(".question")
+    assert box.bounding_box()["y"] < saved.bounding_box()["y"]  # type: ignore[index]
+    saved.click()
     page.get_by_label("Search saved conversations").fill("umbrella")
     until(page, "document.querySelectorAll('.saved > li').length === 1")
     with page.expect_download() as download:
@@ -162,20 +148,6 @@ def test_a_question_can_be_asked_by_keyboard_and_by_address(page: "Page") -> Non
     page.keyboard.press("/")
     page.keyboard.type("When did I first write about books?")
     page.keyboard.press("Enter")
-    until(page, "document.querySelectorAll('.turn').length === 2")
-    until(page, ANSWERED)
-
-
-def test_a_follow_up_question_is_sent_with_its_predecessor(page: "Page") -> None:
-    shown(page, "/#/ask")
-    ask_question(page, "copper")
-    page.get_by_role("button", name="Ask a follow-up").click()
-    assert "copper" in page.locator(".following").inner_text()
-    with page.expect_request("**/api/ask?*") as sent:
-        page.keyboard.type("the rain gauge")
-        page.keyboard.press("Enter")
-    body = json.loads(sent.value.post_data or "{}")
-    assert body["question"] == "copper the rain gauge"
     until(page, "document.querySelectorAll('.turn').length === 2")
     until(page, ANSWERED)
 

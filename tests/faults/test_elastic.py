@@ -1,4 +1,4 @@
-"""A killed worker, a signal to one of two: the same training and the same weights."""
+"""Two processes, one of which is killed or gets a signal: the same training, the same weights."""
 
 import json
 import shutil
@@ -10,8 +10,9 @@ import pytest
 
 import torchrun
 from ownwords.models import fused
+from ownwords.training.distributed import SINGLE_PROCESS
+from training_process import STEPS, observed
 
-STEPS = 20
 # Of any weight, after rounding was made larger by AdamW and Muon for twenty steps.
 FURTHEST = 1e-4
 
@@ -21,14 +22,8 @@ pytestmark = [
 ]
 
 
-def start(folder: Path, *arguments: str, processes: int = 2, restarts: int = 0) -> Path:
-    folder.mkdir(exist_ok=True)
-    torchrun.run("training_process", folder, *arguments, processes=processes, restarts=restarts)
-    return folder
-
-
-def result_of(folder: Path, mode: str, size: int = 2, rank: int = 0) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((folder / f"{mode}-{size}-{rank}.json").read_text("utf-8"))
+def result_of(folder: Path, name: str, rank: int = 0) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((folder / f"{name}-{rank}.json").read_text("utf-8"))
     return result
 
 
@@ -50,95 +45,72 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def single_process(folder: Path) -> dict[str, Any]:
-    return result_of(start(folder / "alone", processes=1), "ddp", size=1)
+def alone(folder: Path) -> dict[str, Any]:
+    return observed(folder / "alone", SINGLE_PROCESS)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(folder: Path) -> Path:
-    return start(folder / "undisturbed")
+def calm(folder: Path) -> Path:
+    (folder / "calm").mkdir()
+    torchrun.run("training_process", folder / "calm", "calm")
+    return folder / "calm"
 
 
 @pytest.fixture(scope="module")
-def killed(folder: Path) -> Path:
-    """The second process is killed after step 12 of each run; torchrun restarts both."""
-    return start(folder / "killed", "KILLED_AT", "13", restarts=2)
-
-
-@pytest.fixture(scope="module")
-def stopped(folder: Path) -> Path:
-    """In each run only the second process gets a stop signal; the run is then resumed."""
-    return start(folder / "asked", "ASKED_AT", "5")
+def disturbed(folder: Path) -> Path:
+    (folder / "disturbed").mkdir()
+    torchrun.run("training_process", folder / "disturbed", "disturbed", restarts=2)
+    return folder / "disturbed"
 
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
-def test_two_processes_train_as_one(
-    undisturbed: Path, single_process: dict[str, Any], mode: str
-) -> None:
-    first, second = (result_of(undisturbed, mode, rank=rank) for rank in range(2))
-    assert len(first["losses"]) == STEPS
-    assert first["losses"] == pytest.approx(single_process["losses"], rel=0, abs=1e-5)
+def test_two_processes_train_as_one(calm: Path, alone: dict[str, Any], mode: str) -> None:
+    first, second = (result_of(calm, mode, rank) for rank in range(2))
+    assert first == second and len(first["losses"]) == STEPS
+    assert first["losses"] == pytest.approx(alone["losses"], rel=0, abs=1e-5)
     assert first["losses"][-1] < first["losses"][0]
-    assert first["bits_per_byte"] == pytest.approx(single_process["bits_per_byte"], rel=0, abs=1e-5)
-    assert largest_difference(first, single_process) < FURTHEST
-    assert first == second
+    assert first["bits_per_byte"] == pytest.approx(alone["bits_per_byte"], rel=0, abs=1e-5)
+    assert largest_difference(first, alone) < FURTHEST
 
 
-@pytest.mark.parametrize("mode", ["ddp", "fsdp"])
-def test_in_bfloat16_two_processes_train_as_one(folder: Path, mode: str) -> None:
+def test_in_bfloat16_two_processes_train_as_one(folder: Path, calm: Path) -> None:
     """On a model with native blocks. Gradients are rounded to 1/256."""
-    both, other_folder = folder / "bfloat16", folder / "other-seed"
-    if not both.exists():
-        start(both, "BFLOAT16", "3", processes=1)
-        start(both, "BFLOAT16", "3")
-        start(other_folder, "BFLOAT16", "4", processes=1)
-    alone, another = result_of(both, "ddp", size=1), result_of(other_folder, "ddp", size=1)
-    first, second = (result_of(both, mode, rank=rank) for rank in range(2))
-    assert first == second
-    # From the same weights the losses are the same but for rounding; then the runs drift apart, but
-    # by less than one of another seed.
-    assert first["losses"][0] == pytest.approx(alone["losses"][0], rel=2**-8)
-    assert drift(first, alone) < drift(another, alone)
-    assert largest_difference(first, alone) < largest_difference(another, alone)
-    assert first["losses"][-1] < first["losses"][0]
-    native = fused.has_fast_bf16()
-    assert first["blocks"]["by the library"] == (first["blocks"]["in all"] if native else 0)
+    one = observed(folder / "one", SINGLE_PROCESS, seed=3)
+    other = observed(folder / "other", SINGLE_PROCESS, seed=4)
+    for mode in ("ddp", "fsdp"):
+        first, second = (result_of(calm, f"{mode}-bfloat16", rank) for rank in range(2))
+        assert first == second
+        # From the same weights the losses are the same but for rounding; then the runs drift apart,
+        # but by less than one of another seed.
+        assert first["losses"][0] == pytest.approx(one["losses"][0], rel=2**-8)
+        assert drift(first, one) < drift(other, one)
+        assert largest_difference(first, one) < largest_difference(other, one)
+        by_library, blocks = first["blocks"]
+        assert by_library == (blocks if fused.has_fast_bf16() else 0)
 
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
-def test_a_killed_process_does_not_change_the_result(
-    undisturbed: Path, killed: Path, mode: str
+def test_a_stop_signal_and_a_kill_do_not_change_the_result(
+    calm: Path, disturbed: Path, mode: str
 ) -> None:
-    full_run, resumed = result_of(undisturbed, mode), result_of(killed, mode)
-    assert resumed["weights"] == full_run["weights"]  # to the bit
-    assert resumed["bits_per_byte"] == full_run["bits_per_byte"]
-    assert result_of(killed, "fsdp")["restarts"] == 2
-
-
-@pytest.mark.parametrize("mode", ["ddp", "fsdp"])
-def test_a_signal_to_one_process_stops_all_at_the_same_step(
-    undisturbed: Path, stopped: Path, mode: str
-) -> None:
-    first, second = (result_of(stopped, mode, rank=rank) for rank in range(2))
-    assert first["stopped"] == second["stopped"]
-    assert first["steps_before"] == second["steps_before"]
-    assert 5 <= first["steps_before"] < STEPS
-    assert first["losses"] == result_of(undisturbed, mode)["losses"]
-    assert first["weights"] == result_of(undisturbed, mode)["weights"]
+    stops = [result_of(disturbed, f"{mode}-stopped", rank) for rank in range(2)]
+    assert stops[0] == stops[1]  # at the same step
+    assert 5 <= stops[0]["steps"] < STEPS
+    whole, resumed = result_of(calm, mode), result_of(disturbed, mode)
+    assert resumed["weights"] == whole["weights"]  # to the bit
+    assert resumed["bits_per_byte"] == whole["bits_per_byte"]
 
 
 def test_a_run_resumes_with_another_number_of_processes(
-    killed: Path, single_process: dict[str, Any], folder: Path
+    disturbed: Path, alone: dict[str, Any], folder: Path
 ) -> None:
     """From a checkpoint of two sharded processes to the same weights in one."""
-    fewer = folder / "fewer"
-    shutil.copytree(killed / "fsdp-2", fewer / "ddp-1")
-    newest = max((fewer / "ddp-1" / "checkpoints").glob("step-*"))
+    shutil.copytree(disturbed / "fsdp-2", folder / "fewer" / "ddp-1")
+    newest = max((folder / "fewer" / "ddp-1" / "checkpoints").glob("step-*"))
     assert newest.name == f"step-{STEPS:08d}.safetensors"
     newest.unlink()
-    result = result_of(start(fewer, processes=1), "ddp", size=1)
-    assert 0 < len(result["losses"]) < STEPS
-    assert result["losses"] == pytest.approx(
-        single_process["losses"][-len(result["losses"]) :], rel=0, abs=1e-5
-    )
-    assert largest_difference(result, single_process) < FURTHEST
+    result = observed(folder / "fewer", SINGLE_PROCESS)
+    count = len(result["losses"])
+    assert 0 < count < STEPS
+    assert result["losses"] == pytest.approx(alone["losses"][-count:], rel=0, abs=1e-5)
+    assert largest_difference(result, alone) < FURTHEST

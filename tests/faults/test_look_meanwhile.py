@@ -10,7 +10,7 @@ import pytest
 from ownwords.archive.analysis import ArchiveAnalysis, PostQuestion
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
-from ownwords.archive.selection import AuthorChoice
+from ownwords.archive.selection import Choices
 from ownwords.core.workspace import Workspace
 
 TEXT = "The {0} stood in the rain, and nobody came to see what had become of {0} {1}.\n\n"
@@ -40,7 +40,7 @@ def test_an_edit_made_during_a_look_is_kept(
     fill = ArchiveAnalysis.fill
     edits = [MINE.format("lathe"), MINE.format("lathe") + MINE.format("stove")]
 
-    def edited(analysis: ArchiveAnalysis, report: Report, choices: list[AuthorChoice]) -> None:
+    def edited(analysis: ArchiveAnalysis, report: Report, choices: Choices) -> None:
         fill(analysis, report, choices)
         if edits:
             workspace.choices.write_text(edits.pop(0), encoding="utf-8")

@@ -68,15 +68,6 @@ def test_minilm_is_transformers(packaged: Path) -> None:
     assert (ours * theirs).sum(1).min() > 0.9998  # bfloat16 in the compiled library
 
 
-def test_minilm_equals_sentence_transformers(packaged: Path) -> None:
-    library = pytest.importorskip("sentence_transformers")
-    theirs = library.SentenceTransformer(str(packaged), device="cpu", local_files_only=True).encode(
-        TEXTS, normalize_embeddings=True
-    )
-    ours = SentenceModel(packaged).embed(TEXTS)
-    assert (ours * theirs).sum(1).min() > 0.9998  # bfloat16 in the compiled library
-
-
 @pytest.mark.parametrize("gelu_tanh", [False, True])
 def test_every_hidden_state_equals_transformers(tmp_path: Path, gelu_tanh: bool) -> None:
     folder = folder_in(tmp_path, config=replace(CONFIG, gelu_tanh=gelu_tanh))
@@ -116,9 +107,3 @@ def test_other_pooling_and_prompts_equal_transformers(tmp_path: Path, pooling: s
     )
     assert question @ expected("the garden rain fell") > 0.999
     assert passage @ expected("my bus a kettle broke") > 0.999
-
-
-def test_numpy_equals_transformers_with_real_weights(packaged: Path) -> None:
-    model = SentenceModel(packaged)
-    ours = Bert(*load_weights(packaged), "mean").vectors(model._ids(TEXTS))
-    assert np.abs(ours - by_transformers(packaged, TEXTS, 256)).max() < 2e-6

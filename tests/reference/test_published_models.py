@@ -19,6 +19,7 @@ from ownwords.base import catalogue, trimming
 from ownwords.inference.export import export
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import encode_prompt
+from ownwords.models import directory
 from ownwords.models.gguf.container import open_gguf
 from ownwords.models.gguf.reading import convert
 from ownwords.models.gguf.tokenizer import files_of
@@ -79,8 +80,9 @@ def trimmed(converted: Path) -> Path:
     # English needs nearly all tokens of SmolLM2.
     own = OWN[1:] if converted.parent.name.startswith("smollm2") else OWN
     trimmed_base = trimming.trim(converted, own, converted.parent / "trimmed")
-    assert trimmed_base.tokens < 0.3 * trimmed_base.tokens_before
-    return trimmed_base.folder
+    full, small = (directory.read(folder).config.vocabulary for folder in (converted, trimmed_base))
+    assert small < 0.3 * full
+    return trimmed_base
 
 
 def lines(count: int) -> list[str]:

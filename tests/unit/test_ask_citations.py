@@ -108,7 +108,6 @@ def test_unsupported_citations_are_reported(text: str, why: str) -> None:
 def test_a_quote_from_another_passage_is_cited_from_there() -> None:
     (statement,) = reading('One is plenty [1: "One copy in the cellar is plenty"].')
     assert [citation.passage.id for citation in statement.cited] == [2]
-    assert statement.moved == 1
 
 
 def test_ellipses_in_quotes_are_accepted() -> None:
@@ -192,12 +191,9 @@ def test_malformed_citations_cause_no_error(parts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("head", "unit"),
     [
-        *(
-            ("", unit)
-            for unit in ("\n", " ", "\u00a0", "*", "[", "(", "-", "…", ".", "e.g. ", "a\n")
-        ),
-        *(("", unit) for unit in ("[1:", '[1: "', '[1] "ab" ', "“", "]\n", f'[1: "{COPIES}"]. ')),
-        *((head, " ") for head in ("[", "[1", "[1:", "(passage ", "passage 1", "<think>")),
+        *(("", unit) for unit in (" ", "*", "[", "…", "e.g. ", "a\n", '[1: "', "“", "]\n")),
+        ("", f'[1: "{COPIES}"]. '),
+        *((head, " ") for head in ("[1:", "(passage ", "<think>")),
     ],
 )
 def test_the_time_for_an_answer_grows_with_its_length_only(head: str, unit: str) -> None:

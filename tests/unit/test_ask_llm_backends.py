@@ -10,7 +10,7 @@ from fake_endpoint import HERE, fake_endpoint
 from ownwords.ask import servers
 from ownwords.ask.servers import (
     Endpoint,
-    EndpointRefusedError,
+    EndpointError,
     LLMBackend,
     LocalBackend,
     ServedModel,
@@ -95,10 +95,10 @@ def test_a_model_without_chat_is_used_only_by_name(
         assert generate(writer) == "Yes."  # it is remembered
         assert endpoint.bodies()[-1]["model"] == "talker"
     with fake_endpoint(monkeypatch, models=models, replies=[refusal]) as endpoint:
-        with pytest.raises(EndpointRefusedError, match="does not support chat"):
+        with pytest.raises(EndpointError, match="does not support chat"):
             generate(open_backend(f"{endpoint.url}#embedder"))
         assert len(endpoint.bodies()) == 1
-        with pytest.raises(EndpointRefusedError):
+        with pytest.raises(EndpointError):
             generate(open_backend(endpoint.url))
 
 
@@ -107,7 +107,7 @@ def own_model(model_folder: Path, template: str | None = None) -> Path:
     pytest.importorskip("torch")
     from families import tiny  # noqa: F401 - sets the threads
     from ownwords.models import bundle
-    from ownwords.models.configs.qwen3 import Qwen3Config
+    from ownwords.models.configs.llama import Qwen3Config
     from ownwords.models.decoder import build
     from ownwords.tokenizers.bpe import ByteTokenizer
 

@@ -88,15 +88,6 @@ def test_parameters_are_counted_without_the_weights(
     assert catalogue.verify(entry.folder) == []
 
 
-def test_bits_per_byte_are_those_of_whole_books_where_known(box: Path, home: Path) -> None:
-    small_bases.write(box)
-    provenance = box / "ownwords.json"
-    model_directories.edit(provenance, outcome={"validation_bits_per_byte": 1.5})
-    assert catalogue.entries()[0].bits_per_byte == 1.5
-    model_directories.edit(provenance, held_out={"bits_per_byte": 1.25})
-    assert catalogue.entries()[0].bits_per_byte == 1.25
-
-
 def test_a_base_is_found_by_name_and_by_path(
     box: Path, home: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,15 +204,9 @@ def test_an_invalid_model_is_not_added(box: Path, home: Path, tmp_path: Path, mo
     assert catalogue.entries() == []
 
 
-def test_a_model_without_its_tokenizer_is_not_added(box: Path, home: Path, model: Path) -> None:
-    (model / "tokenizer.json").unlink()
-    with pytest.raises(ModelError, match=r"no tokenizer.json"):
-        install.add(str(model), "x")
-
-
 def test_weights_that_do_not_fit_are_not_added(box: Path, home: Path, model: Path) -> None:
     model_directories.edit(model / "config.json", intermediate_size=41)
-    with pytest.raises(ModelError, match="shape"):
+    with pytest.raises(ModelError, match=r"by config\.json"):
         install.add(str(model), "x")
     assert not (home / "bases" / "x").exists()
 
@@ -285,27 +270,6 @@ def test_two_processes_do_not_change_one_base_at_once(box: Path, home: Path, mod
         pytest.raises(OwnwordsError, match="another ownwords"),
     ):
         install.remove("mine")
-
-
-def test_the_rest_of_a_killed_copy_is_not_a_base(box: Path, home: Path, model: Path) -> None:
-    install.add(str(model), "mine")
-    (home / "bases" / ".other.abc.writing").mkdir()
-    (home / "bases" / ".big.0123456789ab.fetching").mkdir()
-    assert [entry.name for entry in catalogue.entries()] == ["mine"]
-
-
-@pytest.mark.parametrize(
-    ("source", "name"),
-    [
-        ("openai-community/gpt2", "gpt2"),
-        ("google/gemma-3-270m", "gemma-3-270m"),
-        ("Qwen/Qwen3-0.6B", "Qwen3-0.6B"),
-    ],
-)
-def test_a_hub_model_keeps_its_name(source: str, name: str) -> None:
-    assert is_model_name(source)
-    assert catalogue.name_for(source) == name
-    catalogue.check_name(name)
 
 
 def test_a_model_is_named_after_its_workspace(tmp_path: Path) -> None:

@@ -18,19 +18,6 @@ from ownwords.native.bindings import NativeError, load_library
 from ownwords.native.encoder import NativeEncoder
 from sentence_folders import CONFIG, folder_in, weights_of, write_weights
 
-IDS = [5, 9, 31, 7, 60, 8, 2]
-
-
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_a_vector_does_not_depend_on_its_batch(tmp_path: Path, pooling: Pooling) -> None:
-    weights = weights_of()
-    model = Bert(*load_weights(folder_in(tmp_path, weights=weights)), pooling)
-    for row, ids in zip(model.vectors([IDS, IDS[:3]]), (IDS, IDS[:3]), strict=True):
-        alone = model.forward(ids)
-        expected = alone.mean(0) if pooling == "mean" else alone[0]
-        assert np.abs(row - expected / np.linalg.norm(expected)).max() < 2e-5
-
-
 SHAPES = [
     CONFIG,
     replace(CONFIG, gelu_tanh=True),

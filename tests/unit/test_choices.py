@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.archive.selection import AuthorChoice, read_choices, write_choices
+from ownwords.archive.selection import Decision, read_choices, write_choices
 from ownwords.core.errors import ConfigError
 from ownwords.core.validation import ValidationError
 from unit import sample_report
@@ -12,21 +12,21 @@ from unit import sample_report
 MINE = '[[post]]\nid = "blog:post/1"\ndecision = "leave out"\n'
 
 
-def read(tmp_path: Path, text: str, encoding: str = "utf-8") -> list[AuthorChoice]:
+def read(tmp_path: Path, text: str, encoding: str = "utf-8") -> dict[str, Decision]:
     path = tmp_path / "choices.toml"
     path.write_text(text, encoding=encoding)
     return read_choices(path)
 
 
 def test_only_differences_from_the_proposal_are_choices(tmp_path: Path) -> None:
-    assert read(tmp_path, "") == []
-    assert read(tmp_path, MINE) == [AuthorChoice("blog:post/1", "leave out")]
-    assert read(tmp_path, MINE + 'proposed = "leave out"\n') == []
-    assert read(tmp_path, MINE + 'proposed = "cap"\n') == [AuthorChoice("blog:post/1", "leave out")]
+    assert read(tmp_path, "") == {}
+    assert read(tmp_path, MINE) == {"blog:post/1": "leave out"}
+    assert read(tmp_path, MINE + 'proposed = "leave out"\n') == {}
+    assert read(tmp_path, MINE + 'proposed = "cap"\n') == {"blog:post/1": "leave out"}
 
 
 def test_files_written_by_notepad_are_read(tmp_path: Path) -> None:
-    assert read(tmp_path, MINE, "utf-8-sig") == [AuthorChoice("blog:post/1", "leave out")]
+    assert read(tmp_path, MINE, "utf-8-sig") == {"blog:post/1": "leave out"}
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_written_choices_are_read_back(tmp_path: Path) -> None:
     for post in report.posts:
         post.decision = "keep"
     report.posts[0].title = "w" * 5_000
-    choices_made = [AuthorChoice(report.posts[1].id, "keep"), AuthorChoice("gone", "cap")]
+    choices_made: dict[str, Decision] = {report.posts[1].id: "keep", "gone": "cap"}
     text = write_choices(report.posts, choices_made)
     assert read(tmp_path, text) == choices_made
     assert max(map(len, text.splitlines())) < 2_000

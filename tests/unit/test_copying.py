@@ -17,7 +17,7 @@ from ownwords.inference.generation import BatchScheduler, GenerationRequest, Gen
 from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import build
 from ownwords.tokenizers import bpe
 

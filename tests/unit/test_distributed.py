@@ -42,19 +42,18 @@ def test_processes_know_their_place_and_agree(results: list[dict[str, Any]]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["ddp", "ddp, adapter", "fsdp", "fsdp, head of its own"])
+@pytest.mark.parametrize("mode", ["ddp, adapter", "fsdp, head of its own"])
 def test_two_processes_train_as_one_does(results: list[dict[str, Any]], mode: str) -> None:
     together, alone = results[0][mode]["together"], results[0][mode]["alone"]
     assert together["losses"] == pytest.approx(alone["losses"], rel=0, abs=1e-5)
     assert len(set(alone["losses"])) > 1
     assert together["held_out"] == pytest.approx(alone["held_out"], rel=1e-6)
     assert results[0][mode]["furthest"] < 1e-5  # of any weight, after all steps
-    assert together["repeatable"]  # to the bit
     assert together["kinds"] == ["DTensor" if mode.startswith("fsdp") else "Parameter"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["ddp", "ddp, adapter", "fsdp", "fsdp, head of its own"])
+@pytest.mark.parametrize("mode", ["ddp, adapter", "fsdp, head of its own"])
 def test_a_checkpoint_does_not_depend_on_the_number_of_writers(
     results: list[dict[str, Any]], mode: str
 ) -> None:

@@ -16,7 +16,7 @@ from ownwords.inference.text_generation import (
     generation_config,
 )
 from ownwords.models import bundle, ollama
-from ownwords.models.configs import qwen3
+from ownwords.models.configs.llama import config_for_budget
 from ownwords.models.decoder import build
 from ownwords.models.gguf.container import open_gguf
 from ownwords.models.gguf.tokenizer import files_of
@@ -29,7 +29,7 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     tokenizer = train(["The trouble with kettles is the lid. " * 20], 300)
-    model = build(qwen3.config_for_budget(500_000, tokenizer.vocabulary_size, 64))
+    model = build(config_for_budget(500_000, tokenizer.vocabulary_size, 64))
     model.init_weights(7)
     bundle.save(tmp_path / "mine", model, tokenizer, generation={"temperature": 0.8})
     return tmp_path / "mine"
@@ -86,7 +86,7 @@ def test_every_export_has_the_sampling_settings_of_the_scorecard(
     stored: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tokenizer = train(["The trouble with kettles is the lid. " * 20], 300)
-    model = build(qwen3.config_for_budget(500_000, tokenizer.vocabulary_size, 64))
+    model = build(config_for_budget(500_000, tokenizer.vocabulary_size, 64))
     model.init_weights(7)
     generation = generation_config() if stored else {}
     bundle.save(tmp_path / "mine", model, tokenizer, generation=generation)

@@ -173,25 +173,12 @@ GERMAN = """\
 Es war einmal ein kleines Mädchen, das hatte jedermann lieb, der es nur ansah, am
 allerliebsten aber seine Großmutter, die wusste gar nicht, was sie alles dem Kinde geben
 sollte."""
-FRENCH = """\
-Il était une fois une petite fille de village, la plus jolie qu'on eût su voir; sa mère en
-était folle, et sa grand-mère plus folle encore. Cette bonne femme lui fit faire un petit
-chaperon rouge, qui lui seyait si bien, que partout on l'appelait ainsi."""
-SPANISH = """\
-En un lugar de la Mancha, de cuyo nombre no quiero acordarme, no ha mucho tiempo que vivía un
-hidalgo de los de lanza en astillero, adarga antigua, rocín flaco y galgo corredor."""
 POLISH = """\
 Dawno, dawno temu, za siedmioma górami i siedmioma rzekami, żył sobie król, który miał trzy
 córki, a każda z nich była piękniejsza od poprzedniej."""
-LATIN = """\
-Gallia est omnis divisa in partes tres, quarum unam incolunt Belgae, aliam Aquitani, tertiam
-qui ipsorum lingua Celtae, nostra Galli appellantur."""
-DUTCH = """\
-Er was eens een koning die drie zonen had, en toen hij oud werd wist hij niet aan wie van hen
-hij zijn rijk zou nalaten, want hij hield van alle drie evenveel."""
 
 
-@pytest.mark.parametrize("text", [GERMAN, FRENCH, SPANISH, POLISH, LATIN, DUTCH])
+@pytest.mark.parametrize("text", [GERMAN, POLISH])
 def test_another_language_is_not_called_invented_words(lexicon: Lexicon, text: str) -> None:
     scores = fluency([text], [text], [text], lexicon)
     assert scores.non_words is None

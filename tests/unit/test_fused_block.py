@@ -17,10 +17,8 @@ from families import some_ids
 from native_levels import isas, library_at
 from ownwords.models import fused, fused_block, lora
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.gpt2 import GPT2Config
-from ownwords.models.configs.llama import LlamaConfig
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.layers import AttentionMask, RotaryEmbedding
 from ownwords.native.build import Isa

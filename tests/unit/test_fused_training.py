@@ -16,7 +16,7 @@ from torch import Tensor
 
 from families import EVEN
 from ownwords.models import fused, fused_block
-from ownwords.models.configs.gemma3 import Gemma3Config
+from ownwords.models.configs.llama import Gemma3Config
 from ownwords.models.lora import LoraAdapter
 from ownwords.native.build import Isa
 from ownwords.training import optim

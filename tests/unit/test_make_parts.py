@@ -1,7 +1,6 @@
 """Parts of make: the first paragraph, its title, the stage cache, word wrapping."""
 
 import io
-import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from ownwords.make.make_request import MakeRequest
 from ownwords.make.paragraph import cut_at_paragraph, prompt_of, title_for
 from ownwords.make.pipeline import MakeRun
 from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
-from ownwords.models.directory import model_fingerprint
 
 TRAINED = TrainingSummary("", "run", 1, 1, 1.0, "done", None, None, (), 1)
 SENTENCE = "It rained on the hat, and nobody minded at all. "
@@ -129,33 +127,6 @@ def test_a_damaged_cache_file_is_ignored(damage: str, tmp_path: Path) -> None:
     assert StageCache(path).latest("write", FirstParagraph) == FirstParagraph("a b", "c")
 
 
-def test_figures_of_another_version_are_read_if_they_suffice(tmp_path: Path) -> None:
-    path = tmp_path / "finished.json"
-    StageCache(path).put("write", {}, FirstParagraph("a b", "c"), 0.1)
-    stored = json.loads(path.read_text())
-    stored["write"]["figures"]["mood"] = "calm"
-    path.write_text(json.dumps(stored))
-    assert StageCache(path).latest("write", FirstParagraph) == FirstParagraph("a b", "c")
-    del stored["write"]["figures"]["text"]
-    path.write_text(json.dumps(stored))
-    assert StageCache(path).latest("write", FirstParagraph) is None
-
-
-def test_the_fingerprint_covers_what_decides_the_output(tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    assert model_fingerprint(folder) == ""
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(b"123")
-    key = model_fingerprint(folder)
-    (folder / "README.md").write_text("A card.")
-    (folder / "ownwords.json").write_text('{"seconds": 1}')
-    assert model_fingerprint(folder) == key
-    assert model_fingerprint(folder, provenance=True) != key
-    (folder / "model.safetensors").write_bytes(b"124")
-    assert model_fingerprint(folder) != key
-
-
 def wrap_text(text: str, size: int, width: int, margin: int = 0) -> str:
     stream = io.StringIO()
     StreamingWordWrap(stream, width=width, margin=margin).write(pieces(text, size))
@@ -205,11 +176,8 @@ def test_it_ends_its_line_where_the_writing_breaks_off() -> None:
     [
         ({}, "linux", False),
         ({"DISPLAY": ":0"}, "linux", True),
-        ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True),
         ({"DISPLAY": ":0", "CI": "true"}, "linux", False),
-        ({}, "darwin", True),
         ({"SSH_CONNECTION": "here there"}, "darwin", False),
-        ({"CI": "1"}, "win32", False),
         ({"CI": "false"}, "win32", True),
     ],
 )

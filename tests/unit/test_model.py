@@ -17,7 +17,7 @@ from ownwords.inference import copy_guard
 from ownwords.inference.generation import generate
 from ownwords.inference.sampling import SamplingParams
 from ownwords.models import bundle
-from ownwords.models.configs import qwen3
+from ownwords.models.configs.llama import config_for_budget
 from ownwords.models.decoder import build
 from ownwords.models.directory import COPY_GUARD, GENERATION
 from ownwords.native import bindings
@@ -29,7 +29,7 @@ TEXTS = ["The trouble with kettles is the lid. " * 20, "Zażółć gęślą jaź
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = train(TEXTS, 300)
-    model = build(qwen3.config_for_budget(500_000, tokenizer.vocabulary_size, 64))
+    model = build(config_for_budget(500_000, tokenizer.vocabulary_size, 64))
     model.init_weights(7)
     with torch.no_grad():  # blocks that write nothing would prove nothing
         for parameter in model.parameters():

@@ -2,8 +2,6 @@
 
 import asyncio
 import base64
-import json
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,11 +14,10 @@ from openai_server import CHATTY, CONTEXT, LEARNED, OWN, Client, Letters
 from ownwords.core.workspace import Workspace
 from ownwords.inference.model import Model
 from ownwords.serve.app_state import AppState
-from ownwords.serve.openai.routes import CompletionFormatter
+from ownwords.serve.openai import CompletionFormatter
 
 T = TypeVar("T")
 WRITE, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
-Ask = Callable[[Client], Awaitable[T]]
 
 
 @pytest.fixture(scope="module")
@@ -79,19 +76,6 @@ def test_sampling_parameters_are_honoured(workspace: Workspace, own: Model) -> N
 
     for text, options in zip(openai_server.run_with_client(workspace, work), cases, strict=True):
         assert text == generate_text(own, "On ", 25, 11, **options)
-
-
-def test_a_bias_makes_a_token_certain_or_impossible(workspace: Workspace) -> None:
-    async def work(client: Client) -> list[str]:
-        texts = []
-        for bias in ({"65": 100}, {str(i): -100 for i in range(261) if i != 66}):
-            answer = await client.request(WRITE, prompt="x", max_tokens=5, logit_bias=bias, seed=1)
-            texts.append(answer["choices"][0]["text"])
-        return texts
-
-    first, second = openai_server.run_with_client(workspace, work)
-    assert first == "AAAAA"
-    assert set(second) <= {"B"}
 
 
 def test_the_prompts_forms_and_the_seeds_of_several_texts(workspace: Workspace, own: Model) -> None:
@@ -537,37 +521,3 @@ def test_a_bug_is_reported_without_a_traceback(
     assert event["error"]["type"] == "server_error"
     assert "secret" not in answer.text
     assert "secret" in caplog.text
-
-
-def test_a_text_longer_than_the_context_continues(workspace: Workspace) -> None:
-    async def work(client: Client) -> Any:  # noqa: ANN401
-        endless = {"256": -100, "257": -100}  # neither another text's beginning nor this one's end
-        return await client.request(WRITE, prompt="x" * 50, max_tokens=200, logit_bias=endless)
-
-    answer = openai_server.run_with_client(workspace, work)
-    assert answer["usage"]["completion_tokens"] == 200
-
-
-def test_the_fingerprint_is_of_the_model(workspace: Workspace, chatty: Path) -> None:
-    async def work(client: Client) -> list[str]:
-        names = (OWN, OWN, CHATTY)
-        answers = [
-            await client.request(WRITE, model=name, prompt="x", max_tokens=1) for name in names
-        ]
-        return [answer["system_fingerprint"] for answer in answers]
-
-    first, second, changed = openai_server.run_with_client(workspace, work, {CHATTY: chatty})
-    assert first == second != changed
-
-
-def test_text_is_unescaped_utf8(workspace: Workspace) -> None:
-    async def work(client: Client) -> bytes:
-        return (
-            await client.post(
-                WRITE, {"model": OWN, "prompt": "日本", "max_tokens": 0, "echo": True}
-            )
-        ).content
-
-    data = openai_server.run_with_client(workspace, work)
-    assert "日本".encode() in data
-    assert json.loads(data)["choices"][0]["text"] == "日本"

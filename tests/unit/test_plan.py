@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 import families
 from ownwords.core.config import resolve
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
-from ownwords.models.configs.gemma3 import Gemma3Config
-from ownwords.models.configs.qwen3 import config_for_budget, parameter_count
+from ownwords.models.configs.llama import Gemma3Config, config_for_budget, parameter_count
 from ownwords.training.plan import (
     BaseModelInfo,
     Plan,
@@ -28,7 +27,7 @@ GB = 10**9
 
 
 def cpu(flops: float = 2e11) -> DeviceSpeeds:
-    return DeviceSpeeds("cpu", "two cores", {"float32": StepTimeModel(1e-3, flops, MEASURED)})
+    return DeviceSpeeds("cpu", {"float32": StepTimeModel(1e-3, flops, MEASURED)})
 
 
 def facts(
@@ -56,7 +55,7 @@ def test_sizes_are_sane_for_a_blog_for_books_and_for_a_gpu() -> None:
     books = make_plan(facts(180_000_000, speeds=cpu(4e11)), 8 * 3600, {})
     assert 8_000_000 <= size_of(books) <= 25_000_000
     assert 4096 <= books.recipe.model.vocab_size <= 8192
-    gpu = DeviceSpeeds("cuda", "H100", {"autocast": StepTimeModel(6e-4, 3e14, MEASURED)})
+    gpu = DeviceSpeeds("cuda", {"autocast": StepTimeModel(6e-4, 3e14, MEASURED)})
     large = make_plan(facts(10 * GB, speeds=gpu, memory=70 * GB), 4 * 3600, {})
     assert size_of(large) > 4 * size_of(books)
     assert large.recipe.train.precision == "autocast"
@@ -170,7 +169,7 @@ def test_a_wrong_setting_is_named() -> None:
 
 
 def test_compiling_pays_in_long_runs_only() -> None:
-    fast = DeviceSpeeds("cpu", "x", {"autocast": StepTimeModel(1e-3, 3e11, MEASURED)})
+    fast = DeviceSpeeds("cpu", {"autocast": StepTimeModel(1e-3, 3e11, MEASURED)})
     assert not make_plan(facts(180_000_000, speeds=fast), 120, {}).recipe.train.compile
     assert make_plan(facts(180_000_000, speeds=fast), 3600, {}).recipe.train.compile
     fused = replace(fast, fused=True)
@@ -185,7 +184,7 @@ def test_a_less_exact_precision_must_be_faster_by_a_margin() -> None:
             "bf16": master_weights,
         }
         models = {name: StepTimeModel(0, flops, MEASURED) for name, flops in step_times.items()}
-        speeds = DeviceSpeeds("cpu", "x", models)
+        speeds = DeviceSpeeds("cpu", models)
         return make_plan(facts(300_000, speeds=speeds), 600, {}).recipe.train.precision
 
     assert of(1.01e11, 1.01e11) == "float32"

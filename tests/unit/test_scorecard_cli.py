@@ -20,7 +20,7 @@ from ownwords.evaluation import scoring
 from ownwords.evaluation.scorecard import read_scorecard
 from ownwords.inference import model as inference_model
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import build
 from ownwords.tokenizers.bpe import ByteTokenizer
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ownwords.archive.report import Duplicate, PostSummary, UnlikePost
 from ownwords.archive.selection import (
-    AuthorChoice,
+    Choices,
     Decision,
     cap_limit,
     effective_posts,
@@ -43,7 +43,7 @@ def one_of(
     choice: Decision | None = None,
 ) -> PostSummary:
     outliers = [UnlikePost(name, distance) for name, distance in (far or {}).items()]
-    choices = [AuthorChoice(id_, choice)] if choice else []
+    choices = {id_: choice} if choice else {}
     return select_posts(facts, pairs or [], outliers, CONFIG, choices)[id_]
 
 
@@ -119,7 +119,7 @@ def test_an_excluded_post_does_not_exclude_its_copies() -> None:
     facts = [*posts(), post("x", 5_000), post("part", 100)]
     pairs = [near("part", "x", 1.0)]
     assert one_of("part", facts, pairs, {"x": 6.0}).decision == "keep"
-    choices = [AuthorChoice("x", "leave out")]
+    choices: Choices = {"x": "leave out"}
     assert select_posts(facts, pairs, [], CONFIG, choices)["part"].decision == "keep"
 
 
@@ -150,10 +150,10 @@ def test_no_post_exceeds_the_cap_and_order_does_not_matter(
     words: list[int], rng: random.Random
 ) -> None:
     facts = [post(f"{i:02}", n) for i, n in enumerate(words)]
-    decisions = select_posts(facts, [], [], CONFIG)
+    decisions = select_posts(facts, [], [], CONFIG, {})
     shuffled = list(facts)
     rng.shuffle(shuffled)
-    assert select_posts(shuffled, [], [], CONFIG) == decisions
+    assert select_posts(shuffled, [], [], CONFIG, {}) == decisions
     word_counts = [
         decision.training_words for decision in decisions.values() if decision.training_words
     ]
@@ -193,10 +193,10 @@ def test_of_copies_only_the_author_s_choice_is_kept() -> None:
         post("a", 100, day=date(2019, 1, 1)),
         post("b", 100, day=date(2020, 1, 1)),
     ]
-    decisions = select_posts(facts, [near("a", "b", 1.0)], [], CONFIG, [AuthorChoice("b", "keep")])
+    decisions = select_posts(facts, [near("a", "b", 1.0)], [], CONFIG, {"b": "keep"})
     assert (decisions["b"].decision, decisions["a"].decision) == ("keep", "leave out")
     assert "“Title b”, which is kept" in decisions["a"].reason
-    both = [AuthorChoice("a", "keep"), AuthorChoice("b", "keep")]
+    both: Choices = {"a": "keep", "b": "keep"}
     decisions = select_posts(facts, [near("a", "b", 1.0)], [], CONFIG, both)
     assert (decisions["b"].decision, decisions["a"].decision) == ("keep", "keep")
 

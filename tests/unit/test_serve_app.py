@@ -15,8 +15,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import Message
@@ -166,16 +164,6 @@ def test_no_path_reaches_a_file(whole_app: Starlette, path: str) -> None:
     assert status_of(whole_app, path) == 404
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    path=st.text(st.characters(codec="utf-8"), max_size=30), kind=st.sampled_from(["GET", "POST"])
-)
-def test_any_path_is_answered_without_a_server_error(
-    whole_app: Starlette, path: str, kind: str
-) -> None:
-    assert 200 <= status_of(whole_app, f"/{path}", kind) < 500
-
-
 def test_a_typed_address_leads_to_the_page(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         person = {"Accept": "text/html,*/*;q=0.8"}
@@ -189,18 +177,6 @@ def test_a_typed_address_leads_to_the_page(tmp_path: Path) -> None:
             assert answer.headers["content-type"].startswith("text/html"), path
         for style in re.findall(r'(?:href|src)="(/[^"]+\.(?:css|js))"', answer.text):
             assert (await client.get(style)).status_code == 200, style
-
-    run_with_client(create_app(state_of(tmp_path)), work)
-
-
-def test_without_an_archive_and_a_model_the_page_says_what_to_do(tmp_path: Path) -> None:
-    async def work(client: httpx.AsyncClient) -> None:
-        assert (await client.get("/healthz")).json()["status"] == "ok"
-        corpus = await client.get("/api/corpus")
-        assert corpus.status_code == 404
-        assert "ownwords look PATH" in corpus.json()["error"]["hint"]
-        models = (await client.get("/v1/models")).json()
-        assert "shipped" in [model["id"] for model in models["data"]]
 
     run_with_client(create_app(state_of(tmp_path)), work)
 
@@ -272,18 +248,6 @@ def test_during_an_archive_update_clients_are_told_to_retry(
         assert "another program is writing" in answer.json()["error"]["message"]
 
     run_with_client(create_app(state), work)
-
-
-def test_texts_are_written_together_and_as_if_alone(tmp_path: Path, engine: CountingEngine) -> None:
-    async def work(client: httpx.AsyncClient) -> None:
-        requests = [client.post(WRITE, json={**ORDER, "seed": seed}) for seed in range(8)]
-        answers = [answer.json() for answer in await asyncio.gather(*requests)]
-        alone = (await client.post(WRITE, json={**ORDER, "seed": 5})).json()
-        assert answers[5]["choices"] == alone["choices"]
-
-    run_with_client(create_app(state_of(tmp_path)), work)
-    assert engine.at_once > 1
-    assert engine.caches == 0
 
 
 # --- the key -----------------------------------------------------------------------------------

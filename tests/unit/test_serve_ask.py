@@ -17,11 +17,16 @@ import openai_server
 from fake_endpoint import FakeEndpoint, drips, fake_endpoint, is_silent
 from ownwords.archive.look import look
 from ownwords.ask import servers
+from ownwords.ask.encoder import embed_missing
+from ownwords.ask.index import SearchIndex
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.serve.api import ask
 from ownwords.serve.app_state import AppState
+from ownwords.serve.archive_access import ArchivePool
 from ownwords.serve.errors import error_response
+from sentence_folders import folder_in
+from small_archives import Entry, put
 
 POSTS = {
     "Copper and rain": (
@@ -233,7 +238,7 @@ def test_a_disconnect_ends_the_answer(
         async def work(client: httpx.AsyncClient) -> None:
             app = client._transport.app  # type: ignore[attr-defined]
             has_left = asyncio.Event()
-            body = json.dumps({"question": QUESTION, "writer": f"at:{endpoint.url}#writer"})
+            body = json.dumps({"question": QUESTION, "backend": f"at:{endpoint.url}#writer"})
             messages = [{"type": "http.request", "body": body.encode()}]
 
             async def receive() -> Any:  # noqa: ANN401
@@ -261,3 +266,31 @@ def test_a_disconnect_ends_the_answer(
             assert {response.status_code for response in await asyncio.gather(*answers)} == {200}
 
         run_with_client(workspace, work)
+
+
+def test_the_passages_that_have_a_vector_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tokenizers")
+    path = tmp_path / "archive.sqlite"
+    put(path, {"a": Entry("One", ("The rain fell.",)), "b": Entry("Two", ("My kettle broke.",))})
+    # The vectors of the server's own thread would come at any moment.
+    monkeypatch.setattr(ArchivePool, "_start_vectors", lambda self, index: None)
+    (tmp_path / "model").mkdir()
+    pool = ArchivePool(path, str(folder_in(tmp_path / "model")))
+    try:
+        assert pool.vector_counts() is None
+        searcher = pool.searcher()
+        assert pool.vector_counts() == (0, 2)
+        assert searcher.embedder is not None
+        with SearchIndex(path) as index:
+            embed_missing(index, searcher.embedder)
+        assert pool.vector_counts() == (2, 2)
+    finally:
+        pool.close()
+    words = ArchivePool(path, "none")
+    try:
+        words.searcher()
+        assert words.vector_counts() is None
+    finally:
+        words.close()

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from exports import publii
 from ownwords.archive.look import look
 from ownwords.core.workspace import Workspace
-from ownwords.make.result import read_learned, write_learned
+from ownwords.make.result import write_learned
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.settings import ServeSettings
@@ -131,12 +131,6 @@ def test_the_post_filter_is_saved(tmp_path: Path, blog: Path) -> None:
     assert result["flags"] == {"drafts": True, "hidden": False, "private": False, "pages": True}
     assert api_of(workspace, blog).get("/api/blog").json()["flags"]["drafts"]
     assert api_of(workspace).patch("/api/blog", json={"drafts": 1}).status_code == 400
-
-
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1", b"\xff"])
-def test_a_damaged_list_of_learned_posts_is_ignored(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "posts.json").write_bytes(content)
-    assert read_learned(tmp_path) is None
 
 
 def test_publii_sites_are_found_in_their_default_folder(

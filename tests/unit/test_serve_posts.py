@@ -1,5 +1,6 @@
 """The page's Corpus part, asked by its addresses, against the files the texts came from."""
 
+import sqlite3
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -323,7 +324,11 @@ def test_invalid_decisions_are_refused(served: Served, body: object, status: int
     assert served.workspace.choices.read_bytes() == before
 
 
-def test_during_a_look_no_decision_is_accepted(fresh: Served) -> None:
+def test_during_a_look_no_decision_is_accepted(
+    fresh: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **{**k, "timeout": 0}))
     named = ids(fresh)
     before = fresh.workspace.choices.read_bytes()
     decision = {"id": named["long"], "decision": "keep"}

@@ -30,9 +30,8 @@ def test_a_story_comes_with_its_metadata(tmp_path: Path) -> None:
 
 
 def test_the_author_is_the_site(tmp_path: Path) -> None:
-    first = next(iter(medium.read(export.write(tmp_path))))
     # Not at medium.com: links there to what others wrote would count as her own that are dead.
-    assert first == SiteInfo("Ann Author", identity="medium")
+    assert SiteInfo("Ann Author", identity="medium") in medium.read(export.write(tmp_path))
 
 
 def test_short_responses_are_skipped_and_long_ones_counted(tmp_path: Path) -> None:
@@ -103,6 +102,5 @@ def test_a_custom_domain_is_the_site_s_address(tmp_path: Path) -> None:
     path = tmp_path / "posts" / "2020-01-31_Hats-0a1b2c3d4e5f.html"
     path.parent.mkdir()
     path.write_text(page.replace("https://medium.com/@ann", "https://ann.medium.com"), "utf-8")
-    assert next(iter(medium.read(tmp_path))) == SiteInfo(
-        "Ann Author", "https://ann.medium.com", identity="medium"
-    )
+    site = SiteInfo("Ann Author", "https://ann.medium.com", identity="medium")
+    assert site in medium.read(tmp_path)

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from random import Random
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from families import TINY, some_ids, tiny
 from ownwords.inference.engine import ForwardInput
-from ownwords.inference.torch_engine import TorchEngine, _CapturedStep, _groups
+from ownwords.inference.torch_engine import TorchEngine, _CapturedStep, _GraphedForward, _groups
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.kv_cache import StaticKVCache
 
@@ -29,6 +30,41 @@ def at_once(network: CausalLM, ids: list[int]) -> np.ndarray:
 def close(logits: np.ndarray, expected: np.ndarray) -> None:
     assert logits.dtype == np.float32
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_steps_of_fixed_shapes_equal_single_texts(name: str) -> None:
+    network, random = MODELS[name], Random(name)
+    cache = TorchEngine(network, frozen=True).cache(4, 50)
+    # What is recorded where there is CUDA, played as it comes.
+    cache._graphs = _GraphedForward(cache._engine, cache._open())
+    texts: list[list[int]] = [[], [], [], []]
+    for _ in range(60):
+        row, source = random.choices(range(4), k=2)
+        match random.choice(["read", "read", "read", "cut", "copy"]):
+            case "read":
+                inputs = []
+                for cache_row in random.sample(range(4), random.randint(1, 4)):
+                    most = min(50 - len(texts[cache_row]), random.choice([1, 3, 25]))
+                    if most:
+                        ids = [random.randrange(97) for _ in range(random.randint(1, most))]
+                        inputs.append(ForwardInput(cache_row, ids))
+                        texts[cache_row] = texts[cache_row] + ids
+                if inputs:
+                    every = random.random() < 0.5
+                    logits = cache.forward(inputs, all_positions=every)
+                    parts = [
+                        at_once(network, texts[item.row])[-len(item.ids) if every else -1 :]
+                        for item in inputs
+                    ]
+                    close(logits, np.concatenate(parts))
+            case "cut":
+                texts[row] = texts[row][: random.randint(0, len(texts[row]))]
+                cache.truncate(row, len(texts[row]))
+            case "copy":
+                texts[row] = texts[source][: random.randint(0, len(texts[source]))]
+                cache.copy_prefix(source, row, len(texts[row]))
+        assert [cache.cached_length(row) for row in range(4)] == [len(text) for text in texts]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")

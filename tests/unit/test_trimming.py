@@ -83,8 +83,8 @@ def test_a_trimmed_model_gives_kept_tokens_the_same_logits(
     monkeypatch.setattr(trimming, "common_words", lambda: [" the", "in", "ra"])
     folder = large_vocabulary.write(tmp_path / "b", tied=tied)
     trimmed = trim(folder, TEXTS, tmp_path / "out" / "b")
-    assert trimmed.folder == tmp_path / "out" / "b" and trimmed.tokens < trimmed.tokens_before
-    full, small = Model.load(folder), Model.load(trimmed.folder)
+    assert trimmed == tmp_path / "out" / "b"
+    full, small = Model.load(folder), Model.load(trimmed)
     old = token_trimming.trim(
         json.loads((folder / "tokenizer.json").read_bytes()),
         trimming.kept_ids(full.tokenizer, TEXTS),
@@ -95,17 +95,18 @@ def test_a_trimmed_model_gives_kept_tokens_the_same_logits(
         np.testing.assert_allclose(
             small.logits(ids), full.logits(theirs)[:, old], rtol=1e-5, atol=1e-5
         )
-    read = directory.read(trimmed.folder)
+    read = directory.read(trimmed)
     assert read.generation["eos_token_id"] == old.index(2)
-    assert (trimmed.folder / "LICENSE").read_text() == "All rights to those who share."
-    assert read.provenance["trimmed"]["tokens"] == trimmed.tokens  # type: ignore[index]
+    assert (trimmed / "LICENSE").read_text() == "All rights to those who share."
+    counts = read.provenance["trimmed"]
+    assert counts["tokens"] == small.tokenizer.vocabulary_size < counts["tokens_before"]  # type: ignore[index]
 
 
 def test_the_same_texts_are_trimmed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = large_vocabulary.write(tmp_path / "b")
-    trimmed = trim(folder, TEXTS, tmp_path / "out")
+    trim(folder, TEXTS, tmp_path / "out")
     stamp = (tmp_path / "out" / "model.safetensors").stat().st_ino
-    assert trim(folder, TEXTS, tmp_path / "out") == trimmed
+    assert trim(folder, TEXTS, tmp_path / "out") == tmp_path / "out"
     assert (tmp_path / "out" / "model.safetensors").stat().st_ino == stamp
     trim(folder, [*TEXTS, "tress"], tmp_path / "out")
     assert (tmp_path / "out" / "model.safetensors").stat().st_ino != stamp
@@ -115,8 +116,7 @@ def test_a_fully_used_vocabulary_is_unchanged(tmp_path: Path) -> None:
     folder = large_vocabulary.write(tmp_path / "b")
     document = json.loads((folder / "tokenizer.json").read_bytes())
     words = [token.replace("▁", " ") for token in document["model"]["vocab"]]
-    trimmed = trim(folder, words, tmp_path / "out")
-    assert trimmed.folder == folder and not (tmp_path / "out").exists()
+    assert trim(folder, words, tmp_path / "out") == folder and not (tmp_path / "out").exists()
 
 
 def test_a_damaged_base_leaves_no_files(tmp_path: Path) -> None:
@@ -132,24 +132,8 @@ def test_other_languages_and_scripts_keep_their_tokens() -> None:
     document = large_vocabulary.random_tokenizer_json("sentencepiece")
     vocabulary = document["model"]["vocab"]
     after = 1 + max(vocabulary.values())
-    words = [
-        "я",
-        "п",
-        "р",
-        "и",
-        "ż",
-        "ó",
-        "ł",
-        "w",
-        "при",
-        "żółw",
-        "żó",
-        "wal",
-        "▁hello",
-        "世",
-        "世界",
-    ]
-    for n, word in enumerate(words):
+    words = "я п р и ż ó ł w при żółw żó wal ▁hello 世 世界"
+    for n, word in enumerate(words.split()):
         vocabulary[word] = after + n
     full = large_vocabulary.load_tokenizer(document)
     polish = ["żółw i wał, żółwie, król, rów. Owal wala się po szosie i woła."] * 3

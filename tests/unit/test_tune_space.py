@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("torch")
 
 from ownwords.core.config import resolve
-from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget
+from ownwords.models.configs.llama import Qwen3Config, config_for_budget
 from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.planner import make_plan
@@ -14,7 +14,7 @@ from ownwords.training.settings import Recipe
 from ownwords.training.throughput import DeviceSpeeds, StepTimeModel
 from ownwords.tune.search import search_space, settings_toml
 
-SPEEDS = DeviceSpeeds("cpu", "a processor", {"float32": StepTimeModel(1e-3, 1.2e11)})
+SPEEDS = DeviceSpeeds("cpu", {"float32": StepTimeModel(1e-3, 1.2e11)})
 FACTS = PlanInputs(
     text_bytes=268_000,
     documents=31,

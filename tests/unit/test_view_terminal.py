@@ -90,7 +90,7 @@ def test_a_scorecard_is_told() -> None:
     for words in (
         "It writes in your manner.",
         "1.48 bits per byte on unseen posts, 1.59 for its base",
-        "Measured on 6 held-out posts (33 kB)",
+        "Measured on 6 held-out posts (33.1 kB)",
         "A man who wears …",
         "Bits per byte Your model",
         "(1.43 to 1.53)",

@@ -19,11 +19,9 @@ from ownwords.evaluation import voice as classifier
 from ownwords.evaluation.lexicon import REFERENCE
 from ownwords.evaluation.passages import (
     character_ngrams,
-    hashes_of,
     openings,
     passages,
     plain,
-    word_counts,
 )
 from ownwords.evaluation.reference_authors import FILE, FeatureVocabulary, ReferenceAuthors
 from ownwords.evaluation.voice import DELTA_WORDS, voice
@@ -168,16 +166,6 @@ def test_too_little_text_is_reported_without_figures(
     assert short.partition("_")[0] in result.reason
 
 
-def test_a_classifier_needs_a_few_posts(authors: ReferenceAuthors, author: Writer) -> None:
-    """A fold is of whole posts: one in two folds would be recognized by its other half."""
-    held_out, samples = author.posts(9), author.posts(9)
-    result = voice(author.posts(3, 300), held_out, samples, authors)
-    assert result.classification is None
-    assert "too few training posts for a classifier: 3 (4 needed)" in result.reason
-    assert result.delta and result.delta.others  # for which they are enough
-    assert voice(author.posts(4, 300), held_out, samples, authors).classification
-
-
 def test_the_classifier_reaches_the_minimum_of_its_loss() -> None:
     """Against Newton's method in double precision, implemented here."""
     rng = np.random.default_rng(1)
@@ -244,14 +232,6 @@ def test_each_letter_ngram_is_counted_once() -> None:
     assert sorted(counts[counts > 0]) == sorted(groups.count(group) for group in set(groups))
     assert (character_ngrams(text + ".", 64) != character_ngrams(text, 64)).any()
     assert character_ngrams("", 64).sum() == 0
-
-
-def test_words_are_counted_by_name() -> None:
-    (passage,) = passages(["The cat and the dog and the the"], 8)
-    counts = word_counts(passage.hashes, hashes_of(["and", "bird", "the"]))
-    assert counts.tolist() == [2, 0, 4]
-    with pytest.raises(ValueError, match="one word"):
-        hashes_of(["two words"])
 
 
 def test_passages_are_equally_long_and_of_one_text_where_they_can_be() -> None:

@@ -147,11 +147,13 @@ def _held_out(tokens: float, posts: int) -> str:
         return f"Nothing: posts are held out whole, and that takes at least {MIN_GROUPS} posts."
     error = 2 * TOKEN_SPREAD_BITS / BYTES_PER_TOKEN / math.sqrt(max(1.0, tokens / 10))
     gain = measured_base().base - measured_base().tuned
-    trust = ": do not trust the score" if error > gain else ""
+    gained = f"Tuning gained {gain:.3f} in our measurement."
+    if error > gain:
+        gained = f"Tuning gained only {gain:.3f} in our measurement: do not trust the score."
     return (
         f"A tenth of the words. Estimated from a spread of {TOKEN_SPREAD_BITS:.0f} bits per token, "
         f"the score is accurate to ±{error:.2g} bits per byte; comparing two models on the same "
-        f"posts is more accurate. Tuning gained {gain:.3f} in our measurement{trust}."
+        f"posts is more accurate. {gained}"
     )
 
 

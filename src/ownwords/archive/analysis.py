@@ -1,9 +1,10 @@
 """Compute an archive's report: duplicates, style, decisions, split, links, phrases, PII."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
+from typing import get_args
 
 from ownwords.archive.advice import advise
 from ownwords.archive.document import OWN_KINDS, Document, SkippedItem
@@ -19,12 +20,14 @@ from ownwords.archive.report import (
     PrivacySummary,
     Report,
     ReportTotals,
+    SplitCounts,
     YearCount,
 )
 from ownwords.archive.report_view import CHOICES_FILE
 from ownwords.archive.selection import (
-    AuthorChoice,
+    Choices,
     Decision,
+    Side,
     effective_posts,
     select_posts,
     split_posts,
@@ -61,21 +64,19 @@ class PostQuestion:
 AskAuthor = Callable[[PostQuestion], str]
 
 
-def ask_author(
-    report: Report, choices: Iterable[AuthorChoice], ask: AskAuthor
-) -> list[AuthorChoice]:
+def ask_author(report: Report, choices: Choices, ask: AskAuthor) -> dict[str, Decision]:
     """Ask about the posts that stand out and have no decision yet, the longest first."""
-    chosen = {choice.id for choice in choices}
-    answers: list[AuthorChoice] = []
-    for post in report.posts:
-        # Without own words every decision has the same effect, so do not ask.
-        is_open = post.reason and post.own_words and post.flags != ["dump"]
-        if not is_open or post.id in chosen or len(answers) == _QUESTIONS:
-            continue
+    # Without own words every decision has the same effect, so do not ask.
+    posts = [
+        post
+        for post in report.posts
+        if post.reason and post.own_words and post.flags != ["dump"] and post.id not in choices
+    ]
+    answers: dict[str, Decision] = {}
+    for post in posts[:_QUESTIONS]:
         default = next(option for option in _OPTIONS if option == post.decision)
         answer = ask(PostQuestion(post.id, title_of(post.title), post.reason, _OPTIONS, default))
-        decision = next(option for option in _OPTIONS if option == answer)
-        answers.append(AuthorChoice(post.id, decision))
+        answers[post.id] = next(option for option in _OPTIONS if option == answer)
     return answers
 
 
@@ -112,7 +113,7 @@ class ArchiveAnalysis:
             outlier.title = self._title(outlier.id)
             outlier.words = self._features[outlier.id].own_words
 
-    def fill(self, report: Report, choices: list[AuthorChoice]) -> None:
+    def fill(self, report: Report, choices: Choices) -> None:
         """Fill in the report, and store the selection of training posts."""
         posts = select_posts(
             map(self._summary, self._headers.values()),
@@ -135,7 +136,13 @@ class ArchiveAnalysis:
         report.posts = sorted(
             posts.values(), key=lambda post: (-post.own_words, -post.words, post.id)
         )
-        report.split = split.counts(report.posts)
+        report.split = SplitCounts(
+            dict.fromkeys(get_args(Side), 0), dict.fromkeys(get_args(Side), 0)
+        )
+        for post in posts.values():
+            if post.split:
+                report.split.posts[post.split] += 1
+                report.split.words[post.split] += post.training_words
         report.duplicates = self._pairs
         report.style_outliers = list(self._style.outliers)
         notes = [self._missing_posts(choices), self._style.note, split.note]
@@ -162,9 +169,9 @@ class ArchiveAnalysis:
     def _title(self, id_: str) -> str:
         return self._headers[id_].title
 
-    def _missing_posts(self, choices: Iterable[AuthorChoice]) -> str:
+    def _missing_posts(self, choices: Choices) -> str:
         """A note on choices for posts that are not in the archive (deleted or misspelt), or ""."""
-        missing = [choice.id for choice in choices if choice.id not in self._headers]
+        missing = [id_ for id_ in choices if id_ not in self._headers]
         if not missing:
             return ""
         names = ", ".join(missing[:_NAMED_IDS]) + (", …" if len(missing) > _NAMED_IDS else "")
@@ -249,14 +256,12 @@ class ArchiveAnalysis:
 
     def _follow_links(self, report: Report) -> None:
         resolver = self._ingested.resolver
-        states: list[tuple[str, str, int]] = []
         reached: set[str] = set()
         report.dead_links = []
-        for row, id_, link in self._archive.links():
+        for id_, link in self._archive.links():
             state, target = resolver.resolve(link.href, self._ingested.bases[id_])
             if state == "dead" and id_ in self._ingested.partial:
                 state = "site"  # the target may be in a missing part of the site
-            states.append((state, target, row))
             if state == "internal":
                 report.totals.internal_links += 1
                 if target != id_:
@@ -265,7 +270,6 @@ class ArchiveAnalysis:
                 report.totals.external_links += 1
             elif state == "dead":
                 report.dead_links.append(DeadLink(id_, self._title(id_), link.href, link.text))
-        self._archive.set_links(states)
         report.orphans = [p.id for p in report.posts if p.kind == "post" and p.id not in reached]
 
     def _list_personal_data(self, report: Report) -> None:

@@ -4,8 +4,8 @@ import json
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -16,13 +16,13 @@ from ownwords.archive.document import OWN_KINDS
 from ownwords.archive.ingest import IngestResult, ingest
 from ownwords.archive.report import Report
 from ownwords.archive.report_view import report_view
-from ownwords.archive.selection import AuthorChoice, parse_choices, read_bytes, write_choices
+from ownwords.archive.selection import Choices, Decision, parse_choices, read_bytes, write_choices
 from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
 from ownwords.archive.store import Archive, DamagedArchiveError
 from ownwords.core.errors import CorpusError, SourceError, WorkspaceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.network import NetworkCalls, counting_network_calls
-from ownwords.core.progress import JsonLines, Progress, Stage
+from ownwords.core.progress import Progress, Stage
 from ownwords.core.version import __version__
 from ownwords.core.workspace import (
     SUFFIX,
@@ -67,7 +67,7 @@ def look(
             hint="give the name of a file in a folder that exists to --export",
         )
     progress = progress or Progress()
-    with counting_network_calls() as calls, place.opened(), _logged(place, progress):
+    with counting_network_calls() as calls, place.opened():
 
         def run(notes: Sequence[str]) -> Report:
             with Archive(place.archive, rebuild=True) as store:
@@ -116,7 +116,7 @@ class _LookRun:
     archive: ArchiveConfig
     provenance: ProvenanceConfig
     split: SplitConfig
-    choices: list[AuthorChoice] = field(default_factory=list)
+    choices: dict[str, Decision] = field(default_factory=dict)
 
     @cached_property
     def _ingested(self) -> IngestResult:
@@ -132,7 +132,7 @@ class _LookRun:
             self.store, self._ingested, self.provenance, self.split, self.progress
         )
 
-    def update(self, answers: Sequence[AuthorChoice] = ()) -> Report:
+    def update(self, answers: Choices | None = None) -> Report:
         """Make the report for choices.toml and the answers; the file takes precedence.
 
         If choices.toml is edited meanwhile, the report is made again from its new content. The
@@ -144,7 +144,7 @@ class _LookRun:
             content = read_bytes(place.choices)
             choices = parse_choices(content, place.choices)
             with store.transaction():
-                self.choices = _present_choices(choices, answers, self._ingested.renamed)
+                self.choices = {**(answers or {}), **_present(choices, self._ingested.renamed)}
                 state, report, is_new = self._report(asked=bool(answers))
             page = html.document(report_view(report)) if is_new else ""
             with store.transaction():
@@ -169,7 +169,7 @@ class _LookRun:
             path_text(place.root),
             fingerprint,
             repr((self.provenance, self.split)),
-            repr(sorted(self.choices, key=lambda choice: choice.id)),
+            repr(sorted(self.choices.items())),
             repr((ingested.sources, ingested.skipped, ingested.notes, ingested.statuses_excluded)),
         )
         is_known = store.get_meta("state") == state
@@ -198,15 +198,12 @@ class _LookRun:
         return state, report, True
 
 
-def _present_choices(
-    choices: Sequence[AuthorChoice], answers: Sequence[AuthorChoice], renamed: Mapping[str, str]
-) -> list[AuthorChoice]:
-    """The choices, for posts that are renamed under their new id, and the other answers."""
-    present = {choice.id: choice for choice in choices if choice.id not in renamed}
-    for choice in choices:
-        id_ = renamed.get(choice.id, choice.id)
-        present.setdefault(id_, AuthorChoice(id_, choice.decision))
-    return list(({answer.id: answer for answer in answers} | present).values())
+def _present(choices: Choices, renamed: Mapping[str, str]) -> dict[str, Decision]:
+    """The choices, for posts that are renamed under their new id."""
+    present = {id_: decision for id_, decision in choices.items() if id_ not in renamed}
+    for id_, decision in choices.items():
+        present.setdefault(renamed.get(id_, id_), decision)
+    return present
 
 
 def _set_aside(archive: Path, error: DamagedArchiveError) -> str:
@@ -233,22 +230,6 @@ def _refuse_to_read_itself(paths: Sequence[Path], place: Workspace) -> None:
                     f"the workspace {place.root} is inside {path} and would be read with it",
                     hint=f"give a folder outside, or one whose name ends in {SUFFIX}",
                 )
-
-
-@contextmanager
-def _logged(place: Workspace, progress: Progress) -> Iterator[None]:
-    """Write the events of this run to its log, replacing the previous run's."""
-    folder = place.runs / "look"
-    log = folder / "metrics.jsonl"
-    with translate_os_errors(log):
-        folder.mkdir(parents=True, exist_ok=True)
-        log.unlink(missing_ok=True)
-    with closing(JsonLines(log)) as lines:
-        progress.subscribers.append(lines)
-        try:
-            yield
-        finally:
-            progress.subscribers.remove(lines)
 
 
 def _command(paths: Sequence[Path], place: Workspace, archive: ArchiveConfig) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ownwords.archive.near_duplicates import duplicate_groups
-from ownwords.archive.report import Duplicate, PostSummary, SplitCounts, UnlikePost
+from ownwords.archive.report import Duplicate, PostSummary, UnlikePost
 from ownwords.archive.report_view import flags as flags_in_words
 from ownwords.archive.settings import MIN_TRAIN_SHARE, ProvenanceConfig, SplitConfig
 from ownwords.core.config import parse_toml
@@ -25,6 +25,7 @@ from ownwords.view.format import count, plain, quoted
 
 Flag = Literal["dominant", "unlike", "language", "dump", "duplicate"]
 Decision = Literal["keep", "cap", "leave out"]
+Choices = Mapping[str, Decision]  # the author's own decisions, by the ids of the posts
 
 # A post longer than this many times the median counts as dominant from a lower share.
 _LOWER_DOMINANT_SHARE = 0.6
@@ -37,20 +38,12 @@ _CHOSEN: dict[Decision, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorChoice:
-    """The author's decision about a post."""
-
-    id: str
-    decision: Decision
-
-
 def select_posts(
     posts: Iterable[PostSummary],
     pairs: Sequence[Duplicate],
     outliers: Iterable[UnlikePost],
     config: ProvenanceConfig,
-    choices: Iterable[AuthorChoice] = (),
+    choices: Choices,
 ) -> dict[str, PostSummary]:
     """The posts by id with their shares, flags, decisions, reasons and training words.
 
@@ -60,19 +53,18 @@ def select_posts(
         post.id: replace(post, decision="keep", reason="", training_words=post.own_words)
         for post in sorted(posts, key=lambda post: post.id)
     }
-    chosen = {choice.id: choice.decision for choice in choices}
     distances = {outlier.id: outlier.distance for outlier in outliers}
     _flag(by_id, pairs, distances, config)
     for id_, post in by_id.items():
-        if id_ in chosen:
-            post.decision, post.reason = chosen[id_], _CHOSEN[chosen[id_]]
+        if id_ in choices:
+            post.decision, post.reason = choices[id_], _CHOSEN[choices[id_]]
         else:
             post.decision, post.reason = _default(post, distances.get(id_, 0.0))
-    _leave_out_copies(by_id, pairs, chosen.keys())
+    _leave_out_copies(by_id, pairs, choices.keys())
     for post in by_id.values():
         if post.decision == "leave out":
             post.training_words = 0
-    _apply_cap(by_id, chosen, config)
+    _apply_cap(by_id, choices, config)
     return by_id
 
 
@@ -181,12 +173,12 @@ def _best_copy(by_id: Mapping[str, PostSummary], group: Set[str], chosen: Set[st
 
 
 def _apply_cap(
-    by_id: Mapping[str, PostSummary], chosen: Mapping[str, Decision], config: ProvenanceConfig
+    by_id: Mapping[str, PostSummary], choices: Choices, config: ProvenanceConfig
 ) -> None:
     """Cap the posts that would be too large a share of the training text."""
     used = [post for post in by_id.values() if post.training_words]
     # A post that the author chose to keep is not capped.
-    free = [post for post in used if chosen.get(post.id) != "keep"]
+    free = [post for post in used if choices.get(post.id) != "keep"]
     even = 2 / len(used) if used else 1.0
     cap = min(1.0, max(config.max_post_share, even))
     words = [post.training_words for post in free]
@@ -243,15 +235,6 @@ class PostSplit:
     sides: dict[str, Side]
     kept: dict[str, Side]
     note: str = ""
-
-    def counts(self, posts_split: Iterable[PostSummary]) -> SplitCounts:
-        """The number of posts and words on each side."""
-        counts = SplitCounts(dict.fromkeys(get_args(Side), 0), dict.fromkeys(get_args(Side), 0))
-        for post in posts_split:
-            if side := self.sides.get(post.id):
-                counts.posts[side] += 1
-                counts.words[side] += post.training_words
-        return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,12 +404,12 @@ def read_bytes(path: Path) -> bytes:
         ) from error
 
 
-def read_choices(path: Path) -> list[AuthorChoice]:
+def read_choices(path: Path) -> dict[str, Decision]:
     """Read the author's own decisions; unchanged defaults do not count."""
     return parse_choices(read_bytes(path), path)
 
 
-def parse_choices(data: bytes, path: Path) -> list[AuthorChoice]:
+def parse_choices(data: bytes, path: Path) -> dict[str, Decision]:
     """Parse the author's own decisions; raises ConfigError that names what is wrong."""
     try:
         # Notepad writes a byte order mark.
@@ -442,17 +425,14 @@ def parse_choices(data: bytes, path: Path) -> list[AuthorChoice]:
             raise ConfigError(
                 f"{path}: there are two entries for {id_!r}", hint="delete one of them"
             )
-    return [
-        AuthorChoice(post.id, post.decision) for post in posts if post.decision != post.proposed
-    ]
+    return {post.id: post.decision for post in posts if post.decision != post.proposed}
 
 
-def write_choices(posts: Sequence[PostSummary], choices: Iterable[AuthorChoice]) -> str:
+def write_choices(posts: Sequence[PostSummary], choices: Choices) -> str:
     """The text of choices.toml: the posts that stand out and those with an author's choice."""
-    chosen = {choice.id: choice.decision for choice in choices}
-    parts = [_HEAD]
+    parts, present = [_HEAD], {post.id for post in posts}
     for post in posts:
-        is_chosen = chosen.pop(post.id, None) is not None
+        is_chosen = post.id in choices
         if not is_chosen and post.decision == "keep" and not post.flags:
             continue
         # `proposed` lets `parse_choices` tell a changed decision from an unchanged default.
@@ -465,7 +445,8 @@ def write_choices(posts: Sequence[PostSummary], choices: Iterable[AuthorChoice])
     # Keep choices about missing posts, since a post may come back.
     parts += [
         _toml({"id": id_, "decision": decision, "why": "not in the archive at present"})
-        for id_, decision in chosen.items()
+        for id_, decision in choices.items()
+        if id_ not in present
     ]
     return "\n".join(parts)
 

@@ -17,7 +17,7 @@ from ownwords.ask.passages import (
     Passage,
     Span,
     Whose,
-    best_sentences,
+    best_sentence,
     content_stems,
     content_words,
     covered_share,
@@ -119,7 +119,6 @@ class AnswerSentence:
     disagrees: bool = False
     cited: list[Citation] = field(default_factory=list)  # verified
     failed: list[str] = field(default_factory=list)  # the reason for each citation that failed
-    moved: int = 0  # citations whose words were found in another passage than the cited one
 
 
 def strip_reasoning(text: str) -> str:
@@ -394,14 +393,12 @@ def _look_up(sentence: AnswerSentence, excerpts: Sequence[Passage], question: st
             else:
                 sentence.failed.append(f"passage {number} does not say that")
         for quote in quotes:
-            found = _find_in(quote, there.values())
-            if found is None and (found := _find_in(quote, excerpts)):
-                sentence.moved += 1
-            if found is None:
+            # Models mix up the numbers: the words decide.
+            if found := _find_in(quote, [*there.values(), *excerpts]):
+                cited[found] = None
+            else:
                 number = next(iter(there), numbers[0])
                 sentence.failed.append(f"passage {number} does not contain “{plain(quote, 60)}”")
-            else:
-                cited[found] = None
     sentence.cited = [each for each in cited if not _is_unwanted_injection(each.quote, question)]
     if len(sentence.cited) < len(cited):
         sentence.failed.append("text that looks like an instruction to a program is no evidence")
@@ -422,7 +419,7 @@ def _find_in(quote: str, excerpts: Iterable[Passage]) -> Citation | None:
 def _matching_sentence(statement: str, excerpt: Passage) -> Citation | None:
     """The sentence of a passage that says nearly the same as a statement, if there is one."""
     said = content_stems(statement)
-    for span in best_sentences(statement, excerpt.text, limit=1) if said else ():
+    if said and (span := best_sentence(statement, excerpt.text)):
         quote = excerpt.text[slice(*span)]
         share = covered_share(said, set(stems(quote)))
         if len(quote) <= LONGEST_QUOTE and share >= _NEARLY_SAID:
@@ -493,7 +490,7 @@ class AnswerBuilder:
         self._cited: list[Citation] = []
         self._parts: list[str] = []
         self._reasons: Counter[str] = Counter()
-        self._left_out = self._moved = 0
+        self._left_out = 0
         self._contradictions: list[tuple[Citation, Citation]] = []
         self._unchecked: dict[str, None] = {}  # words of shown sentences that their quotes lack
         self.has_no_answer = False
@@ -509,23 +506,20 @@ class AnswerBuilder:
         if self._length >= _GROWTH * self._length_read:
             self._length_read = self._length
             # The last sentence may be unfinished; a list of sources may still complete citations.
-            statements, _ = self._read()
-            for statement in statements[self._judged : -1]:
+            for statement in self._read()[self._judged : -1]:
                 if statement.failed:
                     return
                 self._judge(statement)
 
     def end(self, *, is_cut: bool = False) -> None:
         """End the text; `is_cut` if the model was stopped in the middle."""
-        statements, disagreements = self._read()
-        statements = statements[self._judged :]
+        statements = self._read()[self._judged :]
         if is_cut and statements and not statements[-1].cited:
             statements = statements[:-1]
         for statement in statements:
             self._judge(statement)
-        answer = strip_reasoning("".join(self._pieces))
-        self.has_no_answer = NOT_THERE.search(answer) is not None
-        for sentence in disagreements:
+        self.has_no_answer = NOT_THERE.search(strip_reasoning("".join(self._pieces))) is not None
+        for sentence in self._read(disagrees=True):
             self._reasons.update(sentence.failed)
             if pair := _contradiction(sentence.cited):
                 self._contradictions.append(pair)
@@ -562,11 +556,6 @@ class AnswerBuilder:
             notes.append(f"{what} {were} left out: {self.reasons()}.")
         elif self._reasons:
             notes.append(f"Some citations could not be verified: {self.reasons()}.")
-        if self._moved:
-            notes.append(
-                f"{count(self._moved, 'citation')} named the wrong passage and"
-                f" {'was' if self._moved == 1 else 'were'} corrected."
-            )
         others = [f"[{at}]" for at, cited in enumerate(self._cited, 1) if cited.whose != "own"]
         if others:
             notes.append(f"Not your own words: {' '.join(others)}.")
@@ -584,36 +573,33 @@ class AnswerBuilder:
         more = len(self._reasons) - len(common)
         return "; ".join(common) + (f"; and {count(more, 'more reason')}" if more > 0 else "")
 
-    def _read(self) -> tuple[list[AnswerSentence], list[AnswerSentence]]:
-        """The sentences so far, and the lines that name contradictions."""
+    def _read(self, *, disagrees: bool = False) -> list[AnswerSentence]:
+        """The sentences so far, or the lines that name contradictions."""
         parsed = parse_answer("".join(self._pieces), self._excerpts, self._question)
-        return (
-            [sentence for sentence in parsed if not sentence.disagrees],
-            [sentence for sentence in parsed if sentence.disagrees],
-        )
+        return [sentence for sentence in parsed if sentence.disagrees == disagrees]
 
     def _judge(self, statement: AnswerSentence) -> None:
         self._judged += 1
         self._reasons.update(statement.failed)
         if not statement.cited:
-            if statement.failed:
-                self._left_out += 1
-            elif repeats_known(statement.text, self._cited, self._question):
+            if not statement.failed and repeats_known(statement.text, self._cited, self._question):
                 self._pending.append(statement)
             else:
-                self._left_out += 1
-                self._reasons["it has no citation"] += 1
+                self._leave_out("" if statement.failed else "it has no citation")
             return
         why, unchecked = check_support(statement.text, statement.cited, self._question)
         if why:
-            self._left_out += 1
-            self._reasons[why] += 1
+            self._leave_out(why)
             return
-        self._moved += statement.moved
         self._flush()
         marks = self._marks(statement.cited) + (" (unchecked)" if unchecked else "")
         self._unchecked.update(dict.fromkeys(unchecked))
         self._append(with_marks(_sentence(statement.text), marks), statement.begins_paragraph)
+
+    def _leave_out(self, why: str) -> None:
+        self._left_out += 1
+        if why:
+            self._reasons[why] += 1
 
     def _flush(self) -> None:
         for statement in self._pending:

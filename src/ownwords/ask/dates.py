@@ -8,7 +8,7 @@ else a question says, it is left to the search.
 import calendar
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
@@ -23,7 +23,7 @@ from ownwords.ask.query import (
     words_of,
 )
 from ownwords.view import format as fmt
-from ownwords.view.format import count, quoted
+from ownwords.view.format import count, joined, quoted
 
 _LONGEST = 300  # characters; longer questions ask for more than a date
 _TIES = 3  # ties named one by one; above that, only their number is given
@@ -344,7 +344,7 @@ class _Question:
             your = f"Your {which} {len(chosen)} posts{self._about(len(chosen))} are"
         missing = len(every) - len(posts)
         undated = f", not counting {missing} without a date" if missing else ""
-        return self._answer(f"{your} {_joined(map(_post_label, chosen))}{undated}", chosen)
+        return self._answer(f"{your} {joined(map(_post_label, chosen))}{undated}", chosen)
 
     def _by_time(self) -> DateAnswer | None:
         posts = self._posts()
@@ -354,7 +354,7 @@ class _Question:
         counts = Counter(day[:7] for day in dated)
         if "per-year" in self._words or len(counts) > _MAX_MONTHS:
             counts = Counter(day[:4] for day in dated)
-        times = _joined(f"{counts[time]} in {_month(time)}" for time in sorted(counts))
+        times = joined(f"{counts[time]} in {_month(time)}" for time in sorted(counts))
         undated = len(posts) - len(dated)
         without = f", and {undated} without a date" if undated else ""
         return self._answer(f"{self._wrote(posts)}: {times}{without}", posts)
@@ -439,7 +439,7 @@ class _Question:
         posted = f"{count(most, 'post')}{about}{' each' if len(times) > 1 else ''}"
         if len(times) > _TIES:
             return DateAnswer(f"{len(times)} {unit}s have the same number: {posted}.")
-        return DateAnswer(f"You wrote most in {_joined(times)}: {posted}.")
+        return DateAnswer(f"You wrote most in {joined(times)}: {posted}.")
 
     def _none(self) -> DateAnswer:
         every = self._index_posts(self._topic)
@@ -560,8 +560,3 @@ def _month(time: str) -> str:
     """A month or a year as words."""
     year, _, number = time.partition("-")
     return f"{MONTHS[int(number) - 1]} {year}" if number else year
-
-
-def _joined(names: Iterable[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last

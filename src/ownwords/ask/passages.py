@@ -13,7 +13,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from math import sqrt
@@ -300,40 +300,27 @@ def sentences(text: str) -> list[Span]:
     return spans + list(_stripped(text, start, len(text)))
 
 
-def best_sentences(question: str, text: str, limit: int = 2) -> list[Span]:
-    """The sentences of a text that match a question best, in order; none if none matches."""
+def best_sentence(question: str, text: str) -> Span | None:
+    """The sentence of a text that matches a question best; None if none matches."""
     spans = sentences(text)
-    words, scores = _matches(question, text, spans)
-    order = sorted((at for at, score in enumerate(scores) if score), key=lambda at: -scores[at])
-    chosen: list[int] = []
-    covered: set[str] = set()
-    for at in order:
-        # Each further sentence must contain a query word not yet covered.
-        if len(chosen) < limit and not words[at] <= covered:
-            chosen.append(at)
-            covered |= words[at]
-    return [spans[at] for at in sorted(chosen)]
+    _, scores = _matches(question, text, spans)
+    return spans[scores.index(max(scores))] if any(scores) else None
 
 
 def _matches(question: str, text: str, spans: Sequence[Span]) -> tuple[list[set[str]], list[float]]:
     """The stems of the question in each span, and their sum, each 1 / the number of its spans."""
-    asked = query_stems(question)
+    asked = _query_stems(question)
     words = [asked & set(stems(text[begin:end])) for begin, end in spans]
     spans_with = Counter(word for each in words for word in each)
     return words, [sum(1 / spans_with[word] for word in sorted(each)) for each in words]
 
 
-def covered_share(words: Iterable[str], known: set[str]) -> float:
+def covered_share(words: Collection[str], known: set[str]) -> float:
     """The share of the words that are in `known`; 1 if there are no words."""
-    stems_to_check = list(words)
-    return (
-        sum(word in known for word in stems_to_check) / len(stems_to_check)
-        if stems_to_check
-        else 1.0
-    )
+    return sum(word in known for word in words) / len(words) if words else 1.0
 
 
-def query_stems(question: str) -> set[str]:
+def _query_stems(question: str) -> set[str]:
     """The stems of the words of a question that are no stop words of its language."""
     words = list(_words(question))
     _, empty = detect_stop_words([word.lower() for word in words])
@@ -438,29 +425,22 @@ def _paragraphs(text: str, start: int, end: int) -> Iterator[Span]:
     yield from _stripped(text, start, end)
 
 
-def _units_of(text: str, block: Span) -> Iterator[Span]:
+def _units_of(text: str, block: Span) -> list[Span]:
     begin, end = block
     if is_code(text[begin:end]):
-        yield block
-        return
-    item: Span | None = None  # an item may have several lines, and several sentences
+        return [block]
+    spans: list[Span] = []
+    item = -1  # the line of the list item before, which may have several sentences
     for first, last in sentences(text[begin:end]):
-        span = (begin + first, begin + last)
-        line = text.rfind("\n", 0, span[0]) + 1
-        if _ITEM.match(text, line):
-            if item and text.rfind("\n", 0, item[0]) + 1 == line:
-                item = (item[0], span[1])
-                continue
-            if item:
-                yield item
-            item = span
+        first, last = begin + first, begin + last  # noqa: PLW2901
+        line = text.rfind("\n", 0, first) + 1
+        is_item = _ITEM.match(text, line) is not None
+        if is_item and line == item:
+            spans[-1] = (spans[-1][0], last)
         else:
-            if item:
-                yield item
-            item = None
-            yield span
-    if item:
-        yield item
+            spans.append((first, last))
+        item = line if is_item else -1
+    return spans
 
 
 def _pieces(text: str) -> Iterator[Span]:

@@ -95,8 +95,7 @@ class WordSubstitution:
     @property
     def note(self) -> str:
         """The substitution as a sentence."""
-        *others, last = (f"“{word}”" for word in self.replacements)
-        words = f"{', '.join(others)} and {last}" if others else last
+        words = say.joined(f"“{word}”" for word in self.replacements)
         return f"No post contains “{self.original}”. The search used {words} instead."
 
 
@@ -136,10 +135,10 @@ class RetrievalResult:
         return " ".join([question, *(w for each in self.substitutions for w in each.replacements)])
 
 
-def quoted_list(terms: Sequence[QueryTerm], joined: str) -> str:
+def quoted_list(terms: Sequence[QueryTerm], word: str) -> str:
     """The terms in quotation marks, the last one joined by "or" or "and"."""
-    words = [f"“{say.plain(term.label, _LONGEST_NAMED)}”" for term in terms[:_MAX_NAMED]]
-    return f" {joined} ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    labels = (say.plain(term.label, _LONGEST_NAMED) for term in terms[:_MAX_NAMED])
+    return say.joined((f"“{label}”" for label in labels), word)
 
 
 _MOST = 6  # maximum number of substitutes for a word

@@ -44,13 +44,12 @@ if TYPE_CHECKING:
 
 
 class EndpointError(OwnwordsError):
-    """An endpoint does not answer, breaks off, or sends something invalid."""
+    """An endpoint does not answer, breaks off, sends something invalid, or refuses a request.
 
+    `status` is that of a refusal, `field` the field that it rejects, if it names one.
+    """
 
-class EndpointRefusedError(EndpointError):
-    """The endpoint refuses the request; `field` is the field it rejects, if it names one."""
-
-    def __init__(self, message: str, status: int, field: str = "", hint: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", status: int = 0, field: str = "") -> None:
         super().__init__(message, hint)
         self.status = status
         self.field = field
@@ -81,7 +80,7 @@ _KEYS = ("OWNWORDS_API_KEY", "OPENAI_API_KEY")
 _OPENAI = "api.openai.com"
 _NOT_AN_ENDPOINT = "is it an OpenAI-compatible endpoint? Its address usually ends in /v1"
 # What reading JSON of another shape than expected raises.
-_OTHER_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+_OTHER_SHAPE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -121,15 +120,10 @@ class Endpoint:
             return False
 
     @property
-    def origin(self) -> str:
-        """Its scheme, host and port."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc}"
-
-    @property
     def label(self) -> str:
         """The endpoint in messages."""
-        return f"the endpoint at {self.origin}"
+        parts = urlsplit(self.url)
+        return f"the endpoint at {parts.scheme}://{parts.netloc}"
 
 
 def discover(
@@ -252,6 +246,7 @@ def _chunks_from(
     headers = {"User-Agent": f"ownwords/{__version__}"}
     if endpoint.key:
         headers["Authorization"] = f"Bearer {endpoint.key}"
+    total_s = 3 * silence_s if silence_s else _TOTAL_S
     silence_s = silence_s or _SILENCE_S
     has_started = False
     try:
@@ -267,13 +262,13 @@ def _chunks_from(
             client.stream("POST" if body else "GET", endpoint.url + path, json=body) as response,
         ):
             has_started = True
-            chunks = _bounded(endpoint, response)
+            chunks = _bounded(endpoint, response, total_s)
             if response.status_code != 200:
                 raise _refusal(endpoint, response.status_code, b"".join(chunks))
             yield response, chunks
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         raise EndpointError(
-            f"no server answers at {endpoint.origin}",
+            f"{endpoint.label} does not answer",
             hint="start it, or use --no-model to see the passages only",
         ) from error
     except httpx.TimeoutException as error:
@@ -288,8 +283,8 @@ def _chunks_from(
         ) from error
 
 
-def _bounded(endpoint: Endpoint, response: "httpx.Response") -> Iterator[bytes]:
-    until = time.monotonic() + _TOTAL_S
+def _bounded(endpoint: Endpoint, response: "httpx.Response", total_s: float) -> Iterator[bytes]:
+    until = time.monotonic() + total_s
     size = 0
     for chunk in response.iter_bytes():
         size += len(chunk)
@@ -297,7 +292,7 @@ def _bounded(endpoint: Endpoint, response: "httpx.Response") -> Iterator[bytes]:
             raise EndpointError(f"{endpoint.label} sent too much data")
         if time.monotonic() > until:
             raise EndpointError(
-                f"{endpoint.label} did not finish within {duration(_TOTAL_S)}",
+                f"{endpoint.label} did not finish within {duration(total_s)}",
                 hint="use a smaller model",
             )
         yield chunk
@@ -348,9 +343,7 @@ def _parsed(data: bytes, endpoint: Endpoint) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
-def _refusal(
-    endpoint: Endpoint, status: int, answer: bytes
-) -> EndpointRefusedError | ContextLengthError:
+def _refusal(endpoint: Endpoint, status: int, answer: bytes) -> EndpointError | ContextLengthError:
     """The error for a refusal, with the server's reason."""
     reason: Any = answer.decode("utf-8", "replace")
     with suppress(*_OTHER_SHAPE, RecursionError):
@@ -361,7 +354,7 @@ def _refusal(
     if kinds & _TOO_LONG or (status in (400, 413) and _ABOUT_CONTEXT.search(message)):
         return ContextLengthError(
             f"{endpoint.label} cannot take a prompt this long: {message}",
-            context=int(error.get("n_ctx") or 0),
+            context=context if isinstance(context := error.get("n_ctx"), int) else 0,
             hint="give its model a longer context",
         )
     hint = ""
@@ -371,12 +364,8 @@ def _refusal(
         hint = "name one of its models: --model URL#NAME"
     elif status == 429 or status >= 500:
         hint = "it is busy or broken: try again in a moment"
-    return EndpointRefusedError(
-        f"{endpoint.label} refuses the request ({status}): {message}",
-        status=status,
-        field=str(error.get("param") or ""),
-        hint=hint,
-    )
+    message = f"{endpoint.label} refuses the request ({status}): {message}"
+    return EndpointError(message, hint, status, str(error.get("param") or ""))
 
 
 def _one_line(text: str) -> str:
@@ -570,7 +559,7 @@ class EndpointBackend:
                     has_begun = True
                     yield self._text(event)  # even if empty, to show that the model is working
                 break
-            except EndpointRefusedError as error:
+            except EndpointError as error:
                 if has_begun or not self._adapt(body, error):
                     raise
         if self.ended is None:
@@ -583,7 +572,7 @@ class EndpointBackend:
         try:
             if usage := event.get("usage"):
                 self.prompt_tokens = int(usage.get("prompt_tokens") or 0)
-            if usage and not event["choices"]:
+            if not event["choices"]:  # an event with only the token counts
                 return ""
             choice = event["choices"][0]
             if reason := choice.get("finish_reason"):
@@ -596,7 +585,7 @@ class EndpointBackend:
                 f"{self._endpoint.label} answered with unexpected JSON: {event!r:.80}"
             ) from error
 
-    def _adapt(self, body: dict[str, object], error: EndpointRefusedError) -> bool:
+    def _adapt(self, body: dict[str, object], error: EndpointError) -> bool:
         """Change a refused request: without a field, or to the next model; False if neither."""
         if error.status in (400, 422):
             for name, other in _OPTIONAL_FIELDS.items():
@@ -694,9 +683,6 @@ class LocalBackend:
         )
 
 
-FILE = "ask.toml"
-
-
 @dataclass(frozen=True)
 class EndpointConsent:
     """The addresses of the endpoints that may get passages, and of those that may not.
@@ -716,10 +702,10 @@ class EndpointConsent:
 
     def with_decision(self, url: str, may_send: bool) -> "EndpointConsent":
         """Store a decision about an address; returns all decisions."""
-        if may_send:
-            decided = replace(self, allowed=(*self.allowed, url))
-        else:
-            decided = replace(self, refused=(*self.refused, url))
+        allowed, refused = self.allowed, self.refused
+        decided = EndpointConsent(
+            (*allowed, url) if may_send else allowed, refused if may_send else (*refused, url)
+        )
         path = consent_file()
         with translate_os_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -730,4 +716,4 @@ class EndpointConsent:
 
 def consent_file() -> Path:
     """Where the decisions are stored."""
-    return data_folder() / FILE
+    return data_folder() / "ask.toml"

@@ -9,7 +9,6 @@ import lzma
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -68,52 +67,43 @@ _TOKENIZER_SETTINGS = (
 )
 
 
-@dataclass(frozen=True)
-class TrimmedBase:
-    """A trimmed base; `folder` is the base's own if trimming would remove too little."""
-
-    folder: Path
-    tokens: int
-    tokens_before: int
-
-
-def trim(
-    base: Path, texts: Iterable[str], out: Path, *, progress: Progress | None = None
-) -> TrimmedBase:
+def trim(base: Path, texts: Iterable[str], out: Path, *, progress: Progress | None = None) -> Path:
     """Write the base with fewer tokens to `out`, atomically; one that is there already stays.
 
     Kept are the tokens of the texts, those of common English if the texts are English or else of
     words like theirs, and all tokens in other scripts that they use. The result splits the texts
-    exactly as the base does. Raises ModelError for a base that cannot be used, WorkspaceError if
-    writing fails.
+    exactly as the base does. Returns `base` itself where trimming would remove too little. Raises
+    ModelError for a base that cannot be used, WorkspaceError if writing fails.
     """
     with directory.open_directory(base) as folder:
         before = registry.config_from_json(read_json(folder / CONFIG)).vocabulary
         if before <= SMALL:
-            return TrimmedBase(base, before, before)
+            return base
         texts = list(texts)
         key = digest(model_fingerprint(folder, provenance=True), *texts)
-        if found := _trimmed_before(out, key):
-            return found
+        path = atomic_dir.readable_dir(out) / PROVENANCE
+        found = read_json(path).get("trimmed") if path.exists() else None
+        if isinstance(found, dict) and found.get("key") == key:
+            return out
         files = directory.read(folder)
         full = tokenizer.Tokenizer(files.tokenizer_files)
         files.check_tokenizer(full)
         stored = find_tensors(folder)
         if is_quantized(stored):
-            return TrimmedBase(base, before, before)  # packed ones are finished
+            return base  # packed ones are finished
         mapped = map_weights(stored, files.config, folder)
         with (progress or Progress()).stage("Trimming the vocabulary") as stage:
             document = tokenizer_json.read(TOKENIZER, files.tokenizer_files[TOKENIZER])
             trimmed, old_ids = trimming.trim(document, kept_ids(full, texts))
             if len(old_ids) > (1 - _MIN_REMOVED) * before:
-                return TrimmedBase(base, before, before)
+                return base
             stage.note(f"{len(old_ids):,} of {before:,} tokens stay")
             data = _files(folder, trimmed, old_ids, key)
             with atomic_dir.replace_dir(out) as draft:
                 _write_weights(draft, mapped, old_ids)
                 for name, content in data.items():
                     atomic_dir.write_file(draft / name, content)
-    return TrimmedBase(out, len(old_ids), before)
+    return out
 
 
 def kept_ids(full: Tokenizer, texts: Sequence[str]) -> set[int]:
@@ -177,10 +167,8 @@ def _bigrams(text: str) -> frozenset[str]:
 
 def _other_scripts(texts: Sequence[str]) -> frozenset[str]:
     """The scripts other than Latin in which a part of the texts is written."""
-    letters = Counter(letter for text in texts for letter in text if letter.isalpha())
-    scripts = Counter[str]()
-    for letter, count in letters.items():
-        scripts[_script_of(letter)] += count
+    letters = (letter for text in texts for letter in text if letter.isalpha())
+    scripts = Counter(map(_script_of, letters))
     least = _MIN_OF_SCRIPT * scripts.total()
     return frozenset(name for name, n in scripts.items() if n >= least) - {"LATIN"}
 
@@ -189,15 +177,6 @@ def _other_scripts(texts: Sequence[str]) -> frozenset[str]:
 def _script_of(letter: str) -> str:
     """The first word of a letter's name in Unicode: LATIN, CYRILLIC, CJK, ..."""
     return unicodedata.name(letter, "").partition(" ")[0]
-
-
-def _trimmed_before(out: Path, key: str) -> TrimmedBase | None:
-    """The base that an earlier call with this key wrote there, if there is one."""
-    path = atomic_dir.readable_dir(out) / PROVENANCE
-    found = read_json(path).get("trimmed") if path.exists() else None
-    if not isinstance(found, dict) or found.get("key") != key:
-        return None
-    return TrimmedBase(out, int(found["tokens"]), int(found["tokens_before"]))
 
 
 def _write_weights(draft: Path, mapped: Sequence[MappedTensor], old_ids: Sequence[int]) -> None:

@@ -13,8 +13,8 @@ from ownwords.cli.output import confirm, stderr
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.models import directory
 from ownwords.models.directory import CARD
-from ownwords.training.plan import number, size
 from ownwords.view.blocks import Span, Table
+from ownwords.view.format import number, size
 from ownwords.view.terminal import BOLD, DIM, TerminalWriter
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ app = App(
 
 @app.command(
     name="list",
-    usage="Usage: ownwords base [list] [OPTIONS]",
     help_epilogue="Example: ownwords base list --json",
     sort_key=0,
 )
@@ -59,7 +58,6 @@ def listed(*, common: CommonOptions = DEFAULTS) -> None:
 
 
 @app.command(
-    usage="Usage: ownwords base verify [NAME] [OPTIONS]",
     help_epilogue="Example: ownwords base verify shipped",
     sort_key=1,
 )
@@ -97,7 +95,6 @@ def verify(
 
 
 @app.command(
-    usage="Usage: ownwords base add SOURCE [--name NAME] [OPTIONS]",
     help_epilogue="Example: ownwords base add openai-community/gpt2 --name gpt2",
     sort_key=2,
 )
@@ -159,7 +156,6 @@ def _accepts(known: "KnownBase", common: CommonOptions) -> bool:
 
 
 @app.command(
-    usage="Usage: ownwords base remove NAME [OPTIONS]",
     help_epilogue="Example: ownwords base remove gpt2",
     sort_key=3,
 )

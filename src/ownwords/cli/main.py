@@ -21,101 +21,64 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 # File system errors with a cause outside the program; any other OSError is a bug.
-_DISK_ERRORS = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EACCES: "permission denied",
-    errno.EPERM: "permission denied",
-    errno.EROFS: "the disk is read-only",
-    errno.EIO: "the disk cannot be read or written",
-    errno.ENAMETOOLONG: "the name is too long",
-    errno.EFBIG: "the file is larger than this disk, or a limit of this account, allows",
-    errno.EMFILE: "too many files are open",
-    errno.ENOMEM: "there is not enough memory",
-    errno.ELOOP: "the link leads to itself",
-}
+_DISK_ERRORS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),
+    *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EMFILE, errno.ENOMEM),
+)
 
-
-_MODULES = {
-    "pretrain": "training",
-    "finetune": "training",
-    "chat": "write",
-}  # the others carry the verb's name
-# Verb, help, usage, example.
-_VERBS = (
-    (
-        "make",
+# The others carry the verb's name.
+_MODULES = {"pretrain": "training", "finetune": "training", "chat": "write"}
+# Of each verb: help and example.
+_VERBS = {
+    "make": (
         "The main job: read a blog, train a model on it, let it write, and score it.",
-        "PATH [PATH ...] [OPTIONS]",
         "~/Documents/Publii/sites/my-blog --minutes 10",
     ),
-    (
-        "look",
+    "look": (
         "Read a blog and report what is in it and what can be trained on it.",
-        "PATH [PATH ...] [OPTIONS]",
         "~/Documents/Publii/sites/my-blog --drafts",
     ),
-    (
-        "pretrain",
+    "pretrain": (
         "Train a model from scratch on a blog, in the minutes you give it.",
-        "PATH [PATH ...] [OPTIONS]",
         "~/Documents/Publii/sites/my-blog --minutes 10",
     ),
-    (
-        "finetune",
+    "finetune": (
         "Fine-tune an existing model on a blog.",
-        "PATH [PATH ...] [--base MODEL] [OPTIONS]",
         "my-blog --base path/to/model --minutes 10",
     ),
-    (
-        "tune",
+    "tune": (
         "Search for better settings than the plan's, and report whether there are any.",
-        "PATH [PATH ...] [OPTIONS]",
         "~/Documents/Publii/sites/my-blog --minutes 30",
     ),
-    (
-        "write",
+    "write": (
         "Write in your voice, starting from your first words.",
-        "[PROMPT] [OPTIONS]",
         '"The trouble with backups" --max-tokens 200',
     ),
-    (
-        "chat",
+    "chat": (
         "Write together, line by line: you begin, the model continues.",
-        "[OPTIONS]",
         "--model my-blog.ownwords --temperature 0.7",
     ),
-    (
-        "ask",
+    "ask": (
         "Ask your posts: get an answer with citations, or the passages themselves.",
-        "[QUESTION] [OPTIONS]",
         '"What did I say about backups?"',
     ),
-    (
-        "serve",
+    "serve": (
         "Serve a web page for all of this, and an OpenAI-compatible API.",
-        "[PATH] [OPTIONS]",
         "my-blog.ownwords --open",
     ),
-    (
-        "score",
+    "score": (
         "Measure how good a model is on posts it has never seen.",
-        "[MODEL] [OPTIONS]",
         "my-blog.ownwords",
     ),
-    (
-        "export",
+    "export": (
         "Export a model for other tools: as a directory, as GGUF, or for Ollama.",
-        "MODEL --to hf|gguf|ollama|zip [OPTIONS]",
         "my-blog.ownwords/model --to gguf --type q8_0",
     ),
-    (
-        "doctor",
+    "doctor": (
         "Check this machine: what it has, how fast it is, which optional parts are missing.",
-        "[OPTIONS]",
         "--json",
     ),
-)
+}
 
 
 def run() -> None:
@@ -149,8 +112,11 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno not in _DISK_ERRORS:
             return _bug(as_json)
+        from ownwords.core.workspace import is_disk_full
+
+        reason = "the disk is full" if is_disk_full(error) else os.strerror(error.errno).lower()
         where = f"{error.filename}: " if error.filename else ""
-        return _report(where + _DISK_ERRORS[error.errno], "", as_json)
+        return _report(where + reason, "", as_json)
     except Exception as error:
         if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
             return _bug(as_json)
@@ -207,13 +173,12 @@ def build() -> "App":
         version=__version__,
         suppress_keyboard_interrupt=False,
     )
-    for order, (name, help, usage, example) in enumerate(_VERBS):
+    for order, (name, (help, example)) in enumerate(_VERBS.items()):
         app.command(
             f"ownwords.cli.{_MODULES.get(name, name)}:{name}",
             name=name,
             sort_key=order,
             help=help,
-            usage=f"Usage: ownwords {name} {usage}",
             help_epilogue=f"Example: ownwords {name} {example}",
         )
     app.command(

@@ -14,9 +14,9 @@ from ownwords.core.progress import duration
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scorecard_view import headline, judged_on
 from ownwords.make.result import MakeCallbacks, MakeResult, TrainingSummary
-from ownwords.training.plan import number, times
 from ownwords.view import format as say
 from ownwords.view.blocks import Figures
+from ownwords.view.format import number, times
 from ownwords.view.terminal import BOLD, DIM, TerminalWriter
 
 if TYPE_CHECKING:

@@ -133,7 +133,7 @@ def finetune(
         start = folder
         if not (no_trim or int(os.environ.get("WORLD_SIZE", "1")) > 1):
             own, out = (text.text for text in texts.train), request.workspace / "runs" / TRIMMED
-            start = trim(folder, own, out / folder.name, progress=request.progress).folder
+            start = trim(folder, own, out / folder.name, progress=request.progress)
         return recipes.plan_finetuning(
             start,
             texts.train,

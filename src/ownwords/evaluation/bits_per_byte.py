@@ -16,7 +16,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ownwords.core.errors import ConfigError
 from ownwords.evaluation.intervals import DocumentScore, Score
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.models.loss import CHUNK_LOGITS, IGNORED, MIN_ROWS
@@ -55,11 +54,6 @@ def score(
     """
     context = model.config.context
     stride = stride or max(1, context // 2)
-    if not 1 <= stride <= context:
-        raise ConfigError(
-            f"windows {stride} tokens apart leave gaps: the model's context is {context}",
-            hint="set the stride no larger than the context",
-        )
     rows = encode(tokenizer, texts)
     nats = document_nats(model, rows, context, stride)
     # Without a preceding token, the first one costs as much as a uniform guess.

@@ -202,6 +202,17 @@ def _voice_by_distance(voice: Voice) -> Conclusion:
     return Conclusion("voice", kinds[_side(ours.median, real.high)], sentence)
 
 
+# Each: field, largest excess of fine text, smallest of gibberish, smallest share to mention, words.
+_MEASURES = (
+    ("non_words", STRANGE, VERY_STRANGE, 0.0, "of its words are not real words"),
+    ("new_words", NEW, VERY_NEW, 0.0, "of its words are in none of your posts"),
+    ("unknown_names", STRANGE, VERY_STRANGE, STRANGE, "of its words are invented names"),
+    ("broken", BROKEN, VERY_BROKEN, 0.0, "of its sentences are broken"),
+    ("repeated", REPEATED, 1.0, REPEATED, "of its phrases repeat earlier ones in the same text"),
+    ("looped", LOOPED, LOOPED, LOOPED, "of its words repeat at once what it has just said"),
+)
+
+
 def _fluency(fluency: Fluency | None) -> Conclusion:
     """Are the words real, the sentences whole, and does the text move on?"""
     if fluency is None:
@@ -209,48 +220,25 @@ def _fluency(fluency: Fluency | None) -> Conclusion:
     if fluency.passage_words < MIN_WORDS:
         words = count(fluency.passage_words, "word")
         return Conclusion("fluency", GIBBERISH, f"It hardly writes anything: {words} a sample.")
-    strange = fluency.non_words or fluency.new_words
-    few, many = (STRANGE, VERY_STRANGE) if fluency.non_words else (NEW, VERY_NEW)
-    limits = [
-        (strange, few, many),
-        (fluency.broken, BROKEN, VERY_BROKEN),
-        (fluency.repeated, REPEATED, 1.0),
-        (fluency.looped, LOOPED, LOOPED),
-    ]
-    if fluency.unknown_names:
-        limits.append((fluency.unknown_names, STRANGE, VERY_STRANGE))
-    sentence = _fluency_sentence(fluency)
-    if any(_beyond(pair, much) == "above" for pair, _, much in limits):
+    parts, sides, is_gibberish = [], [], False
+    for field, little, much, least, what in _MEASURES:
+        pair: PairedEstimate | None = getattr(fluency, field)
+        if pair is None or (field == "new_words" and fluency.non_words):
+            continue
+        sides.append(_beyond(pair, little))
+        is_gibberish = is_gibberish or _beyond(pair, much) == "above"
+        if pair.samples.value >= least:
+            yours = f" (yours: {rate(pair.held_out.value)})" if pair.held_out.of else ""
+            parts.append(f"{rate(pair.samples.value)} {what}{yours}")
+    sentence = f"{'; '.join(parts)}."
+    if is_gibberish:
         return Conclusion("fluency", GIBBERISH, sentence)
-    sides = [_beyond(pair, little) for pair, little, _ in limits]
     if "above" in sides:
         return Conclusion("fluency", STUMBLES, sentence)
     if "unknown" in sides:
         sentence += " There are too few held-out posts to compare it with."
         return Conclusion("fluency", TOO_FEW, sentence)
     return Conclusion("fluency", UNCLEAR if "unsure" in sides else CLEAN, sentence)
-
-
-def _fluency_sentence(fluency: Fluency) -> str:
-    strange = "are not real words" if fluency.non_words else "are in none of your posts"
-    # (measure, smallest value worth mentioning, wording)
-    measures: list[tuple[PairedEstimate | None, float, str]] = [
-        (fluency.non_words or fluency.new_words, 0.0, f"of its words {strange}"),
-        (fluency.unknown_names, STRANGE, "of its words are invented names"),
-        (fluency.broken, 0.0, "of its sentences are broken"),
-        (fluency.repeated, REPEATED, "of its phrases repeat earlier ones in the same text"),
-        (fluency.looped, LOOPED, "of its words repeat at once what it has just said"),
-    ]
-    parts = [
-        f"{rate(pair.samples.value)} {what}{_yours(pair)}"
-        for pair, least, what in measures
-        if pair and pair.samples.value >= least
-    ]
-    return f"{'; '.join(parts)}."
-
-
-def _yours(pair: PairedEstimate) -> str:
-    return f" (yours: {rate(pair.held_out.value)})" if pair.held_out.of else ""
 
 
 def _copying(memorised: Memorised | None) -> Conclusion:

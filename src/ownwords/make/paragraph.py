@@ -1,5 +1,6 @@
 """The first text that a model writes: the title of a test post that it continues, and its end."""
 
+import re
 from collections.abc import Iterable, Iterator
 
 from ownwords.archive.report import Report
@@ -7,12 +8,14 @@ from ownwords.core.fingerprint import digest
 
 SEED = 1  # the first seed: no other text was generated and discarded
 MAX_TOKENS = 300
-_PARAGRAPH_END_FROM = 350  # characters; from here on the text ends with its paragraph
-_SENTENCE_END_FROM = 700  # characters; from here on it ends with its sentence
+# It ends with its paragraph after 350 characters, with its sentence after 700.
+_ENDS = (
+    re.compile(r"(?s).{349,}?\S(?=\s*\n)"),
+    re.compile(r"(?s).{699,}?[.!?…][\"'”’)]*(?=\s)"),
+)
 _MIN_WORDS = 100  # of a post whose title is used
 _TITLE_WORDS = range(2, 21)
 _SHORT_TITLE = 9  # words; longer titles only if no test post has a short one
-_STOPS, _CLOSING = ".!?…", "\"'”’)"
 
 
 def title_for(report: Report) -> str:
@@ -43,27 +46,13 @@ def cut_at_paragraph(pieces: Iterable[str]) -> Iterator[str]:
 
     Leading and trailing whitespace is dropped. A shorter text is yielded in full.
     """
-    count, space, last = 0, "", ""
+    text, shown = "", 0
     for piece in pieces:
-        out = ""
-        for letter in piece:
-            if letter.isspace():
-                space += letter
-                continue
-            if space and _may_end(count, space, last):
-                if out:
-                    yield out
-                return
-            out += (space if count else "") + letter
-            count += 1 + (len(space) if count else 0)
-            # A closing quotation mark after a full stop still ends the sentence.
-            last = last if letter in _CLOSING and last in _STOPS else letter
-            space = ""
-        if out:
-            yield out
-
-
-def _may_end(count: int, space: str, last: str) -> bool:
-    if count >= _PARAGRAPH_END_FROM and "\n" in space:
-        return True
-    return count >= _SENTENCE_END_FROM and bool(last) and last in _STOPS
+        text = (text + piece).lstrip()
+        ends = [match.end() for match in (end.match(text) for end in _ENDS) if match]
+        whole = text[: min(ends, default=len(text))].rstrip()
+        if len(whole) > shown:
+            yield whole[shown:]
+            shown = len(whole)
+        if ends:
+            return

@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,9 +43,8 @@ from ownwords.make.result import (
     write_learned,
 )
 from ownwords.models import atomic_dir, directory
-from ownwords.models.directory import PROVENANCE, model_fingerprint
+from ownwords.models.directory import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
-from ownwords.models.untrusted_files import read_json
 from ownwords.training.run import CHECKPOINTS
 from ownwords.training.settings import settings_key
 
@@ -63,11 +61,9 @@ _CHANGES = {
     "settings": "other settings",
 }
 _WRITE_S = 4.0
-# Seconds of scoring for each token that it samples, in seconds of training on a token: a guess,
-# until the model has written.
-_BY_TRAINING = 10.0
-# The same in seconds of writing a character, as measured with the built-in base and with Gemma 3
-# 270M, on a busy machine and a quiet one. After the first scoring, what that took is expected.
+# Seconds of scoring for each token that it samples, in seconds of writing a character, as measured
+# with the built-in base and with Gemma 3 270M, on a busy machine and a quiet one. After the first
+# scoring, what that took is expected.
 _BY_WRITING = 4.8
 _MIN_CHARACTERS = 40  # from which the speed of writing can be told
 
@@ -132,13 +128,6 @@ def plan(
         texts = corpus.load_corpus(archive)
         run.choose_base(texts)
         return run.plan(texts).plan
-
-
-@dataclass(frozen=True)
-class _ScorecardKey:
-    """A digest of the scorecard's two files, to notice changes."""
-
-    files: str
 
 
 class MakeRun:
@@ -206,7 +195,7 @@ class MakeRun:
         if self.base and self.request.trims:
             out = self.workspace.runs / trimming.TRIMMED / self.base.name
             own = (text.text for text in texts.train)
-            self.base = trimming.trim(self.base, own, out, progress=self.progress).folder
+            self.base = trimming.trim(self.base, own, out, progress=self.progress)
             hardware.return_freed_memory()
 
     def train(self, texts: Corpus, report: Report) -> TrainingSummary:
@@ -240,7 +229,7 @@ class MakeRun:
                 began = time.perf_counter()
                 run = self._plan_and_train(texts)
                 depends_on["base"] = self._base_key  # another one may have taken its place
-                trained = _summary(self.model, run, posts)
+                trained = TrainingSummary.of(self.model, run, posts)
                 seconds = time.perf_counter() - began
         self.cache.put("train", depends_on, trained, seconds)
         write_learned(self._folder, report)
@@ -255,9 +244,7 @@ class MakeRun:
             self.callbacks.on_new_language()
         planned = self.plan(texts)
         self.callbacks.on_planned(planned.plan, catalogue.called(self.base) if self.base else "")
-        expected = planned.plan.expected
-        self.progress.expect("train", expected.seconds)
-        self._expect_scoring(_BY_TRAINING / max(expected.tokens_per_s, 1.0))
+        self.progress.expect("train", planned.plan.expected.seconds)
         self.progress.begin("train")
         run: str = planned.train().run.folder.name
         del planned
@@ -286,17 +273,10 @@ class MakeRun:
         if planned and (planned.plan.recipe.train.steps or not can_use_built_in):
             return planned
         assert self.base is not None
-        chosen, began = self.base, self._began
+        chosen, self.base = self.base, catalogue.shipped()
         # All of the minutes are given again: on a busy machine too few may be left.
-        self.base = catalogue.shipped()
-        self._began = None if began is None else time.perf_counter() - self._asking_s
-        try:
-            instead = self._plan_from_base(texts)
-        except ConfigError:
-            if planned is None:
-                raise
-            self.base, self._began = chosen, began
-            return planned  # of no steps: the chosen base as it is
+        self._began = None
+        instead = self._plan_from_base(texts)
         choice = expected_bits.built_in_instead_of(chosen, self.request.resolved_minutes * 60)
         self.cache.put("base", self._choice_inputs(texts), choice, 0.0)
         self.callbacks.on_base_chosen(choice.sentences)
@@ -325,9 +305,10 @@ class MakeRun:
                 paragraph = FirstParagraph(title, "".join(parts))
                 self.cache.put("write", depends_on, paragraph, time.perf_counter() - began)
             self.is_new = True
-        if len(paragraph.text) >= _MIN_CHARACTERS:
+        if len(paragraph.text) >= _MIN_CHARACTERS and not self.cache.seconds("score"):
             letter_s = self.cache.seconds("write") / len(paragraph.text)
-            self._expect_scoring(_BY_WRITING * letter_s)
+            tokens = self.request.score_config.sampled_tokens(has_base=self.base is not None)
+            self.progress.expect("score", _BY_WRITING * letter_s * tokens)
         return paragraph
 
     def train_from_scratch(self, texts: Corpus, report: Report) -> TrainingSummary | None:
@@ -356,7 +337,7 @@ class MakeRun:
             except (ConfigError, CorpusError) as error:  # too little time or text
                 self.callbacks.on_comparison_end(None, error.message, None)
                 return None
-            trained = _summary(out, run, len(report.posts))
+            trained = TrainingSummary.of(out, run, len(report.posts))
             took_s = time.perf_counter() - began
             self.cache.put("compare", depends_on, trained, took_s)
             del planned
@@ -384,9 +365,9 @@ class MakeRun:
             "texts": texts.key,
             "how": f"{__version__} {config!r} {DEFAULT_SAMPLING!r}",
         }
-        cached = self.cache.get("score", depends_on, _ScorecardKey)
-        card = read_scorecard(root) if cached == self._scorecard_key() else None
-        if card:
+        # With its files, to notice changes of them.
+        is_cached = self.cache.inputs("score") == depends_on | {"files": self._scorecard_files()}
+        if is_cached and (card := read_scorecard(root)):
             self.callbacks.on_scored(card, None)
             return card
         self.callbacks.on_scoring_start()
@@ -410,7 +391,8 @@ class MakeRun:
             )
             write_scorecard(card, root)
             seconds = time.perf_counter() - began
-            self.cache.put("score", depends_on, self._scorecard_key(), seconds)
+            depends_on["files"] = self._scorecard_files()
+            self.cache.put("score", depends_on, card.verdict, seconds)
         self.is_new = True
         self.callbacks.on_scored(card, seconds)
         return card
@@ -434,12 +416,6 @@ class MakeRun:
         }
         for part in PARTS:
             self.progress.expect(part, seconds.get(part))
-
-    def _expect_scoring(self, token_s: float) -> None:
-        """Expect so many seconds for each sampled token, until one scoring has been timed."""
-        if not self.cache.seconds("score"):
-            tokens = self.request.score_config.sampled_tokens(has_base=self.base is not None)
-            self.progress.expect("score", token_s * tokens)
 
     # --- shared by the stages ---------------------------------------------------------------------
 
@@ -512,9 +488,9 @@ class MakeRun:
             return recipes.plan_pretraining(texts.train, texts.validation, request)
         return recipes.plan_finetuning(base, texts.train, texts.validation, request)
 
-    def _scorecard_key(self) -> _ScorecardKey:
+    def _scorecard_files(self) -> str:
         paths = [self.workspace.root / name for name in (DATA, PAGE)]
-        return _ScorecardKey(digest(*(p.read_bytes() if p.exists() else b"" for p in paths)))
+        return digest(*(path.read_bytes() if path.exists() else b"" for path in paths))
 
     def _forget_replaced(self, before: TrainingSummary | None, after: TrainingSummary) -> None:
         """Delete the checkpoints of a run whose model was replaced, but not its logs."""
@@ -554,9 +530,3 @@ def is_new_language(base: Path | None, texts: Corpus) -> bool:
     if base is None or catalogue.called(base) != catalogue.SHIPPED_TITLE:
         return False
     return not trimming.are_english([text.text for text in texts.train])
-
-
-def _summary(model: Path, run: str, posts: int) -> TrainingSummary:
-    return TrainingSummary.of(
-        model, read_json(atomic_dir.readable_dir(model) / PROVENANCE), run, posts
-    )

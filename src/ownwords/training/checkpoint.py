@@ -7,9 +7,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -84,14 +83,15 @@ class Checkpoints:
             with translate_os_errors(path):
                 write_tensors(draft, named, metadata={_RECORD: json.dumps(asdict(record))})
                 draft.replace(path)
-        except OSError as error:  # such as a broken disk
-            raise WorkspaceError(
-                f"{path} cannot be written: {error.strerror}",
-                hint="check the disk, or give another --workspace",
-            ) from error
-        finally:
+        except BaseException as error:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
+            if isinstance(error, OSError):  # such as a broken disk
+                raise WorkspaceError(
+                    f"{path} cannot be written: {error.strerror}",
+                    hint="check the disk, or give another --workspace",
+                ) from error
+            raise
 
     def prune(self, best: Collection[int] = ()) -> None:
         """Delete all checkpoints but the two newest and those of the steps in `best`."""
@@ -333,14 +333,11 @@ class TrainingState:
         """Broadcast the first process's checkpoint: its record, without the tensors."""
         if self._world.size == 1:
             return checkpoint
-        head: Any = self._world.broadcast(
-            [list(checkpoint.groups), asdict(checkpoint.record)] if checkpoint else None
-        )
-        if head is None or self._world.is_first:
-            return checkpoint
-        groups, record = head
-        shared = decode(RunRecord, record)
-        return Checkpoint(shared.step, {group: {} for group in groups}, shared)
+        if checkpoint is None or not self._world.is_first:
+            return self._world.broadcast(checkpoint)
+        groups: Groups = {group: {} for group in checkpoint.groups}
+        self._world.broadcast(replace(checkpoint, groups=groups))
+        return checkpoint
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.record = checkpoint.record

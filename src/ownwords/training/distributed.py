@@ -11,7 +11,6 @@ more targets than others. So the loop's loss is `loss_sum * world.size / tokens 
 docs/scale-out.md lists the commands.
 """
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -98,15 +97,12 @@ class World:
         return -(-rows // self.size)
 
     def broadcast(self, value: T) -> T:
-        """The first process's value, which must be serializable as JSON."""
+        """The first process's value."""
         if self.size == 1:
             return value
-        data = json.dumps(value).encode() if self.is_first else b""
-        length = int(self.sum(torch.tensor(len(data))))
-        data_N = torch.frombuffer(bytearray(data or bytes(length)), dtype=torch.uint8)
-        dist.broadcast(data_N, 0)
-        shared: T = json.loads(bytes(data_N.tolist()))
-        return shared
+        values = [value]
+        dist.broadcast_object_list(values, 0)
+        return values[0]
 
     @contextmanager
     def in_rank_order(self) -> Iterator[None]:
@@ -214,22 +210,18 @@ class World:
         if self.size == 1:
             return dict(tensors)
         parameters = dict(model.named_parameters())
-        shapes = self.broadcast(
-            [
-                (name, list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-                for name, tensor in tensors.items()
-            ]
-        )
+        empty = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
         device = next(iter(parameters.values())).device
         scattered: dict[str, Tensor] = {}
-        for name, shape, dtype in shapes:
+        for name, (shape, dtype) in self.broadcast(empty).items():
+            full = torch.empty(shape, dtype=dtype, device=device)
             if self.is_first:
-                full = tensors[name].detach().to(device).contiguous()
-            else:
-                full = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+                full.copy_(tensors[name].detach())
             dist.broadcast(full, 0)
             like = parameters.get(name.rpartition("/")[2])
-            scattered[name] = _sharded_like(full, like)
+            if like is not None and full.shape == like.shape:
+                full = as_sharded(local_like(full, like), like)
+            scattered[name] = full
         return scattered
 
     def unsharded(self, model: CausalLM) -> CausalLM:
@@ -292,13 +284,6 @@ def init_distributed(device: torch.device, mode: Mode = "ddp") -> World:
         _BACKENDS[device.type], store=store, rank=rank, world_size=size, timeout=_TIMEOUT
     )
     return World(rank, size, local_rank, mode)
-
-
-def _sharded_like(full: Tensor, like: Tensor | None) -> Tensor:
-    """Shard a tensor that all processes have in full like `like`, if the two have one shape."""
-    if like is None or full.shape != like.shape:
-        return full
-    return as_sharded(local_like(full, like), like)
 
 
 # --- sharded tensors (DTensor): the local shard, the full tensor, and back; others are unchanged

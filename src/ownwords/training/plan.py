@@ -11,6 +11,7 @@ from ownwords.core.errors import ConfigError, WorkspaceError
 from ownwords.core.progress import duration
 from ownwords.models.configs.config import ModelConfig
 from ownwords.training.settings import Recipe
+from ownwords.view.format import number, size, times
 
 if TYPE_CHECKING:
     from ownwords.training.throughput import DeviceSpeeds
@@ -100,24 +101,23 @@ class Plan:
     @classmethod
     def of(cls, numbers: Iterable[PlannedValue], expected: Forecast) -> "Plan":
         """The plan of these numbers; the other settings have their defaults."""
-        numbers = tuple(numbers)
-        recipe = resolve(Recipe, flags={number.key: number.value for number in numbers}).settings
-        return cls(recipe, numbers, expected)
+        reasons = tuple(numbers)
+        recipe = resolve(Recipe, flags={each.key: each.value for each in reasons}).settings
+        return cls(recipe, reasons, expected)
 
     def resolved(self) -> Resolved[Recipe]:
         """The recipe with the origin of each value, for a listing of all settings."""
-        reasons = {number.key: number for number in self.reasons}
-        origins = {
-            setting.key: _origin(reasons[setting.key]) if setting.key in reasons else "default"
-            for setting in settings_of(self.recipe)
-        }
+        origins = dict.fromkeys((setting.key for setting in settings_of(self.recipe)), "default")
+        for each in self.reasons:
+            reason = "" if each.origin == "setting" else f": {each.reason} [{each.source}]"
+            origins[each.key] = each.origin + reason
         return Resolved(self.recipe, origins)
 
     def to_toml(self) -> str:
         """The plan as TOML, from which `read_plan` makes an equal plan."""
         lines = ["# Each number of this run with its reason, and the forecast.\n"]
-        for number in self.reasons:
-            lines.append("\n[[number]]\n" + _table(dataclasses.asdict(number)))
+        for each in self.reasons:
+            lines.append("\n[[number]]\n" + _table(dataclasses.asdict(each)))
         lines.append("\n[expected]\n" + _table(dataclasses.asdict(self.expected)))
         return "".join(lines)
 
@@ -137,12 +137,6 @@ def read_plan(text: str) -> Plan:
 
 def _table(values: Mapping[str, object]) -> str:
     return "".join(f"{k} = {as_toml(v)}\n" for k, v in values.items() if v is not None)
-
-
-def _origin(number: PlannedValue) -> str:
-    if number.origin == "setting":
-        return "setting"
-    return f"{number.origin}: {number.reason} [{number.source}]"
 
 
 # --- the outcome beside the forecast, and figures in words ---------------------------------------
@@ -194,28 +188,3 @@ def _off(real: float, expected: float) -> str:
     if abs(share) < 0.005:
         return "as expected"
     return f"{abs(share):.0%} {'more' if share > 0 else 'less'}"
-
-
-def times(count: float) -> str:
-    """A count of times in words: "once", "twice", "0.4 times", "12 times"."""
-    if 0.95 <= count < 1.05:
-        return "once"
-    if 1.95 <= count < 2.05:
-        return "twice"
-    return f"{count:.1f} times" if count < 9.95 else f"{count:.0f} times"
-
-
-def number(count: float) -> str:
-    """Format a number to three significant figures: 261, 1,540, 12.3 million."""
-    for unit, name in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
-        if count >= 0.9995 * unit:
-            return f"{count / unit:.3g}{name}"
-    return f"{float(f'{count:.3g}'):,.0f}" if count >= 100 else f"{count:.3g}"
-
-
-def size(count: float) -> str:
-    """Format a number of bytes: 268 kB, 1.2 GB."""
-    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= 0.9995 * unit:
-            return f"{count / unit:.3g} {name}"
-    return f"{count:.0f} bytes"

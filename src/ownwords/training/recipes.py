@@ -25,7 +25,7 @@ from ownwords.inference import copy_guard
 from ownwords.inference.text_generation import generation_config
 from ownwords.models import atomic_dir, bundle, fused, lora
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
+from ownwords.models.configs.llama import Qwen3Config, config_for_budget, parameter_count
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.directory import BaseLicense, model_fingerprint
 from ownwords.models.model_library import ModelLibrary
@@ -53,15 +53,13 @@ from ownwords.training.plan import (
     Plan,
     PlanInputs,
     compare_forecast,
-    number,
     read_plan,
-    size,
-    times,
 )
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.run import COMPARISON
 from ownwords.training.settings import Precision, Recipe, settings_key
 from ownwords.training.token_dataset import TokenDataset, build_dataset, prune_datasets
+from ownwords.view.format import number, size, times
 
 _PLAN = "plan.toml"  # of a run
 _REPLAY_TEXT = "replay.txt.xz"

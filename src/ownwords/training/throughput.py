@@ -11,6 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -29,11 +31,9 @@ MEASURED, ASSUMED = "measured here", "assumed"
 _TIMED_S, _TIMED = 0.25, 3  # the least seconds and steps of a timing, if there is time
 # A less exact precision is chosen only if it is faster by this factor.
 _MARGIN: Mapping[Precision, float] = {"float32": 1.0, "autocast": 1.03, "bf16": 1.08}
-_known_flops: dict[tuple[str, int, int], float] = {}
 
 
-@dataclass(frozen=True)
-class StepTiming:
+class StepTiming(NamedTuple):
     """The measured seconds of a step of one shape."""
 
     layers: int
@@ -60,20 +60,15 @@ class DeviceSpeeds:
     """The training speed of a device, by precision."""
 
     kind: str  # of device: cpu, cuda, ...
-    name: str
     step_times: Mapping[Precision, StepTimeModel] = field(default_factory=dict)
     fused: bool = False  # whether the C++ kernels are in use: they fuse what compiling would
 
     def fastest(self, shape: ModelConfig, rows: int, context: int, rank: int = 0) -> Precision:
         """The fastest precision; a less exact one must be faster by a margin."""
         # With bf16 the frozen weights under a LoRA would stay rounded to bfloat16.
-        allowed = [p for p in self.step_times if not (rank and p == "bf16")]
-        return pick_precision(
-            {
-                p: self.step_times[p].step_s(shape, rows, context, rank)
-                for p in allowed or self.step_times
-            }
-        )
+        allowed = {p: each for p, each in self.step_times.items() if not (rank and p == "bf16")}
+        models = allowed or self.step_times
+        return pick_precision({p: models[p].step_s(shape, rows, context, rank) for p in models})
 
 
 def pick_precision(seconds: Mapping[Precision, float]) -> Precision:
@@ -89,7 +84,7 @@ def assumed_speeds(device: Device, constants: PlanConstants = PLAN_CONSTANTS) ->
         constants.assumed_cpu_flops if cpu else constants.assumed_gpu_flops,
     )
     fused = cpu and bindings.load_library() is not None
-    return DeviceSpeeds(device.kind, device.name, {precisions(device)[0]: step_time}, fused)
+    return DeviceSpeeds(device.kind, {precisions(device)[0]: step_time}, fused)
 
 
 def measure_speeds(
@@ -112,7 +107,6 @@ def measure_speeds(
     Returns assumed speeds if nothing could be timed.
     """
     ends = time.perf_counter() + seconds
-    optim = optim or OptimConfig()
     tried = precisions(device)
     if base:
         tried = tuple(each for each in tried if each != "bf16")[:1]
@@ -121,21 +115,30 @@ def measure_speeds(
     samples: dict[Precision, list[StepTiming]] = {}
     for shape in shapes:
         for precision in tried:
-            step_time = step_times.get(precision) or next(iter(guess.step_times.values()))
             left = ends - time.perf_counter()
-            fitting = _rows_in(left / 6, shape, rows, context, step_time, rank)
-            if not fitting:
-                continue
+            if left <= 0:
+                break
+            before = step_times.get(precision) or next(iter(guess.step_times.values()))
+            fitting = rows
+            # One row is always timed: nothing assumed of a machine is near enough.
+            while fitting > 1 and before.step_s(shape, fitting, context, rank) > left / 6:
+                fitting //= 2
             # Ignore only errors of the device: out of memory, or a dtype that it does not support.
             with suppress(RuntimeError, MemoryError):
                 taken = _steps(
-                    device, shape, fitting, context, precision, optim, left / 3, base, rank
+                    base or _model(shape, device, precision),
+                    device,
+                    fitting,
+                    context,
+                    precision,
+                    optim or OptimConfig(),
+                    left / 3,
+                    rank,
                 )
                 work = step_flops(shape, fitting, context, rank)
                 timing = StepTiming(shape.layers, work, statistics.median(taken))
                 samples.setdefault(precision, []).append(timing)
-                step_times[precision] = fit_step_time(samples[precision], step_time)
-                continue
+                step_times[precision] = fit_step_time(samples[precision], before)
             device.release_memory()
     return replace(guess, step_times=step_times) if step_times else guess
 
@@ -153,11 +156,16 @@ def precisions(device: Device) -> tuple[Precision, ...]:
 
 def step_flops(shape: ModelConfig, rows: int, context: int, rank: int = 0) -> float:
     """FLOPs of a whole step, including the optimizer's."""
-    key = (repr(shape), context, rank)
-    if key not in _known_flops:  # counting builds a model
-        _known_flops[key] = flops_per_token(shape, context, rank)
     optimizer = 0.0 if rank else optimizer_flops(shape)
-    return rows * context * _known_flops[key] + optimizer
+    return rows * context * _flops_of_shape(shape, context, rank) + optimizer
+
+
+@lru_cache(maxsize=256)
+def _flops_of_shape(shape: ModelConfig, context: int, rank: int) -> float:
+    model = build(shape, device="meta")
+    if rank:
+        lora.attach(model, lora.AdapterConfig(rank), seed=0)
+    return flops_per_token(model, context)
 
 
 def fit_step_time(samples: Sequence[StepTiming], before: StepTimeModel) -> StepTimeModel:
@@ -185,42 +193,28 @@ def fit_step_time(samples: Sequence[StepTiming], before: StepTimeModel) -> StepT
 # --- timing ------------------------------------------------------------------------------------
 
 
-def _rows_in(
-    seconds: float, shape: ModelConfig, rows: int, context: int, step_time: StepTimeModel, rank: int
-) -> int:
-    """Halve `rows` until a step takes at most `seconds`; 0 if no time is left.
-
-    One row is always timed: nothing assumed of a machine is near enough.
-    """
-    while rows > 1 and step_time.step_s(shape, rows, context, rank) > seconds:
-        rows //= 2
-    return rows if seconds > 0 else 0
+def _model(shape: ModelConfig, device: Device, precision: Precision) -> CausalLM:
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    model = build(shape, device=device.torch_device, dtype=dtype)
+    model.init_weights(1)
+    return model
 
 
 def _steps(
+    model: CausalLM,
     device: Device,
-    shape: ModelConfig,
     rows: int,
     context: int,
     precision: Precision,
     optim: OptimConfig,
     seconds: float,
-    base: CausalLM | None,
     rank: int,
 ) -> list[float]:
-    """The seconds of real steps: forward, backward, optimizer."""
-    is_bf16 = precision == "bf16"
-    adapter = None
-    if base:
-        adapter = lora.attach(base, lora.AdapterConfig(rank), seed=1)
-        model = base.train()
-    else:
-        dtype = torch.bfloat16 if is_bf16 else torch.float32
-        model = build(shape, device=device.torch_device, dtype=dtype)
-        model.init_weights(1)
-    optimizer = Optimizer(model, optim, master_weights=is_bf16)
+    """The seconds of real steps: forward, backward, optimizer; of a LoRA of that rank, if any."""
+    adapter = lora.attach(model, lora.AdapterConfig(rank), seed=1) if rank else None
+    optimizer = Optimizer(model.train(), optim, master_weights=precision == "bf16")
     generator = torch.Generator().manual_seed(1)
-    ids_BT1 = torch.randint(0, shape.vocabulary, (rows, context + 1), generator=generator)
+    ids_BT1 = torch.randint(0, model.config.vocabulary, (rows, context + 1), generator=generator)
     ids_BT1 = ids_BT1.to(device.torch_device)
     # Two documents a row, so that attention needs a document mask, as in training.
     documents_BT = (torch.arange(context) >= context // 2).long().expand(rows, context)
@@ -241,9 +235,9 @@ def _steps(
         first = step()
         if first > seconds:
             return [first]
-        while sum(taken) < min(_TIMED_S, seconds) or len(taken) < _TIMED:
-            if taken and sum(taken) > seconds:
-                break
+        while not taken or (
+            sum(taken) <= seconds and (sum(taken) < _TIMED_S or len(taken) < _TIMED)
+        ):
             taken.append(step())
     finally:
         if adapter:
@@ -254,36 +248,26 @@ def _steps(
 # --- FLOPs ---------------------------------------------------------------------------------------
 
 
-def flops_per_token(model: CausalLM | ModelConfig, context: int, rank: int = 0) -> float:
-    """FLOPs of training on one token in a row of `context` tokens; a config's LoRA has `rank`.
+def flops_per_token(model: CausalLM, context: int) -> float:
+    """FLOPs of training on one token in a row of `context` tokens.
 
     These are 6 for each weight of a matrix product (2 forward, 4 backward; 4 in total if it is
     frozen), and for attention 12 * total width of the heads * attended tokens in each layer, on
     average context / 2 with a causal mask and fewer with a sliding window. Embedding lookups,
     norms, activations and recomputation are not counted.
     """
-    if isinstance(model, ModelConfig):
-        model = build(model, device="meta")
-        if rank:
-            lora.attach(model, lora.AdapterConfig(rank), seed=0)
     config = model.config
     attended = sum(_attended(context, window) for window in config.windows())
-    return sum(_of_weights(model)) + 12.0 * config.heads * config.head_dim * attended
-
-
-def _of_weights(model: CausalLM) -> list[float]:
-    costs: list[float] = []
+    flops = 12.0 * config.heads * config.head_dim * attended
     for module in model.modules():
         # A lookup costs nothing; an embedding shared with the head is a matrix product.
         is_lookup = module is not model.embedding or model.head is not None
         if isinstance(module, nn.Embedding) and is_lookup:
             continue
-        costs += [
-            (6.0 if weight.requires_grad else 4.0) * weight.numel()
-            for weight in module.parameters(recurse=False)
-            if weight.dim() == 2
-        ]
-    return costs
+        for weight in module.parameters(recurse=False):
+            if weight.dim() == 2:
+                flops += (6.0 if weight.requires_grad else 4.0) * weight.numel()
+    return flops
 
 
 def _attended(context: int, window: int | None) -> float:

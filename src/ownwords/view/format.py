@@ -1,6 +1,7 @@
 """Format numbers, dates and titles for display."""
 
 import re
+from collections.abc import Iterable
 from datetime import date
 
 _SPACES = re.compile(r"[\s\x1c-\x1f\x85\u2028\u2029]+")
@@ -38,6 +39,12 @@ def sentence(text: str, limit: int = 300) -> str:
     return line[:1].upper() + line[1:] + ("" if not line or line[-1] in ".!?…" else ".")
 
 
+def joined(names: Iterable[str], word: str = "and") -> str:
+    """The names as in a sentence: "a, b and c"."""
+    *others, last = names
+    return f"{', '.join(others)} {word} {last}" if others else last
+
+
 def count(number: int, word: str = "") -> str:
     """12,345, and with a noun "1 post", "12,345 posts"."""
     if not word:
@@ -70,20 +77,34 @@ def percent(share: float) -> str:
     return f"{share:.0%}"
 
 
+def times(often: float) -> str:
+    """How often: "once", "twice", "0.4 times", "12 times"."""
+    if 0.95 <= often < 1.05:
+        return "once"
+    if 1.95 <= often < 2.05:
+        return "twice"
+    return f"{often:.1f} times" if often < 9.95 else f"{often:.0f} times"
+
+
+def number(amount: float) -> str:
+    """A number to three significant figures: 261, 1,540, 12.3 million."""
+    for unit, name in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
+        if amount >= 0.9995 * unit:
+            return f"{amount / unit:.3g}{name}"
+    return f"{float(f'{amount:.3g}'):,.0f}" if amount >= 100 else f"{amount:.3g}"
+
+
+def size(number: float) -> str:
+    """A number of bytes: 812 bytes, 268 kB, 1.24 GB."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number >= 0.9995 * unit:
+            return f"{number / unit:.3g} {name}"
+    return count(round(number), "byte")
+
+
 def ratio(part: int, total: int) -> float:
     """`part / total`, or 0 if the total is 0."""
     return part / total if total else 0.0
-
-
-def size(number: int) -> str:
-    """A number of bytes: 812 bytes, 171 kB, 4.1 MB."""
-    if number < 1000:
-        return count(number, "byte")
-    if number < 1_000_000:
-        return f"{number / 1000:,.0f} kB"
-    if number < 1_000_000_000:
-        return f"{number / 1_000_000:,.1f} MB"
-    return f"{number / 1_000_000_000:,.1f} GB"
 
 
 def day(iso: str) -> str:

@@ -17,7 +17,7 @@ from ownwords.archive.document import OWN_KINDS, Document
 from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import (
-    AuthorChoice,
+    Choices,
     Decision,
     read_choices,
     select_posts,
@@ -336,9 +336,10 @@ def decide(state: AppState, call: ApiCall) -> dict[str, Any]:
     decisions = _decisions(state)
     # A running look rewrites the file, too, and keeps the archive locked meanwhile.
     with state.archive().transaction():
-        choices = [choice for choice in read_choices(path) if choice.id != asked.id]
+        choices = read_choices(path)
+        choices.pop(asked.id, None)
         if asked.decision != "proposed":
-            choices.append(AuthorChoice(asked.id, asked.decision))
+            choices[asked.id] = asked.decision
         changed, after = decisions.about(asked.id, choices), decisions.after(choices)
         posts = [after[post.id] for post in state.report().report.posts]
         write_atomically(path, write_choices(posts, choices))
@@ -360,22 +361,22 @@ class _Decisions:
         # The last selection and what it was made with, since showing any post needs it.
         self._last: tuple[object, Mapping[str, PostSummary]] = None, {}
 
-    def about(self, id_: str, choices: Sequence[AuthorChoice]) -> dict[str, Any]:
+    def about(self, id_: str, choices: Choices) -> dict[str, Any]:
         """The present state of one post, and its state after the next look."""
         now, then = self._cached.post(id_), self.after(choices).get(id_)
         if now is None or then is None:
             raise _no_such_post(id_)
-        return self._row(now, then, is_chosen=any(choice.id == id_ for choice in choices))
+        return self._row(now, then, is_chosen=id_ in choices)
 
-    def overview(self, choices: Sequence[AuthorChoice]) -> dict[str, Any]:
+    def overview(self, choices: Choices) -> dict[str, Any]:
         """The posts that need a decision, and how many words are learned from."""
-        chosen, after = {choice.id for choice in choices}, self.after(choices)
+        after = self.after(choices)
         rows = [
-            self._row(post, after[post.id], is_chosen=post.id in chosen)
+            self._row(post, after[post.id], is_chosen=post.id in choices)
             for post in self._cached.report.posts
             if post.flags
             or post.decision != "keep"
-            or post.id in chosen
+            or post.id in choices
             or _is_pending(post, after[post.id])
         ]
         return {
@@ -398,9 +399,9 @@ class _Decisions:
             "pending": _is_pending(now, then),
         }
 
-    def after(self, choices: Sequence[AuthorChoice]) -> Mapping[str, PostSummary]:
+    def after(self, choices: Choices) -> Mapping[str, PostSummary]:
         """The decision about each post that the next look will make with these choices."""
-        key = _read_config(self._workspace), tuple(choices)
+        key = _read_config(self._workspace), dict(choices)
         if self._last[0] != key:
             report = self._cached.report
             outliers = report.style_outliers

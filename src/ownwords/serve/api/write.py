@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.store import Archive
-from ownwords.ask.passages import Passage, best_sentences
+from ownwords.ask.passages import Passage, best_sentence
 from ownwords.base import catalogue
 from ownwords.core.validation import Meta
 from ownwords.evaluation.verbatim import shared_passages
@@ -128,8 +128,8 @@ async def _send_text(loaded: LoadedModel, request: GenerationRequest, events: Ev
         }
         await events.send(begin, "begin")
         async for chunk in text:
-            if blocked:
-                blocked.feed(chunk.ids)
+            if blocked and chunk.id is not None:
+                blocked.feed(chunk.id)
             if chunk.text:
                 await events.send(chunk.text, "text")
     end = {
@@ -193,8 +193,8 @@ class _Posts:
 
 def _matching_sentence(text: str, passage: str) -> str:
     """The sentence of the passage that is most similar to the text; "" if none is similar."""
-    spans = best_sentences(text, passage)
-    return passage[spans[0][0] : spans[0][1]] if spans else ""
+    span = best_sentence(text, passage)
+    return passage[slice(*span)] if span else ""
 
 
 class BlockedPassages:
@@ -210,14 +210,13 @@ class BlockedPassages:
         self._ids = list(prompt)
         self._was_blocked = False
 
-    def feed(self, ids: Sequence[int]) -> None:
-        """Process the next tokens."""
-        for token in ids:
-            if len(self.contexts) == _MAX_BLOCKED:
-                return
-            is_blocked = bool(self._guard.banned(self._ids))
-            if is_blocked and not self._was_blocked:  # otherwise still the same passage
-                text = self._tokenizer.decode(self._ids[-_PASSAGE_TOKENS:])
-                self.contexts.append(" ".join(text.split()[-_PASSAGE_WORDS:]))
-            self._was_blocked = is_blocked
-            self._ids.append(token)
+    def feed(self, token: int) -> None:
+        """Process the next token."""
+        if len(self.contexts) == _MAX_BLOCKED:
+            return
+        is_blocked = bool(self._guard.banned(self._ids))
+        if is_blocked and not self._was_blocked:  # otherwise still the same passage
+            text = self._tokenizer.decode(self._ids[-_PASSAGE_TOKENS:])
+            self.contexts.append(" ".join(text.split()[-_PASSAGE_WORDS:]))
+        self._was_blocked = is_blocked
+        self._ids.append(token)
