@@ -211,8 +211,8 @@ class TerminalWriter:
             self.put(grid)
         else:
             for first, *others in rows:
-                cells = zip(block.heads[1:], map(b.text_of, others), strict=True)
-                named = "; ".join(f"{head.lower()} {cell}" for head, cell in cells)
+                named_cells = zip(block.heads[1:], map(b.text_of, others), strict=True)
+                named = "; ".join(f"{head.lower()} {cell}" for head, cell in named_cells)
                 self.line([*b.spans(first), f": {named}"])
         self.rest(max(block.total, len(block.rows)), len(rows), block.noun)
 
