@@ -92,23 +92,6 @@ def test_charts_have_names_and_tables_have_headers(report: Report) -> None:
             assert row.css_matches('th[scope="row"]')
 
 
-def test_every_total_is_on_the_page() -> None:
-    report = sample_report.sample()
-    totals = report.totals
-    text = words(report)
-    for figure in (
-        *(totals.posts, totals.words, totals.own_words, totals.training_words),
-        *(totals.internal_links, totals.external_links, totals.tags, totals.median_words),
-    ):
-        assert re.search(rf"(?<![\d,]){figure:,}(?![\d,])", text), figure
-    assert "187 kB" in text
-    assert f"{totals.average_words:,.0f}" in text
-    assert "2012–2024" in text
-    assert "4 November 2012 to 19 October 2024" in text
-    assert "and 2 pages" in text
-    assert "3.4 texts of equal length" in text
-
-
 def test_one_dominant_post_is_the_headline_and_can_be_changed() -> None:
     tree = read(sample_report.sample())
     lede = tree.css_first(".lede")
@@ -144,7 +127,13 @@ def test_every_finding_is_shown() -> None:
         *report.notes,
     ):
         assert say.plain(text) in page_text, text
-    assert "No other text links to 37 of the 46." in page_text
+    for text in (
+        "31 tags",
+        "(median 537)",
+        "3.4 texts of equal length",
+        "No other text links to 37 of the 46.",
+    ):
+        assert text in page_text
     assert "Network calls made" in page_text
     assert report.fingerprint[:12] in page_text
 
