@@ -84,20 +84,6 @@ def test_status(tmp_path: Path, status: str, more: str, expected: str) -> None:
     assert documents(items)["post/1"].status == expected
 
 
-def test_a_body_of_xhtml(tmp_path: Path) -> None:
-    entry = export.entry("post-1", "a", "BODY").replace("type='html'>BODY", "type='xhtml'><p>b</p>")
-    assert "<p" in documents(of(tmp_path, entry))["post/1"].body
-
-
-def test_an_entry_of_unknown_type_is_counted(tmp_path: Path) -> None:
-    items = of(tmp_path, export.entry("x-1", "a", "b", kind=""))
-    assert SkippedItem("entry", "of no type that is known") in items
-
-
-def test_a_blog_without_posts(tmp_path: Path) -> None:
-    assert of(tmp_path)[0] == SiteInfo("Hats & Heads", "", identity="blogger")
-
-
 def test_folders_zips_and_files(tmp_path: Path) -> None:
     takeout = export.write(tmp_path)
     expected = documents(blogger.read(takeout))

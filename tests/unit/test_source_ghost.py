@@ -203,15 +203,3 @@ def test_of_rendered_cards_only_the_author_s_part_is_kept(tmp_path: Path) -> Non
     assert "CHROME" not in post.body
     for phrase in ("Mine.", "My remark", "Mind it.", "Film"):
         assert phrase in post.body
-
-
-def test_the_caption_of_a_bookmark_and_a_call_to_action_are_the_authors() -> None:
-    cards = [
-        {"type": "bookmark", "metadata": {"title": "INTRUDER"}, "caption": "My remark"},
-        {"type": "call-to-action", "textValue": "<p>Write to me.</p>", "buttonText": "CHROME"},
-    ]
-    html = editor_html({"root": {"children": cards}})
-    assert "My remark" in html
-    assert "Write to me." in html
-    assert "INTRUDER" not in html
-    assert "CHROME" not in html

@@ -71,8 +71,10 @@ def test_damaged_blocks_are_skipped_with_a_reason(database: Path) -> None:
     assert documents_of(database)["post/3"].body == ""
 
 
-def test_addresses(site: Path) -> None:
+def test_addresses_tags_and_authors(site: Path) -> None:
     posts = documents_of(site)
+    assert posts["post/1"].tags == ("Hats", "Zażółć")
+    assert [posts[f"post/{n}"].author for n in (1, 2)] == ["Ann Author", "Ann Author, Bob Brother"]
     assert posts["post/1"].url == "https://hats.example.org/blog/on-hats/"
     assert posts["page/9"].url == "https://hats.example.org/about/"
     assert posts["page/10"].url == "https://hats.example.org/about/tools/"
@@ -92,12 +94,6 @@ def test_without_clean_addresses_pages_have_no_ancestors(site: Path) -> None:
     assert posts["page/10"].url == "https://hats.example.org/tools.html"
 
 
-def test_a_circle_of_pages_ends(site: Path) -> None:
-    pages = [{"id": 9, "subpages": [{"id": 10, "subpages": [{"id": 9}]}]}]
-    (site / "input/config/pages.config.json").write_text(json.dumps(pages), encoding="utf-8")
-    assert documents_of(site)["page/10"].url.endswith("/tools/")
-
-
 def test_placeholders_become_addresses(site: Path) -> None:
     posts = documents_of(site)
     html = posts["post/1"].body
@@ -113,13 +109,6 @@ def test_placeholders_become_addresses(site: Path) -> None:
     assert "(ref:post/3)" in posts["post/2"].body
     assert "(https://hats.example.org/media/posts/2/disk.png =640x480" in posts["post/2"].body
     assert 'href=\\"ref:page/9\\"' in posts["post/3"].body
-
-
-def test_tags_authors_and_summary(site: Path) -> None:
-    posts = documents_of(site)
-    assert posts["post/1"].tags == ("Hats", "Zażółć")
-    assert posts["post/1"].author == "Ann Author"
-    assert posts["post/2"].author == "Ann Author, Bob Brother"
 
 
 @pytest.mark.parametrize(
@@ -344,26 +333,3 @@ def test_a_write_ahead_log_is_read_along(database: Path) -> None:
         assert documents_of(database)["post/1"].title == "Newest"
         assert sorted(file.name for file in database.parent.iterdir()) == before
     assert documents_of(database)["post/1"].title == "Newest"
-
-
-def test_no_file_is_written_next_to_the_database(site: Path) -> None:
-    def state() -> dict[Path, tuple[int, bytes]]:
-        files = [file for file in site.rglob("*") if file.is_file()]
-        return {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in files}
-
-    before = state()
-    list(publii.read(site))
-    assert state() == before
-
-
-def test_a_reader_that_stops_early_releases_everything(
-    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    private = tmp_path / "private"
-    private.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(private))
-    reading = publii.read(site)
-    next(reading)
-    assert list(private.iterdir())
-    del reading
-    assert not list(private.iterdir())
