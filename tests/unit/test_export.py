@@ -112,9 +112,9 @@ def test_every_export_has_the_sampling_settings_of_the_scorecard(
     }
 
 
-def turns_of(template: str, start: str = "", opening: str = "") -> ollama.ChatFormat | None:
+def turns_of(template: str, start: str = "", opening: str = "") -> str | None:
     chat_template = chat.ChatTemplate(template)
-    return ollama.chat_format(
+    return ollama.chat_template(
         lambda messages: chat_template.render(messages, add_generation_prompt=True), start, opening
     )
 
@@ -135,30 +135,33 @@ REFUSING = (
 )
 
 
+TURNS = (
+    '{{ range $i, $_ := .Messages }}{{ if eq .Role "system" }}SYSTEM{{ else if eq .Role "user" }}'
+    'USER{{ else if eq .Role "assistant" }}{{ .Content }}'
+    "{{ if gt (len (slice $.Messages $i)) 1 }}END{{ end }}{{ end }}{{ end }}"
+)
+
+
+def turns(system: str, user: str, end: str) -> str:
+    return TURNS.replace("SYSTEM", system).replace("USER", user).replace("END", end)
+
+
 def test_chat_templates_are_parsed() -> None:
-    start = START
-    ours = turns_of(chat.DEFAULT_TEMPLATE, start, start)
-    assert ours is not None
-    assert (ours.opening, ours.before_user) == (start, "<|turn|>user\n")
-    assert (ours.after_user, ours.after_answer) == ("<|end|>\n<|turn|>assistant\n", "<|end|>\n")
-    assert turns_of(MARKED) == ollama.ChatFormat(
-        opening="",
-        before_system="<|im_start|>system\n",
-        after_system="<|im_end|>\n",
-        before_user="<|im_start|>user\n",
-        after_user="<|im_end|>\n<|im_start|>assistant\n",
-        after_answer="<|im_end|>\n",
-        system_inside=False,
+    ours = turns(
+        "<|turn|>system\n{{ .Content }}<|end|>\n",
+        "<|turn|>user\n{{ .Content }}<|end|>\n<|turn|>assistant\n",
+        "<|end|>\n",
     )
-    inside = turns_of(INSIDE, "<s>")
-    assert inside == ollama.ChatFormat(
-        "", "[user]", "\n\n", "[user]", "[/][assistant]", "[/]", True
+    assert turns_of(chat.DEFAULT_TEMPLATE, START, START) == START + ours
+    assert turns_of(MARKED) == turns(
+        "<|im_start|>system\n{{ .Content }}<|im_end|>\n",
+        "<|im_start|>user\n{{ .Content }}<|im_end|>\n<|im_start|>assistant\n",
+        "<|im_end|>\n",
     )
-    assert "[user]{{ if and $.System (le $i 1) }}{{ $.System }}\n\n{{ end }}" in inside.template()
-    refusing = turns_of(REFUSING)
-    assert refusing is not None
-    assert refusing.before_system is None
-    assert ".System" not in refusing.template()
+    inside = "{{ if and $.System (le $i 1) }}{{ $.System }}\n\n{{ end }}"
+    user = f"[user]{inside}{{{{ .Content }}}}[/][assistant]"
+    assert turns_of(INSIDE, "<s>") == turns("", user, "[/]")
+    assert turns_of(REFUSING) == turns("", "[user]{{ .Content }}[assistant]", "")
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,6 @@
 """A model with its tokenizer, saved as and loaded from a directory in Hugging Face's layout.
 
-    config.json  model.safetensors  generation_config.json    the model
-    tokenizer.json  tokenizer_config.json                     its tokenizer
-    README.md                                                 its card
-    ownwords.json                                             its provenance
-    copy-guard.safetensors                                    its copy guard; optional
-
-Neither is saved without the other, and `load` refuses a directory whose tokenizer is not the one
-that the model was saved with.
+Neither is saved without the other; `directory` lists the files, and reads all but the weights.
 """
 
 import json

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.models import fused
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.kv_cache import KVCache, KVCacheView, visible
+from ownwords.models.kv_cache import KVCache, visible
 from ownwords.models.layers import AttentionMask, Embedding, ResidualBlock
 from ownwords.models.loss import IGNORED, chunked_cross_entropy
 from ownwords.models.registry import model_class
@@ -194,7 +194,7 @@ class CausalLM(nn.Module):
             if documents_BT is not None:
                 raise OwnwordsError("packed documents cannot be read into a cache")
             counts = cache.counts(batch, tokens, lengths_B)
-            views = {window: KVCacheView(cache, window, tokens, counts) for window in windows}
+            views = {window: cache.view(window, tokens, counts) for window in windows}
             masks = {window: AttentionMask(v.mask, v.causal, v) for window, v in views.items()}
             # Clamp the positions of padding, which may exceed the last one; no token attends to it.
             positions_BT = cache.positions(tokens).clamp(max=cache.length - 1)
