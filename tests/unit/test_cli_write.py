@@ -216,7 +216,8 @@ def test_long_quotes_need_an_option(
     text = json.loads(capsys.readouterr().out)["texts"][0]["text"]
     tokenizer = ByteTokenizer()
     learned = np.array(tokenizer.encode("the" + text), np.int64)
-    copy_guard.build([learned], tokenizer, longest=6).save(guarded / COPY_GUARD)
+    guard = copy_guard.build([learned], tokenizer, longest=6)
+    (guarded / COPY_GUARD).write_bytes(guard.to_bytes())
     assert main(command) == 0
     result = json.loads(capsys.readouterr().out)
     full_text = "the" + result["texts"][0]["text"]

@@ -63,7 +63,7 @@ def model(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Model:
         optimizer.step()
     folder = tmp_path_factory.mktemp("heart") / "model"
     watching = copy_guard.build([np.array(document) for document in documents], tokenizer)
-    bundle.save(folder, network, tokenizer, copy_guard=b"".join(watching.blocks()))
+    bundle.save(folder, network, tokenizer, copy_guard=watching.to_bytes())
     return Model.load(folder, threads=1)
 
 

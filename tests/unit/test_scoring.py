@@ -140,7 +140,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     root = tmp_path_factory.mktemp("models")
     learned = [text.text for text in posts().train]
     documents = (np.array(ids) for ids in bits_per_byte.encode(TOKENIZER, learned))
-    blocks = b"".join(copy_guard.build(documents, TOKENIZER).blocks())
+    blocks = copy_guard.build(documents, TOKENIZER).to_bytes()
     provenance = {
         "outcome": {"seconds": 12.5},
         "compared": ["Time: 12 s, expected 12 s."],

@@ -591,7 +591,7 @@ class TrainingSession:
         if self.texts.bytes > _GUARDED_BYTES:
             return b""
         documents = (self.dataset.document(i) for i in range(self.dataset.documents))
-        return b"".join(copy_guard.build(documents, self.tokenizer).blocks())
+        return copy_guard.build(documents, self.tokenizer).to_bytes()
 
 
 def _card(name: str, model: CausalLM, made: TrainedModel, texts: TextCollection, how: str) -> str:
