@@ -14,7 +14,6 @@ from starlette.requests import Request as Asked
 from starlette.responses import Response
 
 import openai_server as played
-from asgi_scope import http_scope
 from ownwords.archive.look import look
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
@@ -144,47 +143,6 @@ def test_invalid_requests_are_refused(
     answer = run_with_client(workspace, work)
     assert answer.status_code == status
     assert message in answer.json()["error"]["message"]
-
-
-def test_a_disconnect_frees_a_row_and_excess_requests_are_refused(workspace: Workspace) -> None:
-    async def work(client: httpx.AsyncClient, state: AppState) -> None:
-        loaded = await state.get_model()
-        body = {"prompt": "a", "tokens": 4000, "seed": 1, "temperature": 2, "min_p": 0}
-
-        leave = asyncio.Event()
-
-        async def read(has_begun: asyncio.Event) -> None:
-            # As a browser that reads no further, and then goes away in the middle.
-            async def send(message: Any) -> None:  # noqa: ANN401
-                if message["type"] == "http.response.body" and message.get("body"):
-                    has_begun.set()
-                    await leave.wait()
-
-            messages = [{"type": "http.request", "body": json.dumps(body).encode()}]
-
-            async def receive() -> Any:  # noqa: ANN401
-                if messages:
-                    return messages.pop()
-                await leave.wait()
-                return {"type": "http.disconnect"}
-
-            scope = http_scope("/api/write", "POST", {"content-type": "application/json"})
-            await client._transport.app(scope, receive, send)  # type: ignore[attr-defined]
-
-        first, second = asyncio.Event(), asyncio.Event()
-        readers = [asyncio.create_task(read(event)) for event in (first, second)]
-        await asyncio.gather(first.wait(), second.wait())
-        refused = await client.post("/api/write", json={**body, "tokens": 5})
-        assert refused.status_code == 429
-        leave.set()
-        await asyncio.gather(*readers)
-        async with asyncio.timeout(5):
-            while loaded.worker.running or loaded.worker.waiting:
-                await asyncio.sleep(0.01)
-        retried = await client.post("/api/write", json={**body, "tokens": 5})
-        assert retried.status_code == 200
-
-    run_with_client(workspace, work)
 
 
 def test_the_guard_reports_where_it_blocked_a_copy() -> None:
