@@ -16,7 +16,6 @@ from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.progress import Event, JsonLines, Progress, logged_job
 from ownwords.core.workspace import Workspace, try_lock, write_atomically
 from ownwords.serve.api import jobs as jobs_api
-from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.jobs import (
     Job,
@@ -28,9 +27,9 @@ from ownwords.serve.jobs import (
 )
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.sse import EventStreamResponse
+from page_client import page_client
 
 ASKED = MakeJob(4.0, "shipped")
-HEADERS = {"X-Ownwords": "1", "Host": "127.0.0.1"}
 Begin = Callable[[str], JobManager]
 
 
@@ -291,7 +290,7 @@ def client(workspace: Workspace, jobs: JobManager | None = None) -> TestClient:
     state = AppState(workspace, ServeSettings(key=""), sources=(workspace.root,))
     if jobs:
         state.jobs = jobs
-    return TestClient(create_app(state), base_url="http://127.0.0.1:8377", headers=HEADERS)
+    return page_client(state)
 
 
 def test_a_job_from_start_to_end(workspace: Workspace, begin: Begin) -> None:
@@ -307,15 +306,13 @@ def test_a_job_from_start_to_end(workspace: Workspace, begin: Begin) -> None:
     # Another server, as after a restart, tells just the same.
     another = client(workspace, begin("waits"))
     assert [job["status"] for job in another.get("/api/home").json()["jobs"]] == ["running"]
-    assert another.delete(f"/api/jobs/{id_}").status_code == 415
-    headers = {"Content-Type": "application/json"}
-    assert another.delete(f"/api/jobs/{id_}", headers=headers).status_code == 409
+    assert another.delete(f"/api/jobs/{id_}").status_code == 409
     assert another.post(f"/api/jobs/{id_}/stop", json={}).json()["status"] == "stopping"
     until(lambda: api.get("/api/home").json()["jobs"][0]["status"] == "stopped")
     assert api.post(f"/api/jobs/{id_}/stop", json={}).status_code == 409
-    assert api.delete(f"/api/jobs/{id_}", headers=headers).status_code == 204
+    assert api.delete(f"/api/jobs/{id_}").status_code == 204
     assert api.get("/api/home").json()["jobs"] == []
-    assert api.delete(f"/api/jobs/{id_}", headers=headers).status_code == 404
+    assert api.delete(f"/api/jobs/{id_}").status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -355,11 +352,6 @@ SHARED = ServeSettings(host="0.0.0.0", key=KEY, names=("127.0.0.1",))
 PROXIED = ServeSettings(key=KEY, names=("blog.example",))
 
 
-def page_of(state: AppState) -> TestClient:
-    headers = HEADERS | {"Authorization": f"Bearer {state.settings.key}"}
-    return TestClient(create_app(state), base_url="http://127.0.0.1:8377", headers=headers)
-
-
 @pytest.mark.parametrize(
     ("settings_", "status"),
     [(ServeSettings(key=KEY), 201), (ServeSettings(key=""), 403), (SHARED, 403)],
@@ -370,7 +362,7 @@ def test_a_package_is_installed_only_for_the_user_of_this_machine(
     state = AppState(workspace, settings_)
     state.jobs = begin("ends")
     body = {"kind": "base", "source": "tiny", "accepted": True, "with_package": True}
-    answer = page_of(state).post("/api/jobs", json=body)
+    answer = page_client(state).post("/api/jobs", json=body)
     assert answer.status_code == status, answer.text
     if status == 201:
         wait_until_ended(state.jobs, answer.json()["id"])
@@ -388,7 +380,7 @@ def test_paths_are_named_only_where_nobody_else_reaches_the_server(
     monkeypatch.chdir(workspace.root)
     state = AppState(workspace, settings_)
     state.jobs = begin("ends")
-    page = page_of(state)
+    page = page_client(state)
 
     def status_of(**body: str) -> int:
         answer = page.post("/api/jobs", json=body)
