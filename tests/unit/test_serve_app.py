@@ -252,6 +252,9 @@ def test_the_key_logs_the_browser_in(tmp_path: Path) -> None:
     foreign = {"Origin": "http://evil.example"}
     assert client.post("/login", data={"key": KEY}, headers=foreign).status_code == 403
 
+    fields = {f"field {n}": "x" for n in range(100)} | {"key": KEY}
+    assert client.post("/login", data=fields).status_code == 401
+
     assert client.get("/?blog=a b").headers["location"] == "/login?blog=a%20b"
     right = client.post("/login?blog=a%20b", data={"key": KEY})
     assert (right.status_code, right.headers["location"]) == (303, "/?blog=a%20b")
