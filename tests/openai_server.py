@@ -75,7 +75,8 @@ def save(folder: Path, tokenizer: Tokenizer, *, seed: int = 3, learned: str = ""
     (folder / "model.safetensors").write_bytes(_weights(tokenizer.vocabulary_size, seed))
     if learned:
         ids = [np.array(tokenizer.encode(learned))]
-        guarding.build(ids, tokenizer, longest=8).save(folder / COPY_GUARD)
+        guard = guarding.build(ids, tokenizer, longest=8)
+        (folder / COPY_GUARD).write_bytes(guard.to_bytes())
 
 
 def _weights(vocabulary: int, seed: int) -> bytes:

@@ -237,7 +237,7 @@ def test_the_named_device_writes_the_answer(here: Path, capsys: pytest.CaptureFi
         (["--json"], "ownwords ask needs a question"),
         (["x", "--model", "notes.txt"], "is a file"),
         (["x", "--workspace", "nowhere"], "nowhere does not exist"),
-        (["x", "--workspace", "blog"], "is not a workspace"),
+        (["x", "--workspace", "blog"], "holds no archive yet"),
         (["x", "--embed", "nowhere"], "nowhere"),
         (["x" * 3000], "3,000 characters"),
         (["x", "--modle", "y"], "--modle"),

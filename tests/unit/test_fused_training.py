@@ -1,6 +1,5 @@
 """Whole runs with native blocks: as exact as any other run."""
 
-import math
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from families import EVEN
 from ownwords.models import fused, fused_block
-from ownwords.models.configs.gemma3 import Gemma3Config
+from ownwords.models.configs.llama import Gemma3Config
 from ownwords.models.lora import LoraAdapter
 from ownwords.native.build import Isa
 from ownwords.training import optim
@@ -100,8 +99,9 @@ def _bits(outcome: TrainOutcome) -> Tensor:
     return torch.tensor([evaluation.bits_per_byte for evaluation in outcome.evaluations])
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "gemma3", "qwen3 adapter", "gemma3 adapter"])
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    ("precision", "kind"), [("autocast", "qwen3"), ("bf16", "gemma3"), ("bf16", "qwen3 adapter")]
+)
 def test_native_runs_differ_no_more_than_two_seeds(
     precision: Precision, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -128,30 +128,6 @@ def test_native_runs_differ_no_more_than_two_seeds(
     apart = max(float((other_seed - plain).abs().max()) for other_seed in seeds)
     assert float((ours - plain).abs().max()) < apart
     assert float((ours - threads).abs().max()) < apart
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_non_finite_loss_rolls_back(
-    precision: Precision, counts_seen: dict[str, int], tmp_path: Path
-) -> None:
-    """A weight inside a block becomes NaN; its gradients show it, and the run rolls back."""
-    calls = 0
-
-    def spoilt(model: Any, batch: Any, z_weight: float) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        nonlocal calls
-        if torch.is_grad_enabled():
-            calls += 1
-            if calls == 7:
-                with torch.no_grad():
-                    model.get_parameter("blocks.0.attention.key.weight")[3, 5] = math.nan
-        return next_token(model, batch, z_weight)
-
-    run_job = _job(tmp_path, replace(LOOP, precision=precision), objective=spoilt)
-    outcome = train(run_job)
-    assert (outcome.rollbacks, outcome.stopped, outcome.steps) == (1, "done", 12)
-    assert calls == 7 + (12 - 4)
-    assert all(bool(p.isfinite().all()) for p in run_job.model.parameters())
-    assert counts_seen["blocks"] > 0
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
@@ -194,23 +170,3 @@ def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
     resumed, resumed_end = _train_to_end(adapted("parts")[0])
     assert resumed_end == end
     assert resumed.evaluations == outcome.evaluations
-
-
-def test_the_dtype_can_change_back_and_forth(counts_seen: dict[str, int]) -> None:
-    """Nothing of the weights' former dtype or address is cached."""
-    network = model(shape=EVEN)
-    ids = torch.arange(32)[None] % 97
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        before = network(ids)
-    with torch.no_grad():
-        narrow = network.to(torch.bfloat16)(ids)
-        network.to(torch.float32)(ids)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            for parameter in network.parameters():
-                parameter.data = parameter.data.clone()
-            after = network(ids)
-    assert counts_seen["blocks"] == 3 * EVEN.layers
-    assert (before.dtype, narrow.dtype) == (after.dtype, torch.bfloat16)
-    # The weights were rounded to bfloat16 in between, the norms' too.
-    torch.testing.assert_close(after, before, rtol=0.05, atol=0.05)
-    torch.testing.assert_close(narrow.float(), after.float(), rtol=0.05, atol=0.05)

@@ -176,11 +176,8 @@ def test_it_ends_its_line_where_the_writing_breaks_off() -> None:
     [
         ({}, "linux", False),
         ({"DISPLAY": ":0"}, "linux", True),
-        ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True),
         ({"DISPLAY": ":0", "CI": "true"}, "linux", False),
-        ({}, "darwin", True),
         ({"SSH_CONNECTION": "here there"}, "darwin", False),
-        ({"CI": "1"}, "win32", False),
         ({"CI": "false"}, "win32", True),
     ],
 )

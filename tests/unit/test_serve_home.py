@@ -68,7 +68,7 @@ def test_new_posts_are_counted_until_they_are_learned(tmp_path: Path, blog: Path
     report = look([blog], workspace=workspace.root)
     (workspace.root / "model").mkdir()
     (workspace.root / "model" / "config.json").write_text("{}")
-    (workspace.runs / "make").mkdir()
+    (workspace.runs / "make").mkdir(parents=True)
     api = api_of(workspace.root, blog)
     assert api.get("/api/blog").json()["new_sentence"] == ""  # made in another way: not known
     write_learned(workspace.runs / "make", report)

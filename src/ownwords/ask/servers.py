@@ -246,6 +246,7 @@ def _chunks_from(
     headers = {"User-Agent": f"ownwords/{__version__}"}
     if endpoint.key:
         headers["Authorization"] = f"Bearer {endpoint.key}"
+    total_s = 3 * silence_s if silence_s else _TOTAL_S
     silence_s = silence_s or _SILENCE_S
     has_started = False
     try:
@@ -261,7 +262,7 @@ def _chunks_from(
             client.stream("POST" if body else "GET", endpoint.url + path, json=body) as response,
         ):
             has_started = True
-            chunks = _bounded(endpoint, response)
+            chunks = _bounded(endpoint, response, total_s)
             if response.status_code != 200:
                 raise _refusal(endpoint, response.status_code, b"".join(chunks))
             yield response, chunks
@@ -282,8 +283,8 @@ def _chunks_from(
         ) from error
 
 
-def _bounded(endpoint: Endpoint, response: "httpx.Response") -> Iterator[bytes]:
-    until = time.monotonic() + _TOTAL_S
+def _bounded(endpoint: Endpoint, response: "httpx.Response", total_s: float) -> Iterator[bytes]:
+    until = time.monotonic() + total_s
     size = 0
     for chunk in response.iter_bytes():
         size += len(chunk)
@@ -291,7 +292,7 @@ def _bounded(endpoint: Endpoint, response: "httpx.Response") -> Iterator[bytes]:
             raise EndpointError(f"{endpoint.label} sent too much data")
         if time.monotonic() > until:
             raise EndpointError(
-                f"{endpoint.label} did not finish within {duration(_TOTAL_S)}",
+                f"{endpoint.label} did not finish within {duration(total_s)}",
                 hint="use a smaller model",
             )
         yield chunk

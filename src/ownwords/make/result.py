@@ -43,10 +43,9 @@ class TrainingSummary:
     posts: int  # number of posts in the archive
 
     @classmethod
-    def of(
-        cls, model: Path, provenance: Mapping[str, Any], run: str, posts: int
-    ) -> "TrainingSummary":
+    def of(cls, model: Path, run: str, posts: int) -> "TrainingSummary":
         """Summarise the training of a model directory from what it records."""
+        provenance: dict[str, Any] = read_json(readable_dir(model) / PROVENANCE)
         outcome = provenance["outcome"]
         expected = decode(Forecast, provenance["expected"], unknown="ignore")
         return cls(
@@ -248,7 +247,7 @@ def find_tuned_model(folder: Path, wanted: Mapping[str, str], posts: int) -> Tun
         made_from = {"texts": provenance["corpus"], **search}
         if any(made_from[name] != wanted[name] for name in ("texts", "base", "settings")):
             return None
-        trained = TrainingSummary.of(folder, provenance, search["run"], posts)
+        trained = TrainingSummary.of(folder, search["run"], posts)
         return TunedModel(trained, float(provenance["outcome"]["seconds"]), _sentence(search))
     except (OwnwordsError, OSError, LookupError, TypeError, ValueError):
         return None  # no tuned model, or written by another version
