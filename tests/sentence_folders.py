@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ownwords.models.configs.bert import BertConfig
+from ownwords.models.bert import BertConfig
 from ownwords.models.safetensors_header import encode_header
 from ownwords.models.weight_mapping import hf_names, weight_shapes
 

@@ -8,7 +8,7 @@ from lxml import etree
 from selectolax.lexbor import LexborHTMLParser as HTMLParser
 
 from ownwords.archive import report_view as summary
-from ownwords.archive.report import Report
+from ownwords.archive.report import Report, YearCount
 from ownwords.view import blocks, html
 from ownwords.view import format as say
 from ownwords.view.html import join, tag
@@ -261,6 +261,9 @@ def test_the_first_sentence_is_true() -> None:
     assert "in 3 posts and 1 page." in lede_of(1_500, 1_500, pages=1)
     day = "2020-05-01"
     assert "in 3 posts, written on 1 May 2020." in lede_of(9, 9, (day, day))
+    undated = sample_report.plain_report(["One", "Two", "Three"])
+    undated.years.append(YearCount(0, 1, 500))
+    assert "posts, the dated ones written between" in summary.lede(undated)[0]
     report = sample_report.one_post()
     report.totals.own_words = report.totals.training_words = 100
     assert summary.lede(report)[0] == "One post, 500 words, 100 of them your own."

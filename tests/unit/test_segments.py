@@ -745,16 +745,12 @@ def test_hidden_text_is_never_included(body: str) -> None:
 
 DEEP = {
     "nested elements": ("<div>" * 30_000 + "seen" + "</div>" * 30_000, "html"),
-    "nested tables": ("<table><tr><td>" * 20_000 + "seen", "html"),
     "nested, behind an unclosed comment": ("<p t='<!--'>" + "<div>" * 50_000 + "seen", "html"),
     "attributes": ("<p " + " ".join(f"a{n}=1" for n in range(100_000)) + ">seen", "html"),
     "citations": ("<blockquote>" + "seen <cite>x</cite>" * 20_000, "html"),
     "open shortcodes": ("seen " + "[a]" * 8_000 + "[/a]" * 8_000, "html"),
-    "open comments": ("seen" + "<!--" * 100_000, "html"),
     "brackets": ("seen " + "[" * 30_000, "markdown"),
-    "quote signs": ("seen\n\n" + ">" * 30_000 + "x", "markdown"),
     "list signs": ("seen\n\n" + "- " * 6_000 + "x", "markdown"),
-    "stars": ("seen " + "*a " * 4_000, "markdown"),
     "template tags": ("seen " + "{% highlight x %}" * 5_000, "markdown"),
     "attributes in braces": ("seen " + ("{:" + "a=b.c" * 38 + " !}") * 500, "markdown"),
     "definitions": ("seen\n" + ": a\n" * 2_000, "markdown"),

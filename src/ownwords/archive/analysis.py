@@ -160,7 +160,6 @@ class ArchiveAnalysis:
             report.totals.training_words,
             report.totals.training_bytes,
             sum(1 for post in report.posts if post.training_words),
-            effective_posts(post.training_words for post in report.posts),
         )
         self._archive.set_selection(
             (p.id, p.decision, p.training_words, p.split) for p in report.posts

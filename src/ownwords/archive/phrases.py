@@ -108,9 +108,7 @@ def sample_posts(posts: Iterable[PostSummary]) -> list[PostSummary]:
 def _read(posts: Sequence[PostSummary], text_of: Callable[[str], str]) -> _WordSample:
     seen_paragraphs: set[int] = set()
     texts = ["\n\n".join(_once(text_of(post.id), seen_paragraphs)) for post in posts]
-    words = [hash_words(text) for text in texts]
-    breaks = np.concatenate([_breaks(*pair) for pair in zip(texts, words, strict=True)])
-    hashes, starts, ends = (np.concatenate(part) for part in zip(*words, strict=True))
+    hashes, starts, ends, breaks, sizes = _words(texts)
     _, ranks, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")
     rank_of = np.empty(len(order), np.int32)
@@ -118,9 +116,9 @@ def _read(posts: Sequence[PostSummary], text_of: Callable[[str], str]) -> _WordS
     return _WordSample(
         posts,
         texts,
-        np.repeat(np.arange(len(words), dtype=np.int32), [len(each.hashes) for each in words]),
-        starts.astype(np.int32),
-        ends.astype(np.int32),
+        np.repeat(np.arange(len(texts), dtype=np.int32), sizes),
+        starts,
+        ends,
         _clauses(hashes, breaks),
         rank_of[ranks],
         counts[order],
@@ -137,6 +135,26 @@ def _once(text: str, seen_paragraphs: set[int]) -> Iterator[str]:
                 continue
             seen_paragraphs.add(key)
         yield paragraph
+
+
+def _words(
+    texts: Sequence[str],
+) -> tuple[Hashes, npt.NDArray[np.int32], npt.NDArray[np.int32], _Mask, list[int]]:
+    """The hashes, starts and ends of all words, whether each begins a clause, and their numbers."""
+    hashes, starts, ends, breaks = [], [], [], []
+    for text in texts:
+        words = hash_words(text)
+        hashes.append(words.hashes)
+        starts.append(words.starts.astype(np.int32))
+        ends.append(words.ends.astype(np.int32))
+        breaks.append(_breaks(text, words))
+    return (
+        np.concatenate(hashes),
+        np.concatenate(starts),
+        np.concatenate(ends),
+        np.concatenate(breaks),
+        [len(part) for part in hashes],
+    )
 
 
 def _breaks(text: str, words: WordHashes) -> _Mask:

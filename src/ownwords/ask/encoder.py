@@ -37,8 +37,7 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import usable_cores
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import data_folder, translate_os_errors
-from ownwords.models.bert import Bert, Pooling, load_weights
-from ownwords.models.configs.bert import BertConfig
+from ownwords.models.bert import Bert, BertConfig, NativeBert, Pooling, load_weights
 from ownwords.models.directory import tokens_digest
 from ownwords.models.safetensors_header import TensorInfo
 from ownwords.models.untrusted_files import (
@@ -51,7 +50,6 @@ from ownwords.models.untrusted_files import (
 )
 from ownwords.models.weight_mapping import find_tensors
 from ownwords.native.bindings import load_library
-from ownwords.native.encoder import NativeEncoder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -129,10 +127,10 @@ class SentenceModel:
         return [encoding.ids for encoding in encoded]
 
     @cached_property
-    def _encoder(self) -> Bert | NativeEncoder:
+    def _encoder(self) -> Bert | NativeBert:
         config, weights = load_weights(self._folder)
         if library := load_library():
-            return NativeEncoder(library, config, weights, pool_first=self._pooling == "cls")
+            return NativeBert(library, config, weights, pool_first=self._pooling == "cls")
         return Bert(config, weights, self._pooling)
 
 
