@@ -224,13 +224,12 @@ def _files(
             data[name] = (folder / name).read_bytes()
     own = tokenizer.Tokenizer(data)
     provenance = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
-    shape = registry.config_from_json(config)
     data[PROVENANCE] = _json(
         provenance
         | {
             "format": FORMAT,
             "written_by": f"ownwords {__version__}",
-            "tokenizer": directory.tokenizer_fields(own, data[TOKENIZER], shape),
+            "tokenizer": directory.tokenizer_fields(own, data[TOKENIZER]),
             "trimmed": {"key": key, "tokens": len(old_ids), "tokens_before": before},
         }
     )
