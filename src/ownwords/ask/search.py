@@ -31,7 +31,7 @@ from ownwords.ask.query import (
     normalized_question,
     quotations,
 )
-from ownwords.evaluation.lexicon import Lexicon
+from ownwords.evaluation.reference_data import Lexicon
 from ownwords.view import format as say
 
 if TYPE_CHECKING:
