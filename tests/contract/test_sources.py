@@ -2,6 +2,8 @@
 
 import importlib
 import random
+import shutil
+import zipfile
 from collections import Counter
 from datetime import UTC
 from pathlib import Path
@@ -10,6 +12,7 @@ from types import ModuleType
 import pytest
 
 import damage
+from items import documents
 from ownwords.archive import sources
 from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem
 from ownwords.archive.ingest import LinkResolver
@@ -40,32 +43,51 @@ def test_an_export_is_recognised_and_read_whole(name: str, tmp_path: Path) -> No
     assert source_name == name
     assert len(seen_as) > 5
     items = items_of(name, path)
-    documents = [item for item in items if isinstance(item, RawDocument)]
-    published = [d for d in documents if d.status == "published"]
+    read = documents(items).values()
+    published = [d for d in read if d.status == "published"]
     assert {d.ref: d.title.strip() for d in published} == export.PUBLISHED
     assert {d.ref: d.date.date().isoformat() for d in published if d.date} == export.DATES
-    assert all(d.date is None or d.date.tzinfo is UTC for d in documents)
-    assert Counter(d.status for d in documents if d.status != "published") == export.LEFT_OUT
+    assert all(d.date is None or d.date.tzinfo is UTC for d in read)
+    assert Counter(d.status for d in read if d.status != "published") == export.LEFT_OUT
     texts = ["\n".join(s.text for s in parse_body(d.body, d.markup).segments) for d in published]
     assert any(NON_ASCII in text for text in texts)
     expected = sum(item.documents for item in items if isinstance(item, ExpectedCount))
-    assert len(documents) / 2 <= expected <= len(documents) * 2 + 6
+    assert len(read) / 2 <= expected <= len(read) * 2 + 6
     assert items_of(name, path) == items
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "name", ["blogger", "epub", "ghost", "medium", "publii", "substack", "wordpress"]
+)
+def test_an_export_reads_the_same_packed_and_unpacked(name: str, tmp_path: Path) -> None:
+    path = export_of(name).write(tmp_path)
+    folder, packed = tmp_path / "folder", tmp_path / "packed.zip"
+    if zipfile.is_zipfile(path):
+        shutil.unpack_archive(path, folder, "zip")
+    elif path.is_dir():
+        shutil.copytree(path, folder)
+    else:
+        folder.mkdir()
+        shutil.copy(path, folder)
+    shutil.make_archive(str(packed.with_suffix("")), "zip", folder)
+    expected = documents(items_of(name, path))
+    for form in (folder, packed):
+        assert sources.detect_source(form)[0] == name
+        assert documents(items_of(name, form)) == expected
 
 
 @every_source
 def test_links_between_documents_are_kept(name: str, tmp_path: Path) -> None:
     export = export_of(name)
-    items = items_of(name, export.write(tmp_path))
-    documents = [item for item in items if isinstance(item, RawDocument)]
+    read = documents(items_of(name, export.write(tmp_path))).values()
     names = LinkResolver()
-    for document in documents:
+    for document in read:
         names.add(document.ref, document)
         names.add_home(document.url)
     links = {
         (d.ref, target)
-        for d in documents
+        for d in read
         for link in parse_body(d.body, d.markup).links
         for state, target in [names.resolve(link.href, d.base or d.url)]
         if state == "internal"

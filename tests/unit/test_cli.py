@@ -110,17 +110,6 @@ def test_the_doctor_says_the_same_as_text_and_as_json(capsys: pytest.CaptureFixt
     assert describe_cpu_engine()[0] in " ".join(text.split())
 
 
-def test_the_doctor_names_the_engine_and_the_reason() -> None:
-    process = call("doctor", "--json", env={"OWNWORDS_ISA": "none"})
-    writing = json.loads(process.stdout)["writing"]
-    assert writing["engine"] == "PyTorch"
-    assert writing["why"] == "the part in C++ is switched off by OWNWORDS_ISA=none"
-    (native,) = (
-        part for part in json.loads(process.stdout)["parts"] if part["name"] == "Part in C++"
-    )
-    assert native["problem"] == writing["why"]
-
-
 # The verbs are called as they are; what `look` does is played by a function.
 
 

@@ -132,12 +132,6 @@ def test_a_listing_page_is_not_a_post(tmp_path: Path, inner: str) -> None:
     assert list(documents(tmp_path)) == ["post.html"]
 
 
-def test_a_post_of_links_with_words_about_them_is_a_post(tmp_path: Path) -> None:
-    line = "<p><a href='/x'>A find</a>: I liked this one for its long and winding sentences.</p>"
-    (tmp_path / "links.html").write_text(f"<main>{line * 9}</main>", encoding="utf-8")
-    assert list(documents(tmp_path)) == ["links.html"]
-
-
 def test_comments_are_counted_one_by_one() -> None:
     def count(inner: str) -> int:
         return readability.remove_comments(readability.parse(inner))
@@ -171,6 +165,17 @@ def test_permalink_signs_are_not_part_of_headings(tmp_path: Path) -> None:
     assert "<h2>More</h2>" in document.body
 
 
+def test_a_title_with_a_long_gap_takes_time_in_proportion() -> None:
+    title = "a" + " " * 20_000 + "b"
+    assert is_far_from_quadratic(lambda text: readability.strip_site_name(text, "b"), title)
+
+
+def test_a_post_of_links_with_words_about_them_is_a_post(tmp_path: Path) -> None:
+    line = "<p><a href='/x'>A find</a>: I liked this one for its long and winding sentences.</p>"
+    (tmp_path / "links.html").write_text(f"<main>{line * 9}</main>", encoding="utf-8")
+    assert list(documents(tmp_path)) == ["links.html"]
+
+
 def test_links_in_headings_do_not_make_a_page_a_listing(tmp_path: Path) -> None:
     parts = "".join(
         f'<h2>Part {n}<a class="header-anchor" href="#{n}">#</a></h2><p>Two words.</p>'
@@ -178,8 +183,3 @@ def test_links_in_headings_do_not_make_a_page_a_listing(tmp_path: Path) -> None:
     )
     (tmp_path / "hats.html").write_text(f"<!doctype html><title>Hats</title><main>{parts}</main>")
     assert list(documents(tmp_path)) == ["hats.html"]
-
-
-def test_a_title_with_a_long_gap_takes_time_in_proportion() -> None:
-    title = "a" + " " * 20_000 + "b"
-    assert is_far_from_quadratic(lambda text: readability.strip_site_name(text, "b"), title)

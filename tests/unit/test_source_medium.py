@@ -61,12 +61,6 @@ def test_a_short_story_with_a_title_is_not_a_response(
     assert list(documents_of(tmp_path)) == ["post/aaaaaaaaaaaa"]
 
 
-def test_a_folder_reads_as_its_zip_does(tmp_path: Path) -> None:
-    unpacked = unpack(tmp_path)
-    assert medium.detect(unpacked) == "an unpacked Medium export"
-    assert documents_of(unpacked) == documents_of(export.write(tmp_path))
-
-
 def test_other_folders_are_never_opened(tmp_path: Path, opened_members: list[str]) -> None:
     path = export.write(tmp_path)
     medium.detect(path)

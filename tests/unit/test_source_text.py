@@ -67,12 +67,6 @@ def test_a_large_file_is_split_at_blank_lines(tmp_path: Path) -> None:
     assert sum(part.body.count("sentence") for part in parts) == 80_000
 
 
-def test_a_file_without_a_line_break_is_split(tmp_path: Path) -> None:
-    path = tmp_path / "wall.txt"
-    path.write_text("x" * 2_500_000, encoding="utf-8")
-    assert [len(part.body) for part in documents(path)] == [1_000_000, 1_000_000, 500_000]
-
-
 def test_a_folder(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     assert text.detect(root) == "a folder of text files"

@@ -183,17 +183,6 @@ def test_a_post_about_entities_is_only_words(tmp_path: Path) -> None:
     assert documents(of(tmp_path, export.item(1, "XML", body)))["post/1"].body == body
 
 
-def test_other_files_are_not_detected_as_wordpress(tmp_path: Path) -> None:
-    assert wordpress.detect(tmp_path) is None
-    assert wordpress.detect(tmp_path / "missing.xml") is None
-    (tmp_path / "feed.xml").write_text("<rss><channel/></rss>", encoding="utf-8")
-    assert wordpress.detect(tmp_path) is None
-    export.write(tmp_path)
-    assert wordpress.detect(tmp_path)
-    (tmp_path / "note.md").write_text("# My notes", encoding="utf-8")
-    assert wordpress.detect(tmp_path) is None
-
-
 def test_titles_and_tags_lose_the_entities_and_emphasis_they_are_stored_with(
     tmp_path: Path,
 ) -> None:

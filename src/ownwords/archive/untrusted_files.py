@@ -262,12 +262,10 @@ def _tar_files(path: Path, archive: _BoundedTar) -> ExportFiles:
         # Check while listing: a compressed tar unpacks each member to reach the next.
         for info in archive:
             yield info.name, info.size
-            yield from ((info.name, 0) for _ in info.sparse or ())  # its parts
-            if info.isfile():
+            if info.isfile() and not info.sparse:
                 # Keep what reading needs: the rest of all headers would add up.
                 kept = tarfile.TarInfo(info.name.removeprefix("./"))
                 kept.size, kept.offset_data = info.size, info.offset_data
-                kept.sparse = info.sparse
                 files[kept.name] = kept
             archive.members.clear()
             archive.pax_headers.clear()

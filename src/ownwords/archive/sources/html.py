@@ -252,7 +252,6 @@ def _document(page: _ParsedPage, name: str, common: _SharedBlocks) -> RawDocumen
     )
     readability.remove_heading(page.article, shown)
     date = readability.page_date(page.tree, name)
-    plain = name.removesuffix(path.suffix)
     return RawDocument(
         ref=name,
         title=shown,
@@ -264,7 +263,6 @@ def _document(page: _ParsedPage, name: str, common: _SharedBlocks) -> RawDocumen
         author=readability.meta_content(page.tree, "author", "article:author"),
         tags=_tags(page.tree),
         base=name,
-        aliases=tuple(dict.fromkeys((f"/{name}", f"/{plain}", f"/{plain.removesuffix('index')}"))),
     )
 
 
