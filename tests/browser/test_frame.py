@@ -216,18 +216,6 @@ def test_a_part_that_cannot_be_loaded_reports_that_the_server_is_down(
     assert page.get_by_role("alert").locator("code").inner_text() == "ownwords"
 
 
-def test_other_parts_open_when_the_server_has_gone_meanwhile(
-    page: "Page", expected: list[str]
-) -> None:
-    """Their code is fetched while nobody waits; what they show of the server is asked for again."""
-    expected.append("Failed to load resource")
-    with page.expect_response("**/settings.js"):
-        shown(page, "/#/posts")
-    page.route("**/*.js", lambda route: route.abort())
-    page.locator("#parts").get_by_text("Settings").click()
-    page.wait_for_selector(".page.settings h1")
-
-
 # --- messages ------------------------------------------------------------------------------------
 
 REFUSAL = '{"error": {"message": "the blog is locked", "hint": "run `ownwords look` again"}}'

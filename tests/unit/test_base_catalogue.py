@@ -193,7 +193,7 @@ def test_an_invalid_model_is_not_added(box: Path, home: Path, tmp_path: Path, mo
 
 def test_weights_that_do_not_fit_are_not_added(box: Path, home: Path, model: Path) -> None:
     model_directories.edit(model / "config.json", intermediate_size=41)
-    with pytest.raises(ModelError, match=r"config\.json"):
+    with pytest.raises(ModelError, match="has the shape"):
         install.add(str(model), "x")
     assert not (home / "bases" / "x").exists()
 

@@ -12,15 +12,13 @@ from exports import publii
 from ownwords.archive.look import look
 from ownwords.core.workspace import Workspace
 from ownwords.make.result import write_learned
-from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
-from ownwords.serve.settings import ServeSettings
 from ownwords.serve.source_list import find_publii_sites
+from page_client import page_client
 
 
 def api_of(workspace: Path, *folder: Path) -> TestClient:
-    app = create_app(AppState(Workspace(workspace), ServeSettings(key=""), sources=folder))
-    return TestClient(app, base_url="http://127.0.0.1:8377", headers={"X-Ownwords": "1"})
+    return page_client(AppState(Workspace(workspace), sources=folder))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.inference.generation import GeneratedToken, GenerationRequest, generate
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import IncrementalDetokenizer
-from ownwords.serve.errors import ApiError, TooManyRequestsError
+from ownwords.serve.errors import TooManyRequestsError
 from ownwords.serve.model_worker import (
     FairLock,
     ModelWorker,
@@ -177,23 +177,6 @@ def test_an_engine_failure_ends_its_texts_and_the_engine_is_retried(
 
     run(work)
     assert ("a bug" in caplog.text) == isinstance(error, RuntimeError)
-
-
-def test_shutdown_is_announced_to_all_readers() -> None:
-    async def work() -> None:
-        async with worker_of(CountingEngine(), rows=1) as worker:
-            tasks = [
-                asyncio.create_task(read(worker, request_of(seed, FOREVER))) for seed in range(3)
-            ]
-            await until(lambda: worker.running == 1 and worker.waiting == 2)
-            await worker.close()
-            for result in await asyncio.gather(*tasks, return_exceptions=True):
-                assert isinstance(result, ApiError)
-                assert result.status == 503
-            with pytest.raises(ApiError):
-                await read(worker, request_of())
-
-    run(work)
 
 
 def test_the_lock_is_fair() -> None:

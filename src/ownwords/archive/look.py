@@ -21,7 +21,7 @@ from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConf
 from ownwords.archive.store import Archive, DamagedArchiveError
 from ownwords.core.errors import CorpusError, SourceError, WorkspaceError
 from ownwords.core.fingerprint import digest
-from ownwords.core.network import NetworkCalls, counting_network_calls
+from ownwords.core.hub import NetworkCalls, counting_network_calls
 from ownwords.core.progress import Progress, Stage
 from ownwords.core.version import __version__
 from ownwords.core.workspace import (

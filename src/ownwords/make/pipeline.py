@@ -30,16 +30,20 @@ from ownwords.evaluation.scoring import ComparisonModels, score_model
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make.make_request import MakeRequest, find_base
-from ownwords.make.paragraph import MAX_TOKENS, SEED, cut_at_paragraph, prompt_of, title_for
 from ownwords.make.result import (
     FINISHED,
+    MAX_TOKENS,
     SCRATCH_MODEL,
+    SEED,
     FirstParagraph,
     MakeCallbacks,
     MakeResult,
     StageCache,
     TrainingSummary,
+    cut_at_paragraph,
     find_tuned_model,
+    prompt_of,
+    title_for,
     write_learned,
 )
 from ownwords.models import atomic_dir, directory

@@ -85,7 +85,7 @@ def save(
             f"a model is saved with its {TOKENIZER}, and these are other files: {preview([*files])}"
         )
     check_size(tokenizer.vocabulary_size, config, "the tokenizer")
-    fields = tokenizer_fields(tokenizer, files[TOKENIZER], config)
+    fields = tokenizer_fields(tokenizer, files[TOKENIZER])
     reserved = RESERVED & (provenance or {}).keys()
     if reserved:
         raise ModelError(f"{preview(reserved)} in {PROVENANCE} cannot be given")

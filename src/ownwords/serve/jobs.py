@@ -486,7 +486,7 @@ class JobProcess:
         if not failure:
             self._on_done(job.kind, result)
             return replace(job, status="done", share=1.0)
-        error = decode(JobError, failure, unknown="ignore")
+        error = decode(JobError, failure, unknown="ignore", null_is_missing=True)
         if error.message.startswith(_INTERRUPTED):
             saved = error.message.removeprefix(_INTERRUPTED).lstrip(": ")
             return replace(job, status="stopped", line=saved or "stopped")

@@ -37,6 +37,7 @@ from ownwords.serve.static_files import FRONT, StaticFile, with_blog
 LOGIN: Final = "/login"
 SESSION_S: Final = 30 * 24 * 3600
 _MAX_WRONG, _WINDOW_S = 10, 60.0  # wrong keys per minute before TooManyRequestsError
+_MAX_FIELDS = 8
 _WRONG_KEY = "That is not the key. It is printed where the server was started."
 _NO_PROBLEM, _PROBLEM = b" hidden></p>", b">%s</p>"  # placeholder for an error message in the form
 
@@ -111,9 +112,9 @@ def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute
     async def submit(request: Request) -> Response:
         if not authenticator.is_needed:
             return _to_front(request)
-        fields = parse_qs((await request.body()).decode("utf-8", "replace"))
+        key = _key_of(await request.body())
         try:
-            is_key = authenticator.is_key(fields.get("key", [""])[0].strip())
+            is_key = authenticator.is_key(key)
         except ApiError as error:
             page = _with_problem(form, f"Too many wrong keys: {error.hint}.")
             return page.response(request, error.status, {"Retry-After": str(error.retry_after_s)})
@@ -125,6 +126,15 @@ def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute
         Route(LOGIN, show_form, methods=["GET"]),
         Route(LOGIN, submit, methods=["POST"]),
     ]
+
+
+def _key_of(body: bytes) -> str:
+    """The key in the submitted form; "" if there is none, or too many fields."""
+    try:
+        fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        return ""
+    return fields.get("key", [""])[0].strip()
 
 
 def _with_problem(form: StaticFile, sentence: str) -> StaticFile:
