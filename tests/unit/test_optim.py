@@ -179,12 +179,6 @@ def test_only_an_adapter_is_trained_and_by_adamw(kind: str) -> None:
     assert optimizer.weights().keys() == changed
 
 
-def test_an_adapter_beside_bfloat16_weights_needs_no_masters() -> None:
-    model = tiny("llama", torch.bfloat16)
-    lora.attach(model, lora.AdapterConfig(rank=2), seed=1)
-    run(Optimizer(model, OptimConfig()), model, range(2))
-
-
 @pytest.mark.parametrize("master_weights", [False, True])
 @pytest.mark.parametrize("iteration", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", ["muon", "adamw"])

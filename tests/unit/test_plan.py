@@ -326,14 +326,3 @@ def test_the_forecast_is_compared_with_the_result() -> None:
     assert "worse than expected, by 0.25" in worse[0]
     assert "more" in worse[1]
     assert "stopped early" in worse[2]
-
-
-def test_each_further_epoch_is_worth_less() -> None:
-    # Muennighoff et al.: nearly full value up to 4 readings, no more than R* + 1 ever.
-    assert PLAN_CONSTANTS.text_worth(1e6, 1e6) == 1e6
-    assert 0.85 * 4e6 < PLAN_CONSTANTS.text_worth(4e6, 1e6) < 4e6
-    assert PLAN_CONSTANTS.text_worth(1e12, 1e6) == pytest.approx(16.4e6)
-    # Step Law at 124 million parameters and 2.5 billion tokens, by hand.
-    assert PLAN_CONSTANTS.adamw_lr(124e6, 2.5e9) == pytest.approx(
-        1.79 * 124e6**-0.713 * 2.5e9**0.307
-    )
