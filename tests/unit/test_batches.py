@@ -168,18 +168,6 @@ def test_impossible_settings_are_refused() -> None:
         batches_of(dataset, config=DataConfig(replay=0.5))
 
 
-def test_parts_of_a_batch_add_up_to_it() -> None:
-    batch = batches_of(dataset_of([5, 9, 3, 20]), rows=5).batch(3)
-    parts = [batch.part(slice(begin, begin + 2)) for begin in range(0, 5, 2)]
-    assert [len(part.ids_BT) for part in parts] == [2, 2, 1]
-    assert [part.tokens for part in parts] == [
-        int((part.targets_BT != IGNORED).sum()) for part in parts
-    ]
-    assert torch.equal(torch.cat([part.targets_BT for part in parts]), batch.targets_BT)
-    assert same(batch.to("cpu"), batch)
-    assert batch.to("meta").ids_BT.device.type == "meta"
-
-
 class _Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records whether the host would wait for each copy."""
 

@@ -1,6 +1,5 @@
 """Whole runs with native blocks: as exact as any other run."""
 
-import math
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -100,7 +99,7 @@ def _bits(outcome: TrainOutcome) -> Tensor:
     return torch.tensor([evaluation.bits_per_byte for evaluation in outcome.evaluations])
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "gemma3", "qwen3 adapter", "gemma3 adapter"])
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3 adapter"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_native_runs_differ_no_more_than_two_seeds(
     precision: Precision, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -130,32 +129,9 @@ def test_native_runs_differ_no_more_than_two_seeds(
     assert float((ours - threads).abs().max()) < apart
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_non_finite_loss_rolls_back(
-    precision: Precision, counts_seen: dict[str, int], tmp_path: Path
-) -> None:
-    """A weight inside a block becomes NaN; its gradients show it, and the run rolls back."""
-    calls = 0
-
-    def spoilt(model: Any, batch: Any, z_weight: float) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        nonlocal calls
-        if torch.is_grad_enabled():
-            calls += 1
-            if calls == 7:
-                with torch.no_grad():
-                    model.get_parameter("blocks.0.attention.key.weight")[3, 5] = math.nan
-        return next_token(model, batch, z_weight)
-
-    run_job = _job(tmp_path, replace(LOOP, precision=precision), objective=spoilt)
-    outcome = train(run_job)
-    assert (outcome.rollbacks, outcome.stopped, outcome.steps) == (1, "done", 12)
-    assert calls == 7 + (12 - 4)
-    assert all(bool(p.isfinite().all()) for p in run_job.model.parameters())
-    assert counts_seen["blocks"] > 0
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("precision", ["float32", *PRECISIONS])
+@pytest.mark.parametrize(
+    ("precision", "dropout"), [("float32", 0.1), ("autocast", 0.0), ("bf16", 0.0)]
+)
 def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
     precision: Precision, dropout: float, counts_seen: dict[str, int], tmp_path: Path
 ) -> None:

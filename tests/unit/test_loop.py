@@ -327,16 +327,6 @@ def test_out_of_memory_in_an_evaluation_is_met_once(tmp_path: Path) -> None:
     assert outcome.bits_per_byte == pytest.approx(expected.bits_per_byte, rel=1e-4)
 
 
-def test_other_errors_than_out_of_memory_are_not_retried(tmp_path: Path) -> None:
-    def fail(_: int, loss: Tensor) -> Tensor:
-        raise RuntimeError("a bug")
-
-    spoilt = ChangedLoss(fail)
-    with pytest.raises(RuntimeError, match="a bug"):
-        train(job(tmp_path, objective=spoilt))
-    assert spoilt.calls == 1
-
-
 def test_a_nan_loss_rolls_back(tmp_path: Path) -> None:
     recorder = EventLog()
     spoilt = ChangedLoss(lambda call, loss: loss * math.nan if call == 7 else loss)
@@ -420,13 +410,6 @@ def test_the_average_is_kept_where_it_is_better(tmp_path: Path) -> None:
         average = EMA(saved["weights"], 0.15 * 30)
         average.load_state(saved["average"])
         assert weights_of(run_job) == checksum(average.weights())
-
-
-def test_without_held_out_text_the_last_weights_are_kept(tmp_path: Path) -> None:
-    run_job = job(tmp_path, held_out=False)
-    outcome = train(run_job)
-    assert outcome.best_step == 12 and outcome.bits_per_byte is None and not outcome.evaluations
-    assert weights_of(run_job) == checksum(run_job.run.checkpoints.load(12).groups["weights"])
 
 
 def test_observing_changes_nothing(tmp_path: Path) -> None:

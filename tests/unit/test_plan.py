@@ -207,14 +207,6 @@ def test_memory_decides_the_micro_batch_size() -> None:
     assert tight.recipe.train.batch_size == 256
 
 
-def test_evaluation_is_limited_to_its_share_of_the_time() -> None:
-    plan = make_plan(facts(2_000_000_000), 300, {})
-    assert plan.expected.held_out_bytes < 20_000_000
-    assert plan.expected.seconds < 310
-    nothing = make_plan(facts(300_000, validation_bytes=0), 600, {})
-    assert nothing.recipe.train.evaluations == 0
-
-
 def test_tuning_starts_gently_and_reads_the_text_a_few_times() -> None:
     shape = config_for_budget(8_000_000, 8192, 256)
     base = BaseModelInfo(shape, parameter_count(shape), 1.59, "muon", 0.02, 3e-3)
