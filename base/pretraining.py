@@ -15,7 +15,7 @@ from ownwords.core.progress import Progress
 from ownwords.core.workspace import write_atomically
 from ownwords.inference.text_generation import generation_config
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import config_for_budget
+from ownwords.models.configs.llama import config_for_budget
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer

@@ -23,14 +23,16 @@ import numpy as np
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.text import count_words
 from ownwords.core.workspace import write_atomically
-from ownwords.evaluation.lexicon import FILE as WORDS
-from ownwords.evaluation.lexicon import Lexicon, folded, words_in
 from ownwords.evaluation.passages import passages, plain
-from ownwords.evaluation.reference_authors import FILE as VOICES
-from ownwords.evaluation.reference_authors import (
+from ownwords.evaluation.reference_data import (
+    AUTHORS_FILE,
+    WORDS_FILE,
     FeatureCounts,
     FeatureVocabulary,
+    Lexicon,
     ReferenceAuthors,
+    folded,
+    words_in,
 )
 
 OUT = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "evaluation" / "reference"
@@ -262,8 +264,8 @@ def save_authors(authors: ReferenceAuthors, folder: Path) -> Path:
         authors=np.frombuffer("\n".join(authors.authors).encode(), np.uint8),
         vocabulary=np.frombuffer("\n".join(authors.vocabulary.words).encode(), np.uint8),
     )
-    write_atomically(folder / VOICES, lzma.compress(file.getvalue()))
-    return folder / VOICES
+    write_atomically(folder / AUTHORS_FILE, lzma.compress(file.getvalue()))
+    return folder / AUTHORS_FILE
 
 
 def save_lexicon(lexicon: Lexicon, folder: Path) -> Path:
@@ -271,8 +273,8 @@ def save_lexicon(lexicon: Lexicon, folder: Path) -> Path:
     others = sorted(lexicon.words - set(lexicon.frequent))
     lines = "\n".join([*lexicon.frequent, "", *others])
     packed = lzma.compress(lines.encode(), preset=9 | lzma.PRESET_EXTREME)
-    write_atomically(folder / WORDS, packed)
-    return folder / WORDS
+    write_atomically(folder / WORDS_FILE, packed)
+    return folder / WORDS_FILE
 
 
 if __name__ == "__main__":

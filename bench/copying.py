@@ -136,7 +136,7 @@ def learn_by_heart(texts: Sequence[str], folder: Path, steps: int = STEPS) -> No
     )
     trained = make([TrainingText(str(number), text) for number, text in enumerate(texts)], setting)
     documents = [np.array(trained.tokenizer.encode(text), np.int32) for text in texts]
-    guard_bytes = b"".join(copy_guard.build(documents, trained.tokenizer).blocks())
+    guard_bytes = copy_guard.build(documents, trained.tokenizer).to_bytes()
     bundle.save(folder, trained.model, trained.tokenizer, copy_guard=guard_bytes)
     print(f"learned in {trained.outcome.seconds:.0f} s", flush=True)
 

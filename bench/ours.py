@@ -9,7 +9,7 @@ from typing import Any
 
 from ownwords.archive.corpus import TrainingText
 from ownwords.evaluation.memorisation import extraction_rate
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers.bpe import ByteTokenizer

@@ -35,9 +35,8 @@ def gguf_file(folder: Path, type: str) -> Path:
 
 
 def config(shape: str) -> "ModelConfig":
-    from ownwords.models.configs.gemma3 import Gemma3Config
     from ownwords.models.configs.gpt2 import PRESETS
-    from ownwords.models.configs.qwen3 import config_for_budget
+    from ownwords.models.configs.llama import Gemma3Config, config_for_budget
 
     if shape in ("5m", "30m"):
         return config_for_budget({"5m": 5_000_000, "30m": 30_000_000}[shape], 8192, 1024)

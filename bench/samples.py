@@ -19,7 +19,7 @@ from ownwords.archive.store import Archive
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.evaluation.fluency import fluency
 from ownwords.evaluation.intervals import PairedEstimate
-from ownwords.evaluation.lexicon import Lexicon
+from ownwords.evaluation.reference_data import Lexicon
 
 HOW_MANY = 20
 TOKENS = 300

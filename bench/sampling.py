@@ -32,7 +32,7 @@ if __package__ in (None, ""):  # run as a file
 from bench.machine import measuring
 
 if TYPE_CHECKING:
-    from ownwords.evaluation.lexicon import Lexicon
+    from ownwords.evaluation.reference_data import Lexicon
     from ownwords.inference.model import Model
     from ownwords.inference.sampling import SamplingParams
 
@@ -125,7 +125,7 @@ def read(workspace: Path) -> RealPosts:
     """The posts of an archive, without those used to choose between models."""
     from ownwords.archive import corpus
     from ownwords.archive.store import Archive
-    from ownwords.evaluation.lexicon import Lexicon
+    from ownwords.evaluation.reference_data import Lexicon
 
     with Archive(workspace / "archive.sqlite") as archive:
         texts = corpus.load_corpus(archive)

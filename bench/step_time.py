@@ -27,7 +27,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from ownwords.core.hardware import Speed, torch_product
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import config_for_budget
+from ownwords.models.configs.llama import config_for_budget
 from ownwords.models.decoder import CausalLM, build
 from ownwords.training.batches import Batch, Batches, prefetched
 from ownwords.training.device import Device, choose

@@ -258,7 +258,7 @@ def _nanogpt(row: Row) -> tuple[Callable[[int], object], int, float]:
 
 def _shape_of(row: Row) -> "ModelConfig":
     from ownwords.models.configs.gpt2 import PRESETS, GPT2Config
-    from ownwords.models.configs.qwen3 import Qwen3Config
+    from ownwords.models.configs.llama import Qwen3Config
 
     if row.shape == "gpt2":
         published = vars(PRESETS["gpt2"])

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
-from ownwords.serve.job_requests import JobInputs
-from ownwords.serve.jobs import JobManager
+from ownwords.serve.jobs import JobInputs, JobManager
 
 PLAYED = Path(__file__).resolve().parent / "fake_make.py"
 FLAGS = ("--set", "archive.drafts=true")

@@ -6,10 +6,8 @@ import torch
 
 from ownwords.inference.engine import EngineCache, ForwardInput, LogitRange, Logits
 from ownwords.models.configs.config import ModelConfig, RopeScaling
-from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.gpt2 import GPT2Config
-from ownwords.models.configs.llama import LlamaConfig
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 
 # Tensors this small are slower with more threads, much slower when the cores are busy.

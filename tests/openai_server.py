@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from ownwords.inference import copy_guard as guarding
 from ownwords.models.directory import COPY_GUARD
 from ownwords.serve.app import on_error, on_http_exception
 from ownwords.serve.app_state import AppState
-from ownwords.serve.openai.routes import routes
+from ownwords.serve.openai import routes
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.text import END, START, TURN
@@ -75,7 +75,8 @@ def save(folder: Path, tokenizer: Tokenizer, *, seed: int = 3, learned: str = ""
     (folder / "model.safetensors").write_bytes(_weights(tokenizer.vocabulary_size, seed))
     if learned:
         ids = [np.array(tokenizer.encode(learned))]
-        guarding.build(ids, tokenizer, longest=8).save(folder / COPY_GUARD)
+        guard = guarding.build(ids, tokenizer, longest=8)
+        (folder / COPY_GUARD).write_bytes(guard.to_bytes())
 
 
 def _weights(vocabulary: int, seed: int) -> bytes:
@@ -111,7 +112,7 @@ def _weights(vocabulary: int, seed: int) -> bytes:
 
 def settings(**changed: Any) -> ServeSettings:  # noqa: ANN401
     """The default server settings, but one compute thread."""
-    return ServeSettings(**{"threads": 1, "rows": 8, **changed})
+    return ServeSettings(**{"threads": 1, "rows": 8, "embed": "none", **changed})
 
 
 class Client:
@@ -190,6 +191,29 @@ def run_with_client(
             return await work(client)
 
     return asyncio.run(run())
+
+
+class Api:
+    """A `Client` whose methods are called from outside of its event loop."""
+
+    def __init__(self, runner: asyncio.Runner, client: Client) -> None:
+        self._runner, self._client = runner, client
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._client, name)
+        return lambda *arguments, **fields: self._runner.run(method(*arguments, **fields))
+
+
+@contextmanager
+def running_api(workspace: Workspace, models: Mapping[str, Path] | None = None) -> Iterator[Api]:
+    """One server for many requests: opening it takes longer than most of them."""
+    with asyncio.Runner() as runner:
+        context = running_client(workspace, models)
+        api = Api(runner, runner.run(context.__aenter__()))
+        try:
+            yield api
+        finally:
+            runner.run(context.__aexit__(None, None, None))
 
 
 class Letters:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
-from ownwords.models.configs.bert import BertConfig
+from ownwords.models.bert import BertConfig
 from ownwords.models.safetensors_header import encode_header
 from ownwords.models.weight_mapping import hf_names, weight_shapes
 
@@ -86,62 +87,21 @@ def folder_in(
     return folder
 
 
-def tokenizer() -> dict[str, object]:
+def tokenizer() -> object:
     """WordPiece as BERT's, with settings of its own for length and padding, as such files have."""
-    special = TOKENS[:5]
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {
-        "version": "1.0",
-        "truncation": {
-            "direction": "Right",
-            "max_length": 5,
-            "strategy": "LongestFirst",
-            "stride": 0,
-        },
-        "padding": {
-            "strategy": {"Fixed": 20},
-            "direction": "Right",
-            "pad_to_multiple_of": None,
-            "pad_id": 0,
-            "pad_type_id": 0,
-            "pad_token": "[PAD]",
-        },
-        "added_tokens": [
-            {"id": at, "special": True, "content": name, **flags} for at, name in enumerate(special)
-        ],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": True,
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [
-                {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
-                {"Sequence": {"id": "A", "type_id": 0}},
-                {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
-            ],
-            "pair": [
-                {"Sequence": {"id": "A", "type_id": 0}},
-                {"Sequence": {"id": "B", "type_id": 1}},
-            ],
-            "special_tokens": {
-                name: {"id": name, "ids": [TOKENS.index(name)], "tokens": [name]}
-                for name in ("[CLS]", "[SEP]")
-            },
-        },
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": {token: at for at, token in enumerate(TOKENS)},
-        },
-    }
+    tokenizers = pytest.importorskip("tokenizers")
+    vocabulary = {token: at for at, token in enumerate(TOKENS)}
+    made = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
+    made.add_special_tokens(TOKENS[:5])
+    made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[(name, vocabulary[name]) for name in TOKENS[2:4]]
+    )
+    made.decoder = tokenizers.decoders.WordPiece()
+    made.enable_truncation(5)
+    made.enable_padding(length=20)
+    return json.loads(made.to_str())
 
 
 def put(path: Path, value: object) -> None:

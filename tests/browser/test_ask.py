@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browser import playing
-from browser.axe import violations
-from browser.looking import broken_words, shown, sticking_out, until
-from browser.site import WIDTHS, Site, open_page, workspace
+from browser.looking import shown, until
+from browser.site import Site, open_page, workspace
 from fake_endpoint import fake_endpoint as endpoint
 from ownwords.archive.store import Archive
 
@@ -117,16 +116,6 @@ def test_a_conversation_goes_on_after_a_reload(page: "Page") -> None:
     until(page, ANSWERED)
     while len(page.request.get(saved).json()["messages"]) < 6:
         page.wait_for_timeout(50)
-
-
-def test_an_answer_can_be_read_at_every_width(page: "Page") -> None:
-    shown(page, "/#/ask")
-    ask_question(page, "When did I first write about limescale?")
-    for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": 900})
-        assert sticking_out(page) == [], width
-        assert broken_words(page) == [], width
-    assert violations(page) == []
 
 
 def test_conversations_are_found_downloaded_and_deleted(page: "Page") -> None:

@@ -93,16 +93,6 @@ def test_the_first_tab_skips_the_menu(page: "Page") -> None:
     assert page.url.endswith("#/posts")
 
 
-def test_the_menu_is_plain_links(page: "Page") -> None:
-    shown(page, "/#/posts")
-    for _ in range(3 + 6):  # past the skip link, the program's name and the blogs, to the last part
-        page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent.trim()") == "Settings"
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".page.settings")
-    assert page.evaluate("document.activeElement.tagName") == "H1"  # where reading goes on
-
-
 def test_the_keyboard_shortcuts_are_listed_and_the_list_closes(page: "Page") -> None:
     shown(page, "/#/posts")
     page.keyboard.press("?")
@@ -169,11 +159,6 @@ def test_colours_follow_the_system_until_chosen(browser: "Browser", site: Site) 
         assert page.evaluate(ground) == light
 
 
-def test_colours_need_no_new_function_of_the_browser(page: "Page") -> None:
-    for name in ("shared", "style", "parts"):
-        assert "light-dark(" not in page.request.get(f"/{name}.css").text()
-
-
 def test_a_hint_never_names_a_command_that_has_a_button(page: "Page", expected: list[str]) -> None:
     expected.append("Failed to load resource")
     error = '{"error": {"message": "the archive is damaged", "hint": "run `ownwords look` again"}}'
@@ -206,22 +191,6 @@ def test_the_key_typed_into_the_form_opens_the_page(
     page.wait_for_selector(".page.ask h1")
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_a_part_typed_as_an_address_is_shown(page: "Page", part: str) -> None:
-    page.goto(f"/{part}")
-    page.wait_for_selector(f".page.{part} :is(h1, h2)")
-
-
-def test_an_address_that_only_programs_use_is_answered_with_a_page(
-    page: "Page", expected: list[str]
-) -> None:
-    expected.append("Failed to load resource")
-    page.goto("/api/nothing")
-    assert page.locator("h1").inner_text() == "There is nothing at /api/nothing"
-    page.get_by_role("button", name="Open ownwords").click()
-    page.wait_for_selector(".page.home h1")
-
-
 def test_a_server_that_is_down_is_reported_and_can_be_retried(
     page: "Page", expected: list[str]
 ) -> None:
@@ -235,28 +204,6 @@ def test_a_server_that_is_down_is_reported_and_can_be_retried(
     page.wait_for_selector("h1")
 
 
-def test_an_error_of_the_server_keeps_its_hint(page: "Page", expected: list[str]) -> None:
-    expected.append("Failed to load resource")
-    error_body = '{"error": {"message": "the disk is full", "hint": "make room"}}'
-    page.route("**/api/corpus/facets?*", lambda route: route.fulfill(status=507, body=error_body))
-    page.goto("/#/posts")
-    alert = page.get_by_role("alert").inner_text()
-    assert "The disk is full." in alert
-    assert "Make room." in alert
-
-
-def test_there_is_no_inline_script_or_style_and_the_policy_is_strict(page: "Page") -> None:
-    answer = page.goto("/")
-    assert answer is not None
-    policy = answer.headers["content-security-policy"]
-    assert "unsafe" not in policy
-    assert "default-src 'none'" in policy
-    source = answer.text()
-    assert "style=" not in source
-    assert "<script>" not in source
-    assert " on" not in "".join(part for part in source.split("<") if part.startswith("button"))
-
-
 def test_a_part_that_cannot_be_loaded_reports_that_the_server_is_down(
     page: "Page", expected: list[str]
 ) -> None:
@@ -267,23 +214,6 @@ def test_a_part_that_cannot_be_loaded_reports_that_the_server_is_down(
     text = page.get_by_role("alert").inner_text()
     assert "The server does not answer." in text
     assert page.get_by_role("alert").locator("code").inner_text() == "ownwords"
-
-
-def test_other_parts_open_when_the_server_has_gone_meanwhile(
-    page: "Page", expected: list[str]
-) -> None:
-    """Their code is fetched while nobody waits; what they show of the server is asked for again."""
-    expected.append("Failed to load resource")
-    with page.expect_response("**/settings.js"):
-        shown(page, "/#/posts")
-    page.route("**/*.js", lambda route: route.abort())
-    page.locator("#parts").get_by_text("Settings").click()
-    page.wait_for_selector(".page.settings h1")
-
-
-def test_a_short_page_is_not_taller_than_the_window(empty_page: "Page") -> None:
-    shown(empty_page, "/#/write")
-    assert empty_page.evaluate("document.documentElement.scrollHeight - innerHeight") == 0
 
 
 # --- messages ------------------------------------------------------------------------------------

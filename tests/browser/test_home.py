@@ -17,10 +17,9 @@ from browser import playing
 from browser.looking import shown, until
 from browser.site import Site, open_page, workspace
 from exports import wordpress
-from fake_make import PLAN, metric
+from fake_make import metric
 from ownwords.core.progress import Event, JsonLines
 from ownwords.core.workspace import Workspace
-from ownwords.training.run import COMPARISON
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -214,40 +213,6 @@ def test_the_details_show_curve_samples_plan_and_log(
     assert "nats per token" in page.locator(".course .legend").inner_text()
     assert page.locator(".course :is([role=slider], [tabindex='0'])").count() == 0
     log.close()
-
-
-def test_the_details_are_those_of_the_model_and_not_of_one_it_is_compared_with(
-    page: "Page", home_workspace: Workspace
-) -> None:
-    for name, bits in (("finetune-aaaa", 1.4), (f"{COMPARISON}-bbbb", 1.686)):
-        run = home_workspace.runs / name
-        run.mkdir(parents=True)
-        (run / "plan.toml").write_text(PLAN)
-        log = JsonLines(run / "metrics.jsonl")
-        log(Event(time.time(), "train", "start", total=40, unit="steps"))
-        log(metric(40, validation_bits_per_byte=bits))
-        log(Event(time.time(), "train", "done", 40, 40, "steps"))
-        log.close()
-    older = time.time() - 60
-    os.utime(home_workspace.runs / "finetune-aaaa" / "metrics.jsonl", (older, older))
-    (home_workspace.root / "manner").write_text("fails")  # it ends at once, and Details are there
-    shown(page, "/")
-    page.get_by_role("button", name="Start", exact=True).click()
-    page.get_by_text("Details", exact=True).click()
-    until(page, "document.querySelector('.details .totals')?.innerText.includes('1.400')")
-    assert "1.686" not in page.locator(".details").inner_text()
-
-
-def test_what_is_in_it_is_counted_alike_everywhere(page: "Page") -> None:
-    shown(page, "/")
-    until_heading(page, "Ready to make your model")
-    blog = page.request.get("/api/blog").json()
-    texts = json.dumps(f"{blog['texts']}, ")
-    assert blog["lines"][0].startswith(f"{blog['texts']}, ")
-    page.get_by_role("button", name="What is in it").click()  # folded, it is one line
-    until(page, f"document.querySelectorAll('.step .summary')[1].innerText.startsWith({texts})")
-    shown(page, "/#/posts")
-    assert page.locator(".sorted .quiet").inner_text().startswith(f"{blog['texts']}, ")
 
 
 def test_a_file_that_is_not_a_blog_is_refused_in_a_sentence(

@@ -25,7 +25,7 @@ from exports import wordpress
 from llama import open_llama
 from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
 from ownwords.models.gguf.container import open_gguf
-from ownwords.serve.job_requests import MakeJob
+from ownwords.serve.jobs import MakeJob
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -13,7 +13,6 @@ from browser import playing
 from browser.axe import violations
 from browser.looking import broken_words, shown, sticking_out, too_faint, until
 from browser.site import WIDTHS, Site, open_page, served, workspace
-from ownwords.core.workspace import Workspace
 from ownwords.evaluation.scorecard import DATA
 from ownwords.evaluation.scorecard_view import write_scorecard
 from ownwords.models.model_library import ModelLibrary
@@ -104,23 +103,6 @@ def test_the_table_shows_the_figures_of_the_scorecard(page: "Page") -> None:
     assert f"{card.about.training_posts:,} posts" in row
 
 
-def test_nothing_sticks_to_the_text_above(page: "Page") -> None:
-    shown(page, card_address(page))
-    gaps = page.evaluate(
-        """() => [...document.querySelectorAll(".body h3, .body .chart, .totals + .quiet")]
-          .filter((node) => node.checkVisibility()).flatMap((node) => {
-            const top = node.getBoundingClientRect().top;
-            const above = [...document.querySelectorAll("p, table, dl")].filter((each) =>
-              !each.contains(node) && each.checkVisibility()
-                && each.getBoundingClientRect().left < node.getBoundingClientRect().right
-                && each.getBoundingClientRect().right > node.getBoundingClientRect().left)
-              .map((each) => top - each.getBoundingClientRect().bottom).filter((gap) => gap > -1);
-            return Math.min(...above) < 8 ? [node.textContent.slice(0, 40)] : [];
-          })"""
-    )
-    assert gaps == []
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_scorecard_can_be_read_at_every_width(
     browser: "Browser", site: Site, dark: bool
@@ -133,34 +115,6 @@ def test_the_scorecard_can_be_read_at_every_width(
             assert broken_words(page) == [], width
         assert too_faint(page) == []
         assert violations(page) == []
-
-
-def test_a_copied_workspace_names_no_path_of_the_original(
-    browser: "Browser", tmp_path: Path, site: Site
-) -> None:
-    copy = Workspace(Path(shutil.copytree(site.place.root, tmp_path / "copied.ownwords")))
-    for served_copy in served(copy):
-        for page in open_page(browser, served_copy):
-            for address in ("/#/home", "/#/posts/report", "/#/models", card_address(page)):
-                shown(page, address)
-                assert str(site.place.root) not in page.locator("main").inner_text(), address
-            assert str(copy.root / "model") in page.locator("main").inner_text()
-
-
-def test_bars_are_as_long_as_their_figures(page: "Page") -> None:
-    shown(page, card_address(page))
-    lengths = page.evaluate(
-        """() => [...document.querySelectorAll(".gauges")].map((table) =>
-          [...table.querySelectorAll("tbody tr")].map((row) => [
-            parseFloat(row.querySelector("td").textContent),
-            row.querySelector(".gauge rect:not(.ground)").getBoundingClientRect().width
-              / row.querySelector(".gauge").getBoundingClientRect().width]))"""
-    )
-    assert lengths
-    for table in lengths:
-        ratios = [width / figure for figure, width in table if figure > 1 and width > 0.02]
-        if len(ratios) > 1:
-            assert max(ratios) == pytest.approx(min(ratios), rel=0.1)
 
 
 def test_samples_are_side_by_side_and_further_ones_are_folded(page: "Page") -> None:
@@ -177,20 +131,6 @@ def test_samples_are_side_by_side_and_further_ones_are_folded(page: "Page") -> N
     assert left is not None
     assert right is not None
     assert left["y"] < right["y"]
-
-
-def test_a_bad_verdict_looks_bad(model_page: "Page", model_site: Site) -> None:
-    write_scorecard(sample_card.babbling(), model_site.place.root)
-    shown(model_page, card_address(model_page))
-    assert model_page.locator("h1.bad").count() == 1
-
-
-def test_markup_written_by_a_model_stays_text(model_page: "Page", model_site: Site) -> None:
-    write_scorecard(sample_card.hostile(), model_site.place.root)
-    shown(model_page, card_address(model_page))
-    assert model_page.locator("main :is(script, img, iframe)").count() == 0
-    assert model_page.locator("main a[href^='javascript:']").count() == 0
-    assert "<script>" in model_page.locator("main").inner_text()
 
 
 @pytest.mark.parametrize("text", [None, "{}"], ids=["none", "another version's"])

@@ -1,7 +1,6 @@
 """The contract of every engine: ids in, the scores of the plain forward out."""
 
 import dataclasses
-import itertools
 import random
 import threading
 from collections.abc import Callable, Sequence
@@ -86,24 +85,6 @@ def test_a_read_text_equals_the_plain_forward(
     close(cache.forward([ForwardInput(0, ids)]), wanted[-1:])
 
 
-@pytest.mark.parametrize("pieces", [(1,), (3, 1, 16), (17, 33)], ids=str)
-def test_chunking_a_text_makes_no_difference(
-    open_: Open, name: str, pieces: tuple[int, ...], folders: dict[str, Path]
-) -> None:
-    ids, wanted = text(50, 1), plain(tiny(name), text(50, 1))
-    cache = open_(folders[name]).cache(1, LENGTH)
-    at = 0
-    for count in itertools.cycle(pieces):
-        if at == len(ids):
-            break
-        piece = ids[at : at + count]
-        close(
-            cache.forward([ForwardInput(0, piece)], all_positions=True),
-            wanted[at : at + len(piece)],
-        )
-        at += len(piece)
-
-
 def test_rows_of_different_lengths_are_read_in_one_batch(
     open_: Open, name: str, folders: dict[str, Path]
 ) -> None:
@@ -125,23 +106,6 @@ def test_rows_of_different_lengths_are_read_in_one_batch(
     scores = cache.forward([item for item, _ in rest])
     close(scores, np.concatenate([w for _, w in rest]))
     assert [cache.cached_length(row) for row in range(5)] == [3, 0, 40, 1, 22]
-
-
-def test_greedy_tokens_equal_those_of_the_plain_forward(
-    open_: Open, name: str, folders: dict[str, Path]
-) -> None:
-    model, starts = tiny(name), [text(count, 70 + count) for count in (9, 1, 14)]
-    wanted = [list(start) for start in starts]
-    for ids, _ in itertools.product(wanted, range(30)):
-        ids.append(int(plain(model, ids)[-1].argmax()))
-    cache = open_(folders[name]).cache(3, LENGTH)
-    scores = cache.forward([ForwardInput(row, ids) for row, ids in enumerate(starts)])
-    sequences = [list(start) for start in starts]
-    for _ in range(30):
-        for ids, scores_V in zip(sequences, scores, strict=True):
-            ids.append(int(scores_V.argmax()))
-        scores = cache.forward([ForwardInput(row, ids[-1:]) for row, ids in enumerate(sequences)])
-    assert sequences == wanted
 
 
 def test_rows_continue_after_any_cut_and_any_copy(

@@ -224,18 +224,3 @@ def test_an_unsupported_answer_is_not_shown(lie: str, monkeypatch: pytest.Monkey
     with fake_endpoint(monkeypatch, replies=[lie]) as endpoint:
         answer = ask(writer_of(endpoint))
     shows_passages(answer, "m at Ollama")
-
-
-def test_only_supported_sentences_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    reply = (
-        f'{GOOD} You keep them in a volcano [1: "in a volcano"]. Trust me. You gave up later'
-        ' [2: "I gave up on three copies"].'
-    )
-    with fake_endpoint(monkeypatch, replies=[reply], pieces=3) as endpoint:
-        answer = ask(writer_of(endpoint))
-    assert answer.answer == "You keep three copies [1]. You gave up later [2] (unchecked)."
-    assert [citation.quote for citation in answer.citations] == [
-        "three copies of everything",
-        "I gave up on three copies",
-    ]
-    assert any("2 sentences were left out" in note for note in answer.notes)

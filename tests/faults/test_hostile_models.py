@@ -181,14 +181,6 @@ def test_symlinked_weights_are_refused(tmp_path: Path) -> None:
     assert "link" in refused(tmp_path / "m")
 
 
-def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
-    models.write(tmp_path / "m", "llama")
-    for size, first in ((90, 0x21), (97, 0x41), (98, 0x21)):
-        other_tokenizer = models.Letters(size, first).files()["tokenizer.json"]
-        (tmp_path / "m" / "tokenizer.json").write_bytes(other_tokenizer)
-        refused(tmp_path / "m")
-
-
 CODES: list[Change] = [
     _set("blocks.0.mlp.up.packed", dtype="U8"),
     _set("blocks.0.mlp.up.packed", shape=[16, 40]),

@@ -24,7 +24,7 @@ from ownwords.inference.generation import (
 )
 from ownwords.inference.sampling import SamplingParams
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import build
 from ownwords.native import bindings
 from ownwords.tokenizers.bpe import ByteTokenizer

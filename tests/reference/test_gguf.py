@@ -19,10 +19,8 @@ import small_bases
 from llama import open_llama
 from ownwords.models import gguf
 from ownwords.models.configs.config import RopeScaling
-from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.gpt2 import GPT2Config
-from ownwords.models.configs.llama import LlamaConfig
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.gguf.container import WRITABLE, open_gguf
 from ownwords.tokenizers import bpe

@@ -49,7 +49,8 @@ def strings(count: int, seed: int) -> list[str]:
     return texts
 
 
-LEARNED = train([BOOK, *strings(300, seed=1)], 1500, template=DEFAULT_TEMPLATE)
+LEARNED = train([BOOK, *strings(300, seed=1)], 1500)
+LEARNED.template = DEFAULT_TEMPLATE
 OURS: dict[str, Tokenizer] = {
     "bpe": LEARNED,
     "bpe without merges": BPETokenizer(),

@@ -206,40 +206,23 @@ def hostile() -> Scorecard:
 def bare() -> Scorecard:
     """A blog so small that nothing was held out."""
     card = unjudged()
-    none = Estimate(0.0, 0, None)
+    none, uncopied = Estimate(0.0, 0, None), CopiedPassage("", 0)
     nothing = PairedEstimate(Estimate(0.1, 3, None), none, None)
+    figures = dict.fromkeys(("new_words", "broken", "repeated", "looped"), nothing)
     return with_conclusions(
         replace(
             card,
             about=replace(card.about, base="", test_posts=0, judged_posts=0, judged_bytes=0),
             bits=(),
-            voice=replace(
-                voice(),
-                held_out=0,
-                others=0,
-                authors=0,
-                delta=None,
-                classification=None,
-                reason="There is too little text.",
-            ),
+            voice=Voice(250, 150, 0, 20, reason="There is too little text."),
             fluency=replace(
                 fluency(),
+                **figures,  # type: ignore[arg-type]
                 non_words=None,
-                new_words=nothing,
-                broken=nothing,
-                repeated=nothing,
-                looped=nothing,
                 examples={},
                 reason="There is no list of words here to know non-words by.",
             ),
-            memorised=replace(
-                memorised(),
-                training=estimate(0.0, None, 0),
-                held_out=none,
-                guarded=None,
-                unguarded=CopiedPassage("", 0),
-                real=CopiedPassage("", 0),
-            ),
+            memorised=Memorised(40, none, none, unguarded=uncopied, guarded=None, real=uncopied),
             samples=(WritingSample("", 1, "A text.", None),),
             plan=(),
             seconds=(),

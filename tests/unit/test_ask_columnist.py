@@ -36,9 +36,11 @@ def searched(site: Path, folder: Path) -> Iterator[SearchedSite]:
         for document in archive.documents([post.document for post in index.posts()]):
             titles[document.title].add(document.id)
             words.update(re.findall(r"\w+", f"{document.title} {document.text()}".casefold()))
-        for source, text, target in archive.internal_links():
-            if source != target and target in {post.document for post in index.posts()}:
-                links[text].add((source, target))
+        posts = {post.document for post in index.posts()}
+        for source, link in archive.links():
+            target = link.href.replace("ref", source.partition(":")[0], 1)  # ref:post/5
+            if source != target and target in posts:
+                links[link.text].add((source, target))
         lines = UNANSWERABLE.read_text(encoding="utf-8").splitlines()
         topics = (line.split(" | ") for line in lines if not line.startswith("#"))
         unanswerable = [

@@ -1,5 +1,4 @@
 import sqlite3
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -230,22 +229,6 @@ def test_titles_match_regardless_of_case_accents_and_punctuation(
     assert index.documents_titled([folded("“ON HATS”"), "nothing"]) == ["hats"]
 
 
-def test_concurrent_refreshes_index_once(path: Path) -> None:
-    put(path, {f"p{n}": Entry(f"Title {n}", (f"word{n} " * 50,)) for n in range(20)})
-    refreshes: list[int] = []
-
-    def refresh() -> None:
-        with SearchIndex(path) as index:
-            refreshes.append(index.refresh())
-
-    threads = [threading.Thread(target=refresh) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(refreshes) == [0, 0, 0, 20]
-
-
 def test_without_an_archive_the_answer_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="has no archive") as raised:
         SearchIndex(tmp_path / "archive.sqlite")
@@ -287,16 +270,6 @@ def test_an_unindexed_read_only_workspace_says_how_to_index_it(path: Path) -> No
             index.refresh()
         assert "ownwords ask" in raised.value.hint
         assert "close the program" not in raised.value.hint
-
-
-def test_a_chinese_document_is_found_by_its_characters(path: Path) -> None:
-    put(path, {"a": Entry("中文标题", ("我喜欢喝绿茶。",)), "b": Entry("Tea", ("Green tea.",))})
-    with SearchIndex(path) as index:
-        index.refresh()
-        assert documents_with(index, '"绿 茶"') == ["a"]
-        assert documents_with(index, 'title: "标 题"') == ["a"]
-        (passage,) = index.passages([(index.chunks("a")[0], 0.0)])
-    assert (passage.title, passage.text) == ("中文标题", "我喜欢喝绿茶。")
 
 
 @pytest.mark.parametrize("width", [1, 100, 384])

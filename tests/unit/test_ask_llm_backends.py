@@ -107,7 +107,7 @@ def own_model(model_folder: Path, template: str | None = None) -> Path:
     pytest.importorskip("torch")
     from families import tiny  # noqa: F401 - sets the threads
     from ownwords.models import bundle
-    from ownwords.models.configs.qwen3 import Qwen3Config
+    from ownwords.models.configs.llama import Qwen3Config
     from ownwords.models.decoder import build
     from ownwords.tokenizers.bpe import ByteTokenizer
 

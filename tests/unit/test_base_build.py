@@ -18,7 +18,7 @@ import torch
 
 from ownwords.archive.advice import MeasuredBase, measured_base
 from ownwords.base import catalogue
-from ownwords.core.errors import ConfigError, OwnwordsError, WorkspaceError
+from ownwords.core.errors import ConfigError, WorkspaceError
 from ownwords.core.progress import Progress
 from ownwords.evaluation import scorecard
 from ownwords.evaluation.intervals import DocumentScore, Score
@@ -132,10 +132,6 @@ def test_trials_with_another_mix_at_the_end_share_their_beginning(
     assert modern_last.modern != same.modern
     begun = {path.name for path in (tmp_path / "run" / "runs").iterdir()}
     assert len(begun) == 3 and {name.rpartition("-")[2] for name in begun} >= {"0.5", "1"}
-
-
-def test_a_trial_may_be_shorter_than_the_warm_up(folder: Path, tmp_path: Path) -> None:
-    assert 0 < run_in(folder, tmp_path / "run").trial(2 * 4 * 32, 0.5).modern < 8
 
 
 def test_books_are_split_into_files_and_chapters(folder: Path) -> None:
@@ -402,15 +398,6 @@ def test_the_published_base_is_complete_and_correctly_described(
     assert len(Model.load(into).write_several("", seeds=[1, 2], max_tokens=5)) == 2
 
 
-def test_too_large_a_model_is_not_published(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(publishing, "STORED_BYTES", 10_000)
-    with pytest.raises(OwnwordsError, match=r"may take 0 MB"):
-        publishing.publish(finished, tmp_path / "shipped", Progress())
-    assert not (tmp_path / "shipped").exists()
-
-
 def test_chapter_scores_of_a_book_are_combined() -> None:
     parts = [("a#0000", 1.0, 10), ("a#0001", 2.0, 20), ("b#1#0000", 4.0, 40)]
     score = Score(tuple(DocumentScore(name, nats, size, 3) for name, nats, size in parts))
@@ -420,13 +407,6 @@ def test_chapter_scores_of_a_book_are_combined() -> None:
         ("b#1", 4.0, 40, 3),
     ]
     assert books.bits_per_byte == score.bits_per_byte
-
-
-def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
-    marks = [(n, float(n)) for n in range(100)]
-    thinned = publishing.thin_out(marks)
-    assert (thinned[0], thinned[-1], len(thinned)) == (marks[0], marks[-1], publishing.CURVE_ROWS)
-    assert publishing.thin_out(marks[:5]) == marks[:5]
 
 
 def test_the_figures_of_the_advice_come_from_a_scorecard(tmp_path: Path) -> None:

@@ -9,13 +9,11 @@ import pytest
 
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.models import registry
-from ownwords.models.bert import Bert, Pooling, load_weights
-from ownwords.models.configs.bert import BertConfig
+from ownwords.models.bert import Bert, BertConfig, NativeBert, Pooling, load_weights
 from ownwords.models.safetensors_header import encode_header
 from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import hf_names
 from ownwords.native.bindings import NativeError, load_library
-from ownwords.native.encoder import NativeEncoder
 from sentence_folders import CONFIG, folder_in, weights_of, write_weights
 
 SHAPES = [
@@ -36,7 +34,7 @@ def test_the_compiled_library_makes_the_same_vectors(config: BertConfig, pooling
         name: array * np.float32(0.1 if "attention." in name or "mlp." in name else 1)
         for name, array in weights_of(config).items()
     }
-    encoder = NativeEncoder(library, config, weights, pool_first=pooling == "cls")
+    encoder = NativeBert(library, config, weights, pool_first=pooling == "cls")
     rng = np.random.default_rng(3)
     lengths = (1, 7, config.context, 16, 33 % config.context)
     texts = [rng.integers(0, config.vocabulary, length).tolist() for length in lengths]
@@ -52,7 +50,7 @@ def test_the_compiled_library_makes_the_same_vectors(config: BertConfig, pooling
 def test_the_compiled_library_refuses_ids_and_texts_that_the_model_cannot_read() -> None:
     if (library := load_library()) is None:
         pytest.skip("the compiled library is not there")
-    encoder = NativeEncoder(library, CONFIG, weights_of(), pool_first=False)
+    encoder = NativeBert(library, CONFIG, weights_of(), pool_first=False)
     for texts, status in (
         ([[CONFIG.vocabulary]], "BAD_ID"),
         ([[-1]], "BAD_ID"),

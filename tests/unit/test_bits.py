@@ -12,7 +12,7 @@ from ownwords.evaluation import bits_per_byte
 from ownwords.evaluation.bits_per_byte import document_nats, score
 from ownwords.evaluation.intervals import DocumentScore, Score
 from ownwords.models.configs.gpt2 import GPT2Config
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers.bpe import ByteTokenizer
 

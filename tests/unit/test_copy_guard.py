@@ -113,14 +113,14 @@ def generate(
     return ids
 
 
-def test_a_thousand_texts_of_a_copyist_hold_no_run_of_tokens_or_words(
+def test_texts_of_a_copyist_hold_no_run_of_tokens_or_words(
     tokenizer: BPETokenizer, documents: list[list[int]], watching: CopyGuard
 ) -> None:
     copyist, dice = Copyist(tokenizer, 1), random.Random(2)
     known_tokens = set().union(*(runs(document, watching.longest) for document in documents))
     known_words = set().union(*(runs(words(text), WORDS) for text in TEXTS))
     copied = 0
-    for seed in range(1000):
+    for seed in range(250):
         text = dice.choice(TEXTS)
         begin = dice.randrange(len(text) - 100)
         # The end of a word of the author's own, or a few of them, or what is nobody's.
@@ -139,13 +139,7 @@ def test_a_thousand_texts_of_a_copyist_hold_no_run_of_tokens_or_words(
         for end in range(before + 1, len(all_words) + 1):
             assert tuple(all_words[max(0, end - WORDS) : end]) not in known_words
         copied += bool(runs(all_words, WORDS - 1) & {run[1:] for run in known_words})
-    assert copied > 500  # it did copy, as far as it was let
-
-
-def test_without_a_guard_the_copyist_copies(tokenizer: BPETokenizer) -> None:
-    copied_runs = set().union(*(runs(words(text), WORDS) for text in TEXTS))
-    ids = generate(Copyist(tokenizer, 1), tokenizer, None, TEXTS[3][:30], 1, 0)
-    assert runs(words(tokenizer.decode(ids)), WORDS) & copied_runs
+    assert copied > 125  # it did copy, as far as it was let
 
 
 def test_the_prompt_itself_is_not_continued_by_a_copy(
@@ -224,7 +218,7 @@ def test_a_saved_guard_maps_to_the_same(
     tokenizer: BPETokenizer, documents: list[list[int]], watching: CopyGuard, tmp_path: Path
 ) -> None:
     path = tmp_path / COPY_GUARD
-    watching.save(path)
+    path.write_bytes(watching.to_bytes())
     loaded = copy_guard.load(path, tokenizer.fingerprint())
     assert (loaded.longest, loaded.words) == (watching.longest, WORDS)
     for end in range(0, len(documents[2]), 3):
@@ -232,7 +226,7 @@ def test_a_saved_guard_maps_to_the_same(
     with pytest.raises(ModelError, match="another tokenizer"):
         copy_guard.load(path, "0" * 32)
     empty = tmp_path / "empty.safetensors"
-    copy_guard.build([], tokenizer).save(empty)
+    empty.write_bytes(copy_guard.build([], tokenizer).to_bytes())
     assert list(copy_guard.load(empty).banned(documents[2])) == []
 
 
@@ -240,7 +234,7 @@ def test_a_damaged_file_is_refused_or_harmless(
     documents: list[list[int]], watching: CopyGuard, tmp_path: Path
 ) -> None:
     intact = tmp_path / "whole.safetensors"
-    watching.save(intact)
+    intact.write_bytes(watching.to_bytes())
     data = intact.read_bytes()
     header = 8 + int.from_bytes(data[:8], "little")
     dice = random.Random(6)

@@ -17,7 +17,7 @@ from ownwords.inference.generation import BatchScheduler, GenerationRequest, Gen
 from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import build
 from ownwords.tokenizers import bpe
 
@@ -63,7 +63,7 @@ def model(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Model:
         optimizer.step()
     folder = tmp_path_factory.mktemp("heart") / "model"
     watching = copy_guard.build([np.array(document) for document in documents], tokenizer)
-    bundle.save(folder, network, tokenizer, copy_guard=b"".join(watching.blocks()))
+    bundle.save(folder, network, tokenizer, copy_guard=watching.to_bytes())
     return Model.load(folder, threads=1)
 
 

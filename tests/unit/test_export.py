@@ -16,7 +16,7 @@ from ownwords.inference.text_generation import (
     generation_config,
 )
 from ownwords.models import bundle, ollama
-from ownwords.models.configs import qwen3
+from ownwords.models.configs.llama import config_for_budget
 from ownwords.models.decoder import build
 from ownwords.models.gguf.container import open_gguf
 from ownwords.models.gguf.tokenizer import files_of
@@ -29,7 +29,7 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     tokenizer = train(["The trouble with kettles is the lid. " * 20], 300)
-    model = build(qwen3.config_for_budget(500_000, tokenizer.vocabulary_size, 64))
+    model = build(config_for_budget(500_000, tokenizer.vocabulary_size, 64))
     model.init_weights(7)
     bundle.save(tmp_path / "mine", model, tokenizer, generation={"temperature": 0.8})
     return tmp_path / "mine"
@@ -68,6 +68,21 @@ def test_a_folder_for_ollama(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert small_bases.read_gguf(ollama_folder / "mine.gguf").config.MODEL_TYPE == "qwen3"
 
 
+def test_a_gguf_file_is_exported_with_its_exact_weights(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for type in ("q8_0", "f32"):
+        assert main(["export", str(folder), "--to", "gguf", "--type", type, "--quiet"]) == 0
+        first = (folder.parent / "mine.gguf").read_bytes()
+        again = tmp_path / "again.gguf"
+        words = [str(folder.parent / "mine.gguf"), "--to", "gguf", "--type", type]
+        assert main(["export", *words, "--out", str(again), "--quiet"]) == 0
+        assert again.stat().st_size == len(first)
+        assert again.read_bytes()[-1000:] == first[-1000:]
+    assert list((tmp_path / "cache" / "ownwords").iterdir()) == []
+
+
 def test_a_zip_of_the_directory_opens_as_one(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,7 +101,7 @@ def test_every_export_has_the_sampling_settings_of_the_scorecard(
     stored: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tokenizer = train(["The trouble with kettles is the lid. " * 20], 300)
-    model = build(qwen3.config_for_budget(500_000, tokenizer.vocabulary_size, 64))
+    model = build(config_for_budget(500_000, tokenizer.vocabulary_size, 64))
     model.init_weights(7)
     generation = generation_config() if stored else {}
     bundle.save(tmp_path / "mine", model, tokenizer, generation=generation)
@@ -112,9 +127,9 @@ def test_every_export_has_the_sampling_settings_of_the_scorecard(
     }
 
 
-def turns_of(template: str, start: str = "", opening: str = "") -> ollama.ChatFormat | None:
+def turns_of(template: str, start: str = "", opening: str = "") -> str | None:
     chat_template = chat.ChatTemplate(template)
-    return ollama.chat_format(
+    return ollama.chat_template(
         lambda messages: chat_template.render(messages, add_generation_prompt=True), start, opening
     )
 
@@ -135,30 +150,33 @@ REFUSING = (
 )
 
 
+TURNS = (
+    '{{ range $i, $_ := .Messages }}{{ if eq .Role "system" }}SYSTEM{{ else if eq .Role "user" }}'
+    'USER{{ else if eq .Role "assistant" }}{{ .Content }}'
+    "{{ if gt (len (slice $.Messages $i)) 1 }}END{{ end }}{{ end }}{{ end }}"
+)
+
+
+def turns(system: str, user: str, end: str) -> str:
+    return TURNS.replace("SYSTEM", system).replace("USER", user).replace("END", end)
+
+
 def test_chat_templates_are_parsed() -> None:
-    start = START
-    ours = turns_of(chat.DEFAULT_TEMPLATE, start, start)
-    assert ours is not None
-    assert (ours.opening, ours.before_user) == (start, "<|turn|>user\n")
-    assert (ours.after_user, ours.after_answer) == ("<|end|>\n<|turn|>assistant\n", "<|end|>\n")
-    assert turns_of(MARKED) == ollama.ChatFormat(
-        opening="",
-        before_system="<|im_start|>system\n",
-        after_system="<|im_end|>\n",
-        before_user="<|im_start|>user\n",
-        after_user="<|im_end|>\n<|im_start|>assistant\n",
-        after_answer="<|im_end|>\n",
-        system_inside=False,
+    ours = turns(
+        "<|turn|>system\n{{ .Content }}<|end|>\n",
+        "<|turn|>user\n{{ .Content }}<|end|>\n<|turn|>assistant\n",
+        "<|end|>\n",
     )
-    inside = turns_of(INSIDE, "<s>")
-    assert inside == ollama.ChatFormat(
-        "", "[user]", "\n\n", "[user]", "[/][assistant]", "[/]", True
+    assert turns_of(chat.DEFAULT_TEMPLATE, START, START) == START + ours
+    assert turns_of(MARKED) == turns(
+        "<|im_start|>system\n{{ .Content }}<|im_end|>\n",
+        "<|im_start|>user\n{{ .Content }}<|im_end|>\n<|im_start|>assistant\n",
+        "<|im_end|>\n",
     )
-    assert "[user]{{ if and $.System (le $i 1) }}{{ $.System }}\n\n{{ end }}" in inside.template()
-    refusing = turns_of(REFUSING)
-    assert refusing is not None
-    assert refusing.before_system is None
-    assert ".System" not in refusing.template()
+    inside = "{{ if and $.System (le $i 1) }}{{ $.System }}\n\n{{ end }}"
+    user = f"[user]{inside}{{{{ .Content }}}}[/][assistant]"
+    assert turns_of(INSIDE, "<s>") == turns("", user, "[/]")
+    assert turns_of(REFUSING) == turns("", "[user]{{ .Content }}[assistant]", "")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,9 +15,14 @@ from torch.nn.functional import cross_entropy
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.models import registry
-from ownwords.models.configs import gemma3, gpt2
+from ownwords.models.configs import gpt2
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
+from ownwords.models.configs.llama import (
+    Gemma3Config,
+    Qwen3Config,
+    config_for_budget,
+    parameter_count,
+)
 from ownwords.models.decoder import build
 from ownwords.models.layers import ResidualBlock
 from ownwords.models.weight_mapping import hf_names
@@ -164,14 +168,8 @@ def test_attention_is_causal(name: str) -> None:
     torch.testing.assert_close(model(ids)[0, :25], model(changed)[0, :25], rtol=0, atol=1e-6)
 
 
-def test_a_model_on_meta_allocates_nothing() -> None:
-    model = build(TINY["gemma3"], device="meta", dtype=torch.bfloat16)
-    assert {p.device.type for p in model.parameters()} == {"meta"}
-    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
-
-
-def _gemma3(width: int, layers: int, hidden: int) -> gemma3.Gemma3Config:
-    return gemma3.Gemma3Config(
+def _gemma3(width: int, layers: int, hidden: int) -> Gemma3Config:
+    return Gemma3Config(
         vocabulary=262_144,
         context=32_768,
         width=width,
@@ -232,40 +230,26 @@ def test_gemma_configs_without_layer_types_have_a_pattern(key: str | None) -> No
     ("name", "change", "message"),
     [
         ("llama", {"model_type": "mamba"}, "model_type 'mamba'"),
-        ("llama", {"model_type": None}, "model_type None"),
         ("llama", {"vocab_size": None}, "has no vocab_size"),
         ("llama", {"hidden_size": "24"}, 'hidden_size must be a whole number .*, not "24"'),
-        ("llama", {"num_hidden_layers": True}, "num_hidden_layers must be .*, not true"),
         ("llama", {"num_hidden_layers": 10**6}, r"layers \(1000000\) must be from 1 to 1024"),
-        ("llama", {"hidden_size": -24}, "hidden_size must be .*, not -24"),
-        ("llama", {"rms_norm_eps": float("nan")}, "rms_norm_eps must be a number above 0, not NaN"),
         ("llama", {"rms_norm_eps": float("inf")}, "rms_norm_eps must be finite"),
         ("llama", {"tie_word_embeddings": 1}, "tie_word_embeddings must be true or false, not 1"),
         ("llama", {"num_key_value_heads": 4}, r"kv_heads \(4\) must divide heads \(6\)"),
         ("llama", {"head_dim": None, "num_attention_heads": 5}, r"heads \(5\) must divide width"),
         ("llama", {"head_dim": 5}, r"head_dim \(5\) must be even"),
         ("llama", {"attention_bias": True}, "attention_bias = True, which is not implemented"),
-        ("llama", {"mlp_bias": True}, "mlp_bias = True"),
         ("llama", {"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
         ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type = 'yarn'"),
-        ("llama", {"rope_scaling": {"type": "longrope"}}, "type = 'longrope'"),
-        (
-            "llama",
-            {"rope_scaling": {"type": "linear"}},
-            "rope_scaling in config.json has no factor",
-        ),
+        ("llama", {"rope_scaling": {"type": "linear"}}, "rope_scaling in .* has no factor"),
         ("llama", {"rope_scaling": [1]}, "rope_scaling must be an object"),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
-        ("qwen3", {"num_key_value_heads": None}, "has no num_key_value_heads"),
-        ("qwen3", {"layer_types": ["full_attention"]}, "1 layer_types for 2 layers"),
-        ("qwen3", {"layer_types": ["linear_attention"] * 2}, "layer_types must be a list of"),
+        ("qwen3", {"layer_types": ["full_attention"]}, "layer_types is no list of 2"),
+        ("qwen3", {"layer_types": ["linear_attention"] * 2}, "layer_types is no list of"),
         ("qwen3", {"layer_types": ["sliding_attention"] * 2}, "sliding layers need a window"),
         ("gemma3", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0"),
-        ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
         ("gemma3", {"sliding_window": 0}, "sliding_window must be .*, not 0"),
-        ("gpt2", {"activation_function": "relu"}, "activation_function = 'relu'"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
-        ("gpt2", {"n_head": 4}, r"heads \(4\) must divide width \(30\)"),
     ],
 )
 def test_invalid_configs_are_named(name: str, change: dict[str, object], message: str) -> None:
@@ -291,41 +275,19 @@ def test_a_damaged_config_is_read_or_refused(data: st.DataObject) -> None:
         assert read.layers <= 1024
 
 
-def test_ids_and_shapes_that_cannot_be_are_refused_in_a_sentence() -> None:
+def test_ids_that_cannot_be_are_refused_in_a_sentence() -> None:
     model = tiny("qwen3")
-    with pytest.raises(OwnwordsError, match=r"id 97 is not in the vocabulary \(97 tokens\)"):
-        model(torch.tensor([[1, 97, 2]]))
-    with pytest.raises(OwnwordsError, match="id -1 is not in the vocabulary"):
-        model(torch.tensor([[1, -1, 2]]))
+    for ids in ([1, 97, 2], [1, -1, 2]):
+        with pytest.raises(OwnwordsError, match=rf"id {ids[1]} is not in the vocabulary \(97 tok"):
+            model(torch.tensor([ids]))
     with pytest.raises(OwnwordsError, match=r"65 tokens do not fit the model's context \(64\)"):
         model(some_ids(1, 65))
-    with pytest.raises(OwnwordsError, match=r"ids must be \[batch, tokens\], not \[3\]"):
-        model(torch.tensor([1, 2, 3]))
-    with pytest.raises(OwnwordsError, match=r"documents \[1, 3\] are not shaped like ids \[1, 4\]"):
-        model(some_ids(1, 4), documents_BT=some_ids(1, 3))
-    with pytest.raises(OwnwordsError, match=r"targets \[1, 3\] are not shaped like ids \[1, 4\]"):
-        model.loss(some_ids(1, 4), some_ids(1, 3))
     with pytest.raises(OwnwordsError, match="target 97 is not in the vocabulary"):
         model.loss(some_ids(1, 2), torch.tensor([[5, 97]]))
 
 
-def test_shapes_that_do_not_fit_name_the_field() -> None:
-    with pytest.raises(ConfigError, match=r"kv_heads \(3\) must divide heads \(8\)"):
-        replace(LLAMA, width=64, heads=8, kv_heads=3)
-    with pytest.raises(ConfigError, match=r"vocabulary \(0\) must be from 1"):
-        replace(QWEN3, vocabulary=0)
-    with pytest.raises(ConfigError, match="sliding names 1 of 2 layers"):
-        replace(QWEN3, sliding=(True,), window=4)
-    with pytest.raises(ConfigError, match="sliding layers need a window, not None"):
-        replace(QWEN3, sliding=(True, False))
-    with pytest.raises(ConfigError, match=r"kv_heads \(1\) must be heads \(3\) in GPT-2"):
-        replace(TINY["gpt2"], kv_heads=1)
-    with pytest.raises(ConfigError, match=r"norm_eps \(0\) must be between"):
-        replace(QWEN3, norm_eps=0)
-
-
-@pytest.mark.parametrize("vocabulary", [256, 1024, 8192, 32_000])
-@pytest.mark.parametrize("budget", [500_000, 2_000_000, 9_000_000, 40_000_000, 300_000_000])
+@pytest.mark.parametrize("vocabulary", [256, 8192])
+@pytest.mark.parametrize("budget", [500_000, 9_000_000, 300_000_000])
 def test_the_default_shape_has_the_size_asked_for(budget: int, vocabulary: int) -> None:
     if budget < 100 * vocabulary:
         pytest.skip("the embedding alone decides")

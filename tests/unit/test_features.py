@@ -78,10 +78,10 @@ def test_words_match_a_slow_reading(text: str) -> None:
 
 
 def test_a_long_text_is_read_piecewise_without_a_seam() -> None:
-    text = numbered(150_000)
+    text = numbered(80_000)
     words = hash_words(text)
-    assert len(words.hashes) == 150_000
-    assert len(set(words.hashes.tolist())) == 150_000
+    assert len(words.hashes) == 80_000
+    assert len(set(words.hashes.tolist())) == 80_000
     assert text[words.starts[77_777] : words.ends[77_777]] == "w77777"
 
 
@@ -112,7 +112,7 @@ def test_the_digest_sees_through_case_punctuation_and_spacing() -> None:
 def test_a_short_text_is_sketched_whole_and_a_long_one_boundedly() -> None:
     short = extract_features(document(("prose", numbered(60))))
     assert (short.level, len(short.sketch)) == (0, 56)
-    for n in (300, 1_000, 20_000, 200_000):
+    for n in (300, 1_000, 80_000):
         features = extract_features(document(("prose", numbered(n))))
         assert SKETCH_FEW <= len(features.sketch) <= SKETCH_MANY
         assert sketch_size(features.sketch, features.level) == len(features.sketch)

@@ -17,15 +17,11 @@ from families import some_ids
 from native_levels import isas, library_at
 from ownwords.models import fused, fused_block, lora
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.gpt2 import GPT2Config
-from ownwords.models.configs.llama import LlamaConfig
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.layers import AttentionMask, RotaryEmbedding
 from ownwords.native.build import Isa
-from ownwords.training.optim import Optimizer
-from ownwords.training.settings import OptimConfig
 
 if fused.find_library() is None:
     pytest.skip("the part in C++ is not built", allow_module_level=True)
@@ -315,53 +311,3 @@ def test_weights_changed_before_the_backward_pass_are_detected() -> None:
         model.get_parameter("blocks.0.mlp.up.weight").mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         backward(total)
-
-
-@pytest.mark.parametrize("bf16", [False, True])
-@pytest.mark.parametrize(
-    ("name", "by_lora"),
-    [("qwen3", False), ("gpt2", False), ("gemma3", False), ("gemma3", True), ("llama", True)],
-)
-def test_fifty_steps_learn(
-    name: str, by_lora: bool, bf16: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At weights along the way the loss and its gradients are those of the plain layers.
-
-    From the same weights each time: two trajectories part, however small their differences.
-    """
-    model = build(SHAPES[name])
-    model.init_weights(3)
-    exact = {key: p.detach() for key, p in model.named_parameters()} if bf16 else {}
-    model.to(torch.bfloat16 if bf16 else torch.float32).train()
-    if by_lora:  # whose weights are float32 anyway
-        lora.attach(model, lora.AdapterConfig(8), 1)
-    optim = OptimConfig(kind="muon" if name == "qwen3" else "adamw")
-    optimizer = Optimizer(model, optim, master_weights=bf16, exact=exact)
-
-    def backpropagated(step: int) -> float:
-        ids = some_ids(4, 33, step % 5)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not bf16):
-            total, count = model.loss(ids[:, :-1].contiguous(), ids[:, 1:].contiguous())
-        backward(total / count)
-        return float(total.detach() / count)
-
-    losses = []
-    for step in range(50):
-        if step % 7 == 0:
-            with monkeypatch.context() as patch:
-                _plainly(patch)
-                plain_loss = backpropagated(step)
-            plain = [p.grad for p in model.parameters() if p.grad is not None]
-            model.zero_grad()
-            losses.append(backpropagated(step))
-            fused_grads = [p.grad for p in model.parameters() if p.grad is not None]
-            assert losses[-1] == pytest.approx(plain_loss, rel=0.01)
-            ours, theirs = (
-                torch.cat([g.double().flatten() for g in g_s]) for g_s in (fused_grads, plain)
-            )
-            assert _apart(ours, theirs) < 0.1
-        else:
-            losses.append(backpropagated(step))
-        optimizer.step(min(1.0, (50 - step) / 25), step)
-    # Under an adapter the head stays frozen.
-    assert losses[-1] < losses[0] - (0.1 if by_lora else 1)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from families import EVEN
 from ownwords.models import fused, fused_block
-from ownwords.models.configs.gemma3 import Gemma3Config
+from ownwords.models.configs.llama import Gemma3Config
 from ownwords.models.lora import LoraAdapter
 from ownwords.native.build import Isa
 from ownwords.training import optim
@@ -99,8 +99,9 @@ def _bits(outcome: TrainOutcome) -> Tensor:
     return torch.tensor([evaluation.bits_per_byte for evaluation in outcome.evaluations])
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "gemma3 adapter"])
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    ("precision", "kind"), [("autocast", "qwen3"), ("bf16", "gemma3"), ("bf16", "qwen3 adapter")]
+)
 def test_native_runs_differ_no_more_than_two_seeds(
     precision: Precision, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -170,23 +171,3 @@ def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
     resumed, resumed_end = _train_to_end(adapted("parts")[0])
     assert resumed_end == end
     assert resumed.evaluations == outcome.evaluations
-
-
-def test_the_dtype_can_change_back_and_forth(counts_seen: dict[str, int]) -> None:
-    """Nothing of the weights' former dtype or address is cached."""
-    network = model(shape=EVEN)
-    ids = torch.arange(32)[None] % 97
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        before = network(ids)
-    with torch.no_grad():
-        narrow = network.to(torch.bfloat16)(ids)
-        network.to(torch.float32)(ids)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            for parameter in network.parameters():
-                parameter.data = parameter.data.clone()
-            after = network(ids)
-    assert counts_seen["blocks"] == 3 * EVEN.layers
-    assert (before.dtype, narrow.dtype) == (after.dtype, torch.bfloat16)
-    # The weights were rounded to bfloat16 in between, the norms' too.
-    torch.testing.assert_close(after, before, rtol=0.05, atol=0.05)
-    torch.testing.assert_close(narrow.float(), after.float(), rtol=0.05, atol=0.05)

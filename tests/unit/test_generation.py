@@ -1,8 +1,6 @@
 """Texts generated alone and in a batch equal those of the plain forward pass."""
 
-import gc
 import sys
-import tracemalloc
 from collections.abc import Sequence
 from functools import cache
 from itertools import chain
@@ -436,39 +434,6 @@ def test_generation_is_lazy() -> None:
     del pieces
     assert engine.closed == 1
     assert generated_ids(engine, GenerationRequest(ids=[1], max_tokens=0, sampling=GREEDY)) == []
-
-
-def test_memory_stays_flat_over_many_requests() -> None:
-    scheduler = BatchScheduler(CountingEngine(), rows=4, length=60)
-    random = Random(3)
-
-    def serve(count: int) -> int:
-        for _ in range(count):
-            ids = [random.randrange(50) for _ in range(random.randint(1, 90))]
-            handle = scheduler.submit(
-                GenerationRequest(ids=ids, max_tokens=random.randint(0, 9), sampling=GREEDY)
-            )
-            if random.random() < 0.1:
-                scheduler.cancel(handle)
-            scheduler.step()
-        finish(scheduler)
-        gc.collect()
-        return tracemalloc.get_traced_memory()[0]
-
-    # The engine that counts would keep them all.
-    scheduler._cache.forward.__self__._engine.reads = Forgetful()  # type: ignore[attr-defined]
-    serve(50)
-    tracemalloc.start()
-    try:
-        before = serve(50)
-        assert serve(200) - before < 20_000
-    finally:
-        tracemalloc.stop()
-
-
-class Forgetful(list[object]):
-    def append(self, _: object) -> None:
-        pass
 
 
 def banned(ids: Sequence[int]) -> set[int]:

@@ -26,7 +26,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import cache_folder
 from ownwords.inference.model import Model
 from ownwords.models import bundle, gguf
-from ownwords.models.configs.gemma3 import Gemma3Config
+from ownwords.models.configs.llama import Gemma3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.gguf import container, reading
 from ownwords.models.gguf.container import Value, tensor_type, tensor_types

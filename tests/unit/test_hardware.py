@@ -1,3 +1,4 @@
+import platform
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -5,17 +6,12 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from ownwords.core import hardware
-from ownwords.core.hardware import Cpu, Speed, read_cpu, read_memory, threads, usable_cores
+from ownwords.core.hardware import Cpu, read_cpu, read_memory, threads, usable_cores
 
 XEON = """\
 processor\t: 0
 model name\t: Intel(R) Xeon(R) Processor
 flags\t\t: fpu sse2 avx avx2 avx512f avx512_bf16 avx512_vnni amx_tile amx_bf16
-"""
-PI = """\
-processor\t: 0
-Features\t: fp asimd evtstrm crc32 asimddp bf16
-Model\t\t: Raspberry Pi 5 Model B
 """
 
 
@@ -41,29 +37,13 @@ def test_the_processor_is_read_from_linux(tmp_path: Path) -> None:
     assert 1 <= cpu.physical_cores <= cpu.logical_cores
 
 
-def test_an_arm_processor_is_read_too(tmp_path: Path) -> None:
-    cpu = read_cpu(machine(tmp_path, {"proc/cpuinfo": PI}), system="linux")
-    assert cpu.model == "Raspberry Pi 5 Model B"
-    assert cpu.instruction_sets == ("NEON", "BF16")
-
-
 def test_a_mac_is_read_from_sysctl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    facts = {
-        "machdep.cpu.brand_string": "Apple M2",
-        "hw.optional.arm.FEAT_BF16": "1",
-        "hw.optional.AdvSIMD": "1",
-        "hw.optional.arm.FEAT_SME": "0",
-    }
-    monkeypatch.setattr(hardware, "_sysctl", lambda: facts)
+    facts = {"machdep.cpu.brand_string": "Apple M2", "hw.optional.arm.FEAT_BF16": "1"}
+    monkeypatch.setattr(hardware, "_sysctl", facts.get)
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
     cpu = read_cpu(tmp_path, system="darwin")
     assert cpu.model == "Apple M2"
     assert cpu.instruction_sets == ("NEON", "BF16")
-
-
-def test_an_unknown_machine_is_described_without_an_error(tmp_path: Path) -> None:
-    cpu = read_cpu(tmp_path, system="plan9")
-    assert cpu.instruction_sets == ()
-    assert threads(cpu) >= 1
 
 
 @pytest.mark.parametrize(
@@ -72,9 +52,9 @@ def test_an_unknown_machine_is_described_without_an_error(tmp_path: Path) -> Non
         {"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/cpu.max": "100000 100000"},
         {"proc/self/cgroup": "0::/host/only\n", "sys/fs/cgroup/cpu.max": "50000 100000"},
         {
-            "proc/self/cgroup": "3:cpu,cpuacct:/x\n0::/\n",
-            "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us": "100000",
-            "sys/fs/cgroup/cpu/x/cpu.cfs_period_us": "100000",
+            "proc/self/cgroup": "3:cpu,cpuacct:/x\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "100000",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
         },
     ],
 )
@@ -143,19 +123,6 @@ def test_devices_of_torch_are_listed_best_first(hip: str | None, kind: str) -> N
         hardware.ComputeDevice(kind, "Card", 8_000, ("float32", "bfloat16", "float16")),
         hardware.ComputeDevice("cpu", "processor", 0, ("float32", "bfloat16")),
     ]
-
-
-def test_the_speed_is_that_of_the_best_device_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    def product(torch: object, kind: str, dtype: str) -> Speed:
-        return Speed(f"{kind} {dtype}", 1.0, "GFLOP/s")
-
-    monkeypatch.setattr(hardware, "torch_product", product)
-    devices = (
-        hardware.ComputeDevice("cuda", "a card too old for this PyTorch", 8_000, ()),
-        hardware.ComputeDevice("cpu", "processor", 0, ("float32", "float16")),
-    )
-    first, memory = hardware._speeds(SimpleNamespace(), devices, 1)  # type: ignore[arg-type]
-    assert (first.what, memory.unit) == ("cpu float32", "GB/s")
 
 
 class _Finder:

@@ -156,17 +156,3 @@ def test_the_logits_of_a_large_vocabulary_are_never_whole() -> None:
         loss, _ = chunked_cross_entropy(hidden, head, targets)
         backward(loss)
     assert largest.numbers == module.MIN_ROWS * vocabulary == tokens * vocabulary / 4
-
-
-@pytest.mark.parametrize("frozen", [False, True])
-def test_a_frozen_head_is_read_in_smaller_chunks(frozen: bool) -> None:
-    """Its gradient, which needs larger chunks, is not computed."""
-    vocabulary, width, tokens = 2048, 300, 1024
-    hidden = torch.randn(tokens, width, dtype=torch.bfloat16, requires_grad=True)
-    head = torch.randn(vocabulary, width, dtype=torch.bfloat16, requires_grad=not frozen)
-    targets = torch.randint(0, vocabulary, (tokens,))
-    with pytest.MonkeyPatch.context() as patch, _LargestResult() as largest:  # type: ignore[no-untyped-call]
-        patch.setattr(module, "CHUNK_LOGITS", vocabulary)
-        loss, _ = chunked_cross_entropy(hidden, head, targets)
-        backward(loss)
-    assert largest.numbers == (head.numel() if frozen else 2 * module.MIN_ROWS * vocabulary)

@@ -17,10 +17,8 @@ import torch
 
 import ownwords
 import tiny_make
-from ownwords.archive.corpus import Corpus, TextCollection, TrainingText
 from ownwords.archive.report import Report
-from ownwords.base import catalogue, expected_bits
-from ownwords.base.expected_bits import TuningTask
+from ownwords.base import catalogue
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
@@ -198,25 +196,6 @@ def test_the_best_installed_base_is_chosen_and_kept(
     assert result.trained.before is not None
     memory["available_bytes"] = 1e9  # what is free now does not change what was chosen
     assert make_again(made_folder, base="")[0] == messages
-
-
-def test_until_a_base_is_chosen_it_is_the_built_in_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It says whether the texts are in English, and that there will be a comparison."""
-    asked: list[TuningTask] = []
-    monkeypatch.setattr(expected_bits, "choose_base", lambda task, _: asked.append(task))
-    text = "Der Hut lag auf dem Tisch, und soweit er sehen konnte, war es nicht seiner. " * 9
-    texts = TextCollection.read([TrainingText("a", text)])
-    events: list[Event] = []
-    request = tiny_make.make_request(tmp_path, base="")
-    run = pipeline.MakeRun(request, Progress(events.append), None, None)
-    run.announce_parts()
-    run.choose_base(Corpus(texts, texts, texts))
-    assert [task.is_english for task in asked] == [False]
-    assert run.base == catalogue.shipped()
-    expected = {event.stage: event.values.get("seconds") for event in events}
-    assert (expected["train"], expected["compare"]) == (480, 120)
 
 
 def test_a_damaged_base_is_refused_before_the_texts_are_read(

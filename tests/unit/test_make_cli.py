@@ -19,13 +19,13 @@ from ownwords.cli.make_view import MakeView
 from ownwords.cli.write import ChatSession, WritingOptions
 from ownwords.core.errors import ConfigError
 from ownwords.core.progress import Progress
-from ownwords.evaluation.scorecard import BitsRow, Conclusion, ModelFacts, Scorecard
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make import pipeline
 from ownwords.make.make_request import MakeRequest
 from ownwords.make.result import FirstParagraph, MakeCallbacks, MakeResult, TrainingSummary
 from ownwords.training.plan import Forecast, Plan, PlannedValue
 from ownwords.training.settings import Recipe
+from unit import sample_card
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
 TRAINED = TrainingSummary(
@@ -40,15 +40,7 @@ TRAINED = TrainingSummary(
     judged=("Time: 3 min, expected 3 min.",),
     posts=53,
 )
-CARD = Scorecard(
-    about=ModelFacts("Hats", "m", "b", 8_100_000, 40, 9000, 50_000, 4, 5, 5, 6000, "1", "2026"),
-    bits=(BitsRow("ours", "", 1.6, 1.5, 1.7, is_ours=True),),
-    voice=None,
-    fluency=None,
-    memorised=None,
-    samples=(),
-    verdicts=(Conclusion("all", "writes like you", "It writes like you.", ("Because of this.",)),),
-)
+CARD = sample_card.good()
 PLAN = Plan(
     recipe=Recipe(),
     reasons=(PlannedValue("train.steps", 400, "that fills the time", "measured here", "measured"),),
@@ -143,16 +135,6 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakePipeline:
     return fake_pipeline
 
 
-def test_only_the_shipped_base_is_said_to_know_english(
-    play: FakePipeline, capsys: pytest.CaptureFixture[str]
-) -> None:
-    play.base = "qwen-pl"
-    assert main(["make", BLOG, "--base", "none"]) == 0
-    output = " ".join(capsys.readouterr().out.split())
-    assert "English" not in output
-    assert "parameters, fine-tuned from qwen-pl:" in output
-
-
 def test_each_stage_is_a_line_and_the_end_lists_the_files(
     play: FakePipeline, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -169,7 +151,7 @@ def test_each_stage_is_a_line_and_the_end_lists_the_files(
         "Your post “The gutter in March” was held out. From its title alone, the model writes:",
         "The gutter was full, and so was I.",
         "From scratch 2.40 bits per byte on held-out posts.",
-        "It writes like you. Because of this.",
+        "It writes in your manner. A classifier takes 85%",
         "Your model blog.ownwords/model",
         "Its scorecard blog.ownwords/scorecard.html",
         "ownwords chat --model blog.ownwords",
@@ -203,7 +185,7 @@ def test_on_any_terminal_no_line_is_wider(width: int, play: FakePipeline) -> Non
         # Paths and commands are to be copied, and stay whole.
         summary, _, _ = text.partition("  Where things are")
         assert max(len(line) for line in summary.splitlines()) <= min(width, 108)
-        assert "It writes like you." in text
+        assert "It writes in your manner." in text
 
 
 def test_json_is_one_object_and_quiet_says_no_stages(
@@ -284,15 +266,6 @@ def test_a_failure_is_one_sentence(
     assert message in capsys.readouterr().err
 
 
-def test_a_missing_base_is_reported_first(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["make", BLOG, "--base", "pigeon"]) == 2
-    assert "there is no base called pigeon" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_several_processes_are_refused(
     play: FakePipeline, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,12 +273,6 @@ def test_several_processes_are_refused(
     assert main(["make", BLOG, "--base", "none"]) == 2
     assert "runs in one process" in capsys.readouterr().err
     assert not play.orders
-
-
-def test_cached_stages_are_marked(play: FakePipeline, capsys: pytest.CaptureFixture[str]) -> None:
-    view = MakeView(Console(width=80))
-    view.on_trained(TRAINED, None)
-    assert "Nothing has changed since then." in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_blog_in_another_language_gets_a_notice(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,15 @@ from ownwords.cli.output import StreamingWordWrap, has_desktop
 from ownwords.core.progress import Event, Progress
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make.make_request import MakeRequest
-from ownwords.make.paragraph import cut_at_paragraph, prompt_of, title_for
 from ownwords.make.pipeline import MakeRun
-from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
+from ownwords.make.result import (
+    FirstParagraph,
+    StageCache,
+    TrainingSummary,
+    cut_at_paragraph,
+    prompt_of,
+    title_for,
+)
 
 TRAINED = TrainingSummary("", "run", 1, 1, 1.0, "done", None, None, (), 1)
 SENTENCE = "It rained on the hat, and nobody minded at all. "
@@ -176,11 +182,8 @@ def test_it_ends_its_line_where_the_writing_breaks_off() -> None:
     [
         ({}, "linux", False),
         ({"DISPLAY": ":0"}, "linux", True),
-        ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True),
         ({"DISPLAY": ":0", "CI": "true"}, "linux", False),
-        ({}, "darwin", True),
         ({"SSH_CONNECTION": "here there"}, "darwin", False),
-        ({"CI": "1"}, "win32", False),
         ({"CI": "false"}, "win32", True),
     ],
 )

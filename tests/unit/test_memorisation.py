@@ -15,7 +15,7 @@ from ownwords.evaluation.memorisation import extraction, extraction_rate
 from ownwords.inference.generation import GenerationRequest, generate
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.torch_engine import TorchEngine
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import bpe
 
@@ -90,15 +90,14 @@ def test_extraction_equals_greedy_decoding(name: str, overfitted_model: CausalLM
         memorisation._Passage(shards.ids[at : at + 18 - n % 3].astype(int), 6)
         for n, at in enumerate(places)
     ]
-    runs = memorisation._greedy_runs(model, passages)
-    for passage, run in zip(passages, runs, strict=True):
+    reproduced = memorisation._reproduced(model, passages)
+    for passage, is_reproduced in zip(passages, reproduced, strict=True):
         prefix, truth = passage.ids[:6].tolist(), passage.ids[6:].tolist()
         request = GenerationRequest(
             ids=prefix, max_tokens=len(truth), sampling=SamplingParams(temperature=0)
         )
         continued = [drawn.id for drawn in generate(TorchEngine(model), request)]
-        pairs = enumerate(zip(continued, truth, strict=True))
-        assert run == next((i for i, (ours, real) in pairs if ours != real), len(truth))
+        assert is_reproduced == (continued == truth)
 
 
 def test_sampled_passages_are_distinct_and_within_documents() -> None:

@@ -23,15 +23,6 @@ def test_a_buffer_is_reused_once_no_tensor_uses_it() -> None:
     assert pool.allocate(50_000).data_ptr() == place
 
 
-def test_the_smallest_buffer_that_suffices_is_taken() -> None:
-    pool = MemoryPool()
-    small, large = pool.allocate(10_000), pool.allocate(1_000_000)
-    places = small.data_ptr(), large.data_ptr()
-    del large, small
-    again = pool.allocate(9_000), pool.allocate(999_000)
-    assert (again[0].data_ptr(), again[1].data_ptr()) == places
-
-
 def test_what_is_borrowed_is_an_unused_buffer_or_not_kept() -> None:
     pool = MemoryPool()
     unused = pool.allocate(10_000)

@@ -17,7 +17,7 @@ from ownwords.inference import copy_guard
 from ownwords.inference.generation import generate
 from ownwords.inference.sampling import SamplingParams
 from ownwords.models import bundle
-from ownwords.models.configs import qwen3
+from ownwords.models.configs.llama import config_for_budget
 from ownwords.models.decoder import build
 from ownwords.models.directory import COPY_GUARD, GENERATION
 from ownwords.native import bindings
@@ -29,7 +29,7 @@ TEXTS = ["The trouble with kettles is the lid. " * 20, "Zażółć gęślą jaź
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = train(TEXTS, 300)
-    model = build(qwen3.config_for_budget(500_000, tokenizer.vocabulary_size, 64))
+    model = build(config_for_budget(500_000, tokenizer.vocabulary_size, 64))
     model.init_weights(7)
     with torch.no_grad():  # blocks that write nothing would prove nothing
         for parameter in model.parameters():
@@ -38,18 +38,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "model"
     bundle.save(folder, model, tokenizer)
     return folder
-
-
-def test_logits_equal_those_of_the_network(folder: Path) -> None:
-    model, network = ownwords.load(folder), bundle.load(folder).model.eval()
-    ids = model.tokenizer.encode("The trouble with jaźń")
-    logits = model.logits(ids)
-    assert logits.shape == (len(ids), network.config.vocabulary)
-    assert logits.dtype == np.float32
-    with torch.inference_mode():
-        expected = network.logits(network(torch.tensor([ids])))[0]
-    np.testing.assert_allclose(logits, expected.numpy(), rtol=1e-4, atol=1e-4)
-    assert model.tokenizer.decode(ids) == "The trouble with jaźń"
 
 
 def test_ids_that_do_not_belong_are_refused(folder: Path) -> None:
@@ -96,16 +84,6 @@ def test_the_stop_tokens_of_the_model_file_are_used(folder: Path, tmp_path: Path
     assert together == [before] * 2
 
 
-@pytest.mark.parametrize("weights", ["f32", "bf16", "int8", "int4"])
-def test_weights_can_be_rounded(folder: Path, weights: str) -> None:
-    model = ownwords.load(folder, weights=weights)  # type: ignore[arg-type]
-    assert model.engine.weights == weights
-    unrounded = ownwords.load(folder).logits([5, 6, 7])
-    rounded = model.logits([5, 6, 7])
-    error = float(np.linalg.norm(rounded - unrounded) / np.linalg.norm(unrounded))
-    assert error < {"f32": 1e-5, "bf16": 0.03, "int8": 0.05, "int4": 0.4}[weights]
-
-
 def test_a_model_with_another_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:
     other_model = train(["Something else entirely, in other words. " * 20], 300)
     for path in folder.iterdir():
@@ -143,5 +121,6 @@ def test_the_guard_of_a_half_replaced_model_is_found(folder: Path, tmp_path: Pat
     aside = tmp_path / ".model.replaced"
     shutil.copytree(folder, aside)
     own = ownwords.load(folder).tokenizer
-    copy_guard.build([np.array(own.encode(text)) for text in TEXTS], own).save(aside / COPY_GUARD)
+    guard = copy_guard.build([np.array(own.encode(text)) for text in TEXTS], own)
+    (aside / COPY_GUARD).write_bytes(guard.to_bytes())
     assert ownwords.load(tmp_path / "model").guard

@@ -7,7 +7,6 @@ import dataclasses
 import gc
 import os
 import sys
-import threading
 import time
 import warnings
 from pathlib import Path
@@ -139,25 +138,6 @@ def test_a_cache_outlives_its_engine() -> None:
     del engine
     gc.collect()
     np.testing.assert_array_equal(read(cache, [0], [ids]), expected)
-
-
-def test_many_threads_of_python() -> None:
-    engine, ids = engine_of(tiny("qwen3")), some(20)
-    expected = read(engine.cache(1, 64), [0], [ids], every=True)
-    wrong: list[int] = []
-
-    def work() -> None:
-        cache = engine.cache(1, 64)
-        for at, token in enumerate(ids):
-            if not np.array_equal(read(cache, [0], [[token]])[0], expected[at]):
-                wrong.append(at)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
 
 
 def test_a_forked_process_reads_on() -> None:

@@ -9,7 +9,7 @@ import torch
 
 import model_directories as models
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
+from ownwords.models.configs.llama import Qwen3Config, config_for_budget, parameter_count
 from ownwords.models.decoder import build
 from ownwords.native import bindings
 

@@ -2,25 +2,22 @@
 
 import asyncio
 import base64
-import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
 
 import openai_server
-from openai_server import CHATTY, CONTEXT, LEARNED, OWN, Client, Letters
+from openai_server import CHATTY, CONTEXT, LEARNED, OWN, Api, Client, Letters
 from ownwords.core.workspace import Workspace
 from ownwords.inference.model import Model
 from ownwords.serve.app_state import AppState
-from ownwords.serve.openai.routes import CompletionFormatter
+from ownwords.serve.openai import CompletionFormatter
 
-T = TypeVar("T")
 WRITE, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
-Ask = Callable[[Client], Awaitable[T]]
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +35,12 @@ def chatty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return openai_server.chatty(tmp_path_factory.mktemp("chatty"))
 
 
+@pytest.fixture(scope="module")
+def client(workspace: Workspace, chatty: Path) -> Iterator[Api]:
+    with openai_server.running_api(workspace, {CHATTY: chatty}) as api:
+        yield api
+
+
 def generate_text(own: Model, prompt: str, tokens: int, seed: int, **options: Any) -> str:  # noqa: ANN401
     return "".join(own.write(prompt, max_tokens=tokens, seed=seed, **options))
 
@@ -45,11 +48,8 @@ def generate_text(own: Model, prompt: str, tokens: int, seed: int, **options: An
 # --- completions ---------------------------------------------------------------------------------
 
 
-def test_a_completion_equals_the_text_of_write(workspace: Workspace, own: Model) -> None:
-    async def work(client: Client) -> Any:  # noqa: ANN401
-        return await client.request(WRITE, prompt="Ça alors ", max_tokens=30, seed=7)
-
-    answer = openai_server.run_with_client(workspace, work)
+def test_a_completion_equals_the_text_of_write(client: Api, own: Model) -> None:
+    answer = client.request(WRITE, prompt="Ça alors ", max_tokens=30, seed=7)
     assert answer["object"] == "text_completion"
     assert answer["id"].startswith("cmpl-")
     assert answer["model"] == OWN
@@ -62,7 +62,7 @@ def test_a_completion_equals_the_text_of_write(workspace: Workspace, own: Model)
     assert answer["usage"]["total_tokens"] == read + answer["usage"]["completion_tokens"]
 
 
-def test_sampling_parameters_are_honoured(workspace: Workspace, own: Model) -> None:
+def test_sampling_parameters_are_honoured(client: Api, own: Model) -> None:
     cases: list[dict[str, Any]] = [
         {"temperature": 0},
         {"temperature": 1.7, "min_p": 0, "top_p": 0.9},
@@ -70,74 +70,48 @@ def test_sampling_parameters_are_honoured(workspace: Workspace, own: Model) -> N
         {"repetition_penalty": 1.3, "typical_p": 0.8},
     ]
 
-    async def work(client: Client) -> list[str]:
-        answers = [
-            await client.request(WRITE, prompt="On ", max_tokens=25, seed=11, **options)
-            for options in cases
-        ]
-        return [answer["choices"][0]["text"] for answer in answers]
-
-    for text, options in zip(openai_server.run_with_client(workspace, work), cases, strict=True):
+    answers = [
+        client.request(WRITE, prompt="On ", max_tokens=25, seed=11, **options) for options in cases
+    ]
+    result = [answer["choices"][0]["text"] for answer in answers]
+    for text, options in zip(result, cases, strict=True):
         assert text == generate_text(own, "On ", 25, 11, **options)
 
 
-def test_a_bias_makes_a_token_certain_or_impossible(workspace: Workspace) -> None:
-    async def work(client: Client) -> list[str]:
-        texts = []
-        for bias in ({"65": 100}, {str(i): -100 for i in range(261) if i != 66}):
-            answer = await client.request(WRITE, prompt="x", max_tokens=5, logit_bias=bias, seed=1)
-            texts.append(answer["choices"][0]["text"])
-        return texts
-
-    first, second = openai_server.run_with_client(workspace, work)
-    assert first == "AAAAA"
-    assert set(second) <= {"B"}
-
-
-def test_the_prompts_forms_and_the_seeds_of_several_texts(workspace: Workspace, own: Model) -> None:
-    async def work(client: Client) -> list[Any]:
-        ids = [own.tokenizer.start, *b"one "]
-        forms = ["one ", ids, ["one ", "two "], [ids, [own.tokenizer.start, *b"two "]]]
-        return [await client.request(WRITE, prompt=p, max_tokens=9, seed=5, n=2) for p in forms]
-
+def test_the_prompts_forms_and_the_seeds_of_several_texts(client: Api, own: Model) -> None:
+    ids = [own.tokenizer.start, *b"one "]
+    forms = ["one ", ids, ["one ", "two "], [ids, [own.tokenizer.start, *b"two "]]]
+    result = [client.request(WRITE, prompt=p, max_tokens=9, seed=5, n=2) for p in forms]
     expected_one = [generate_text(own, "one ", 9, seed) for seed in (5, 6)]
     two = [generate_text(own, "two ", 9, seed) for seed in (5, 6)]
     expected = [expected_one, expected_one, expected_one + two, expected_one + two]
-    for answer, texts in zip(openai_server.run_with_client(workspace, work), expected, strict=True):
+    for answer, texts in zip(result, expected, strict=True):
         assert [choice["text"] for choice in answer["choices"]] == texts
         assert [choice["index"] for choice in answer["choices"]] == list(range(len(texts)))
         prompts = len(texts) // 2
         assert answer["usage"]["prompt_tokens"] == 5 * prompts  # however many texts go on from it
 
 
-def test_an_empty_prompt_begins_a_new_text_and_echo_returns_it(
-    workspace: Workspace, own: Model
-) -> None:
-    async def work(client: Client) -> list[Any]:
-        return [
-            await client.request(WRITE, max_tokens=4, seed=2),
-            await client.request(WRITE, prompt="", max_tokens=4, seed=2, echo=True),
-            await client.request(WRITE, prompt="Été ", max_tokens=4, seed=2, echo=True),
-            await client.request(WRITE, prompt=[*b"Ab"], max_tokens=0, echo=True),
-        ]
-
-    new, empty, echoed, none = (
-        answer["choices"][0]["text"] for answer in openai_server.run_with_client(workspace, work)
-    )
+def test_an_empty_prompt_begins_a_new_text_and_echo_returns_it(client: Api, own: Model) -> None:
+    result = [
+        client.request(WRITE, max_tokens=4, seed=2),
+        client.request(WRITE, prompt="", max_tokens=4, seed=2, echo=True),
+        client.request(WRITE, prompt="Été ", max_tokens=4, seed=2, echo=True),
+        client.request(WRITE, prompt=[*b"Ab"], max_tokens=0, echo=True),
+    ]
+    new, empty, echoed, none = (answer["choices"][0]["text"] for answer in result)
     assert new == empty == generate_text(own, "", 4, 2)
     assert echoed == "Été " + generate_text(own, "Été ", 4, 2)
     assert none == "Ab"
 
 
-def test_a_stream_begins_with_its_echo_and_can_end_immediately(workspace: Workspace) -> None:
-    async def work(client: Client) -> tuple[list[Any], list[Any], list[Any]]:
-        return (
-            await client.streamed(WRITE, prompt=["Été ", "b"], max_tokens=0, echo=True),
-            await client.streamed(WRITE, prompt="x", max_tokens=0),
-            await client.streamed(CHAT, messages=[{"role": "user", "content": ""}], max_tokens=0),
-        )
-
-    echoed, nothing, chat = openai_server.run_with_client(workspace, work)
+def test_a_stream_begins_with_its_echo_and_can_end_immediately(client: Api) -> None:
+    result = (
+        client.streamed(WRITE, prompt=["Été ", "b"], max_tokens=0, echo=True),
+        client.streamed(WRITE, prompt="x", max_tokens=0),
+        client.streamed(CHAT, messages=[{"role": "user", "content": ""}], max_tokens=0),
+    )
+    echoed, nothing, chat = result
     choices = [chunk["choices"][0] for chunk in echoed]
     assert [(choice["index"], choice["text"]) for choice in choices[:2]] == [(0, "Été "), (1, "b")]
     assert [choice["finish_reason"] for choice in choices] == [None, None, "length", "length"]
@@ -145,18 +119,14 @@ def test_a_stream_begins_with_its_echo_and_can_end_immediately(workspace: Worksp
     assert [chunk["choices"][0]["finish_reason"] for chunk in chat] == [None, "length"]
 
 
-def test_how_a_text_ends(workspace: Workspace) -> None:
-    async def work(client: Client) -> list[Any]:
-        return [
-            await client.request(WRITE, prompt="x", max_tokens=12, logit_bias={"65": 100}),
-            await client.request(WRITE, prompt="x", max_tokens=12, logit_bias={"257": 100}),
-            await client.request(
-                WRITE, prompt="x", max_tokens=12, logit_bias={"65": 100}, stop=["B", "AAA"]
-            ),
-            await client.request(WRITE, prompt="x", max_tokens=0),
-        ]
-
-    by_length, by_model, by_string, at_once = openai_server.run_with_client(workspace, work)
+def test_how_a_text_ends(client: Api) -> None:
+    result = [
+        client.request(WRITE, prompt="x", max_tokens=12, logit_bias={"65": 100}),
+        client.request(WRITE, prompt="x", max_tokens=12, logit_bias={"257": 100}),
+        client.request(WRITE, prompt="x", max_tokens=12, logit_bias={"65": 100}, stop=["B", "AAA"]),
+        client.request(WRITE, prompt="x", max_tokens=0),
+    ]
+    by_length, by_model, by_string, at_once = result
     assert by_length["choices"][0]["finish_reason"] == "length"
     assert by_length["usage"]["completion_tokens"] == 12
     assert by_model["choices"][0] | {"logprobs": None} == {
@@ -172,29 +142,24 @@ def test_how_a_text_ends(workspace: Workspace) -> None:
     assert at_once["usage"]["completion_tokens"] == 0
 
 
-def test_a_stop_string_across_tokens_ends_the_text(workspace: Workspace, own: Model) -> None:
+def test_a_stop_string_across_tokens_ends_the_text(client: Api, own: Model) -> None:
     full_text = generate_text(own, "On ", 40, 3)
     stop = full_text[9:13]
 
-    async def work(client: Client) -> tuple[Any, list[Any]]:
-        body = {"prompt": "On ", "max_tokens": 40, "seed": 3, "stop": stop}
-        return await client.request(WRITE, **body), await client.streamed(WRITE, **body)
-
-    answer, chunks = openai_server.run_with_client(workspace, work)
+    body = {"prompt": "On ", "max_tokens": 40, "seed": 3, "stop": stop}
+    answer, chunks = client.request(WRITE, **body), client.streamed(WRITE, **body)
     expected = full_text[: full_text.index(stop)]
     assert answer["choices"][0]["text"] == expected
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == expected
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
 
 
-def test_logprobs_are_those_of_the_model(workspace: Workspace, own: Model) -> None:
-    async def work(client: Client) -> Any:  # noqa: ANN401
-        bias = {str(i): -100 for i in range(128, 256)}
-        return await client.request(
-            WRITE, prompt="On ", max_tokens=12, seed=4, logprobs=3, temperature=0.5, logit_bias=bias
-        )
-
-    choice = openai_server.run_with_client(workspace, work)["choices"][0]
+def test_logprobs_are_those_of_the_model(client: Api, own: Model) -> None:
+    bias = {str(i): -100 for i in range(128, 256)}
+    result = client.request(
+        WRITE, prompt="On ", max_tokens=12, seed=4, logprobs=3, temperature=0.5, logit_bias=bias
+    )
+    choice = result["choices"][0]
     ids = [own.tokenizer.start, *b"On "]
     generated = [*choice["text"].encode()]
     logprobs = choice["logprobs"]
@@ -218,15 +183,12 @@ def rounded(value: Any) -> Any:  # noqa: ANN401
     return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
-def test_a_stream_equals_the_unstreamed_answer(workspace: Workspace) -> None:
+def test_a_stream_equals_the_unstreamed_answer(client: Api) -> None:
     body: dict[str, Any] = {"prompt": ["été ", "ab"], "max_tokens": 30, "seed": 9, "n": 2}
 
-    async def work(client: Client) -> tuple[Any, list[Any]]:
-        answer = await client.request(WRITE, **body, logprobs=1)
-        options = {"include_usage": True}
-        return answer, await client.streamed(WRITE, **body, logprobs=1, stream_options=options)
-
-    answer, chunks = openai_server.run_with_client(workspace, work)
+    answer = client.request(WRITE, **body, logprobs=1)
+    options = {"include_usage": True}
+    chunks = client.streamed(WRITE, **body, logprobs=1, stream_options=options)
     last = chunks.pop()
     assert (last["choices"], last["usage"]) == ([], answer["usage"])
     assert len({(chunk["id"], chunk["created"]) for chunk in [*chunks, last]}) == 1
@@ -247,20 +209,15 @@ def test_a_stream_equals_the_unstreamed_answer(workspace: Workspace) -> None:
         assert chunk["object"] == "text_completion"
 
 
-def test_the_copy_guard_is_on_unless_switched_off(workspace: Workspace, own: Model) -> None:
+def test_the_copy_guard_is_on_unless_switched_off(client: Api, own: Model) -> None:
     text = LEARNED[:40]
     # The model is made to want nothing but the text that the guard knows.
     bias = {str(i): -100 for i in range(261) if chr(i) not in LEARNED}
     body = {"prompt": text, "max_tokens": 20, "temperature": 0, "logit_bias": bias}
 
-    async def work(client: Client) -> list[str]:
-        answers = [await client.request(WRITE, **body, guard=on) for on in (True, False)]
-        return [
-            answer["choices"][0]["text"]
-            for answer in [*answers, await client.request(WRITE, **body)]
-        ]
-
-    guarded, free, default = openai_server.run_with_client(workspace, work)
+    answers = [client.request(WRITE, **body, guard=on) for on in (True, False)]
+    result = [answer["choices"][0]["text"] for answer in [*answers, client.request(WRITE, **body)]]
+    guarded, free, default = result
     options: dict[str, Any] = {"temperature": 0, "bias": {int(i): v for i, v in bias.items()}}
     assert guarded == default == generate_text(own, text, 20, 1, **options)
     assert free == generate_text(own, text, 20, 1, **options, quote=True)
@@ -270,9 +227,7 @@ def test_the_copy_guard_is_on_unless_switched_off(workspace: Workspace, own: Mod
 # --- chats ---------------------------------------------------------------------------------------
 
 
-def test_a_model_without_a_template_continues_the_messages(
-    workspace: Workspace, own: Model
-) -> None:
+def test_a_model_without_a_template_continues_the_messages(client: Api, own: Model) -> None:
     cases = [
         ([("user", "The trouble")], "The trouble"),
         ([("system", "On backups."), ("user", "The")], "On backups.\n\nThe"),
@@ -282,20 +237,16 @@ def test_a_model_without_a_template_continues_the_messages(
         ),
     ]
 
-    async def work(client: Client) -> list[Any]:
-        return [
-            await client.request(
-                CHAT,
-                messages=[{"role": role, "content": text} for role, text in text],
-                max_tokens=10,
-                seed=1,
-            )
-            for text, _ in cases
-        ]
-
-    for answer, (_, text) in zip(
-        openai_server.run_with_client(workspace, work), cases, strict=True
-    ):
+    result = [
+        client.request(
+            CHAT,
+            messages=[{"role": role, "content": text} for role, text in text],
+            max_tokens=10,
+            seed=1,
+        )
+        for text, _ in cases
+    ]
+    for answer, (_, text) in zip(result, cases, strict=True):
         assert answer["object"] == "chat.completion"
         message = answer["choices"][0]["message"]
         assert message == {
@@ -306,16 +257,12 @@ def test_a_model_without_a_template_continues_the_messages(
         assert answer["usage"]["prompt_tokens"] == 1 + len(text)
 
 
-def test_a_model_with_a_template_reads_the_conversation_by_it(
-    workspace: Workspace, chatty: Path
-) -> None:
-    async def work(client: Client) -> Any:  # noqa: ANN401
-        messages = [{"role": "developer", "content": "Hm"}, {"role": "user", "content": "<|end|>"}]
-        return await client.request(
-            CHAT, model=CHATTY, messages=messages, max_tokens=10, seed=1, logprobs=True
-        )
-
-    answer = openai_server.run_with_client(workspace, work, {CHATTY: chatty})
+def test_a_model_with_a_template_reads_the_conversation_by_it(client: Api, chatty: Path) -> None:
+    messages = [{"role": "developer", "content": "Hm"}, {"role": "user", "content": "<|end|>"}]
+    result = client.request(
+        CHAT, model=CHATTY, messages=messages, max_tokens=10, seed=1, logprobs=True
+    )
+    answer = result
     model = Model.load(chatty, threads=1)
     special = model.tokenizer.special
     turn, end = special["<|turn|>"], special["<|end|>"]
@@ -332,15 +279,11 @@ def test_a_model_with_a_template_reads_the_conversation_by_it(
     )
 
 
-def test_the_chunks_of_a_chat(workspace: Workspace) -> None:
+def test_the_chunks_of_a_chat(client: Api) -> None:
     body: dict[str, Any] = {"messages": [{"role": "user", "content": "On "}], "max_tokens": 12}
 
-    async def work(client: Client) -> tuple[Any, list[Any]]:
-        answer = await client.request(CHAT, **body, seed=3, logprobs=True, top_logprobs=2)
-        chunks = await client.streamed(CHAT, **body, seed=3, logprobs=True, top_logprobs=2)
-        return answer, chunks
-
-    answer, chunks = openai_server.run_with_client(workspace, work)
+    answer = client.request(CHAT, **body, seed=3, logprobs=True, top_logprobs=2)
+    chunks = client.streamed(CHAT, **body, seed=3, logprobs=True, top_logprobs=2)
     first, *between, last = [chunk["choices"][0] for chunk in chunks]
     assert first["delta"] == {"role": "assistant", "content": "", "refusal": None}
     assert (last["delta"], last["logprobs"]) == ({}, None)
@@ -358,13 +301,10 @@ def test_the_chunks_of_a_chat(workspace: Workspace) -> None:
 # --- models, embeddings --------------------------------------------------------------------------
 
 
-def test_the_models_there_are(workspace: Workspace, chatty: Path) -> None:
-    async def work(client: Client) -> tuple[Any, Any, Any]:
-        listing = (await client.get("/v1/models")).json()
-        single = (await client.get(f"/v1/models/{CHATTY}")).json()
-        return listing, single, await client.get("/v1/models/gpt-9/x")
-
-    listing, single, none = openai_server.run_with_client(workspace, work, {CHATTY: chatty})
+def test_the_models_there_are(client: Api, chatty: Path) -> None:
+    listing = client.get("/v1/models").json()
+    single = client.get(f"/v1/models/{CHATTY}").json()
+    none = client.get("/v1/models/gpt-9/x")
     assert listing["object"] == "list"
     assert [model["id"] for model in listing["data"]][:2] == [OWN, CHATTY]
     assert single in listing["data"]
@@ -386,17 +326,15 @@ def embedding(monkeypatch: pytest.MonkeyPatch) -> Letters:
 
 
 @pytest.mark.usefixtures("embedding")
-def test_embeddings_are_numbers_or_base64(workspace: Workspace) -> None:
-    async def work(client: Client) -> list[Any]:
-        return [
-            await client.request(EMBED, model="letters", input="abba"),
-            await client.request(EMBED, model="letters", input=["abba", "d"]),
-            await client.request(
-                EMBED, model="letters", input=["abba", "d"], encoding_format="base64", dimensions=4
-            ),
-        ]
-
-    single, two, encoded = openai_server.run_with_client(workspace, work)
+def test_embeddings_are_numbers_or_base64(client: Api) -> None:
+    result = [
+        client.request(EMBED, model="letters", input="abba"),
+        client.request(EMBED, model="letters", input=["abba", "d"]),
+        client.request(
+            EMBED, model="letters", input=["abba", "d"], encoding_format="base64", dimensions=4
+        ),
+    ]
+    single, two, encoded = result
     expected = np.array([[3, 3, 1, 1], [1, 1, 1, 2]], np.float32)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     assert (two["object"], two["model"]) == ("list", "letters")
@@ -427,21 +365,15 @@ def test_embeddings_are_numbers_or_base64(workspace: Workspace) -> None:
     ],
 )
 def test_unsupported_embedding_requests_are_refused(
-    workspace: Workspace, fields: dict[str, Any], param: str
+    client: Api, fields: dict[str, Any], param: str
 ) -> None:
-    async def work(client: Client) -> tuple[int, Any]:
-        return await client.refused(EMBED, {"model": "letters", **fields})
-
-    status, error = openai_server.run_with_client(workspace, work)
+    status, error = client.refused(EMBED, {"model": "letters", **fields})
     assert status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
     assert error["param"].partition("[")[0] == param
 
 
-def test_without_an_embedder_it_says_how_to_set_one(workspace: Workspace) -> None:
-    async def work(client: Client) -> tuple[int, Any]:
-        return await client.refused(EMBED, {"model": "m", "input": "a"})
-
-    status, error = openai_server.run_with_client(workspace, work)
+def test_without_an_embedder_it_says_how_to_set_one(client: Api) -> None:
+    status, error = client.refused(EMBED, {"model": "m", "input": "a"})
     assert (status, error["code"]) == (HTTPStatus.BAD_REQUEST, "no_embedder")
     assert "--embed" in error["message"]
 
@@ -474,7 +406,7 @@ def test_without_an_embedder_it_says_how_to_set_one(workspace: Workspace) -> Non
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_invalid_requests_are_refused_in_openai_s_form(
-    workspace: Workspace,
+    client: Api,
     path: str,
     body: dict[str, Any] | bytes,
     status: int,
@@ -485,10 +417,7 @@ def test_invalid_requests_are_refused_in_openai_s_form(
     if stream and isinstance(body, dict):
         body = {**body, "stream": True}
 
-    async def work(client: Client) -> tuple[int, Any]:
-        return await client.refused(path, body)
-
-    responses, error = openai_server.run_with_client(workspace, work)
+    responses, error = client.refused(path, body)
     assert (responses, error["param"], error["code"]) == (status, param, code)
     assert error["type"] == "invalid_request_error"
 
@@ -516,7 +445,7 @@ def test_too_many_requests_get_a_retry_later(workspace: Workspace) -> None:
 
 
 def test_a_bug_is_reported_without_a_traceback(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    client: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In the middle of a stream; before it begins, the middleware answers."""
 
@@ -528,46 +457,9 @@ def test_a_bug_is_reported_without_a_traceback(
             raise RuntimeError("secret")
         return chunk(*arguments)
 
-    async def work(client: Client) -> Any:  # noqa: ANN401
-        return await client.post(WRITE, {"model": OWN, "prompt": "x", "stream": True, "n": 2})
-
     monkeypatch.setattr(CompletionFormatter, "chunk", fail_later)
-    answer = openai_server.run_with_client(workspace, work)
+    answer = client.post(WRITE, {"model": OWN, "prompt": "x", "stream": True, "n": 2})
     _, event = openai_server.events_of(answer.text, ended=False)
     assert event["error"]["type"] == "server_error"
     assert "secret" not in answer.text
     assert "secret" in caplog.text
-
-
-def test_a_text_longer_than_the_context_continues(workspace: Workspace) -> None:
-    async def work(client: Client) -> Any:  # noqa: ANN401
-        endless = {"256": -100, "257": -100}  # neither another text's beginning nor this one's end
-        return await client.request(WRITE, prompt="x" * 50, max_tokens=200, logit_bias=endless)
-
-    answer = openai_server.run_with_client(workspace, work)
-    assert answer["usage"]["completion_tokens"] == 200
-
-
-def test_the_fingerprint_is_of_the_model(workspace: Workspace, chatty: Path) -> None:
-    async def work(client: Client) -> list[str]:
-        names = (OWN, OWN, CHATTY)
-        answers = [
-            await client.request(WRITE, model=name, prompt="x", max_tokens=1) for name in names
-        ]
-        return [answer["system_fingerprint"] for answer in answers]
-
-    first, second, changed = openai_server.run_with_client(workspace, work, {CHATTY: chatty})
-    assert first == second != changed
-
-
-def test_text_is_unescaped_utf8(workspace: Workspace) -> None:
-    async def work(client: Client) -> bytes:
-        return (
-            await client.post(
-                WRITE, {"model": OWN, "prompt": "日本", "max_tokens": 0, "echo": True}
-            )
-        ).content
-
-    data = openai_server.run_with_client(workspace, work)
-    assert "日本".encode() in data
-    assert json.loads(data)["choices"][0]["text"] == "日本"

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 import families
 from ownwords.core.config import resolve
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
-from ownwords.models.configs.gemma3 import Gemma3Config
-from ownwords.models.configs.qwen3 import config_for_budget, parameter_count
+from ownwords.models.configs.llama import Gemma3Config, config_for_budget, parameter_count
 from ownwords.training.plan import (
     BaseModelInfo,
     Plan,

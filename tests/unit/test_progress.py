@@ -59,21 +59,6 @@ def test_advances_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert events[-1].done == 350
 
 
-@pytest.mark.parametrize("is_silent", [True, False])
-def test_an_advance_reads_the_clock_at_most_once(
-    is_silent: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    progress = Progress() if is_silent else Progress(lambda event: None)
-    clock = Clock()
-    with progress.stage("Counting", total=10**9) as stage:
-        monkeypatch.setattr(time, "monotonic", clock)
-        stage._next = float("inf")
-        for _ in range(1000):
-            stage.advance()
-        monkeypatch.undo()
-    assert clock.looks == (0 if is_silent else 1000)
-
-
 def test_the_estimate_follows_the_pace_of_late() -> None:
     pace = RateEstimator(0.0)
     assert pace.remaining_s(100) is None
@@ -100,11 +85,6 @@ def test_the_log_holds_a_line_an_event_and_mends_a_torn_one(tmp_path: Path) -> N
     assert records[1]["values"] == {"steps": 2}
     assert records[0]["stage"] == "Pläne"
     assert records[0]["total"] == 2
-
-
-def test_a_log_that_cannot_be_opened_ends_the_work_with_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(WorkspaceError, match="could not be written"):
-        JsonLines(tmp_path / "nowhere" / "metrics.jsonl")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")

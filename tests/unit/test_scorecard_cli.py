@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import families
+import small_bases
 from ownwords.archive.look import look
 from ownwords.base import catalogue
 from ownwords.cli.main import main
@@ -20,30 +20,14 @@ from ownwords.evaluation import scoring
 from ownwords.evaluation.scorecard import read_scorecard
 from ownwords.inference import model as inference_model
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import Qwen3Config
-from ownwords.models.decoder import build
 from ownwords.tokenizers.bpe import ByteTokenizer
-
-assert families  # its import sets one thread
 
 SMALL = partial(scoring.ScoreConfig, passages=8, seeds=2, prompts=1, max_tokens=40, base_samples=1)
 
 
 def save(folder: Path, **provenance: object) -> Path:
-    tokenizer = ByteTokenizer()
-    network = build(
-        Qwen3Config(
-            vocabulary=tokenizer.vocabulary_size,
-            context=64,
-            width=16,
-            layers=1,
-            heads=2,
-            head_dim=8,
-            hidden=24,
-        )
-    )
-    network.init_weights(len(provenance) + 1)
-    bundle.save(folder, network, tokenizer, provenance=provenance)
+    network = small_bases.model(seed=len(provenance) + 1)
+    bundle.save(folder, network, ByteTokenizer(), provenance=provenance)
     return folder
 
 

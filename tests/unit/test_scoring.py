@@ -28,9 +28,8 @@ from ownwords.evaluation.verbatim import longest_copied
 from ownwords.evaluation.verdict import COPIES, GIBBERISH
 from ownwords.inference import copy_guard
 from ownwords.inference.model import Model
-from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import bpe
 
@@ -141,7 +140,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     root = tmp_path_factory.mktemp("models")
     learned = [text.text for text in posts().train]
     documents = (np.array(ids) for ids in bits_per_byte.encode(TOKENIZER, learned))
-    blocks = b"".join(copy_guard.build(documents, TOKENIZER).blocks())
+    blocks = copy_guard.build(documents, TOKENIZER).to_bytes()
     provenance = {
         "outcome": {"seconds": 12.5},
         "compared": ["Time: 12 s, expected 12 s."],
@@ -317,23 +316,6 @@ def test_only_figures_changed_by_a_new_post_are_measured_again(
     stages = {event.stage for event in events if event.kind == "start"}
     assert "Testing what it knows by heart" in stages
     assert not any("held-out posts" in stage or "samples:" in stage for stage in stages), stages
-
-
-def test_other_sampling_defaults_give_other_samples(
-    copying: tuple[Scorecard, Path],
-    folders: Folders,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    shutil.copytree(copying[1], tmp_path / "w")
-    monkeypatch.setattr(scoring, "DEFAULT_SAMPLING", replace(DEFAULT_SAMPLING, temperature=0.123))
-    events: list[Event] = []
-    run_scoring(folders, tmp_path / "w", posts(), Progress(events.append))
-    stages = {event.stage for event in events if event.kind == "start"}
-    assert {stage for stage in stages if stage.startswith("Writing samples")} >= {
-        "Writing samples: your model",
-        "Writing samples: its base",
-    }
 
 
 def test_without_held_out_posts_the_remaining_figures_are_reported(

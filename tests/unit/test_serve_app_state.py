@@ -24,7 +24,7 @@ from ownwords.serve import app_state as app_state_module
 from ownwords.serve import model_worker as model_worker_module
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, TooManyRequestsError
-from ownwords.serve.job_requests import MakeJob, ScoreJob
+from ownwords.serve.jobs import MakeJob, ScoreJob
 from ownwords.serve.model_worker import (
     LoadedModel,
     cache_size,
@@ -138,10 +138,6 @@ def test_jobs_run_on_the_device_of_the_server(workspace: Workspace) -> None:
             assert words[at : at + 2] == expected
 
 
-def test_an_empty_workspace_offers_the_shipped_model(workspace: Workspace) -> None:
-    assert list(AppState(workspace).models()) == ["shipped"]
-
-
 def test_concurrent_requests_load_a_model_once_without_blocking_others(
     workspace: Workspace, loads: CountingLoader
 ) -> None:
@@ -167,7 +163,6 @@ def test_concurrent_requests_load_a_model_once_without_blocking_others(
 def test_a_replaced_model_is_reloaded_and_running_texts_continue(
     workspace: Workspace, loads: CountingLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_state_module, "_FRESH_S", 0.0)
     monkeypatch.setattr(model_worker_module, "_GRACE_S", 0.01)
     folder = put_model(workspace.root / "model")
     state = AppState(workspace)
@@ -178,7 +173,7 @@ def test_a_replaced_model_is_reloaded_and_running_texts_continue(
         async with before.worker.generate(
             build_request(ByteTokenizer(), "Dear", max_tokens=3000)
         ) as stream:
-            ids = [drawn.id for drawn in await stream.take()]
+            ids = [drawn.id for drawn in await anext(aiter(stream))]
             (folder / "README.md").write_text("a card", encoding="utf-8")
             assert await state.get_model() is before
             touch(folder)
@@ -267,24 +262,6 @@ def test_the_cache_size_follows_the_available_memory(
 # --- threads -----------------------------------------------------------------------------------
 
 
-def test_work_runs_in_threads_and_returns_its_result(workspace: Workspace) -> None:
-    state = AppState(workspace)
-
-    async def work() -> None:
-        names = await asyncio.gather(
-            *(state.run(lambda: threading.current_thread().name) for _ in range(20)),
-            state.run_long(lambda: threading.current_thread().name),
-        )
-        assert threading.current_thread().name not in names
-        assert {name.split()[0] for name in names[:-1]} == {"archive"}
-        with pytest.raises(ZeroDivisionError):
-            await state.run(lambda: 1 // 0)
-        with pytest.raises(RuntimeError, match="iterator"):  # and not nothing for ever
-            await asyncio.wait_for(state.run(lambda: next(iter(()))), 10)
-
-    run_within(state, work)
-
-
 def test_excess_work_is_refused_and_cancelled_work_not_started(workspace: Workspace) -> None:
     state = AppState(workspace, ServeSettings(workers=1, tasks=5))
     has_begun, go_on, results = threading.Event(), threading.Event(), list[int]()
@@ -311,35 +288,6 @@ def test_excess_work_is_refused_and_cancelled_work_not_started(workspace: Worksp
         assert results == [0, 1, 3, 4]
 
     run_within(state, work)
-
-
-def test_long_answers_do_not_delay_the_embedder(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[str] = []
-
-    def embedder(setting: str) -> bool:
-        opened.append(setting)
-        return True
-
-    monkeypatch.setattr("ownwords.ask.encoder.open_embedder", embedder)
-    without, with_one = AppState(workspace), AppState(workspace, ServeSettings(embed="minilm"))
-    go_on = threading.Event()
-
-    async def work() -> None:
-        assert await with_one.embedder()  # opened by the first who asks
-        for state in (without, with_one):
-            answers = [asyncio.create_task(state.run_long(lambda: go_on.wait(10))) for _ in "1234"]
-            await asyncio.sleep(0)
-            embedder = await asyncio.wait_for(state.embedder(), 5)
-            assert bool(embedder) == bool(state.settings.embed)
-            go_on.set()
-            await asyncio.gather(*answers)
-            go_on.clear()
-        await with_one.close()
-
-    run_within(without, work)
-    assert opened == ["minilm"]
 
 
 # --- the archive -------------------------------------------------------------------------------

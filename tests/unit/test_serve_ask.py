@@ -275,7 +275,7 @@ def test_the_passages_that_have_a_vector_are_counted(
     path = tmp_path / "archive.sqlite"
     put(path, {"a": Entry("One", ("The rain fell.",)), "b": Entry("Two", ("My kettle broke.",))})
     # The vectors of the server's own thread would come at any moment.
-    monkeypatch.setattr("ownwords.serve.archive_access.BackgroundVectors", lambda *_: None)
+    monkeypatch.setattr(ArchivePool, "_start_vectors", lambda self, index: None)
     (tmp_path / "model").mkdir()
     pool = ArchivePool(path, str(folder_in(tmp_path / "model")))
     try:

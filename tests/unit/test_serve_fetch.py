@@ -14,8 +14,7 @@ from ownwords.core.workspace import Workspace
 from ownwords.serve import intake as fetching
 from ownwords.serve.app_state import AppState
 from ownwords.serve.intake import fetch_feed
-from ownwords.serve.job_requests import FetchJob, JobInputs
-from ownwords.serve.jobs import JobManager
+from ownwords.serve.jobs import FetchJob, JobInputs, JobManager
 
 ITEM = (
     "<item><title>Post {n}</title><link>https://b.example/{n}</link>"

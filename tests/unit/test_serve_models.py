@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 from selectolax.lexbor import LexborHTMLParser as HTMLParser
-from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation.scorecard import DATA, Scorecard
 from ownwords.evaluation.scorecard_view import scorecard_view, write_scorecard
-from ownwords.serve.api import models
 from ownwords.serve.app_state import AppState
 from ownwords.view import html
+from page_client import page_client
 from unit import sample_card
 
 CARDS = [pytest.param(card, id=name) for name, card in sample_card.every()]
@@ -30,10 +29,8 @@ def workspace(tmp_path: Path) -> Workspace:
 
 @pytest.fixture
 def client(workspace: Workspace) -> Iterator[TestClient]:
-    state = AppState(workspace)
-    with TestClient(Starlette(routes=models.routes(state))) as test_client:
-        yield test_client
-        test_client.portal.call(state.close)  # type: ignore[union-attr]
+    with page_client(AppState(workspace)) as client:
+        yield client
 
 
 @pytest.mark.parametrize("card", CARDS)

@@ -1,5 +1,6 @@
 """The page's Corpus part, asked by its addresses, against the files the texts came from."""
 
+import sqlite3
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,9 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser as HTMLParser
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.testclient import TestClient
 
 from ownwords.archive.document import OWN_KINDS
@@ -22,14 +20,12 @@ from ownwords.archive.report import PostSummary
 from ownwords.archive.report import Report as Whole
 from ownwords.archive.report_view import diff_passages
 from ownwords.archive.store import Archive
-from ownwords.core.errors import OwnwordsError
 from ownwords.core.text import count_words
 from ownwords.core.workspace import Workspace
-from ownwords.serve.api import posts
 from ownwords.serve.api.posts import find_posts
 from ownwords.serve.app_state import AppState
 from ownwords.serve.archive_access import CachedReport
-from ownwords.serve.errors import error_response
+from page_client import page_client
 
 SEASONS = ("spring", "summer", "autumn", "winter")
 RAIN = "The gauge stood empty on the wall and nobody came to read it for {0} weeks of that year. "
@@ -108,15 +104,8 @@ def _served(blog: Path, workspace: Workspace, *, is_read: bool = True) -> Iterat
     if is_read:
         look([blog], workspace=workspace.root)
 
-    async def mistake(request: Request, error: Exception) -> Response:
-        assert isinstance(error, OwnwordsError)
-        return error_response(request.url.path, error)
-
-    state = AppState(workspace)
-    app = Starlette(routes=posts.routes(state), exception_handlers={OwnwordsError: mistake})
-    with TestClient(app) as client:
+    with page_client(AppState(workspace)) as client:
         yield Served(blog, workspace, client)
-        client.portal.call(state.close)  # type: ignore[union-attr]
 
 
 def ids(served: Served) -> dict[str, str]:
@@ -323,7 +312,11 @@ def test_invalid_decisions_are_refused(served: Served, body: object, status: int
     assert served.workspace.choices.read_bytes() == before
 
 
-def test_during_a_look_no_decision_is_accepted(fresh: Served) -> None:
+def test_during_a_look_no_decision_is_accepted(
+    fresh: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **{**k, "timeout": 0}))
     named = ids(fresh)
     before = fresh.workspace.choices.read_bytes()
     decision = {"id": named["long"], "decision": "keep"}

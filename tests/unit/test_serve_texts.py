@@ -14,11 +14,10 @@ from starlette.testclient import TestClient
 from ownwords.core.version import __version__
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.serve.api import texts as saved_texts
-from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.settings import ServeSettings
+from page_client import page_client
 
-HEADERS = {"X-Ownwords": "1", "Host": "127.0.0.1", "Content-Type": "application/json"}
 TALK = [
     {"role": "user", "text": "What is the gauge made of?"},
     {
@@ -36,9 +35,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 @pytest.fixture
 def client(workspace: Workspace) -> Iterator[TestClient]:
-    state = AppState(workspace, ServeSettings(key="a-key-of-its-own"))
-    headers = HEADERS | {"Authorization": "Bearer a-key-of-its-own"}
-    with TestClient(create_app(state), base_url="http://127.0.0.1", headers=headers) as client:
+    with page_client(AppState(workspace, ServeSettings(key="a-key-of-its-own"))) as client:
         yield client
 
 

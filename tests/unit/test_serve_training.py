@@ -1,15 +1,10 @@
 """A training in detail, read from its files as they grow."""
 
-import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
@@ -19,7 +14,6 @@ from ownwords.core.workspace import Workspace, try_lock
 from ownwords.serve.api import jobs
 from ownwords.serve.api.jobs import TrainingReader
 from ownwords.serve.app_state import AppState
-from ownwords.serve.jobs import EventTail
 
 
 @pytest.fixture
@@ -41,58 +35,6 @@ def begun(workspace: Workspace, name: str, bits: float = 2.5, *, ended: bool = F
         log(Event(time.time(), "train", "done", 40, 40, "steps"))
     log.close()
     return run
-
-
-@settings(max_examples=30)
-@given(
-    st.lists(
-        st.one_of(
-            st.dictionaries(
-                st.sampled_from(["time", "stage", "kind", "done", "total", "values", "message"]),
-                st.one_of(
-                    st.none(),
-                    st.text(max_size=5),
-                    st.floats(),
-                    st.integers(),
-                    st.sampled_from(["train", "start", "metric", "note", "done"]),
-                    st.dictionaries(
-                        st.sampled_from(["step", "bits_per_byte", "memorised"]),
-                        st.one_of(st.none(), st.floats(), st.text(max_size=2)),
-                        max_size=3,
-                    ),
-                ),
-            ),
-            st.text(max_size=5),
-        ),
-        max_size=12,
-    )
-)
-def test_a_damaged_log_causes_no_error(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[Any]
-) -> None:
-    folder = tmp_path_factory.mktemp("runs")
-    run = folder / "finetune-a"
-    run.mkdir()
-    (run / "plan.toml").write_text("broken = [")
-    (run / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + "\n{half")
-    msgspec.json.encode(TrainingReader(folder).parts())
-
-
-def test_lines_are_read_once_and_only_when_complete(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    lines = EventTail(path)
-    assert lines.read() == (False, [])
-    note = '{{"time": {}, "stage": "", "kind": "note"}}\n'.format
-    path.write_text(note(1) + note(2) + note(3)[:9])
-    assert lines.read() == (True, [Event(1, "", "note"), Event(2, "", "note")])
-    assert lines.read() == (False, [])
-    with path.open("a") as file:
-        file.write(note(3)[9:] + "no json\n[4]\n")
-    assert lines.read() == (False, [Event(3, "", "note")])
-    path.unlink()  # as when the texts are read anew
-    assert lines.read()[0]
-    path.write_text(note(9))
-    assert lines.read() == (True, [Event(9, "", "note")])
 
 
 def test_a_training_is_read_from_its_files(workspace: Workspace) -> None:

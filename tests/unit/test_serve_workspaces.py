@@ -9,10 +9,8 @@ from starlette.testclient import TestClient
 
 from ownwords.archive.look import look
 from ownwords.core.workspace import Workspace
-from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
-
-HEADERS = {"X-Ownwords": "1", "Host": "127.0.0.1", "Content-Type": "application/json"}
+from page_client import page_client
 
 
 @pytest.fixture
@@ -30,8 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def client(folder: Path) -> Iterator[TestClient]:
-    state = AppState(Workspace(folder / "one.ownwords"))
-    with TestClient(create_app(state), base_url="http://127.0.0.1", headers=HEADERS) as client:
+    with page_client(AppState(Workspace(folder / "one.ownwords"))) as client:
         yield client
 
 
@@ -123,10 +120,7 @@ def test_a_forgotten_workspace_keeps_its_files(client: TestClient, tmp_path: Pat
         pass
     path = list_workspaces(client)["one"]["path"]
     assert "far" not in list_workspaces(client)
-    state = AppState(Workspace(elsewhere))
-    with TestClient(
-        create_app(state), base_url="http://127.0.0.1", headers=HEADERS
-    ) as other_client:
+    with page_client(AppState(Workspace(elsewhere))) as other_client:
         open_workspace(other_client, path=str(elsewhere))
     assert list_workspaces(client)["far"]["path"] == str(elsewhere)
     answer = client.request("DELETE", "/api/workspaces", json={"path": str(elsewhere)})

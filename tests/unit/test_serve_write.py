@@ -1,29 +1,22 @@
 """The write API: the stream, blocked copies, and where a text may come from."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request as Asked
-from starlette.responses import Response
+from starlette.testclient import TestClient
 
-import openai_server as played
-from asgi_scope import http_scope
+import openai_server
 from ownwords.archive.look import look
-from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.inference import copy_guard as guarding
 from ownwords.inference.model import Model
 from ownwords.serve.api import write
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import error_response
 from ownwords.tokenizers.bpe import ByteTokenizer
+from page_client import page_client
 
 POSTS = {
     "harbour": "We walked to the old harbour in the rain, and nobody spoke of the boat. " * 3,
@@ -32,15 +25,12 @@ POSTS = {
 }
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    """A workspace with a tiny model; no archive."""
-    return played.workspace(tmp_path)
-
-
-@pytest.fixture
-def with_archive(tmp_path: Path, workspace: Workspace) -> Workspace:
-    blog = tmp_path / "posts"
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A workspace with three posts and a tiny model."""
+    folder = tmp_path_factory.mktemp("write")
+    workspace = openai_server.workspace(folder)
+    blog = folder / "posts"
     blog.mkdir()
     for n, (name, text) in enumerate(POSTS.items()):
         head = f"---\ntitle: On the {name}\ndate: 2020-0{n + 1}-02\n---\n\n"
@@ -50,79 +40,33 @@ def with_archive(tmp_path: Path, workspace: Workspace) -> Workspace:
     return workspace
 
 
-def run_with_client(
-    workspace: Workspace, work: Callable[[httpx.AsyncClient, AppState], Awaitable[Any]]
-) -> Any:  # noqa: ANN401
-    """The result of the work, given a client of the routes."""
-
-    async def error_of(request: Asked, error: Exception) -> Response:
-        assert isinstance(error, OwnwordsError)
-        return error_response(request.url.path, error)
-
-    async def run() -> Any:  # noqa: ANN401
-        state = AppState(workspace, played.settings(rows=2, queue=0))
-        app = Starlette(routes=write.routes(state), exception_handlers={OwnwordsError: error_of})
-        transport = httpx.ASGITransport(app)
-        try:
-            async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
-                return await work(client, state)
-        finally:
-            await state.close()
-
-    return asyncio.run(run())
+@pytest.fixture
+def client(workspace: Workspace) -> Iterator[TestClient]:
+    with page_client(AppState(workspace, openai_server.settings(rows=2, queue=0))) as client:
+        yield client
 
 
 def events_of(text: str) -> list[tuple[str, Any]]:
-    events = []
-    for block in text.split("\n\n"):
-        lines = [line for line in block.splitlines() if not line.startswith(":")]
-        if lines:
-            assert [line.partition(":")[0] for line in lines] == ["event", "data"]
-            events.append((lines[0][7:], json.loads(lines[1][6:])))
-    return events
+    blocks = [block.splitlines() for block in text.split("\n\n") if block]
+    return [(event.removeprefix("event: "), json.loads(data[6:])) for event, data in blocks]
 
 
-def write_events(workspace: Workspace, **body: object) -> list[tuple[str, Any]]:
-    async def work(client: httpx.AsyncClient, _: AppState) -> list[tuple[str, Any]]:
-        answer = await client.post("/api/write", json=body)
-        assert answer.status_code == 200, answer.text
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        return events_of(answer.text)
-
-    events: list[tuple[str, Any]] = run_with_client(workspace, work)
-    return events
-
-
-def text_of(events: list[tuple[str, Any]]) -> str:
-    return "".join(data for name, data in events if name == "text")
-
-
-def test_the_stream_equals_the_text_of_the_model(workspace: Workspace) -> None:
-    events = write_events(
-        workspace, prompt="The rain", tokens=40, seed=7, temperature=0.9, min_p=0.02
-    )
+def test_the_stream_equals_the_text_of_the_model(client: TestClient, workspace: Workspace) -> None:
+    body = {"prompt": "The rain", "tokens": 40, "seed": 7, "temperature": 0.9, "min_p": 0.02}
+    answer = client.post("/api/write", json=body)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = events_of(answer.text)
     model = Model.load(workspace.root / "model", threads=1)
     expected = model.write("The rain", max_tokens=40, seed=7, temperature=0.9, min_p=0.02)
-    assert text_of(events) == "".join(expected)
+    assert "".join(data for name, data in events if name == "text") == "".join(expected)
     names = [name for name, _ in events]
     assert (names[0], names[-1]) == ("begin", "end")
     assert events[0][1] == {"model": "blog", "seed": 7, "guarded": True, "has_guard": True}
     assert events[-1][1]["tokens"] <= 40
 
 
-def test_the_same_seed_gives_the_same_text_and_another_seed_another(workspace: Workspace) -> None:
-    first, same, changed = (
-        text_of(write_events(workspace, prompt="The", tokens=30, seed=s, temperature=1.0))
-        for s in (1, 1, 2)
-    )
-    assert first == same != changed
-
-
-def test_the_base_is_named_beside_the_own_model(workspace: Workspace) -> None:
-    async def work(client: httpx.AsyncClient, _: AppState) -> Any:  # noqa: ANN401
-        return (await client.get("/api/write")).json()
-
-    answer = run_with_client(workspace, work)
+def test_the_base_is_named_beside_the_own_model(client: TestClient) -> None:
+    answer = client.get("/api/write").json()
     roles = {model["name"]: model["role"] for model in answer["models"]}
     assert next(iter(roles.items())) == ("blog", "tuned")
     assert set(roles.values()) <= {"tuned", "base", "other"}
@@ -144,55 +88,11 @@ def test_the_base_is_named_beside_the_own_model(workspace: Workspace) -> None:
     ],
 )
 def test_invalid_requests_are_refused(
-    workspace: Workspace, body: dict[str, object], status: int, message: str
+    client: TestClient, body: dict[str, object], status: int, message: str
 ) -> None:
-    async def work(client: httpx.AsyncClient, _: AppState) -> httpx.Response:
-        return await client.post("/api/write", json=body)
-
-    answer = run_with_client(workspace, work)
+    answer = client.post("/api/write", json=body)
     assert answer.status_code == status
     assert message in answer.json()["error"]["message"]
-
-
-def test_a_disconnect_frees_a_row_and_excess_requests_are_refused(workspace: Workspace) -> None:
-    async def work(client: httpx.AsyncClient, state: AppState) -> None:
-        loaded = await state.get_model()
-        body = {"prompt": "a", "tokens": 4000, "seed": 1, "temperature": 2, "min_p": 0}
-
-        leave = asyncio.Event()
-
-        async def read(has_begun: asyncio.Event) -> None:
-            # As a browser that reads no further, and then goes away in the middle.
-            async def send(message: Any) -> None:  # noqa: ANN401
-                if message["type"] == "http.response.body" and message.get("body"):
-                    has_begun.set()
-                    await leave.wait()
-
-            messages = [{"type": "http.request", "body": json.dumps(body).encode()}]
-
-            async def receive() -> Any:  # noqa: ANN401
-                if messages:
-                    return messages.pop()
-                await leave.wait()
-                return {"type": "http.disconnect"}
-
-            scope = http_scope("/api/write", "POST", {"content-type": "application/json"})
-            await client._transport.app(scope, receive, send)  # type: ignore[attr-defined]
-
-        first, second = asyncio.Event(), asyncio.Event()
-        readers = [asyncio.create_task(read(event)) for event in (first, second)]
-        await asyncio.gather(first.wait(), second.wait())
-        refused = await client.post("/api/write", json={**body, "tokens": 5})
-        assert refused.status_code == 429
-        leave.set()
-        await asyncio.gather(*readers)
-        async with asyncio.timeout(5):
-            while loaded.worker.running or loaded.worker.waiting:
-                await asyncio.sleep(0.01)
-        retried = await client.post("/api/write", json={**body, "tokens": 5})
-        assert retried.status_code == 200
-
-    run_with_client(workspace, work)
 
 
 def test_the_guard_reports_where_it_blocked_a_copy() -> None:
@@ -203,35 +103,29 @@ def test_the_guard_reports_where_it_blocked_a_copy() -> None:
     prompt = tokenizer.encode("He said that ")
     text = "nobody spoke of a thing, nobody spoke of that boat"
 
-    def blocked_texts(text: str, pieces: int) -> list[str]:
+    def blocked_texts(text: str) -> list[str]:
         blocked = write.BlockedPassages(guard, tokenizer, prompt)
-        ids = tokenizer.encode(text)
-        for offset in range(0, len(ids), pieces):
-            blocked.feed(ids[offset : offset + pieces])
+        for token in tokenizer.encode(text):
+            blocked.feed(token)
         return blocked.contexts
 
-    for pieces in (1, 7, 1000):
-        # After each "nobody spoke of" the fourth word of the post was not to be had.
-        first, second = blocked_texts(text, pieces)
-        assert first == "He said that nobody spoke of"
-        assert second == "He said that nobody spoke of a thing, nobody spoke of"
-        assert blocked_texts("quite another text", pieces) == []
+    # After each "nobody spoke of" the fourth word of the post was not to be had.
+    assert blocked_texts(text) == [
+        "He said that nobody spoke of",
+        "He said that nobody spoke of a thing, nobody spoke of",
+    ]
+    assert blocked_texts("quite another text") == []
 
 
-def origins(workspace: Workspace, text: str) -> Any:  # noqa: ANN401
-    async def work(client: httpx.AsyncClient, _: AppState) -> Any:  # noqa: ANN401
-        answer = await client.post("/api/write/origins", json={"text": text})
-        return answer.status_code, answer.json()
-
-    return run_with_client(workspace, work)
+def origins(client: TestClient, text: str) -> Any:  # noqa: ANN401 - JSON
+    answer = client.post("/api/write/origins", json={"text": text})
+    assert answer.status_code == 200
+    return answer.json()
 
 
-def test_a_verbatim_passage_is_found_with_its_post(
-    with_archive: Workspace,
-) -> None:
+def test_a_verbatim_passage_is_found_with_its_post(client: TestClient) -> None:
     text = "Yesterday nobody spoke of the boat. We counted, and the limescale has its reasons, too."
-    status, result = origins(with_archive, text)
-    assert status == 200
+    result = origins(client, text)
     titles = {passage["text"]: passage["title"] for passage in result["shared"]}
     assert titles == {
         "nobody spoke of the boat. We": "On the harbour",
@@ -245,13 +139,6 @@ def test_a_verbatim_passage_is_found_with_its_post(
     assert result["nearest"][0]["document"]
 
 
-def test_unknown_text_has_no_origin(with_archive: Workspace) -> None:
-    assert origins(with_archive, "")[1] == {"shared": [], "nearest": [], "is_complete": True}
-    result = origins(with_archive, "zyzzyva quux")[1]
-    assert result["shared"] == []
-
-
-def test_without_an_archive_it_says_so(workspace: Workspace) -> None:
-    status, result = origins(workspace, "some text")
-    assert status == 404
-    assert result["error"]["message"]
+def test_unknown_text_has_no_origin(client: TestClient) -> None:
+    assert origins(client, "") == {"shared": [], "nearest": [], "is_complete": True}
+    assert origins(client, "zyzzyva quux")["shared"] == []

@@ -45,11 +45,6 @@ def test_without_links_the_address_stays_unknown(tmp_path: Path) -> None:
     assert documents(items)["post/1"].url == ""
 
 
-def test_invalid_link_addresses_are_kept_unchanged(tmp_path: Path) -> None:
-    body = '<a href="http://[x/2020/01/a.html">a</a> <a href="http://[::1/b.html">b</a>'
-    assert documents(of(tmp_path, export.entry("post-1", "a", body)))["post/1"].body == body
-
-
 def test_the_older_export(tmp_path: Path) -> None:
     items = list(blogger.read(export.write_old(tmp_path)))
     assert items[0] == SiteInfo("Old hats", "https://hats.blogspot.com", identity="blogger")
@@ -84,20 +79,6 @@ def test_status(tmp_path: Path, status: str, more: str, expected: str) -> None:
     assert documents(items)["post/1"].status == expected
 
 
-def test_a_body_of_xhtml(tmp_path: Path) -> None:
-    entry = export.entry("post-1", "a", "BODY").replace("type='html'>BODY", "type='xhtml'><p>b</p>")
-    assert "<p" in documents(of(tmp_path, entry))["post/1"].body
-
-
-def test_an_entry_of_unknown_type_is_counted(tmp_path: Path) -> None:
-    items = of(tmp_path, export.entry("x-1", "a", "b", kind=""))
-    assert SkippedItem("entry", "of no type that is known") in items
-
-
-def test_a_blog_without_posts(tmp_path: Path) -> None:
-    assert of(tmp_path)[0] == SiteInfo("Hats & Heads", "", identity="blogger")
-
-
 def test_folders_zips_and_files(tmp_path: Path) -> None:
     takeout = export.write(tmp_path)
     expected = documents(blogger.read(takeout))
@@ -122,14 +103,6 @@ def test_several_blogs(tmp_path: Path) -> None:
     items = list(blogger.read(takeout))
     assert sum(isinstance(item, SiteInfo) for item in items) == 2
     assert "post/900" in documents(items)
-
-
-def test_other_feeds_are_not_detected_as_blogger(tmp_path: Path) -> None:
-    feed = tmp_path / "feed.atom"
-    feed.write_text("<feed xmlns='http://www.w3.org/2005/Atom'/>", encoding="utf-8")
-    assert blogger.detect(feed) is None
-    assert blogger.detect(tmp_path) is None
-    assert blogger.detect(tmp_path / "missing.atom") is None
 
 
 def test_a_caption_in_a_table_is_a_caption(tmp_path: Path) -> None:

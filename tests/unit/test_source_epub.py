@@ -54,21 +54,6 @@ def test_front_matter_of_a_book_is_counted(tmp_path: Path) -> None:
     }
 
 
-def test_a_long_chapter_in_a_file_called_cover_is_kept(tmp_path: Path) -> None:
-    page = export.page(f"<p>{'word ' * 600}</p>", "cover")
-    path = book(tmp_path, OEBPS__text__cover_dot_xhtml=page)
-    assert "OEBPS/text/cover.xhtml" in {chapter.ref for chapter in documents(path)}
-
-
-def test_an_unpacked_book_reads_like_the_packed_one(tmp_path: Path) -> None:
-    for name, text in export.FILES.items():
-        path = tmp_path / "book" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    assert epub.detect(tmp_path / "book") == "an EPUB book"
-    assert documents(tmp_path / "book") == documents(export.write(tmp_path))
-
-
 def test_a_drm_locked_book_is_refused_and_obfuscated_fonts_are_not(tmp_path: Path) -> None:
     lock = export.FILES["META-INF/encryption.xml"]
     lock = lock.replace(
@@ -127,3 +112,9 @@ def test_page_and_note_numbers_are_not_joined_to_words(tmp_path: Path) -> None:
     body = documents(book(tmp_path, OEBPS__text__ch1_dot_xhtml=chapter))[0].body
     plain = readability.node_text(readability.parse(body))
     assert plain == "A hat, x2, a roof and coats."
+
+
+def test_a_long_chapter_in_a_file_called_cover_is_kept(tmp_path: Path) -> None:
+    page = export.page(f"<p>{'word ' * 600}</p>", "cover")
+    path = book(tmp_path, OEBPS__text__cover_dot_xhtml=page)
+    assert "OEBPS/text/cover.xhtml" in {chapter.ref for chapter in documents(path)}

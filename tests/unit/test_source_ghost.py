@@ -1,5 +1,4 @@
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -135,18 +134,6 @@ def test_lone_surrogates_are_harmless(tmp_path: Path) -> None:
     assert (post_found.title, post_found.body) == ("Half �", "<p>�</p>")
 
 
-def test_folders_and_zips(tmp_path: Path) -> None:
-    path = export.write(tmp_path)
-    assert ghost.detect(tmp_path)
-    assert documents(ghost.read(tmp_path)) == documents(ghost.read(path))
-    packed = tmp_path / "ghost.zip"
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("package.json", "{}")
-        archive.write(path, "data/hats.json")
-    assert ghost.detect(packed)
-    assert documents(ghost.read(packed)) == documents(ghost.read(path))
-
-
 def test_a_file_cut_off_is_refused(tmp_path: Path) -> None:
     path = export.write(tmp_path)
     content = path.read_bytes()
@@ -180,13 +167,6 @@ def test_the_posts_may_begin_anywhere(tmp_path: Path, shift: int) -> None:
     assert ghost.detect(path)
 
 
-def test_other_files_are_not_detected_as_ghost(tmp_path: Path) -> None:
-    (tmp_path / "package.json").write_text('{"name": "x", "posts": []}', encoding="utf-8")
-    (tmp_path / "data.json").write_text('{"data": {"pages": []}}', encoding="utf-8")
-    assert ghost.detect(tmp_path) is None
-    assert ghost.detect(tmp_path / "missing.json") is None
-
-
 def test_of_rendered_cards_only_the_author_s_part_is_kept(tmp_path: Path) -> None:
     content = export.export()
     data(content)["posts"][0]["html"] = (
@@ -203,15 +183,3 @@ def test_of_rendered_cards_only_the_author_s_part_is_kept(tmp_path: Path) -> Non
     assert "CHROME" not in post.body
     for phrase in ("Mine.", "My remark", "Mind it.", "Film"):
         assert phrase in post.body
-
-
-def test_the_caption_of_a_bookmark_and_a_call_to_action_are_the_authors() -> None:
-    cards = [
-        {"type": "bookmark", "metadata": {"title": "INTRUDER"}, "caption": "My remark"},
-        {"type": "call-to-action", "textValue": "<p>Write to me.</p>", "buttonText": "CHROME"},
-    ]
-    html = editor_html({"root": {"children": cards}})
-    assert "My remark" in html
-    assert "Write to me." in html
-    assert "INTRUDER" not in html
-    assert "CHROME" not in html

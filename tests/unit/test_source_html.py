@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pytest
-from selectolax.lexbor import LexborHTMLParser
 
 from exports import html as export
 from growth import is_far_from_quadratic
@@ -55,12 +54,10 @@ def test_in_a_small_folder_nothing_counts_as_a_repeated_footer(tmp_path: Path) -
     [
         "<article>{}</article>",
         "<main>{}</main><aside>INTRUDER</aside>",
-        "<div role=main>{}</div>",
         '<div class="post-content">{}</div><div class="widget">INTRUDER</div>',
         '<main><article>{}</article><article class="card"><p>INTRUDER</p></article></main>',
-        '<div class="post__entry">{}</div>',
+        '<div id="nav">INTRUDER</div>{}<div id="footer">INTRUDER</div>',
         '<div class="e-content">{}<form>INTRUDER</form></div>',
-        '<div id="content">{}</div>',
         "<nav>INTRUDER</nav><header>INTRUDER</header>{}<footer>INTRUDER</footer>",
     ],
 )
@@ -78,7 +75,6 @@ def test_where_the_article_is(tmp_path: Path, around: str) -> None:
         ('<meta property="og:title" content="A"><title>B | C</title>', "", "A"),
         ("<title>Hats | The Blog</title>", "<h1>Hats</h1>", "Hats"),
         ("<title>Hats | The Blog</title>", "<header><h1>The Blog</h1></header>", "Hats"),
-        ('<meta property="og:site_name" content="B"><title>B – Hats</title>', "", "Hats"),
         ("<title>Half-time - a story</title>", "", "Half-time - a story"),
         ("", "<h2>Under a heading</h2>", "Under a heading"),
         ("", "", "my page"),
@@ -95,7 +91,6 @@ def test_the_title(tmp_path: Path, head: str, inner: str, title: str) -> None:
         '<meta property="article:published_time" content="2020-01-31T10:00:00Z">',
         '<script type="application/ld+json">[{"datePublished": "2020-01-31"}]</script>',
         '<script type="application/ld+json">{broken</script><time datetime="2020-01-31">',
-        '<meta itemprop="datePublished" content="31 January 2020">',
         '<meta name="dc.date" content="January 31, 2020">',
         '<time datetime="nonsense">x</time><meta name="date" content="2020-01-31">',
     ],
@@ -111,10 +106,8 @@ def test_the_date(tmp_path: Path, head: str) -> None:
     [
         ("<meta charset=iso-8859-2><p>żółw".encode("iso-8859-2"), "żółw"),
         ("<meta charset=latin1><p>“Hat”".encode("cp1252"), "“Hat”"),
-        ("<p>żółw".encode("utf-16"), "żółw"),
         ("\ufeff<meta charset=cp1252><p>żółw".encode(), "żółw"),
         ("<meta charset=punycode><p>żółw".encode(), "żółw"),
-        ("<meta charset=unheard-of><p>żółw".encode(), "żółw"),
         ("<meta charset=shift_jis><p>日本語".encode("shift_jis"), "日本語"),
     ],
 )
@@ -139,12 +132,6 @@ def test_a_listing_page_is_not_a_post(tmp_path: Path, inner: str) -> None:
     assert list(documents(tmp_path)) == ["post.html"]
 
 
-def test_a_post_of_links_with_words_about_them_is_a_post(tmp_path: Path) -> None:
-    line = "<p><a href='/x'>A find</a>: I liked this one for its long and winding sentences.</p>"
-    (tmp_path / "links.html").write_text(f"<main>{line * 9}</main>", encoding="utf-8")
-    assert list(documents(tmp_path)) == ["links.html"]
-
-
 def test_comments_are_counted_one_by_one() -> None:
     def count(inner: str) -> int:
         return readability.remove_comments(readability.parse(inner))
@@ -157,16 +144,6 @@ def test_comments_are_counted_one_by_one() -> None:
     assert count('<div id="respond"><p>Leave a reply</p></div>') == 0
     assert count('<section class="comments"><p>No comments yet</p></section>') == 0
     assert count(f'<section class="comments"><p>{"word " * 30}</p></section>') == 1
-
-
-def test_a_hostile_page_is_read_in_time(tmp_path: Path) -> None:
-    page = "<article><div>" * 20_000 + "deep"
-    assert "deep" in read_one(tmp_path, page).body
-
-
-def test_titles_keep_words_together() -> None:
-    tree = LexborHTMLParser("<main><h1>H<em>a</em>ts &amp; coats</h1></main>")
-    assert readability.page_titles(tree) == ("Hats & coats", "")
 
 
 @pytest.mark.parametrize(
@@ -188,6 +165,17 @@ def test_permalink_signs_are_not_part_of_headings(tmp_path: Path) -> None:
     assert "<h2>More</h2>" in document.body
 
 
+def test_a_title_with_a_long_gap_takes_time_in_proportion() -> None:
+    title = "a" + " " * 20_000 + "b"
+    assert is_far_from_quadratic(lambda text: readability.strip_site_name(text, "b"), title)
+
+
+def test_a_post_of_links_with_words_about_them_is_a_post(tmp_path: Path) -> None:
+    line = "<p><a href='/x'>A find</a>: I liked this one for its long and winding sentences.</p>"
+    (tmp_path / "links.html").write_text(f"<main>{line * 9}</main>", encoding="utf-8")
+    assert list(documents(tmp_path)) == ["links.html"]
+
+
 def test_links_in_headings_do_not_make_a_page_a_listing(tmp_path: Path) -> None:
     parts = "".join(
         f'<h2>Part {n}<a class="header-anchor" href="#{n}">#</a></h2><p>Two words.</p>'
@@ -195,15 +183,3 @@ def test_links_in_headings_do_not_make_a_page_a_listing(tmp_path: Path) -> None:
     )
     (tmp_path / "hats.html").write_text(f"<!doctype html><title>Hats</title><main>{parts}</main>")
     assert list(documents(tmp_path)) == ["hats.html"]
-
-
-def test_menus_are_recognised_by_their_names(tmp_path: Path) -> None:
-    page = '<html><body><div id="nav">CHROME</div><p>Mine.</p><div id="footer">CHROME</div></body>'
-    document = read_one(tmp_path, page)
-    assert "CHROME" not in document.body
-    assert "Mine." in document.body
-
-
-def test_a_title_with_a_long_gap_takes_time_in_proportion() -> None:
-    title = "a" + " " * 20_000 + "b"
-    assert is_far_from_quadratic(lambda text: readability.strip_site_name(text, "b"), title)

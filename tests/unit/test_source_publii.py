@@ -5,7 +5,6 @@ import random
 import shutil
 import sqlite3
 import tarfile
-import zipfile
 from contextlib import closing
 from pathlib import Path
 
@@ -38,28 +37,11 @@ def change(database: Path, *statements: str) -> None:
             connection.execute(statement)
 
 
-def test_the_site_comes_first_and_nothing_is_skipped(site: Path) -> None:
-    items = list(publii.read(site))
-    assert items[0] == SiteInfo("Hats and Backups", "https://hats.example.org")
-    assert not [item for item in items if isinstance(item, SourceNote | SkippedItem)]
-
-
 def test_each_editor_is_recognised(site: Path) -> None:
     posts = documents_of(site)
-    assert [posts[f"post/{n}"].markup for n in (1, 2, 3, 4)] == [
-        "html",
-        "markdown",
-        "blocks",
-        "html",
-    ]
+    markups = [posts[f"post/{n}"].markup for n in (1, 2, 3, 4)]
+    assert markups == ["html", "markdown", "blocks", "html"]
     assert isinstance(json.loads(posts["post/3"].body), list)
-
-
-def test_blocks_are_recognised_without_an_editor_note(database: Path) -> None:
-    change(database, "UPDATE posts_additional_data SET value = '{}'")
-    assert documents_of(database)["post/3"].markup == "blocks"
-    change(database, "UPDATE posts SET text = '[1] says the note' WHERE id = 3")
-    assert documents_of(database)["post/3"].markup == "html"
 
 
 def test_damaged_blocks_are_skipped_with_a_reason(database: Path) -> None:
@@ -71,15 +53,17 @@ def test_damaged_blocks_are_skipped_with_a_reason(database: Path) -> None:
     assert documents_of(database)["post/3"].body == ""
 
 
-def test_addresses(site: Path) -> None:
+def test_addresses_tags_and_authors(site: Path) -> None:
     posts = documents_of(site)
+    assert posts["post/1"].tags == ("Hats", "Zażółć")
+    assert [posts[f"post/{n}"].author for n in (1, 2)] == ["Ann Author", "Ann Author, Bob Brother"]
     assert posts["post/1"].url == "https://hats.example.org/blog/on-hats/"
     assert posts["page/9"].url == "https://hats.example.org/about/"
     assert posts["page/10"].url == "https://hats.example.org/about/tools/"
     assert posts["post/4"].url == "https://elsewhere.example.com/zazolc"
     assert posts["post/4"].base == "https://hats.example.org/blog/zazolc/"
     assert posts["post/1"].aliases == ("post/1", "https://hats.example.org/blog/on-hats/")
-    assert posts["page/9"].aliases[:2] == ("post/9", "page/9")
+    assert posts["page/9"].aliases[0] == "post/9"
 
 
 def test_without_clean_addresses_pages_have_no_ancestors(site: Path) -> None:
@@ -90,12 +74,6 @@ def test_without_clean_addresses_pages_have_no_ancestors(site: Path) -> None:
     posts = documents_of(site)
     assert posts["post/1"].url == "https://hats.example.org/blog/on-hats.html"
     assert posts["page/10"].url == "https://hats.example.org/tools.html"
-
-
-def test_a_circle_of_pages_ends(site: Path) -> None:
-    pages = [{"id": 9, "subpages": [{"id": 10, "subpages": [{"id": 9}]}]}]
-    (site / "input/config/pages.config.json").write_text(json.dumps(pages), encoding="utf-8")
-    assert documents_of(site)["page/10"].url.endswith("/tools/")
 
 
 def test_placeholders_become_addresses(site: Path) -> None:
@@ -113,13 +91,6 @@ def test_placeholders_become_addresses(site: Path) -> None:
     assert "(ref:post/3)" in posts["post/2"].body
     assert "(https://hats.example.org/media/posts/2/disk.png =640x480" in posts["post/2"].body
     assert 'href=\\"ref:page/9\\"' in posts["post/3"].body
-
-
-def test_tags_authors_and_summary(site: Path) -> None:
-    posts = documents_of(site)
-    assert posts["post/1"].tags == ("Hats", "Zażółć")
-    assert posts["post/1"].author == "Ann Author"
-    assert posts["post/2"].author == "Ann Author, Bob Brother"
 
 
 @pytest.mark.parametrize(
@@ -197,15 +168,6 @@ def test_backups(site: Path, tmp_path: Path, name: str, prefix: str) -> None:
     assert documents_of(backup) == documents_of(site)
 
 
-def test_a_zip_of_a_site(site: Path, tmp_path: Path) -> None:
-    path = tmp_path / "hats.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        for file in site.rglob("*"):
-            archive.write(file, file.relative_to(tmp_path))
-    assert publii.detect(path)
-    assert documents_of(path) == documents_of(site)
-
-
 def test_broken_and_foreign_backups(site: Path, tmp_path: Path) -> None:
     backup = pack(site, tmp_path / "backup.tar", "hats")
     data = backup.read_bytes()
@@ -251,9 +213,7 @@ def test_detect(site: Path, tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "no such table"),
-        (b"SQLite", "not a database"),
         (b"Dear diary, ...", "not a database"),
-        (b"SQLite format 3\0", "database"),
         (b"SQLite format 3\0" + bytes(2000), "database"),
     ],
 )
@@ -346,24 +306,8 @@ def test_a_write_ahead_log_is_read_along(database: Path) -> None:
     assert documents_of(database)["post/1"].title == "Newest"
 
 
-def test_no_file_is_written_next_to_the_database(site: Path) -> None:
-    def state() -> dict[Path, tuple[int, bytes]]:
-        files = [file for file in site.rglob("*") if file.is_file()]
-        return {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in files}
-
-    before = state()
-    list(publii.read(site))
-    assert state() == before
-
-
-def test_a_reader_that_stops_early_releases_everything(
-    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    private = tmp_path / "private"
-    private.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(private))
-    reading = publii.read(site)
-    next(reading)
-    assert list(private.iterdir())
-    del reading
-    assert not list(private.iterdir())
+def test_blocks_are_recognised_without_an_editor_note(database: Path) -> None:
+    change(database, "UPDATE posts_additional_data SET value = '{}'")
+    assert documents_of(database)["post/3"].markup == "blocks"
+    change(database, "UPDATE posts SET text = '[1] says the note' WHERE id = 3")
+    assert documents_of(database)["post/3"].markup == "html"

@@ -33,16 +33,6 @@ def test_platform_markup_is_removed_and_footnotes_quotes_and_code_kept(tmp_path:
     assert "hat = 1 &lt; 2" in body
 
 
-def test_a_body_without_chrome_is_as_stored(tmp_path: Path) -> None:
-    assert documents_of(export.write(tmp_path))["post/102"].body == export.BODIES["102.coats"]
-
-
-def test_a_folder_reads_as_its_zip_does(tmp_path: Path) -> None:
-    unpacked = export.unpack(tmp_path)
-    assert substack.detect(unpacked) == "an unpacked Substack export"
-    assert documents_of(unpacked) == documents_of(export.write(tmp_path))
-
-
 def test_subscriber_lists_are_never_opened(tmp_path: Path, opened_members: list[str]) -> None:
     path = export.write(tmp_path)
     substack.detect(path)
@@ -50,14 +40,6 @@ def test_subscriber_lists_are_never_opened(tmp_path: Path, opened_members: list[
     assert opened_members
     assert not [name for name in opened_members if name.endswith(".csv") and name != "posts.csv"]
     assert any("never read" in item.reason and item.count == 3 for item in skipped_items)
-
-
-def test_unreadable_subscriber_lists_are_ignored(tmp_path: Path) -> None:
-    unpacked = export.unpack(tmp_path)
-    poison = unpacked / "email_list.hats.csv"
-    poison.unlink()
-    poison.mkdir()  # opening it would fail
-    assert documents_of(unpacked).keys() >= export.PUBLISHED.keys()
 
 
 def test_a_post_without_text_and_a_text_without_row_are_reported(tmp_path: Path) -> None:
@@ -126,8 +108,3 @@ def test_embedded_posts_of_others_and_buttons_are_removed(tmp_path: Path) -> Non
     assert "CHROME" not in post.body
     for phrase in ("Mine.", "A poem", "My file", "Noted."):
         assert phrase in post.body
-
-
-def test_a_link_to_the_comments_of_a_post_leads_to_it(tmp_path: Path) -> None:
-    post = documents_of(export.write(tmp_path))["post/101"]
-    assert f"{post.url}/comments" in post.aliases

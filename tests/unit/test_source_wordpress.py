@@ -5,7 +5,7 @@ import pytest
 
 from exports import wordpress as export
 from items import documents, notes
-from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, SkippedItem, SourceItem
+from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceItem
 from ownwords.archive.segments import parse_body
 from ownwords.archive.sources import wordpress
 from ownwords.core.errors import SourceError
@@ -22,14 +22,10 @@ def of(
     return list(wordpress.read(path))
 
 
-def test_the_site_and_skipped_items_are_reported(tmp_path: Path) -> None:
+def test_comments_and_items_without_text_are_counted(tmp_path: Path) -> None:
     items = list(wordpress.read(export.write(tmp_path)))
     assert items[1] == SITE
     assert not notes(items)
-
-
-def test_comments_and_items_without_text_are_counted(tmp_path: Path) -> None:
-    items = list(wordpress.read(export.write(tmp_path)))
     counts = {(e.what, e.reason): e.count for e in items if isinstance(e, SkippedItem)}
     assert counts == {
         ("comment", "other people's words"): 2,
@@ -71,15 +67,11 @@ def test_split_files_overlap(tmp_path: Path) -> None:
     assert list(wordpress.read(packed)) == items
 
 
-def test_older_versions_of_the_format(tmp_path: Path) -> None:
-    for version in ("1.0", "1.1"):
-        head = export.HEAD.replace("export/1.2", f"export/{version}")
-        assert len(documents(of(tmp_path, *export.ITEMS, head=head))) == 10
-
-
-def test_undeclared_namespaces_are_accepted(tmp_path: Path) -> None:
-    head = export.HEAD.replace("xmlns:wp=", "xmlns:other=")
-    posts = documents(of(tmp_path, *export.ITEMS, head=head))
+@pytest.mark.parametrize(
+    ("before", "after"), [("export/1.2", "export/1.0"), ("xmlns:wp=", "xmlns:other=")]
+)
+def test_older_versions_and_undeclared_namespaces(tmp_path: Path, before: str, after: str) -> None:
+    posts = documents(of(tmp_path, *export.ITEMS, head=export.HEAD.replace(before, after)))
     assert posts["post/11"].author == "Ann Author"
     assert len(posts) == 10
 
@@ -101,10 +93,6 @@ def test_dates(tmp_path: Path) -> None:
         "2012-03-04T10:11:12+00:00",
         None,
     ]
-
-
-def test_a_site_without_posts(tmp_path: Path) -> None:
-    assert of(tmp_path) == [ExpectedCount(0), SITE]
 
 
 def test_control_characters_lose_no_text(tmp_path: Path) -> None:
@@ -193,17 +181,6 @@ def test_entities_are_refused(tmp_path: Path, declared: str) -> None:
 def test_a_post_about_entities_is_only_words(tmp_path: Path) -> None:
     body = '<pre><!DOCTYPE x [<!ENTITY a "b">]></pre>'
     assert documents(of(tmp_path, export.item(1, "XML", body)))["post/1"].body == body
-
-
-def test_other_files_are_not_detected_as_wordpress(tmp_path: Path) -> None:
-    assert wordpress.detect(tmp_path) is None
-    assert wordpress.detect(tmp_path / "missing.xml") is None
-    (tmp_path / "feed.xml").write_text("<rss><channel/></rss>", encoding="utf-8")
-    assert wordpress.detect(tmp_path) is None
-    export.write(tmp_path)
-    assert wordpress.detect(tmp_path)
-    (tmp_path / "note.md").write_text("# My notes", encoding="utf-8")
-    assert wordpress.detect(tmp_path) is None
 
 
 def test_titles_and_tags_lose_the_entities_and_emphasis_they_are_stored_with(

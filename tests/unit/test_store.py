@@ -1,4 +1,3 @@
-import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -53,7 +52,7 @@ def test_stored_documents_round_trip(archive: Archive) -> None:
     assert archive.text("blog:1", frozenset({"quote"})) == ""
     assert archive.keys() == {"blog:1": "k"}
     assert archive.dropped() == {"script": 2}
-    assert [link for _, _, link in archive.links()] == [Link("/x", "x")]
+    assert [link for _, link in archive.links()] == [Link("/x", "x")]
     ((id_, features),) = archive.features()
     assert (id_, features.own_words) == ("blog:1", 3)
 
@@ -81,20 +80,6 @@ def test_a_failed_transaction_changes_nothing(archive: Archive) -> None:
     assert texts(archive) == {"a": "Before."}
 
 
-def test_links_are_resolved_to_their_target(archive: Archive, path: Path) -> None:
-    with archive.transaction():
-        put(archive, "a", "One.")
-        put(archive, "c", "Two.")
-        (first, *_), _ = archive.links()
-        archive.set_links([("internal", "b", first)])
-    assert archive.internal_links() == [("a", "x", "b")]
-    with closing(sqlite3.connect(path)) as database:
-        assert database.execute("SELECT state, target FROM links").fetchall() == [
-            ("internal", "b"),
-            ("", ""),
-        ]
-
-
 def test_an_archive_of_another_version_is_rebuilt(path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.executescript(
@@ -116,22 +101,6 @@ def test_an_archive_of_another_version_is_rebuilt(path: Path) -> None:
         names = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
     assert "documents" in names
     assert not {"words", "words_data"} & names
-
-
-def test_an_archive_that_cannot_be_rebuilt_stays(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(_: Path) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    Archive(path).close()
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 999")
-    before = path.read_bytes()
-    monkeypatch.setattr(Path, "unlink", refuse)
-    with pytest.raises(WorkspaceError, match="cannot be written"):
-        Archive(path, rebuild=True)
-    assert path.read_bytes() == before
 
 
 def test_a_file_that_is_not_a_database_is_reported(path: Path) -> None:

@@ -29,7 +29,7 @@ from ownwords.inference.text_generation import (
     stream_request,
 )
 from ownwords.inference.torch_engine import TorchEngine
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.text import TITLE

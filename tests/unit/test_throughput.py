@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import families  # noqa: F401 - one thread
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Qwen3Config
 from ownwords.training import throughput
 from ownwords.training.device import choose
 from ownwords.training.plan_constants import PLAN_CONSTANTS

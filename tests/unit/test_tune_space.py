@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("torch")
 
 from ownwords.core.config import resolve
-from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget
+from ownwords.models.configs.llama import Qwen3Config, config_for_budget
 from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.planner import make_plan

@@ -16,14 +16,18 @@ from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.evaluation import voice as classifier
-from ownwords.evaluation.lexicon import REFERENCE
 from ownwords.evaluation.passages import (
     character_ngrams,
     openings,
     passages,
     plain,
 )
-from ownwords.evaluation.reference_authors import FILE, FeatureVocabulary, ReferenceAuthors
+from ownwords.evaluation.reference_data import (
+    AUTHORS_FILE,
+    REFERENCE,
+    FeatureVocabulary,
+    ReferenceAuthors,
+)
 from ownwords.evaluation.voice import DELTA_WORDS, voice
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -285,7 +289,7 @@ def test_others_that_are_missing_or_damaged_are_one_sentence(
         ReferenceAuthors.load(tmp_path)
     data = reference.save_authors(authors, tmp_path).read_bytes()
     for damaged in (data[: len(data) // 2], b"", b"PK" + data, json.dumps([]).encode()):
-        (tmp_path / FILE).write_bytes(damaged)
+        (tmp_path / AUTHORS_FILE).write_bytes(damaged)
         with pytest.raises(OwnwordsError, match="cannot be read"):
             ReferenceAuthors.load(tmp_path)
 

@@ -12,14 +12,11 @@ import pytest
 import torch
 
 import model_directories as models
-from ownwords.inference.engine import ForwardInput
 from ownwords.models import safetensors_header, weight_mapping, weights
-from ownwords.models.decoder import build
 from ownwords.models.quantization_scheme import INT8
 from ownwords.models.safetensors_header import read_header
 from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import hf_names
-from ownwords.native import bindings
 
 FAMILIES = list(models.CONFIGS)
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -90,22 +87,6 @@ def test_weights_round_trip_bit_for_bit(
     sharded = weights.load(first, model.config, "cpu", None)
     for name, parameter in reloaded.named_parameters():
         assert torch.equal(parameter, sharded.get_parameter(name))
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_any_bits_survive_even_nan(dtype: torch.dtype, tmp_path: Path) -> None:
-    config = models.model("llama").config
-    model = build(config, dtype=dtype)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            size = parameter.numel() * dtype.itemsize
-            noise = torch.randint(0, 256, (size,), generator=generator, dtype=torch.uint8)
-            parameter.copy_(noise.view(dtype).view(parameter.shape))
-    weights.write(tmp_path, model, None)
-    reloaded = weights.load(tmp_path, config, "cpu", None)
-    for original, reloaded_parameter in zip(model.parameters(), reloaded.parameters(), strict=True):
-        assert torch.equal(original.view(torch.uint8), reloaded_parameter.view(torch.uint8))
 
 
 def test_small_blocks_give_the_same_weights(
@@ -474,23 +455,3 @@ def test_a_file_cut_short_since_its_header_was_read_is_refused(tmp_path: Path) -
     os.truncate(tmp_path / "x", (tmp_path / "x").stat().st_size - 3)
     with pytest.raises(ModelError, match="cut short while it was opened"):
         safetensors_header.map_arrays(stored)
-
-
-@pytest.mark.skipif(bindings.load_library() is None, reason="the part in C++ is not built")
-def test_an_engine_reads_numbers_at_odd_places(tmp_path: Path) -> None:
-    models.write(tmp_path / "m", "gemma3_text")
-    path = tmp_path / "m" / "model.safetensors"
-    wanted = (
-        models.open_engine(tmp_path / "m", device="cpu")
-        .cache(1, 9)
-        .forward([ForwardInput(0, [1, 2, 3])])
-    )
-    data = path.read_bytes()
-    end = 8 + int.from_bytes(data[:8], "little")
-    path.write_bytes(struct.pack("<Q", end - 7) + data[8:end] + b" " + data[end:])
-    logits = (
-        models.open_engine(tmp_path / "m", device="cpu")
-        .cache(1, 9)
-        .forward([ForwardInput(0, [1, 2, 3])])
-    )
-    np.testing.assert_array_equal(logits, wanted)

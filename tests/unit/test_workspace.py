@@ -184,7 +184,7 @@ def test_errors_of_the_work_are_not_attributed_to_the_lock(tmp_path: Path) -> No
 def test_an_impossible_path_is_reported(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
-        pytest.raises(WorkspaceError, match="cannot be created"),
+        pytest.raises(WorkspaceError, match="cannot be written"),
         Workspace(tmp_path / name).opened(),
     ):
         pass

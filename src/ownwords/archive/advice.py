@@ -62,9 +62,7 @@ def measured_base() -> MeasuredBase:
     return msgspec.convert(json.loads(path.read_text("utf-8")), MeasuredBase)
 
 
-def advise(
-    own_words: int, training_words: int, training_bytes: int, posts: int, effective_posts: float
-) -> Advice:
+def advise(own_words: int, training_words: int, training_bytes: int, posts: int) -> Advice:
     """Advise on a corpus: `training_words` of the `own_words`, in `posts` texts."""
     if not training_words:
         return Advice(
@@ -81,11 +79,6 @@ def advise(
         f"You can train on {words} of yours ({size(training_bytes)}), in {texts}"
         + (f"; {_number(left)} more are left out or capped." if left > 0 else ".")
     ]
-    if posts >= 5 and effective_posts < 0.7 * posts:
-        sentences.append(
-            "A few long posts hold much of it: the text is as varied as "
-            f"{max(2, round(effective_posts)):,} posts of equal length."
-        )
     have = f"{_number(times)} times as much" if times >= 1 else f"{percent(times)} of that"
     sentences.append(
         f"The figures below were measured on {_number(measured.training_words)} words of English; "

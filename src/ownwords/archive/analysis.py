@@ -160,7 +160,6 @@ class ArchiveAnalysis:
             report.totals.training_words,
             report.totals.training_bytes,
             sum(1 for post in report.posts if post.training_words),
-            effective_posts(post.training_words for post in report.posts),
         )
         self._archive.set_selection(
             (p.id, p.decision, p.training_words, p.split) for p in report.posts
@@ -256,14 +255,12 @@ class ArchiveAnalysis:
 
     def _follow_links(self, report: Report) -> None:
         resolver = self._ingested.resolver
-        states: list[tuple[str, str, int]] = []
         reached: set[str] = set()
         report.dead_links = []
-        for row, id_, link in self._archive.links():
+        for id_, link in self._archive.links():
             state, target = resolver.resolve(link.href, self._ingested.bases[id_])
             if state == "dead" and id_ in self._ingested.partial:
                 state = "site"  # the target may be in a missing part of the site
-            states.append((state, target, row))
             if state == "internal":
                 report.totals.internal_links += 1
                 if target != id_:
@@ -272,7 +269,6 @@ class ArchiveAnalysis:
                 report.totals.external_links += 1
             elif state == "dead":
                 report.dead_links.append(DeadLink(id_, self._title(id_), link.href, link.text))
-        self._archive.set_links(states)
         report.orphans = [p.id for p in report.posts if p.kind == "post" and p.id not in reached]
 
     def _list_personal_data(self, report: Report) -> None:

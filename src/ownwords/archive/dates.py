@@ -5,12 +5,12 @@ from datetime import UTC, date, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_DAY_FIRST = re.compile(
-    r"^(?:[a-z]+,?\s+)?(\d{1,2})(?:st|nd|rd|th)?\.?\s+([a-z]{3,9})\.?,?\s+(\d{4})\b"
-)
-_MONTH_FIRST = re.compile(
-    r"^(?:[a-z]+,\s+)?([a-z]{3,9})\.?\s+(\d{1,2})(?:st|nd|rd|th)?,?\s+(\d{4})\b"
-)
+_MONTH = r"(?P<month>[a-z]{3,9})\.?,?"
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?[.,]?"
+_WITH_WORDS = [
+    re.compile(rf"(?:[a-z]+,?\s+)?{day_and_month}\s+(?P<year>\d{{4}})\b")
+    for day_and_month in (rf"{_DAY}\s+{_MONTH}", rf"{_MONTH}\s+{_DAY}")
+]
 _YEAR_FIRST = re.compile(r"^(\d{4})[-/.](\d{1,2})(?:[-/.](\d{1,2}))?(?:$|[T\s])")
 _IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)([-_./]?)(\d{2})\2(\d{2})(?!\d)")
 _LONGEST = 64
@@ -49,20 +49,13 @@ def _from_text(text: str) -> datetime | None:
             return parse_date(parsedate_to_datetime(text))
         except (ValueError, TypeError, IndexError):
             pass  # "Sat, 31 January 2020" without a time is parsed below
-    plain = text.casefold()
-    if match := _DAY_FIRST.match(plain):
-        return _of(match[3], match[2], match[1])
-    if match := _MONTH_FIRST.match(plain):
-        return _of(match[3], match[1], match[2])
+    for pattern in _WITH_WORDS:
+        if (match := pattern.match(text.casefold())) and match["month"][:3] in _MONTHS:
+            month = _MONTHS.index(match["month"][:3]) + 1
+            return datetime(int(match["year"]), month, int(match["day"]), tzinfo=UTC)
     if match := _YEAR_FIRST.match(text):
         return datetime(int(match[1]), int(match[2]), int(match[3] or 1), tzinfo=UTC)
     return None
-
-
-def _of(year: str, month: str, day: str) -> datetime | None:
-    if month[:3] not in _MONTHS:
-        return None
-    return datetime(int(year), _MONTHS.index(month[:3]) + 1, int(day), tzinfo=UTC)
 
 
 def date_in_name(name: str) -> datetime | None:

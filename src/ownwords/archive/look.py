@@ -4,8 +4,8 @@ import json
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -21,8 +21,8 @@ from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConf
 from ownwords.archive.store import Archive, DamagedArchiveError
 from ownwords.core.errors import CorpusError, SourceError, WorkspaceError
 from ownwords.core.fingerprint import digest
-from ownwords.core.network import NetworkCalls, counting_network_calls
-from ownwords.core.progress import JsonLines, Progress, Stage
+from ownwords.core.hub import NetworkCalls, counting_network_calls
+from ownwords.core.progress import Progress, Stage
 from ownwords.core.version import __version__
 from ownwords.core.workspace import (
     SUFFIX,
@@ -67,7 +67,7 @@ def look(
             hint="give the name of a file in a folder that exists to --export",
         )
     progress = progress or Progress()
-    with counting_network_calls() as calls, place.opened(), _logged(place, progress):
+    with counting_network_calls() as calls, place.opened():
 
         def run(notes: Sequence[str]) -> Report:
             with Archive(place.archive, rebuild=True) as store:
@@ -230,22 +230,6 @@ def _refuse_to_read_itself(paths: Sequence[Path], place: Workspace) -> None:
                     f"the workspace {place.root} is inside {path} and would be read with it",
                     hint=f"give a folder outside, or one whose name ends in {SUFFIX}",
                 )
-
-
-@contextmanager
-def _logged(place: Workspace, progress: Progress) -> Iterator[None]:
-    """Write the events of this run to its log, replacing the previous run's."""
-    folder = place.runs / "look"
-    log = folder / "metrics.jsonl"
-    with translate_os_errors(log):
-        folder.mkdir(parents=True, exist_ok=True)
-        log.unlink(missing_ok=True)
-    with closing(JsonLines(log)) as lines:
-        progress.subscribers.append(lines)
-        try:
-            yield
-        finally:
-            progress.subscribers.remove(lines)
 
 
 def _command(paths: Sequence[Path], place: Workspace, archive: ArchiveConfig) -> str:

@@ -65,7 +65,7 @@ class _Ngrams:
     posts: _Numbers
     counts: _Numbers
     scores: _Scores
-    places: _Numbers  # word indices of all occurrences, grouped by candidate
+    places: npt.NDArray[np.int32]  # word indices of all occurrences, grouped by candidate
     is_first: _Mask  # per occurrence: the first in its post
     begins: _Numbers  # index in `places` of each candidate's first occurrence
     good: _Mask  # may be shown
@@ -108,20 +108,20 @@ def sample_posts(posts: Iterable[PostSummary]) -> list[PostSummary]:
 def _read(posts: Sequence[PostSummary], text_of: Callable[[str], str]) -> _WordSample:
     seen_paragraphs: set[int] = set()
     texts = ["\n\n".join(_once(text_of(post.id), seen_paragraphs)) for post in posts]
-    words = [hash_words(text) for text in texts]
-    breaks = np.concatenate([_breaks(*pair) for pair in zip(texts, words, strict=True)])
-    hashes, starts, ends = (np.concatenate(part) for part in zip(*words, strict=True))
+    hashes, starts, ends, breaks, sizes = _words(texts)
+    clauses = _clauses(hashes, breaks)
     _, ranks, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+    del hashes
     order = np.argsort(-counts, kind="stable")
     rank_of = np.empty(len(order), np.int32)
     rank_of[order] = np.arange(len(order), dtype=np.int32)
     return _WordSample(
         posts,
         texts,
-        np.repeat(np.arange(len(words), dtype=np.int32), [len(each.hashes) for each in words]),
-        starts.astype(np.int32),
-        ends.astype(np.int32),
-        _clauses(hashes, breaks),
+        np.repeat(np.arange(len(texts), dtype=np.int32), sizes),
+        starts,
+        ends,
+        clauses,
         rank_of[ranks],
         counts[order],
     )
@@ -137,6 +137,26 @@ def _once(text: str, seen_paragraphs: set[int]) -> Iterator[str]:
                 continue
             seen_paragraphs.add(key)
         yield paragraph
+
+
+def _words(
+    texts: Sequence[str],
+) -> tuple[Hashes, npt.NDArray[np.int32], npt.NDArray[np.int32], _Mask, list[int]]:
+    """The hashes, starts and ends of all words, whether each begins a clause, and their numbers."""
+    hashes, starts, ends, breaks = [], [], [], []
+    for text in texts:
+        words = hash_words(text)
+        hashes.append(words.hashes)
+        starts.append(words.starts.astype(np.int32))
+        ends.append(words.ends.astype(np.int32))
+        breaks.append(_breaks(text, words))
+    return (
+        np.concatenate(hashes),
+        np.concatenate(starts),
+        np.concatenate(ends),
+        np.concatenate(breaks),
+        [len(part) for part in hashes],
+    )
 
 
 def _breaks(text: str, words: WordHashes) -> _Mask:
@@ -167,9 +187,9 @@ def _count_ngrams(sample: _WordSample, length: int, longer: _Ngrams | None) -> _
     """Count the n-grams of `length` words."""
     n = max(0, len(sample.ranks) - length + 1)
     inside = sample.clauses[:n] == sample.clauses[length - 1 :][:n]
-    places = np.flatnonzero(inside & (sample.clauses[:n] >= 0))
+    places = np.flatnonzero(inside & (sample.clauses[:n] >= 0)).astype(np.int32)
     keys = shingles(sample.ranks.astype(np.uint64), length)[places]
-    order = np.argsort(keys, kind="stable")
+    order = np.argsort(keys, kind="stable").astype(np.int32)
     keys, places = keys[order], places[order]
     is_new = np.ones(len(keys), bool)
     is_new[1:] = keys[1:] != keys[:-1]

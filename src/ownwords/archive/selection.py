@@ -237,14 +237,15 @@ class PostSplit:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _SplitGroup:
-    ids: tuple[str, ...]
-    used: tuple[str, ...]  # with training words
+    """A post and its near-duplicates, which stay on one side."""
+
+    posts: list[PostSummary]
+    side: Side | None
     words: int
     key: bytes
     train_only: bool
-    kept: Side | None
 
 
 def split_posts(
@@ -260,7 +261,6 @@ def split_posts(
     """
     every = _group(posts, duplicates, kept or {})
     groups = [group for group in every if group.words]
-    sides = {group: group.kept for group in every if group.kept}
     note = ""
     if len(groups) < MIN_GROUPS:
         number = {0: "no posts", 1: "one post"}.get(len(groups), f"{len(groups)} posts")
@@ -269,27 +269,22 @@ def split_posts(
             f"Nothing is held out for testing: that takes {MIN_GROUPS} posts to train on, and "
             f"there {verb} {number}."
         )
-    elif missing := _hold_out(groups, sides, config):
+    elif missing := _hold_out(groups, config):
         note = (
             f"Nothing could be held out for {' and '.join(missing)}: too few posts are short"
             " enough."
         )
-    for group in groups:
-        sides.setdefault(group, "train")
-    return PostSplit(
-        {
-            id_: "train" if len(groups) < MIN_GROUPS else sides[group]
-            for group in groups
-            for id_ in group.used
-        },
-        {**(kept or {}), **{id_: side for group, side in sides.items() for id_ in group.ids}},
-        note,
-    )
+    sides: dict[str, Side] = {}
+    keeps = dict(kept or {})
+    for group in every:
+        if side := group.side or ("train" if group.words else None):
+            keeps |= dict.fromkeys((post.id for post in group.posts), side)
+            used = (post.id for post in group.posts if post.training_words)
+            sides |= dict.fromkeys(used, "train" if len(groups) < MIN_GROUPS else side)
+    return PostSplit(sides, keeps, note)
 
 
-def _hold_out(
-    groups: Sequence[_SplitGroup], sides: dict[_SplitGroup, Side], config: SplitConfig
-) -> list[Side]:
+def _hold_out(groups: Sequence[_SplitGroup], config: SplitConfig) -> list[Side]:
     """Fill up the sides that are held out; return those that stay empty."""
     total = sum(group.words for group in groups)
     quotas: dict[Side, float] = {
@@ -298,7 +293,7 @@ def _hold_out(
     }
 
     def words(side: Side) -> int:
-        return sum(group.words for group in groups if sides.get(group) == side)
+        return sum(group.words for group in groups if group.side == side)
 
     for side, quota in quotas.items():
         filled = words(side)
@@ -306,8 +301,8 @@ def _hold_out(
             continue
         takes = {None} if filled else {None, "train"}
         free = sorted(
-            (group for group in groups if not group.train_only and sides.get(group) in takes),
-            key=lambda group: (group in sides, group.key),
+            (group for group in groups if not group.train_only and group.side in takes),
+            key=lambda group: (group.side is not None, group.key),
         )
         room = (1 - MIN_TRAIN_SHARE) * total - words("test") - words("validation")
         if side == "test":
@@ -315,12 +310,12 @@ def _hold_out(
         limit = min(_MAX_OVERSHOOT * quota, filled + room)
         for group in free:
             if filled < quota and filled + group.words <= limit:
-                sides[group] = side
+                group.side = side
                 filled += group.words
         # If none fits, the shortest is taken if that leaves enough to train on.
         shortest = min(free, key=lambda group: (group.words, group.key), default=None)
         if not filled and shortest and shortest.words <= room:
-            sides[shortest] = side
+            shortest.side = side
     return [side for side, quota in quotas.items() if quota and not words(side)]
 
 
@@ -331,24 +326,20 @@ def _group(
 ) -> list[_SplitGroup]:
     single = {post.id: post for post in posts}
     grouped = [[single.pop(id_) for id_ in sorted(ids) if id_ in single] for ids in duplicates]
-    members = [group for group in grouped if group] + [[post] for post in single.values()]
-    groups = []
-    for group in members:
-        before = {kept.get(post.id) for post in group}
-        # Of copies on different sides one was learned from, or has served to choose a model.
-        side = next((side for side in get_args(Side) if side in before), None)
-        groups.append(
-            _SplitGroup(
-                tuple(post.id for post in group),
-                tuple(post.id for post in group if post.training_words),
-                sum(post.training_words for post in group),
-                min(_hash(post.id) for post in group),
-                # A capped or dominant post is not representative for testing.
-                any(post.decision == "cap" or "dominant" in post.flags for post in group),
-                side,
-            )
+    members = [*grouped, *([post] for post in single.values())]
+    return [
+        _SplitGroup(
+            group,
+            # Of copies on different sides one was learned from, or has served to choose a model.
+            next((side for side in get_args(Side) if side in map(kept.get, ids)), None),
+            sum(post.training_words for post in group),
+            min(map(_hash, ids)),
+            # A capped or dominant post is not representative for testing.
+            any(post.decision == "cap" or "dominant" in post.flags for post in group),
         )
-    return groups
+        for group in members
+        if (ids := [post.id for post in group])
+    ]
 
 
 def _hash(id_: str) -> bytes:

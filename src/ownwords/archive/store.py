@@ -8,22 +8,13 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import msgspec
 
-from ownwords.archive.document import (
-    Document,
-    Kind,
-    Link,
-    ParsedBody,
-    Segment,
-    SegmentKind,
-    Status,
-)
+from ownwords.archive.document import Document, Link, ParsedBody, Segment, SegmentKind
 from ownwords.archive.features import Features, decode_features, encode_features
 from ownwords.archive.selection import Side
 from ownwords.core.errors import CorpusError, InUseError, WorkspaceError
@@ -32,7 +23,7 @@ from ownwords.core.workspace import translate_os_errors
 
 # Increment when the tables change; an archive of another version is rebuilt from the author's
 # own files.
-VERSION = 6
+VERSION = 7
 
 _SCHEMA = """
 CREATE TABLE documents (
@@ -49,8 +40,7 @@ CREATE INDEX segments_of ON segments(document, position);
 CREATE INDEX segments_by_kind ON segments(kind) WHERE kind = 'log';
 CREATE TABLE links (
     document TEXT NOT NULL REFERENCES documents(id) ON DELETE CASCADE,
-    href TEXT NOT NULL, text TEXT NOT NULL,
-    state TEXT NOT NULL DEFAULT '', target TEXT NOT NULL DEFAULT ''
+    href TEXT NOT NULL, text TEXT NOT NULL
 );
 CREATE INDEX links_of ON links(document);
 CREATE TABLE selection (
@@ -164,7 +154,7 @@ class Archive:
                     self._db.execute("ROLLBACK")
                 raise
 
-    def _rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[tuple]:  # type: ignore[type-arg]
+    def _rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
         with translate_sqlite_errors(self.path):
             # Not `yield from`: if the caller stops early, that closes the cursor, which fails
             # once the database is closed.
@@ -211,10 +201,6 @@ class Archive:
         """Delete documents and everything that belongs to them."""
         self._db.executemany("DELETE FROM documents WHERE id = ?", ((id_,) for id_ in ids))
 
-    def set_links(self, states: Iterable[tuple[str, str, int]]) -> None:
-        """Store the links' targets: (state, target document, row)."""
-        self._db.executemany("UPDATE links SET state = ?, target = ? WHERE rowid = ?", states)
-
     def set_selection(self, rows: Iterable[tuple[str, str, int, str]]) -> None:
         """Store the selection: (document, decision, training words, split)."""
         self._db.execute("DELETE FROM selection")
@@ -236,25 +222,36 @@ class Archive:
 
     def documents(self, ids: Iterable[str] | None = None) -> Iterator[Document]:
         """Yield all documents sorted by date and id, or those with these ids sorted by id."""
-        order = "coalesce(date, '9999'), id" if ids is None else "id"
-        for row, header in self._headers(ids, order):
-            segments = self._segments(header.id)
+        for row in self._headers(ids, "coalesce(date, '9999'), id" if ids is None else "id"):
+            segments = self._segments(row[0])
             if _content_hash(row[:-1], segments) != row[-1]:
-                raise DamagedArchiveError(self.path, f"the text {header.id!r} was changed")
-            yield replace(header, segments=tuple(Segment(*segment) for segment in segments))
+                raise DamagedArchiveError(self.path, f"the text {row[0]!r} was changed")
+            yield self._document(row, segments)
 
     def headers(self, ids: Iterable[str] | None = None) -> Iterator[Document]:
         """Yield all documents, or those with these ids, without segments, sorted by id."""
-        for _, header in self._headers(ids, "id"):
-            yield header
+        for row in self._headers(ids, "id"):
+            yield self._document(row, [])
 
-    def _headers(
-        self, ids: Iterable[str] | None, order: str
-    ) -> Iterator[tuple[tuple[object, ...], Document]]:
+    def _headers(self, ids: Iterable[str] | None, order: str) -> Iterator[tuple[Any, ...]]:
         wanted = "" if ids is None else " WHERE id IN (SELECT value FROM json_each(?))"
         parameters = () if ids is None else (json.dumps(list(ids)),)
-        for row in self._rows(f"{_HEADERS}{wanted} ORDER BY {order}", parameters):
-            yield row, self._header(row)
+        return self._rows(f"{_HEADERS}{wanted} ORDER BY {order}", parameters)
+
+    def _document(self, row: Sequence[Any], segments: Iterable[tuple[Any, str, str]]) -> Document:
+        id_, kind, status, title, date, url, author, tags, _ = row
+        with self._unreadable_is_damage():
+            return Document(
+                id=str(id_),
+                title=str(title),
+                segments=tuple(Segment(*segment) for segment in segments),
+                kind=kind,
+                status=status,
+                date=datetime.fromisoformat(date) if date else None,
+                url=str(url),
+                author=str(author),
+                tags=tuple(json.loads(tags)),
+            )
 
     def tags(self) -> dict[str, tuple[str, ...]]:
         """The tags of all documents by id; ten times faster than reading the headers."""
@@ -296,18 +293,10 @@ class Archive:
             (kind,),
         )
 
-    def links(self) -> list[tuple[int, str, Link]]:
-        """All links as (row, document id, link)."""
-        rows = self._rows("SELECT rowid, document, href, text FROM links ORDER BY rowid")
-        return [(row, document, Link(href, text)) for row, document, href, text in rows]
-
-    def internal_links(self) -> list[tuple[str, str, str]]:
-        """All internal links as (document id, link text, target document id)."""
-        return list(
-            self._rows(
-                "SELECT document, text, target FROM links WHERE state = 'internal' ORDER BY rowid"
-            )
-        )
+    def links(self) -> list[tuple[str, Link]]:
+        """All links with the ids of their documents."""
+        rows = self._rows("SELECT document, href, text FROM links ORDER BY rowid")
+        return [(document, Link(href, text)) for document, href, text in rows]
 
     def selection(self) -> dict[str, tuple[str, int, str]]:
         """The selection by document id: decision, training words, split."""
@@ -334,21 +323,6 @@ class Archive:
                 raise DamagedArchiveError(self.path, message)
 
     # ---- the file
-
-    def _header(self, row: Sequence[object]) -> Document:
-        id_, kind, status, title, date, url, author, tags, _ = row
-        with self._unreadable_is_damage():
-            return Document(
-                id=str(id_),
-                title=str(title),
-                segments=(),
-                kind=cast(Kind, kind),
-                status=cast(Status, status),
-                date=datetime.fromisoformat(str(date)) if date else None,
-                url=str(url),
-                author=str(author),
-                tags=tuple(json.loads(str(tags))),
-            )
 
     @contextmanager
     def _unreadable_is_damage(self) -> Iterator[None]:

@@ -1,12 +1,8 @@
 """Find posts whose style differs: Burrows' Delta, made robust and fair to short posts.
 
 The features are the archive's own most frequent words that occur in at least half of the posts (up
-to 150), and its character 3-grams, hashed into buckets. No list of function words is needed: in a
-long enough text the most frequent words are the function words of its language, so a Polish or
-German blog is measured as well as an English one. A word that is frequent because of the blog's
-subject is frequent in all its posts, and distinguishes none of them.
-
-The distance of a post's word rate from the mean rate of the other posts is divided by the deviation
+to 150), which are the function words of any language, and its character 3-grams in hash buckets.
+The distance of a post's rate from the mean rate of the other posts is divided by the deviation
 expected of another post of its length: the variance between posts plus the sampling variance of
 counts in a text that long. A post's Delta is the average of two means of these scores: over the
 words and over the 3-grams. Its logarithm is compared with the others' by median and median absolute

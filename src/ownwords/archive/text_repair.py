@@ -37,20 +37,13 @@ _UNSEEN = (
 _UNSEEN_RUN = re.compile(f"[{_UNSEEN}]+")
 _ANY_UNSEEN = re.compile(f"[\r\x0b\x0c\u2028\u2029{_UNSEEN}]")
 
-# Scripts whose letters change shape next to a joiner: Arabic to NKo and related scripts, those of
-# India and South-East Asia, Mongolian, and their later additions.
-_JOINING = re.compile(
-    "[\u0600-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u18af\u1a00-\u1cff\ua800-\uabff"
-    "\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U00010aff\U00011000-\U00011fff\U0001e900-\U0001e95f]"
-)
+# From here on are the scripts whose letters join (Arabic, India's, Mongolian), and emoji.
+_FIRST_JOINING = "\u0600"
 # Thai, Lao, Burmese and Khmer are written without spaces; there U+200B separates words.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\ua9e0-\uaa7f]")
-_EMOJI = re.compile("[\u00a9\u00ae\u203c-\u3299\ufe0f\U0001f000-\U0001faff]")
 _FLAG = "\U0001f3f4"
 _FLAG_TAGS = re.compile("[\U000e0020-\U000e007e]{1,8}\U000e007f")
-_DIRECTION_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e") | {
-    chr(code) for code in range(0x2066, 0x2070)
-}
+_DIRECTION_MARKS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f]")
 
 
 def repair_text(text: str, encoding: bool = True) -> tuple[str, dict[str, int]]:
@@ -72,7 +65,7 @@ def repair_text(text: str, encoding: bool = True) -> tuple[str, dict[str, int]]:
         text = _take_out_unseen(_NEWLINES.sub("\n", text), counts)
     if not unicodedata.is_normalized("NFC", text):
         text = unicodedata.normalize("NFC", text)
-    return text, dict(counts)
+    return text, {reason: count for reason, count in counts.items() if count}
 
 
 def repair_line(text: str) -> str:
@@ -94,13 +87,9 @@ def may_be_mojibake(text: str) -> bool:
     """Whether a text may contain mojibake; may report false positives."""
     if text.isascii():
         return False
-    if _LONE_SIGNS.search(text):
-        return True
-    fragments = set()
-    for match in _NEIGHBOURS.finditer(text):
-        start = match.start()
-        fragments.add(text[start - 2 if start > 2 else 0 : match.end() + 2])
-    return any(map(_is_bad, fragments))
+    return bool(_LONE_SIGNS.search(text)) or any(
+        _is_bad(text[max(0, run.start() - 2) : run.end() + 2]) for run in _NEIGHBOURS.finditer(text)
+    )
 
 
 @lru_cache(maxsize=1 << 16)
@@ -116,10 +105,8 @@ def _mend_encoding(text: str, counts: Counter[str]) -> str:
     lines = text.split("\n")
     for number, line in enumerate(lines):
         if may_be_mojibake(_CAPITAL_AND_SIGN.sub("A", line)) and not _ON_ENCODINGS.search(line):
-            mended = _mender()(line)
-            if mended != line:
-                lines[number] = mended
-                counts[ENCODING] += 1
+            lines[number] = _mender()(line)
+            counts[ENCODING] += lines[number] != line
     return "\n".join(lines)
 
 
@@ -133,8 +120,7 @@ def _mender() -> Callable[[str], str]:
 
 def _take_out_unseen(text: str, counts: Counter[str]) -> str:
     text, broken = repair_surrogates(text)
-    if broken:
-        counts[BROKEN] += broken
+    counts[BROKEN] += broken
     if "\x1b" in text:
         before = len(text)
         text = _TERMINAL_CODES.sub("", text)
@@ -146,10 +132,7 @@ def _take_out_unseen(text: str, counts: Counter[str]) -> str:
         counts.subtract(map(_reason, needed))
         return needed
 
-    text = _UNSEEN_RUN.sub(without, text)
-    for reason in [reason for reason, count in counts.items() if not count]:
-        del counts[reason]
-    return text
+    return _UNSEEN_RUN.sub(without, text)
 
 
 def _kept(run: re.Match[str]) -> str:
@@ -161,17 +144,15 @@ def _kept(run: re.Match[str]) -> str:
         return tags.group()
     if "\u200b" in unseen and _UNSPACED.match(before) and _UNSPACED.match(after):
         return "\u200b"
-    if "\u200c" in unseen and _JOINING.match(before) and _JOINING.match(after):
+    if before < _FIRST_JOINING:
+        return ""
+    if "\u200c" in unseen and after >= _FIRST_JOINING:
         return "\u200c"
-    if "\u200d" in unseen and (
-        _JOINING.match(before) or (_EMOJI.match(before) and _EMOJI.match(after))
-    ):
-        return "\u200d"
-    return ""
+    return "\u200d" if "\u200d" in unseen else ""
 
 
 def _reason(character: str) -> str:
-    if character in _DIRECTION_MARKS:
+    if _DIRECTION_MARKS.match(character):
         return DIRECTION
     if character < "\xa0" or "\ufff9" <= character <= "\uffff":
         return CONTROL

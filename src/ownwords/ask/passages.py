@@ -425,29 +425,22 @@ def _paragraphs(text: str, start: int, end: int) -> Iterator[Span]:
     yield from _stripped(text, start, end)
 
 
-def _units_of(text: str, block: Span) -> Iterator[Span]:
+def _units_of(text: str, block: Span) -> list[Span]:
     begin, end = block
     if is_code(text[begin:end]):
-        yield block
-        return
-    item: Span | None = None  # an item may have several lines, and several sentences
+        return [block]
+    spans: list[Span] = []
+    item = -1  # the line of the list item before, which may have several sentences
     for first, last in sentences(text[begin:end]):
-        span = (begin + first, begin + last)
-        line = text.rfind("\n", 0, span[0]) + 1
-        if _ITEM.match(text, line):
-            if item and text.rfind("\n", 0, item[0]) + 1 == line:
-                item = (item[0], span[1])
-                continue
-            if item:
-                yield item
-            item = span
+        first, last = begin + first, begin + last  # noqa: PLW2901
+        line = text.rfind("\n", 0, first) + 1
+        is_item = _ITEM.match(text, line) is not None
+        if is_item and line == item:
+            spans[-1] = (spans[-1][0], last)
         else:
-            if item:
-                yield item
-            item = None
-            yield span
-    if item:
-        yield item
+            spans.append((first, last))
+        item = line if is_item else -1
+    return spans
 
 
 def _pieces(text: str) -> Iterator[Span]:

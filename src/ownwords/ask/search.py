@@ -31,7 +31,7 @@ from ownwords.ask.query import (
     normalized_question,
     quotations,
 )
-from ownwords.evaluation.lexicon import Lexicon
+from ownwords.evaluation.reference_data import Lexicon
 from ownwords.view import format as say
 
 if TYPE_CHECKING:
@@ -95,8 +95,7 @@ class WordSubstitution:
     @property
     def note(self) -> str:
         """The substitution as a sentence."""
-        *others, last = (f"“{word}”" for word in self.replacements)
-        words = f"{', '.join(others)} and {last}" if others else last
+        words = say.joined(f"“{word}”" for word in self.replacements)
         return f"No post contains “{self.original}”. The search used {words} instead."
 
 
@@ -136,10 +135,10 @@ class RetrievalResult:
         return " ".join([question, *(w for each in self.substitutions for w in each.replacements)])
 
 
-def quoted_list(terms: Sequence[QueryTerm], joined: str) -> str:
+def quoted_list(terms: Sequence[QueryTerm], word: str) -> str:
     """The terms in quotation marks, the last one joined by "or" or "and"."""
-    words = [f"“{say.plain(term.label, _LONGEST_NAMED)}”" for term in terms[:_MAX_NAMED]]
-    return f" {joined} ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    labels = (say.plain(term.label, _LONGEST_NAMED) for term in terms[:_MAX_NAMED])
+    return say.joined((f"“{label}”" for label in labels), word)
 
 
 _MOST = 6  # maximum number of substitutes for a word
@@ -358,12 +357,15 @@ class ArchiveSearcher:
         return _with_post_scores(rows)
 
     def _vectors(self, question: str) -> tuple[StoredVectors, Floats] | None:
-        """The stored vectors and that of the question; None if there are none."""
+        """The stored vectors and that of the question; None if most passages have none yet.
+
+        The few that have one would push out all others, whatever their words.
+        """
         original = normalized_question(question)
         if self.embedder is None or not original:
             return None
         vectors = self.index.vectors(self.embedder.name)
-        if not len(vectors):
+        if not len(vectors) or 2 * len(vectors.firsts) < self.index.size():
             return None
         return vectors, self.embedder.embed([self.embedder.question_prompt + original])[0]
 

@@ -80,7 +80,7 @@ _KEYS = ("OWNWORDS_API_KEY", "OPENAI_API_KEY")
 _OPENAI = "api.openai.com"
 _NOT_AN_ENDPOINT = "is it an OpenAI-compatible endpoint? Its address usually ends in /v1"
 # What reading JSON of another shape than expected raises.
-_OTHER_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+_OTHER_SHAPE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -246,6 +246,7 @@ def _chunks_from(
     headers = {"User-Agent": f"ownwords/{__version__}"}
     if endpoint.key:
         headers["Authorization"] = f"Bearer {endpoint.key}"
+    total_s = 3 * silence_s if silence_s else _TOTAL_S
     silence_s = silence_s or _SILENCE_S
     has_started = False
     try:
@@ -261,7 +262,7 @@ def _chunks_from(
             client.stream("POST" if body else "GET", endpoint.url + path, json=body) as response,
         ):
             has_started = True
-            chunks = _bounded(endpoint, response)
+            chunks = _bounded(endpoint, response, total_s)
             if response.status_code != 200:
                 raise _refusal(endpoint, response.status_code, b"".join(chunks))
             yield response, chunks
@@ -282,8 +283,8 @@ def _chunks_from(
         ) from error
 
 
-def _bounded(endpoint: Endpoint, response: "httpx.Response") -> Iterator[bytes]:
-    until = time.monotonic() + _TOTAL_S
+def _bounded(endpoint: Endpoint, response: "httpx.Response", total_s: float) -> Iterator[bytes]:
+    until = time.monotonic() + total_s
     size = 0
     for chunk in response.iter_bytes():
         size += len(chunk)
@@ -291,7 +292,7 @@ def _bounded(endpoint: Endpoint, response: "httpx.Response") -> Iterator[bytes]:
             raise EndpointError(f"{endpoint.label} sent too much data")
         if time.monotonic() > until:
             raise EndpointError(
-                f"{endpoint.label} did not finish within {duration(_TOTAL_S)}",
+                f"{endpoint.label} did not finish within {duration(total_s)}",
                 hint="use a smaller model",
             )
         yield chunk
@@ -353,7 +354,7 @@ def _refusal(endpoint: Endpoint, status: int, answer: bytes) -> EndpointError | 
     if kinds & _TOO_LONG or (status in (400, 413) and _ABOUT_CONTEXT.search(message)):
         return ContextLengthError(
             f"{endpoint.label} cannot take a prompt this long: {message}",
-            context=int(error.get("n_ctx") or 0),
+            context=context if isinstance(context := error.get("n_ctx"), int) else 0,
             hint="give its model a longer context",
         )
     hint = ""
@@ -571,7 +572,7 @@ class EndpointBackend:
         try:
             if usage := event.get("usage"):
                 self.prompt_tokens = int(usage.get("prompt_tokens") or 0)
-            if usage and not event["choices"]:
+            if not event["choices"]:  # an event with only the token counts
                 return ""
             choice = event["choices"][0]
             if reason := choice.get("finish_reason"):

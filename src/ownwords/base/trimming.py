@@ -18,7 +18,7 @@ import numpy as np
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
-from ownwords.evaluation.lexicon import REFERENCE, Lexicon, is_in_the_language
+from ownwords.evaluation.reference_data import REFERENCE, Lexicon, is_in_the_language
 from ownwords.models import atomic_dir, directory, registry, safetensors_header
 from ownwords.models.directory import (
     CARD,
@@ -224,13 +224,12 @@ def _files(
             data[name] = (folder / name).read_bytes()
     own = tokenizer.Tokenizer(data)
     provenance = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
-    shape = registry.config_from_json(config)
     data[PROVENANCE] = _json(
         provenance
         | {
             "format": FORMAT,
             "written_by": f"ownwords {__version__}",
-            "tokenizer": directory.tokenizer_fields(own, data[TOKENIZER], shape),
+            "tokenizer": directory.tokenizer_fields(own, data[TOKENIZER]),
             "trimmed": {"key": key, "tokens": len(old_ids), "tokens_before": before},
         }
     )

@@ -1,6 +1,7 @@
 """`ownwords ask`."""
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from ownwords.view.terminal import DIM, TerminalWriter
 
 if TYPE_CHECKING:
     from ownwords.ask.answer import Answer
-    from ownwords.ask.encoder import BackgroundVectors
+    from ownwords.ask.encoder import Embedder
+    from ownwords.ask.index import SearchIndex
     from ownwords.ask.passages import Passage, PassageExcerpt
     from ownwords.ask.search import ArchiveSearcher
     from ownwords.ask.servers import LLMBackend
@@ -32,7 +34,7 @@ _BY_WORDS = (
     "The search compares words. Your posts may use others: rephrase the question, or search by"
     " meaning as well: {}."
 )
-_FIRST_VECTORS_S = 1.5  # to wait for the vectors of new posts before a question is answered
+_VECTORS_S = 1.5  # to make vectors of new posts before a question is answered
 HELP = "Ask your archive, one question per line. An empty line or Ctrl-D ends."
 _QUOTED, _NEAREST = 280, 160  # characters
 _CODE_LINES = 12
@@ -81,7 +83,7 @@ def ask(
     output: OutputOptions = OUTPUT,
 ) -> None:
     """Answer a question from your posts, with citations, or show the matching passages."""
-    from ownwords.ask.encoder import BackgroundVectors, embed_missing, open_embedder
+    from ownwords.ask.encoder import embed_missing, open_embedder
     from ownwords.ask.index import SearchIndex
     from ownwords.ask.search import ArchiveSearcher
     from ownwords.core.workspace import resolve_workspace
@@ -103,20 +105,13 @@ def ask(
             print(advice, file=sys.stderr)
         searcher = ArchiveSearcher(index, embedder)
         session = _Session(searcher, backend, passages, seed, advice, output)
-        vectors = BackgroundVectors(index, embedder) if embedder and not embed else None
-        try:
-            if vectors:
-                vectors.wait(_FIRST_VECTORS_S)
-            if text:
-                session.answer(text)
-            else:
-                print(HELP, file=sys.stderr)
-                session.talk()
-        finally:
-            if vectors:
-                vectors.stop()
-        if vectors and not output.quiet and not output.json:
-            _finish(vectors, output)
+        if text:
+            session.answer(text)
+        else:
+            print(HELP, file=sys.stderr)
+            session.talk()
+        if embedder is not None and not output.quiet and not output.json:
+            _finish_vectors(index, embedder, output)
 
 
 @dataclass(frozen=True)
@@ -134,6 +129,7 @@ class _Session:
         """Answer one question."""
         from ownwords.ask.answer import answer
 
+        self._make_vectors()
         writer = TerminalWriter(stdout())
         flow = StreamingWordWrap(
             writer.console.file,
@@ -187,6 +183,19 @@ class _Session:
             except OwnwordsError as error:
                 print(str(error), file=sys.stderr)
 
+    def _make_vectors(self) -> None:
+        """Make vectors of new posts, but not for long: a question need not wait for all."""
+        from ownwords.ask.encoder import embed_missing
+
+        until = time.monotonic() + _VECTORS_S
+        if self.searcher.embedder:
+            with suppress(OwnwordsError):  # the search goes on without them
+                embed_missing(
+                    self.searcher.index,
+                    self.searcher.embedder,
+                    is_stopped=lambda: time.monotonic() > until,
+                )
+
     def _advice_for(self, result: "Answer") -> str:
         if result.nearest and not self.searcher.embedder:
             from ownwords.ask.encoder import INSTALL
@@ -206,9 +215,11 @@ class _Session:
             yield status.stop
 
 
-def _finish(vectors: "BackgroundVectors", output: OutputOptions) -> None:
+def _finish_vectors(index: "SearchIndex", embedder: "Embedder", output: OutputOptions) -> None:
     """Make the vectors that the answer had to do without, where somebody can see and end it."""
-    missing = vectors.missing()
+    from ownwords.ask.encoder import embed_missing
+
+    missing = len(index.without_vectors(embedder.name))
     if not missing or not sys.stderr.isatty():
         return
     print(
@@ -217,7 +228,7 @@ def _finish(vectors: "BackgroundVectors", output: OutputOptions) -> None:
         file=sys.stderr,
     )
     with suppress(KeyboardInterrupt), output.watched() as (progress, _):
-        vectors.finish(progress)
+        embed_missing(index, embedder, progress)
 
 
 def _question_text(question: Sequence[str], output: OutputOptions) -> str:

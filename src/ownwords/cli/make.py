@@ -119,7 +119,7 @@ def _offer_next_steps(made: "MakeResult", view: "MakeView", device: str) -> None
     """Let the user write, chat or open the scorecard, until they choose to end."""
     from ownwords.cli.write import HELP, ChatSession
     from ownwords.inference.model import Model
-    from ownwords.make.paragraph import MAX_TOKENS, SEED, cut_at_paragraph, prompt_of
+    from ownwords.make.result import MAX_TOKENS, SEED, cut_at_paragraph, prompt_of
 
     @cache
     def model() -> Model:

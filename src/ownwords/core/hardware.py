@@ -37,7 +37,7 @@ RUNNING_DEVICES = ("cuda",)  # elsewhere the CPU, with the native engine
 MIN_MEMORY = 1 << 30  # free bytes of a card that "auto" takes
 _noted: set[str] = set()  # each reason is given once, not at every stage of a run
 
-# Names in /proc/cpuinfo, sysctl and Windows -> common names.
+# Names in /proc/cpuinfo -> common names.
 _INSTRUCTION_SETS = {
     "avx2": "AVX2",
     "avx512f": "AVX-512",
@@ -50,26 +50,8 @@ _INSTRUCTION_SETS = {
     "bf16": "BF16",
     "i8mm": "I8MM",
     "sve": "SVE",
-    # macOS
-    "avx512vnni": "AVX-512 VNNI",
-    "hw.optional.neon": "NEON",
-    "hw.optional.advsimd": "NEON",
-    "hw.optional.arm.advsimd": "NEON",
-    "hw.optional.arm.feat_bf16": "BF16",
-    "hw.optional.arm.feat_i8mm": "I8MM",
-    "hw.optional.arm.feat_sme": "SME",
 }
-
 _COMPILERS = ("c++", "g++", "clang++", "cl")
-_COMPILER_COMMANDS = {
-    "apt-get": "sudo apt-get install g++",
-    "dnf": "sudo dnf install gcc-c++",
-    "pacman": "sudo pacman -S gcc",
-    "zypper": "sudo zypper install gcc-c++",
-    "apk": "sudo apk add g++",
-    "xcode-select": "xcode-select --install",
-    "winget": "winget install Microsoft.VisualStudio.2022.BuildTools",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,38 +177,32 @@ def has_full_text_search() -> bool:
 
 def read_cpu(root: Path = _ROOT, system: str = sys.platform) -> Cpu:
     """The processor, as the operating system describes it."""
-    logical = os.cpu_count() or 1
+    text = _text(root / "proc/cpuinfo")
+    name = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+    model, names = name[1].strip() if name else "", flags[1].split() if flags else []
     if system == "darwin":
-        facts = _sysctl()
-        names = [key.lower() for key, value in facts.items() if value == "1"]
-        names += facts.get("machdep.cpu.features", "").lower().replace(".", "_").split()
-        names += facts.get("machdep.cpu.leaf7_features", "").lower().split()
-        model = facts.get("machdep.cpu.brand_string", "")
-    elif system == "win32":
-        model, names = _windows_cpu()
-    else:
-        text = _text(root / "proc/cpuinfo")
-        name = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
-        model = name[1].strip() if name else ""
-        flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
-        names = flags[1].split() if flags else []
-    sets = dict.fromkeys(_INSTRUCTION_SETS[name] for name in _INSTRUCTION_SETS if name in names)
+        model = _sysctl("machdep.cpu.brand_string")
+        names = ["asimd"] if platform.machine() == "arm64" else []
+        names += ["bf16"] if _sysctl("hw.optional.arm.FEAT_BF16") == "1" else []
     return Cpu(
         model=model or platform.processor(),
         architecture=platform.machine(),
-        instruction_sets=tuple(sets),
+        instruction_sets=tuple(
+            _INSTRUCTION_SETS[each] for each in _INSTRUCTION_SETS if each in names
+        ),
         physical_cores=psutil.cpu_count(logical=False) or 0,
-        logical_cores=logical,
+        logical_cores=os.cpu_count() or 1,
         usable_cores=usable_cores(root),
     )
 
 
 def usable_cores(root: Path = _ROOT) -> int:
     """The number of cores this process may use, by its affinity and its container's quota."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    for folder in _cgroups("cpu", root):
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    for folder in _cgroups(root, "cpu"):
         quota, _, period = _text(folder / "cpu.max").partition(" ")
         if not quota:  # cgroup version 1
             quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
@@ -235,45 +211,23 @@ def usable_cores(root: Path = _ROOT) -> int:
     return cores
 
 
-def _cgroups(controller: str, root: Path) -> Iterator[Path]:
-    """Yield the folders with this process's limits: its own control group and the parents."""
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        top = root / "sys/fs/cgroup"
-        if controllers:
-            top /= controller
-        # In a container, the path may be the host's; then only the top folder exists.
-        group = top / path.lstrip("/")
-        yield from [folder for folder in (group, *group.parents) if folder.is_relative_to(top)]
+def _cgroups(root: Path, controller: str) -> Iterator[Path]:
+    """Yield the control groups of this process, its own first, and the top one of version 1."""
+    top = root / "sys/fs/cgroup"
+    path = re.search(r"^0::/(.*)$", _text(root / "proc/self/cgroup"), re.MULTILINE)
+    group = top / (
+        path[1] if path else ""
+    )  # of the host, in some containers: then only `top` exists
+    yield from [folder for folder in (group, *group.parents) if folder.is_relative_to(top)]
+    yield top / controller
 
 
-def _sysctl() -> dict[str, str]:
-    try:
-        command = ["sysctl", "machdep.cpu", "hw"]
+def _sysctl(name: str) -> str:
+    with suppress(OSError, subprocess.TimeoutExpired):
+        command = ["sysctl", "-n", name]
         done = subprocess.run(command, capture_output=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    lines = done.stdout.decode("utf-8", "replace").splitlines()
-    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
-
-
-def _windows_cpu() -> tuple[str, list[str]]:
-    names: list[str] = []
-    model = ""
-    if sys.platform == "win32":
-        import winreg  # noqa: PLC0415
-
-        key = r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
-        with suppress(OSError), winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, key) as opened:
-            model = str(winreg.QueryValueEx(opened, "ProcessorNameString")[0]).strip()
-        present = ctypes.windll.kernel32.IsProcessorFeaturePresent
-        # PF_ARM_NEON_INSTRUCTIONS_AVAILABLE, PF_AVX2_..., PF_AVX512F_...
-        for number, name in ((19, "asimd"), (40, "avx2"), (41, "avx512f")):
-            if present(number):
-                names.append(name)
-    return model, names
+        return done.stdout.decode("utf-8", "replace").strip()
+    return ""
 
 
 # --- memory and disk ---------------------------------------------------------------------------
@@ -283,7 +237,7 @@ def read_memory(root: Path = _ROOT) -> Capacity:
     """The memory of the machine or of its container."""
     memory = psutil.virtual_memory()
     total, available = int(memory.total), int(memory.available)
-    for folder in _cgroups("memory", root):
+    for folder in _cgroups(root, "memory"):
         limit = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
         used = _text(folder / "memory.current") or _text(folder / "memory.usage_in_bytes")
         if limit.isdigit() and int(limit) < total:
@@ -529,13 +483,12 @@ def _parts(torch: ModuleType | None, problem: str) -> Iterator[OptionalComponent
         command="" if torch else 'pip install "ownwords[train]"',
     )
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), "")
-    adders = (command for tool, command in _COMPILER_COMMANDS.items() if shutil.which(tool))
     yield OptionalComponent(
         name="C++ compiler",
         purpose="for building the part in C++ when ownwords is installed",
         installed=compiler,
         problem="",
-        command="" if compiler else next(adders, "install g++ or clang++"),
+        command="" if compiler else "install g++ or clang++ (on a Mac: xcode-select --install)",
     )
 
 

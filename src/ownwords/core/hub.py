@@ -1,4 +1,4 @@
-"""What every download from a Hugging Face hub shares: its address, the user's token, its errors.
+"""The network: what downloads from a Hugging Face hub share, and a count of all calls.
 
 HF_ENDPOINT selects another hub, HF_TOKEN or `hf auth login` provides a token for models that need
 one, and `huggingface_hub` resumes interrupted downloads.
@@ -6,8 +6,10 @@ one, and `huggingface_hub` resumes interrupted downloads.
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import printable
@@ -100,3 +102,40 @@ def _explained(error: BaseException, endpoint: str, name: str) -> HubError | Non
         return HubError(f"{endpoint} cannot be reached: {line}", hint=RESUMES)
     is_incomplete = isinstance(error, OSError) and error.errno is None
     return HubError(f"the download broke off: {line}", hint=RESUMES) if is_incomplete else None
+
+
+# --- network calls, counted so that a report of none is a measurement -----------------------------
+
+
+@dataclass(slots=True, eq=False)  # compared by identity, as several may be counting
+class NetworkCalls:
+    """The number of connections attempted and host names looked up."""
+
+    count: int = 0
+
+
+_counting: list[NetworkCalls] = []
+_state = {"hooked": False}
+
+
+def _hook(event: str, arguments: tuple[object, ...]) -> None:
+    if not _counting or event not in ("socket.connect", "socket.getaddrinfo", "socket.sendto"):
+        return
+    # The address of a local socket is a path, that of a network socket a tuple.
+    if event == "socket.getaddrinfo" or isinstance(arguments[1], tuple):
+        for calls in _counting:
+            calls.count += 1
+
+
+@contextmanager
+def counting_network_calls() -> Iterator[NetworkCalls]:
+    """Count every network call of this process within the block, whichever library makes it."""
+    if not _state["hooked"]:
+        sys.addaudithook(_hook)  # once, as audit hooks cannot be removed
+        _state["hooked"] = True
+    calls = NetworkCalls()
+    _counting.append(calls)
+    try:
+        yield calls
+    finally:
+        _counting.remove(calls)

@@ -17,18 +17,15 @@ from ownwords.core.errors import InUseError, OwnwordsError, WorkspaceError
 SUFFIX = ".ownwords"
 DATA_FOLDER_VARIABLE = "OWNWORDS_HOME"
 UNFINISHED = ".unfinished"
-_NO_SUCH_PLACE = {
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
-    errno.EINVAL,
+_UNWRITABLE = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL),
 }
 _LOCK = ".lock"
 _LOCK_TRIES, _LOCK_PAUSE_S = 10, 0.01  # `is_held` holds a lock for microseconds
 _CONFIG, _MODEL, _GGUF = "config.json", "model", ".gguf"
 _LOOK = "read your posts first: ownwords look PATH"
+_MAKE = "make one with `ownwords make PATH`"
 # A folder with any of these is a workspace.
 _MARKS = ("archive.sqlite", "ownwords.toml", "choices.toml", _LOCK)
 
@@ -119,37 +116,32 @@ def data_folder() -> Path:
     """The user's folder for bases and decisions: OWNWORDS_HOME, or the system's data folder."""
     if given := os.environ.get(DATA_FOLDER_VARIABLE):
         return Path(given).expanduser()
-    if (xdg := os.environ.get("XDG_DATA_HOME")) and Path(xdg).is_absolute():
-        return Path(xdg) / "ownwords"
     try:
-        home = Path.home()
+        return _user_folder("XDG_DATA_HOME", ".local/share", "Library/Application Support")
     except RuntimeError as error:
         raise OwnwordsError(
             "this user has no home folder to keep data in",
             hint=f"set a folder in the environment: {DATA_FOLDER_VARIABLE}=PATH",
         ) from error
-    if sys.platform == "darwin":
-        return home / "Library" / "Application Support" / "ownwords"
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else home / "AppData" / "Local") / "ownwords"
-    return home / ".local" / "share" / "ownwords"
 
 
 def cache_folder() -> Path:
     """The folder for this program's cached files on this system."""
-    if given := os.environ.get("XDG_CACHE_HOME"):
-        return Path(given) / "ownwords"
     try:
-        home = Path.home()
+        folder = _user_folder("XDG_CACHE_HOME", ".cache", "Library/Caches")
     except RuntimeError:  # some services have no home folder
         return Path(os.devnull) / "ownwords"
-    if sys.platform == "darwin":
-        return home / "Library" / "Caches" / "ownwords"
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else home / "AppData" / "Local") / "ownwords" / "Cache"
-    return home / ".cache" / "ownwords"
+    return folder / "Cache" if sys.platform == "win32" else folder
+
+
+def _user_folder(variable: str, on_linux: str, on_mac: str) -> Path:
+    """A folder of this user for this program; RuntimeError if the user has no home."""
+    if (given := os.environ.get(variable)) and Path(given).is_absolute():
+        return Path(given) / "ownwords"
+    if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
+        return Path(local) / "ownwords"
+    at = {"win32": "AppData/Local", "darwin": on_mac}.get(sys.platform, on_linux)
+    return Path.home() / at / "ownwords"
 
 
 def source_name(source: Path) -> str:
@@ -181,22 +173,13 @@ def resolve_workspace(given: Path | None, here: Path) -> Workspace:
 
     Raises OwnwordsError if there is none or more than one.
     """
-    if given is None and _has_archive(here):
-        return Workspace(here)
-    if given is None:
-        return Workspace(_only(here, _has_archive, "archive", "--workspace", _LOOK))
-    if _has_archive(given):
-        return Workspace(given)
-    if not given.exists():
-        raise OwnwordsError(f"{given} does not exist", hint=_LOOK)
-    if not given.is_dir():
-        raise OwnwordsError(f"{given} is a file", hint="give the folder of a workspace")
-    if given.name.endswith(SUFFIX):
-        raise OwnwordsError(f"the workspace {given} holds no archive yet", hint=_LOOK)
-    raise OwnwordsError(
-        f"{given} is not a workspace: it has no archive.sqlite",
-        hint=f"read the posts in it first: ownwords look {given}",
-    )
+    if given is None and not _has_archive(here):
+        given = _only(here, _has_archive, "archive", "--workspace", _LOOK)
+    root = given or here
+    if not _has_archive(root):
+        problem = "holds no archive yet" if root.is_dir() else _no_folder(root)
+        raise OwnwordsError(f"{root} {problem}", hint=_LOOK)
+    return Workspace(root)
 
 
 def resolve_model(given: Path | None, here: Path) -> Path:
@@ -205,27 +188,24 @@ def resolve_model(given: Path | None, here: Path) -> Path:
     Raises OwnwordsError if there is none or more than one.
     """
     if given is None:
-        make = "make one with `ownwords make PATH`"
-        return (
-            _only(here, lambda path: _has_model(path / _MODEL), "model", "--model", make) / _MODEL
-        )
+        given = _only(here, lambda path: _has_model(path / _MODEL), "model", "--model", _MAKE)
     if given.is_file() and given.suffix.lower() == _GGUF:
         return given
-    if given.is_file():
+    if not given.is_dir():
         raise OwnwordsError(
-            f"{given} is a file, not a model directory",
-            hint="give the folder that holds config.json, or a GGUF file",
+            f"{given} {_no_folder(given)}", hint="give the folder of a model, or a GGUF file"
         )
-    if not given.exists():
-        raise OwnwordsError(f"{given} does not exist", hint="give the folder of a model")
-    if not _has_model(given) and _has_model(given / _MODEL):
+    if _has_model(given):
+        return given
+    if _has_model(given / _MODEL):
         return given / _MODEL
-    if given.name.endswith(SUFFIX) and not _has_model(given):
-        raise OwnwordsError(
-            f"the workspace {given} holds no model yet",
-            hint="make one with `ownwords make PATH`",
-        )
+    if given.name.endswith(SUFFIX):
+        raise OwnwordsError(f"the workspace {given} holds no model yet", hint=_MAKE)
     return given  # reading it will report missing files
+
+
+def _no_folder(path: Path) -> str:
+    return "is a file, not a folder" if path.exists() else "does not exist"
 
 
 def resolve_served(
@@ -351,15 +331,10 @@ def translate_os_errors(path: Path) -> Iterator[None]:
                 f"the disk is full: {path} could not be written",
                 hint="free some space, then run the same command again",
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno in _UNWRITABLE:
             raise WorkspaceError(
                 f"{path} cannot be written: {error.strerror}",
-                hint="give a folder that you may write to",
-            ) from error
-        if error.errno in _NO_SUCH_PLACE:
-            raise WorkspaceError(
-                f"{path} cannot be created: {error.strerror}",
-                hint="give a path in an existing folder",
+                hint="give a path in an existing folder that you may write to",
             ) from error
         raise
 

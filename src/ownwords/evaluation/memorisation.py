@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from ownwords.core.text import hash_words
 from ownwords.evaluation.intervals import share
@@ -52,8 +51,7 @@ def extraction_rate(
         if documents.row_start is not None:
             ids[0] = documents.row_start
         rows.append(_Passage(ids, length))
-    runs = _greedy_runs(model, rows)
-    return float(np.mean([run == length for run in runs])) if runs else 0.0
+    return float(np.mean(_reproduced(model, rows))) if rows else 0.0
 
 
 def extraction(
@@ -80,11 +78,7 @@ def extraction(
     shares = []
     for kind in kinds:
         fitting = [passage for passage in kind if len(passage.ids) <= context + 1]
-        hits = [
-            run == len(passage.ids) - passage.prefix
-            for run, passage in zip(_greedy_runs(model, fitting), fitting, strict=True)
-        ]
-        shares.append(share(hits, [passage.post for passage in fitting]))
+        shares.append(share(_reproduced(model, fitting), [passage.post for passage in fitting]))
     return Extraction(words, *shares)
 
 
@@ -121,14 +115,14 @@ def _word_passages(
     ]
 
 
-def _greedy_runs(model: CausalLM, rows: Sequence[_Passage]) -> list[int]:
-    """Return how many ids after the prefix of each passage greedy decoding gets right, in a row.
+def _reproduced(model: CausalLM, rows: Sequence[_Passage]) -> list[bool]:
+    """Whether greedy decoding continues the prefix of each passage with all of its other ids.
 
     One forward pass replaces generation: greedy decoding reproduces a passage exactly if each of
     its tokens is the most likely one given the true tokens before it.
     """
     device = next(model.final_norm.parameters()).device
-    runs: list[int] = []
+    reproduced: list[bool] = []
     with eval_mode(model):
         for at in range(0, len(rows), _BATCH_SIZE):
             batch = rows[at : at + _BATCH_SIZE]
@@ -138,15 +132,12 @@ def _greedy_runs(model: CausalLM, rows: Sequence[_Passage]) -> list[int]:
             hidden_BTC = model(ids_BT[:, :-1])
             # Row by row: over a large vocabulary the logits of all rows would take gigabytes.
             for hidden_TC, ids_T, passage in zip(hidden_BTC, ids, batch, strict=True):
-                following_TC = hidden_TC[passage.prefix - 1 : len(ids_T) - 1]
-                is_right_T = _are_largest(model.logits(following_TC), ids_T[passage.prefix :])
-                runs.append(int(is_right_T.long().cumprod(0).sum()))
-    return runs
-
-
-def _are_largest(logits_TV: Tensor, targets_T: Tensor) -> Tensor:
-    """Whether no logit is larger than the target's; in bfloat16 several are often equal."""
-    return logits_TV.gather(-1, targets_T[:, None])[:, 0] == logits_TV.amax(-1)
+                logits_TV = model.logits(hidden_TC[passage.prefix - 1 : len(ids_T) - 1])
+                targets_T1 = ids_T[passage.prefix :, None]
+                # Compared by value: in bfloat16 several logits are often equal.
+                is_right_T = logits_TV.gather(-1, targets_T1)[:, 0] == logits_TV.amax(-1)
+                reproduced.append(bool(is_right_T.all()))
+    return reproduced
 
 
 def _places(documents: EncodedDocuments, tokens: int, samples: int) -> list[int]:

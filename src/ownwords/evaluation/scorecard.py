@@ -126,10 +126,6 @@ class Scorecard:
     verdicts: tuple[Conclusion, ...] = ()  # overall conclusion first
 
     @property
-    def name(self) -> str:
-        return self.about.name
-
-    @property
     def verdict(self) -> Conclusion:
         """The overall conclusion."""
         return self.verdicts[0]

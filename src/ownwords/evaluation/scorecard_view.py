@@ -1,12 +1,12 @@
 """The scorecard as a view: its sentences, figures and sections, written once."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ownwords.core.progress import duration
 from ownwords.core.workspace import write_atomically
-from ownwords.evaluation.intervals import Estimate
+from ownwords.evaluation.intervals import Estimate, PairedEstimate
 from ownwords.evaluation.scorecard import (
     DATA,
     PAGE,
@@ -46,6 +46,26 @@ _YOURS, _MODELS, _OTHERS = "Your held-out posts", "What it writes", "Other autho
 _MADE_UP_WORDS = "Made-up words"
 _EXAMPLES = 3  # broken sentences of each kind
 _MIN_LINE = 60  # characters that a line takes up at least
+_MEASURES = (
+    (
+        "non_words",
+        _MADE_UP_WORDS,
+        "Words in no training post and in no word list. Names do not count.",
+    ),
+    ("new_words", "New words", "Words in no training post."),
+    (
+        "unknown_names",
+        "Invented names",
+        "Words with a capital in mid-sentence that are in no training post and in no word list.",
+    ),
+    (
+        "broken",
+        "Broken sentences",
+        "Sentences with no end, an open quotation mark or bracket, an absurd length or a doubled"
+        " word.",
+    ),
+    ("repeated", "Repetition", "Runs of four words that occurred before in the same text."),
+)
 
 
 def write_scorecard(card: Scorecard, folder: Path) -> tuple[Path, Path]:
@@ -60,7 +80,7 @@ def write_scorecard(card: Scorecard, folder: Path) -> tuple[Path, Path]:
 def scorecard_view(card: Scorecard) -> View:
     """The view of a scorecard; the same scorecard gives the same view."""
     verdict, about = card.verdict, card.about
-    title = f"{plain(card.name, 120) or 'Your writing'}: how good your model is"
+    title = f"{plain(about.name, 120) or 'Your writing'}: how good your model is"
     because, figures = _notes(verdict.because), headline(card)
     origin = f"fine-tuned from {plain(about.base, 60)}" if about.base else "trained from scratch"
     learned_from = (
@@ -307,60 +327,24 @@ def _fluency(card: Scorecard) -> Section:
     fluency, title = card.fluency, "How fluent it is"
     if fluency is None:
         return _section(card, "fluency", title, ())
-    measures = [
-        (
-            _MADE_UP_WORDS,
-            "Words in no training post and in no word list. Names do not count.",
-            fluency.non_words,
-        ),
-        (
-            "New words",
-            "Words in no training post.",
-            None if fluency.non_words else fluency.new_words,
-        ),
-        (
-            "Invented names",
-            "Words with a capital in mid-sentence that are in no training post and in no word"
-            " list.",
-            fluency.unknown_names,
-        ),
-        (
-            "Broken sentences",
-            "Sentences with no end, an open quotation mark or bracket, an absurd length or a"
-            " doubled word.",
-            fluency.broken,
-        ),
-        (
-            "Repetition",
-            "Runs of four words that occurred before in the same text.",
-            fluency.repeated,
-        ),
-    ]
-    panels = [
-        Gauges(
-            title=label,
-            meaning=meaning,
-            rows=(
+    panels = []
+    for field, label, meaning in _MEASURES:
+        pair: PairedEstimate | None = getattr(fluency, field)
+        if pair and not (field == "new_words" and fluency.non_words):
+            rows = [
                 _share_gauge(_MODELS, pair.samples, is_ours=True),
                 _share_gauge(_YOURS, pair.held_out),
-            ),
-        )
-        for label, meaning, pair in measures
-        if pair
-    ]
+            ]
+            panels.append(Gauges(title=label, meaning=meaning, rows=rows))
     examples: list[Item] = []
     if fluency.loop:
-        title_of_loop = ("Repeated over and over: ", Span(plain(fluency.loop, 240), "quote"))
-        examples.append(Item(title=title_of_loop))
+        examples.append(_example("Repeated over and over", fluency.loop))
     for kind, texts in fluency.examples.items():
-        if texts and kind == "non-words":
+        if kind == "non-words":
             words = ", ".join(plain(text, 40) for text in texts)
-            examples.append(Item(title=(f"{_MADE_UP_WORDS}: ", words)))
+            examples += [Item(title=f"{_MADE_UP_WORDS}: {words}")] if words else []
         else:
-            examples += [
-                Item(title=(f"{kind.capitalize()}: ", Span(plain(text, 240), "quote")))
-                for text in texts[:_EXAMPLES]
-            ]
+            examples += [_example(kind.capitalize(), text) for text in texts[:_EXAMPLES]]
     how = (
         f"Measured on texts of {count(fluency.passage_words, 'word')}, its own and yours, since"
         f" longer texts repeat more. {fluency.reason}"
@@ -370,6 +354,10 @@ def _fluency(card: Scorecard) -> Section:
         listed = Items(rows=examples, style="notes")
         blocks.append(Fold(summary="Examples from the samples", blocks=[listed]))
     return _section(card, "fluency", title, [*blocks, _how(how.strip())])
+
+
+def _example(label: str, text: str) -> Item:
+    return Item(title=(f"{label}: ", Span(plain(text, 240), "quote")))
 
 
 def _copying(card: Scorecard) -> Section:
@@ -437,18 +425,22 @@ def _making(card: Scorecard) -> Section:
 def _share_gauge(label: str, share: Estimate, *, is_ours: bool = False) -> Gauge:
     if not share.of:
         return Gauge(label, 0.0, "–", note="nothing to measure", is_ours=is_ours)
-    low, high = _limits(share)
-    span = between(low, high, rate) or _NO_RANGE
-    return Gauge(label, share.value, rate(share.value), low, high, span, "", is_ours)
+    return _gauge(label, share, rate, is_ours=is_ours)
 
 
 def _distance_gauge(label: str, distances: DeltaDistribution, *, is_ours: bool = False) -> Gauge:
-    middle, (low, high) = distances.median.value, _limits(distances.median)
-    span = between(low, high, bits) or _NO_RANGE
     note = f"middle half {between(distances.low, distances.high, bits)}"
-    return Gauge(label, middle, bits(middle), low, high, span, note, is_ours)
+    return _gauge(label, distances.median, bits, note, is_ours=is_ours)
 
 
-def _limits(estimate: Estimate) -> tuple[float | None, float | None]:
-    interval = estimate.interval
-    return (interval.low, interval.high) if interval else (None, None)
+def _gauge(
+    label: str,
+    of: Estimate,
+    shown: Callable[[float], str],
+    note: str = "",
+    *,
+    is_ours: bool = False,
+) -> Gauge:
+    low, high = (of.interval.low, of.interval.high) if of.interval else (None, None)
+    span = between(low, high, shown) or _NO_RANGE
+    return Gauge(label, of.value, shown(of.value), low, high, span, note, is_ours)

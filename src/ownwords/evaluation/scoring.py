@@ -23,11 +23,15 @@ from ownwords.core.text import count_words
 from ownwords.core.validation import decode, encode
 from ownwords.core.version import __version__
 from ownwords.core.workspace import translate_os_errors, write_atomically
-from ownwords.evaluation import lexicon, reference_authors
 from ownwords.evaluation.fluency import Fluency, fluency
 from ownwords.evaluation.intervals import Score
-from ownwords.evaluation.lexicon import REFERENCE, Lexicon
-from ownwords.evaluation.reference_authors import ReferenceAuthors
+from ownwords.evaluation.reference_data import (
+    AUTHORS_FILE,
+    REFERENCE,
+    WORDS_FILE,
+    Lexicon,
+    ReferenceAuthors,
+)
 from ownwords.evaluation.scorecard import (
     BASE,
     OURS,
@@ -324,7 +328,7 @@ class _Scoring:
 
     def voice(self, samples: Sequence[str]) -> Voice:
         """How the samples' style compares with the author's and with other people's."""
-        has_authors = (REFERENCE / reference_authors.FILE).exists()
+        has_authors = (REFERENCE / AUTHORS_FILE).exists()
         return self._measured(
             "voice",
             "Comparing the samples' voice with yours",
@@ -340,7 +344,7 @@ class _Scoring:
 
     def fluency(self, samples: Sequence[str]) -> Fluency:
         """Faults in the language of the samples, compared with the held-out posts."""
-        has_words = (REFERENCE / lexicon.FILE).exists()
+        has_words = (REFERENCE / WORDS_FILE).exists()
         return self._measured(
             "fluency",
             "Checking the samples' language",

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.evaluation.intervals import Estimate, Vector, median, share
-from ownwords.evaluation.lexicon import is_in_the_language
 from ownwords.evaluation.passages import (
     TextPassage,
     evenly,
@@ -27,7 +26,7 @@ from ownwords.evaluation.passages import (
     passages,
     word_counts,
 )
-from ownwords.evaluation.reference_authors import FeatureCounts, ReferenceAuthors
+from ownwords.evaluation.reference_data import FeatureCounts, ReferenceAuthors, is_in_the_language
 
 LENGTHS = (250, 500, 1000)  # words of a passage, without reference authors
 DELTA_WORDS = 150  # number of most frequent words, the same as in the corpus report

@@ -23,35 +23,25 @@ Shapes: N tokens or words of a document, V vocabulary.
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError
-from ownwords.core.workspace import writing_atomically
-from ownwords.inference.ngram_index import (
-    FACTOR,
-    MASK,
-    MAX_BITS,
-    Array,
-    Numbers,
-    PrefixTrie,
-    Table,
-    contexts,
-    hash_of,
-    mixed,
-    mixed_all,
-    mixed_id,
-    offsets_of,
-    spaced,
-    words_of,
-)
+from ownwords.core.validation import Meta, decode
 from ownwords.models.safetensors_header import encode_header, read_header
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers.text import TokenizerError
 from ownwords.tokenizers.tokenizer import Tokenizer
+
+Numbers = npt.NDArray[np.uint64]
+Array = npt.NDArray[Any]
 
 WORDS = 10
 FORMAT = 1
@@ -65,16 +55,53 @@ _UNDIVIDED, _UNDIVIDED_LONGEST = 20, 24
 _DTYPES = {"U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "I32": np.int32}
 _CODES = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
 _TABLE = ("offsets", "marks", "values")
+# Of the arrays of an index file.
+_ARRAYS = {
+    **{f"{name}.offsets": (np.uint32,) for name in ("tokens", "words", "pieces", "nodes")},
+    **{f"{name}.marks": (np.uint16,) for name in ("tokens", "words")},
+    **{f"{name}.values": (np.uint16, np.uint32) for name in ("tokens", "words")},
+    "pieces.breaks": (np.uint8,),
+    "pieces.bytes": (np.uint8,),
+    "nodes.parents": (np.int32,),
+    "nodes.ids": (np.uint32,),
+}
+
+FACTOR = 0x9E3779B97F4A7C15
+_FNV, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
+MASK = (1 << 64) - 1
+# A table stores part of a hash: the first bits select the bucket, 16 more (the mark) the entry.
+MAX_BITS, _MARK_BITS, _VALUE_BITS = 24, 16, 24
+_IN_A_BUCKET = 8
+
+# UTF-8 of general, Latin-1 and CJK punctuation, which is treated as spaces. At the end of a text,
+# where a token may split a character, also its incomplete first bytes.
+_PUNCTUATION = re.compile(
+    rb"\xe2[\x80\x81][\x80-\xbf]?|\xe3\x80[\x80-\xbf]?|\xc2[\xa0-\xbf]|[\xc2\xe2\xe3]\Z"
+)
+_CONTINUING = bytes(range(0x80, 0xC0))  # UTF-8 continuation bytes
+_WORD = re.compile(rb"[0-9a-z\x80-\xff]+")
+
+
+@dataclass(frozen=True)
+class _About:
+    """The numbers of an index file."""
+
+    longest: Annotated[int, Meta(ge=2, le=_MOST)]
+    words: Annotated[int, Meta(ge=2, le=_MOST)]
+    vocabulary: Annotated[int, Meta(ge=0, le=1 << 24)]
+    fingerprint: str
+    format: Annotated[int, Meta(ge=FORMAT, le=FORMAT)] = FORMAT
 
 
 class CopyGuard:
     """An index of the tokens that must not come next, from `build` or `load`."""
 
-    def __init__(self, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        self.longest: int = header["longest"]
-        self.words: int = header["words"]
-        self.vocabulary: int = header["vocabulary"]
-        self.fingerprint: str = header["fingerprint"]
+    def __init__(self, about: _About, arrays: Mapping[str, Array]) -> None:
+        self.longest = about.longest
+        self.words = about.words
+        self.vocabulary = about.vocabulary
+        self.fingerprint = about.fingerprint
+        self._about = about
         self.arrays = arrays
         self._tokens = Table(*(arrays[f"tokens.{name}"] for name in _TABLE))
         self._words = Table(*(arrays[f"words.{name}"] for name in _TABLE))
@@ -99,28 +126,14 @@ class CopyGuard:
                 banned_ids.update(self._beginning(node, is_open))
         return sorted(banned_ids)
 
-    def save(self, path: Path) -> None:
-        """Write the index atomically."""
-        with writing_atomically(path) as file:
-            for block in self.blocks():
-                file.write(block)
-
-    def blocks(self) -> Iterator[bytes]:
-        """Yield the contents of the index file in consecutive blocks."""
-        header = {
-            "format": FORMAT,
-            "longest": self.longest,
-            "words": self.words,
-            "vocabulary": self.vocabulary,
-            "fingerprint": self.fingerprint,
-        }
-        about = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    def to_bytes(self) -> bytes:
+        """The contents of the index file."""
+        about = np.frombuffer(json.dumps(asdict(self._about)).encode(), np.uint8)
         arrays = {**self.arrays, "about": about}
         # Widest item size first, so that every array is aligned.
         names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
-        yield encode_header([(n, _CODES[arrays[n].dtype], arrays[n].shape) for n in names], {})
-        for name in names:
-            yield arrays[name].tobytes()
+        header = encode_header([(n, _CODES[arrays[n].dtype], arrays[n].shape) for n in names], {})
+        return b"".join([header, *(arrays[name].tobytes() for name in names)])
 
     def _last_words(self, history: Sequence[int]) -> tuple[list[bytes], bool]:
         """Return the last words of the text, and whether the last one may continue.
@@ -198,47 +211,36 @@ def build(
     of_tokens = [(contexts(mixed_all(ids), longest), ids[longest - 1 :]) for ids, _ in runs]
     of_words = [(contexts(hashes_T[n], words), nodes_T[n[words - 1 :]]) for _, n in runs]
     arrays = {
-        **_named("tokens", _table(of_tokens)),
-        **_named("words", _table(of_words)),
+        **_table("tokens", of_tokens),
+        **_table("words", of_words),
         **nodes.arrays(),
         "pieces.offsets": offsets_of([len(piece or b"") for piece in pieces]),
         "pieces.bytes": np.frombuffer(b"".join(piece or b"" for piece in pieces), np.uint8),
         "pieces.breaks": breaks_V,
     }
-    header = {
-        "longest": longest,
-        "words": words,
-        "vocabulary": len(pieces),
-        "fingerprint": tokenizer.fingerprint(),
-    }
-    return CopyGuard(header, arrays)
+    about = _About(longest, words, len(pieces), tokenizer.fingerprint())
+    return CopyGuard(about, arrays)
 
 
 def load(path: Path, fingerprint: str | None = None) -> CopyGuard:
-    """Memory-map an index that `save` wrote.
+    """Memory-map an index file.
 
     Raises ModelError if it is damaged or was made with a tokenizer of another fingerprint.
     """
-    arrays = {}
-    header = read_header(path)
-    mapped = np.memmap(path, np.uint8, "r").view(np.ndarray)
-    for name, stored in header.items():
-        dtype = np.dtype(_DTYPES.get(stored.dtype, np.uint8))
-        if stored.dtype not in _DTYPES or len(stored.shape) != 1 or stored.start % dtype.itemsize:
-            raise _damaged(path, f"{name} is {stored.dtype} {list(stored.shape)}")
-        arrays[name] = mapped[stored.start : stored.start + stored.nbytes].view(dtype)
     try:
-        header = json.loads(arrays.pop("about", np.empty(0, np.uint8)).tobytes())
-        version = header["format"]
-        if version != FORMAT:
-            raise ModelError(
-                f"{path} has format {version!r:.40}, and this version of ownwords reads {FORMAT}",
-                hint="upgrade ownwords",
-            )
-        _check(header, arrays)
-        guard = CopyGuard(header, arrays)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(path, f"{type(error).__name__}: {error}"[:120]) from error
+        mapped = np.memmap(path, np.uint8, "r").view(np.ndarray)
+        arrays = {
+            name: mapped[stored.start : stored.start + stored.nbytes].view(_DTYPES[stored.dtype])
+            for name, stored in read_header(path).items()
+        }
+        about = decode(_About, json.loads(arrays.pop("about").tobytes()), complete=True)
+        _check_sizes(about, arrays)
+        guard = CopyGuard(about, arrays)
+    except (ValueError, KeyError, TypeError, RecursionError, ConfigError) as error:
+        raise ModelError(
+            f"{path} is damaged or not a copy guard of this version: {str(error)[:120]}",
+            hint="copy the model's folder again, or delete this file to write without a guard",
+        ) from error
     if fingerprint is not None and guard.fingerprint != fingerprint:
         raise ModelError(
             f"{path} was made with another tokenizer than the model's, so it would not work",
@@ -247,39 +249,25 @@ def load(path: Path, fingerprint: str | None = None) -> CopyGuard:
     return guard
 
 
-def _check(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+def _check_sizes(about: _About, arrays: Mapping[str, Array]) -> None:
     """Raise ValueError if the arrays do not fit together; their values are checked at each use."""
-    for name, least, most in (
-        ("longest", 2, _MOST),
-        ("words", 2, _MOST),
-        ("vocabulary", 0, 1 << 24),
-    ):
-        if type(header[name]) is not int or not least <= header[name] <= most:
-            raise ValueError(f"{name} is {header[name]!r:.40}")
-    if type(header["fingerprint"]) is not str:
-        raise ValueError(f"the fingerprint is {header['fingerprint']!r:.40}")
-    for name in ("tokens", "words"):
-        offsets, marks, values = (arrays[f"{name}.{part}"] for part in _TABLE)
-        buckets = len(offsets) - 1
-        if buckets < 1 or buckets & (buckets - 1) or buckets > 1 << MAX_BITS:
-            raise ValueError(f"{name} have {buckets} parts")
-        if len(marks) != len(values) or values.dtype not in (np.uint16, np.uint32):
-            raise ValueError(f"{name} have {len(marks)} hashes and {len(values)} values")
-        if offsets.dtype != np.uint32 or marks.dtype != np.uint16:
-            raise ValueError(f"{name} are of other types")
-    sizes = {
-        "pieces.offsets": (np.uint32, header["vocabulary"] + 1),
-        "pieces.breaks": (np.uint8, header["vocabulary"]),
-        "pieces.bytes": (np.uint8, None),
-        "nodes.parents": (np.int32, None),
-        "nodes.offsets": (np.uint32, 2 * len(arrays["nodes.parents"]) + 1),
-        "nodes.ids": (np.uint32, None),
-    }
-    for name, (dtype, size) in sizes.items():
-        # Every token belongs to at most one prefix.
-        too_many = name.startswith("nodes") and len(arrays[name]) > 2 * header["vocabulary"] + 1
-        if arrays[name].dtype != dtype or size not in (None, len(arrays[name])) or too_many:
-            raise ValueError(f"{name} has {len(arrays[name])} of {arrays[name].dtype}")
+    for name, dtypes in _ARRAYS.items():
+        if arrays[name].dtype not in dtypes:
+            raise ValueError(f"{name} is of {arrays[name].dtype}")
+    sizes = {name: len(array) for name, array in arrays.items()}
+    buckets = [sizes["tokens.offsets"] - 1, sizes["words.offsets"] - 1]
+    nodes, most = sizes["nodes.parents"], 2 * about.vocabulary + 1  # a token has one prefix at most
+    fits = [
+        *(each > 0 and each & (each - 1) == 0 and each <= 1 << MAX_BITS for each in buckets),
+        *(sizes[f"{name}.marks"] == sizes[f"{name}.values"] for name in ("tokens", "words")),
+        sizes["pieces.offsets"] == about.vocabulary + 1,
+        sizes["pieces.breaks"] == about.vocabulary,
+        sizes["nodes.offsets"] == 2 * nodes + 1,
+        sizes["nodes.ids"] <= most,
+        nodes <= most,
+    ]
+    if not all(fits):
+        raise ValueError(f"its arrays have {sizes}")
 
 
 def _pieces(tokenizer: Tokenizer) -> list[bytes | None]:
@@ -326,18 +314,139 @@ def _default_longest(
     return max(words, math.ceil(_LONGER * words * tokens / total))
 
 
-def _table(parts: Sequence[tuple[Numbers, Array]]) -> Table:
+def _table(name: str, parts: Sequence[tuple[Numbers, Array]]) -> dict[str, Array]:
+    """The arrays of a table of pairs of hashes and what follows; values below 0 are left out."""
     keys = np.concatenate([keys for keys, _ in parts] or [np.zeros(0, np.uint64)])
     values = np.concatenate([values for _, values in parts] or [np.zeros(0, np.int32)])
-    return Table.build(keys[values >= 0], values[values >= 0])
-
-
-def _named(name: str, table: Table) -> dict[str, Array]:
+    table = Table.build(keys[values >= 0], values[values >= 0])
     return {f"{name}.{part}": array for part, array in zip(_TABLE, table.arrays, strict=True)}
 
 
-def _damaged(path: Path, seen: str) -> ModelError:
-    return ModelError(
-        f"{path} is damaged or not a copy guard: {seen}",
-        hint="copy the model's folder again, or delete this file to write without a guard",
-    )
+# --- n-grams: words, hashes, and tables of what follows -------------------------------------------
+
+
+class Table:
+    """A hash table of continuations: the first hash bits select a bucket, 16 more the entries."""
+
+    def __init__(self, offsets: Array, marks: Array, values: Array) -> None:
+        self.arrays = (offsets, marks, values)
+        self.bits = (len(offsets) - 1).bit_length() - 1
+        # Reading an item of a memoryview takes a third of the time of an array's.
+        self._offsets: memoryview[int] = offsets.data
+        self._marks: memoryview[int] = marks.data
+        self._values: memoryview[int] = values.data
+
+    @classmethod
+    def build(cls, keys_N: Numbers, values_N: Array) -> "Table":
+        """Build a table from pairs of a hash and its continuation, without duplicate pairs."""
+        bits = max(0, math.ceil(math.log2(max(1, len(keys_N)) / _IN_A_BUCKET)))
+        bits = min(bits, MAX_BITS)
+        shift = np.uint64(64 - _MARK_BITS - bits)
+        # Sort instead of np.unique, which hashes first: these numbers share their low bits.
+        entries = (keys_N >> shift << np.uint64(_VALUE_BITS)) | values_N.astype(np.uint64)
+        entries.sort()
+        entries = entries[np.diff(entries, prepend=~entries[:1]) != 0]
+        heads = entries >> np.uint64(_VALUE_BITS)
+        buckets = np.arange((1 << bits) + 1, dtype=np.uint64) << np.uint64(_MARK_BITS)
+        values = entries & np.uint64((1 << _VALUE_BITS) - 1)
+        wide = bool(len(values)) and int(values.max()) >= 1 << 16
+        return cls(
+            np.searchsorted(heads, buckets).astype(np.uint32),
+            (heads & np.uint64((1 << _MARK_BITS) - 1)).astype(np.uint16),
+            values.astype(np.uint32 if wide else np.uint16),
+        )
+
+    def find(self, key: int) -> list[int]:
+        """Return the continuations of this hash."""
+        bucket = key >> (64 - self.bits)
+        mark = key >> (64 - _MARK_BITS - self.bits) & ((1 << _MARK_BITS) - 1)
+        begin, end = self._offsets[bucket], min(self._offsets[bucket + 1], len(self._marks))
+        marks, values = self._marks, self._values
+        return [values[i] for i in range(begin, end) if marks[i] == mark]
+
+
+class PrefixTrie:
+    """A trie of word prefixes, with the tokens that begin a word with each."""
+
+    def __init__(self, pieces: Sequence[bytes | None]) -> None:
+        groups: dict[bytes, tuple[list[int], list[int]]] = {}
+        for i, piece in enumerate(pieces):
+            # A token can begin with the last byte of a punctuation mark, such as that in "it’s".
+            text = (piece or b"").lstrip(_CONTINUING)
+            if first := _WORD.search(spaced(text)):
+                at_once = first.start() == 0 and text == piece
+                groups.setdefault(first[0], ([], []))[at_once].append(i)
+        ordered = sorted(groups, key=len)  # parents before children
+        self._numbers = {beginning: number for number, beginning in enumerate(ordered)}
+        self._longest = len(ordered[-1]) if ordered else 0
+        self._parents = [self.of(beginning, len(beginning) - 1) for beginning in ordered]
+        self._lists = [ids for beginning in ordered for ids in groups[beginning]]
+
+    def of(self, word: bytes, most: int | None = None) -> int:
+        """Return the node of a word's longest prefix of at most `most` bytes, or -1."""
+        for size in range(min(len(word) if most is None else most, self._longest), 0, -1):
+            if (number := self._numbers.get(word[:size])) is not None:
+                return number
+        return -1
+
+    def arrays(self) -> dict[str, Array]:
+        """Return arrays of each node's parent and two id lists: with and without a gap before."""
+        return {
+            "nodes.parents": np.array(self._parents, np.int32),
+            "nodes.offsets": offsets_of([len(ids) for ids in self._lists]),
+            "nodes.ids": np.array([i for ids in self._lists for i in ids], np.uint32),
+        }
+
+
+def spaced(text: bytes) -> bytes:
+    """Lower-case ASCII letters and turn punctuation beyond ASCII into spaces."""
+    return _PUNCTUATION.sub(b" ", text.lower())
+
+
+def words_of(text: bytes) -> list[bytes]:
+    """Return the words of a text normalized by `spaced`."""
+    words: list[bytes] = _WORD.findall(text)
+    return words
+
+
+def contexts(hashes_N: Numbers, run: int) -> Numbers:
+    """Hash the `run - 1` items before each position from `run - 1` on."""
+    count = max(0, len(hashes_N) - run + 1)
+    keys = np.zeros(count, np.uint64)
+    for i in range(run - 1):
+        keys = keys * np.uint64(FACTOR) + hashes_N[i : i + count]
+    return mixed_all(keys)
+
+
+@lru_cache(1 << 16)
+def hash_of(word: bytes) -> int:
+    """Hash a word: FNV-1a, then splitmix64."""
+    hash_ = _FNV
+    for byte in word:
+        hash_ = (hash_ ^ byte) * _FNV_PRIME & MASK
+    return mixed(hash_)
+
+
+def mixed(number: int) -> int:
+    """Mix the bits of a 64-bit number (splitmix64)."""
+    number = number + FACTOR & MASK
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & MASK
+    number = (number ^ number >> 27) * 0x94D049BB133111EB & MASK
+    return number ^ number >> 31
+
+
+mixed_id = lru_cache(1 << 16)(mixed)  # for token ids, which come again and again
+
+
+def mixed_all(numbers_N: Array) -> Numbers:
+    """Mix the bits of many numbers."""
+    numbers = numbers_N.astype(np.uint64) + np.uint64(FACTOR)
+    numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    mixed_numbers: Numbers = numbers ^ numbers >> np.uint64(31)
+    return mixed_numbers
+
+
+def offsets_of(sizes: Sequence[int]) -> Array:
+    """Return the offsets of consecutive parts of these sizes, and the end."""
+    return np.concatenate(([0], np.cumsum(sizes))).astype(np.uint32)

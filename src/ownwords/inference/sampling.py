@@ -158,22 +158,21 @@ def apply_logits_processors(
     logits_V[[*params.bias]] += np.array([*params.bias.values()], np.float32)
     if params.uses_history:
         history_N = np.asarray(history, np.int64)
-        is_seen = _counts(history_N, size) > 0
-        seen_N, penalty = logits_V[is_seen], params.repetition_penalty
-        logits_V[is_seen] = np.where(seen_N > 0, seen_N / penalty, seen_N * penalty)
-        counts_V = _counts(history_N[max(0, prompt) :], size)
-        logits_V -= params.frequency_penalty * counts_V + params.presence_penalty * (counts_V > 0)
-        if params.no_repeat_ngram_size:
-            repeated = _repeated_ngram_ids(history_N, params.no_repeat_ngram_size)
-            logits_V[_counts(repeated, size) > 0] = _NEG_INF
+        ids_N = np.unique(_in_vocabulary(history_N, size))
+        generated_N = _in_vocabulary(history_N[max(0, prompt) :], size)
+        counts_N = np.bincount(ids_N.searchsorted(generated_N), minlength=len(ids_N))
+        x_N, penalty = logits_V[ids_N], params.repetition_penalty
+        x_N = np.where(x_N > 0, x_N / penalty, x_N * penalty)
+        x_N -= params.frequency_penalty * counts_N + params.presence_penalty * (counts_N > 0)
+        logits_V[ids_N] = x_N
+        if n := params.no_repeat_ngram_size:
+            logits_V[_in_vocabulary(_repeated_ngram_ids(history_N, n), size)] = _NEG_INF
     logits_V[[i for i in banned if 0 <= i < size]] = _NEG_INF
     return logits_V
 
 
-def _counts(ids_N: _Ints, size: int) -> _Ints:
-    """How often each id of the vocabulary occurs; others are ignored."""
-    counts_V: _Ints = np.bincount(ids_N[(ids_N >= 0) & (ids_N < size)], minlength=size)
-    return counts_V
+def _in_vocabulary(ids_N: _Ints, size: int) -> _Ints:
+    return ids_N[(ids_N >= 0) & (ids_N < size)]
 
 
 def _repeated_ngram_ids(history_N: _Ints, n: int) -> _Ints:
@@ -208,7 +207,7 @@ def candidates(logits_V: Logits, params: SamplingParams) -> tuple[_Ints, Logits]
     ids_N = np.flatnonzero(logits_V >= least)
     x_N = (logits_V[ids_N] - top) / temperature
     if 0 < params.top_k < len(ids_N):
-        kept = np.sort(np.argsort(-x_N, kind="stable")[: params.top_k])
+        kept = _largest(x_N, params.top_k)
         ids_N, x_N = ids_N[kept], x_N[kept]
     if params.typical_p < 1:
         p_N = np.exp(x_N)
@@ -219,14 +218,22 @@ def candidates(logits_V: Logits, params: SamplingParams) -> tuple[_Ints, Logits]
     if params.top_p < 1:
         is_filtered = params.top_k > 0 or params.typical_p < 1
         all_N = x_N if is_filtered else (logits_V - top) / temperature
-        order = np.argsort(-x_N, kind="stable")
         weight = params.top_p * float(np.exp(all_N).sum(dtype=np.float64))
-        kept = np.sort(order[: _count_reaching(np.exp(x_N[order]), weight)])
+        kept = _largest(x_N, _count_reaching(np.exp(np.sort(x_N)[::-1]), weight))
         ids_N, x_N = ids_N[kept], x_N[kept]
     if params.min_p > 0:
         kept = np.flatnonzero(x_N >= x_N.max() + math.log(params.min_p))
         ids_N, x_N = ids_N[kept], x_N[kept]
     return ids_N, np.exp(x_N - x_N.max())
+
+
+def _largest(x_N: Logits, count: int) -> _Ints:
+    """Return the ascending places of the `count` largest numbers, the first of equals."""
+    border = np.partition(x_N, -count)[-count]
+    is_kept = x_N > border
+    equals = np.flatnonzero(x_N == border)
+    is_kept[equals[: count - np.count_nonzero(is_kept)]] = True
+    return np.flatnonzero(is_kept)
 
 
 def _count_reaching(weights_N: Logits, weight: float) -> int:

@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,22 +30,25 @@ from ownwords.evaluation.scoring import ComparisonModels, score_model
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make.make_request import MakeRequest, find_base
-from ownwords.make.paragraph import MAX_TOKENS, SEED, cut_at_paragraph, prompt_of, title_for
 from ownwords.make.result import (
     FINISHED,
+    MAX_TOKENS,
     SCRATCH_MODEL,
+    SEED,
     FirstParagraph,
     MakeCallbacks,
     MakeResult,
     StageCache,
     TrainingSummary,
+    cut_at_paragraph,
     find_tuned_model,
+    prompt_of,
+    title_for,
     write_learned,
 )
 from ownwords.models import atomic_dir, directory
-from ownwords.models.directory import PROVENANCE, model_fingerprint
+from ownwords.models.directory import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
-from ownwords.models.untrusted_files import read_json
 from ownwords.training.run import CHECKPOINTS
 from ownwords.training.settings import settings_key
 
@@ -130,13 +132,6 @@ def plan(
         texts = corpus.load_corpus(archive)
         run.choose_base(texts)
         return run.plan(texts).plan
-
-
-@dataclass(frozen=True)
-class _ScorecardKey:
-    """A digest of the scorecard's two files, to notice changes."""
-
-    files: str
 
 
 class MakeRun:
@@ -238,7 +233,7 @@ class MakeRun:
                 began = time.perf_counter()
                 run = self._plan_and_train(texts)
                 depends_on["base"] = self._base_key  # another one may have taken its place
-                trained = _summary(self.model, run, posts)
+                trained = TrainingSummary.of(self.model, run, posts)
                 seconds = time.perf_counter() - began
         self.cache.put("train", depends_on, trained, seconds)
         write_learned(self._folder, report)
@@ -346,7 +341,7 @@ class MakeRun:
             except (ConfigError, CorpusError) as error:  # too little time or text
                 self.callbacks.on_comparison_end(None, error.message, None)
                 return None
-            trained = _summary(out, run, len(report.posts))
+            trained = TrainingSummary.of(out, run, len(report.posts))
             took_s = time.perf_counter() - began
             self.cache.put("compare", depends_on, trained, took_s)
             del planned
@@ -374,9 +369,9 @@ class MakeRun:
             "texts": texts.key,
             "how": f"{__version__} {config!r} {DEFAULT_SAMPLING!r}",
         }
-        cached = self.cache.get("score", depends_on, _ScorecardKey)
-        card = read_scorecard(root) if cached == self._scorecard_key() else None
-        if card:
+        # With its files, to notice changes of them.
+        is_cached = self.cache.inputs("score") == depends_on | {"files": self._scorecard_files()}
+        if is_cached and (card := read_scorecard(root)):
             self.callbacks.on_scored(card, None)
             return card
         self.callbacks.on_scoring_start()
@@ -400,7 +395,8 @@ class MakeRun:
             )
             write_scorecard(card, root)
             seconds = time.perf_counter() - began
-            self.cache.put("score", depends_on, self._scorecard_key(), seconds)
+            depends_on["files"] = self._scorecard_files()
+            self.cache.put("score", depends_on, card.verdict, seconds)
         self.is_new = True
         self.callbacks.on_scored(card, seconds)
         return card
@@ -496,9 +492,9 @@ class MakeRun:
             return recipes.plan_pretraining(texts.train, texts.validation, request)
         return recipes.plan_finetuning(base, texts.train, texts.validation, request)
 
-    def _scorecard_key(self) -> _ScorecardKey:
+    def _scorecard_files(self) -> str:
         paths = [self.workspace.root / name for name in (DATA, PAGE)]
-        return _ScorecardKey(digest(*(p.read_bytes() if p.exists() else b"" for p in paths)))
+        return digest(*(path.read_bytes() if path.exists() else b"" for path in paths))
 
     def _forget_replaced(self, before: TrainingSummary | None, after: TrainingSummary) -> None:
         """Delete the checkpoints of a run whose model was replaced, but not its logs."""
@@ -538,9 +534,3 @@ def is_new_language(base: Path | None, texts: Corpus) -> bool:
     if base is None or catalogue.called(base) != catalogue.SHIPPED_TITLE:
         return False
     return not trimming.are_english([text.text for text in texts.train])
-
-
-def _summary(model: Path, run: str, posts: int) -> TrainingSummary:
-    return TrainingSummary.of(
-        model, read_json(atomic_dir.readable_dir(model) / PROVENANCE), run, posts
-    )

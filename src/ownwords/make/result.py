@@ -1,13 +1,15 @@
 """The result of each stage of `ownwords make`, stored when it is finished, and of the whole."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ownwords.archive.report import Report
 from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.fingerprint import digest
 from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import Workspace, translate_os_errors, write_atomically
 from ownwords.evaluation.scorecard import PAGE, Scorecard
@@ -43,10 +45,9 @@ class TrainingSummary:
     posts: int  # number of posts in the archive
 
     @classmethod
-    def of(
-        cls, model: Path, provenance: Mapping[str, Any], run: str, posts: int
-    ) -> "TrainingSummary":
+    def of(cls, model: Path, run: str, posts: int) -> "TrainingSummary":
         """Summarise the training of a model directory from what it records."""
+        provenance: dict[str, Any] = read_json(readable_dir(model) / PROVENANCE)
         outcome = provenance["outcome"]
         expected = decode(Forecast, provenance["expected"], unknown="ignore")
         return cls(
@@ -228,6 +229,60 @@ def read_learned(folder: Path) -> frozenset[str] | None:
     return frozenset(map(str, ids)) if isinstance(ids, list) else None
 
 
+# --- the first paragraph --------------------------------------------------------------------------
+
+SEED = 1  # the first seed: no other text was generated and discarded
+MAX_TOKENS = 300
+# It ends with its paragraph after 350 characters, with its sentence after 700.
+_ENDS = (
+    re.compile(r"(?s).{349,}?\S(?=\s*\n)"),
+    re.compile(r"(?s).{699,}?[.!?…][\"'”’)]*(?=\s)"),
+)
+_MIN_WORDS = 100  # of a post whose title is used
+_TITLE_WORDS = range(2, 21)
+_SHORT_TITLE = 9  # words; longer titles only if no test post has a short one
+
+
+def title_for(report: Report) -> str:
+    """Choose the title of a test post, always the same one; "" if none is usable."""
+    usable = {
+        " ".join(post.title.split())
+        for post in report.posts
+        if post.split == "test"
+        and post.decision != "leave out"
+        and post.kind == "post"
+        and post.own_words >= _MIN_WORDS
+    }
+    titles = [
+        title for title in usable if len(title.split()) in _TITLE_WORDS and title.isprintable()
+    ]
+    return min(
+        titles, key=lambda title: (len(title.split()) > _SHORT_TITLE, digest(title)), default=""
+    )
+
+
+def prompt_of(title: str) -> str:
+    """The prompt for a text with this title, in the format of `archive.corpus`."""
+    return f"{title}\n\n" if title else ""
+
+
+def cut_at_paragraph(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield pieces up to the end of a paragraph, or of a sentence in a long paragraph.
+
+    Leading and trailing whitespace is dropped. A shorter text is yielded in full.
+    """
+    text, shown = "", 0
+    for piece in pieces:
+        text = (text + piece).lstrip()
+        ends = [match.end() for match in (end.match(text) for end in _ENDS) if match]
+        whole = text[: min(ends, default=len(text))].rstrip()
+        if len(whole) > shown:
+            yield whole[shown:]
+            shown = len(whole)
+        if ends:
+            return
+
+
 # --- the model that `ownwords tune` installed, which `ownwords make` keeps ------------------------
 
 
@@ -248,7 +303,7 @@ def find_tuned_model(folder: Path, wanted: Mapping[str, str], posts: int) -> Tun
         made_from = {"texts": provenance["corpus"], **search}
         if any(made_from[name] != wanted[name] for name in ("texts", "base", "settings")):
             return None
-        trained = TrainingSummary.of(folder, provenance, search["run"], posts)
+        trained = TrainingSummary.of(folder, search["run"], posts)
         return TunedModel(trained, float(provenance["outcome"]["seconds"]), _sentence(search))
     except (OwnwordsError, OSError, LookupError, TypeError, ValueError):
         return None  # no tuned model, or written by another version

@@ -1,23 +1,30 @@
-"""BERT, a bidirectional encoder, used here for sentence embeddings; inference only, in NumPy.
+"""BERT, a bidirectional encoder, for sentence embeddings; inference only, without PyTorch.
 
 Devlin et al. 2018 (arXiv 1810.04805); pooled sentence embeddings as in Reimers and Gurevych 2019
-(arXiv 1908.10084). The reference of `native.encoder`, and what computes where no compiled library
-is there. Shapes: T tokens, C width, H heads, D dimensions of a head.
+(arXiv 1908.10084). `NativeBert` computes in the compiled library; `Bert` in NumPy is its reference,
+and computes where the library is not there. Neither is in the registry, which has causal language
+models. Shapes: T tokens, C width, H heads, D dimensions of a head.
 """
 
+import ctypes
 import math
 import re
+import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.models.configs.bert import BertConfig
+from ownwords.core.errors import ConfigError
+from ownwords.models.configs.config import HFField, ModelConfig, WeightName, weight_names
 from ownwords.models.safetensors_header import map_arrays
 from ownwords.models.untrusted_files import read_json
 from ownwords.models.weight_mapping import find_tensors, map_weights
+from ownwords.native.bindings import NativeLibrary, interface
 
 Pooling = Literal["mean", "cls"]
 Floats = npt.NDArray[np.float32]
@@ -27,6 +34,83 @@ _BESIDE = re.compile(r"(bert\.)?(embeddings\.(position|token_type)_ids|pooler\..
 # erf within 1.5e-7: Abramowitz and Stegun 7.1.26.
 _ERF = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 _ERF_SLOPE = 0.3275911
+_TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")  # names of the tanh approximation of GELU
+
+
+@dataclass(frozen=True, kw_only=True)
+class BertConfig(ModelConfig):
+    """The config of a BERT: learned positions, token types, post-norm."""
+
+    MODEL_TYPE: ClassVar[str] = "bert"
+    ARCHITECTURE: ClassVar[str] = "BertModel"
+    WEIGHTS: ClassVar[tuple[WeightName, ...]] = (
+        *weight_names(
+            """
+            embedding.weight       word_embeddings.weight        -  vocabulary width
+            positions.weight       position_embeddings.weight    -  context width
+            token_types.weight     token_type_embeddings.weight  -  token_types width
+            embedding_norm.weight  LayerNorm.weight              -  width
+            embedding_norm.bias    LayerNorm.bias                -  width
+            """,
+            prefix="bert.embeddings.",
+        ),
+        *weight_names(
+            """
+            attention.query.weight   attention.self.query.weight        -  q_width width
+            attention.query.bias     attention.self.query.bias          -  q_width
+            attention.key.weight     attention.self.key.weight          -  kv_width width
+            attention.key.bias       attention.self.key.bias            -  kv_width
+            attention.value.weight   attention.self.value.weight        -  kv_width width
+            attention.value.bias     attention.self.value.bias          -  kv_width
+            attention.output.weight  attention.output.dense.weight      -  width q_width
+            attention.output.bias    attention.output.dense.bias        -  width
+            attention_norm.weight    attention.output.LayerNorm.weight  -  width
+            attention_norm.bias      attention.output.LayerNorm.bias    -  width
+            mlp.up.weight            intermediate.dense.weight          -  hidden width
+            mlp.up.bias              intermediate.dense.bias            -  hidden
+            mlp.down.weight          output.dense.weight                -  width hidden
+            mlp.down.bias            output.dense.bias                  -  width
+            mlp_norm.weight          output.LayerNorm.weight            -  width
+            mlp_norm.bias            output.LayerNorm.bias              -  width
+            """,
+            prefix="bert.encoder.layer.{i}.",
+        ),
+    )
+    HF_FIELDS: ClassVar[Mapping[str, HFField]] = {
+        "vocabulary": HFField("vocab_size"),
+        "context": HFField("max_position_embeddings"),
+        "width": HFField("hidden_size"),
+        "layers": HFField("num_hidden_layers"),
+        "heads": HFField("num_attention_heads"),
+        "hidden": HFField("intermediate_size"),
+        "token_types": HFField("type_vocab_size", 2),
+        "norm_eps": HFField("layer_norm_eps", 1e-12),
+    }
+    HF_SUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        "model_type": ("bert",),
+        "hidden_act": ("gelu", "gelu_python", *_TANH),
+        "position_embedding_type": ("absolute",),
+        "is_decoder": (False,),
+        "add_cross_attention": (False,),
+    }
+    LIMITS: ClassVar[Mapping[str, int]] = {**ModelConfig.LIMITS, "token_types": 2**10}
+
+    token_types: int = 2  # segment embeddings; we always use the first
+    gelu_tanh: bool = False  # the tanh approximation
+    norm_eps: float = 1e-12
+    tied: bool = True  # it has no head
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kv_heads != self.heads or self.head_dim * self.heads != self.width:
+            raise ConfigError(f"heads ({self.heads}) must divide width ({self.width}) in BERT")
+
+    @classmethod
+    def hf_values(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        return {**super().hf_values(data), "gelu_tanh": data.get("hidden_act") in _TANH}
+
+    def to_hf(self) -> dict[str, object]:
+        return {**super().to_hf(), "hidden_act": _TANH[1] if self.gelu_tanh else "gelu"}
 
 
 def load_weights(folder: Path) -> tuple[BertConfig, dict[str, Floats]]:
@@ -112,3 +196,55 @@ def _as_float(array: npt.NDArray[np.generic], dtype: str) -> Floats:
     if dtype == "BF16":  # mapped as the upper halves of float32
         return (array.astype(np.uint32) << 16).view(np.float32)
     return np.ascontiguousarray(array, np.float32)
+
+
+# Our names of the tensors, in the order of EncoderTensor in api.h: each with its bias.
+_ONCE = ("embedding.weight", "positions.weight", "token_types.weight")
+_NORM = "embedding_norm"
+_LAYER = (
+    *(f"attention.{part}" for part in ("query", "key", "value", "output")),
+    "attention_norm",
+    "mlp.up",
+    "mlp.down",
+    "mlp_norm",
+)
+_PARTS = ("weight", "bias")
+
+
+class NativeBert:
+    """A BERT whose matrices are packed as bfloat16. Any number of threads may use it at once."""
+
+    def __init__(
+        self,
+        library: NativeLibrary,
+        config: BertConfig,
+        weights: Mapping[str, Floats],
+        *,
+        pool_first: bool,
+    ) -> None:
+        """Pack the `weights`."""
+        self._library, self._width = library, config.width
+        names = [*_ONCE, f"{_NORM}.weight", f"{_NORM}.bias"]
+        for layer in range(config.layers):
+            names += [f"blocks.{layer}.{name}.{part}" for name in _LAYER for part in _PARTS]
+        # The library reads the embeddings and norms where they are.
+        self._weights = [np.ascontiguousarray(weights[name], np.float32) for name in names]
+        shape = interface().structs["EncoderShape"](pool_first=pool_first)
+        for name, _ in shape._fields_:
+            if name != "pool_first":
+                setattr(shape, name, getattr(config, name))
+        pointers = (ctypes.c_void_p * len(names))(*(each.ctypes.data for each in self._weights))
+        handle = ctypes.c_void_p()
+        library.encoder_new(ctypes.addressof(shape), pointers, len(names), ctypes.addressof(handle))
+        self._handle = handle
+        weakref.finalize(self, library.encoder_free, handle)
+
+    def vectors(self, texts: Sequence[Sequence[int]]) -> Floats:
+        """Unit vectors [texts, width] of texts given by their ids, on the caller's thread."""
+        lengths = np.array([len(ids) for ids in texts], np.int64)
+        ids = np.fromiter(chain.from_iterable(texts), np.int32, int(lengths.sum()))
+        rows = np.empty((len(texts), self._width), np.float32)
+        self._library.encoder_forward(
+            self._handle, len(texts), lengths.ctypes.data, ids.ctypes.data, rows.ctypes.data
+        )
+        return rows

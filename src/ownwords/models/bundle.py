@@ -1,13 +1,6 @@
 """A model with its tokenizer, saved as and loaded from a directory in Hugging Face's layout.
 
-    config.json  model.safetensors  generation_config.json    the model
-    tokenizer.json  tokenizer_config.json                     its tokenizer
-    README.md                                                 its card
-    ownwords.json                                             its provenance
-    copy-guard.safetensors                                    its copy guard; optional
-
-Neither is saved without the other, and `load` refuses a directory whose tokenizer is not the one
-that the model was saved with.
+Neither is saved without the other; `directory` lists the files, and reads all but the weights.
 """
 
 import json
@@ -92,7 +85,7 @@ def save(
             f"a model is saved with its {TOKENIZER}, and these are other files: {preview([*files])}"
         )
     check_size(tokenizer.vocabulary_size, config, "the tokenizer")
-    fields = tokenizer_fields(tokenizer, files[TOKENIZER], config)
+    fields = tokenizer_fields(tokenizer, files[TOKENIZER])
     reserved = RESERVED & (provenance or {}).keys()
     if reserved:
         raise ModelError(f"{preview(reserved)} in {PROVENANCE} cannot be given")

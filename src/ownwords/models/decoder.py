@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.models import fused
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.kv_cache import KVCache, KVCacheView, visible
+from ownwords.models.kv_cache import KVCache, visible
 from ownwords.models.layers import AttentionMask, Embedding, ResidualBlock
 from ownwords.models.loss import IGNORED, chunked_cross_entropy
 from ownwords.models.registry import model_class
@@ -147,7 +147,7 @@ class CausalLM(nn.Module):
         `targets_BT` are the next token ids, already shifted by one; `weights_BT` multiplies their
         losses.
         """
-        self._check_targets(targets_BT, ids_BT)
+        self._check_range("target", targets_BT, lowest=IGNORED)
         hidden_BTC = self(ids_BT, documents_BT=documents_BT)
         return chunked_cross_entropy(
             hidden_BTC.flatten(0, 1),
@@ -183,14 +183,18 @@ class CausalLM(nn.Module):
         lengths_B: Tensor | None,
     ) -> ForwardContext:
         """Check the input, and compute positions and attention masks once for all layers."""
-        self._check(ids_BT, documents_BT)
         batch, tokens = ids_BT.shape
+        if not 1 <= tokens <= self.config.context:
+            raise OwnwordsError(
+                f"{tokens} tokens do not fit the model's context ({self.config.context})"
+            )
+        self._check_range("id", ids_BT)
         windows = set(self.config.windows())
         if cache is not None:
             if documents_BT is not None:
                 raise OwnwordsError("packed documents cannot be read into a cache")
             counts = cache.counts(batch, tokens, lengths_B)
-            views = {window: KVCacheView(cache, window, tokens, counts) for window in windows}
+            views = {window: cache.view(window, tokens, counts) for window in windows}
             masks = {window: AttentionMask(v.mask, v.causal, v) for window, v in views.items()}
             # Clamp the positions of padding, which may exceed the last one; no token attends to it.
             positions_BT = cache.positions(tokens).clamp(max=cache.length - 1)
@@ -235,36 +239,15 @@ class CausalLM(nn.Module):
             out_BTC = block(*inputs)
         return out_BTC
 
-    def _check(self, ids_BT: Tensor, documents_BT: Tensor | None) -> None:
-        if ids_BT.ndim != 2 or ids_BT.shape[1] == 0:
-            raise OwnwordsError(f"ids must be [batch, tokens], not {list(ids_BT.shape)}")
-        if documents_BT is not None and documents_BT.shape != ids_BT.shape:
-            raise OwnwordsError(
-                f"documents {list(documents_BT.shape)} are not shaped like ids {list(ids_BT.shape)}"
-            )
-        if ids_BT.shape[1] > self.config.context:
-            raise OwnwordsError(
-                f"{ids_BT.shape[1]} tokens do not fit the model's context ({self.config.context})"
-            )
-        self._check_range("id", ids_BT)
-
-    def _check_targets(self, targets_BT: Tensor, ids_BT: Tensor) -> None:
-        if targets_BT.shape != ids_BT.shape:
-            raise OwnwordsError(
-                f"targets {list(targets_BT.shape)} are not shaped like ids {list(ids_BT.shape)}"
-            )
-        self._check_range("target", targets_BT, ignored=IGNORED)
-
-    def _check_range(self, name: str, ids_BT: Tensor, ignored: int = 0) -> None:
+    def _check_range(self, name: str, ids_BT: Tensor, lowest: int = 0) -> None:
         if ids_BT.device.type != "cpu":  # reading the values would synchronise with the device
             return
-        lowest, highest = (int(end) for end in torch.aminmax(ids_BT))
-        if lowest < min(0, ignored) or highest >= self.config.vocabulary:
-            wrong = highest if highest >= self.config.vocabulary else lowest
-            raise OwnwordsError(
-                f"{name} {wrong} is not in the vocabulary ({self.config.vocabulary} tokens)",
-                hint="use the tokenizer that belongs to this model",
-            )
+        for wrong in (int(end) for end in torch.aminmax(ids_BT)):
+            if not lowest <= wrong < self.config.vocabulary:
+                raise OwnwordsError(
+                    f"{name} {wrong} is not in the vocabulary ({self.config.vocabulary} tokens)",
+                    hint="use the tokenizer that belongs to this model",
+                )
 
 
 def build(
@@ -310,12 +293,13 @@ def _packed(
     row_1T: Tensor, starts_BT: Tensor, windows: Iterable[int | None]
 ) -> dict[int | None, AttentionMask]:
     """The masks by window for packed documents: the first token that each token attends to."""
-    near = {
-        w: starts_BT if w is None else torch.maximum(starts_BT, row_1T - w + 1) for w in windows
-    }
-    return {
-        w: AttentionMask(None, first_BT=first_BT.to(torch.int32)) for w, first_BT in near.items()
-    }
+    masks = {}
+    for window in windows:
+        first_BT = starts_BT
+        if window is not None:
+            first_BT = torch.maximum(starts_BT, row_1T - window + 1)
+        masks[window] = AttentionMask(None, first_BT=first_BT.to(torch.int32))
+    return masks
 
 
 def _causal(row_1T: Tensor, window: int | None) -> AttentionMask:

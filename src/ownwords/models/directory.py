@@ -25,7 +25,6 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.models.untrusted_files import (
     ModelError,
     open_file,
-    parse_json,
     read_bytes,
     read_json,
 )
@@ -99,7 +98,10 @@ class ModelDirectory:
         ):
             return  # the fingerprint of a large vocabulary takes half a second
         if tokenizer.fingerprint() != self.fingerprint:
-            raise _another_tokenizer("the tokenizer")
+            raise ModelError(
+                "the tokenizer is not the one that the model was saved with: it would write noise",
+                hint=f"put the model's own {TOKENIZER} back",
+            )
 
 
 @contextmanager
@@ -141,7 +143,7 @@ def read(folder: Path) -> ModelDirectory:
         )
     names = [name for name in TOKENIZER_FILES if (folder / name).exists()]
     files = {name: read_bytes(folder / name, _MAX_TOKENIZER_BYTES) for name in names}
-    fingerprint, provenance, is_unchanged = _read_provenance(folder, files[TOKENIZER], config)
+    fingerprint, provenance, is_unchanged = _read_provenance(folder, files[TOKENIZER])
     generation = read_json(folder / GENERATION) if (folder / GENERATION).exists() else {}
     card = b""
     if (folder / CARD).exists():
@@ -159,16 +161,9 @@ def read_license_files(folder: Path) -> dict[str, bytes]:
     return {path.name: read_bytes(path, _MAX_CARD_BYTES) for path in paths}
 
 
-def _read_provenance(
-    folder: Path, tokenizer: bytes, config: ModelConfig
-) -> tuple[str | None, dict[str, object], bool]:
-    """The tokenizer's fingerprint, the provenance, and whether the tokenizer is as it was saved.
-
-    ModelError if its tokens have changed.
-    """
-    where = str(folder / TOKENIZER)
+def _read_provenance(folder: Path, tokenizer: bytes) -> tuple[str | None, dict[str, object], bool]:
+    """The tokenizer's fingerprint, the provenance, and whether the tokenizer is as it was saved."""
     if not (folder / PROVENANCE).exists():
-        tokens_digest(tokenizer, where, config)
         return None, {}, False
     data = read_json(folder / PROVENANCE)
     version, saved = data.get("format"), data.get("tokenizer")
@@ -180,57 +175,21 @@ def _read_provenance(
     fingerprint = saved.get("fingerprint") if isinstance(saved, dict) else None
     if not isinstance(saved, dict) or not isinstance(fingerprint, str):
         raise ModelError(f"{folder / PROVENANCE} does not name the model's tokenizer")
-    is_unchanged = saved.get("sha256") == _sha256(tokenizer)
-    if not is_unchanged and saved.get("tokens") != tokens_digest(tokenizer, where, config):
-        raise _another_tokenizer(where)
     rest = {name: value for name, value in data.items() if name not in RESERVED}
-    return fingerprint, rest, is_unchanged
+    return fingerprint, rest, saved.get("sha256") == _sha256(tokenizer)
 
 
-def _another_tokenizer(what: str) -> ModelError:
-    return ModelError(
-        f"{what} is not the one that the model was saved with: it would write noise",
-        hint=f"put the model's own {TOKENIZER} back",
-    )
-
-
-def tokenizer_fields(tokenizer: Tokenizer, data: bytes, config: ModelConfig) -> dict[str, object]:
+def tokenizer_fields(tokenizer: Tokenizer, data: bytes) -> dict[str, object]:
     """What the provenance says of the tokenizer that `data` is the tokenizer.json of."""
     return {
         "fingerprint": tokenizer.fingerprint(),
         "size": tokenizer.vocabulary_size,
-        "tokens": tokens_digest(data, TOKENIZER, config),
         "sha256": _sha256(data),
     }
 
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def tokens_digest(data: bytes, where: str, config: ModelConfig) -> str:
-    """A digest of the id-to-token table of a tokenizer.json, independent of the file's layout.
-
-    ModelError if an id exceeds the model's vocabulary.
-    """
-    parsed = parse_json(data, where)
-    model, added = parsed.get("model"), parsed.get("added_tokens") or []
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    try:
-        if isinstance(vocabulary, list):  # of pairs, a token and its score
-            pairs = [(number, str(token)) for number, (token, _) in enumerate(vocabulary)]
-        else:
-            pairs = [(number, token) for token, number in vocabulary.items()]  # type: ignore[union-attr]
-        pairs += [(entry["id"], entry["content"]) for entry in added]  # type: ignore[attr-defined]
-        lines = [f"{number:d} {token}\n" for number, token in sorted(set(pairs))]
-        largest = max(number for number, _ in pairs)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{where} has no table of tokens and their ids") from error
-    check_size(largest + 1, config, where)
-    hasher = hashlib.blake2b(digest_size=16)
-    for line in lines:
-        hasher.update(line.encode("utf-8", "surrogatepass"))
-    return hasher.hexdigest()
 
 
 def check_size(size: int, config: ModelConfig, what: str) -> None:

@@ -37,12 +37,13 @@ class BlockModules:
     """The modules of a block; `qkv` holds query, key and value, or one layer for all three.
 
     `head_norms` are the norms of queries and keys; `gate` is None if the MLP has no gate.
-    `output_norms` follow the attention and the MLP, before the residual connection.
+    `output_norms` follow the attention and the MLP, before the residual connection. Either may be
+    empty.
     """
 
     attention_norm: nn.Module
     qkv: Sequence[nn.Module]
-    head_norms: tuple[RMSNorm, RMSNorm] | None
+    head_norms: Sequence[RMSNorm]
     output: nn.Module
     mlp_norm: nn.Module
     gate: nn.Module | None
@@ -52,7 +53,7 @@ class BlockModules:
     head_dim: int
     scale: float
     gelu: bool
-    output_norms: tuple[RMSNorm, RMSNorm] | None = None
+    output_norms: Sequence[RMSNorm] = ()
 
     def products(self) -> tuple[Sequence[nn.Module], ...]:
         """The linear layers of each product, in the order of Product in api.h."""
@@ -64,14 +65,14 @@ class BlockModules:
         modules = {
             "ATTENTION_NORM": self.attention_norm,
             **dict(zip(("QUERY", "KEY", "VALUE"), map(_base, self.qkv), strict=False)),
-            **dict(zip(("QUERY_NORM", "KEY_NORM"), self.head_norms or (), strict=False)),
+            **dict(zip(("QUERY_NORM", "KEY_NORM"), self.head_norms, strict=False)),
             **{"OUTPUT": _base(self.output), "MLP_NORM": self.mlp_norm},
             **{"UP": _base(self.up), "DOWN": _base(self.down)},
         }
         if self.gate is not None:
             modules["GATE"] = _base(self.gate)
-        if self.output_norms is not None:
-            modules["ATTENTION_OUTPUT_NORM"], modules["MLP_OUTPUT_NORM"] = self.output_norms
+        output_roles = ("ATTENTION_OUTPUT_NORM", "MLP_OUTPUT_NORM")
+        modules |= dict(zip(output_roles, self.output_norms, strict=False))
         weights: dict[str, Tensor] = {}
         for role, module in modules.items():
             weights[role] = module.weight  # type: ignore[assignment]
@@ -99,16 +100,14 @@ def llama_modules(
     attention: Attention,
     mlp_norm: RMSNorm,
     mlp: GatedMLP,
-    output_norms: tuple[RMSNorm, RMSNorm] | None = None,
-) -> BlockModules | None:
-    """The modules of a Llama-style block; None if the library lacks its activation."""
-    if mlp.activation not in (F.silu, gelu_tanh):
-        return None
-    norms = (attention.query_norm, attention.key_norm)
+    output_norms: tuple[RMSNorm | None, RMSNorm | None],
+) -> BlockModules:
+    """The modules of a Llama-style block."""
+    head_norms = (attention.query_norm, attention.key_norm)
     return BlockModules(
         attention_norm,
         (attention.query, attention.key, attention.value),
-        None if norms[0] is None or norms[1] is None else (norms[0], norms[1]),
+        [norm for norm in head_norms if norm is not None],
         attention.output,
         mlp_norm,
         mlp.gate,
@@ -118,7 +117,7 @@ def llama_modules(
         head_dim=attention.head_dim,
         scale=attention.scale,
         gelu=mlp.activation is gelu_tanh,
-        output_norms=output_norms,
+        output_norms=[norm for norm in output_norms if norm is not None],
     )
 
 
@@ -145,7 +144,7 @@ def joined_adapters(layers: Sequence[nn.Module]) -> tuple[Tensor, Tensor] | None
 
 
 def forward(
-    modules: BlockModules | None,
+    modules: BlockModules,
     x_BTC: Tensor,
     mask: AttentionMask,
     angles: Angles | None,
@@ -155,8 +154,8 @@ def forward(
 
     Dropout depends on a seed drawn from PyTorch's random state, not on the number of threads.
     """
-    weights = None if modules is None else fusable_weights(modules, x_BTC, mask)
-    if modules is None or weights is None:
+    weights = fusable_weights(modules, x_BTC, mask)
+    if weights is None:
         return None
     seed = int(torch.randint(2**63 - 1, ())) if dropout else 0
     roles = [_ROLES[name] for name in weights]

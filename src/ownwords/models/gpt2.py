@@ -88,7 +88,7 @@ class GPT2Block(ResidualBlock):
         return BlockModules(
             self.attention_norm,
             (attention.query_key_value,),
-            None,
+            (),
             attention.output,
             self.mlp_norm,
             None,

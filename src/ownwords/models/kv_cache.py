@@ -8,23 +8,11 @@ Shapes: B rows, T tokens of this call, S slots or keys, K key/value heads, D dim
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ownwords.core.errors import OwnwordsError
-
-
-@dataclass(frozen=True)
-class CacheSlots:
-    """The slots where one call's tokens are stored, and the slots [first, end) they attend to."""
-
-    slots: slice | Tensor  # the same slice in all rows, or [B or 1, T]
-    first: int
-    end: int
-    mask: Tensor | None = None  # [B or 1, 1, T, end - first]
-    causal: bool = False  # instead of a mask: the cache was empty, so plain causal attention
 
 
 class KVCache:
@@ -89,8 +77,8 @@ class KVCache:
             stored_BKSD[row, :, :length] = stored_BKSD[source, :, :length]
         self.lengths[row] = length
 
-    def place(self, window: int | None, tokens: int, counts: Sequence[int]) -> CacheSlots:
-        """The slots and the mask for the next tokens, in the layers with this window."""
+    def view(self, window: int | None, tokens: int, counts: Sequence[int]) -> "KVCacheView":
+        """Where the next tokens are stored and attend to, in the layers with this window."""
         alike = len(set(self.lengths)) == 1 and len(set(counts)) == 1
         length, count = self.lengths[0], counts[0]
         slots: slice | Tensor = slice(length, length + count)
@@ -98,16 +86,16 @@ class KVCache:
             is_real_BT = torch.arange(tokens) < torch.tensor(counts)[:, None]
             slots = torch.where(is_real_BT.to(self.device), self.positions(tokens), self.length)
         if max(self.lengths) == 0 and (window is None or window >= tokens):
-            return CacheSlots(slots, 0, 0, causal=True)
+            return KVCacheView(self, slots, causal=True)
         ends = [length + count for length, count in zip(self.lengths, counts, strict=True)]
         first, end = 0 if window is None else max(0, min(self.lengths) + 1 - window), max(1, *ends)
         if alike and count == tokens == 1:
-            return CacheSlots(slots, first, end)
+            return KVCacheView(self, slots, first, end)
         # Padding gets the mask of its row's last token: attention over no slots would be NaN.
         last_B1 = torch.tensor(ends, device=self.device)[:, None] - 1
         positions_BT = torch.minimum(self.positions(tokens), last_B1.clamp(min=first))
         slots_1S = torch.arange(first, end, device=self.device)[None]
-        return CacheSlots(slots, first, end, visible(positions_BT, slots_1S, window))
+        return KVCacheView(self, slots, first, end, visible(positions_BT, slots_1S, window))
 
 
 class KVCacheRows(KVCache):
@@ -152,29 +140,36 @@ class StaticKVCache(KVCache):
     def advance(self, counts: Sequence[int]) -> None:
         pass
 
-    def place(self, window: int | None, tokens: int, counts: Sequence[int]) -> CacheSlots:
+    def view(self, window: int | None, tokens: int, counts: Sequence[int]) -> "KVCacheView":
         slots_1S = torch.arange(self._span, device=self.device)[None]
         positions_BT = self._slots_BT.clamp(max=self._span - 1)
-        return CacheSlots(self._slots_BT, 0, self._span, visible(positions_BT, slots_1S, window))
+        mask = visible(positions_BT, slots_1S, window)
+        return KVCacheView(self, self._slots_BT, 0, self._span, mask)
 
 
 class KVCacheView:
     """Access to the cache for one call, for the layers with the same window."""
 
     def __init__(
-        self, cache: KVCache, window: int | None, tokens: int, counts: Sequence[int]
+        self,
+        cache: "KVCache",
+        slots: slice | Tensor,
+        first: int = 0,
+        end: int = 0,
+        mask: Tensor | None = None,
+        causal: bool = False,
     ) -> None:
-        self.cache = cache
-        self.place = cache.place(window, tokens, counts)
-        self.mask = self.place.mask
-        self.causal = self.place.causal
-        self._rows_B: Tensor | slice = slice(None)
-        self._rows_B1: Tensor | None = None
-        if cache.numbers_B is not None:
-            self._rows_B = cache.numbers_B
-        if isinstance(self.place.slots, Tensor):
-            rows_B = cache.numbers_B
-            if rows_B is None:
+        """Tokens go to `slots`, the same slice in all rows or [B or 1, T], and attend to some.
+
+        To those from `first` to `end`, of which `mask` [B or 1, 1, T, end - first] may exclude
+        some; or `causal`: the cache was empty, so plain causal attention among themselves.
+        """
+        self.cache, self.mask, self.causal = cache, mask, causal
+        self._slots, self._first, self._end = slots, first, end
+        rows_B: Tensor | slice = slice(None) if cache.numbers_B is None else cache.numbers_B
+        self._rows_B = rows_B
+        if isinstance(slots, Tensor):
+            if isinstance(rows_B, slice):
                 rows_B = torch.arange(cache.batch, device=cache.device)
             self._rows_B1 = rows_B[:, None]
 
@@ -185,7 +180,7 @@ class KVCacheView:
         return keys_BKSD, values_BKSD
 
     def _extend(self, stored_BKSD: Tensor, new_BKTD: Tensor) -> Tensor:
-        slots, first, end = self.place.slots, self.place.first, self.place.end
+        slots = self._slots
         detached_BKTD = new_BKTD.detach().to(stored_BKSD.dtype)  # no gradient outlives a call
         if isinstance(slots, slice):
             stored_BKSD[self._rows_B, :, slots] = detached_BKTD[:, :, : slots.stop - slots.start]
@@ -193,7 +188,7 @@ class KVCacheView:
             stored_BKSD[self._rows_B1, :, slots] = detached_BKTD.transpose(1, 2)
         if self.causal:
             return new_BKTD
-        return stored_BKSD[self._rows_B, :, first:end].to(new_BKTD.dtype)
+        return stored_BKSD[self._rows_B, :, self._first : self._end].to(new_BKTD.dtype)
 
 
 def visible(queries_BT: Tensor, keys_BS: Tensor, window: int | None) -> Tensor:

@@ -4,7 +4,6 @@ Shapes: B batch, T tokens of this call, S keys they may attend to, C width, H he
 heads, D dimensions of a head, F hidden width of the MLP, V vocabulary.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ownwords.models import fused
-from ownwords.models.configs.config import ModelConfig, RopeScaling
+from ownwords.models.configs.config import ModelConfig, RopeScaling, scale_frequencies
 from ownwords.models.kv_cache import KVCacheView
 
 Angles = tuple[Tensor, Tensor]  # cos_B1TD and sin_B1TD
@@ -26,7 +25,7 @@ class RotaryEmbedding:
         # float32 in this order of operations, as in other implementations: at position 100,000 the
         # last bit of a frequency makes a hundredth of a radian.
         steps = torch.arange(0, head_dim, 2, dtype=torch.float32, device="cpu") / head_dim
-        self.frequencies = _scaled(1.0 / (base**steps), scaling)
+        self.frequencies: Tensor = scale_frequencies(1.0 / (base**steps), scaling)
 
     def angles(self, positions_BT: Tensor, dtype: torch.dtype) -> Angles:
         """cos and sin of the angles, [B, 1, T, D]; the second half of D repeats the first."""
@@ -42,19 +41,6 @@ def apply_rope(x_BHTD: Tensor, angles: Angles) -> Tensor:
     cos, sin = angles
     first, second = x_BHTD.chunk(2, dim=-1)
     return x_BHTD * cos + torch.cat((-second, first), dim=-1) * sin
-
-
-def _scaled(frequencies: Tensor, scaling: RopeScaling | None) -> Tensor:
-    if scaling is None or scaling.kind == "dynamic":
-        return frequencies
-    if scaling.kind == "linear":
-        return frequencies / scaling.factor
-    # llama3: frequencies with many turns over the original context are kept, those with few are
-    # divided by the factor, and those in between are interpolated.
-    turns = scaling.original_context / (2 * math.pi / frequencies)
-    low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    kept = ((turns - low) / (high - low)).clamp(0.0, 1.0)
-    return (1 - kept) * frequencies / scaling.factor + kept * frequencies
 
 
 class RMSNorm(nn.Module):
@@ -240,7 +226,7 @@ class GatedMLP(nn.Module):
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         parts = fused_linear(x_BTC, self.gate, self.up)
-        if fused.is_supported(*parts) and self.activation in (F.silu, gelu_tanh):
+        if fused.is_supported(*parts):
             both = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
             hidden_BTF = fused.gated_activation(both, self.activation is gelu_tanh)
         else:

@@ -1,20 +1,20 @@
-"""Llama 2 and 3, and Qwen3: pre-norm blocks with RMSNorm, RoPE, SwiGLU, grouped-query attention.
+"""Llama 2 and 3, Qwen3 and Gemma 3: pre-norm blocks with RMSNorm, RoPE, gated MLP, grouped queries.
 
-Touvron et al. 2023 (arXiv 2307.09288), Grattafiori et al. 2024 (arXiv 2407.21783). Qwen3, which
-the models trained here are, adds norms on queries and keys (Yang et al. 2025, arXiv 2505.09388);
-its head dimension is independent of the width, and some layers may have a sliding window.
+Llama: Touvron et al. 2023 (arXiv 2307.09288), Grattafiori et al. 2024 (arXiv 2407.21783). Qwen3,
+which the models trained here are (Yang et al. 2025, arXiv 2505.09388), adds norms on queries and
+keys; its head dimension is independent of the width, and some layers may have a sliding window.
+Gemma 3, text only (Gemma Team 2025, arXiv 2503.19786), also has norms after each part, GeGLU, and
+windows in five of six layers, whose RoPE base is smaller; the embedding is multiplied by the root
+of the width, and norm weights are stored minus 1.
 Shapes: B batch, T tokens, C width.
 """
-
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ownwords.models import fused_block
-from ownwords.models.configs.llama import LlamaConfig
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Gemma3Config, LlamaConfig
 from ownwords.models.decoder import CausalLM, ForwardContext, embedding_std
 from ownwords.models.layers import (
     Angles,
@@ -25,46 +25,60 @@ from ownwords.models.layers import (
     ResidualBlock,
     RMSNorm,
     RotaryEmbedding,
+    gelu_tanh,
 )
 
 
 class LlamaBlock(ResidualBlock):
-    """Attention, then MLP, each with a norm before it and a residual connection."""
+    """Attention, then MLP, each with a norm before it (in Gemma after it too) and a residual."""
 
-    def __init__(
-        self, layer: int, config: LlamaConfig, head_norm: Callable[[], RMSNorm] | None = None
-    ) -> None:
+    attention_output_norm: RMSNorm | None
+    mlp_output_norm: RMSNorm | None
+
+    def __init__(self, layer: int, config: LlamaConfig) -> None:
         super().__init__()
-        self.attention_norm = RMSNorm(config.width, config.norm_eps)
-        self.attention = Attention(layer, config, head_norm)
-        self.mlp_norm = RMSNorm(config.width, config.norm_eps)
-        self.mlp = GatedMLP(config.width, config.hidden, F.silu)
+
+        def norm(width: int = config.width) -> RMSNorm:
+            return RMSNorm(width, config.norm_eps, config.NORM_OFFSET)
+
+        self.attention_norm = norm()
+        self.attention = Attention(
+            layer, config, (lambda: norm(config.head_dim)) if config.QK_NORMS else None
+        )
+        self.attention_output_norm = norm() if config.OUTPUT_NORMS else None
+        self.mlp_norm = norm()
+        self.mlp = GatedMLP(config.width, config.hidden, gelu_tanh if config.GELU else F.silu)
+        self.mlp_output_norm = norm() if config.OUTPUT_NORMS else None
 
     def forward(self, x_BTC: Tensor, angles: Angles, mask: AttentionMask) -> Tensor:
+        output_norms = (self.attention_output_norm, self.mlp_output_norm)
         modules = fused_block.llama_modules(
-            self.attention_norm, self.attention, self.mlp_norm, self.mlp
+            self.attention_norm, self.attention, self.mlp_norm, self.mlp, output_norms
         )
         fused_BTC = fused_block.forward(modules, x_BTC, mask, angles, self.active_dropout)
         if fused_BTC is not None:
             return fused_BTC
-        x_BTC = self.add(x_BTC, self.attention(self.attention_norm(x_BTC), angles, mask))
-        return self.add(x_BTC, self.mlp(self.mlp_norm(x_BTC)))
+        attended_BTC = self.attention(self.attention_norm(x_BTC), angles, mask)
+        if self.attention_output_norm is not None:
+            attended_BTC = self.attention_output_norm(attended_BTC)
+        x_BTC = self.add(x_BTC, attended_BTC)
+        out_BTC = self.mlp(self.mlp_norm(x_BTC))
+        if self.mlp_output_norm is not None:
+            out_BTC = self.mlp_output_norm(out_BTC)
+        return self.add(x_BTC, out_BTC)
 
 
 class Llama(CausalLM):
-    """A Llama 2 or 3 model; sliding windows are supported."""
+    """A Llama 2 or 3 or a Qwen3 model; sliding windows are supported."""
 
     config: LlamaConfig
 
     def assemble(self) -> None:
         config = self.config
         self.embedding = Embedding(config.vocabulary, config.width)
-        self.blocks = nn.ModuleList(self.block(layer) for layer in range(config.layers))
-        self.final_norm = RMSNorm(config.width, config.norm_eps)
+        self.blocks = nn.ModuleList(LlamaBlock(layer, config) for layer in range(config.layers))
+        self.final_norm = RMSNorm(config.width, config.norm_eps, config.NORM_OFFSET)
         self.rotary = RotaryEmbedding(config.head_dim, config.rope_base, config.rope_scaling)
-
-    def block(self, layer: int) -> LlamaBlock:
-        return LlamaBlock(layer, self.config)
 
     def run_blocks(self, ids_BT: Tensor, context: ForwardContext) -> Tensor:
         x_BTC = self.apply_dropout(self.embedding(ids_BT))
@@ -87,11 +101,32 @@ class Llama(CausalLM):
         return 0.0, float(shape[1]) ** -0.5
 
 
-class Qwen3(Llama):
-    """A Qwen3 model; sliding windows are supported."""
+class Gemma3(Llama):
+    """A Gemma 3 model, text only."""
 
-    config: Qwen3Config
+    config: Gemma3Config
 
-    def block(self, layer: int) -> LlamaBlock:
-        config = self.config
-        return LlamaBlock(layer, config, lambda: RMSNorm(config.head_dim, config.norm_eps))
+    def assemble(self) -> None:
+        super().assemble()
+        self.rotary_sliding = RotaryEmbedding(self.config.head_dim, self.config.rope_base_sliding)
+
+    def run_blocks(self, ids_BT: Tensor, context: ForwardContext) -> Tensor:
+        x_BTC = self.embedding(ids_BT)
+        # Round the factor to the model's dtype first, as in training: 33.94 becomes 34 in bf16.
+        # It stays on the CPU: copying it to the device would wait, and prevent a CUDA graph.
+        x_BTC = x_BTC * torch.tensor(self.config.embedding_scale, dtype=x_BTC.dtype)
+        x_BTC = self.apply_dropout(x_BTC)
+        angles = self.rotary.angles(context.positions_BT, x_BTC.dtype)
+        angles_sliding = self.rotary_sliding.angles(context.positions_BT, x_BTC.dtype)
+        for block, window in zip(self.blocks, self.config.windows(), strict=True):
+            rotation = angles if window is None else angles_sliding
+            x_BTC = self.run_block(block, x_BTC, rotation, context.masks[window])
+        return x_BTC
+
+    def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
+        """As Llama's, but no zero start, which the norm after an output would undo."""
+        if name.endswith("norm.weight"):
+            return 0.0, 0.0
+        if name.endswith(("output.weight", "down.weight")):
+            return 0.0, float(shape[1]) ** -0.5
+        return super().initial(name, shape)

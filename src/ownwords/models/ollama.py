@@ -4,7 +4,6 @@ The Modelfile's format: https://github.com/ollama/ollama/blob/main/docs/modelfil
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -28,47 +27,6 @@ _PARAMETERS = {
 # Renders a conversation, messages with role and content, by the chat template; the text ends where
 # the model's answer begins.
 Render: TypeAlias = Callable[[Sequence[Mapping[str, str]]], str]
-
-
-@dataclass(frozen=True)
-class ChatFormat:
-    """The fixed texts that a chat template puts around messages.
-
-    `before_system` is None if the template does not accept a system message. With `system_inside`
-    the system message is part of the first user turn.
-    """
-
-    opening: str  # once, at the start of the conversation
-    before_system: str | None
-    after_system: str
-    before_user: str
-    after_user: str  # up to where the model answers
-    after_answer: str
-    system_inside: bool
-
-    def template(self) -> str:
-        """The chat format as an Ollama template (Go's text/template)."""
-        system = inside = ""
-        if self.system_inside:
-            # The system message has index 0, so the first user message has index 0 or 1.
-            inside = (
-                "{{ if and $.System (le $i 1) }}{{ $.System }}" + self.after_system + "{{ end }}"
-            )
-        elif self.before_system is not None:
-            system = self.before_system + "{{ .Content }}" + self.after_system
-        return (
-            self.opening
-            + "{{ range $i, $_ := .Messages }}"
-            + '{{ if eq .Role "system" }}'
-            + system
-            + '{{ else if eq .Role "user" }}'
-            + (self.before_user + inside + "{{ .Content }}" + self.after_user)
-            + '{{ else if eq .Role "assistant" }}'
-            # Leave the last message open if it is an answer: the model continues it.
-            + "{{ .Content }}{{ if gt (len (slice $.Messages $i)) 1 }}"
-            + self.after_answer
-            + "{{ end }}{{ end }}{{ end }}"
-        )
 
 
 def save(
@@ -99,11 +57,10 @@ def save(
         notes = list(written.notes)
         template = "{{ .Prompt }}"
         if render is not None:
-            turns = chat_format(render, start, "" if adds_start else start)
-            if turns is None:
+            chat = chat_template(render, start, "" if adds_start else start)
+            template = chat or template
+            if chat is None:
                 notes.append("its chat template cannot be said in Ollama's language: plain prompts")
-            else:
-                template = turns.template()
         text = modelfile(file, template, generation, model.config.context, stops)
         atomic_dir.write_file(beside / MODELFILE, text.encode("utf-8"))
     return gguf.GGUFFile(folder / file, written.bytes, written.tensors, tuple(notes))
@@ -127,12 +84,11 @@ def modelfile(
     return "\n".join(lines) + "\n"
 
 
-def chat_format(render: Render, start: str, opening: str) -> ChatFormat | None:
-    """Derive the fixed texts of a chat template by rendering messages with unique markers.
+def chat_template(render: Render, start: str, opening: str) -> str | None:
+    """A chat template in Ollama's language (Go's text/template), None if it cannot be said there.
 
-    If the rendered text begins with `start`, the format begins with `opening` instead. Returns None
-    if the template does more than put fixed texts around the messages, or if those texts contain
-    what Ollama would misread.
+    It is derived by rendering messages of unique markers: what stands around them must be the same
+    texts everywhere. If they begin with `start`, the template begins with `opening` instead.
     """
     system, first, answer, second = (f"\ue000aB{number}\ue001" for number in range(4))
     talk = [_message("user", first), _message("assistant", answer), _message("user", second)]
@@ -140,38 +96,45 @@ def chat_format(render: Render, start: str, opening: str) -> ChatFormat | None:
         plain = render(talk)
         before_user, rest = plain.removeprefix(start).split(first)
         middle, after_user = rest.split(second)
-        to_answer, from_answer = middle.split(answer)
+        to_answer, after_answer = middle.split(answer)
     except (OwnwordsError, ValueError):  # refused, or a marker does not appear exactly once
         return None
-    if to_answer != after_user or not from_answer.endswith(before_user):
+    if to_answer != after_user or not after_answer.endswith(before_user):
         return None
-    before_system: str | None = None
-    after_system = ""
+    after_answer = after_answer.removesuffix(before_user)
+    fixed = [before_user, after_user, after_answer]
+    system_turn = inside = ""
     try:
-        full = render([_message("system", system), *talk]).removeprefix(start)
-        head, rest = full.split(first)
-        before_system, after_system = head.split(system)
+        head, other_rest = render([_message("system", system), *talk]).split(first)
+        before_system, after_system = head.removeprefix(start).split(system)
     except (OwnwordsError, ValueError):  # many templates do not accept a system message
         pass
     else:
-        if rest != plain.split(first)[1]:
+        if other_rest != rest:
             return None
-    inside = before_system == before_user
-    if before_system is not None and not inside:
-        if not after_system.endswith(before_user):
+        if before_system == before_user:  # the system message is part of the first user turn
+            # It has index 0, so the first user message has index 0 or 1.
+            inside = "{{ if and $.System (le $i 1) }}{{ $.System }}" + after_system + "{{ end }}"
+        elif after_system.endswith(before_user):
+            after_system = after_system.removesuffix(before_user)
+            system_turn = before_system + "{{ .Content }}" + after_system
+        else:
             return None
-        after_system = after_system[: len(after_system) - len(before_user)]
-    chat_format = ChatFormat(
-        opening if plain.startswith(start) else "",
-        before_system,
-        after_system,
-        before_user,
-        after_user,
-        from_answer[: len(from_answer) - len(before_user)],
-        inside,
+        fixed += [before_system, after_system]
+    if any("{{" in text or '"""' in text for text in fixed):  # Ollama would misread it
+        return None
+    return (
+        (opening if plain.startswith(start) else "")
+        + '{{ range $i, $_ := .Messages }}{{ if eq .Role "system" }}'
+        + system_turn
+        + '{{ else if eq .Role "user" }}'
+        + (before_user + inside + "{{ .Content }}" + after_user)
+        + '{{ else if eq .Role "assistant" }}'
+        # Leave the last message open if it is an answer: the model continues it.
+        + "{{ .Content }}{{ if gt (len (slice $.Messages $i)) 1 }}"
+        + after_answer
+        + "{{ end }}{{ end }}{{ end }}"
     )
-    fixed = (before_system or "", after_system, before_user, after_user, chat_format.after_answer)
-    return None if any("{{" in text or '"""' in text for text in fixed) else chat_format
 
 
 def _message(role: str, content: str) -> dict[str, str]:

@@ -6,17 +6,15 @@ from typing import Any
 
 from ownwords.core.errors import ConfigError
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.gpt2 import GPT2Config
-from ownwords.models.configs.llama import LlamaConfig
-from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
 
 # The config class of each family, and the name of its model class within `ownwords.models`.
 FAMILIES: Mapping[type[ModelConfig], str] = {
     GPT2Config: "gpt2.GPT2",
     LlamaConfig: "llama.Llama",
-    Qwen3Config: "llama.Qwen3",
-    Gemma3Config: "gemma3.Gemma3",
+    Qwen3Config: "llama.Llama",
+    Gemma3Config: "llama.Gemma3",
 }
 
 

@@ -25,16 +25,16 @@ from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_access import ArchivePool, ReportCache
 from ownwords.serve.errors import ApiError, TooManyRequestsError
-from ownwords.serve.job_requests import (
+from ownwords.serve.jobs import (
     ExportJob,
     FetchJob,
     JobInputs,
     JobKind,
+    JobManager,
     JobRequest,
     LookJob,
     MakeJob,
 )
-from ownwords.serve.jobs import JobManager
 from ownwords.serve.model_worker import (
     DecodedStream,
     FairLock,
@@ -56,7 +56,6 @@ EXPORTS = "exports"  # the folder of a workspace
 _RETRY_AFTER_S = 1
 _LONG_THREADS, _LONG_QUEUE = 4, 16
 _KEEP_ALIVE_S = 10.0  # of silence, before a stream sends a comment
-_FRESH_S = 1.0  # interval between checks whether a model on disk was replaced
 
 
 class ThreadPool:
@@ -125,7 +124,6 @@ class AppState:
         self._shutdown = asyncio.Event()
         self._extra_models = dict(models or {})
         self._loaded: dict[str, LoadedModel] = {}  # the most recently used last
-        self._checked_at: dict[str, float] = {}
         self._loading = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
         self._compute_lock = FairLock()
@@ -200,10 +198,6 @@ class AppState:
 
         Raises ApiError if the name is unknown, OwnwordsError if the model cannot be loaded.
         """
-        now = asyncio.get_running_loop().time()
-        loaded = self._loaded.get(name)
-        if loaded is not None and now - self._checked_at[name] < _FRESH_S:
-            return self._touch(loaded)
         name, folder, stamp = await self.run(lambda: self._find(name))
         loaded = self._loaded.get(name)
         if loaded is None or loaded.stamp != stamp:
@@ -211,8 +205,8 @@ class AppState:
                 loaded = self._loaded.get(name)
                 if loaded is None or loaded.stamp != stamp:
                     loaded = await self._load(name, folder)
-        self._checked_at[name] = now
-        return self._touch(loaded)
+        self._loaded[name] = self._loaded.pop(name, loaded)
+        return loaded
 
     def generate_text(
         self, loaded: LoadedModel, request: GenerationRequest, stops: Sequence[str] = ()
@@ -237,10 +231,6 @@ class AppState:
         finally:
             wait_for(close())
         return outcomes[0]
-
-    def _touch(self, loaded: LoadedModel) -> LoadedModel:
-        self._loaded[loaded.name] = self._loaded.pop(loaded.name, loaded)
-        return loaded
 
     def _find(self, name: str) -> tuple[str, Path, Stamp]:
         models = self.models()

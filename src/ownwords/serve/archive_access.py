@@ -1,5 +1,6 @@
 """Access to the archive from many threads: its posts, its search, and its last report."""
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ from ownwords.archive import store
 from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.store import Archive
 from ownwords.ask import encoder
-from ownwords.ask.encoder import BackgroundVectors, Embedder
+from ownwords.ask.encoder import Embedder
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.search import ArchiveSearcher
-from ownwords.core.errors import WorkspaceError
+from ownwords.core.errors import OwnwordsError, WorkspaceError
 from ownwords.serve.errors import ApiError
+
+_log = logging.getLogger("ownwords.serve")
 
 _FileId = tuple[int, int]  # device and inode
 
@@ -40,7 +43,8 @@ class ArchivePool:
         self.has_embedder = self._embed != encoder.NONE
         self._embedder: Embedder | None = None
         self._has_embedder = False
-        self._vectors: BackgroundVectors | None = None
+        self._vectors: threading.Thread | None = None
+        self._is_closing = threading.Event()
 
     def archive(self) -> Archive:
         """The archive on the calling thread's connection, which stays open."""
@@ -71,9 +75,7 @@ class ArchivePool:
             if self._indexed_state != self._file_state():
                 index.refresh()
                 self._indexed_state = self._file_state()
-                embedder = self._searcher.embedder
-                if embedder and not (self._vectors and self._vectors.is_running):
-                    self._vectors = BackgroundVectors(index, embedder)
+                self._start_vectors(index)
             return self._searcher
 
     def embedder(self) -> Embedder | None:
@@ -95,8 +97,9 @@ class ArchivePool:
 
     def close(self) -> None:
         """Close the index; each thread's connection is closed when the thread ends."""
+        self._is_closing.set()
         if self._vectors:
-            self._vectors.stop()
+            self._vectors.join()
         with self._opening:
             for index in [*self._stale, *([self._index] if self._index else [])]:
                 index.close()
@@ -123,6 +126,21 @@ class ArchivePool:
                 hint="read your posts again: ownwords look PATH",
             )
         return stat.st_dev, stat.st_ino
+
+    def _start_vectors(self, index: SearchIndex) -> None:
+        """Compute missing vectors in the background; until then, searches work without them."""
+        embedder = self.embedder()
+        if embedder is None or (self._vectors and self._vectors.is_alive()):
+            return
+
+        def compute() -> None:
+            try:
+                encoder.embed_missing(index, embedder, is_stopped=self._is_closing.is_set)
+            except OwnwordsError as error:
+                _log.warning("the search goes on without some vectors: %s", error)
+
+        self._vectors = threading.Thread(target=compute, name="vectors", daemon=True)
+        self._vectors.start()
 
     def _file_state(self) -> tuple[int, ...]:
         stat = self.path.stat()

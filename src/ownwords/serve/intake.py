@@ -17,7 +17,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
+import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -28,7 +30,7 @@ from selectolax.lexbor import LexborHTMLParser
 from ownwords.archive import sources
 from ownwords.archive.document import ExpectedCount, RawDocument
 from ownwords.archive.sources import feed
-from ownwords.archive.untrusted_files import ExportFiles, open_packed
+from ownwords.archive.untrusted_files import open_packed
 from ownwords.core.errors import OwnwordsError, SourceError
 from ownwords.core.progress import Progress, Stage, logged_job
 from ownwords.core.version import __version__
@@ -39,7 +41,6 @@ _TIMEOUT_S = 300.0
 _COUNT_S = 20.0  # after which the posts are no longer counted
 _MEMORY_BYTES = 4 << 30
 _MAX_UNPACKED_BYTES = 2 << 30
-_BLOCK_BYTES = 1 << 20
 _TEXTS = frozenset(
     {".md", ".markdown", ".mdown", ".mkd", ".html", ".htm", ".txt", ".text", ".epub"}
     | {".xml", ".json", ".yml", ".yaml", ".toml"}
@@ -78,10 +79,17 @@ def inspect_path(path: Path) -> dict[str, Any]:
     try:
         kind, label = sources.detect_source(path)
     except SourceError:
-        unpacked = _unpack_texts(path) if path.is_file() else None
-        if unpacked is None:
+        folder = path.parent / _UNPACKED
+        try:
+            unpacked = _unpack_texts(path, folder) if path.is_file() else None
+            if unpacked is None:
+                raise
+            kind, label = sources.detect_source(unpacked)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
             raise
-        path, (kind, label) = unpacked, _detect_unpacked(unpacked)
+        path.unlink()
+        path = unpacked
     return {"path": path_text(path), "label": label, "posts": _count(kind, path)}
 
 
@@ -98,29 +106,27 @@ def _count(kind: str, path: Path) -> int | None:
     return posts
 
 
-def _detect_unpacked(folder: Path) -> tuple[str, str]:
-    try:
-        return sources.detect_source(folder)
-    except SourceError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-def _unpack_texts(path: Path) -> Path | None:
-    """Unpack the texts of a zip or tar beside it, and delete it; None if it holds no texts."""
-    try:
-        with open_packed(path) as members:
-            names = [name for name in members.names if _is_text(name)]
-            if not names:
-                return None
-            folder = path.parent / _UNPACKED
-            _copy(members, names, folder)
-    except SourceError as error:
-        if "whole zip or tar" in error.message:  # it is something else
-            return None
-        raise
-    path.unlink()
-    inside = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+def _unpack_texts(path: Path, folder: Path) -> Path | None:
+    """Unpack the texts of a zip or tar into the folder; None if it holds no texts."""
+    if not (zipfile.is_zipfile(path) or tarfile.is_tarfile(path)):
+        return None
+    left = _MAX_UNPACKED_BYTES
+    with open_packed(path) as members:  # whose names do not lead out of the folder
+        for name in filter(_is_text, members.names):
+            target = folder / name.replace("\\", "/")
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with members.open(name) as file, target.open("xb") as copy:
+                    shutil.copyfileobj(file, copy)
+            except (OSError, ValueError) as error:  # names that clash, are too long, or hold a NUL
+                raise SourceError(f"{path} cannot be unpacked: {error}") from error
+            left -= target.stat().st_size
+            if left < 0:
+                most = _MAX_UNPACKED_BYTES >> 30
+                raise SourceError(f"{path} unpacks to more than {most} GiB")
+    inside = [*folder.glob("[!.]*")]
+    if not inside:
+        return None
     is_wrapped = len(inside) == 1 and inside[0].is_dir()
     return inside[0] if is_wrapped else folder
 
@@ -129,40 +135,6 @@ def _is_text(name: str) -> bool:
     path = PurePosixPath(name)
     is_hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
     return path.suffix.lower() in _TEXTS and not is_hidden
-
-
-def _copy(members: ExportFiles, names: list[str], folder: Path) -> None:
-    """Copy the members into the folder; nothing is left of it if that fails."""
-    left = _MAX_UNPACKED_BYTES
-    try:
-        for name in names:
-            target = _target(members, name, folder)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with members.open(name) as file, target.open("xb") as copy:
-                while block := file.read(_BLOCK_BYTES):
-                    left -= len(block)
-                    _refuse_more(members, left)
-                    copy.write(block)
-    except (OSError, ValueError) as error:  # names that clash, are too long, or hold a NUL
-        shutil.rmtree(folder, ignore_errors=True)
-        raise SourceError(f"{members.path} cannot be unpacked: {error}") from error
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-def _target(members: ExportFiles, name: str, folder: Path) -> Path:
-    """Where a member goes; it was checked when the file was opened, and is checked again."""
-    target = (folder / name.replace("\\", "/")).resolve()
-    if not target.is_relative_to(folder.resolve()):
-        raise SourceError(f"{members.path} holds a path that points outside it: {name!r}")
-    return target
-
-
-def _refuse_more(members: ExportFiles, left: int) -> None:
-    if left < 0:
-        most = _MAX_UNPACKED_BYTES >> 30
-        raise SourceError(f"{members.path} unpacks to more than {most} GiB")
 
 
 if sys.platform == "win32":
@@ -319,8 +291,7 @@ def _next_page(address: str, data: bytes, number: int, *, is_wordpress: bool) ->
 
 def _save(folder: Path, number: int, data: bytes) -> Path:
     path = folder / f"feed-{number:03}.xml"
-    path.unlink(missing_ok=True)
-    atomic_dir.write_file(path, data)
+    path.write_bytes(data)
     return path
 
 

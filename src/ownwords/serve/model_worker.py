@@ -71,34 +71,18 @@ class GenerationStream:
         self.request = request
         self.finish_reason: FinishReason | None = None
         self.token_count = 0  # number of tokens that the reader has taken
-        self._buffer: list[GeneratedToken] = []
-        self._end: StreamEnd = None
-        self._ready = asyncio.Event()
+        self.steps: asyncio.Queue[tuple[list[GeneratedToken], StreamEnd]] = asyncio.Queue()
         self.handle: GenerationState | None = None  # used by the worker only, under its lock
 
     async def __aiter__(self) -> AsyncIterator[list[GeneratedToken]]:
-        """Yield tokens in batches: all that were generated since the last batch."""
-        while batch := await self.take():
-            yield batch
-
-    async def take(self) -> list[GeneratedToken]:
-        """Return the next batch, empty at the end. Raises OwnwordsError if generation failed."""
-        while not self._buffer and self._end is None:
-            self._ready.clear()
-            await self._ready.wait()
-        batch, self._buffer = self._buffer, []
-        self.token_count += len(batch)
-        if not batch:
-            if isinstance(self._end, OwnwordsError):
-                raise self._end
-            self.finish_reason = self._end
-        return batch
-
-    def push(self, tokens: list[GeneratedToken], end: StreamEnd) -> None:
-        """Append the tokens of a step; `end` is not None if it was the last one."""
-        self._buffer += tokens
-        self._end = end
-        self._ready.set()
+        """Yield the tokens of each step. Raises OwnwordsError if generation failed."""
+        while self.finish_reason is None:
+            tokens, end = await self.steps.get()
+            if isinstance(end, OwnwordsError):
+                raise end
+            self.finish_reason = end
+            self.token_count += len(tokens)
+            yield tokens
 
 
 _Updates = list[tuple[GenerationStream, list[GeneratedToken], StreamEnd]]
@@ -259,7 +243,7 @@ class ModelWorker:
 
     def _deliver(self, updates: _Updates) -> None:
         for stream, tokens, end in updates:
-            stream.push(tokens, end)
+            stream.steps.put_nowait((tokens, end))
 
 
 def _closed() -> ApiError:
@@ -335,7 +319,7 @@ class TextChunk:
 
     text: str
     tokens: tuple[SampledToken, ...] = ()
-    ids: tuple[int, ...] = ()  # all tokens read so far; the text of the last ones may be held back
+    id: int | None = None  # of the token that was read, whose text may be held back
 
     def __bool__(self) -> bool:
         return bool(self.text or self.tokens)
@@ -371,7 +355,7 @@ class StreamDecoder:
             )
             sampled = self._logprob(token.id, token.logprob)
             self._pending.append(SampledToken(sampled, top, self._detokenizer.characters))
-        return self._chunk(self._detokenizer.feed(token.id))
+        return self._chunk(self._detokenizer.feed(token.id), token.id)
 
     def finish(self) -> TextChunk:
         """Return the text that was held back, at the end of a text without a stop string."""
@@ -385,16 +369,16 @@ class StreamDecoder:
     def _logprob(self, token: int, logprob: float) -> TokenLogprob:
         return TokenLogprob(self._detokenizer.bytes_of(token), max(_LOWEST_LOGPROB, logprob))
 
-    def _chunk(self, text: str) -> TextChunk:
+    def _chunk(self, text: str, id_: int | None = None) -> TextChunk:
         self._shown += len(text)
         tokens = []
         while self._pending and self._pending[0].offset < self._shown:
             tokens.append(self._pending.popleft())
-        return TextChunk(text, tuple(tokens))
+        return TextChunk(text, tuple(tokens), id_)
 
 
 class DecodedStream:
-    """Decodes a GenerationStream in chunks. Raises ConfigError for invalid stop strings.
+    """Decodes a GenerationStream token by token. Raises ConfigError for invalid stop strings.
 
     When it ends, exit `ModelWorker.generate`: after a stop string, generation would continue.
     """
@@ -414,27 +398,19 @@ class DecodedStream:
 
     async def __aiter__(self) -> AsyncIterator[TextChunk]:
         decoder = self._decoder
-        async for batch in self._stream:
-            chunks, ids = [], []
-            for token in batch:
-                ids.append(token.id)
-                chunks.append(decoder.feed(token))
+        async for tokens in self._stream:
+            for token in tokens:
+                self.token_count += 1
+                yield decoder.feed(token)
                 if decoder.is_stopped:
-                    break
-            self.token_count += len(ids)
-            yield join_chunks(chunks, ids)
-            if decoder.is_stopped:
-                self.finish_reason = "stop"
-                return
+                    self.finish_reason = "stop"
+                    return
         chunk = decoder.finish()
         self.finish_reason = "stop" if decoder.is_stopped else self._stream.finish_reason
         yield chunk
 
 
-def join_chunks(chunks: Sequence[TextChunk], ids: Sequence[int] = ()) -> TextChunk:
+def join_chunks(chunks: Sequence[TextChunk]) -> TextChunk:
     """Join consecutive chunks of one text."""
-    return TextChunk(
-        "".join(chunk.text for chunk in chunks),
-        tuple(token for chunk in chunks for token in chunk.tokens),
-        tuple(ids),
-    )
+    text = "".join(chunk.text for chunk in chunks)
+    return TextChunk(text, tuple(token for chunk in chunks for token in chunk.tokens))

@@ -31,12 +31,13 @@ from ownwords.serve.errors import (
     internal_error,
     is_navigation,
 )
-from ownwords.serve.settings import ServeSettings
+from ownwords.serve.settings import ALL_ADDRESSES, ServeSettings
 from ownwords.serve.static_files import FRONT, StaticFile, with_blog
 
 LOGIN: Final = "/login"
 SESSION_S: Final = 30 * 24 * 3600
 _MAX_WRONG, _WINDOW_S = 10, 60.0  # wrong keys per minute before TooManyRequestsError
+_MAX_FIELDS = 8
 _WRONG_KEY = "That is not the key. It is printed where the server was started."
 _NO_PROBLEM, _PROBLEM = b" hidden></p>", b">%s</p>"  # placeholder for an error message in the form
 
@@ -111,9 +112,9 @@ def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute
     async def submit(request: Request) -> Response:
         if not authenticator.is_needed:
             return _to_front(request)
-        fields = parse_qs((await request.body()).decode("utf-8", "replace"))
+        key = _key_of(await request.body())
         try:
-            is_key = authenticator.is_key(fields.get("key", [""])[0].strip())
+            is_key = authenticator.is_key(key)
         except ApiError as error:
             page = _with_problem(form, f"Too many wrong keys: {error.hint}.")
             return page.response(request, error.status, {"Retry-After": str(error.retry_after_s)})
@@ -125,6 +126,15 @@ def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute
         Route(LOGIN, show_form, methods=["GET"]),
         Route(LOGIN, submit, methods=["POST"]),
     ]
+
+
+def _key_of(body: bytes) -> str:
+    """The key in the submitted form; "" if there is none, or too many fields."""
+    try:
+        fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        return ""
+    return fields.get("key", [""])[0].strip()
 
 
 def _with_problem(form: StaticFile, sentence: str) -> StaticFile:
@@ -157,6 +167,7 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "Cache-Control": "no-store",  # unless the response says otherwise
 }
 
 
@@ -186,35 +197,34 @@ class SecurityMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the request, then pass it on to the app or send an error."""
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-        elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
-        else:
-            await send({"type": "websocket.close"})
+            return await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            return await send({"type": "websocket.close"})
+        has_started = False
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = _ResponseSender(send)
+        async def send_with_headers(message: Message) -> None:
+            nonlocal has_started
+            if message["type"] == "http.response.start":
+                has_started = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
         try:
             answer = self._check(scope) or self._app
-            await answer(scope, self._bounded(scope, receive), response.send)
-        except ApiError as error:
-            await self._send_error(scope, receive, response, error)
+            return await answer(scope, self._bounded(scope, receive), send_with_headers)
         except ClientDisconnect:
-            pass
+            return None
+        except ApiError as refused:
+            error = refused
         except Exception:
             _log.exception("%s %s failed", scope["method"], scope["path"])
-            await self._send_error(scope, receive, response, internal_error())
-
-    async def _send_error(
-        self, scope: Scope, receive: Receive, response: "_ResponseSender", error: ApiError
-    ) -> None:
-        if response.has_started:  # the response has started: the client sees that it is incomplete
-            _log.debug("%s broke off: %s", scope["path"], error)
-            return
-        answer = error_response(scope["path"], error, Headers(scope=scope))
-        await answer(scope, receive, response.send)
-
-    # --- who, and from where ---------------------------------------------------------------------
+            error = internal_error()
+        if not has_started:  # else the client sees that the response is incomplete
+            response = error_response(scope["path"], error, Headers(scope=scope))
+            await response(scope, receive, send_with_headers)
+        return None
 
     def _check(self, scope: Scope) -> Response | None:
         """Raise ApiError if the request is not allowed; return a redirect if it needs one."""
@@ -285,23 +295,6 @@ def _too_large(limit: int) -> ApiError:
     )
 
 
-class _ResponseSender:
-    """Sends a response with the common headers."""
-
-    def __init__(self, send: Send) -> None:
-        self.has_started = False
-        self._send = send
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.has_started = True
-            headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
-                headers.setdefault(name, value)
-            headers.setdefault("Cache-Control", "no-store")
-        await self._send(message)
-
-
 def _check_origin(headers: Headers, *, is_visit: bool) -> None:
     """Raise ApiError if another site's page sent the request."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
@@ -340,7 +333,6 @@ def _check_media_type(headers: Headers, expected: str, *, needs_header: bool) ->
 
 
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:/?#@\s]+)(?::\d{1,5})?")
-_ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound to
 
 
 class AllowedHosts:
@@ -348,7 +340,7 @@ class AllowedHosts:
 
     def __init__(self, settings: ServeSettings) -> None:
         self._names = {name.lower() for name in (*settings.names, settings.host)}
-        self._takes_addresses = settings.host in _ALL_ADDRESSES
+        self._takes_addresses = settings.host in ALL_ADDRESSES
         self._is_loopback = settings.is_loopback
         if self._is_loopback or self._takes_addresses:
             self._names.add("localhost")

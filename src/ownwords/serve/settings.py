@@ -19,7 +19,7 @@ from ownwords.inference.engine import WeightFormat
 HOST: Final = "127.0.0.1"
 PORT: Final = 8377
 MIN_KEY_LENGTH: Final = 12  # shorter ones can be guessed
-_ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class ServeSettings:
     @property
     def address(self) -> str:
         """The page's address for a browser."""
-        host = socket.gethostname() if self.host in _ALL_ADDRESSES else self.host
+        host = socket.gethostname() if self.host in ALL_ADDRESSES else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
     @property

@@ -12,7 +12,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -27,11 +27,9 @@ from ownwords.serve.errors import ApiError
 
 UPLOADS = "uploads"
 _FILE = "sources.json"
-_MAX_SOURCES = 100
 _MAX_NAME = 100
 _ABANDONED_S = 24 * 3600
-_MAX_SITES = 50
-_DATABASE = Path("input", "db.sqlite")
+_DOCUMENTS = re.compile(r'^XDG_DOCUMENTS_DIR="(.+)"', re.MULTILINE)
 _UNSAFE = re.compile(r"[^\w. -]+")
 _FLAGS = {"--drafts": "drafts", "--hidden": "hidden", "--private": "private"}
 How = Literal["path", "upload", "feed"]
@@ -104,7 +102,7 @@ class SourceList:
     @property
     def uploads(self) -> Path:
         """The folder of uploaded and fetched files."""
-        return self._workspace.root / UPLOADS
+        return self._workspace.root.absolute() / UPLOADS
 
     def sources(self) -> list[Source]:
         """All sources."""
@@ -112,19 +110,17 @@ class SourceList:
 
     def paths(self) -> list[Path]:
         """The paths of all sources. Raises ApiError if there is none, or one does not exist."""
-        records = self._read().sources
-        if not records:
+        paths = [self._path(record) for record in self._read().sources]
+        if not paths:
             raise ApiError(
                 HTTPStatus.CONFLICT, "no blog chosen yet", hint="choose one under Your blog"
             )
-        paths = [self._path(record) for record in records]
-        for path in paths:
-            if not path.exists():
-                raise ApiError(
-                    HTTPStatus.CONFLICT,
-                    f"{path} does not exist",
-                    hint="remove it under Your blog, or choose where it is now",
-                )
+        if missing := next((path for path in paths if not path.exists()), None):
+            raise ApiError(
+                HTTPStatus.CONFLICT,
+                f"{missing} does not exist",
+                hint="remove it under Your blog, or choose where it is now",
+            )
         return paths
 
     @property
@@ -145,10 +141,6 @@ class SourceList:
             for record in contents.sources:
                 if self._path(record) == path:
                     return self._shown(record)
-            if len(contents.sources) >= _MAX_SOURCES:
-                raise ApiError(
-                    HTTPStatus.CONFLICT, f"a workspace has at most {_MAX_SOURCES} sources"
-                )
             record = SourceRecord(
                 id=secrets.token_hex(4),
                 how=how,
@@ -165,23 +157,19 @@ class SourceList:
 
         The last part names the source, as a site's folder does.
         """
-        self._forget_abandoned()
+        with self._mutex:
+            self._forget_abandoned()
         safe = _UNSAFE.sub("-", name).strip("-.")[:_MAX_NAME] or "posts"
-        return self.uploads.absolute() / secrets.token_hex(4) / safe
+        return self.uploads / secrets.token_hex(4) / safe
 
     def _forget_abandoned(self) -> None:
         """Delete what an upload left that was killed long ago."""
-        with self._mutex:
-            paths = [self._path(record) for record in self._read().sources]
-            try:
-                folders = list(self.uploads.iterdir())
-            except OSError:
-                return
-            for folder in folders:
-                is_used = any(path.is_relative_to(folder.absolute()) for path in paths)
-                with suppress(OSError):
-                    if not is_used and time.time() - folder.stat().st_mtime > _ABANDONED_S:
-                        shutil.rmtree(folder, ignore_errors=True)
+        paths = [self._path(record) for record in self._read().sources]
+        for folder in self.uploads.glob("*"):
+            is_used = any(path.is_relative_to(folder) for path in paths)
+            with suppress(OSError):
+                if not is_used and time.time() - folder.stat().st_mtime > _ABANDONED_S:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def remove(self, id_: str) -> None:
         """Remove a source; an uploaded or fetched file is deleted, the user's own never is."""
@@ -199,23 +187,16 @@ class SourceList:
     # --- the file --------------------------------------------------------------------------------
 
     def _read(self) -> _Contents:
-        try:
+        """The contents of the file, or what they are before the page has changed any."""
+        with suppress(OSError, ValueError, OwnwordsError):  # none yet, or a damaged one
             return decode(_Contents, json.loads(self._file.read_bytes()), unknown="ignore")
-        except FileNotFoundError:
-            return self._contents_before()
-        except (OSError, ValueError, OwnwordsError):  # damaged: the archive knows them, too
-            return self._contents_before()
-
-    def _contents_before(self) -> _Contents:
-        """The sources before the page has changed any."""
         command = ""
         with suppress(OwnwordsError):  # no archive yet, or a damaged one
             command = self._look_command()
         paths, post_filter = parse_look_command(command)
-        absolute = self._given or tuple(self._found(Path(path)) for path in paths)
         records = tuple(
             SourceRecord(f"given-{i}", "path", source_name(path), self._stored(path))
-            for i, path in enumerate(absolute)
+            for i, path in enumerate(self._given or map(self._found, map(Path, paths)))
         )
         return _Contents(records, post_filter)
 
@@ -254,16 +235,15 @@ def parse_look_command(command: str) -> tuple[tuple[str, ...], PostFilter]:
     except ValueError:
         return (), PostFilter()
     first_flag = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
-    flags = words[first_flag:]
-    chosen = {name: True for flag, name in _FLAGS.items() if flag in flags}
-    if "--no-pages" in flags:
-        chosen["pages"] = False
-    return tuple(words[:first_flag]), replace(PostFilter(), **chosen)
+    chosen = {name: True for flag, name in _FLAGS.items() if flag in words}
+    post_filter = replace(PostFilter(), **chosen)
+    if "--no-pages" in words:
+        post_filter = replace(post_filter, pages=False)
+    return tuple(words[:first_flag]), post_filter
 
 
 def command_here(command: str, root: Path, here: Path | None = None) -> str:
     """The command of a report for the workspace as it lies now, which may have been moved."""
-    paths, _ = parse_look_command(command)
     try:
         words = shlex.split(command)
     except ValueError:
@@ -271,9 +251,9 @@ def command_here(command: str, root: Path, here: Path | None = None) -> str:
     if "--workspace" in words:
         at = words.index("--workspace")
         del words[at : at + 2]
+    paths, _ = parse_look_command(command)
     folder = here or Path.cwd()
-    default = Workspace.default_for(Path(paths[0]), folder).root if paths else None
-    if default != root.absolute():
+    if not paths or Workspace.default_for(Path(paths[0]), folder).root != root.absolute():
         words += ["--workspace", path_text(root.absolute())]
     return shlex.join(words)
 
@@ -294,38 +274,21 @@ class FoundSite:
 def find_publii_sites(home: Path | None = None) -> list[FoundSite]:
     """The Publii sites of this user, the last saved first. Nothing in them is read."""
     found: dict[Path, FoundSite] = {}
-    for folder in _usual_folders(home or Path.home()):
-        try:
-            sites = sorted(folder.iterdir())[:_MAX_SITES]
-        except OSError:
-            continue
-        for site in sites:
-            try:
-                changed = (site / _DATABASE).stat().st_mtime
-            except OSError:
-                continue
+    for folder in _documents(home or Path.home()):
+        for database in folder.glob("Publii/sites/*/input/db.sqlite"):
+            site, changed = database.parents[1], database.stat().st_mtime
             found[site] = FoundSite(path_text(site), site.name, "a Publii site", changed)
-    return sorted(found.values(), key=lambda site: -site.changed)[:_MAX_SITES]
+    return sorted(found.values(), key=lambda site: -site.changed)
 
 
-def _usual_folders(home: Path) -> list[Path]:
+def _documents(home: Path) -> Iterator[Path]:
     """Where Publii keeps its sites unless its user has moved them."""
-    documents: list[Path | None] = [home / "Documents", home / "OneDrive" / "Documents"]
+    yield from (home / "Documents", home / "OneDrive" / "Documents")
     if sys.platform not in ("win32", "darwin"):
-        documents = [_xdg_documents(home), home / "Documents", home]
-    unique = dict.fromkeys(path for path in documents if path is not None)
-    return [path / "Publii" / "sites" for path in unique]
-
-
-def _xdg_documents(home: Path) -> Path | None:
-    """The documents folder of a Linux desktop, which is named in the user's language."""
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
-    try:
-        lines = (config / "user-dirs.dirs").read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return None
-    for line in lines:
-        name, _, value = line.strip().partition("=")
-        if name == "XDG_DOCUMENTS_DIR":
-            return Path(value.strip('"').replace("$HOME", str(home)))
-    return None
+        yield home
+        # The documents folder of a Linux desktop, which is named in the user's language.
+        config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+        with suppress(OSError):
+            text = (config / "user-dirs.dirs").read_text("utf-8", "replace")
+            if named := _DOCUMENTS.search(text):
+                yield Path(named[1].replace("$HOME", str(home)))

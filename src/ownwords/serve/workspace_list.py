@@ -24,7 +24,6 @@ from ownwords.models.directory import CONFIG
 from ownwords.serve.errors import ApiError, invalid
 
 _FILE = "workspaces.json"
-_MAX_KNOWN = 100
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,6 @@ class WorkspaceEntry:
 
 @dataclass(frozen=True)
 class _Contents:
-    """The file: when each workspace was opened last, by its path."""
-
     opened: dict[str, float]
 
 
@@ -59,18 +56,14 @@ class WorkspaceList:
 
     def paths(self) -> list[Path]:
         """The current one first, then the last opened ones, then those beside it."""
-        opened = self._read()
         beside = sorted(self._current.parent.glob(f"*{SUFFIX}"))
-        by_time = sorted(opened, key=lambda path: -opened[path])
-        paths = dict.fromkeys([self._current, *map(Path, by_time), *beside])
+        paths = dict.fromkeys([self._current, *map(Path, self._read()), *beside])
         # Others may be on a disk that is away.
         return [path for path in paths if path == self._current or path.is_dir()]
 
     def last_opened(self) -> Path | None:
         """The workspace that was opened last and is still there."""
-        opened = self._read()
-        by_time = sorted(opened, key=lambda path: -opened[path])
-        return next((Path(path) for path in by_time if Path(path).is_dir()), None)
+        return next((path for path in map(Path, self._read()) if path.is_dir()), None)
 
     def find(self, path: str) -> Workspace:
         """The listed workspace at this path. Raises ApiError if it is not listed."""
@@ -100,8 +93,7 @@ class WorkspaceList:
 
     def remember(self, workspace: Workspace) -> None:
         """Put a workspace first among those opened before."""
-        opened = self._read() | {path_text(workspace.root.absolute()): time.time()}
-        self._write(dict(sorted(opened.items(), key=lambda item: -item[1])[:_MAX_KNOWN]))
+        self._write(self._read() | {path_text(workspace.root.absolute()): time.time()})
 
     def forget(self, path: str) -> None:
         """Remove a workspace from the list; nothing is deleted."""
@@ -121,10 +113,12 @@ class WorkspaceList:
         )
 
     def _read(self) -> dict[str, float]:
+        """When each workspace was opened last, by its path, the last one first."""
         try:
-            return decode(_Contents, json.loads((data_folder() / _FILE).read_bytes())).opened
-        except (OSError, ValueError, OwnwordsError):
+            opened = decode(_Contents, json.loads((data_folder() / _FILE).read_bytes())).opened
+        except (OSError, ValueError, OwnwordsError):  # none yet, or a damaged one
             return {}
+        return dict(sorted(opened.items(), key=lambda item: -item[1]))
 
     def _write(self, opened: dict[str, float]) -> None:
         folder = data_folder()

@@ -37,16 +37,6 @@ class BPETokenizer(Tokenizer):
         vocabulary: dict[str, int] = {letter: byte for byte, letter in sorted(LETTER_OF.items())}
         for left, right in merges:
             vocabulary.setdefault(left + right, len(vocabulary))
-        is_distinct = len(set(special)) == len(special)
-        if not is_distinct or not all(special) or not vocabulary.keys().isdisjoint(special):
-            raise TokenizerError(
-                f"the special tokens {', '.join(special)} are not distinct from each other and"
-                " from the ordinary ones",
-                hint="name them like <|document|>, which no text is likely to hold",
-            )
-        for name in (start, end):
-            if name is not None and name not in special:
-                raise TokenizerError(f"{name!r} is to begin or end documents but is not special")
         document = _document(vocabulary, merges, special, self.pattern)
         roles = SpecialTokensConfig(start, end, template, adds_start=start is not None)
         super().__init__(
@@ -62,36 +52,18 @@ class ByteTokenizer(BPETokenizer):
 
     pattern = None
 
-    def __init__(
-        self,
-        *,
-        special: Sequence[str] = SPECIAL,
-        start: str | None = START,
-        end: str | None = END,
-        template: str | None = None,
-    ) -> None:
-        super().__init__(special=special, start=start, end=end, template=template)
 
-
-def train(
-    texts: Iterable[str],
-    vocabulary: int,
-    *,
-    special: Sequence[str] = SPECIAL,
-    start: str | None = START,
-    end: str | None = END,
-    template: str | None = None,
-) -> BPETokenizer:
+def train(texts: Iterable[str], vocabulary: int) -> BPETokenizer:
     """Learn a vocabulary of `vocabulary` tokens in all, or fewer if the texts have no more merges.
 
     The texts are streamed once; their order and the number of threads (RAYON_NUM_THREADS, else
     all) do not change the result.
     """
-    least = len(LETTER_OF) + len(special)
+    least = len(LETTER_OF) + len(SPECIAL)
     if vocabulary < least:
         raise TokenizerError(
             f"a vocabulary of {vocabulary} has no room for the {len(LETTER_OF)} bytes and"
-            f" {len(special)} special tokens",
+            f" {len(SPECIAL)} special tokens",
             hint=f"ask for {least} or more",
         )
     from tokenizers import Tokenizer as Backend  # noqa: PLC0415 - only who trains waits for it
@@ -99,15 +71,14 @@ def train(
 
     backend = Backend.from_str(tokenizer_json.write(_document({}, (), (), PATTERN)).decode())
     trainer = BpeTrainer(
-        vocab_size=vocabulary - len(special),
+        vocab_size=vocabulary - len(SPECIAL),
         initial_alphabet=sorted(LETTER_OF.values()),
         max_token_length=_LONGEST,
         show_progress=False,
     )
     backend.train_from_iterator(_pieces(texts), trainer)
     learned: Any = tokenizer_json.read(tokenizer_json.TOKENIZER, backend.to_str().encode())
-    merges = [(left, right) for left, right in learned["model"]["merges"]]
-    return BPETokenizer(merges, special=special, start=start, end=end, template=template)
+    return BPETokenizer([(left, right) for left, right in learned["model"]["merges"]])
 
 
 def _pieces(texts: Iterable[str]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from ownwords.core.config import resolve, settings_of
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import duration
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
+from ownwords.models.configs.llama import Qwen3Config, config_for_budget, parameter_count
 from ownwords.training.plan import (
     BaseModelInfo,
     Forecast,

@@ -25,7 +25,7 @@ from ownwords.inference import copy_guard
 from ownwords.inference.text_generation import generation_config
 from ownwords.models import atomic_dir, bundle, fused, lora
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
+from ownwords.models.configs.llama import Qwen3Config, config_for_budget, parameter_count
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.directory import BaseLicense, model_fingerprint
 from ownwords.models.model_library import ModelLibrary
@@ -591,7 +591,7 @@ class TrainingSession:
         if self.texts.bytes > _GUARDED_BYTES:
             return b""
         documents = (self.dataset.document(i) for i in range(self.dataset.documents))
-        return b"".join(copy_guard.build(documents, self.tokenizer).blocks())
+        return copy_guard.build(documents, self.tokenizer).to_bytes()
 
 
 def _card(name: str, model: CausalLM, made: TrainedModel, texts: TextCollection, how: str) -> str:

@@ -1,6 +1,7 @@
 """Format numbers, dates and titles for display."""
 
 import re
+from collections.abc import Iterable
 from datetime import date
 
 _SPACES = re.compile(r"[\s\x1c-\x1f\x85\u2028\u2029]+")
@@ -36,6 +37,12 @@ def sentence(text: str, limit: int = 300) -> str:
     """`text` with a capital letter first and a full stop last."""
     line = plain(text, limit)
     return line[:1].upper() + line[1:] + ("" if not line or line[-1] in ".!?…" else ".")
+
+
+def joined(names: Iterable[str], word: str = "and") -> str:
+    """The names as in a sentence: "a, b and c"."""
+    *others, last = names
+    return f"{', '.join(others)} {word} {last}" if others else last
 
 
 def count(number: int, word: str = "") -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rich.cells import cell_len
 from rich.console import Console, OverflowMethod
 from rich.style import Style
 from rich.table import Table
@@ -22,7 +21,6 @@ _MARGIN = 2
 _WIDEST = 104  # maximum comfortable line length
 _FEW, _SAMPLES = 5, 2  # entries of a list
 _QUOTE_CHARACTERS = 420
-_MIN_FOLDED = 8  # columns that words in a table need
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 # For terminals that cannot show typographic characters.
 _ASCII = str.maketrans(
@@ -201,33 +199,22 @@ class TerminalWriter:
         if len(block.heads) == 2:
             pairs = [(b.text_of(left), right) for left, right in rows]
             self._pairs(b.Pairs(rows=pairs, style="facts"))
-        elif grid := self._columns(block.heads, rows):
+        elif self._is_wide:
+            grid = self.grid()
+            for cells in zip(*rows, strict=True):
+                texts = [b.text_of(cell) for cell in cells]
+                is_figure = all(text[:1].isdigit() or len(text) == 1 for text in texts)
+                grid.add_column(justify="right" if is_figure else "left", overflow="fold")
+            grid.add_row(*(self.text(head, DIM) for head in block.heads))
+            for first, *others in rows:
+                grid.add_row(self.text(first, BOLD), *map(self.text, others))
             self.put(grid)
         else:
             for first, *others in rows:
-                cells = zip(block.heads[1:], map(b.text_of, others), strict=True)
-                named = "; ".join(f"{head.lower()} {cell}" for head, cell in cells)
+                named_cells = zip(block.heads[1:], map(b.text_of, others), strict=True)
+                named = "; ".join(f"{head.lower()} {cell}" for head, cell in named_cells)
                 self.line([*b.spans(first), f": {named}"])
         self.rest(max(block.total, len(block.rows)), len(rows), block.noun)
-
-    def _columns(self, heads: Sequence[str], rows: Sequence[Sequence[b.Line]]) -> Table | None:
-        """The rows below their heads; None where there is no room for that."""
-        grid, needed = self.grid(), 2 * (len(heads) - 1)
-        for at, (head, *cells) in enumerate(zip(heads, *rows, strict=True)):
-            texts = [b.text_of(cell) for cell in cells]
-            is_figure = all(text[:1].isdigit() or len(text) == 1 for text in texts)
-            width = max(map(cell_len, (str(head), *texts)))
-            is_whole = at == 0 or is_figure  # other words may be folded
-            needed += width if is_whole else min(width, _MIN_FOLDED)
-            grid.add_column(
-                justify="right" if is_figure else "left", no_wrap=is_whole, overflow="fold"
-            )
-        if needed > self.width:
-            return None
-        grid.add_row(*(self.text(head, DIM) for head in heads))
-        for first, *others in rows:
-            grid.add_row(self.text(first, BOLD), *map(self.text, others))
-        return grid
 
     def _shares(self, block: b.Shares) -> None:
         labels = [", ".join((b.text_of(row.label), *row.cells)) for row in block.rows]

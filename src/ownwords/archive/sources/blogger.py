@@ -48,14 +48,6 @@ _STATUSES: dict[str, Status] = {
     "SOFT_TRASHED": "trashed",
     "HARD_TRASHED": "trashed",
 }
-# Blogger puts a picture and its caption in a table.
-_PICTURE = re.compile(
-    r"<table\b[^<>]{0,500}?\btr-caption-container\b[^<>]{0,500}>((?:(?!</?table).)*)</table>",
-    re.DOTALL | re.IGNORECASE,
-)
-_CAPTION = re.compile(
-    r"<td\b[^<>]{0,500}?\btr-caption\b[^<>]{0,500}>(.*?)(?:</td>|$)", re.DOTALL | re.IGNORECASE
-)
 _ADDRESS = re.compile(r"https?://([^\s\"'<>/]+)(/[^\s\"'<>?#]+\.html)")
 
 
@@ -174,12 +166,7 @@ def _body(content: etree._Element | None) -> str:
         return ""
     if content.get("type") == "xhtml":
         return "".join(etree.tostring(child, encoding="unicode") for child in content)
-    return _PICTURE.sub(_captioned, safe_xml.element_text(content))
-
-
-def _captioned(picture: re.Match[str]) -> str:
-    caption = _CAPTION.search(picture[1])
-    return f"<figure><figcaption>{caption[1]}</figcaption></figure>" if caption else ""
+    return safe_xml.element_text(content)
 
 
 def _text(element: etree._Element | None, name: str) -> str:

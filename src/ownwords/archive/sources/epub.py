@@ -41,13 +41,12 @@ _FRAME_WORDS = 500
 class _Package:
     """The contents of the book's package file; file names are those within the zip."""
 
-    name: str
     title: str
     author: str
     date: str
     tags: tuple[str, ...]
-    spine: tuple[tuple[str, bool], ...]  # (name, is in the reading order)
-    contents: frozenset[str]  # the navigation documents
+    spine: dict[str, bool]  # name -> is in the reading order
+    contents: list[str]  # the navigation documents
     guide: dict[str, str]  # file name -> role ("cover")
 
 
@@ -72,35 +71,40 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 def _package(path: Path, members: untrusted_files.ExportFiles) -> _Package:
     container = _xml(path, members, _CONTAINER)
-    name = next((node.get("full-path") or "" for node in _all(container, "rootfile")), "")
+    name = next((node.get("full-path") or "" for node in container.iter("{*}rootfile")), "")
     root = _xml(path, members, unquote(name))
-    here = posixpath.dirname(name)
-    hrefs: dict[str, str] = {}
-    contents: set[str] = set()
-    for item in _all(root, "item"):
-        target = _inside(here, item.get("href") or "")
-        hrefs[item.get("id") or ""] = target
-        media = item.get("media-type")
-        if "nav" in (item.get("properties") or "").split() or media == "application/x-dtbncx+xml":
-            contents.add(target)
-    spine = {
-        hrefs[ref]: (item.get("linear") or "yes") != "no"
-        for item in _all(root, "itemref")
-        if (ref := item.get("idref") or "") in hrefs
-    }
-    dated = [node for node in _all(root, "date") if _attribute(node, "event") != "modification"]
-    title = next((text for node in _all(root, "title") if (text := _words(node))), "")
+
+    def inside(node: etree._Element) -> str:
+        return _inside(name, node.get("href") or "")
+
+    def texts(tag: str) -> list[str]:
+        return [text for node in root.iter(f"{{*}}{tag}") if (text := _words(node))]
+
+    items = list(root.iter("{*}item"))
+    hrefs = {item.get("id"): inside(item) for item in items}
+    dates_of = [
+        _words(node)
+        for node in root.iter("{*}date")
+        if not any(str(key).endswith("event") and "mod" in str(v) for key, v in node.items())
+    ]
     return _Package(
-        name=name,
-        title=title or path.stem,
-        author=", ".join(text for node in _all(root, "creator") if (text := _words(node))),
-        date=_words(dated[0]) if dated else "",
-        tags=tuple(text for node in _all(root, "subject") if (text := _words(node))),
-        spine=tuple(spine.items()),
-        contents=frozenset(contents),
+        title=next(iter(texts("title")), path.stem),
+        author=", ".join(texts("creator")),
+        date=next(iter(dates_of), ""),
+        tags=tuple(texts("subject")),
+        spine={
+            hrefs[ref]: (item.get("linear") or "yes") != "no"
+            for item in root.iter("{*}itemref")
+            if (ref := item.get("idref")) in hrefs
+        },
+        contents=[
+            inside(item)
+            for item in items
+            if "nav" in (item.get("properties") or "").split()
+            or item.get("media-type") == "application/x-dtbncx+xml"
+        ],
         guide={
-            _inside(here, node.get("href") or ""): (node.get("type") or "").casefold()
-            for node in _all(root, "reference")
+            inside(node): (node.get("type") or "").casefold() for node in root.iter("{*}reference")
         },
     )
 
@@ -122,33 +126,25 @@ def _xml(path: Path, members: untrusted_files.ExportFiles, name: str) -> etree._
     return root
 
 
-def _all(root: etree._Element, tag: str) -> list[etree._Element]:
-    """All elements named `tag` in any namespace: books mix those of EPUB 2 and 3."""
-    return list(root.iter(f"{{*}}{tag}"))
-
-
-def _attribute(node: etree._Element, name: str) -> str:
-    values = (value for key, value in node.items() if str(key).rpartition("}")[2] == name)
-    return str(next(values, ""))
-
-
 def _words(node: etree._Element) -> str:
     return " ".join("".join(map(str, node.itertext())).split())
 
 
-def _inside(folder: str, href: str) -> str:
-    """Resolve `href` relative to `folder` to a file name in the zip, without the fragment."""
+def _inside(beside: str, href: str) -> str:
+    """The file in the zip that `href` in the file `beside` names, without the fragment."""
+    folder = posixpath.dirname(beside)
     return posixpath.normpath(posixpath.join(folder, unquote(href.partition("#")[0])))
 
 
 def _refuse_locked(path: Path, members: untrusted_files.ExportFiles, package: _Package) -> None:
     if _ENCRYPTION not in members.names:
         return
-    texts = {name for name, _ in package.spine}
-    for data in _all(_xml(path, members, _ENCRYPTION), "EncryptedData"):
+    for data in _xml(path, members, _ENCRYPTION).iter("{*}EncryptedData"):
         methods = [node.get("Algorithm") or "" for node in data.iter("{*}EncryptionMethod")]
         locked = {unquote(node.get("URI") or "") for node in data.iter("{*}CipherReference")}
-        if locked & texts and not any(method in _FONT_SCRAMBLERS for method in methods):
+        if locked & package.spine.keys() and not any(
+            method in _FONT_SCRAMBLERS for method in methods
+        ):
             raise SourceError(
                 f"{path} is locked with DRM: its text is encrypted and cannot be read",
                 hint="use a copy without a lock, as you have from your own writing program",
@@ -158,12 +154,12 @@ def _refuse_locked(path: Path, members: untrusted_files.ExportFiles, package: _P
 def _chapters(
     path: Path, members: untrusted_files.ExportFiles, package: _Package
 ) -> Iterator[SourceItem]:
-    titles = _titles(path, members, package)
+    titles = _titles(members, package)
     frame: Counter[str] = Counter()
     held = frozenset(members.names)
     read = 0
-    for name, linear in package.spine:
-        if not linear:
+    for name, is_linear in package.spine.items():
+        if not is_linear:
             frame["outside the reading order"] += 1
             continue
         if name not in held:
@@ -251,38 +247,22 @@ def _chapter(
     )
 
 
-def _titles(path: Path, members: untrusted_files.ExportFiles, package: _Package) -> dict[str, str]:
+def _titles(members: untrusted_files.ExportFiles, package: _Package) -> dict[str, str]:
     """Chapter titles by file name from the table of contents; a file's first entry counts."""
     titles: dict[str, str] = {}
-    for name in sorted(package.contents):
-        here = posixpath.dirname(name)
+    for name in sorted(set(package.contents).intersection(members.names)):
         try:
-            if name.endswith(".ncx"):
-                entries = _ncx(_xml(path, members, name))
-            else:
-                entries = _nav(_body(members.read(name)) if name in members.names else None)
+            body = _body(members.read(name))
         except SourceError:
             continue  # `_chapter` falls back to the headings
-        for href, title in entries:
-            if title:
-                titles.setdefault(_inside(here, href), title)
+        navs = body.css("nav")
+        nav = next((n for n in navs if n.attributes.get("epub:type") == "toc"), (*navs, body)[0])
+        # An entry is a link, in EPUB 2 a navPoint with a label and an address.
+        for entry in nav.css("a[href], navpoint"):
+            address = entry if entry.tag == "a" else entry.css_first("content")
+            label = entry if entry.tag == "a" else entry.css_first("navlabel")
+            if address is not None and label is not None:
+                href = address.attributes.get("href") or address.attributes.get("src") or ""
+                if title := readability.node_text(label):
+                    titles.setdefault(_inside(name, href), title)
     return titles
-
-
-def _ncx(root: etree._Element) -> list[tuple[str, str]]:
-    entries = []
-    for point in _all(root, "navPoint"):
-        label = next(point.iter("{*}text"), None)
-        content = next(point.iter("{*}content"), None)
-        if label is not None and content is not None:
-            entries.append((content.get("src") or "", _words(label)))
-    return entries
-
-
-def _nav(body: LexborNode | None) -> list[tuple[str, str]]:
-    if body is None:
-        return []
-    navs = body.css("nav")
-    contents = [nav for nav in navs if nav.attributes.get("epub:type") == "toc"] or navs[:1]
-    links = contents[0].css("a[href]") if contents else []
-    return [(link.attributes.get("href") or "", readability.node_text(link)) for link in links]

@@ -1,4 +1,4 @@
-"""Source: Project Gutenberg's plain texts, without the licence, lines joined into paragraphs."""
+"""Source: Project Gutenberg's plain texts, without the licence."""
 
 import re
 from collections.abc import Iterator
@@ -42,8 +42,6 @@ _LOOK_BYTES = 32 << 10
 _FIRST_FILES = 5
 _CREDITS_STAND_WITHIN = 8
 _PART_CHARACTERS = 100_000
-# A line of prose fills at least this fraction of the page's width.
-_FILLED = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,28 +133,12 @@ def _book(text: str, name: str) -> _BookText:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Yield paragraphs with their lines joined (not verse), without those that name the project."""
-    blocks = [block.strip("\n") for block in re.split(r"\n[ \t]*\n", text)]
-    lengths = sorted(len(line) for block in blocks for line in block.split("\n") if line.strip())
-    width = lengths[len(lengths) * 9 // 10] if lengths else 0
-    shown = (_ILLUSTRATION.sub("", block) for block in blocks)
-    for number, block in enumerate(block for block in shown if block.strip()):
-        if _ANY_MENTION.search(block):
-            continue
-        if number < _CREDITS_STAND_WITHIN and _CREDITS.match(block):
-            continue
-        yield _ITALICS.sub(r"\1", _joined(block, width))
-
-
-def _joined(block: str, width: int) -> str:
-    lines = [line.rstrip() for line in block.split("\n")]
-    inner = lines[:-1]
-    full = sum(len(line) >= width * _FILLED for line in inner)
-    indented = all(line.startswith("  ") for line in lines)
-    if not indented and full * 2 > len(inner):
-        return " ".join(line.strip() for line in lines)
-    common = min((len(line) - len(line.lstrip()) for line in lines if line), default=0)
-    return "\n".join(line[common:] for line in lines)
+    """Yield the paragraphs, without those that name the project."""
+    blocks = (_ILLUSTRATION.sub("", block) for block in re.split(r"\n[ \t]*\n", text))
+    for number, block in enumerate(block.strip("\n") for block in blocks if block.strip()):
+        is_credit = number < _CREDITS_STAND_WITHIN and _CREDITS.match(block)
+        if not is_credit and not _ANY_MENTION.search(block):
+            yield _ITALICS.sub(r"\1", block)
 
 
 def _cut(paragraphs: Iterator[str]) -> Iterator[str]:

@@ -53,9 +53,9 @@ class _ParsedPage:
     article: LexborNode
     own_title: str
     title: str
-    around: frozenset[bytes]  # keys of the whole page's blocks; empty unless requested
     comments: int
-    listing: bool
+    is_listing: bool
+    blocks: frozenset[bytes]  # keys of those of the whole page; empty unless requested
 
 
 @dataclass(slots=True)
@@ -111,11 +111,12 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 
 def _articles(files: list[Path], folder: Path, common: _SharedBlocks) -> Iterator[SourceItem]:
-    comments = repeats = listings = errors = 0
+    comments = 0
+    left_out: Counter[tuple[str, str]] = Counter()
     for file in files:
         name = untrusted_files.relative_name(file, folder)
         if _ERROR_PAGE.search(name):
-            errors += 1
+            left_out["page", "an error page"] += 1
             continue
         try:
             page = _page(untrusted_files.read_file(file), name)
@@ -123,27 +124,25 @@ def _articles(files: list[Path], folder: Path, common: _SharedBlocks) -> Iterato
             yield untrusted_files.skip_unreadable(error, file, name)
             continue
         comments += page.comments
-        if page.listing:
-            listings += 1
+        if page.is_listing:
+            reason = "a listing page: links to other pages, little text of its own"
+            left_out["page", reason] += 1
             continue
-        repeats += _remove_repeated(page.article, common)
-        if not page.article.css_first("img, pre, video, audio") and not readability.node_text(
-            page.article
-        ):
+        doomed = common.repeated_around if page.article.tag == "body" else common.repeated
+        repeated = [node for node, key in _keyed_blocks(page.article) if key in doomed]
+        for node in repeated:
+            node.decompose()
+        reason = "it repeats on at least half of the pages: menus, footers"
+        left_out["block", reason] += len(repeated)
+        has_text = readability.node_text(page.article)
+        if not has_text and not page.article.css_first("img, pre, video, audio"):
             yield SkippedItem("page", "no text of its own was found on it", ref=name)
             continue
         yield _document(page, name, common)
     yield from _comments(comments)
-    if repeats:
-        yield SkippedItem(
-            "block", "it repeats on at least half of the pages: menus, footers", repeats
-        )
-    if listings:
-        yield SkippedItem(
-            "page", "a listing page: links to other pages, little text of its own", listings
-        )
-    if errors:
-        yield SkippedItem("page", "an error page", errors)
+    for (what, reason), count in left_out.items():
+        if count:
+            yield SkippedItem(what, reason, count)
     yield SourceNote(
         "Articles were cut out of whole web pages by their look; if you still have what they were"
         " made from (Markdown files, a database, an export), that reads more exactly."
@@ -155,17 +154,17 @@ def _comments(count: int) -> Iterator[SkippedItem]:
         yield SkippedItem("comment", "other people's words", count)
 
 
-def _page(data: bytes, name: str, around: bool = False) -> _ParsedPage:
+def _page(data: bytes, name: str, with_blocks: bool = False) -> _ParsedPage:
     tree = readability.parse_page(data)
     body = tree.body or readability.parse("")
     readability.remove_anchors(body)
     own, title = readability.page_titles(tree)
     comments = readability.remove_comments(body)
-    listing = _is_listing(tree, body, name)
-    keys = frozenset(key for _, key in _keyed_blocks(body)) if around else frozenset()
+    is_listing = _is_listing(tree, body, name)
+    blocks = frozenset(key for _, key in _keyed_blocks(body)) if with_blocks else frozenset()
     article = readability.extract_article(body)
-    listing = listing or _mostly_links(tree, article)
-    return _ParsedPage(tree, article, own, title, keys, comments, listing)
+    is_listing = is_listing or _is_mostly_links(tree, article)
+    return _ParsedPage(tree, article, own, title, comments, is_listing, blocks)
 
 
 def _is_listing(tree: LexborHTMLParser, body: LexborNode, name: str) -> bool:
@@ -181,15 +180,12 @@ def _is_listing(tree: LexborHTMLParser, body: LexborNode, name: str) -> bool:
     )
 
 
-def _mostly_links(tree: LexborHTMLParser, article: LexborNode) -> bool:
+def _is_mostly_links(tree: LexborHTMLParser, article: LexborNode) -> bool:
     links = article.css("a[href]")
-    if len(links) < _MANY_LINKS:
-        return False
     own = readability.count_words(article) - sum(readability.count_words(link) for link in links)
-    allowed = _FEW_WORDS_PER_LINK * (
-        2 if readability.meta_content(tree, "og:type") == "website" else 1
-    )
-    return own < allowed * len(links)
+    is_website = readability.meta_content(tree, "og:type") == "website"
+    allowed = _FEW_WORDS_PER_LINK * (2 if is_website else 1)
+    return len(links) >= _MANY_LINKS and own < allowed * len(links)
 
 
 def _in_common(files: list[Path], folder: Path) -> _SharedBlocks:
@@ -199,41 +195,30 @@ def _in_common(files: list[Path], folder: Path) -> _SharedBlocks:
     names: Counter[str] = Counter()
     homes: Counter[str] = Counter()
     articles = 0
-    step = max(1, len(files) // _SAMPLE_PAGES)
-    for file in files[::step]:
+    for file in files[:: max(1, len(files) // _SAMPLE_PAGES)]:
         try:
-            page = _page(
-                untrusted_files.read_file(file),
-                untrusted_files.relative_name(file, folder),
-                around=True,
-            )
+            name = untrusted_files.relative_name(file, folder)
+            page = _page(untrusted_files.read_file(file), name, with_blocks=True)
         except SourceError:
             continue  # `_articles` reports it
         address = urlsplit(readability.page_url(page.tree))
         homes[f"{address.scheme}://{address.netloc}/" if address.netloc else ""] += 1
-        names[_site_of(page)] += 1
-        if not page.listing:
+        names[
+            readability.meta_content(page.tree, "og:site_name")
+            or readability.last_title_part(page.title)
+        ] += 1
+        if not page.is_listing:
             articles += 1
             blocks.update({key for _, key in _keyed_blocks(page.article)})
-            around.update(page.around)
+            around.update(page.blocks)
     common = _SharedBlocks()
     if articles >= _REPEATS_MATTER_FROM_PAGES:
-        common.repeated = _at_least_half(blocks, articles)
-        common.repeated_around = common.repeated | _at_least_half(around, articles)
+        common.repeated = frozenset(key for key, n in blocks.items() if n * 2 >= articles)
+        common.repeated_around = frozenset(key for key, n in around.items() if n * 2 >= articles)
     name, pages_named = next(((n, c) for n, c in names.most_common() if n), ("", 0))
     common.site = name if pages_named * 2 >= names.total() and pages_named > 1 else ""
     common.url = next((home for home, _ in homes.most_common() if home), "")
     return common
-
-
-def _at_least_half(counts: Counter[bytes], pages_read: int) -> frozenset[bytes]:
-    return frozenset(key for key, count in counts.items() if count * 2 >= pages_read)
-
-
-def _site_of(page: _ParsedPage) -> str:
-    return readability.meta_content(page.tree, "og:site_name") or readability.last_title_part(
-        page.title
-    )
 
 
 def _keyed_blocks(article: LexborNode) -> Iterator[tuple[LexborNode, bytes]]:
@@ -241,25 +226,13 @@ def _keyed_blocks(article: LexborNode) -> Iterator[tuple[LexborNode, bytes]]:
     for node in article.traverse():
         if not _is_block(node) or node.tag in ("pre", "table") or node.mem_id == article.mem_id:
             continue
-        if any(_is_block(child) for child in node.iter()):
-            continue
         words = readability.node_text(node).casefold()
-        if words:
+        if words and not any(_is_block(child) for child in node.iter()):
             yield node, blake2b(words.encode(errors="replace"), digest_size=8).digest()
 
 
 def _is_block(node: LexborNode) -> bool:
     return _BLOCK.fullmatch(node.tag or "") is not None
-
-
-def _remove_repeated(article: LexborNode, common: _SharedBlocks) -> int:
-    repeated = common.repeated_around if article.tag == "body" else common.repeated
-    if not repeated:
-        return 0
-    doomed = [node for node, key in _keyed_blocks(article) if key in repeated]
-    for node in doomed:
-        node.decompose()
-    return len(doomed)
 
 
 def _document(page: _ParsedPage, name: str, common: _SharedBlocks) -> RawDocument:
@@ -279,7 +252,6 @@ def _document(page: _ParsedPage, name: str, common: _SharedBlocks) -> RawDocumen
     )
     readability.remove_heading(page.article, shown)
     date = readability.page_date(page.tree, name)
-    plain = name.removesuffix(path.suffix)
     return RawDocument(
         ref=name,
         title=shown,
@@ -291,7 +263,6 @@ def _document(page: _ParsedPage, name: str, common: _SharedBlocks) -> RawDocumen
         author=readability.meta_content(page.tree, "author", "article:author"),
         tags=_tags(page.tree),
         base=name,
-        aliases=tuple(dict.fromkeys((f"/{name}", f"/{plain}", f"/{plain.removesuffix('index')}"))),
     )
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -33,15 +32,15 @@ _SHORT_WORDS = 100
 
 def detect(path: Path) -> str | None:
     """Recognise a zip or folder whose `posts` folder holds files with Medium's names and markup."""
-    if path.is_dir():
-        try:
-            stories = list(islice((path / "posts").glob("*_*.html"), _FIRST_STORIES))
-        except OSError:
-            return None
-        named = [story for story in stories if _STORY.search(story.as_posix())]
-        start = untrusted_files.read_head(named[0], 64 << 10) if named else b""
-        return "an unpacked Medium export" if _is_story(start) else None
-    return LABEL if untrusted_files.is_zip_with(path, _has_story) else None
+    if not path.is_dir():
+        return LABEL if untrusted_files.is_zip_with(path, _has_story) else None
+    try:
+        files = islice((path / "posts").glob("*_*.html"), _FIRST_STORIES)
+        story = next((file for file in files if _STORY.search(file.as_posix())), None)
+    except OSError:
+        return None
+    is_ours = story is not None and _is_story(untrusted_files.read_head(story, 64 << 10))
+    return "an unpacked Medium export" if is_ours else None
 
 
 def _has_story(members: untrusted_files.ExportFiles) -> bool:
@@ -67,59 +66,40 @@ def read(path: Path) -> Iterator[SourceItem]:
                 hint="give the zip that Medium sends by mail, or the folder it was unpacked to",
             )
         yield from members.skipped
-        yield from _site(members, names)
         yield ExpectedCount(len(names))
         yield from _stories(members, names)
-        rest = len(members.names) - len(names)
-        if rest:
+        if rest := len(members.names) - len(names):
             reason = "reading history, addresses, lists and settings; never read"
             yield SkippedItem("file", reason, rest)
 
 
-def _site(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator[SiteInfo]:
-    for name in names:
-        try:
-            tree = _parsed(members, name)
-        except SourceError:
-            continue  # `_stories` reports it
-        author = tree.css_first("a.p-author[href]")
-        address = readability.web_url(_attribute(tree, "a.p-author[href]", "href"))
-        if author is not None and address:
-            # medium.com is shared: most links to it lead to other authors.
-            shared = urlsplit(address).netloc in ("medium.com", "www.medium.com")
-            yield SiteInfo(
-                readability.node_text(author), "" if shared else address, identity="medium"
-            )
-            return
-    yield SiteInfo("", identity="medium")
-
-
 def _stories(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator[SourceItem]:
+    site = SiteInfo("", identity="medium")
     likely_responses = 0
     for name in names:
         try:
-            tree = _parsed(members, name)
+            tree = readability.parse_page(members.read(name))
         except SourceError as error:
             yield SkippedItem("post", f"it cannot be unpacked: {error.message}", ref=name)
             continue
+        if not site.name:
+            site = _site(tree)
+            yield site
         body = tree.css_first("section[data-field=body]")
         if body is None:
             yield SkippedItem("post", "it has no body, as a page cut short has none", ref=name)
             continue
-        story = _story(tree, name)
-        if story.status == "published" and _looks_like_response(tree, body, story):
+        title = _text(tree, ".p-name")
+        is_draft = name.rpartition("/")[2].startswith("draft_")
+        if not is_draft and _looks_like_response(tree, body, title):
             if readability.count_words(body) < _SHORT_WORDS:
-                yield SkippedItem(
-                    "post",
-                    "looks like a response to somebody else's post",
-                    title=story.title,
-                    ref=story.ref,
-                )
+                reason = "looks like a response to somebody else's post"
+                yield SkippedItem("post", reason, title=title, ref=f"post/{_story_id(name)}")
                 continue
             likely_responses += 1
-        readability.remove_heading(body, story.title)
+        readability.remove_heading(body, title)
         readability.remove(body, _PREVIEW)
-        yield replace(story, body=body.inner_html or "")
+        yield _story(tree, name, title, body.inner_html or "", is_draft)
     if likely_responses:
         yield SourceNote(
             f"{likely_responses} of Medium's stories look like responses to other people's, since"
@@ -128,31 +108,41 @@ def _stories(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator
         )
 
 
-def _parsed(members: untrusted_files.ExportFiles, name: str) -> LexborHTMLParser:
-    return readability.parse_page(members.read(name))
+def _site(tree: LexborHTMLParser) -> SiteInfo:
+    address = readability.web_url(_attribute(tree, "a.p-author[href]", "href"))
+    # medium.com is shared: most links to it lead to other authors.
+    is_shared = urlsplit(address).netloc in ("medium.com", "www.medium.com")
+    name = _text(tree, "a.p-author[href]") if address else ""
+    return SiteInfo(name, "" if is_shared else address, identity="medium")
 
 
-def _story(tree: LexborHTMLParser, name: str) -> RawDocument:
+def _story_id(name: str) -> str:
     file = name.rpartition("/")[2].removesuffix(".html")
-    draft = file.startswith("draft_")
     match = _ID.search(file)
-    story_id = match[1] if match else file
+    return match[1] if match else file
+
+
+def _story(tree: LexborHTMLParser, name: str, title: str, body: str, is_draft: bool) -> RawDocument:
+    file = name.rpartition("/")[2].removesuffix(".html")
     url = readability.web_url(_attribute(tree, "a.p-canonical[href]", "href"))
     time = _attribute(tree, "time.dt-published[datetime]", "datetime")
-    author = tree.css_first(".p-author")
-    title = tree.css_first(".p-name")
     return RawDocument(
-        ref=f"post/{story_id}",
-        title=readability.node_text(title) if title is not None else "",
-        body="",
+        ref=f"post/{_story_id(name)}",
+        title=title,
+        body=body,
         markup="html",
-        status="draft" if draft else "published",
-        date=None if draft else dates.parse_date(time) or dates.date_in_name(file),
-        url="" if draft else url,
-        author=readability.node_text(author) if author is not None else "",
+        status="draft" if is_draft else "published",
+        date=None if is_draft else dates.parse_date(time) or dates.date_in_name(file),
+        url="" if is_draft else url,
+        author=_text(tree, ".p-author"),
         base=url,
-        aliases=(file, f"https://medium.com/p/{story_id}"),
+        aliases=(file, f"https://medium.com/p/{_story_id(name)}"),
     )
+
+
+def _text(tree: LexborHTMLParser, selector: str) -> str:
+    node = tree.css_first(selector)
+    return readability.node_text(node) if node is not None else ""
 
 
 def _attribute(tree: LexborHTMLParser, selector: str, name: str) -> str:
@@ -160,12 +150,10 @@ def _attribute(tree: LexborHTMLParser, selector: str, name: str) -> str:
     return ((node.attributes.get(name) or "") if node is not None else "").strip()
 
 
-def _looks_like_response(tree: LexborHTMLParser, body: LexborNode, story: RawDocument) -> bool:
+def _looks_like_response(tree: LexborHTMLParser, body: LexborNode, title: str) -> bool:
     """Whether a story has no heading and begins with its own title, as exported responses do."""
     if body.css_first("h1, h2, h3, h4") is not None:
         return False
     text = readability.node_text(body).casefold()
-    opening = story.title.rstrip("….").casefold().strip()
-    node = tree.css_first("section[data-field=subtitle]")
-    below = readability.node_text(node).rstrip("….").casefold().strip() if node else ""
-    return text.startswith(opening) and (not below or text.startswith(below))
+    openings = (title, _text(tree, "section[data-field=subtitle]"))
+    return all(text.startswith(opening.rstrip("….").casefold().strip()) for opening in openings)

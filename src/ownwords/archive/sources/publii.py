@@ -334,7 +334,6 @@ def _document(
         return SkippedItem("post", "the blocks it is made of are damaged", title=title, ref=ref)
     canonical = str(settings.get("canonicalUrl", "")).strip()
     url = addresses.of(kind, number, _text(slug))
-    names = (f"post/{number}", f"page/{number}") if kind == "page" else (f"post/{number}",)
     by_ids = _text(by).split(",")
     return RawDocument(
         ref=ref,
@@ -349,7 +348,7 @@ def _document(
         tags=tuple(tags),
         base=url,
         # The post's own address too: the canonical one may be elsewhere.
-        aliases=(*names, url) if url else names,
+        aliases=(f"post/{number}", url),
     )
 
 

@@ -155,29 +155,22 @@ def _post(members: untrusted_files.ExportFiles, row: _PostRow, home: str) -> Ite
         date=parse_iso_date(row.fields.get("post_date", "")),
         url=url if published else "",
         base=url,
-        aliases=(*((f"{url}/comments",) if url else ()), f"/p/{row.slug}", row.slug)
-        if row.slug
-        else (),
+        aliases=(url and f"{url}/comments", row.slug),
     )
 
 
 def _left_out(
     members: untrusted_files.ExportFiles, table: str, read: set[str]
 ) -> Iterator[SkippedItem]:
-    others = [
-        name
-        for name in members.names
-        if name != table and name not in read and "__MACOSX" not in name
-    ]
-    readers = sum(bool(_READERS.search(name)) for name in others)
-    posts = [name for name in others if name.endswith(".html") and "/posts/" in f"/{name}"]
-    if readers:
-        reason = "your readers' addresses and what they opened; never read"
-        yield SkippedItem("file", reason, readers)
-    if posts:
-        yield SkippedItem(
-            "post", "posts.csv does not name it, so nothing says it was published", len(posts)
-        )
-    rest = len(others) - readers - len(posts)
-    if rest:
-        yield SkippedItem("file", "not a post", rest)
+    counts: Counter[tuple[str, str]] = Counter()
+    for name in members.names:
+        if name == table or name in read or "__MACOSX" in name:
+            continue
+        if _READERS.search(name):
+            counts["file", "your readers' addresses and what they opened; never read"] += 1
+        elif name.endswith(".html") and "/posts/" in f"/{name}":
+            counts["post", "posts.csv does not name it, so nothing says it was published"] += 1
+        else:
+            counts["file", "not a post"] += 1
+    for (what, reason), count in counts.items():
+        yield SkippedItem(what, reason, count)

@@ -64,19 +64,12 @@ def _expected(file: Path) -> int:
 
 
 def _documents(file: Path, name: str) -> Iterator[SourceItem]:
-    number = 0
-    waiting: _TextPart | None = None
-    for part in _parts(untrusted_files.read_lines(file, untrusted_files.MAX_MEMBER_BYTES)):
-        if not part.text.strip():
-            continue
-        if waiting:
-            yield _document(name, waiting, number)
-        waiting = part
-        number += 1
-    if waiting is None:
+    text = untrusted_files.read_lines(file, untrusted_files.MAX_MEMBER_BYTES)
+    parts = [part for part in _parts(text) if part.text.strip()]
+    if not parts:
         yield SkippedItem("file", "empty", ref=name)
-    else:
-        yield _document(name, waiting, number if number > 1 else 0)
+    for number, part in enumerate(parts, 1):
+        yield _document(name, part, number if len(parts) > 1 else 0)
 
 
 def _parts(text: str) -> Iterator[_TextPart]:

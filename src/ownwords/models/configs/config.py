@@ -219,24 +219,6 @@ def check_supported(
             )
 
 
-def read_layer_types(data: Mapping[str, Any], layers: int) -> tuple[bool, ...] | None:
-    """Whether each layer has a sliding window, from `layer_types`; None if that is missing."""
-    kinds = hf_value(data, "layer_types", list[Any], None)
-    if kinds is None:
-        return None
-    names = ("full_attention", "sliding_attention")
-    if not all(kind in names for kind in kinds):
-        raise ConfigError(f"config.json: layer_types must be a list of {' and '.join(names)}")
-    if len(kinds) != layers:
-        raise ConfigError(f"config.json has {len(kinds)} layer_types for {layers} layers")
-    return tuple(kind == "sliding_attention" for kind in kinds)
-
-
-def layer_types(sliding: tuple[bool, ...]) -> list[str]:
-    """The inverse of `read_layer_types`."""
-    return ["sliding_attention" if slides else "full_attention" for slides in sliding]
-
-
 _ROPE_KINDS = ("default", "linear", "dynamic", "llama3")
 
 
@@ -306,16 +288,19 @@ def frequencies(
     """
     steps = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
     powers = np.power(base, steps.astype(np.float64)).astype(np.float32)
-    plain: npt.NDArray[np.float32] = np.float32(1) / powers
+    scaled: npt.NDArray[np.float32] = scale_frequencies(np.float32(1) / powers, scaling)
+    return scaled
+
+
+def scale_frequencies(plain: Any, scaling: RopeScaling | None) -> Any:  # noqa: ANN401
+    """Scale the RoPE frequencies in an array or a tensor."""
     if scaling is None or scaling.kind == "dynamic":
         return plain
     if scaling.kind == "linear":
-        return plain / np.float32(scaling.factor)
+        return plain / scaling.factor
     # llama3: frequencies with many turns over the original context are kept, those with few are
     # divided by the factor, and those in between are interpolated.
-    turns = np.float32(scaling.original_context) / (np.float32(2 * math.pi) / plain)
+    turns = scaling.original_context / (2 * math.pi / plain)
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    share = np.clip((turns - np.float32(low)) / np.float32(high - low), 0, 1, dtype=np.float32)
-    scaled: npt.NDArray[np.float32] = (1 - share) * plain / np.float32(scaling.factor)
-    scaled += share * plain
-    return scaled
+    kept = ((turns - low) / (high - low)).clip(0.0, 1.0)
+    return (1 - kept) * plain / scaling.factor + kept * plain

@@ -1,14 +1,20 @@
-"""Llama 2 and 3's config: fields, weight names, and names in config.json and GGUF."""
+"""The configs of Llama 2 and 3, Qwen3 (Llama with QK norms) and Gemma 3 (text only).
 
+And the default shapes of the models trained here, which are Qwen3's.
+"""
+
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError
+from ownwords.core.validation import Meta
 from ownwords.models.configs.config import (
+    Count,
     HFField,
     ModelConfig,
     RopeScaling,
@@ -16,9 +22,28 @@ from ownwords.models.configs.config import (
     check_supported,
     frequencies,
     hf_table,
+    hf_value,
     read_rope,
     weight_names,
 )
+
+_QK_NORMS = weight_names(
+    """
+    attention.query_norm.weight  self_attn.q_norm.weight  attn_q_norm  head_dim
+    attention.key_norm.weight    self_attn.k_norm.weight  attn_k_norm  head_dim
+    """,
+    prefix="model.layers.{i}.",
+)
+# Gemma's additional norms; post_attention_layernorm, Llama's MLP norm, follows the attention here.
+_NORMS = weight_names(
+    """
+    attention_output_norm.weight  post_attention_layernorm.weight   post_attention_norm  width
+    mlp_norm.weight               pre_feedforward_layernorm.weight  ffn_norm             width
+    mlp_output_norm.weight        post_feedforward_layernorm.weight  post_ffw_norm       width
+    """,
+    prefix="model.layers.{i}.",
+)
+_LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +102,8 @@ class LlamaConfig(ModelConfig):
         "rope_base": "rope.freq_base",
     }
     ROPE_BASE: ClassVar[float] = 10_000.0  # the default if config.json has none
+    QK_NORMS: ClassVar[bool] = False  # norms on queries and keys
+    OUTPUT_NORMS: ClassVar[bool] = False  # norms after the attention and the MLP
 
     norm_eps: float = 1e-5
     tied: bool = False
@@ -106,3 +133,262 @@ class LlamaConfig(ModelConfig):
     def to_hf(self) -> dict[str, object]:
         scaling = self.rope_scaling.to_hf() if self.rope_scaling else None
         return {**super().to_hf(), "rope_theta": self.rope_base, "rope_scaling": scaling}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen3Config(LlamaConfig):
+    """The config of a Qwen3 model.
+
+    `sliding` says for each layer whether it uses the sliding `window`; empty means none does.
+    """
+
+    MODEL_TYPE: ClassVar[str] = "qwen3"
+    ARCHITECTURE: ClassVar[str] = "Qwen3ForCausalLM"
+    QK_NORMS: ClassVar[bool] = True
+    WEIGHTS: ClassVar[tuple[WeightName, ...]] = (*LlamaConfig.WEIGHTS, *_QK_NORMS)
+    HF_FIELDS: ClassVar[Mapping[str, HFField]] = {
+        **LlamaConfig.HF_FIELDS,
+        "kv_heads": HFField("num_key_value_heads"),
+        "head_dim": HFField("head_dim", 128),
+    }
+    HF_SUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        "hidden_act": ("silu",),
+        "attention_bias": (False,),
+    }
+    GGUF_ARCHITECTURE: ClassVar[str] = "qwen3"
+    GGUF_INTERLEAVED_ROPE: ClassVar[bool] = False
+
+    norm_eps: float = 1e-6
+    tied: bool = True
+    window: int | None = None
+    sliding: tuple[bool, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sliding and len(self.sliding) != self.layers:
+            raise ConfigError(f"sliding names {len(self.sliding)} of {self.layers} layers")
+        if any(self.sliding) and (self.window is None or self.window < 1):
+            raise ConfigError(f"sliding layers need a window, not {self.window}")
+
+    def windows(self) -> tuple[int | None, ...]:
+        sliding = self.sliding or (False,) * self.layers
+        return tuple(self.window if slides else None for slides in sliding)
+
+    @classmethod
+    def hf_values(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        values = super().hf_values(data)
+        layers, window = values["layers"], None
+        if hf_value(data, "use_sliding_window", bool, False):
+            window = hf_value(data, "sliding_window", Count, None)
+        sliding = _read_layer_types(data, layers)
+        if sliding is None and window is not None:
+            first = hf_value(
+                data, "max_window_layers", Annotated[int, Meta(ge=0, le=2**31 - 1)], 28
+            )
+            sliding = tuple(layer >= first for layer in range(layers))
+        return {**values, "window": window, "sliding": sliding if any(sliding or ()) else ()}
+
+    def to_hf(self) -> dict[str, object]:
+        slides = any(self.sliding)
+        return {
+            **super().to_hf(),
+            "use_sliding_window": slides,
+            "sliding_window": self.window if slides else None,
+            # For loaders older than layer_types: the number of layers before the first window.
+            "max_window_layers": self.sliding.index(True) if slides else self.layers,
+            "layer_types": _layer_types(self.windows()),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemma3Config(LlamaConfig):
+    """The config of a Gemma 3 model.
+
+    `sliding` says for each layer whether it uses the sliding `window`; empty means five of six.
+    """
+
+    MODEL_TYPE: ClassVar[str] = "gemma3_text"
+    ARCHITECTURE: ClassVar[str] = "Gemma3ForCausalLM"
+    WEIGHTS: ClassVar[tuple[WeightName, ...]] = (
+        *(name for name in LlamaConfig.WEIGHTS if "mlp_norm" not in name.ours),
+        *_QK_NORMS,
+        *_NORMS,
+    )
+    HF_FIELDS: ClassVar[Mapping[str, HFField]] = {
+        **LlamaConfig.HF_FIELDS,
+        "kv_heads": HFField("num_key_value_heads"),
+        "head_dim": HFField("head_dim", 256),
+        "tied": HFField("tie_word_embeddings", True),
+        "query_scalar": HFField("query_pre_attn_scalar", 256),
+        "softcap": HFField("final_logit_softcapping", None),
+        "window": HFField("sliding_window", 4096),
+    }
+    HF_SUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        "hidden_activation": ("gelu_pytorch_tanh",),
+        "attention_bias": (False,),
+        "attn_logit_softcapping": (None,),
+        "use_bidirectional_attention": (False,),
+    }
+    GGUF_ARCHITECTURE: ClassVar[str] = "gemma3"
+    GGUF_INTERLEAVED_ROPE: ClassVar[bool] = False
+    ROPE_BASE: ClassVar[float] = 1_000_000.0
+    QK_NORMS: ClassVar[bool] = True
+    OUTPUT_NORMS: ClassVar[bool] = True
+    GELU: ClassVar[bool] = True
+    NORM_OFFSET: ClassVar[float] = 1.0
+
+    norm_eps: float = 1e-6
+    tied: bool = True
+    rope_base: float = 1_000_000.0
+    rope_base_sliding: float = 10_000.0  # `rope_scaling` applies only to layers without a window
+    window: int = 512
+    sliding: tuple[bool, ...] = ()
+    query_scalar: int = 256  # scores are divided by its root, independent of head_dim
+    softcap: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.sliding:
+            object.__setattr__(self, "sliding", _every(6, self.layers))
+        if len(self.sliding) != self.layers:
+            raise ConfigError(f"sliding names {len(self.sliding)} of {self.layers} layers")
+        if self.window < 1:
+            raise ConfigError(f"window ({self.window}) must be at least 1")
+
+    @property
+    def attention_scale(self) -> float:
+        return float(self.query_scalar**-0.5)
+
+    @property
+    def embedding_scale(self) -> float:
+        return float(self.width**0.5)
+
+    @property
+    def logit_softcap(self) -> float | None:
+        return self.softcap
+
+    def windows(self) -> tuple[int | None, ...]:
+        return tuple(self.window if slides else None for slides in self.sliding)
+
+    def rope_frequencies(self) -> list[npt.NDArray[np.float32]]:
+        return [*super().rope_frequencies(), frequencies(self.head_dim, self.rope_base_sliding)]
+
+    def rope_of_layers(self) -> tuple[int, ...]:
+        return tuple(int(slides) for slides in self.sliding)
+
+    @classmethod
+    def rope_table(cls, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        newer = hf_table(data, "rope_parameters")
+        if newer is not None:  # a table for each kind of layer
+            check_supported(newer, {"rope_type": ()}, "rope_parameters in config.json")
+            newer = hf_table(newer, "full_attention")
+        return hf_table(data, "rope_scaling") or newer
+
+    @classmethod
+    def hf_values(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        values = super().hf_values(data)
+        near = hf_table(hf_table(data, "rope_parameters") or {}, "sliding_attention")
+        if near is not None:
+            check_supported(near, {"rope_type": ("default",)}, "rope_parameters in config.json")
+        older = {"rope_theta": data.get("rope_local_base_freq")}
+        base, _ = read_rope(older, near, values["context"], 10_000.0)
+        sliding = _read_layer_types(data, values["layers"])
+        if sliding is None:
+            pattern = hf_value(data, "_sliding_window_pattern", Count, 6)
+            pattern = hf_value(data, "sliding_window_pattern", Count, pattern)
+            sliding = _every(pattern, values["layers"])
+        return {**values, "rope_base_sliding": base, "sliding": sliding}
+
+    def to_hf(self) -> dict[str, object]:
+        return {
+            **super().to_hf(),
+            "rope_local_base_freq": self.rope_base_sliding,
+            "layer_types": _layer_types(self.windows()),
+            # For loaders older than layer_types: the number of the first layer without a window.
+            "sliding_window_pattern": [*self.sliding, False].index(False) + 1,
+        }
+
+
+def _read_layer_types(data: Mapping[str, Any], layers: int) -> tuple[bool, ...] | None:
+    """Whether each layer has a sliding window, from `layer_types`; None if that is missing."""
+    kinds = hf_value(data, "layer_types", list[Any], None)
+    if kinds is None:
+        return None
+    if len(kinds) != layers or not all(kind in _LAYER_TYPES for kind in kinds):
+        raise ConfigError(
+            f"config.json: layer_types is no list of {layers} times {' or '.join(_LAYER_TYPES)}"
+        )
+    return tuple(kind == _LAYER_TYPES[True] for kind in kinds)
+
+
+def _layer_types(windows: tuple[int | None, ...]) -> list[str]:
+    return [_LAYER_TYPES[window is not None] for window in windows]
+
+
+def _every(pattern: int, layers: int) -> tuple[bool, ...]:
+    """Whether each layer has a sliding window: all except every `pattern`-th."""
+    return tuple((layer + 1) % pattern != 0 for layer in range(layers))
+
+
+def parameter_count(config: Qwen3Config) -> int:
+    """The number of parameters of a model of this config; a tied head is counted once."""
+    matrices = 2 * config.head_dim * (config.heads + config.kv_heads) + 3 * config.hidden
+    norms = 2 * config.width + 2 * config.head_dim
+    tables = config.vocabulary * config.width * (1 if config.tied else 2)
+    return tables + config.layers * (config.width * matrices + norms) + config.width
+
+
+def config_for_budget(budget: int, vocabulary: int, context: int) -> Qwen3Config:
+    """The default shape for about `budget` parameters (0.5 million and more), embedding included.
+
+    Width: a multiple of 128, or of 32 below 256, where steps of 128 would miss the size by half.
+    Layers: about width / 32 up to a width of 256, then one more for every 64, a compromise of speed
+    (width) and quality (depth). head_dim: 64, or 32 below a width of 256; two query heads share a
+    key head if their number is even and at least four. Hidden: 8/3 of the width, so that the three
+    matrices of the gated MLP cost as much as two of four times the width. The head is tied to the
+    embedding: at this size a second table would be a large share of the model.
+    """
+    best = min(
+        (
+            _shape(width, layers, vocabulary, context)
+            for width in (*range(32, 256, 32), *range(256, 8192 + 1, 128))
+            for layers in range(math.ceil(0.7 * _depth(width)), math.ceil(1.4 * _depth(width)) + 1)
+        ),
+        key=lambda config: _distance(config, budget),
+    )
+    made = parameter_count(best)
+    if not 1 / 1.5 < made / max(budget, 1) < 1.5:
+        raise ConfigError(
+            f"no model of {budget:,} parameters has a vocabulary of {vocabulary:,} tokens: "
+            f"the nearest has {made:,}",
+            hint="ask for another size, or train a smaller tokenizer",
+        )
+    return best
+
+
+def _depth(width: int) -> float:
+    return max(2.0, min(width, 256) / 32 + max(width - 256, 0) / 64)
+
+
+def _shape(width: int, layers: int, vocabulary: int, context: int) -> Qwen3Config:
+    head_dim = 64 if width >= 256 else 32
+    heads = width // head_dim
+    step = 64 if width >= 256 else 32
+    return Qwen3Config(
+        vocabulary=vocabulary,
+        context=context,
+        width=width,
+        layers=layers,
+        heads=heads,
+        kv_heads=heads // 2 if heads >= 4 and heads % 2 == 0 else heads,
+        head_dim=head_dim,
+        hidden=step * round(width * 8 / 3 / step),
+        # A larger base distinguishes distant positions in long contexts; short ones do not need it.
+        rope_base=10_000.0 if context <= 4096 else 1_000_000.0,
+    )
+
+
+def _distance(config: Qwen3Config, budget: int) -> float:
+    """The log distance of a config from the budget, plus 0.1 times that from its usual depth."""
+    off = abs(math.log(parameter_count(config) / max(budget, 1)))
+    return off + 0.1 * abs(math.log(config.layers / _depth(config.width)))

@@ -7,8 +7,7 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from ownwords.models.configs.config import ModelConfig, RopeScaling, frequencies
-from ownwords.models.configs.gemma3 import Gemma3Config
-from ownwords.models.configs.llama import LlamaConfig
+from ownwords.models.configs.llama import Gemma3Config, LlamaConfig
 from ownwords.models.gguf.container import Floats, Value
 from ownwords.models.registry import FAMILIES
 from ownwords.models.untrusted_files import ModelError

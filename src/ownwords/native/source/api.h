@@ -91,8 +91,8 @@ OWNWORDS_API int ownwords_runs_isa(int isa);
 // SHA-256 of the sources this library was compiled from, in hexadecimal digits.
 OWNWORDS_API const char *ownwords_source_hash(void);
 
-// Fill in CHECK_FIGURES numbers, of which the first CHECK_PRODUCTS are of products and the others of
-// attention, to compare with those of another library.
+// Fill in CHECK_FIGURES numbers, of which the first CHECK_PRODUCTS are of products and the others
+// of attention, to compare with those of another library.
 enum CheckFigures { CHECK_PRODUCTS = 3360, CHECK_FIGURES = 11552 };
 OWNWORDS_API int ownwords_check(float *figures);
 
@@ -162,10 +162,10 @@ OWNWORDS_API int ownwords_cross_entropy(int dtype, void *logits, const int64_t *
                                         const float *weights, double *sum, int64_t rows,
                                         int64_t vocabulary, float z_weight, int with_grad);
 
-// The same from hidden states [rows, width], which `head` [vocabulary, width] turns into logits, with
-// products in bfloat16; chunk_rows of them at a time. The gradients are null if they are not needed.
-// hidden_grad has `dtype`, and head_grad as well, but float32 if there are more rows than chunk_rows.
-// width is a multiple of 32.
+// The same from hidden states [rows, width], which `head` [vocabulary, width] turns into logits,
+// with products in bfloat16; chunk_rows of them at a time. The gradients are null if they are not
+// needed. hidden_grad has `dtype`, and head_grad as well, but float32 if there are more rows than
+// chunk_rows. width is a multiple of 32.
 struct HeadLossArgs {
     int64_t dtype, rows, width, vocabulary, chunk_rows;
     float z_weight;
@@ -184,8 +184,8 @@ OWNWORDS_API int ownwords_head_loss(const struct HeadLossArgs *args);
 
 // --- training: optimizers ------------------------------------------------------------------------
 
-// One step of AdamW. bf16_copy, which may be null, receives the weights rounded to bfloat16; `dtype`
-// is that of the gradient, which is multiplied by scale. correction1 is 1 - beta1^step.
+// One step of AdamW. bf16_copy, which may be null, receives the weights rounded to bfloat16;
+// `dtype` is that of the gradient, which is multiplied by scale. correction1 is 1 - beta1^step.
 OWNWORDS_API int ownwords_adamw(int dtype, float *weight, void *bf16_copy, const void *gradient,
                                 float *mean, float *square, int64_t count, float scale,
                                 float learning_rate, float beta1, float beta2, float eps,
@@ -216,8 +216,8 @@ OWNWORDS_API int ownwords_muon(const struct MuonMatrix *matrices, int64_t count,
 enum Product { PRODUCT_QKV, PRODUCT_OUTPUT, PRODUCT_UP, PRODUCT_DOWN, PRODUCT_COUNT };
 
 // The adapters (LoRA) of one product: its inputs times down^T times up^T are added to its outputs.
-// down and down_grad [rank, inputs], up and up_grad [outputs, rank]. rank is a multiple of 32, and 0
-// without an adapter.
+// down and down_grad [rank, inputs], up and up_grad [outputs, rank]. rank is a multiple of 32, and
+// 0 without an adapter.
 struct Adapter {
     int64_t rank;
     const float *down, *up;
@@ -294,9 +294,10 @@ OWNWORDS_API int ownwords_cache_new(const struct OwnwordsEngine *engine, int64_t
                                     int64_t length, struct OwnwordsCache **cache);
 OWNWORDS_API void ownwords_cache_free(struct OwnwordsCache *cache);
 
-// Append counts[i] ids to row rows[i], for i < batch. The logits are those after each row's last id,
-// [batch, vocabulary], or with all_logits after every id. A margin of 0 or more asks only for logits
-// of the first `candidates` ids that are within the margin of their maximum; others may be -inf.
+// Append counts[i] ids to row rows[i], for i < batch. The logits are those after each row's last
+// id, [batch, vocabulary], or with all_logits after every id. A margin of 0 or more asks only for
+// logits of the first `candidates` ids that are within the margin of their maximum; others may be
+// -inf.
 OWNWORDS_API int ownwords_cache_forward(struct OwnwordsCache *cache, int64_t batch,
                                         const int64_t *rows, const int64_t *counts,
                                         const int64_t *ids, int all_logits, double margin,
@@ -346,13 +347,13 @@ struct EncoderShape {
 
 struct OwnwordsEncoder;
 
-// The matrices of the layers are copied; the embeddings and norms stay the caller's and must live as
-// long as the encoder. `count` is that of the tensors.
+// The matrices of the layers are copied; the embeddings and norms stay the caller's and must live
+// as long as the encoder. `count` is that of the tensors.
 OWNWORDS_API int ownwords_encoder_new(const struct EncoderShape *shape, const float *const *tensors,
                                       int64_t count, struct OwnwordsEncoder **encoder);
 OWNWORDS_API void ownwords_encoder_free(struct OwnwordsEncoder *encoder);
-// Unit vectors [count, width] of texts whose ids follow one another. Runs on the caller's thread, and
-// on several at once.
+// Unit vectors [count, width] of texts whose ids follow one another. Runs on the caller's thread,
+// and on several at once.
 OWNWORDS_API int ownwords_encoder_forward(const struct OwnwordsEncoder *encoder, int64_t count,
                                           const int64_t *lengths, const int32_t *ids,
                                           float *vectors);

@@ -23,8 +23,16 @@ from ownwords.make.make_request import SCRATCH
 from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, as_conflict
-from ownwords.serve.job_requests import BaseJob, JobRequest, MakeJob, parse_request
-from ownwords.serve.jobs import EventTail, Job, OtherJob, OtherJobs
+from ownwords.serve.jobs import (
+    BaseJob,
+    EventTail,
+    Job,
+    JobRequest,
+    MakeJob,
+    OtherJob,
+    OtherJobs,
+    parse_request,
+)
 from ownwords.serve.json_api import ApiCall, json_route
 from ownwords.serve.sse import EventSender, EventStreamResponse
 from ownwords.training.plan import read_plan

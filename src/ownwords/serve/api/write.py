@@ -128,8 +128,8 @@ async def _send_text(loaded: LoadedModel, request: GenerationRequest, events: Ev
         }
         await events.send(begin, "begin")
         async for chunk in text:
-            if blocked:
-                blocked.feed(chunk.ids)
+            if blocked and chunk.id is not None:
+                blocked.feed(chunk.id)
             if chunk.text:
                 await events.send(chunk.text, "text")
     end = {
@@ -210,14 +210,13 @@ class BlockedPassages:
         self._ids = list(prompt)
         self._was_blocked = False
 
-    def feed(self, ids: Sequence[int]) -> None:
-        """Process the next tokens."""
-        for token in ids:
-            if len(self.contexts) == _MAX_BLOCKED:
-                return
-            is_blocked = bool(self._guard.banned(self._ids))
-            if is_blocked and not self._was_blocked:  # otherwise still the same passage
-                text = self._tokenizer.decode(self._ids[-_PASSAGE_TOKENS:])
-                self.contexts.append(" ".join(text.split()[-_PASSAGE_WORDS:]))
-            self._was_blocked = is_blocked
-            self._ids.append(token)
+    def feed(self, token: int) -> None:
+        """Process the next token."""
+        if len(self.contexts) == _MAX_BLOCKED:
+            return
+        is_blocked = bool(self._guard.banned(self._ids))
+        if is_blocked and not self._was_blocked:  # otherwise still the same passage
+            text = self._tokenizer.decode(self._ids[-_PASSAGE_TOKENS:])
+            self.contexts.append(" ".join(text.split()[-_PASSAGE_WORDS:]))
+        self._was_blocked = is_blocked
+        self._ids.append(token)

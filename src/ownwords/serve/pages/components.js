@@ -196,6 +196,13 @@ const withCode = (text) => String(text).split("`").map((part, i) => (i % 2 ? el(
 
 export const loading = (wording = "Loading") => el("p", { class: "loading", role: "status" }, wording, el("span", { class: "dots", "aria-hidden": "true" }));
 
+/** A thin bar; decoration, as its number stands beside it. */
+export function shareLine(part, tone = "own") {
+  const fillOf = el("i", { class: tone });
+  fillOf.style.width = `${100 * Math.max(0, Math.min(1, part))}%`;
+  return el("span", { class: "line", "aria-hidden": "true" }, fillOf);
+}
+
 /** A progress bar: `share` from 0 to 1, or null if unknown. */
 export function bar(label, share = null) {
   const node = el("progress", { class: "bar", max: "1", "aria-label": label });
@@ -309,7 +316,7 @@ export const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB",
 export const when = (time) => new Date(time * 1000).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 /** 22.5 million; 3 figures. */
 export const compact = (n) => (n >= 1e9 ? `${figures(n / 1e9)} billion` : n >= 1e6 ? `${figures(n / 1e6)} million` : count(n));
-export const figures = (n, most = 3) => Number(n.toPrecision(most)).toLocaleString("en");
+export const figures = (n, most = 3) => n.toLocaleString("en", { maximumSignificantDigits: most });
 /** The non-empty lines of a text. */
 export const lines = (text) => text.split(/\n+/).filter((line) => line.trim());
 /** With a capital first and a full stop last. */

@@ -1,21 +1,19 @@
 // A training in detail: its figures, curve, samples, plan and log, as its files show them.
 
-import { lineChart, trainingChart } from "/charts.js";
-import { add, bullets, choice, clock, count, duration, el, figures as plain, fill, folded, lines, loading, percent, problem, quiet, quote, size, statement, table, tag, totals, when } from "/components.js";
+import { add, bullets, choice, clock, count, duration, el, figures as plain, fill, folded, lines, loading, percent, problem, quiet, quote, size, statement, svg, table, tag, totals, when } from "/components.js";
 import { listen } from "/server.js";
 
 /** Fill `element` with the newest training, and keep it up to date. Returns a function that ends it. */
 export function details(element) {
-  const numbers = el("div"), course = el("div"), samples = el("div"), plan = el("div"), log = el("div"), lost = el("div");
-  const chart = trainingChart();
-  const small = (label, sayY) => lineChart(label, [], { height: 130, sayX: count, sayY, from: 0 });
-  const speed = small("Tokens per second", plain), rate = small("Learning rate", (value) => plain(value, 2));
-  const now = { state: null, curve: null, samples: [] }, last = {};
+  const numbers = el("div"), course = el("div"), samples = el("div"), plan = el("div"), log = el("div"), lost = el("div"), rows = el("div", { class: "as-table" });
+  const learned = chart({ height: 300, settle: 0.1, say: (value) => value.toFixed(3) }), speed = chart({ height: 130, from: 0 }), rate = chart({ height: 130, from: 0 });
+  const asTable = folded("As a table", rows), now = { state: null, curve: null, samples: [] }, last = {};
   let measure = "bits";
   fill(lost, loading("Loading"));
   add(element, el("div", { class: "details stack" }, lost, numbers, course, samples, plan, log));
-  const curves = [choice("Measure", [["bits", "Bits per byte"], ["loss", "Loss"]], measure, (to) => { measure = to; draw(); }), chart,
+  const curves = [choice("Measure", [["bits", "Bits per byte"], ["loss", "Loss"]], measure, (to) => { measure = to; draw(); }), el("div", { class: "course" }, learned, asTable),
     el("div", { class: "small-charts" }, speed, rate), quiet("The line shows training, smoothed; the dots show posts that it does not learn from. Lower is better.")];
+  asTable.addEventListener("toggle", () => asTable.open && draw());
 
   // Unchanged parts are not redrawn, or their reader would lose the place.
   const isNew = (name, value) => {
@@ -30,10 +28,14 @@ export function details(element) {
     if (state) fill(numbers, state.step || state.outcome ? totals(totalsOf(state)) : null);
     if (!curve || !(curve.step.length || curve.evaluations.length)) return void fill(course);
     if (!course.firstChild) fill(course, el("h3", {}, "What it learns"), curves);
-    chart.update(curve, { measure, before: state?.outcome?.before ?? null });
-    const points = (name) => curve.step.map((step, i) => [step, curve[name][i]]).filter(([, value]) => value !== null);
-    speed.update([{ label: "tokens/s", tone: "k2", points: points("speed") }]);
-    rate.update([{ label: "rate", tone: "k2", points: points("rate") }]);
+    const by = measure === "loss" ? lossPerBit(curve) : 1, held = curve.evaluations.map((mark) => [mark.step, best(mark) * by]).filter(([, value]) => Number.isFinite(value));
+    const end = Math.max(curve.steps ?? 0, curve.step.at(-1) ?? 0, held.at(-1)?.[0] ?? 0, 1), before = state?.outcome?.before;
+    const points = (name, scale = 1) => curve.step.map((step, i) => [step, curve[name][i] * scale]).filter((_, i) => curve[name][i] !== null);
+    learned.update({ label: measure === "loss" ? "nats per token" : "bits per byte", end, level: before ? before * by : null, series: [{ look: "raw", points: points("bits", by) },
+      { label: "in training", look: "curve own", points: points("smooth", by) }, { label: "held-out posts", look: "held", points: held, isMarked: true }] });
+    speed.update({ label: "Tokens per second", end, series: [{ label: "tokens/s", look: "curve k2", points: points("speed") }] });
+    rate.update({ label: "Learning rate", end, series: [{ label: "rate", look: "curve k2", points: points("rate") }] });
+    if (asTable.open) fill(rows, tableOf(curve));
   }
 
   function written() {
@@ -98,3 +100,102 @@ function expectedOf(expected) {
 }
 
 const valueOf = (value) => (value === true ? "yes" : value === false ? "no" : typeof value === "number" ? (Number.isInteger(value) ? count(value) : String(value)) : String(value));
+
+// ---- charts: SVG, drawn for the width they have; every figure in them also stands on the page as text ----
+
+const LEFT = 48, RIGHT = 14, TOP = 12, BOTTOM = 30;
+const figure = (value) => value?.toFixed(3) ?? "–";
+const best = (mark) => Math.min(mark.bits_per_byte ?? Infinity, mark.averaged_bits_per_byte ?? Infinity);
+
+/** Nats per token in one bit per byte, a constant of the run. */
+function lossPerBit(curve) {
+  const i = curve.step.findLastIndex((_, at) => curve.bits[at] && curve.loss[at]);
+  return i < 0 ? 1 : curve.loss[i] / curve.bits[i];
+}
+
+/** Curves over the steps; `update({label, end, series, level})` redraws them. The legend shows the values under the pointer.
+ *  `series`: [{label, look, points: [[step, value], …], isMarked}]; `settle`: the share of the steps whose plunge does not flatten the rest. */
+function chart({ height, from = null, settle = 0, say = plain }) {
+  const legend = el("p", { class: "legend" }), plot = el("div", { class: "plot", "aria-hidden": "true" });
+  let now = { label: "", end: 1, series: [] }, at = null, width = 0;
+  const pointAt = ({ points }) => points.findLast(([step]) => at === null || step <= at) ?? points[0];
+
+  function draw() {
+    fill(legend, el("span", { class: "at" }, at === null ? now.label : `${now.label} at step ${count(at)}`), now.series.filter((item) => item.label).map((item) =>
+      el("span", {}, el("i", { class: ["swatch", item.look.split(" ").at(-1)] }), item.label, el("b", {}, ` ${item.points.length ? say(pointAt(item)[1]) : "–"}`))));
+    fill(plot, width && now.series.some((item) => item.points.length) ? curves() : null);
+  }
+
+  function curves() {
+    const { series, end, level } = now, all = series.flatMap((item) => item.points), most = Math.max(...all.map(([step]) => step));
+    const values = [...all.filter(([step]) => step >= settle * most).map(([, value]) => value), ...(level ? [level] : [])];
+    let low = Math.min(from ?? Infinity, ...values), high = Math.max(...values);
+    const least = Math.abs(high) * 0.02 || 0.02; // or noise would look like mountains
+    if (high - low < least) [low, high] = [(low + high - least) / 2, (low + high + least) / 2];
+    const ticks = niceTicks(low, high);
+    [low, high] = [Math.min(low, ticks[0]), Math.max(high, ticks.at(-1))];
+    const x = (step) => LEFT + (step / end) * (width - LEFT - RIGHT);
+    const y = (value) => TOP + (1 - (Math.min(value, high) - low) / (high - low)) * (height - TOP - BOTTOM);
+    const across = (look, value) => svg("line", { class: look, x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) });
+    const parts = ticks.map((value) => [across("grid", value), svg("text", { class: "y", x: LEFT - 8, y: y(value) + 4 }, plain(value))]);
+    for (const step of niceTicks(0, end, width < 460 ? 3 : 6).filter((value) => value <= end)) {
+      const place = step === 0 ? "start" : x(step) > width - 60 ? "end" : "middle";
+      parts.push(svg("text", { x: place === "end" ? width - RIGHT : x(step), y: height - 8, "text-anchor": place }, step === 0 ? "step 0" : count(step)));
+    }
+    if (level) parts.push(across("before", level), svg("text", { class: "before", x: width - RIGHT, y: y(level) - 6 }, "before training"));
+    for (const { look, points, isMarked } of series) {
+      parts.push(svg("path", { class: look, d: points.map(([step, value], i) => `${i ? "L" : "M"}${x(step).toFixed(1)},${y(value).toFixed(1)}`).join("") }));
+      const lowest = Math.min(...points.map(([, value]) => value)), first = points.findIndex(([, value]) => value === lowest);
+      if (isMarked) parts.push(points.map(([step, value], i) => svg("circle", { class: i === first ? "mark best" : "mark", cx: x(step), cy: y(value), r: i === first ? 5 : 3.5 })));
+    }
+    if (at !== null) {
+      const [step, value] = pointAt(series.find((item) => item.label));
+      parts.push(svg("line", { class: "cross", x1: x(step), x2: x(step), y1: TOP, y2: height - BOTTOM }), svg("circle", { class: "dot own", cx: x(step), cy: y(value), r: 4 }));
+    }
+    return svg("svg", { class: "curves", width, height, "aria-hidden": "true" }, parts);
+  }
+
+  function move(event) {
+    const steps = now.series.find((item) => item.label)?.points ?? [];
+    if (!steps.length) return;
+    const wanted = ((event.clientX - plot.getBoundingClientRect().left - LEFT) / (width - LEFT - RIGHT)) * now.end;
+    [at] = steps.reduce((near, point) => (Math.abs(point[0] - wanted) < Math.abs(near[0] - wanted) ? point : near));
+    draw();
+  }
+
+  plot.style.minHeight = `${height}px`;
+  plot.addEventListener("pointermove", move);
+  plot.addEventListener("pointerleave", () => { at = null; draw(); });
+  new ResizeObserver(([entry]) => {
+    const measured = Math.floor(entry.contentRect.width);
+    if (measured === width || !measured) return;
+    width = measured;
+    draw();
+  }).observe(plot);
+  return Object.assign(el("figure", {}, legend, plot), { update(next) { now = next; draw(); } });
+}
+
+/** Round numbers from a little below `low` to a little above `high`. */
+function niceTicks(low, high, most = 5) {
+  const raw = (high - low || Math.abs(high) || 1) / most, ten = 10 ** Math.floor(Math.log10(raw));
+  const step = ten * [1, 2, 2.5, 5, 10].find((item) => item * ten >= raw);
+  const first = Math.floor(low / step + 1e-9) * step;
+  const ticks = [];
+  for (let i = 0; first + i * step < high + step * 0.999 && i < 20; i += 1) ticks.push(Number((first + i * step).toPrecision(12)));
+  return ticks;
+}
+
+function tableOf(curve) {
+  const held = new Map(curve.evaluations.map((mark) => [mark.step, mark]));
+  const every = Math.max(1, Math.ceil(curve.step.length / 40));
+  const steps = [...new Set([...curve.step.filter((_, i) => i % every === 0 || i === curve.step.length - 1), ...held.keys()])].sort((a, b) => a - b);
+  return table({
+    caption: "Training curve",
+    heads: ["Step", "Bits per byte", "Nats per token", "Held-out", "Tokens/s"],
+    rows: steps.map((step) => {
+      const i = curve.step.indexOf(step), mark = held.get(step);
+      return [count(step), figure(curve.bits[i]), figure(curve.loss[i]), mark && Number.isFinite(best(mark)) ? figure(best(mark)) : "",
+        i < 0 || curve.speed[i] === null ? "" : count(curve.speed[i])];
+    }),
+  });
+}

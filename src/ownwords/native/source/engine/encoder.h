@@ -1,5 +1,5 @@
-// BERT (Devlin et al. 2018) as an encoder of whole texts: one vector for each. Weights are packed as
-// bfloat16 tiles, products are summed in float, and the residual stream is float.
+// BERT (Devlin et al. 2018) as an encoder of whole texts: one vector for each. Weights are packed
+// as bfloat16 tiles, products are summed in float, and the residual stream is float.
 //
 // Texts are independent and a call is short: it runs on the caller's thread, and callers with many
 // texts bring their own threads.

@@ -1,5 +1,5 @@
-// What the matrix products share: the products by weight type, dot products of quantized numbers, and
-// loops over panels and rows.
+// What the matrix products share: the products by weight type, dot products of quantized numbers,
+// and loops over panels and rows.
 #pragma once
 
 #include <algorithm>

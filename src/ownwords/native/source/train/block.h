@@ -106,8 +106,8 @@ inline void append_low(Bf16 *rows, i64 stride, i64 width, i64 rank, const Bf16 *
            });
 }
 
-// Rows of an activation, as many as tiles of tokens read; results of those beyond the last token are
-// ignored.
+// Rows of an activation, as many as tiles of tokens read; results of those beyond the last token
+// are ignored.
 inline i64 padded_rows(const Block &b) { return tiles_of(b) * TILE_TOKENS + PANEL; }
 
 // The memory that the forward pass works in.
@@ -122,9 +122,9 @@ struct ForwardScratch {
     }
 };
 
-// Saved for the backward pass, which recomputes what needs no matrix product: normalized and rotated
-// rows, the activation. Rows of bfloat16 are padded_stride apart, and as wide as the product that
-// reads or wrote them.
+// Saved for the backward pass, which recomputes what needs no matrix product: normalized and
+// rotated rows, the activation. Rows of bfloat16 are padded_stride apart, and as wide as the
+// product that reads or wrote them.
 template <typename T>
 struct SavedActivations {
     Bf16 *qkv, *attn_out;
@@ -185,8 +185,8 @@ struct Dropout {
     }
 };
 
-// A row of to = residual + dropout(norm(output)): what a half of the block adds. Its norm, if there is
-// one, has the input and statistics that are saved. `output` is overwritten.
+// A row of to = residual + dropout(norm(output)): what a half of the block adds. Its norm, if there
+// is one, has the input and statistics that are saved. `output` is overwritten.
 template <typename T>
 void add_half(const Block &b, const SavedActivations<T> &saved, int half, i64 row,
               const T *residual, float *output, T *to) {

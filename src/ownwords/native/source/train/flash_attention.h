@@ -144,8 +144,8 @@ inline void store_transposed(const float *from, i64 columns, i64 rows, i64 strid
 constexpr i64 QUERY_CHUNK = 1024 / PANEL;
 
 // The gradient of one head's queries in dx, and its part in the gradients of its keys and values in
-// kv_grads [tokens, 2, query_heads, width]. Scores are [keys, queries] here: what belongs to a query is a lane, and probabilities
-// are already in the order of the products over queries.
+// kv_grads [tokens, 2, query_heads, width]. Scores are [keys, queries] here: what belongs to a
+// query is a lane, and probabilities are already in the order of the products over queries.
 inline void flash_attention_backward(const FlashShape &s, i64 head, const Bf16 *x, const Bf16 *y,
                                      const Bf16 *dy, const float *log_sums, Bf16 *dx,
                                      Bf16 *kv_grads) {

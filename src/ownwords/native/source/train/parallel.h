@@ -1,4 +1,5 @@
-// Loops on the threads of an OpenMP runtime, torch's own, whose functions ownwords_set_openmp takes.
+// Loops on the threads of an OpenMP runtime, torch's own, whose functions ownwords_set_openmp
+// takes.
 #pragma once
 
 #include <algorithm>

@@ -1,1 +1,0 @@
-"""An HTTP API compatible with OpenAI's."""
