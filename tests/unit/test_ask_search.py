@@ -293,7 +293,9 @@ def test_vectors_find_posts_without_shared_words_and_both_are_fused(tmp_path: Pa
     assert {item.document: item.found_by for item in both}["c"] == ("text", "vectors")
 
 
-def test_posts_without_vectors_are_found_by_words(searcher: ArchiveSearcher) -> None:
+def test_posts_without_vectors_are_found_by_words(
+    searcher: ArchiveSearcher, tmp_path: Path
+) -> None:
     result = ArchiveSearcher(searcher.index, Letters()).find("hive")
     assert result.passages[0].document == "bees"
     passages = f"{searcher.index.size()} passages"
@@ -301,6 +303,11 @@ def test_posts_without_vectors_are_found_by_words(searcher: ArchiveSearcher) -> 
         f"The search by meaning has yet to read {passages}; it compared words there."
     )
     assert not searcher.find("hive").notes()
+    index = searching(tmp_path / "archive.sqlite", POSTS).index
+    few = index.ids()[:2]
+    index.put_vectors("letters", [(id_, np.eye(1, 26, dtype=np.float32)) for id_ in few])
+    found = ArchiveSearcher(index, Letters()).find("hive").passages
+    assert [(item.document, item.found_by) for item in found] == [("bees", ("text",))]
 
 
 def test_headings_are_searched_and_shown(tmp_path: Path) -> None:

@@ -68,6 +68,21 @@ def test_a_folder_for_ollama(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert small_bases.read_gguf(ollama_folder / "mine.gguf").config.MODEL_TYPE == "qwen3"
 
 
+def test_a_gguf_file_is_exported_with_its_exact_weights(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for type in ("q8_0", "f32"):
+        assert main(["export", str(folder), "--to", "gguf", "--type", type, "--quiet"]) == 0
+        first = (folder.parent / "mine.gguf").read_bytes()
+        again = tmp_path / "again.gguf"
+        words = [str(folder.parent / "mine.gguf"), "--to", "gguf", "--type", type]
+        assert main(["export", *words, "--out", str(again), "--quiet"]) == 0
+        assert again.stat().st_size == len(first)
+        assert again.read_bytes()[-1000:] == first[-1000:]
+    assert list((tmp_path / "cache" / "ownwords").iterdir()) == []
+
+
 def test_a_zip_of_the_directory_opens_as_one(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

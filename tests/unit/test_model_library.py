@@ -204,20 +204,6 @@ def test_kept_models_can_be_written_with(root: Path, api: TestClient) -> None:
     assert names[:2] == ["my blog", "my blog 1"]
 
 
-def test_the_home_page_names_the_next_step(root: Path, api: TestClient) -> None:
-    home = api.get("/api/home").json()
-    assert (home["step"], home["model"], home["jobs"]) == ("blog", None, [])
-    assert home["name"] == "my blog"
-    blog = root.parent / "blog"
-    blog.mkdir()
-    (blog / "a.md").write_text("# A\n\nWords of mine.\n")
-    assert api.post("/api/sources", json={"path": str(blog)}).status_code == 201
-    assert api.get("/api/home").json()["step"] == "look"
-    put(root, "a")
-    home = api.get("/api/home").json()
-    assert (home["step"], home["model"]["name"]) == ("result", "my blog")
-
-
 def test_exports_are_listed_downloaded_and_deleted(root: Path, api: TestClient) -> None:
     assert api.get("/api/exports").json() == {"options": [], "exports": []}
     put(root, "a")

@@ -38,7 +38,7 @@ from ownwords.core.hardware import usable_cores
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import data_folder, translate_os_errors
 from ownwords.models.bert import Bert, BertConfig, NativeBert, Pooling, load_weights
-from ownwords.models.directory import tokens_digest
+from ownwords.models.directory import check_size
 from ownwords.models.safetensors_header import TensorInfo
 from ownwords.models.untrusted_files import (
     ModelError,
@@ -204,7 +204,7 @@ def _prompts(folder: Path) -> tuple[str, str]:
 
 
 def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Tokenizer", str]:
-    """The tokenizer, and a digest of its vocabulary."""
+    """The tokenizer, and its vocabulary as text."""
     path = folder / "tokenizer.json"
     if not path.exists():
         raise ModelError(
@@ -227,14 +227,15 @@ def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Toke
             "vectors of meaning take the `tokenizers` library, which is not installed",
             hint='pip install "ownwords[embed]"',
         ) from error
-    tokens = tokens_digest(data, str(path), config)
     with _translate_tokenizer_errors(folder):
         tokenizer = Tokenizer.from_str(data.decode("utf-8"))
         # Replace the padding and truncation stored in the file, such as 128 tokens: they may be
         # left over from an earlier use.
         tokenizer.no_padding()
         tokenizer.enable_truncation(max_tokens)
-    return tokenizer, tokens
+        ids = tokenizer.get_vocab()
+    check_size(max(ids.values(), default=-1) + 1, config, str(path))
+    return tokenizer, repr(sorted(ids.items()))
 
 
 @contextmanager

@@ -357,12 +357,15 @@ class ArchiveSearcher:
         return _with_post_scores(rows)
 
     def _vectors(self, question: str) -> tuple[StoredVectors, Floats] | None:
-        """The stored vectors and that of the question; None if there are none."""
+        """The stored vectors and that of the question; None if most passages have none yet.
+
+        The few that have one would push out all others, whatever their words.
+        """
         original = normalized_question(question)
         if self.embedder is None or not original:
             return None
         vectors = self.index.vectors(self.embedder.name)
-        if not len(vectors):
+        if not len(vectors) or 2 * len(vectors.firsts) < self.index.size():
             return None
         return vectors, self.embedder.embed([self.embedder.question_prompt + original])[0]
 

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.workspace import writing_atomically
+from ownwords.core.workspace import cache_folder, translate_os_errors, writing_atomically
 from ownwords.inference.text_generation import generation_config
 from ownwords.models import bundle, gguf, ollama
 from ownwords.models.bundle import Bundle
@@ -52,9 +52,12 @@ def export(
             f"cannot export to {form}", hint="choose from " + ", ".join(get_args(ExportFormat))
         )
     if source.suffix.lower() == ".gguf":
-        with tempfile.TemporaryDirectory() as folder:
-            convert(source, Path(folder), type="f32")  # which holds all types exactly
-            loaded = bundle.load(folder)
+        cache = cache_folder()
+        with translate_os_errors(cache):
+            cache.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=cache) as folder:
+                convert(source, Path(folder), type="f32")  # which holds all types exactly
+                loaded = bundle.load(folder)
     else:
         loaded = bundle.load(source)
     if loaded.fingerprint is not None and "temperature" not in loaded.generation:

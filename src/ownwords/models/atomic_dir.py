@@ -63,8 +63,10 @@ def delete_dir(folder: Path) -> None:
     """
     with translate_os_errors(folder.parent):
         beside = _folder_beside(folder)
-        folder.rename(beside / folder.name)
-    shutil.rmtree(beside, ignore_errors=True)
+        try:
+            folder.rename(beside / folder.name)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -25,7 +25,6 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.models.untrusted_files import (
     ModelError,
     open_file,
-    parse_json,
     read_bytes,
     read_json,
 )
@@ -191,31 +190,6 @@ def tokenizer_fields(tokenizer: Tokenizer, data: bytes) -> dict[str, object]:
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def tokens_digest(data: bytes, where: str, config: ModelConfig) -> str:
-    """A digest of the id-to-token table of a tokenizer.json, independent of the file's layout.
-
-    ModelError if an id exceeds the model's vocabulary.
-    """
-    parsed = parse_json(data, where)
-    model, added = parsed.get("model"), parsed.get("added_tokens") or []
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    try:
-        if isinstance(vocabulary, list):  # of pairs, a token and its score
-            pairs = [(number, str(token)) for number, (token, _) in enumerate(vocabulary)]
-        else:
-            pairs = [(number, token) for token, number in vocabulary.items()]  # type: ignore[union-attr]
-        pairs += [(entry["id"], entry["content"]) for entry in added]  # type: ignore[attr-defined]
-        lines = [f"{number:d} {token}\n" for number, token in sorted(set(pairs))]
-        largest = max(number for number, _ in pairs)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{where} has no table of tokens and their ids") from error
-    check_size(largest + 1, config, where)
-    hasher = hashlib.blake2b(digest_size=16)
-    for line in lines:
-        hasher.update(line.encode("utf-8", "surrogatepass"))
-    return hasher.hexdigest()
 
 
 def check_size(size: int, config: ModelConfig, what: str) -> None:
