@@ -12,7 +12,7 @@ import pytest
 from exports import publii as export
 from ownwords.archive.store import Archive
 
-WORDS = "hat cap brim felt straw crown ribbon feather steam block wool head rain".split()
+WORDS = ["hat", "cap", "brim", "felt", "straw", "crown", "ribbon", "feather", "steam", "wool"]
 POSTS, KILLS = 80, 7
 
 
