@@ -144,6 +144,7 @@ _LINKS = re.compile(
     r"|\{\{[<%]\s*(?:rel)?ref\s+\"?(?P<file>[^\"{}<>]+?)\"?\s*[>%]\}\}"
 )
 _NAME_OF_PARAGRAPH = re.compile(r"(?:^|[ \t]+)\^[A-Za-z0-9-]+[ \t]*$")
+_MARKED = re.compile(r"(?<!=)==(?=[^\s=])([^=\n]*[^\s=])==(?!=)")
 _FILES = re.compile(
     r"\.(png|jpe?g|gif|svg|webp|avif|bmp|pdf|mp[34]|m4a|wav|ogg|webm|mov|canvas|base)$",
     re.IGNORECASE,
@@ -154,7 +155,7 @@ def rewrite_wikilinks(text: str, vault: bool = False) -> str:
     """Rewrite `[[note|words]]`, `{% post_url %}` and `{{< ref >}}` to `ref:` links outside code.
 
     `![[picture.png]]` is dropped; `![[note]]`, which embeds a note, becomes a link to it.
-    In an Obsidian `vault`, paragraphs lose their `^ids`.
+    In an Obsidian `vault`, `==marked==` words lose their marks and paragraphs their `^ids`.
     """
     if not vault and "[[" not in text and "{%" not in text and "{{" not in text:
         return text
@@ -165,8 +166,11 @@ def rewrite_wikilinks(text: str, vault: bool = False) -> str:
         if mark and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
         elif not fence and len(line) < _LONGEST_LINE:
-            linked = _LINKS.sub(_link, line)
-            lines[number] = _NAME_OF_PARAGRAPH.sub("", linked) if vault else linked
+            lines[number] = _LINKS.sub(_link, line)
+            if vault:
+                lines[number] = _NAME_OF_PARAGRAPH.sub("", lines[number])
+            if vault and "`" not in line:
+                lines[number] = _MARKED.sub(r"\1", lines[number])
     return "\n".join(lines)
 
 
