@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ownwords.core.workspace import UNFINISHED
+
 pytest.importorskip("torch")
 if sys.platform == "win32":
     pytest.skip("processes cannot be forked on Windows", allow_module_level=True)
@@ -31,7 +33,9 @@ def test_killed_at_any_moment_the_same_command_goes_on(tmp_path: Path) -> None:
     assert len(statuses) > 5 and set(statuses.values()) == {-signal.SIGKILL}, process.stderr
     for home in ("calm", "killed"):
         names = {path.name for path in (tmp_path / home / "bases").iterdir()}
-        assert names == {"tiny", ".tiny.lock"}
+        # What the last kill left beside it goes with the next replacement.
+        assert {name for name in names if UNFINISHED not in name} == {"tiny", ".tiny.lock"}
+        assert len(names) <= 3
     assert files(tmp_path / "killed") == files(tmp_path / "calm")
     assert "model.safetensors" in files(tmp_path / "calm")
 

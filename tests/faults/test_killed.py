@@ -12,29 +12,16 @@ import pytest
 from exports import publii as export
 from ownwords.archive.store import Archive
 
-WORDS = [
-    "hat",
-    "cap",
-    "brim",
-    "felt",
-    "straw",
-    "crown",
-    "ribbon",
-    "feather",
-    "steam",
-    "block",
-    "wool",
-    "head",
-    "rain",
-]
+WORDS = ["hat", "cap", "brim", "felt", "straw", "crown", "ribbon", "feather", "steam", "wool"]
+POSTS, KILLS = 80, 7
 
 
 def rewrite(site: Path, seed: int) -> None:
-    """Give the site 150 other posts."""
+    """Give the site other posts."""
     generator = random.Random(seed)
     database = sqlite3.connect(site / "input" / "db.sqlite")
     database.execute("DELETE FROM posts")
-    for number in range(150):
+    for number in range(POSTS):
         text = " ".join(generator.choices(WORDS, k=600))
         database.execute(
             "INSERT INTO posts VALUES (?, ?, '1', ?, ?, NULL, 0, 0, 'published', '')",
@@ -73,22 +60,22 @@ def test_a_kill_at_any_moment_loses_nothing(tmp_path: Path) -> None:
     (workspace / "choices.toml").write_text(choices_text, encoding="utf-8")
 
     generator = random.Random(3)
-    now = "Post 0 of 150"
-    for seed in range(1, 13):
+    now = f"Post 0 of {POSTS}"
+    for seed in range(1, KILLS + 1):
         rewrite(site, seed)
         process = look(site, workspace)
         time.sleep(whole_s * generator.uniform(0.2, 1.0))
         process.kill()
         process.communicate()
         posts = titles(workspace)
-        assert posts in ({now}, {f"Post {seed} of 150"}), posts
+        assert posts in ({now}, {f"Post {seed} of {POSTS}"}), posts
         now = posts.pop()
         assert 'decision = "leave out"' in (workspace / "choices.toml").read_text("utf-8")
 
     last = look(site, workspace)
     _, error = last.communicate(timeout=60)
     assert last.returncode == 0, error
-    assert titles(workspace) == {"Post 12 of 150"}
+    assert titles(workspace) == {f"Post {KILLS} of {POSTS}"}
     files = {path.name for path in workspace.iterdir()}
     assert files >= {"archive.sqlite", "report.html", "choices.toml"}
     assert not [name for name in files if name.endswith(".unfinished")]

@@ -31,19 +31,18 @@ def run_helper(folder: Path, *arguments: str) -> dict[str, Any]:
     return answer
 
 
-def test_twenty_kills_at_random(tmp_path: Path) -> None:
-    result = run_helper(tmp_path, "SIGKILL", "20")
-    assert len(result["statuses"]) >= 20
+def test_twelve_kills_at_random(tmp_path: Path) -> None:
+    result = run_helper(tmp_path, "SIGKILL", "12")
+    assert len(result["statuses"]) >= 12
     assert set(result["statuses"]) == {-signal.SIGKILL}
-    assert result["resumed"] >= 10
+    assert result["resumed"] >= 6
     assert set(result["ends"]) == {result["calm"]}
     assert result["left"] == []
 
 
-@pytest.mark.parametrize("precision", ["autocast", "bf16"])
-def test_kills_within_native_code(precision: str, tmp_path: Path) -> None:
+def test_kills_within_native_code(tmp_path: Path) -> None:
     """Blocks in C++ and Muon's steps; on other machines PyTorch in bfloat16."""
-    result = run_helper(tmp_path, "SIGKILL", "4", precision)
+    result = run_helper(tmp_path, "SIGKILL", "4", "bf16")
     assert len(result["statuses"]) >= 4
     assert set(result["statuses"]) == {-signal.SIGKILL}
     assert result["resumed"] >= 2
@@ -60,9 +59,8 @@ def test_five_kills_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     assert result["left"] == []
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_stop_signal_saves_and_the_run_resumes(name: str, tmp_path: Path) -> None:
-    result = run_helper(tmp_path, name, "2")
+def test_a_stop_signal_saves_and_the_run_resumes(tmp_path: Path) -> None:
+    result = run_helper(tmp_path, "SIGTERM", "2")
     # 7: `TrainingInterrupted`. Before the loop begins, a signal ends it as any program.
     assert set(result["statuses"]) <= {7, -signal.SIGTERM, 1}
     assert 7 in result["statuses"]

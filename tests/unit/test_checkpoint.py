@@ -3,8 +3,6 @@
 import errno
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,14 +81,6 @@ def test_the_two_newest_and_the_best_are_kept(checkpoints: Checkpoints) -> None:
     }
 
 
-def test_the_same_step_is_replaced(checkpoints: Checkpoints) -> None:
-    checkpoints.save(3, groups(0), STATE)
-    checkpoints.save(3, groups(1), RunRecord(step=3))
-    saved = checkpoints.load(3)
-    assert saved.record == RunRecord(step=3)
-    assert torch.equal(saved.groups["weights"]["a.weight"], groups(1)["weights"]["a.weight"])
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -157,32 +147,6 @@ def test_events_are_recorded_while_the_run_is_open(run: Run) -> None:
     with run.opened(outer, writes=False) as progress:
         progress.note("by another rank")
     assert len(run.metrics.read_text().splitlines()) == 2
-
-
-def test_a_run_is_locked_until_its_process_ends(run: Run) -> None:
-    program = (
-        "import sys, pathlib; from ownwords.training.checkpoint import Run;"
-        "from ownwords.core.progress import Progress\n"
-        "with Run(pathlib.Path(sys.argv[1])).opened(Progress()):\n"
-        "    print('held', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(run.folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None and process.stdout.readline() == "held\n"
-        with (
-            pytest.raises(WorkspaceError, match=r"another process is training the run .*a1b2"),
-            run.opened(Progress()),
-        ):
-            pass
-        with run.opened(Progress(), writes=False):  # another rank of the same training
-            pass
-        process.kill()
-    with run.opened(Progress()):
-        pass
 
 
 def test_what_a_killed_process_left_half_written_is_removed(run: Run) -> None:

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,6 @@ from fake_training import EXPECTED
 from ownwords.archive.corpus import TrainingText
 from ownwords.base import trimming
 from ownwords.cli.main import main
-from ownwords.core.workspace import Workspace
 from ownwords.training import recipes
 from ownwords.training.checkpoint import Run
 from ownwords.training.loop import TrainingInterrupted, TrainOutcome
@@ -221,11 +218,6 @@ def test_an_interrupt_says_how_to_resume(play: Play, capsys: pytest.CaptureFixtu
     )
 
 
-def test_another_process_that_reads_is_not_waited_for(play: Play, tmp_path: Path) -> None:
-    with Workspace(tmp_path / "blog.ownwords").opened():
-        assert main(["pretrain", BLOG, "--quiet"]) == 2
-
-
 @pytest.mark.parametrize(
     ("rank", "local_rank", "reads"), [(0, 0, True), (1, 1, False), (8, 0, True)]
 )
@@ -287,14 +279,3 @@ def test_an_invalid_request_is_one_sentence(
 ) -> None:
     assert main(arguments) == 2
     assert message in capsys.readouterr().err.splitlines()[0]
-
-
-def test_reading_imports_no_torch(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['torch'] = None\n"
-        f"from ownwords.cli.main import main; sys.exit(main(['look', {BLOG!r}, '--json']))"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert process.returncode == 0, process.stderr

@@ -9,7 +9,6 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -17,7 +16,7 @@ from families import TINY, some_ids, tiny
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError
 from ownwords.models import lora
-from ownwords.models.decoder import build, eval_mode
+from ownwords.models.decoder import build
 from ownwords.training import throughput
 from ownwords.training.device import Device, choose, try_compile
 
@@ -147,21 +146,6 @@ def test_out_of_memory_errors_are_recognised() -> None:
         assert CPU.is_out_of_memory(error)
     for cause in (RuntimeError("shapes differ"), ValueError("out of memory"), KeyboardInterrupt()):
         assert not CPU.is_out_of_memory(cause)
-
-
-def test_a_deferred_read_returns_its_value() -> None:
-    value = torch.tensor([1.0, 2.0])
-    read = CPU.later(value)
-    assert read().tolist() == [1.0, 2.0]
-
-
-def test_evaluating_restores_every_mode() -> None:
-    model = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
-    with eval_mode(model):
-        assert not any(module.training for module in model.modules())
-        assert not torch.is_grad_enabled()
-    assert [module.training for module in model] == [True, False] and model.training
-    assert torch.is_grad_enabled()
 
 
 def test_a_missing_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,8 @@
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
 
 from ownwords.training.weight_averaging import EMA
-from stored_state import through_a_file
 
 
 def random_weights(seed: int, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
@@ -28,27 +25,3 @@ def test_each_step_is_weighted_by_its_age_and_weights_sum_to_one(dtype: torch.dt
         ) / sum(shares)
         assert averaged.dtype == torch.float32
         torch.testing.assert_close(averaged.double(), truth, rtol=1e-5, atol=1e-6)
-
-
-def test_updating_neither_changes_nor_keeps_the_weights() -> None:
-    weights = random_weights(0)
-    average = EMA(weights, 2)
-    average.update(weights)
-    averaged = average.weights()["a.weight"].clone()
-    weights["a.weight"].zero_()
-    assert torch.equal(average.weights()["a.weight"], averaged)
-
-
-def test_resumed_is_not_stopped(tmp_path: Path) -> None:
-    uninterrupted, first = (EMA(random_weights(0), 4.5) for _ in range(2))
-    for seed in range(20):
-        uninterrupted.update(random_weights(seed))
-    for seed in range(9):
-        first.update(random_weights(seed))
-    second = EMA(random_weights(99), 4.5)
-    second.load_state(through_a_file(first.state(), tmp_path / "average.safetensors"))
-    for seed in range(9, 20):
-        second.update(random_weights(seed))
-    assert all(
-        torch.equal(tensor, uninterrupted.weights()[n]) for n, tensor in second.weights().items()
-    )

@@ -7,7 +7,7 @@ import pytest
 
 from ownwords.training.loop import InterruptHandler
 
-ASKING = ["SIGINT", "SIGTERM", "SIGBREAK"]
+ASKING = ["SIGTERM", "SIGBREAK"]
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +39,6 @@ def test_interruptible_work_ends_immediately(name: str) -> None:
         assert signals.wanted
         with pytest.raises(KeyboardInterrupt), signals.at_once():
             pytest.fail("begun, though it was asked to stop")
-
-
-def test_without_ctrl_break_other_signals_are_handled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(signal, "SIGBREAK")
-    with InterruptHandler() as signals:
-        signal.raise_signal(signal.SIGTERM)
-        assert signals.wanted
 
 
 def test_outside_the_main_thread_no_handler_is_installed() -> None:

@@ -16,7 +16,6 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor
 
-from families import some_ids
 from ownwords.core.errors import WorkspaceError
 from ownwords.core.progress import Event, Progress
 from ownwords.core.workspace import translate_os_errors
@@ -30,8 +29,6 @@ from ownwords.training.loop import (
     TrainingError,
     TrainingInterrupted,
     TrainJob,
-    micro_batches,
-    step_seed,
     train,
 )
 from ownwords.training.optim import Optimizer
@@ -43,7 +40,6 @@ from training_jobs import (
     checksum,
     dataset,
     job,
-    model,
     next_token,
     set_objective,
     weights_of,
@@ -137,24 +133,24 @@ class Clock:
         return job(folder, loop, seconds=seconds, objective=ChangedLoss(self.step), **options)
 
 
-@pytest.mark.parametrize(("step_s", "steps"), [(0.25, 80), (1.0, 20), (0.05, 200)])
+@pytest.mark.parametrize(("step_s", "steps"), [(0.25, 40), (0.05, 100)])
 def test_a_run_of_some_time_has_the_steps_that_fit_and_decays_to_its_end(
     step_s: float, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, recorder = Clock(monkeypatch), EventLog()
     monkeypatch.setattr(metrics, "_EVERY_S", 0.0)
     clock.step_s = step_s
-    loop = replace(LOOP, steps=40, max_steps=200, evaluations=4)
-    outcome = train(clock.job(tmp_path, loop, 20.0, progress=recorder.progress()))
+    loop = replace(LOOP, steps=40, max_steps=100, evaluations=4)
+    outcome = train(clock.job(tmp_path, loop, 10.0, progress=recorder.progress()))
     assert outcome.stopped == "done" and outcome.steps == steps
     assert [e.step for e in outcome.evaluations] == [steps * n // 4 for n in range(1, 5)]
     rates = recorder.values("rate")
     assert len(rates) == steps and rates[-1] < 0.1 * max(rates)
     reported = [e for e in recorder if e.stage == "train" and e.kind == "metric"]
     assert reported[-1].total == steps
-    if steps < 200:  # the time ends it
+    if steps < 100:  # the time ends it
         left = [event.remaining_s for event in reported if event.remaining_s is not None]
-        assert left == sorted(left, reverse=True) and left[0] == pytest.approx(20 - step_s)
+        assert left == sorted(left, reverse=True) and left[0] == pytest.approx(10 - step_s)
 
 
 def test_a_run_of_some_time_resumes_with_its_share(
@@ -187,19 +183,6 @@ def test_time_that_a_rollback_loses_is_lost(
     set_objective(timed, ChangedLoss(spoil))
     outcome = train(timed)
     assert outcome.rollbacks == 1 and clock.now == 20 and outcome.steps == 20 - (9 - 5)
-
-
-def test_an_adapter_is_trained_alone(tmp_path: Path) -> None:
-    before = dict(model().named_parameters())
-    tuned = job(tmp_path)
-    adapter = attach_adapter(tuned)
-    train(tuned)
-    assert all(layer.up.abs().max() > 0 for layer in adapter.layers.values())
-    adapter.detach()
-    for name, parameter in tuned.model.named_parameters():
-        assert torch.equal(parameter, before[name]), name
-    saved = tuned.run.checkpoints.load(12).groups["weights"]
-    assert all(name.endswith((".up", ".down")) for name in saved)
 
 
 def test_it_learns_and_keeps_the_best_weights(tmp_path: Path) -> None:
@@ -305,16 +288,13 @@ def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
         train(job(tmp_path, key="none", objective=limited(0)))
 
 
-@pytest.mark.parametrize("failing_step", [0, 6])
 def test_out_of_memory_in_the_optimizer_leaves_no_half_updated_weights(
-    failing_step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_two = job(tmp_path, replace(LOOP, micro_batch_size=2), key="by-two")
-    train(by_two)
     step_of, failures = Optimizer.step, list[int]()
 
     def step(optimizer: Optimizer, scale: float, step: int) -> None:
-        if step == failing_step and not failures:
+        if step == 6 and not failures:
             failures.append(step)
             for weight in optimizer.weights().values():
                 weight.zero_()
@@ -326,8 +306,6 @@ def test_out_of_memory_in_the_optimizer_leaves_no_half_updated_weights(
     outcome = train(run_job)
     assert failures and outcome.micro_batch_size == 2
     assert outcome.rollbacks == 0 and outcome.steps == 12
-    if failing_step == 0:
-        assert weights_of(run_job) == weights_of(by_two)
     assert torch.isfinite(torch.tensor(outcome.bits_per_byte))
 
 
@@ -347,16 +325,6 @@ def test_out_of_memory_in_an_evaluation_is_met_once(tmp_path: Path) -> None:
     outcome = train(run_job)
     assert outcome.micro_batch_size == 1 and rows[:3] == [4, 2, 1] and set(rows[2:]) == {1}
     assert outcome.bits_per_byte == pytest.approx(expected.bits_per_byte, rel=1e-4)
-
-
-def test_other_errors_than_out_of_memory_are_not_retried(tmp_path: Path) -> None:
-    def fail(_: int, loss: Tensor) -> Tensor:
-        raise RuntimeError("a bug")
-
-    spoilt = ChangedLoss(fail)
-    with pytest.raises(RuntimeError, match="a bug"):
-        train(job(tmp_path, objective=spoilt))
-    assert spoilt.calls == 1
 
 
 def test_a_nan_loss_rolls_back(tmp_path: Path) -> None:
@@ -444,13 +412,6 @@ def test_the_average_is_kept_where_it_is_better(tmp_path: Path) -> None:
         assert weights_of(run_job) == checksum(average.weights())
 
 
-def test_without_held_out_text_the_last_weights_are_kept(tmp_path: Path) -> None:
-    run_job = job(tmp_path, held_out=False)
-    outcome = train(run_job)
-    assert outcome.best_step == 12 and outcome.bits_per_byte is None and not outcome.evaluations
-    assert weights_of(run_job) == checksum(run_job.run.checkpoints.load(12).groups["weights"])
-
-
 def test_observing_changes_nothing(tmp_path: Path) -> None:
     """However often the run is evaluated and whatever hooks draw, the training is the same."""
 
@@ -471,8 +432,7 @@ def test_observing_changes_nothing(tmp_path: Path) -> None:
     assert loud.run.samples.read_text("utf-8").count("She wrote?[31m this.") == 12
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+@pytest.mark.parametrize(("number", "error"), [(1, KeyboardInterrupt), (3, ZeroDivisionError)])
 def test_a_failed_evaluation_loses_no_progress(
     number: int, error: type[BaseException], tmp_path: Path
 ) -> None:
@@ -539,31 +499,6 @@ def test_bfloat16_learns_and_resumes_to_the_bit(precision: Precision, tmp_path: 
     ]
     assert checksum(master_weights[0]) == checksum(master_weights[1])
     assert {tensor.dtype for tensor in master_weights[0].values()} == {torch.float32}
-
-
-def test_dropout_is_switched_off_after_training(tmp_path: Path) -> None:
-    run_job = job(tmp_path, RICH)
-    train(run_job)
-    ids_BT = some_ids(2, 9)
-    assert torch.equal(run_job.model(ids_BT), run_job.model(ids_BT))
-    assert all(parameter.grad is None for parameter in run_job.model.parameters())
-
-
-def test_seeds_differ_by_all_they_are_made_of() -> None:
-    seeds = {
-        step_seed(seed, step, rank) for seed in range(5) for step in range(50) for rank in (0, 1)
-    }
-    assert len(seeds) == 500
-    torch.manual_seed(max(seeds))
-
-
-def test_portions_are_even_and_whole() -> None:
-    for rows in range(1, 20):
-        for at_once in range(1, 22):
-            parts = micro_batches(rows, at_once)
-            assert [i for part in parts for i in range(part.start, part.stop)] == list(range(rows))
-            sizes = [part.stop - part.start for part in parts]
-            assert max(sizes) <= at_once and max(sizes) - min(sizes) <= 1
 
 
 def test_a_full_disk_reports_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ def test_up_flat_down() -> None:
     assert scales[50:] == pytest.approx([1 - i / 50 for i in range(50)])
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 7, 99, 1000])
+@pytest.mark.parametrize("steps", [1, 7, 1000])
 @pytest.mark.parametrize(
     ("warmup", "decay", "final"),
     [(0.01, 0.6, 0.0), (0.5, 0.5, 0.0), (0.0, 1.0, 0.1), (0.0, 0.0, 0.0), (1.0, 0.0, 1.0)],
@@ -39,24 +39,6 @@ def test_never_zero_never_above_the_peak_and_one_summit(
     assert scales[: summit + 1] == sorted(scales[: summit + 1])
     assert scales[summit:] == sorted(scales[summit:], reverse=True)
     assert min(scales[summit:]) >= final
-
-
-def test_the_end_is_the_final_share() -> None:
-    config = ScheduleConfig(warmup_fraction=0.0, decay_fraction=0.5, final_lr_fraction=0.05)
-    assert lr_scale(1000, 1000, 1.0, config) == pytest.approx(0.05)
-    assert lr_scale(999, 1000, 0.999, config) == pytest.approx(0.05 + 0.95 / 500)
-    flat = ScheduleConfig(warmup_fraction=0.0, decay_fraction=0.0)
-    assert lr_scale(1000, 1000, 1.0, flat) == 0
-
-
-def test_without_warm_down_the_rate_stays() -> None:
-    assert shape(10, warmup_fraction=0.0, decay_fraction=0.0) == [1.0] * 10
-
-
-def test_the_stable_phase_does_not_depend_on_the_length() -> None:
-    short = shape(1000, warmup_fraction=0.01, decay_fraction=0.5)
-    long = shape(4000, warmup_fraction=0.0025, decay_fraction=0.5)
-    assert short[:500] == long[:500]
 
 
 # --- by the clock ---------------------------------------------------------------------------------

@@ -1,5 +1,4 @@
 import math
-import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,12 +178,6 @@ def test_only_an_adapter_is_trained_and_by_adamw(kind: str) -> None:
     assert optimizer.weights().keys() == changed
 
 
-def test_an_adapter_beside_bfloat16_weights_needs_no_masters() -> None:
-    model = tiny("llama", torch.bfloat16)
-    lora.attach(model, lora.AdapterConfig(rank=2), seed=1)
-    run(Optimizer(model, OptimConfig()), model, range(2))
-
-
 @pytest.mark.parametrize("master_weights", [False, True])
 @pytest.mark.parametrize("iteration", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
@@ -337,38 +330,6 @@ def test_the_norm_of_many_narrow_gradients_is_exact() -> None:
         squares += float(gradient.double().square().sum())
     optimizer.step(1.0, 0)
     assert float(optimizer.gradient_norm) == pytest.approx(math.sqrt(squares), rel=1e-4)
-
-
-@pytest.mark.parametrize("master_weights", [False, True])
-@pytest.mark.parametrize("kind", ["muon", "adamw"])
-@pytest.mark.parametrize("bad", [False, True])
-def test_gradients_are_not_kept_alive(kind: str, master_weights: bool, bad: bool) -> None:
-    model = tiny("qwen3", torch.bfloat16 if master_weights else torch.float32)
-    optimizer = Optimizer(model, OptimConfig(kind=kind), master_weights=master_weights)  # type: ignore[arg-type]
-    set_gradients(model, 1, math.nan if bad else 0.01)
-    references = [weakref.ref(parameter.grad) for parameter in model.parameters()]
-    optimizer.step(1.0, 0)
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert all(reference() is None for reference in references)
-
-
-@pytest.mark.parametrize("kind", ["muon", "adamw"])
-def test_exact_weights_are_used_as_master_weights(kind: str) -> None:
-    config = OptimConfig(kind=kind)  # type: ignore[arg-type]
-    wide, narrow, loaded = tiny("qwen3"), tiny("qwen3"), tiny("qwen3")
-    exact = {name: tensor.detach() for name, tensor in narrow.named_parameters()}
-    for model in (narrow, loaded):
-        model.to(torch.bfloat16)
-    optimizer = Optimizer(narrow, config, master_weights=True, exact=exact)
-    assert_close(optimizer.weights(), parameters(wide))
-    places = {name: tensor.data_ptr() for name, tensor in optimizer.weights().items()}
-    assert places == {name: tensor.data_ptr() for name, tensor in exact.items()}
-    second = Optimizer(loaded, config, master_weights=True)
-    second.load_weights(parameters(wide))
-    run(optimizer, narrow, range(4))
-    run(second, loaded, range(4))
-    assert_close(optimizer.weights(), second.weights())
-    assert_close(parameters(narrow), parameters(loaded))
 
 
 def test_invalid_uses_are_reported() -> None:

@@ -206,14 +206,6 @@ def test_memory_decides_the_micro_batch_size() -> None:
     assert tight.recipe.train.batch_size == 256
 
 
-def test_evaluation_is_limited_to_its_share_of_the_time() -> None:
-    plan = make_plan(facts(2_000_000_000), 300, {})
-    assert plan.expected.held_out_bytes < 20_000_000
-    assert plan.expected.seconds < 310
-    nothing = make_plan(facts(300_000, validation_bytes=0), 600, {})
-    assert nothing.recipe.train.evaluations == 0
-
-
 def test_tuning_starts_gently_and_reads_the_text_a_few_times() -> None:
     shape = config_for_budget(8_000_000, 8192, 256)
     base = BaseModelInfo(shape, parameter_count(shape), 1.59, "muon", 0.02, 3e-3)
@@ -325,14 +317,3 @@ def test_the_forecast_is_compared_with_the_result() -> None:
     assert "worse than expected, by 0.25" in worse[0]
     assert "more" in worse[1]
     assert "stopped early" in worse[2]
-
-
-def test_each_further_epoch_is_worth_less() -> None:
-    # Muennighoff et al.: nearly full value up to 4 readings, no more than R* + 1 ever.
-    assert PLAN_CONSTANTS.text_worth(1e6, 1e6) == 1e6
-    assert 0.85 * 4e6 < PLAN_CONSTANTS.text_worth(4e6, 1e6) < 4e6
-    assert PLAN_CONSTANTS.text_worth(1e12, 1e6) == pytest.approx(16.4e6)
-    # Step Law at 124 million parameters and 2.5 billion tokens, by hand.
-    assert PLAN_CONSTANTS.adamw_lr(124e6, 2.5e9) == pytest.approx(
-        1.79 * 124e6**-0.713 * 2.5e9**0.307
-    )

@@ -178,13 +178,6 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
     assert not any("Evaluating" in line or "\x1b" in line for line in lines)
 
 
-def test_plain_lines_are_few() -> None:
-    output = io.StringIO()
-    view = ProgressView(output)
-    events_of_a_run(Progress(view))
-    assert len(output.getvalue().splitlines()) <= 6
-
-
 class Terminal(io.StringIO):
     encoding = "utf-8"
 

@@ -1,7 +1,6 @@
 import json
-import random
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +15,10 @@ import ownwords
 from ownwords.archive import corpus
 from ownwords.archive.corpus import TextCollection, TrainingText
 from ownwords.archive.store import Archive
-from ownwords.core.errors import ConfigError, CorpusError
+from ownwords.core.errors import ConfigError
 from ownwords.core.progress import Event, Progress
 from ownwords.inference.text_generation import encode_prompt, generation_config
 from ownwords.models import bundle, fused, lora
-from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.weights import read_tensors
 from ownwords.tokenizers import bpe
@@ -34,7 +32,7 @@ from ownwords.training import (
     token_dataset,
     weight_averaging,
 )
-from ownwords.training.device import Device, choose
+from ownwords.training.device import choose
 from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.loop import TrainJob
 from ownwords.training.metrics import LossModule
@@ -212,12 +210,6 @@ def test_without_held_out_texts_nothing_is_claimed(tmp_path: Path) -> None:
     trained = pretrain(iter(TRAIN), iter([]), work(tmp_path, {**TINY, "train.steps": 2}))
     assert trained.bits_per_byte is None
     assert "No text was held out" in bundle.load(trained.folder).card
-
-
-def test_too_little_text_is_reported_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="9 bytes of text"):
-        pretrain([TrainingText("a", "Too short")], [], work(tmp_path / "w"))
-    assert not (tmp_path / "w" / "model").exists()
 
 
 def test_a_base_is_finetuned_and_a_lora_saved_merged_and_apart(base: Path, tmp_path: Path) -> None:
@@ -446,26 +438,3 @@ def test_a_capped_text_is_cut_at_a_segment() -> None:
     document = Document("d", " A  title ", (Segment("heading", "A title"), *parts))
     assert corpus.training_text(document, 99) == "A title\n\none two three\n\nfour"
     assert corpus.training_text(document, 5) == "A title\n\none two three"
-
-
-def test_a_small_model_of_a_large_vocabulary_is_planned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A fifth of it, which is timed beside it, would be less than its table of tokens takes.
-    timed: list[int] = []
-
-    def measured(
-        device: Device, shapes: Sequence[ModelConfig], **_: object
-    ) -> throughput.DeviceSpeeds:
-        timed.append(len(shapes))
-        return throughput.assumed_speeds(device)
-
-    monkeypatch.setattr(throughput, "measure_speeds", measured)
-    draw = random.Random(1)
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    words = ["".join(draw.choices(letters, k=6)) for _ in range(3000)]
-    texts = [TrainingText(f"t{i}", " ".join(draw.choices(words, k=400))) for i in range(40)]
-    fixed = {**TINY, "model.parameters": 150_000, "model.vocab_size": 2048, "train.steps": 2}
-    trained = pretrain(texts, texts[:1], work(tmp_path, fixed))
-    assert bundle.load(trained.folder).config.vocabulary == 2048
-    assert timed == [1]

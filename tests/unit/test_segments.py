@@ -589,6 +589,8 @@ def test_hard_wrapped_text_is_unwrapped_and_verse_is_not() -> None:
     assert "was well-known to say" in first[1]
     assert "the usual place of keys." in second[1]
     assert "\n" not in first[1] + second[1]
+    dashed = segments_of(WRAPPED.replace("one wheel in", "- one wheel in") * 2, "text")
+    assert "\n" not in dashed[0][1]
     assert verses == [("prose", text) for text in (verse, items, "hat 3\nglove 4")]
 
 

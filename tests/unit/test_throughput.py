@@ -34,16 +34,6 @@ def test_the_law_is_fitted_from_its_own_samples() -> None:
     assert law.flops_per_s == pytest.approx(5e10)
 
 
-def test_contradictory_samples_give_no_negative_term() -> None:
-    law = fit_step_time(
-        [StepTiming(10, 1e8, 0.001), StepTiming(2, 1e8, 0.5)], StepTimeModel(1e-3, 1e11)
-    )
-    assert law.layer_s >= 0
-    assert law.flops_per_s > 0
-    fitted = fit_step_time([StepTiming(4, 1e9, 0.1)], StepTimeModel(1e-3, 1e11))
-    assert 4 * fitted.layer_s + 1e9 / fitted.flops_per_s == pytest.approx(0.1)
-
-
 def test_real_steps_are_timed_in_each_precision() -> None:
     before = torch.random.get_rng_state()
     speeds = measure_speeds(choose("cpu"), [SMALL, LARGER], rows=2, context=16, seconds=3600)

@@ -8,16 +8,9 @@ from ownwords.training.settings import Recipe
 
 WRONG = {
     "data.replay": "1",
-    "optim.beta1": "1",
-    "optim.grad_clip": "-1",
-    "optim.eps": "0",
     "optim.learning_rate": "inf",
     "schedule.warmup_fraction": "1.5",
-    "train.steps": "-1",
     "train.batch_size": "0",
-    "train.dropout": "1",
-    "train.patience": "-1",
-    "model.parameters": "0",
     "lora.rank": "-1",
     "lora.alpha": "0",
 }

@@ -58,8 +58,3 @@ def test_the_page_has_the_verdict_the_settings_and_every_trial() -> None:
     assert settings is not None and settings.text().strip() == toml
     assert "<script" not in page
     assert "&lt;script&gt;" in page
-
-
-@pytest.mark.parametrize("trials", [[], search()[:1], search()[-1:]])
-def test_a_search_that_has_just_begun_has_a_page(trials: list[TrialRecord]) -> None:
-    assert "The search is running" in html.document(trials_view("blog", AXES, trials, None))

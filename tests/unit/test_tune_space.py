@@ -136,13 +136,6 @@ def test_an_adamw_base_has_one_learning_rate() -> None:
     )
 
 
-def test_tiny_dropout_is_zero() -> None:
-    ranges = search_space(from_nothing(), {}, 120.0, has_base=False)
-    plain = {axis.name: axis.plan for axis in ranges.axes}
-    assert ranges.settings({**plain, "dropout": 0.004}) == {"train.dropout": 0.0}
-    assert ranges.settings({**plain, "dropout": 0.1234}) == {"train.dropout": 0.123}
-
-
 def test_settings_are_valid_lines_of_the_settings_file() -> None:
     settings: dict[str, object] = {
         "optim.learning_rate": 0.0123,

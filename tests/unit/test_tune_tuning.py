@@ -191,17 +191,6 @@ def test_other_files_are_not_replaced(tmp_path: Path, texts: Corpus, play: FakeT
     assert (tmp_path / "model" / "thesis.txt").read_text() == "mine"
 
 
-def test_a_base_is_tuned_along_its_own_axes(
-    tmp_path: Path, texts: Corpus, play: FakeTraining
-) -> None:
-    base = tmp_path / "base"
-    base.mkdir(parents=True)
-    (base / "config.json").write_text("{}")
-    result = run_tuning(tmp_path / "w", texts, play, base=base)
-    assert set(play.bases) == {base}
-    assert [axis.name for axis in result.space.axes] == ["rate", "dropout", "readings"]
-
-
 def test_an_impossible_training_is_a_failed_trial(
     tmp_path: Path, texts: Corpus, play: FakeTraining
 ) -> None:

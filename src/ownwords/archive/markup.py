@@ -497,11 +497,13 @@ class _TemplateStripper:
 
 
 def _plain(stretch: str) -> str:
-    for pattern, replacement in _PUBLII_AND_ATTRIBUTES:
-        stretch = pattern.sub(replacement, stretch)
+    if any(sign in stretch for sign in ("---READMORE---", "{", " =", "==")):
+        for pattern, replacement in _PUBLII_AND_ATTRIBUTES:
+            stretch = pattern.sub(replacement, stretch)
     # Parsing time grows with the square of the depth of brackets, which no person nests so deep.
     depth = 0
-    for sign in _BRACKET_OR_BLANK_LINE.findall(stretch):
+    is_dense = stretch.count("[") > _DEEPEST_BRACKETS
+    for sign in _BRACKET_OR_BLANK_LINE.findall(stretch) if is_dense else ():
         depth = depth + 1 if sign == "[" else depth - (depth > 0) if sign == "]" else 0
         if depth > _DEEPEST_BRACKETS:
             return stretch.replace("[", "\\[")

@@ -106,10 +106,12 @@ def _candidates(posts: Mapping[str, Features], share: float) -> list[tuple[str, 
     levels = np.sort([post.level for post in features])
     can_hold = np.searchsorted(levels, 64 - np.log2(distinct.astype(float) + 1), side="right")
     many = max(_COMMON_POSTS, _COMMON_SHARE * len(ids)) * can_hold / len(ids)
-    common = distinct[holders > np.maximum(_COMMON_LEAST, many)]
-    shared = np.isin(hashes, distinct[holders > 1]) & ~np.isin(hashes, common)
+    is_common = holders > np.maximum(_COMMON_LEAST, many)
+    shared = np.repeat((holders > 1) & ~is_common, holders)
     hashes, owners = hashes[shared], owners[shared]
-    sketches = [post.sketch[~np.isin(post.sketch, common)] for post in features]
+    sketches, common = [post.sketch for post in features], distinct[is_common]
+    if len(common):
+        sketches = [sketch[~np.isin(sketch, common)] for sketch in sketches]
     pairs: Counter[int] = Counter()
     for apart in range(1, _NEIGHBOURS + 1):
         same = np.flatnonzero(hashes[apart:] == hashes[:-apart])

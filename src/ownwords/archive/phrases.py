@@ -65,7 +65,7 @@ class _Ngrams:
     posts: _Numbers
     counts: _Numbers
     scores: _Scores
-    places: _Numbers  # word indices of all occurrences, grouped by candidate
+    places: npt.NDArray[np.int32]  # word indices of all occurrences, grouped by candidate
     is_first: _Mask  # per occurrence: the first in its post
     begins: _Numbers  # index in `places` of each candidate's first occurrence
     good: _Mask  # may be shown
@@ -109,7 +109,9 @@ def _read(posts: Sequence[PostSummary], text_of: Callable[[str], str]) -> _WordS
     seen_paragraphs: set[int] = set()
     texts = ["\n\n".join(_once(text_of(post.id), seen_paragraphs)) for post in posts]
     hashes, starts, ends, breaks, sizes = _words(texts)
+    clauses = _clauses(hashes, breaks)
     _, ranks, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+    del hashes
     order = np.argsort(-counts, kind="stable")
     rank_of = np.empty(len(order), np.int32)
     rank_of[order] = np.arange(len(order), dtype=np.int32)
@@ -119,7 +121,7 @@ def _read(posts: Sequence[PostSummary], text_of: Callable[[str], str]) -> _WordS
         np.repeat(np.arange(len(texts), dtype=np.int32), sizes),
         starts,
         ends,
-        _clauses(hashes, breaks),
+        clauses,
         rank_of[ranks],
         counts[order],
     )
@@ -185,9 +187,9 @@ def _count_ngrams(sample: _WordSample, length: int, longer: _Ngrams | None) -> _
     """Count the n-grams of `length` words."""
     n = max(0, len(sample.ranks) - length + 1)
     inside = sample.clauses[:n] == sample.clauses[length - 1 :][:n]
-    places = np.flatnonzero(inside & (sample.clauses[:n] >= 0))
+    places = np.flatnonzero(inside & (sample.clauses[:n] >= 0)).astype(np.int32)
     keys = shingles(sample.ranks.astype(np.uint64), length)[places]
-    order = np.argsort(keys, kind="stable")
+    order = np.argsort(keys, kind="stable").astype(np.int32)
     keys, places = keys[order], places[order]
     is_new = np.ones(len(keys), bool)
     is_new[1:] = keys[1:] != keys[:-1]

@@ -478,8 +478,8 @@ _BY_MODE: dict[str, tuple[_Method, Set[str]]] = {
 _MIN_BREAKS = 8  # too few line breaks to infer a width
 _WIDTHS = range(55, 101)
 _RAGGED = 8  # columns by which a full line may fall short of the width
-# List items, lines quoted with ">", and columns.
-_UNWRAPPED = re.compile(r"\s*(?:(?:[-*+•·]|\d{1,3}[.)])\s|[>|])|.*\S(?: {3}|\t)")
+_ITEM = re.compile(r"\s*(?:[-*+•·]|\d{1,3}[.)])\s")
+_IN_COLUMNS = re.compile(r"\s*[>|]|.*\S(?: {3}|\t)")  # also lines quoted with ">"
 
 
 def split_paragraphs(text: str) -> Iterator[list[str]]:
@@ -518,7 +518,9 @@ def _is_full(line: str, following: str, width: int) -> bool:
 def _is_wrapped(lines: list[str], width: int) -> bool:
     breaks = len(lines) - 1
     full = sum(_is_full(line, following, width) for line, following in pairwise(lines))
-    if breaks < 1 or full < 0.6 * breaks or any(map(_UNWRAPPED.match, lines)):
+    if breaks < 1 or full < 0.6 * breaks or _ITEM.match(lines[0]):
+        return False
+    if any(map(_IN_COLUMNS.match, lines)):
         return False
     capitals = sum(line.lstrip("\"'“‘«—- \t")[:1].isupper() for line in lines[1:])
     if breaks >= 3 and capitals > 0.7 * breaks:

@@ -38,9 +38,9 @@ MAX_RATIO = 300
 _RATIO_MATTERS_ABOVE_BYTES = 10 << 20
 
 # Bytes inspected from the first invalid UTF-8 byte on, to tell damaged UTF-8 from Windows-1252.
-WINDOW_BYTES = 64 << 10
+_WINDOW_BYTES = 64 << 10
 
-BOMS = (
+_BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -51,25 +51,17 @@ BOMS = (
 
 def decode_text(data: bytes) -> str:
     """Decode bytes by their byte order mark, else as UTF-8, else as Windows-1252; never fails."""
-    for mark, encoding in BOMS:
+    for mark, encoding in _BOMS:
         if data.startswith(mark):
             return data[len(mark) :].decode(encoding, errors="replace")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        window = data[error.start : error.start + WINDOW_BYTES]
-        encoding = "utf-8" if is_damaged_utf8(window) else "cp1252"
-        return data.decode(encoding, errors="replace")
-
-
-def is_damaged_utf8(window: bytes) -> bool:
-    """Whether bytes that are not valid UTF-8 are damaged UTF-8 rather than another encoding.
-
-    A stray byte in a UTF-8 file is damage; a text full of high bytes was never UTF-8.
-    """
-    bad = window.decode("utf-8", errors="replace").count("�")
-    high = sum(byte >= 0x80 for byte in window)
-    return bad * 4 < high
+        # A stray byte in a UTF-8 file is damage; a text full of high bytes was never UTF-8.
+        window = data[error.start : error.start + _WINDOW_BYTES]
+        bad = window.decode("utf-8", errors="replace").count("�")
+        is_utf8 = bad * 4 < sum(byte >= 0x80 for byte in window)
+        return data.decode("utf-8" if is_utf8 else "cp1252", errors="replace")
 
 
 def walk_files(

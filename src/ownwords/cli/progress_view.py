@@ -241,12 +241,12 @@ def picture(
     left = Text("Training", style=BOLD).append(
         f"  step {_counted(history.step, history.total or None, '')}", style="not bold"
     )
+    remaining = training.remaining_s
     right = duration(training.seconds)
-    if training.remaining_s is not None:
-        remaining = duration(training.remaining_s)
-        right = f"{right} gone, about {remaining} left"
+    if remaining is not None:
+        right = f"{right} gone, about {duration(remaining)} left"
         if left.cell_len + len(right) + 2 > width:
-            right = f"{remaining} left"
+            right = f"{duration(remaining)} left"
     head = Table.grid()
     head.add_column(width=width - len(right), no_wrap=True, overflow="crop")
     head.add_column(width=len(right), no_wrap=True, overflow="crop")
@@ -298,36 +298,32 @@ def _figures(history: RunHistory, writer: "TerminalWriter") -> "Table":
     from ownwords.view.terminal import BOLD, DIM
 
     plain = not writer.can_show("━●")
-    latest = history.latest
-    rows: list[tuple[str, str, str, str, str]] = []  # mark, its style, name, figure, meaning
-    if math.isfinite(history.smooth):
-        nats = f"{latest['loss']:.3f} nats a token" if "loss" in latest else ""
-        rows.append(("-" if plain else "━", _TRAINED, "training", f"{history.smooth:.3f}", nats))
-    best, point = history.best, history.evaluations[-1] if history.evaluations else None
-    if best and point and point.best is not None and best.best is not None:
-        meaning = "bits per byte on held-out posts"
-        if best.best < point.best:
-            meaning = f"best {best.best:.3f} at step {best.step:,}"
-        mark = "o" if plain else "●"
-        rows.append((mark, _VALIDATED, "validation", f"{point.best:.3f}", meaning))
-    if speed := latest.get("tokens_per_s"):
-        share = latest.get("share_of_limit", 0.0)
-        meaning = f"{share:.0%} of this machine's limit" if share else ""
-        rows.append((" ", "", "tokens/s", f"{speed:,.0f}", meaning))
-    if rate := latest.get("rate"):
-        norm = latest.get("gradient_norm", math.nan)
-        rows.append(
-            (" ", "", "rate", f"{rate:.3g}", f"gradient {norm:.2f}" if math.isfinite(norm) else "")
-        )
-    meaning_width = writer.width - 12 - 9 - 4
+    latest, meaning_width = history.latest, writer.width - 12 - 9 - 4
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, width=12, overflow="crop")
     grid.add_column(no_wrap=True, justify="right", style=BOLD, width=9, overflow="crop")
     if meaning_width >= 14:
         grid.add_column(no_wrap=True, width=meaning_width, overflow="crop", style=DIM)
-    for mark, style, name, figure, meaning in rows:
+
+    def add(name: str, figure: str, meaning: str, mark: str = " ", style: str = "") -> None:
         label = Text(mark, style=style).append(f" {name}", style="default")
         grid.add_row(label, figure, *([meaning] if meaning_width >= 14 else []))
+
+    if math.isfinite(history.smooth):
+        nats = f"{latest['loss']:.3f} nats a token" if "loss" in latest else ""
+        add("training", f"{history.smooth:.3f}", nats, "-" if plain else "━", _TRAINED)
+    best, point = history.best, history.evaluations[-1] if history.evaluations else None
+    if best and point and point.best is not None and best.best is not None:
+        meaning = "bits per byte on held-out posts"
+        if best.best < point.best:
+            meaning = f"best {best.best:.3f} at step {best.step:,}"
+        add("validation", f"{point.best:.3f}", meaning, "o" if plain else "●", _VALIDATED)
+    if speed := latest.get("tokens_per_s"):
+        share = latest.get("share_of_limit", 0.0)
+        add("tokens/s", f"{speed:,.0f}", f"{share:.0%} of this machine's limit" if share else "")
+    if rate := latest.get("rate"):
+        norm = latest.get("gradient_norm", math.nan)
+        add("rate", f"{rate:.3g}", f"gradient {norm:.2f}" if math.isfinite(norm) else "")
     return grid
 
 
@@ -355,7 +351,11 @@ def line_chart(
     columns, end = width - _AXIS, max(steps, 1)
     if not (line or marks) or columns < 8 or height < 2:
         return []
-    low, high = _range(line, marks)
+    # The first tenth of the steps falls so far that it would hide the rest.
+    begin = 0.1 * line[-1][0] if line else 0.0
+    values = [value for step, value in (*line, *marks) if step >= begin and math.isfinite(value)]
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    high = max(high, low + max(0.02, abs(high) * 0.01))  # less would magnify noise
     across, down = (1, 1) if plain else (2, 4)
 
     def row_of(value: float, rows: int) -> int:
@@ -373,9 +373,10 @@ def line_chart(
             cells[place] = cells.get(place, 0) | _DOTS[each % down][x % across]
         before = y
     marked = {(min(columns - 1, int(at / end * columns)), row_of(v, height)) for at, v in marks}
+    labels = {0: f"{high:.2f}", height - 1: f"{low:.2f}"}
     rows = []
     for y in range(height):
-        label = {0: _figure(high), height - 1: _figure(low)}.get(y, "")
+        label = labels.get(y, "")[: _AXIS - 2].rstrip(".")
         row = Text(f"{label:>{_AXIS - 2}} ", style=DIM)
         row.append("|" if plain else "┤" if label else "│", style=DIM)
         for x in range(columns):
@@ -402,20 +403,3 @@ def _sampled(line: Sequence[Point], end: float, count: int) -> Iterator[tuple[in
         places = (np.arange(count) + 0.5) * end / count
         sampled = np.interp(places, at, values, left=np.nan, right=np.nan)
         yield from ((x, float(value)) for x, value in enumerate(sampled) if np.isfinite(value))
-
-
-def _range(line: Sequence[Point], marks: Sequence[Point]) -> Point:
-    """The range of values after the first tenth of the steps, whose fall would hide the rest."""
-    begin = 0.1 * line[-1][0] if line else 0.0
-    values = [value for step, value in (*line, *marks) if step >= begin and math.isfinite(value)]
-    low, high = min(values, default=0.0), max(values, default=0.0)
-    least = max(0.02, abs(high) * 0.01)  # less would magnify noise
-    return low, max(high, low + least)
-
-
-def _figure(value: float) -> str:
-    """A number in four characters."""
-    for digits, below in ((2, 9.995), (1, 99.95), (0, 9999.5)):
-        if 0 <= value < below:
-            return f"{value + 0.0:.{digits}f}"  # no minus before a zero
-    return ">10k" if value > 0 else "< 0"

@@ -12,27 +12,28 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Literal, Self
 
 import torch
 from torch import Tensor
 
-from ownwords.core.errors import OwnwordsError
+from ownwords.core.errors import OwnwordsError, WorkspaceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage, printable
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.training import metrics
 from ownwords.training.batches import Batch, Batches, prefetched
-from ownwords.training.checkpoint import Run, TrainingState
+from ownwords.training.checkpoint import Checkpoint, CheckpointError, Groups, Run
 from ownwords.training.device import Device, try_compile
 from ownwords.training.distributed import SINGLE_PROCESS, World, full_tensor
 from ownwords.training.metrics import LossModule
-from ownwords.training.optim import lr_scale
+from ownwords.training.optim import Optimizer, lr_scale
 from ownwords.training.run import SAMPLE, STAGE, Evaluation, RunRecord
 from ownwords.training.settings import Recipe
 from ownwords.training.token_dataset import TokenDataset
+from ownwords.training.weight_averaging import EMA
 
 MAX_ROLLBACKS = 5
 # SIGBREAK is Ctrl-Break, which ends a group of processes on Windows.
@@ -452,6 +453,189 @@ class _TrainingLoop:
     def _peak_lr(self) -> float:
         optim = self.job.settings.optim
         return optim.muon_lr if optim.kind == "muon" else optim.learning_rate
+
+
+class TrainingState:
+    """Optimizer, weights, their average and the record of a run, with its checkpoints.
+
+    All processes must call each method; only the first one reads and writes files.
+    """
+
+    def __init__(
+        self,
+        model: CausalLM,
+        settings: Recipe,
+        run: Run,
+        world: World,
+        note: Callable[[str], None],
+    ) -> None:
+        self._model, self._world, self._note = model, world, note
+        self._optim, self._loop = settings.optim, settings.train
+        self._is_bf16 = self._loop.precision == "bf16"
+        self._float32_weights = float32_weights(model, is_bf16=self._is_bf16)
+        self._checkpoints = run.checkpoints
+        self.record = RunRecord()
+        self.ema: EMA | None = None
+        self.optimizer: Optimizer
+        self._saved_step = self._rolled_back_to = -1
+        self._saved_at = self._began = time.monotonic()
+
+    def make_optimizer(self, start_token: int | None) -> None:
+        """Make the optimizer and the average, after sharding has replaced the parameters."""
+        exact = self._float32_weights
+        if exact:
+            exact = self._world.scatter(exact, self._model)
+        self._float32_weights = {}
+        self.optimizer = Optimizer(
+            self._model,
+            self._optim,
+            master_weights=self._is_bf16,
+            exact=exact or None,
+            start_token=start_token,
+        )
+        if half_life := self._loop.ema_half_life:
+            self.ema = EMA(self.optimizer.weights(), half_life * self._loop.steps)
+
+    def begin(self) -> None:
+        """Restore the newest checkpoint, or save the first one, so that rollback has one."""
+        checkpoint = self._newest()
+        if checkpoint is None:
+            self.save()
+            return
+        self._restore(checkpoint)
+        self._saved_step = checkpoint.step
+        if self.record.stopped:
+            self._note("This run has ended before; its weights are taken.")
+        elif checkpoint.step:
+            steps = self.record.total_steps(self._loop.steps)
+            self._note(f"Resuming after step {checkpoint.step:,} of {steps:,}.")
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent in training so far, interruptions excluded."""
+        return time.monotonic() - self._began
+
+    def is_due(self) -> bool:
+        """Whether the last checkpoint is old enough to save another."""
+        return time.monotonic() - self._saved_at >= self._loop.checkpoint_every_s
+
+    def save(self, again: bool = False) -> None:
+        """Save a checkpoint, unless this step has one and `again` is false.
+
+        WorkspaceError if the disk is full; it says how many steps are lost.
+        """
+        record = self.record
+        if self._saved_step == record.step and not again:
+            return
+        record.seconds = self.seconds
+        groups = {
+            "weights": self._world.gather(self.optimizer.weights()),
+            "optimizer": self._world.gather(self.optimizer.state()),
+        }
+        if self.ema is not None:
+            groups["average"] = self._world.gather(self.ema.state())
+        if self._world.is_first:
+            best = record.best(self._loop.memorised_limit)
+            try:
+                self._checkpoints.save(record.step, groups, record)
+            except WorkspaceError as error:
+                saved_step = max(0, self._saved_step)
+                if lost := record.step - saved_step:
+                    error.message += (
+                        f"; the last checkpoint is of step {saved_step:,}, so {lost:,} steps are"
+                        " lost"
+                    )
+                raise
+            self._checkpoints.prune([best.step] if best else [])
+        self._world.barrier()
+        self._saved_step, self._saved_at = record.step, time.monotonic()
+
+    def roll_back(self, lr_factor: float) -> bool:
+        """Restore the newest intact checkpoint, lower the learning rate, and save the result.
+
+        If the last rollback was to that checkpoint too, the one before it is restored. Returns
+        False if no checkpoint is intact.
+        """
+        rollbacks = self.record.rollbacks + (lr_factor < 1)
+        lr_factor *= self.record.lr_factor
+        elapsed = self.record.elapsed
+        checkpoint = self._newest()
+        if lr_factor < 1 and checkpoint and checkpoint.step == self._rolled_back_to:
+            checkpoint = self._newest(before=checkpoint.step) or checkpoint
+        if checkpoint is None:
+            return False
+        self._restore(checkpoint)
+        self._saved_step = self._rolled_back_to = checkpoint.step
+        self.record.rollbacks, self.record.lr_factor = rollbacks, lr_factor
+        self.record.elapsed = elapsed  # the steps come back, the time does not
+        self.optimizer.lr_factor = lr_factor
+        if self._world.is_first:
+            self._checkpoints.delete_after(checkpoint.step)
+        self.save(again=True)  # so that the lower rate survives a crash
+        return True
+
+    def load_weights(self, step: int, averaged: bool) -> bool:
+        """Load the weights of a step into the model; False if its checkpoint is damaged."""
+        if step != self.record.step:
+            checkpoint = None
+            if self._world.is_first:
+                try:
+                    checkpoint = self._checkpoints.load(step)
+                except CheckpointError as error:
+                    self._note(f"{error.message}; the last weights are kept instead.")
+            checkpoint = self._shared(checkpoint)
+            if checkpoint is None:
+                return False
+            self._load(checkpoint)
+        if averaged and self.ema is not None:
+            self.optimizer.load_weights(self.ema.weights())
+        return True
+
+    def _newest(self, before: int | None = None) -> Checkpoint | None:
+        checkpoint = None
+        if self._world.is_first:
+            checkpoint = self._checkpoints.newest(self._note, before)
+        return self._shared(checkpoint)
+
+    def _shared(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
+        """Broadcast the first process's checkpoint: its record, without the tensors."""
+        if self._world.size == 1:
+            return checkpoint
+        if checkpoint is None or not self._world.is_first:
+            return self._world.broadcast(checkpoint)
+        groups: Groups = {group: {} for group in checkpoint.groups}
+        self._world.broadcast(replace(checkpoint, groups=groups))
+        return checkpoint
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self.record = checkpoint.record
+        self._began = time.monotonic() - self.record.seconds
+        self._load(checkpoint)
+        optimizer = self._world.scatter(checkpoint.groups["optimizer"], self._model)
+        self.optimizer.load_state(optimizer)
+        self.optimizer.lr_factor = self.record.lr_factor
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        model = self._model
+        self.optimizer.load_weights(self._world.scatter(checkpoint.groups["weights"], model))
+        if self.ema is not None:
+            self.ema.load_state(self._world.scatter(checkpoint.groups["average"], model))
+
+
+def float32_weights(model: torch.nn.Module, *, is_bf16: bool) -> dict[str, Tensor]:
+    """Cast trained parameters to bfloat16 or float32, whichever the precision needs, in place.
+
+    Returns their float32 values if they are now bfloat16, else nothing. Frozen parameters keep
+    their dtype.
+    """
+    exact: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            wide = parameter.detach().float()
+            parameter.data = wide.to(torch.bfloat16) if is_bf16 else wide
+            if is_bf16:
+                exact[name] = wide
+    return exact
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:

@@ -154,7 +154,10 @@ def _write_tokens(
     with path.open("xb") as file:
         for group in _groups(texts):
             for text in group:
-                _check_utf8(text)
+                try:
+                    encode_utf8(text.text)
+                except TokenizerError as error:  # half a character
+                    raise TokenizerError(f"in {text.id!r}, {error.message}", error.hint) from None
             documents = tokenizer.encode_batch([text.text for text in group])
             ids = np.concatenate([part for each in documents for part in (*before, each, *after)])
             if ids.size and int(ids.max()) >= tokenizer.vocabulary_size:
@@ -183,14 +186,6 @@ def _groups(texts: Iterable[TrainingText]) -> Iterator[Sequence[TrainingText]]:
             group, characters = [], 0
     if group:
         yield group
-
-
-def _check_utf8(text: TrainingText) -> None:
-    """Raise TokenizerError, with the document's id, for half a character (a lone surrogate)."""
-    try:
-        encode_utf8(text.text)
-    except TokenizerError as error:
-        raise TokenizerError(f"in {text.id!r}, {error.message}", error.hint) from None
 
 
 def _dtype(vocabulary: int) -> np.dtype[Any]:

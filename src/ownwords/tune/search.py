@@ -349,7 +349,7 @@ class Search:
         return self.ends - self.clock()
 
     def step(self) -> bool:
-        """Run a trial or wait for another worker's; False when the search is over."""
+        """Run a trial; False when the search is over."""
         trials = self.study.trials()
         for trial in trials:  # a killed process of this worker has left it
             if trial.state == "running" and trial.worker == self.worker:

@@ -5,7 +5,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -122,9 +122,12 @@ def tune(
             return recipes.plan_pretraining(texts.train, texts.validation, request)
         return recipes.plan_finetuning(base, texts.train, texts.validation, request, replay=replay)
 
-    run = TuneRun(texts, plan_training, train_request, request, base)
-    with run.locked():
-        return run.run()
+    with locked(
+        train_request.workspace / _FOLDER / ".lock",
+        f"another ownwords is searching in {train_request.workspace}",
+        "wait for it to end, or give another folder to --workspace",
+    ):
+        return TuneRun(texts, plan_training, train_request, request, base).run()
 
 
 def search_name(
@@ -171,19 +174,10 @@ class TuneRun:
         if request.storage is not None:  # the storage may be shared between machines
             self.worker = f"{socket.gethostname()}:{self.root.resolve()}"
 
-    def locked(self) -> AbstractContextManager[object]:
-        """Hold the lock of this workspace's searches; InUseError if another process has it."""
-        return locked(
-            self.root / _FOLDER / ".lock",
-            f"another ownwords is searching in {self.root}",
-            "wait for it to end, or give another folder to --workspace",
-        )
-
     def run(self) -> TuneResult:
         request, fixed = self.request, self.train_request.fixed
         plan = self.plan()
-        has_base = self.base is not None
-        self.space = search_space(plan, fixed, request.trial_s, has_base=has_base)
+        self.space = search_space(plan, fixed, request.trial_s, has_base=self.base is not None)
         if not self.space.axes:
             raise ConfigError(
                 "your settings leave nothing to search for", hint="leave some of them to the plan"
@@ -333,7 +327,7 @@ class TuneRun:
         self.tidy(trials, keep)
         self._write(trials, None)
         for trial in trials:
-            if trial.number not in self.reported and trial.state in ("done", "failed"):
+            if trial.number not in self.reported and trial.state != "running":
                 self.reported.add(trial.number)
                 self._report(trial, trials)
 
@@ -379,27 +373,18 @@ class TuneRun:
         toml = settings_toml(settings)
         view = self._write(trials, verdict, toml)
         model, note = self._place_model(trials, verdict)
+        table, page = self.root / TABLE, self.root / PAGE
         return TuneResult(
-            trials=trials,
-            verdict=verdict,
-            space=self.space,
-            settings=settings,
-            toml=toml,
-            view=view,
-            model=model,
-            note=note,
-            table=self.root / TABLE,
-            page=self.root / PAGE,
+            trials, verdict, self.space, settings, toml, view, model, note, table, page
         )
 
     def _place_model(
         self, trials: Sequence[TrialRecord], verdict: TuneVerdict
     ) -> tuple[Path | None, str]:
         """Install the winner's model; return its folder (None if not here) and a user note."""
-        runs = winning_runs(trials, verdict)
-        folder = self.folder
-        here = [t for t in runs if t.worker == self.worker and (folder / t.model / CONFIG).exists()]
-        if not here:
+        runs, folder = winning_runs(trials, verdict), self.folder
+        best = next((t for t in runs if (folder / t.model / CONFIG).exists()), None)
+        if best is None:
             with suppress(OwnwordsError):
                 noted = read_json(self.target / PROVENANCE).get("tune")
                 if isinstance(noted, dict) and noted.get("search") == self.name:
@@ -407,12 +392,10 @@ class TuneRun:
             workers = sorted({trial.worker for trial in runs if trial.worker != self.worker})
             where = f"; it was trained at {workers[0]}" if workers else ""
             return None, f"The winner's model is not here{where}."
-        best = here[0]
         self.tidy(trials, {best.number})
         if self.request.keep:
             return folder / best.model, "The workspace's own model is unchanged."
-        assert best.score is not None
-        better = self.better_score(best.score)
+        better = self.better_score(best.score or 0.0)
         if better is not None:
             return (
                 folder / best.model,

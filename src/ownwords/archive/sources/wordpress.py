@@ -3,7 +3,7 @@
 import html
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -98,7 +98,7 @@ def _head(first: etree._Element) -> tuple[SiteInfo, dict[str, str]]:
     channel = first if first.tag == "channel" else first.getparent()
     children = [] if channel is None else [child for child in channel if child is not first]
     authors = [_parts(child) for child in children if _local(child) == "author"]
-    parts = _texts(children)
+    parts = _parts(children)
     title = parts.get("title", "")
     home = (parts.get("base_blog_url") or parts.get("link", "")).rstrip("/")
     names = {
@@ -187,11 +187,7 @@ def _date(parts: dict[str, str]) -> datetime | None:
     )
 
 
-def _parts(element: etree._Element) -> dict[str, str]:
-    return _texts(list(element))
-
-
-def _texts(children: list[etree._Element]) -> dict[str, str]:
+def _parts(children: Iterable[etree._Element]) -> dict[str, str]:
     """The first child's text by local name; `encoded` becomes content: or excerpt:encoded."""
     parts: dict[str, str] = {}
     for child in children:
