@@ -75,7 +75,7 @@ class BlockModules:
         modules |= dict(zip(output_roles, self.output_norms, strict=False))
         weights: dict[str, Tensor] = {}
         for role, module in modules.items():
-            weights[role] = module.weight  # type: ignore[assignment]
+            weights[role] = module.weight
             if (bias := getattr(module, "bias", None)) is not None:
                 weights[f"{role}_BIAS"] = bias
         return weights
@@ -91,7 +91,7 @@ class BlockModules:
         )
 
 
-def _base(layer: nn.Module) -> nn.Module:
+def _base(layer: nn.Module) -> Any:  # noqa: ANN401 - an nn.Linear, if the block is fusable
     return layer.base if type(layer) is LoraLinear else layer
 
 
@@ -139,7 +139,7 @@ def joined_adapters(layers: Sequence[nn.Module]) -> tuple[Tensor, Tensor] | None
             parts.append(F.pad(up, (first, rank - first - up.shape[1])))
             first += up.shape[1]
         else:
-            parts.append(down_RI.new_zeros(_outputs(layer), rank))
+            parts.append(down_RI.new_zeros(_base(layer).out_features, rank))
     return down_RI, torch.cat(parts)
 
 
@@ -210,10 +210,10 @@ def _block_args(
         batch=B,
         tokens=T,
         width=C,
-        query_heads=_inputs(modules.output) // modules.head_dim,
+        query_heads=_base(modules.output).in_features // modules.head_dim,
         kv_heads=modules.kv_heads,
         head_dim=modules.head_dim,
-        hidden=_inputs(modules.down),
+        hidden=_base(modules.down).in_features,
         layer_norm=isinstance(modules.attention_norm, nn.LayerNorm),
         gelu=modules.gelu,
         rope_period=angles[0].shape[0] * angles[0].shape[-2] if angles is not None else 0,
@@ -226,18 +226,6 @@ def _block_args(
         head_offset=norms[0].offset if norms else 0.0,
         scale=modules.scale,
     )
-
-
-def _inputs(layer: nn.Module) -> int:
-    base = _base(layer)
-    assert isinstance(base, nn.Linear)
-    return base.in_features
-
-
-def _outputs(layer: nn.Module) -> int:
-    base = _base(layer)
-    assert isinstance(base, nn.Linear)
-    return base.out_features
 
 
 def _set_weights(
