@@ -340,6 +340,18 @@ def test_a_nan_loss_rolls_back(tmp_path: Path) -> None:
     assert job(tmp_path).run.checkpoints.load(12).record.lr_factor == 0.5
 
 
+def test_full_memory_after_a_rollback_leads_no_further_back(tmp_path: Path) -> None:
+    def spoil(call: int, loss: Tensor) -> Tensor:
+        if call == 9:
+            raise torch.OutOfMemoryError("no room")
+        return loss * math.nan if call == 7 else loss
+
+    spoilt = ChangedLoss(spoil)
+    outcome = train(job(tmp_path, objective=spoilt))
+    assert outcome.rollbacks == 1 and outcome.micro_batch_size == 2
+    assert spoilt.calls == 9 + 2 * (12 - 4)  # from the checkpoint of step 4 both times
+
+
 def test_a_loss_that_never_is_a_number_ends_with_a_sentence(tmp_path: Path) -> None:
     spoilt = ChangedLoss(lambda _, loss: loss * math.nan)
     with pytest.raises(TrainingError, match=r"not a number at step 1, after 5 rollbacks"):

@@ -25,7 +25,9 @@ from ownwords.models import bundle
 from ownwords.models.directory import PROVENANCE
 from ownwords.training import throughput
 from ownwords.training.recipes import TrainRequest
+from ownwords.tune.search import Search
 from ownwords.tune.tuning import TuneRequest, TuneResult, search_name, tune
+from ownwords.tune.verdict import TrialRecord, judge, winning_runs
 
 BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
 ORDER = TuneRequest(minutes=0.3, each_s=1.0)
@@ -292,6 +294,23 @@ def test_two_machines_share_a_search(tmp_path: Path, texts: Corpus, play: FakeTr
     assert result.verdict == first.verdict
     assert result.model is None
     assert result.note.endswith(f"{tmp_path / 'a'}.")
+
+
+def test_of_a_trial_that_two_machines_ran_each_installs_its_own_model(
+    tmp_path: Path, texts: Corpus, play: FakeTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Search.run
+
+    def run_beside_another(search: Search) -> list[TrialRecord]:
+        trials = run(search)
+        best = winning_runs(trials, judge(trials))[0]
+        assert best.score is not None
+        number, score = len(trials) + 1, best.score - 1e-6
+        return [*trials, replace(best, number=number, worker="there", score=score)]
+
+    monkeypatch.setattr(Search, "run", run_beside_another)
+    result = run_tuning(tmp_path, texts, play)
+    assert result.model == tmp_path / "model" and (result.model / "config.json").exists()
 
 
 def test_one_process_searches_in_a_workspace_at_a_time(

@@ -58,6 +58,7 @@ def listed(*, common: CommonOptions = DEFAULTS) -> None:
 
 
 @app.command(
+    usage="Usage: ownwords base verify [OPTIONS] [NAME]",
     help_epilogue="Example: ownwords base verify shipped",
     sort_key=1,
 )

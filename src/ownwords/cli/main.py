@@ -28,6 +28,8 @@ _DISK_ERRORS = (
 
 # The others carry the verb's name.
 _MODULES = {"pretrain": "training", "finetune": "training", "chat": "write"}
+# Verbs with an argument that may be left out: the parser calls it ARGS.
+_USAGES = {"write": "[PROMPT]", "ask": "[QUESTION]", "serve": "[PATH]", "score": "[MODEL]"}
 # Of each verb: help and example.
 _VERBS = {
     "make": (
@@ -179,6 +181,7 @@ def build() -> "App":
             name=name,
             sort_key=order,
             help=help,
+            usage=f"Usage: ownwords {name} [OPTIONS] {_USAGES[name]}" if name in _USAGES else None,
             help_epilogue=f"Example: ownwords {name} {example}",
         )
     app.command(

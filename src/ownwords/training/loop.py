@@ -556,16 +556,19 @@ class TrainingState:
         If the last rollback was to that checkpoint too, the one before it is restored. Returns
         False if no checkpoint is intact.
         """
-        rollbacks = self.record.rollbacks + (lr_factor < 1)
+        has_diverged = lr_factor < 1
+        rollbacks = self.record.rollbacks + has_diverged
         lr_factor *= self.record.lr_factor
         elapsed = self.record.elapsed
         checkpoint = self._newest()
-        if lr_factor < 1 and checkpoint and checkpoint.step == self._rolled_back_to:
+        if has_diverged and checkpoint and checkpoint.step == self._rolled_back_to:
             checkpoint = self._newest(before=checkpoint.step) or checkpoint
         if checkpoint is None:
             return False
         self._restore(checkpoint)
-        self._saved_step = self._rolled_back_to = checkpoint.step
+        self._saved_step = checkpoint.step
+        if has_diverged:
+            self._rolled_back_to = checkpoint.step
         self.record.rollbacks, self.record.lr_factor = rollbacks, lr_factor
         self.record.elapsed = elapsed  # the steps come back, the time does not
         self.optimizer.lr_factor = lr_factor

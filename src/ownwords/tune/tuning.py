@@ -383,7 +383,9 @@ class TuneRun:
     ) -> tuple[Path | None, str]:
         """Install the winner's model; return its folder (None if not here) and a user note."""
         runs, folder = winning_runs(trials, verdict), self.folder
-        best = next((t for t in runs if (folder / t.model / CONFIG).exists()), None)
+        # Another worker may have run the same trial: then the model of that name is this one's.
+        own = (trial for trial in runs if trial.worker == self.worker)
+        best = next((trial for trial in own if (folder / trial.model / CONFIG).exists()), None)
         if best is None:
             with suppress(OwnwordsError):
                 noted = read_json(self.target / PROVENANCE).get("tune")
