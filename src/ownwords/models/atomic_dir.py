@@ -28,26 +28,35 @@ def replace_dir(folder: Path) -> Iterator[Path]:
     """
     folder = Path(os.path.realpath(folder))
     try:
-        with translate_os_errors(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            _settle(folder)
-            beside = _folder_beside(folder)
-            try:
-                # While the lock is held, no other process takes what is written for abandoned.
-                with locked(beside / _LOCK, f"{beside} is in use", ""):
-                    draft = beside / folder.name
-                    draft.mkdir()
-                    yield draft
-                    _flush(draft)
-                    _put(draft, folder)
-                    _flush(folder.parent)
-            finally:
-                shutil.rmtree(beside, ignore_errors=True)
+        with translate_os_errors(folder), scratch_dir(folder) as draft:
+            yield draft
+            _flush(draft)
+            _put(draft, folder)
+            _flush(folder.parent)
     except OSError as error:  # e.g. the folder is a mount point, or open in another program
         raise WorkspaceError(
             f"{folder} cannot be replaced: {error.strerror or error}",
             hint="nothing was changed; save to another folder",
         ) from error
+
+
+@contextmanager
+def scratch_dir(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder of this name in another one beside it, which is removed at the end.
+
+    What a killed process left of one is removed first. Raises OSError.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _settle(folder)
+    beside = _folder_beside(folder)
+    try:
+        # While the lock is held, no other process takes what is written for abandoned.
+        with locked(beside / _LOCK, f"{beside} is in use", ""):
+            draft = beside / folder.name
+            draft.mkdir()
+            yield draft
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def readable_dir(folder: Path) -> Path:
