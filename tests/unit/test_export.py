@@ -74,7 +74,7 @@ def test_a_gguf_file_is_exported_with_its_exact_weights(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     of_a_killed_one = cache_folder() / f".export.1{UNFINISHED}"
-    of_a_killed_one.mkdir(parents=True)
+    (of_a_killed_one / "export").mkdir(parents=True)
     for type in ("q8_0", "f32"):
         assert main(["export", str(folder), "--to", "gguf", "--type", type, "--quiet"]) == 0
         first = (folder.parent / "mine.gguf").read_bytes()
