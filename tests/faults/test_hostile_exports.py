@@ -192,3 +192,11 @@ def test_an_unpacked_export_is_confined_to_its_folder_too(tmp_path: Path) -> Non
     items = list(load_source("substack").read(posts.parent))
     assert not any(isinstance(item, RawDocument) for item in items)
     assert any(isinstance(item, SkippedItem) and "outside" in item.reason for item in items)
+
+
+def test_a_reason_of_the_system_is_not_called_damage(tmp_path: Path) -> None:
+    with (
+        pytest.raises(SourceError, match=r"gone\.zip cannot be read: No such file"),
+        untrusted_files.open_packed(tmp_path / "gone.zip"),
+    ):
+        pass

@@ -184,8 +184,9 @@ def _translated(shown: str, what: str = "is damaged or cannot be read") -> Itera
     try:
         yield
     except _DAMAGE as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise SourceError(f"{shown} {what}: {reason}") from error
+        if reason := getattr(error, "strerror", None):  # of the system, not of the file
+            raise SourceError(f"{shown} cannot be read: {reason}") from error
+        raise SourceError(f"{shown} {what}: {' '.join(str(error).split())}") from error
 
 
 class _MemberStream:
