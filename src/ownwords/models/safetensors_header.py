@@ -78,7 +78,7 @@ def _read(path: Path) -> tuple[dict[str, TensorInfo], dict[str, str]]:
     try:
         metadata = msgspec.convert(header.pop("__metadata__", {}), dict[str, str])
         entries = msgspec.convert(header, dict[str, _Entry])
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # of half a character
         raise _damaged(path, str(error)) from error
     tensors: dict[str, TensorInfo] = {}
     for name, entry in sorted(entries.items(), key=lambda each: each[1].data_offsets):
