@@ -1,5 +1,6 @@
 """Uploads: read in a process of their own, or refused with a sentence."""
 
+import gzip
 import importlib
 import io
 import json
@@ -19,6 +20,7 @@ import damage
 from ownwords.archive import sources as archive_sources
 from ownwords.archive import untrusted_files
 from ownwords.archive.look import look
+from ownwords.core.errors import SourceError
 from ownwords.core.workspace import Workspace
 from ownwords.serve import intake
 from ownwords.serve.api import sources
@@ -258,3 +260,10 @@ def test_json_stays_bounded(api: TestClient) -> None:
     headers = {"X-Ownwords": "1", "Content-Type": "application/json"}
     big = json.dumps({"path": "x" * (5 << 20)})
     assert api.post("/api/sources", content=big, headers=headers).status_code == 413
+
+
+def test_a_compressed_file_that_was_cut_off_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "posts.tar.gz"
+    path.write_bytes(gzip.compress(random.Random(3).randbytes(2000))[:100])
+    with pytest.raises(SourceError, match="is none of the kinds"):
+        intake.inspect_path(path)

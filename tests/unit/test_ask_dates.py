@@ -171,6 +171,7 @@ def test_passages_are_limited_and_the_sentence_says_so(tmp_path: Path) -> None:
         "How many posts does a fence need?",
         "What did I write on 31 February 2018?",
         "In what year did I buy the kettle?",
+        "What are my first 0 posts?",
         "When did I write " + "x " * 400,
     ],
 )

@@ -124,6 +124,12 @@ def test_an_unstreamed_answer_is_accepted_and_reasoning_ignored(
     assert (writer.ended, writer.thought, writer.prompt_tokens) == ("length", True, 3)
 
 
+def test_half_a_character_from_a_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = chunk("Rain \ud83d") + chunk("\ude00.", "stop")
+    with fake_endpoint(monkeypatch, replies=[sends(data)]) as endpoint:
+        assert ask(writer_at(endpoint_at(endpoint.url))) == "Rain ??."
+
+
 def test_a_field_that_a_server_rejects_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     refusals = [
         (400, {"error": {"message": "Unsupported parameter", "param": "max_tokens"}}),

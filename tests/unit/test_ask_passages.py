@@ -135,6 +135,7 @@ def test_hidden_text_is_left_out() -> None:
     )
     assert visible(one_by_one) == "A hat and "
     assert visible("❤" + bytes_in_selectors) == "❤"
+    assert visible("ig\ufe0fnore the ket\ufe01tle") == "ignore the kettle"
     (chunk,) = cut(heading(hidden), Segment("quote", hidden, hidden), Segment("code", hidden))
     assert len(re.findall("[\U000e0000-\U000e007f\u034f\u3164]", chunk.text + chunk.heading)) == 0
 

@@ -10,6 +10,7 @@ import pytest
 import ownwords
 import small_bases
 from ownwords.cli.main import main
+from ownwords.core.workspace import UNFINISHED, cache_folder
 from ownwords.inference.text_generation import (
     DEFAULT_SAMPLING,
     encode_prompt,
@@ -72,6 +73,8 @@ def test_a_gguf_file_is_exported_with_its_exact_weights(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    of_a_killed_one = cache_folder() / f".export.1{UNFINISHED}"
+    (of_a_killed_one / "export").mkdir(parents=True)
     for type in ("q8_0", "f32"):
         assert main(["export", str(folder), "--to", "gguf", "--type", type, "--quiet"]) == 0
         first = (folder.parent / "mine.gguf").read_bytes()
@@ -80,7 +83,7 @@ def test_a_gguf_file_is_exported_with_its_exact_weights(
         assert main(["export", *words, "--out", str(again), "--quiet"]) == 0
         assert again.stat().st_size == len(first)
         assert again.read_bytes()[-1000:] == first[-1000:]
-    assert list((tmp_path / "cache" / "ownwords").iterdir()) == []
+    assert list(cache_folder().iterdir()) == []
 
 
 def test_a_zip_of_the_directory_opens_as_one(

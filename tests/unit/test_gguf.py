@@ -191,6 +191,23 @@ def test_an_unknown_type_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "key", ["llama.block_count", "llama.rope.scaling.type", "tokenizer.ggml.model"]
+)
+def test_an_array_in_place_of_one_value_is_refused(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    gguf.save(path, model_of("llama"), ByteTokenizer().files(), type="f32")
+    with container.open_gguf(path) as contents:
+        metadata = {**contents.metadata, key: np.array([1, 2], "<i4")}
+        with path.with_name("other.gguf").open("wb") as other:
+            container.write_header(other, metadata, [*contents.tensors.values()])
+            for name in contents.tensors:
+                data = contents.tensor(name)
+                container.write_tensor(other, data.reshape(-1).view(np.uint8))
+    with pytest.raises(OwnwordsError, match=r"no positive number|of the type|of the kind"):
+        small_bases.read_gguf(path.with_name("other.gguf"))
+
+
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])
 def test_a_damaged_file_is_read_or_refused_with_a_sentence(name: str, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"

@@ -121,7 +121,13 @@ def test_reasons_name_the_evidence(name: str, reason: str) -> None:
     assert reason in str(log_reason(DUMPS[name]))
 
 
-@pytest.mark.parametrize("block", ["x" * 300_000, "1 " * 50_000, "a1b2\n" * 20_000, "[0x" * 20_000])
+@pytest.mark.parametrize(
+    "block",
+    [
+        *("x" * 300_000, "1 " * 50_000, "a1b2\n" * 20_000, "[0x" * 20_000),
+        "1\n" * 8 + "at " + "a:" * 20_000,
+    ],
+)
 def test_the_time_stays_in_proportion_to_the_block(block: str) -> None:
     assert is_far_from_quadratic(log_reason, block)
     assert is_far_from_quadratic(is_log_line, block)

@@ -207,6 +207,20 @@ def test_a_damaged_base_is_refused_before_the_texts_are_read(
     assert not (tmp_path / "w").exists()
 
 
+def test_a_base_with_another_tokenizer_is_refused_before_the_texts_are_read(
+    made_folder: Path, tmp_path: Path
+) -> None:
+    path = made_folder / "base" / "model" / "tokenizer.json"
+    data = path.read_bytes()
+    for name in ("<|turn|>", "<|title|>"):  # a file of the same size with two tokens swapped
+        assert name.encode() in data
+    swapped = data.replace(b"<|turn|>", b"<|x|>").replace(b"<|title|>", b"<|turn|>")
+    path.write_bytes(swapped.replace(b"<|x|>", b"<|title|>"))
+    with pytest.raises(OwnwordsError, match="is not the one that the model was saved with"):
+        make_again(made_folder, workspace=tmp_path / "w")
+    assert not (tmp_path / "w").exists()
+
+
 @pytest.mark.parametrize("kind", ["time", "memory"])
 def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_built_in_one(
     made_folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str

@@ -2,7 +2,9 @@
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -90,5 +92,20 @@ def test_a_server_that_runs_is_opened_rather_than_a_second_one(
         # Another blog that is here gets a server of its own.
         other_workspace = folder(elsewhere / "other.ownwords")
         assert serve_verb.server_to_open(elsewhere, other_workspace) is None
+        # One at the same port of another address leaves what is known of the first.
+        with settings.announced(Workspace(other_workspace), 8377, "http://10.0.0.1:8377/", key):
+            pass
+        assert [server.workspace for server in settings.running_servers()] == [str(first.root)]
     assert serve_verb.server_to_open(here, first.root) is None
     assert settings.user_key() == key
+
+
+def test_servers_that_begin_at_once_have_one_key() -> None:
+    all_here = Barrier(4)
+
+    def begin(_: int) -> str:
+        all_here.wait()
+        return settings.user_key()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(begin, range(4))) == {settings.user_key()}

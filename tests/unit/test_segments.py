@@ -108,6 +108,12 @@ def test_code_in_a_list_is_its_own_segment_and_numbering_continues() -> None:
         ("<blockquote>So it is. <cite>Ann</cite></blockquote>", "So it is.", "Ann"),
         ("<blockquote>So it is – <cite>Ann</cite></blockquote>", "So it is", "Ann"),
         ("<blockquote><p>a</p><p>— <cite>Ann</cite></p></blockquote>", "a", "Ann"),
+        ("<blockquote>a ~ <cite>Ann</cite></blockquote>", "a", "Ann"),
+        (
+            "<figure><blockquote>a</blockquote> <figcaption>— Ann</figcaption></figure>",
+            "a",
+            "Ann",
+        ),
         ("<blockquote><p>In <cite>Hamlet</cite> it is</p></blockquote>", "In Hamlet it is", ""),
         ("<blockquote>He read <cite>Hamlet</cite></blockquote>", "He read Hamlet", ""),
         ("<blockquote><h3>a</h3><ul><li>b</li></ul></blockquote>", "a\n\n- b", ""),
@@ -408,6 +414,24 @@ Hers, *all* {{ of }} it.
     ]
 
 
+def test_indented_code_is_unchanged_but_paragraphs_of_items_are_not_code() -> None:
+    text = "a\n\n    {{ b }} {% c %} %%d%%\n\n- e\n\n      {{ f }}\n\n    g {{ h }}\n\n\t{:toc} i\n"
+    assert segments_of(text, "markdown") == [
+        ("prose", "a"),
+        ("code", "{{ b }} {% c %} %%d%%"),
+        ("list", "- e"),
+        ("code", "{{ f }}"),
+        ("list", "g\ni"),
+    ]
+    step = "1. Step\n\n    {% highlight sh %}\n    ls {{ x }}\n    {% endhighlight %}\n"
+    assert detailed(step, "markdown") == [("list", "1. Step", ""), ("code", "    ls {{ x }}", "sh")]
+
+
+def test_headings_lose_their_attributes() -> None:
+    text = "Of hats {#hats}\n-------\n\n# Preface {.unnumbered}\n"
+    assert segments_of(text, "markdown") == [("heading", "Of hats"), ("heading", "Preface")]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -417,6 +441,8 @@ Hers, *all* {{ of }} it.
         ("Sums of $$5 and *that* is $$6.", "Sums of $$5 and that is $$6."),
         ("Sums $$a_1 *b* \\\\ c_2 < d$$ cost $5 and $6.", "$$a_1 *b* \\\\ c_2 < d$$"),
         ("Some ==marked words== here {: .cls #id}", "Some marked words here"),
+        ("In Svelte it begins with {#if}", None),
+        ("Yours,\n~ Ann", "Yours, ~ Ann"),
     ],
 )
 def test_lookalikes_of_templates_are_kept(text: str, expected: str | None) -> None:
@@ -589,6 +615,8 @@ def test_hard_wrapped_text_is_unwrapped_and_verse_is_not() -> None:
     assert "was well-known to say" in first[1]
     assert "the usual place of keys." in second[1]
     assert "\n" not in first[1] + second[1]
+    listed = WRAPPED.partition("\n\n")[0] + "\n- bread\n- salt"
+    assert segments_of(WRAPPED + "\n\n" + listed, "text")[-1][1].endswith("\n- bread\n- salt")
     dashed = segments_of(WRAPPED.replace("one wheel in", "- one wheel in") * 2, "text")
     assert "\n" not in dashed[0][1]
     assert verses == [("prose", text) for text in (verse, items, "hat 3\nglove 4")]
@@ -667,6 +695,7 @@ def test_lone_surrogates_are_replaced() -> None:
     [
         "<p>Read as Latin-1 instead of UTF-8 it is cafÃ©.</p>",
         "<pre># cafÃ©</pre>",
+        "<p>You see <code>cafÃ©</code> then.</p>",
     ],
 )
 def test_damage_shown_as_an_example_is_not_repaired(html: str) -> None:
@@ -750,6 +779,8 @@ DEEP = {
     "nested, behind an unclosed comment": ("<p t='<!--'>" + "<div>" * 50_000 + "seen", "html"),
     "attributes": ("<p " + " ".join(f"a{n}=1" for n in range(100_000)) + ">seen", "html"),
     "citations": ("<blockquote>" + "seen <cite>x</cite>" * 20_000, "html"),
+    "a citation after dashes": ("<blockquote>seen" + "-" * 20_000 + "x<cite>y</cite>", "html"),
+    "items with code": ("- seen\n\n" + "    {{ x }}\n\n" * 3_000, "markdown"),
     "open shortcodes": ("seen " + "[a]" * 8_000 + "[/a]" * 8_000, "html"),
     "brackets": ("seen " + "[" * 30_000, "markdown"),
     "list signs": ("seen\n\n" + "- " * 6_000 + "x", "markdown"),

@@ -126,6 +126,17 @@ def test_a_damaged_file_does_not_hide_others(client: TestClient, workspace: Work
     assert [row["id"] for row in client.get("/api/texts").json()["rows"]] == [text["id"]]
 
 
+def test_a_copied_file_is_a_text_of_its_own(client: TestClient, workspace: Workspace) -> None:
+    text = save_text(client, text="first")
+    folder = workspace.root / "texts"
+    first, copy = folder / f"{text['id']}.json", folder / f"{'c' * 16}.json"
+    copy.write_bytes(first.read_bytes())
+    assert client.put(f"/api/texts/{copy.stem}", json={"text": "second"}).status_code == 200
+    assert client.get(f"/api/texts/{first.stem}").json()["text"] == "first"
+    assert client.delete(f"/api/texts/{copy.stem}").status_code == 204
+    assert list(folder.iterdir()) == [first]
+
+
 @pytest.mark.parametrize(
     "body", [{"kind": "poem"}, {"text": 3}, {"messages": [{"role": "x"}]}, {"title": "x" * 201}]
 )

@@ -158,7 +158,13 @@ def test_statuses(tmp_path: Path, head: str, status: str) -> None:
     assert read_one(tmp_path, f"---\n{head}\n---\nText").status == status
 
 
-@pytest.mark.parametrize("head", ["[" * 2_000, "a: &a [x]\nb: &b [*a, *a]\n" * 3, "- a\n- b"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        *("[" * 2_000, "a: &a [x]\nb: &b [*a, *a]\n" * 3, "- a\n- b"),
+        *("a: !!timestamp x", "a: !!bool x", 'a: !!int ""'),
+    ],
+)
 def test_hostile_front_matter_is_only_text(tmp_path: Path, head: str) -> None:
     assert read_one(tmp_path, f"---\n{head}\n---\nText").body.endswith("Text")
 

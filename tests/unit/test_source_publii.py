@@ -296,6 +296,14 @@ def test_a_hot_journal(database: Path, tmp_path: Path) -> None:
     assert len(documents_of(backup)) == 11
 
 
+def test_a_database_that_changes_meanwhile_is_refused(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "copyfileobj", lambda *_: os.utime(database, (0, 10)))
+    with pytest.raises(SourceError, match="another program is writing"):
+        list(publii.read(database))
+
+
 def test_a_write_ahead_log_is_read_along(database: Path) -> None:
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")

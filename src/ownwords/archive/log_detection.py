@@ -9,6 +9,7 @@ from ownwords.core.text import LETTERS
 
 _MIN_LINES = 8
 _MIN_CHARACTERS = 600
+_LOOKED_AT = 200  # characters of a line
 
 _DATE = (
     r"(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d?[-/.]\d\d?[-/.]\d{4}"
@@ -60,7 +61,7 @@ def log_reason(text: str) -> str | None:
 
 def is_log_line(line: str) -> bool:
     """Whether a single line could come from a log or a dump."""
-    line = line[:200]
+    line = line[:_LOOKED_AT]
     if _LEVEL.match(line) or _STACK.match(line):
         return True
     if not _NUMBER.search(line):  # all further patterns need digits
@@ -144,7 +145,8 @@ def _by_marks(lines: list[str]) -> str | None:
     if len(lines) < _MIN_LINES:
         return None
     for pattern, least, what in _MARKS:
-        share = sum(1 for line in lines if pattern.match(line)) / len(lines)
+        # Only the beginnings, as a hostile line takes time by the square of its length.
+        share = sum(1 for line in lines if pattern.match(line[:_LOOKED_AT])) / len(lines)
         if share >= least:
             return f"{share:.0%} of its {len(lines)} lines {what}"
     return None

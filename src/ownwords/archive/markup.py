@@ -363,6 +363,8 @@ _MARK = re.compile(
     r"|(?P<comment>(?<![\w%])%%(?!%))",
     re.MULTILINE | re.IGNORECASE,
 )
+# Where an item of a list begins, or a paragraph outside of it.
+_BEGINS = re.compile(r"^[ \t]*([-*+]|\d{1,9}[.)])[ \t]|(?<=\n\n)\S", re.MULTILINE)
 _DEEPEST_BRACKETS = 50
 _BRACKET_OR_BLANK_LINE = re.compile(r"[\[\]]|\n[ \t]*\n")
 _FIGURE_CAPTION = re.compile(r"""\bcaption=(?:"([^"]*)"|'([^']*)')""")
@@ -373,10 +375,16 @@ _PUBLII_AND_ATTRIBUTES = [
     (re.compile(r"^[ \t]*---READMORE---[ \t]*$", re.MULTILINE), "\n"),
     # Publii writes an image's size into its address: ![alt](a.png =640x480 "caption")
     (re.compile(r"(\]\([^\s()]{1,2000})[ \t]+=\d{0,5}%?x?\d{0,5}%?(?=[ \t)])"), r"\1"),
+    # "~" starts a definition in Pandoc; authors write "~ Ann" as a signature.
+    (re.compile(r"^( {0,3})~(?=[ \t])", re.MULTILINE), r"\1\\~"),
     # Kramdown's and Hugo's attributes: {:toc}, {: .wide}, "# Heading {#anchor}"
     (re.compile(r"^[*-] .*\n\{:toc\}[ \t]*$", re.MULTILINE), ""),
     (re.compile(r"\{:\s*(?:[.#]|toc\b|[\w-]+=)[^{}\n]{0,200}\}"), ""),
-    (re.compile(r"^([^\n{}]*\S)[ \t]*\{#[^{}\n]{1,200}\}[ \t]*$", re.MULTILINE), r"\1"),
+    (re.compile(r"^(#{1,6} [^\n{}]*)\{[#.][^{}\n]{1,200}\}[ \t]*$", re.MULTILINE), r"\1"),
+    (
+        re.compile(r"^([^\n{}]*\S)[ \t]*\{#[\w-]+\}[ \t]*(?=\n(?:=+|-+)[ \t]*$)", re.MULTILINE),
+        r"\1",
+    ),
     (re.compile(r"(?<![\w=])==(?=[^\s=])([^=\n]{1,500})(?<!\s)==(?![\w=])"), r"\1"),
 ]
 
@@ -417,6 +425,7 @@ class _TemplateStripper:
     def __init__(self, text: str, dropped: Drops) -> None:
         self.text, self.dropped = text, dropped
         self.missing: set[str] = set()  # closing patterns known to be absent
+        self.item, self.looked_at = 0, 0  # columns of the marker of the last item before this index
 
     def stripped(self) -> str:
         pieces: list[str] = []
@@ -439,7 +448,11 @@ class _TemplateStripper:
     def _read(self, mark: re.Match[str]) -> tuple[int, str | None]:
         """The index after a mark's construct, and its replacement (None: keep it unchanged)."""
         if mark["indented"]:
-            return mark.end(), None
+            # Within an item it is a paragraph, and code only if it is indented further.
+            indent = mark[0][: len(mark[0]) - len(mark[0].lstrip(" \t"))]
+            item = self._item_before(mark.start())
+            is_code = not item or len(indent.expandtabs(4)) >= item + 4
+            return mark.end() if is_code else mark.start() + len(indent), None
         if mark["comment"]:
             return self._comment(mark)
         if mark["formula"]:
@@ -454,6 +467,13 @@ class _TemplateStripper:
         pattern = rf"(?<!`){mark[0]}(?!`)" if mark["ticks"] else f"</{mark[0][1:]}"
         closer = self._closer("-->" if mark[0] == "<!--" else pattern, mark.end())
         return (closer or mark).end(), None
+
+    def _item_before(self, end: int) -> int:
+        """The columns of the marker of the item that the text before `end` ends in, or 0."""
+        for begin in _BEGINS.finditer(self.text, self.looked_at, end):
+            self.item = len(begin[0].expandtabs(4)) if begin[1] else 0
+        self.looked_at = end
+        return self.item
 
     def _comment(self, mark: re.Match[str]) -> tuple[int, str | None]:
         closer = self._closer("%%", mark.end())
@@ -497,7 +517,7 @@ class _TemplateStripper:
 
 
 def _plain(stretch: str) -> str:
-    if any(sign in stretch for sign in ("---READMORE---", "{", " =", "==")):
+    if any(sign in stretch for sign in ("---READMORE---", "{", " =", "==", "~ ")):
         for pattern, replacement in _PUBLII_AND_ATTRIBUTES:
             stretch = pattern.sub(replacement, stretch)
     # Parsing time grows with the square of the depth of brackets, which no person nests so deep.

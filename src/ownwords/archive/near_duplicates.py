@@ -97,33 +97,36 @@ def _candidates(posts: Mapping[str, Features], share: float) -> list[tuple[str, 
     if not posts:
         return []
     ids, features = list(posts), list(posts.values())
+    sizes = [len(post.sketch) for post in features]
     hashes = np.concatenate([post.sketch for post in features])
-    owners = np.repeat(np.arange(len(ids)), [len(post.sketch) for post in features])
+    owners = np.repeat(np.arange(len(ids)), sizes)
     order = np.argsort(hashes, kind="stable")
     hashes, owners = hashes[order], owners[order]
     distinct, holders = np.unique(hashes, return_counts=True)
     # A large hash occurs only in the sketches of fine levels, so its limit is lower.
-    levels = np.sort([post.level for post in features])
-    can_hold = np.searchsorted(levels, 64 - np.log2(distinct.astype(float) + 1), side="right")
+    levels = np.array([post.level for post in features])
+    place = 64 - np.log2(distinct.astype(float) + 1)
+    can_hold = np.searchsorted(np.sort(levels), place, side="right")
     many = max(_COMMON_POSTS, _COMMON_SHARE * len(ids)) * can_hold / len(ids)
-    is_common = holders > np.maximum(_COMMON_LEAST, many)
-    shared = np.repeat((holders > 1) & ~is_common, holders)
+    is_common = np.repeat(holders > np.maximum(_COMMON_LEAST, many), holders)
+    is_told = np.empty(len(order), bool)
+    is_told[order] = ~is_common
+    told = np.split(is_told, np.cumsum(sizes)[:-1])
+    sketches = [post.sketch[mine] for post, mine in zip(features, told, strict=True)]
+    left = np.array([[sketch_size(s, at) for s in sketches] for at in range(levels.max() + 1)])
+    shared = np.repeat(holders > 1, holders) & ~is_common
     hashes, owners = hashes[shared], owners[shared]
-    sketches, common = [post.sketch for post in features], distinct[is_common]
-    if len(common):
-        sketches = [sketch[~np.isin(sketch, common)] for sketch in sketches]
-    pairs: Counter[int] = Counter()
+    found = []
     for apart in range(1, _NEIGHBOURS + 1):
         same = np.flatnonzero(hashes[apart:] == hashes[:-apart])
-        keys, counts = np.unique(owners[same] * len(ids) + owners[same + apart], return_counts=True)
-        pairs.update(dict(zip(keys.tolist(), counts.tolist(), strict=True)))
-    candidates = []
-    for key, times in sorted(pairs.items()):
-        a, b = divmod(key, len(ids))
-        level = max(features[a].level, features[b].level)
-        if times >= share * min(sketch_size(sketches[i], level) for i in (a, b)):
-            candidates.append((ids[a], ids[b]))
-    return candidates
+        keys = owners[same] * len(ids) + owners[same + apart]
+        found.append(np.unique(keys, return_counts=True))
+    pairs, positions = np.unique(np.concatenate([keys for keys, _ in found]), return_inverse=True)
+    times = np.bincount(positions, np.concatenate([counts for _, counts in found]), len(pairs))
+    a, b = np.divmod(pairs, len(ids))
+    level = np.maximum(levels[a], levels[b])
+    enough = times >= share * np.minimum(left[level, a], left[level, b])
+    return [(ids[i], ids[j]) for i, j in zip(a[enough].tolist(), b[enough].tolist(), strict=True)]
 
 
 def _compare(left: _ShingledText, right: _ShingledText) -> float:

@@ -23,7 +23,13 @@ from ownwords.archive.markup import (
     limit_nesting,
     markdown_to_html,
 )
-from ownwords.archive.text_repair import BROKEN, repair_line, repair_surrogates, repair_text
+from ownwords.archive.text_repair import (
+    BROKEN,
+    may_be_mojibake,
+    repair_line,
+    repair_surrogates,
+    repair_text,
+)
 
 # Block elements; those in LOOSE may contain text directly, without <p>.
 LOOSE = frozenset(
@@ -41,10 +47,10 @@ _SOFT_BLANK_LINES = re.compile(r"\r\s*\r")
 _SOFT_AFTER_BREAK = re.compile(r"\n[ \t]*\r")
 _CALLOUT = re.compile(r"\[!(?!quote|cite)\w+\][-+]?\s*", re.IGNORECASE)
 _DASHES = "-–—―~ \r\n\t\xa0"
-# A citation ends a quote if it stands alone, or after the end of a sentence or a dash.
-_BEFORE_CITATION = re.compile(r"(?:.*[.!?…\"”»’'\-–—―])?[-–—―~\s]*", re.DOTALL)
+_SENTENCE_ENDS = tuple(".!?…\"”»’'")
 # "— Ann" on a quote's last line names its author.
 _SIGNS = ("—", "–", "―", "--")
+_LONGEST_NAME = 150  # of a quoted author with the work's title
 _SIGNATURE = re.compile(r"(?:[—–―]|--)\s*([^\W\d_].{0,150}(?<![.!?…,;:”»]))")
 _UNCOUNTED_COMMENT = re.compile(r"\s*(?:/?wp:|more\b|nextpage|noteaser|kg-card-(?:begin|end))")
 _BLANK_START = re.compile(r"\A(?:[ \t]*\n)+")
@@ -99,6 +105,7 @@ class _BodyParser:
         self.captions: list[str] = []  # emitted at the end of the current paragraph
         self.loose = True  # outside <p>, where blank lines separate paragraphs
         self.newlines_show = False
+        self.spared = False  # damaged-looking text is intended here: do not repair its encoding
         self.lists: list[tuple[bool, int]] = []  # per open list: is ordered, next number
         self.list_lines: list[str] = []
         self.marker = self.indent = ""
@@ -171,7 +178,8 @@ class _BodyParser:
         self.parts.append(text if self.mode == "pre" else text.replace("\n", "\r"))
 
     def repaired(self, text: str, encoding: bool = True) -> str:
-        text, counts = repair_text(text, encoding=encoding)
+        text, counts = repair_text(text, encoding=encoding and not self.spared)
+        self.spared = False
         if counts:
             self.dropped.update(counts)
         return text
@@ -267,9 +275,12 @@ class _BodyParser:
         """Remove the cited author from a quote if the citation ends it, apart from any sentence."""
         self.cite = None
         before, after = "".join(self.parts[:start]), "".join(self.parts[end:])
-        if not after.strip() and _BEFORE_CITATION.fullmatch(before):
+        quoted = before.rstrip(_DASHES)
+        # It stands alone, or after a dash or the end of a sentence.
+        is_apart = not quoted or quoted != before.rstrip() or quoted.endswith(_SENTENCE_ENDS)
+        if is_apart and not after.strip():
             self.quote_author = repair_line("".join(self.parts[start:end])).lstrip(_DASHES)
-            self.parts = [before.rstrip(_DASHES)]
+            self.parts = [quoted]
 
     # ---- inline elements
 
@@ -298,6 +309,11 @@ class _BodyParser:
             yield
             self.anchors.pop()
 
+    def _code(self, _: LexborNode) -> _Element:
+        start = len(self.parts)
+        yield
+        self.spared = self.spared or may_be_mojibake("".join(self.parts[start:]))
+
     def _citation(self, _: LexborNode) -> _Element:
         if self.quote is not None and self.mode == "flow":
             start = len(self.parts)
@@ -316,8 +332,17 @@ class _BodyParser:
     def _heading(self, node: LexborNode) -> _Element:
         return self._own_line("heading", (node.tag or "")[1:])
 
-    def _caption(self, _: LexborNode) -> _Element:
-        return self._own_line("caption")
+    def _caption(self, node: LexborNode) -> _Element:
+        figure, before = node.parent, node.prev
+        while before is not None and not before.is_element_node:
+            before = before.prev
+        tags = [found.tag for found in (figure, before) if found is not None]
+        is_of_quote = tags == ["figure", "blockquote"]
+        yield from self._own_line("caption")
+        match self.segments[-2:]:
+            case [Segment("quote", text, ""), Segment("caption", name)] if is_of_quote:
+                if len(name) <= _LONGEST_NAME:
+                    self.segments[-2:] = [Segment("quote", text, name.lstrip(_DASHES))]
 
     def _own_line(self, kind: SegmentKind, detail: str = "") -> _Element:
         self.end_block()
@@ -426,7 +451,8 @@ class _BodyParser:
 
     def _cell(self, node: LexborNode) -> _Element:
         if self.mode != "table":
-            yield from self._caption(node) if is_caption(node) else self._block(node)
+            is_own_line = is_caption(node) and self.mode != "line"
+            yield from self._caption(node) if is_own_line else self._block(node)
             return
         self.end_block()
         self.mode = "line"
@@ -450,6 +476,7 @@ _INLINE: dict[str, _Method] = {
     "a": _BodyParser._anchor,
     "br": _BodyParser._line_break,
     "cite": _BodyParser._citation,
+    "code": _BodyParser._code,
     "hr": _BodyParser._rule,
     "img": _BodyParser._image,
     "q": _BodyParser._inline_quote,
@@ -531,10 +558,12 @@ def _is_wrapped(lines: list[str], width: int) -> bool:
 
 
 def _rejoined(lines: list[str], width: int) -> Iterator[str]:
+    has_items = sum(1 for line in lines if _ITEM.match(line)) > 1
     joined = " ".join(lines[0].split())
     for line, following in pairwise(lines):
         words = " ".join(following.split())
-        if not _is_full(line, following, width) and not words[0].islower():
+        goes_on = _is_full(line, following, width) or words[0].islower()
+        if not goes_on or (has_items and _ITEM.match(following)):
             yield joined
             joined = words
         else:

@@ -368,7 +368,8 @@ class ExportFormat:
                 found = {path} if path.is_file() else set()
                 with _translated(str(path)):
                     found.update(file for layout in self.layouts for file in path.glob(layout))
-                files = {str(file): partial(io.FileIO, file) for file in found if file.is_file()}
+                    found = {file for file in found if file.is_file()}
+                files = {str(file): partial(io.FileIO, file) for file in found}
             for name in sorted(files):
                 with _translated(name), files[name]() as opened:
                     if self._matches(opened):

@@ -216,7 +216,7 @@ _FIRST = frozenset(("first", "earliest", "oldest", "start", "begin", "started", 
 _LATELY = frozenset(("recently", "lately"))
 _LAST = frozenset(("last", "latest", "newest", "stop")) | _LATELY
 _LENGTHS = frozenset(("longest", "shortest"))
-_SEVERAL = re.compile(rf"(?<=st )(\d\d?|{'|'.join(_NUMBERS[1:10])}) (?={_POST}|things)")
+_SEVERAL = re.compile(rf"(?<=st )([1-9]\d?|{'|'.join(_NUMBERS[1:10])}) (?={_POST}|things)")
 _VERBS = re.compile(
     rf"{_WRITE}|{_POST}|things?|everything|publishing|posting|blogging|talking|saying|speaking"
     r"|working|doing|mention\w*|contain\w*|discuss\w*|includes?|uses?|deals?|refer\w*"

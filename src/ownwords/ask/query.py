@@ -45,6 +45,8 @@ _HIDDEN = re.compile(
     "(\U0001f3f4[\U000e0061-\U000e007a]{3,6}\U000e007f)"
     "|[\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\U0001d173-\U0001d17a\U000e0000-\U000e01ef]+"
     "|[\u180b-\u180f\ufe00-\ufe0f]{2,}"
+    # Letters of alphabets have no variants; a selector would only cut a word in two.
+    "|(?<![0-9#*©®\u1800-\U0010ffff])[\u180b-\u180f\ufe00-\ufe0f]"
 )
 _BLANKS = re.compile("[\u2800\u2000-\u200a\u3000]")
 

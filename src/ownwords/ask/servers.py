@@ -579,7 +579,9 @@ class EndpointBackend:
                 self.ended = "length" if reason == "length" else "stop"
             delta = choice.get("delta") or choice.get("message") or {}
             self.thought |= bool(delta.get("reasoning_content") or delta.get("reasoning"))
-            return "" + (delta.get("content") or "")
+            text: str = delta.get("content") or ""
+            # Some servers send half of a surrogate pair, which UTF-8 cannot encode.
+            return text.encode("utf-8", "replace").decode("utf-8")
         except _OTHER_SHAPE as error:
             raise EndpointError(
                 f"{self._endpoint.label} answered with unexpected JSON: {event!r:.80}"

@@ -215,9 +215,8 @@ def _cgroups(root: Path, controller: str) -> Iterator[Path]:
     """Yield the control groups of this process, its own first, and the top one of version 1."""
     top = root / "sys/fs/cgroup"
     path = re.search(r"^0::/(.*)$", _text(root / "proc/self/cgroup"), re.MULTILINE)
-    group = top / (
-        path[1] if path else ""
-    )  # of the host, in some containers: then only `top` exists
+    # In a container the path may be the host's: then only `top` exists.
+    group = top / path[1] if path else top
     yield from [folder for folder in (group, *group.parents) if folder.is_relative_to(top)]
     yield top / controller
 

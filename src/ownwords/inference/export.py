@@ -12,7 +12,7 @@ import torch
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import cache_folder, translate_os_errors, writing_atomically
 from ownwords.inference.text_generation import generation_config
-from ownwords.models import bundle, gguf, ollama
+from ownwords.models import atomic_dir, bundle, gguf, ollama
 from ownwords.models.bundle import Bundle
 from ownwords.models.directory import BaseLicense
 from ownwords.models.gguf.reading import convert
@@ -53,11 +53,9 @@ def export(
         )
     if source.suffix.lower() == ".gguf":
         cache = cache_folder()
-        with translate_os_errors(cache):
-            cache.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=cache) as folder:
-                convert(source, Path(folder), type="f32")  # which holds all types exactly
-                loaded = bundle.load(folder)
+        with translate_os_errors(cache), atomic_dir.scratch_dir(cache / "export") as folder:
+            convert(source, folder, type="f32")  # which holds all types exactly
+            loaded = bundle.load(folder)
     else:
         loaded = bundle.load(source)
     if loaded.fingerprint is not None and "temperature" not in loaded.generation:

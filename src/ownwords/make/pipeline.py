@@ -49,6 +49,7 @@ from ownwords.make.result import (
 from ownwords.models import atomic_dir, directory
 from ownwords.models.directory import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
+from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.run import CHECKPOINTS
 from ownwords.training.settings import settings_key
 
@@ -155,7 +156,9 @@ class MakeRun:
         self.base = find_base(request.base)
         if self.base:  # refuse a damaged one before any text is read
             with directory.open_directory(self.base) as folder:
-                directory.read(folder)
+                files = directory.read(folder)
+                if not files.is_unchanged:  # opening a large tokenizer takes half a second
+                    files.check_tokenizer(Tokenizer(files.tokenizer_files))
         self.is_new = False
         self._began = began
         self._asking_s = 0.0  # excluded: the time the author takes to answer

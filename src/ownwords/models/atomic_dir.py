@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ownwords.core.errors import WorkspaceError
@@ -28,26 +28,28 @@ def replace_dir(folder: Path) -> Iterator[Path]:
     """
     folder = Path(os.path.realpath(folder))
     try:
-        with translate_os_errors(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            _settle(folder)
-            beside = _folder_beside(folder)
-            try:
-                # While the lock is held, no other process takes what is written for abandoned.
-                with locked(beside / _LOCK, f"{beside} is in use", ""):
-                    draft = beside / folder.name
-                    draft.mkdir()
-                    yield draft
-                    _flush(draft)
-                    _put(draft, folder)
-                    _flush(folder.parent)
-            finally:
-                shutil.rmtree(beside, ignore_errors=True)
+        with translate_os_errors(folder), scratch_dir(folder) as draft:
+            yield draft
+            _flush(draft)
+            _put(draft, folder)
+            _flush(folder.parent)
     except OSError as error:  # e.g. the folder is a mount point, or open in another program
         raise WorkspaceError(
             f"{folder} cannot be replaced: {error.strerror or error}",
             hint="nothing was changed; save to another folder",
         ) from error
+
+
+@contextmanager
+def scratch_dir(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder of this name in another one beside it, which is removed at the end.
+
+    What a killed process left of one is removed first. Raises OSError.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _settle(folder)
+    with ExitStack() as stack:
+        yield _begin(folder, stack)
 
 
 def readable_dir(folder: Path) -> Path:
@@ -81,6 +83,18 @@ def _folder_beside(folder: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=UNFINISHED, dir=folder.parent))
 
 
+def _begin(folder: Path, stack: ExitStack) -> Path:
+    """Make the draft of a folder, anew where another process has cleaned up what was begun."""
+    while True:
+        beside = _folder_beside(folder)
+        stack.callback(shutil.rmtree, beside, ignore_errors=True)
+        # While the lock is held, no other process takes what is written for abandoned.
+        stack.enter_context(locked(beside / _LOCK, f"{beside} is in use", ""))
+        with suppress(FileNotFoundError):
+            (beside / folder.name).mkdir()
+            return beside / folder.name
+
+
 def _settle(folder: Path) -> None:
     """Clean up after a killed process: restore or remove its folders."""
     aside = _aside(folder)
@@ -91,8 +105,14 @@ def _settle(folder: Path) -> None:
             aside.rename(folder)
     for path in folder.parent.iterdir():
         is_ours = path.name.startswith(f".{folder.name}.") and path.suffix == UNFINISHED
-        if is_ours and path.is_dir() and not is_held(path / _LOCK):
-            shutil.rmtree(path, ignore_errors=True)
+        has_draft = (path / folder.name).exists()  # made under the lock, so it is looked for first
+        if is_ours and not is_held(path / _LOCK):
+            if has_draft:
+                shutil.rmtree(path, ignore_errors=True)
+            else:  # somebody may be about to lock it
+                with suppress(OSError):
+                    (path / _LOCK).unlink(missing_ok=True)
+                    path.rmdir()
 
 
 def _aside(folder: Path) -> Path:

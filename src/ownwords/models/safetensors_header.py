@@ -41,7 +41,8 @@ _Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     dtype: str
-    shape: tuple[_Size, ...]
+    # As many dimensions as any model's; the product of a million large numbers takes hours.
+    shape: Annotated[tuple[_Size, ...], msgspec.Meta(max_length=8)]
     data_offsets: tuple[_Size, _Size]
 
 
@@ -78,14 +79,15 @@ def _read(path: Path) -> tuple[dict[str, TensorInfo], dict[str, str]]:
     try:
         metadata = msgspec.convert(header.pop("__metadata__", {}), dict[str, str])
         entries = msgspec.convert(header, dict[str, _Entry])
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # of half a character
-        raise _damaged(path, str(error)) from error
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # for half of a surrogate pair
+        # It may repeat the name of a field, of any length and characters.
+        raise _damaged(path, " ".join(str(error).split())[:120]) from error
     tensors: dict[str, TensorInfo] = {}
     for name, entry in sorted(entries.items(), key=lambda each: each[1].data_offsets):
         start, end = entry.data_offsets
         bits = math.prod(entry.shape) * BITS.get(entry.dtype, 0)
         if 8 + length + start != at or end < start or bits != (end - start) * 8:
-            what = f"{entry.dtype:.20} {list(entry.shape)}, bytes {start:,} to {end:,}"
+            what = f"{entry.dtype[:20]!a} {list(entry.shape)}, bytes {start:,} to {end:,}"
             raise _damaged(path, f"the tensor {preview([name])} cannot be {what[:120]}")
         tensors[name] = TensorInfo(name, entry.dtype, entry.shape, path, at, end - start)
         at += end - start

@@ -17,6 +17,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
@@ -167,8 +168,9 @@ def build(folder: Path = SOURCES.parent, isas: Iterable[Isa] = tuple(ISA_FLAGS))
                 _link(isa, [job.result() for job in objects], library_path(isa, folder))
             except _BuildError as error:
                 problems.append(str(error))
-                library_path(isa, folder).unlink(missing_ok=True)
-            except OSError as error:  # Windows cannot replace a library that is in use
+                with suppress(OSError):  # Windows cannot delete or replace a library in use
+                    library_path(isa, folder).unlink(missing_ok=True)
+            except OSError as error:
                 problems.append(f"{library_path(isa).name} could not be replaced: {error.strerror}")
     return next(iter(problems), "")
 

@@ -365,7 +365,7 @@ class AppState:
         self._loaded.clear()
         self._short.close()
         self._long.close()
-        self._archive_pool.close()
+        await asyncio.to_thread(self._archive_pool.close)
         for other in self.others:
             await other.close()
 

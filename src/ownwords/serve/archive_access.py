@@ -22,6 +22,7 @@ from ownwords.serve.errors import ApiError
 _log = logging.getLogger("ownwords.serve")
 
 _FileId = tuple[int, int]  # device and inode
+_JOIN_S = 2.0  # to wait for a batch of vectors at the end; an endpoint may take minutes for one
 
 
 class ArchivePool:
@@ -99,7 +100,7 @@ class ArchivePool:
         """Close the index; each thread's connection is closed when the thread ends."""
         self._is_closing.set()
         if self._vectors:
-            self._vectors.join()
+            self._vectors.join(_JOIN_S)
         with self._opening:
             for index in [*self._stale, *([self._index] if self._index else [])]:
                 index.close()

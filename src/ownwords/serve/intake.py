@@ -108,7 +108,7 @@ def _count(kind: str, path: Path) -> int | None:
 
 def _unpack_texts(path: Path, folder: Path) -> Path | None:
     """Unpack the texts of a zip or tar into the folder; None if it holds no texts."""
-    if not (zipfile.is_zipfile(path) or tarfile.is_tarfile(path)):
+    if not (zipfile.is_zipfile(path) or _is_tar(path)):
         return None
     left = _MAX_UNPACKED_BYTES
     with open_packed(path) as members:  # whose names do not lead out of the folder
@@ -129,6 +129,13 @@ def _unpack_texts(path: Path, folder: Path) -> Path | None:
         return None
     is_wrapped = len(inside) == 1 and inside[0].is_dir()
     return inside[0] if is_wrapped else folder
+
+
+def _is_tar(path: Path) -> bool:
+    try:
+        return tarfile.is_tarfile(path)
+    except EOFError:  # a gzip file that was cut off
+        return False
 
 
 def _is_text(name: str) -> bool:

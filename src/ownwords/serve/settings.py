@@ -120,11 +120,20 @@ def user_key() -> str:
     with suppress(OSError, OwnwordsError):
         path = data_folder() / FOLDER / _KEY
         path.parent.mkdir(parents=True, exist_ok=True)
-        kept = path.read_text("utf-8", "replace").strip() if path.exists() else ""
-        if len(kept) >= MIN_KEY_LENGTH and kept.isascii() and kept.isprintable():
+        if kept := _kept_key(path):
             return kept
-        _write_private(path, key)
+        with path.with_suffix(_LOCK).open("a") as lock:
+            try_lock(lock.fileno())  # another server may begin just now, and make the key
+            if kept := _kept_key(path):
+                return kept
+            _write_private(path, key)
     return key
+
+
+def _kept_key(path: Path) -> str:
+    """The key in the file; "" if there is none that could be used."""
+    kept = path.read_text("utf-8", "replace").strip() if path.exists() else ""
+    return kept if len(kept) >= MIN_KEY_LENGTH and kept.isascii() and kept.isprintable() else ""
 
 
 @contextmanager
@@ -139,14 +148,17 @@ def announced(workspace: Workspace, port: int, url: str, key: str) -> Iterator[N
         yield
         return
     with lock:
-        try_lock(lock.fileno())
-        with suppress(OSError):
-            _write_private(path, json.dumps(encode(server)) + "\n")
+        # Not ours if another address of this machine has a server at the same port.
+        is_ours = try_lock(lock.fileno())
+        if is_ours:
+            with suppress(OSError):
+                _write_private(path, json.dumps(encode(server)) + "\n")
         try:
             yield
         finally:
-            with suppress(OSError):
-                path.unlink()
+            if is_ours:
+                with suppress(OSError):
+                    path.unlink()
 
 
 def running_servers() -> list[RunningServer]:

@@ -66,4 +66,5 @@ def read() -> dict[str, StaticFile]:
     return {
         path.name: StaticFile(path.read_bytes(), _MEDIA_TYPES[path.suffix])
         for path in (*_FOLDER.iterdir(), STYLE)
+        if path.suffix in _MEDIA_TYPES  # not what a file manager or an editor has left there
     }

@@ -324,6 +324,8 @@ def token_table(
     size = 1 + max([*vocabulary.values(), *added], default=0)
     if size > _MAX_TOKENS:
         raise TokenizerError(f"tokenizer.json has the id {size - 1:,}; at most {_MAX_TOKENS:,}")
+    if len(set(vocabulary.values())) < len(vocabulary):
+        raise TokenizerError("tokenizer.json gives one id to two tokens")
     table: list[bytes | None] = [None] * size
     for token, i in vocabulary.items():
         table[i] = _letters_to_bytes(token) if is_byte_level else _blanks_to_bytes(token)

@@ -117,7 +117,7 @@ def parse_front_matter(text: str) -> FrontMatter:
             values = {} if values is None else values
     except RecursionError:
         return FrontMatter(body=text, broken=True)
-    except (yaml.YAMLError, ValueError, TypeError, OverflowError):
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError, LookupError, AttributeError):
         if fenced is None:
             return FrontMatter(body=text)  # a text that begins with a brace
         # Simple lines such as "draft: true" still count in malformed front matter.

@@ -106,6 +106,7 @@ class _Original:
     name: str
     files: Mapping[str, Callable[[], AbstractContextManager[IO[bytes]]]]
     identity: str = ""  # of a backup, whose file name changes from one to the next
+    database: Path | None = None  # not in a backup, which nothing changes
 
     def json(self, name: str) -> object:
         """The content of a file of settings; None if it is missing or damaged."""
@@ -115,10 +116,21 @@ class _Original:
             return parse_json(untrusted_files.decode_text(file.read()))
 
     def copy_database(self, folder: Path) -> None:
+        before = self._state()
         for name in _DATABASE_FILES:
             if name in self.files:
                 with self.files[name]() as file, (folder / name).open("wb") as copy:
                     shutil.copyfileobj(file, copy)
+        # A copy of old and new pages may lack posts and yet look whole to SQLite.
+        if self._state() != before:
+            raise SourceError(
+                f"{self.shown} changed while it was read: another program is writing it",
+                hint="close Publii, then try again",
+            )
+
+    def _state(self) -> tuple[int, int]:
+        stat = self.database.stat() if self.database else None
+        return (stat.st_mtime_ns, stat.st_size) if stat else (0, 0)
 
 
 def _find(path: Path, stack: ExitStack) -> _Original:
@@ -137,7 +149,7 @@ def _find(path: Path, stack: ExitStack) -> _Original:
     beside |= {name: database.parent / name for name in (_SETTINGS, _PAGES)}
     files = {name: partial(FileIO, file) for name, file in beside.items() if file.is_file()}
     name = (real.parents[1] if real.parent.name == "input" else real.parent).name
-    return _Original(database, name, files)
+    return _Original(database, name, files, database=real)
 
 
 def _in_backup(path: Path, members: untrusted_files.ExportFiles) -> _Original:

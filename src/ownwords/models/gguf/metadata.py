@@ -45,7 +45,9 @@ class _Settings:
         return value if kind is int else _shortest(value)
 
     def get(self, key: str, default: object = None) -> Any:  # noqa: ANN401
-        return self._metadata.get(f"{self.architecture}.{key}", default)
+        value = self._metadata.get(f"{self.architecture}.{key}", default)
+        # A list for a number is refused by whoever compares it; an array has no truth value.
+        return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def write_config(config: ModelConfig) -> dict[str, Value]:

@@ -138,7 +138,7 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
         raise ModelError("the GGUF file has no list of tokens, or one with repetitions")
     types = _numbers(metadata, "token_type", len(tokens), NORMAL).astype(np.int64).tolist()
     special = _role_ids(metadata, len(tokens))
-    kind = metadata.get("tokenizer.ggml.model")
+    kind = str(metadata.get("tokenizer.ggml.model"))
     if kind == "gpt2":
         in_model, is_added = {NORMAL, UNKNOWN, BYTE}, {CONTROL, USER_DEFINED}
         parts = _byte_level_parts(metadata)
@@ -152,7 +152,7 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
         types = [NORMAL if number in runs else kind for number, kind in enumerate(types)]
     else:
         raise ModelError(
-            f"the GGUF file's tokenizer is of the kind {str(kind)[:60]!a}",
+            f"the GGUF file's tokenizer is of the kind {kind[:60]!a}",
             hint="supported: gpt2, llama",
         )
     last = max((number for number in range(len(tokens)) if types[number] in in_model), default=-1)

@@ -169,9 +169,10 @@ def _write(workspace: Workspace, text: SavedText) -> SavedText:
 
 def _read(path: Path) -> SavedText | None:
     try:
-        return decode(SavedText, json.loads(path.read_bytes()), unknown="ignore")
+        text = decode(SavedText, json.loads(path.read_bytes()), unknown="ignore")
     except (OSError, ValueError, OwnwordsError):  # deleted, or damaged
         return None
+    return replace(text, id=path.stem)  # a copied file holds the id of the first one
 
 
 def _path(workspace: Workspace, id_: str) -> Path:

@@ -148,8 +148,9 @@ function chart({ height, from = null, settle = 0, say = plain }) {
       const lowest = Math.min(...points.map(([, value]) => value)), first = points.findIndex(([, value]) => value === lowest);
       if (isMarked) parts.push(points.map(([step, value], i) => svg("circle", { class: i === first ? "mark best" : "mark", cx: x(step), cy: y(value), r: i === first ? 5 : 3.5 })));
     }
-    if (at !== null) {
-      const [step, value] = pointAt(series.find((item) => item.label));
+    const point = at === null ? null : pointAt(series.find((item) => item.label)); // none if a new training has just begun
+    if (point) {
+      const [step, value] = point;
       parts.push(svg("line", { class: "cross", x1: x(step), x2: x(step), y1: TOP, y2: height - BOTTOM }), svg("circle", { class: "dot own", cx: x(step), cy: y(value), r: 4 }));
     }
     return svg("svg", { class: "curves", width, height, "aria-hidden": "true" }, parts);
