@@ -143,7 +143,7 @@ _LINKS = re.compile(
     r"|\{%-?\s*(?:post_url|link)\s+(?P<post>[^%{}]+?)\s*-?%\}"
     r"|\{\{[<%]\s*(?:rel)?ref\s+\"?(?P<file>[^\"{}<>]+?)\"?\s*[>%]\}\}"
 )
-_NAME_OF_PARAGRAPH = re.compile(r"(?:^|[ \t]+)\^[A-Za-z0-9-]+[ \t]*$")
+_NAME_OF_PARAGRAPH = re.compile(r"(?:^|(?<![ \t])[ \t]+)\^[A-Za-z0-9-]+[ \t]*$")
 _MARKED = re.compile(r"(?<!=)==(?=[^\s=])([^=\n]*[^\s=])==(?!=)")
 _FILES = re.compile(
     r"\.(png|jpe?g|gif|svg|webp|avif|bmp|pdf|mp[34]|m4a|wav|ogg|webm|mov|canvas|base)$",
