@@ -292,4 +292,4 @@ def test_lines_of_blanks_take_no_time() -> None:
     def rewrite(text: str) -> str:
         return markdown.rewrite_wikilinks(text, vault=True)
 
-    assert is_far_from_quadratic(rewrite, (" " * 9_000 + "\n") * 20)
+    assert is_far_from_quadratic(rewrite, " " * 50_000)
