@@ -21,10 +21,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import frontmatter
-import yaml
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
+
+from ownwords.archive.sources.markdown import parse_front_matter
 
 HERE = Path(__file__).resolve().parent
 AUTHOR = ("Agnes Tolley", "agnes-tolley")
@@ -61,11 +61,11 @@ def read_post(path: Path) -> Post:
     if name is None:
         raise BuildError(f"{path.name}: name it like 2017-03-05-kettle.md")
     try:
-        source = frontmatter.loads(path.read_text(encoding="utf-8"))
-        created_at = datetime.strptime(str(source.metadata.get("date")), "%Y-%m-%d %H:%M")
-    except (yaml.YAMLError, ValueError) as error:
+        source = parse_front_matter(path.read_text(encoding="utf-8"))
+        created_at = datetime.strptime(str(source.values.get("date")), "%Y-%m-%d %H:%M")
+    except ValueError as error:
         raise BuildError(f"{path.name}: the front matter cannot be read: {error}") from error
-    fields: dict[str, Any] = source.metadata
+    fields: dict[str, Any] = source.values
     complaints = {
         f"the front matter needs {sorted(REQUIRED_KEYS)}": not fields.keys() >= REQUIRED_KEYS,
         "the front matter has an unknown key": not fields.keys() <= REQUIRED_KEYS | {"editor"},
@@ -84,7 +84,7 @@ def read_post(path: Path) -> Post:
         tags=tuple(fields["tags"]),
         editor=fields.get("editor"),
         status=fields["status"],
-        markdown=source.content,
+        markdown=source.body.strip(),
     )
 
 
