@@ -99,16 +99,20 @@ def _candidates(posts: Mapping[str, Features], share: float) -> list[tuple[str, 
     ids, features = list(posts), list(posts.values())
     sizes = [len(post.sketch) for post in features]
     hashes = np.concatenate([post.sketch for post in features])
-    owners = np.repeat(np.arange(len(ids)), sizes)
+    owners = np.repeat(np.arange(len(ids), dtype=np.int32), sizes)
     order = np.argsort(hashes, kind="stable")
     hashes, owners = hashes[order], owners[order]
     distinct, holders = np.unique(hashes, return_counts=True)
     # A large hash occurs only in the sketches of fine levels, so its limit is lower.
     levels = np.array([post.level for post in features])
-    place = 64 - np.log2(distinct.astype(float) + 1)
+    often = np.flatnonzero(holders > _COMMON_LEAST)
+    place = 64 - np.log2(distinct[often].astype(float) + 1)
     can_hold = np.searchsorted(np.sort(levels), place, side="right")
     many = max(_COMMON_POSTS, _COMMON_SHARE * len(ids)) * can_hold / len(ids)
-    is_common = np.repeat(holders > np.maximum(_COMMON_LEAST, many), holders)
+    is_common = np.repeat(False, len(distinct))
+    is_common[often] = holders[often] > many
+    is_common = np.repeat(is_common, holders)
+    del distinct
     is_told = np.empty(len(order), bool)
     is_told[order] = ~is_common
     told = np.split(is_told, np.cumsum(sizes)[:-1])
@@ -119,7 +123,7 @@ def _candidates(posts: Mapping[str, Features], share: float) -> list[tuple[str, 
     found = []
     for apart in range(1, _NEIGHBOURS + 1):
         same = np.flatnonzero(hashes[apart:] == hashes[:-apart])
-        keys = owners[same] * len(ids) + owners[same + apart]
+        keys = owners[same].astype(np.int64) * len(ids) + owners[same + apart]
         found.append(np.unique(keys, return_counts=True))
     pairs, positions = np.unique(np.concatenate([keys for keys, _ in found]), return_inverse=True)
     times = np.bincount(positions, np.concatenate([counts for _, counts in found]), len(pairs))
