@@ -102,17 +102,17 @@ def _candidates(posts: Mapping[str, Features], share: float) -> list[tuple[str, 
     owners = np.repeat(np.arange(len(ids), dtype=np.int32), sizes)
     order = np.argsort(hashes, kind="stable")
     hashes, owners = hashes[order], owners[order]
-    distinct, holders = np.unique(hashes, return_counts=True)
+    first = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))  # of equal hashes
+    holders = np.diff(first, append=len(hashes))
     # A large hash occurs only in the sketches of fine levels, so its limit is lower.
     levels = np.array([post.level for post in features])
     often = np.flatnonzero(holders > _COMMON_LEAST)
-    place = 64 - np.log2(distinct[often].astype(float) + 1)
+    place = 64 - np.log2(hashes[first[often]].astype(float) + 1)
     can_hold = np.searchsorted(np.sort(levels), place, side="right")
     many = max(_COMMON_POSTS, _COMMON_SHARE * len(ids)) * can_hold / len(ids)
-    is_common = np.repeat(False, len(distinct))
+    is_common = np.zeros(len(holders), bool)
     is_common[often] = holders[often] > many
     is_common = np.repeat(is_common, holders)
-    del distinct
     is_told = np.empty(len(order), bool)
     is_told[order] = ~is_common
     told = np.split(is_told, np.cumsum(sizes)[:-1])
