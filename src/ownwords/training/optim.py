@@ -199,7 +199,8 @@ class Optimizer:
             name, rows = self._start
             faster = torch.lerp(before, weights[name][rows], config.start_lr_scale)
             weights[name][rows] = faster
-            rounded.discard(name)
+            if name in rounded:
+                narrow[name][rows] = faster.to(narrow[name].dtype)
         self._round_masters(rounded)
 
     def _start_rows(self, model: nn.Module, start_token: int) -> tuple[str, Tensor] | None:
@@ -567,7 +568,7 @@ class AdamW:
         self.gradients: list[Tensor] = []
 
     def gather(self, gradients: Mapping[str, Tensor]) -> list[Tensor]:
-        """Keep the gradients for the step; returns norms whose norm is that of all of them."""
+        """Keep the gradients for the step; returns norms to be combined into one."""
         self.gradients = [gradients[name] for name in self.names]
         if all(gradient.dtype == torch.float32 for gradient in self.gradients):
             return list(torch._foreach_norm(self.gradients))

@@ -81,7 +81,7 @@ class PlanConstants:
     tune_epochs: float = 4  # epochs over one author's text, at most; log
     tune_decay_fraction: float = 0.9  # share of the steps in which the rate decays; log
     tune_context: float = 512  # Tokens per row on a CPU, if the base's context is as long; log
-    # Weight of a text's first token: what the base has read begins otherwise than a blog's posts
+    # Weight of a text's first token: the texts of a base begin differently from blog posts
     tune_opening_weight: float = 20  # log
     # Times the embedding's learning rate, for the token that texts begin with
     tune_start_lr_scale: float = 40  # log
