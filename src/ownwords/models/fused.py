@@ -8,13 +8,13 @@ heads, X all heads (H + 2 K), D dimensions of a head.
 """
 
 import ctypes
+import math
 import mmap
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from ownwords.native.build import Isa
 FAST_BF16 = frozenset({Isa.NEON_BF16, Isa.AVX512BF16, Isa.AMX})
 TILE = 32  # the sides of matrices must be multiples of this for bfloat16 products
 DTYPES = {torch.float32: 0, torch.bfloat16: 1}  # as api.h numbers them
+_PART = 2**18  # numbers that one thread sums
 
 
 class MemoryPool:
@@ -88,13 +89,10 @@ pool = MemoryPool()
 
 @cache
 def find_library() -> NativeLibrary | None:
-    """Load the library, using torch's OpenMP threads or as many of its own; None if unavailable."""
+    """Load the library, on as many threads as torch has; None if it is unavailable."""
     native = bindings.load_library()
     if native is not None:
-        for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"):
-            native.use_threads_of(ctypes.CDLL(str(path)))
-        if not native.shares_threads:  # as on macOS and Windows
-            native.set_threads(torch.get_num_threads())
+        native.set_threads(torch.get_num_threads())
     return native
 
 
@@ -218,6 +216,20 @@ def adamw_(
         *(weight.numel(), scale, learning_rate, *betas, eps, weight_decay),
         *(1 - beta**step for beta in betas),
     )
+
+
+def norm(tensors: Sequence[Tensor]) -> Tensor:
+    """The norm of all numbers in contiguous tensors of one dtype."""
+    part = interface().structs["TensorPart"]
+    parts = [
+        part(each.data_ptr() + at * each.element_size(), min(_PART, each.numel() - at))
+        for each in tensors
+        for at in range(0, each.numel(), _PART)
+    ]
+    total = ctypes.c_double(0.0)
+    array = (part * len(parts))(*parts)
+    library().square_sum(DTYPES[tensors[0].dtype], array, len(parts), ctypes.addressof(total))
+    return torch.tensor(math.sqrt(total.value), dtype=torch.float32)
 
 
 def _call(name: str, x: Tensor, *arguments: object) -> None:

@@ -30,7 +30,6 @@ _TYPES = {
     "double": ctypes.c_double,
     **{f"{kind}_t": getattr(ctypes, f"c_{kind}") for kind in ("int32", "int64", "uint64")},
 }
-_OPENMP = ("GOMP_parallel", "omp_get_max_threads", "omp_get_num_threads", "omp_get_thread_num")
 _ROUNDING = 0.005  # of the largest figure: int8 and bfloat16 round differently by instruction set
 _PLAIN = ("ownwords_best_isa", "ownwords_runs_isa")  # whose result is not a Status
 # Keyed by the names of Status in api.h.
@@ -123,7 +122,6 @@ class NativeLibrary:
 
     def __init__(self, path: Path, isa: Isa) -> None:
         self.isa = isa
-        self.shares_threads = False
         loaded = ctypes.CDLL(str(path))
         for name, (result, arguments) in interface().functions.items():
             function = getattr(loaded, name)
@@ -145,15 +143,6 @@ class NativeLibrary:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:  # for type checkers
         raise AttributeError(name)
-
-    def use_threads_of(self, runtime: ctypes.CDLL) -> None:
-        """Run the training kernels on the OpenMP threads of `runtime`, if it has any."""
-        try:
-            functions = [ctypes.cast(getattr(runtime, name), ctypes.c_void_p) for name in _OPENMP]
-        except AttributeError:
-            return
-        self.set_openmp(*functions)
-        self.shares_threads = True
 
 
 _STATUSES = interface().names("STATUS_")

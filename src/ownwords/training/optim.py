@@ -42,8 +42,6 @@ _FAST_BFLOAT16 = ("AMX BF16", "AVX-512 BF16")
 # A quintic that takes every singular value in (0, 1] to about [0.7, 1.2] in five steps.
 A, B, C = 3.4445, -4.7750, 2.0315
 EPS = 1e-7
-# Elements of narrow gradients widened at a time for their norm: they fit into a core's cache.
-_BLOCK = 2**18
 
 
 def lr_scale(step: int, steps: int, progress: float, config: ScheduleConfig) -> float:
@@ -151,7 +149,7 @@ class Optimizer:
         try:
             self._step(scale, step)
         finally:
-            for group in self._adamw:
+            for group in [self._muon, *self._adamw] if self._muon else self._adamw:
                 group.release()
         self.zero_grad()
 
@@ -175,23 +173,23 @@ class Optimizer:
             clip = GradClip(factor, ok)
         scale *= self.lr_factor
         config, weights = self.config, self._weights()
+        narrow, rounded = self._narrow(self._master_weights), set[str]()
         if self._muon is not None:
             risen = (
                 min(1.0, step / config.momentum_warmup_steps)
                 if config.momentum_warmup_steps
                 else 1.0
             )
-            self._muon.step(
+            rounded |= self._muon.step(
                 weights,
                 lr=config.muon_lr * scale,
                 momentum=config.momentum_start + risen * (config.momentum - config.momentum_start),
                 decay=config.weight_decay,
                 clip=clip,
+                narrow=narrow,
             )
-        narrow = self._narrow(self._master_weights)
         before = weights[self._start[0]][self._start[1]] if self._start else None
         lr = config.learning_rate * scale
-        rounded: set[str] = set()
         for group in self._adamw:
             if group.step(weights, lr=lr, clip=clip, narrow=narrow):
                 rounded.update(group.names)
@@ -226,8 +224,7 @@ class Optimizer:
         muon_norms = []
         if self._muon is not None:
             muon_norms = self._muon.gather(gradients)
-            for name in self._muon.names:  # Muon has a copy
-                self._parameters[name].grad = None
+            for name in self._muon.names:
                 del gradients[name]
         here = {n: local_shard(g) for n, g in gradients.items()} if self._split else gradients
         norms = [norm for group in self._adamw for norm in group.gather(here)]
@@ -417,7 +414,7 @@ def _gram(x_NRC: Tensor) -> Tensor:
 
 
 class MatrixStack:
-    """All matrices of one shape: their momenta, and a buffer for their gradients."""
+    """All matrices of one shape: their momenta, and their gradients during a step."""
 
     def __init__(self, names: Sequence[str], parameters: Sequence[Tensor]) -> None:
         self.names = tuple(names)
@@ -427,8 +424,7 @@ class MatrixStack:
         self.momentum_NRC = torch.zeros(
             len(names), rows, columns, dtype=torch.float32, device=device
         )
-        self.update_NRC = torch.zeros_like(self.momentum_NRC)
-        self.updates = list(self.update_NRC.unbind())
+        self.gradients: list[Tensor] = []
         self.scale = max(1.0, rows / columns) ** 0.5
 
 
@@ -447,66 +443,93 @@ class Muon:
             MatrixStack(names, [parameters[name] for name in names]) for names in shapes.values()
         ]
 
-    def gather(self, gradients: dict[str, Tensor]) -> list[Tensor]:
-        """Copy the gradients; returns their norms, one per shape."""
+    def gather(self, gradients: Mapping[str, Tensor]) -> list[Tensor]:
+        """Keep the gradients for the step; returns norms to be combined into one."""
         for stack in self.stacks:
-            here = [full_tensor(gradients[name]) for name in stack.names]
-            torch._foreach_copy_(stack.updates, here)
-        return [torch.linalg.vector_norm(stack.update_NRC) for stack in self.stacks]
+            stack.gradients = [full_tensor(gradients[n]).contiguous() for n in stack.names]
+        return _norms([each for stack in self.stacks for each in stack.gradients])
+
+    def release(self) -> None:
+        """Free the gradients, because the next ones need the memory."""
+        for stack in self.stacks:
+            stack.gradients = []
 
     def step(
         self,
-        weights: dict[str, Tensor],
+        weights: Mapping[str, Tensor],
         *,
         lr: float,
         momentum: float,
         decay: float,
         clip: GradClip,
-    ) -> None:
-        """Update the weights, or their local shards, from the gathered gradients."""
-        native = [stack for stack in self.stacks if self._is_native(stack, clip)]
+        narrow: Mapping[str, Tensor],
+    ) -> set[str]:
+        """Update the weights, or their local shards, from the gathered gradients.
+
+        `narrow`: the bfloat16 parameters of some of the weights; returns the names of the weights
+        for which the step has updated these too.
+        """
+        native = [stack for stack in self.stacks if self._is_native(stack)]
         if native:
-            _native_muon(
-                [stack.update_NRC for stack in native],
-                [stack.momentum_NRC for stack in native],
-                factor=float(clip.factor),
-                momentum=momentum,
-                newton_schulz_steps=self.steps,
-            )
+            self._step_native(native, weights, lr, momentum, lr * decay, clip, narrow)
         for stack in self.stacks:
-            if stack not in native:
-                self._advance(stack, momentum, clip)
+            if stack in native:
+                continue
+            updates = list(self._orthogonal_update(stack, momentum, clip).unbind())
             here = [weights[name] for name in stack.names]
-            updates = stack.updates
             if is_sharded(stack.parameters[0]):
                 pairs = zip(updates, stack.parameters, strict=True)
                 updates = [local_like(update, parameter) for update, parameter in pairs]
             if decay:
                 torch._foreach_mul_(here, 1 - clip.unless_skipped(lr * decay))
             torch._foreach_add_(here, updates, alpha=-lr * stack.scale)
+        return {name for stack in native for name in stack.names}
 
-    def _is_native(self, stack: MatrixStack, clip: GradClip) -> bool:
+    def _is_native(self, stack: MatrixStack) -> bool:
+        parameter = stack.parameters[0]
         return (
             self.precision == torch.bfloat16
-            and stack.update_NRC.device.type == "cpu"
-            and clip.ok is None
-            and has_native_muon(*stack.update_NRC.shape[1:])
+            and parameter.device.type == "cpu"
+            and not is_sharded(parameter)
+            and has_native_muon(*parameter.shape)
         )
 
-    def _advance(self, stack: MatrixStack, momentum: float, clip: GradClip) -> None:
-        """Update the momenta, and turn the gradients into orthogonalized updates in place."""
-        clip.apply(stack.update_NRC, stack.momentum_NRC)
-        # If the step is skipped, both are the momentum, which stays exactly as it is.
-        stack.momentum_NRC.lerp_(stack.update_NRC, 1 - momentum)
-        stack.update_NRC.lerp_(stack.momentum_NRC, momentum)
-        self._orthogonalize(stack.update_NRC)
-        if clip.ok is not None:
-            stack.update_NRC.mul_(clip.ok)
+    def _step_native(
+        self,
+        stacks: Sequence[MatrixStack],
+        weights: Mapping[str, Tensor],
+        lr: float,
+        momentum: float,
+        decay: float,
+        clip: GradClip,
+        narrow: Mapping[str, Tensor],
+    ) -> None:
+        struct = interface().structs["MuonMatrix"]
+        matrices = []
+        for stack in stacks:
+            for i, name in enumerate(stack.names):
+                tensors = stack.gradients[i], stack.momentum_NRC[i], weights[name]
+                copy = narrow[name].data_ptr() if name in narrow else None
+                pointers = [each.data_ptr() for each in tensors]
+                matrices.append(struct(*pointers, copy, *tensors[0].shape, lr * stack.scale))
+        fused.library().muon(
+            fused.DTYPES[stacks[0].gradients[0].dtype],
+            *((struct * len(matrices))(*matrices), len(matrices)),
+            *(float(clip.factor), momentum, 1 - decay, self.steps),
+        )
 
-    def _orthogonalize(self, update_NRC: Tensor) -> None:
+    def _orthogonal_update(self, stack: MatrixStack, momentum: float, clip: GradClip) -> Tensor:
+        """Update the momenta; returns the orthogonalized updates, [N, R, C]."""
+        update_NRC = torch.stack(stack.gradients).to(torch.float32)
+        stack.gradients = []
+        clip.apply(update_NRC, stack.momentum_NRC)
+        # If the step is skipped, both are the momentum, which stays exactly as it is.
+        stack.momentum_NRC.lerp_(update_NRC, 1 - momentum)
+        update_NRC.lerp_(stack.momentum_NRC, momentum)
         norm_N11 = torch.linalg.vector_norm(update_NRC, dim=(1, 2), keepdim=True)
         update_NRC.mul_(1 / (norm_N11 + EPS))
         update_NRC.copy_(newton_schulz(update_NRC.to(self.precision), self.steps))
+        return update_NRC if clip.ok is None else update_NRC.mul_(clip.ok)
 
     def momenta(self) -> dict[str, Tensor]:
         """The momenta by parameter name, as views."""
@@ -520,29 +543,6 @@ class Muon:
 def has_native_muon(rows: int, columns: int) -> bool:
     """Whether the C++ library supports matrices of this shape, and has fast bfloat16."""
     return fused.has_fast_bf16() and rows % fused.TILE == columns % fused.TILE == 0
-
-
-@torch.no_grad()
-def _native_muon(
-    updates: Sequence[Tensor],
-    momenta: Sequence[Tensor],
-    *,
-    factor: float,
-    momentum: float,
-    newton_schulz_steps: int,
-) -> None:
-    """Update the momenta, and turn gradients times `factor` into orthogonalized updates in place.
-
-    Both are contiguous float32 stacks, [N, R, C].
-    """
-    struct = interface().structs["MuonMatrix"]
-    matrices = [
-        struct(update_RC.data_ptr(), momentum_RC.data_ptr(), *update_RC.shape)
-        for update_NRC, momentum_NRC in zip(updates, momenta, strict=True)
-        for update_RC, momentum_RC in zip(update_NRC, momentum_NRC, strict=True)
-    ]
-    array = (struct * len(matrices))(*matrices)
-    fused.library().muon(array, len(matrices), factor, momentum, newton_schulz_steps)
 
 
 class AdamW:
@@ -570,13 +570,11 @@ class AdamW:
     def gather(self, gradients: Mapping[str, Tensor]) -> list[Tensor]:
         """Keep the gradients for the step; returns norms to be combined into one."""
         self.gradients = [gradients[name] for name in self.names]
-        if all(gradient.dtype == torch.float32 for gradient in self.gradients):
-            return list(torch._foreach_norm(self.gradients))
         if fused.is_supported(*self.gradients):
             self.gradients = [gradient.contiguous() for gradient in self.gradients]
-            return [_norm(self.gradients)]
-        self.gradients = [gradient.float() for gradient in self.gradients]
-        return list(torch._foreach_norm(self.gradients))
+        else:
+            self.gradients = [gradient.float() for gradient in self.gradients]
+        return _norms(self.gradients)
 
     def release(self) -> None:
         """Free the gradients, because the next ones need the memory."""
@@ -663,29 +661,8 @@ class AdamW:
         return means | squares
 
 
-def _norm(gradients: Sequence[Tensor]) -> Tensor:
-    """The norm of all gradients in float32, without a float32 copy of all of them."""
-    buffer = torch.empty(_BLOCK, dtype=torch.float32, device=gradients[0].device)
-    norms: list[Tensor] = []
-    parts: list[Tensor] = []
-
-    def take() -> None:
-        sizes = [part.numel() for part in parts]
-        here = buffer[: sum(sizes)]
-        torch._foreach_copy_(list(torch.split(here, sizes)), parts)
-        norms.append(torch.linalg.vector_norm(here))
-        parts.clear()
-
-    left = _BLOCK
-    for gradient in gradients:
-        flat = gradient.view(-1)
-        # With a single part, `split` would take as long as everything else here.
-        for part in torch.split(flat, _BLOCK) if flat.numel() > _BLOCK else (flat,):
-            if part.numel() > left:
-                take()
-                left = _BLOCK
-            parts.append(part)
-            left -= part.numel()
-    take()
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
-    return norm
+def _norms(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Norms of gradients, to be combined into one."""
+    if fused.is_supported(*gradients) and len({each.dtype for each in gradients}) == 1:
+        return [fused.norm(gradients)]
+    return list(torch._foreach_norm(gradients))

@@ -96,11 +96,7 @@ OWNWORDS_API const char *ownwords_source_hash(void);
 enum CheckFigures { CHECK_PRODUCTS = 3360, CHECK_FIGURES = 11552 };
 OWNWORDS_API int ownwords_check(float *figures);
 
-// Run the training kernels on the threads of an OpenMP runtime, given its functions GOMP_parallel,
-// omp_get_max_threads, omp_get_num_threads and omp_get_thread_num.
-OWNWORDS_API void ownwords_set_openmp(void *fork, void *max_threads, void *num_threads,
-                                      void *thread_num);
-// Run them on a pool of threads instead; without either they run on the caller's thread.
+// Run the training kernels on this many threads; until then they run on the caller's.
 OWNWORDS_API int ownwords_set_threads(int64_t threads);
 
 // --- training: single layers ---------------------------------------------------------------------
@@ -191,17 +187,30 @@ OWNWORDS_API int ownwords_adamw(int dtype, float *weight, void *bf16_copy, const
                                 float learning_rate, float beta1, float beta2, float eps,
                                 float weight_decay, float correction1, float correction2);
 
-// `update` is the gradient on entry, and the orthogonalized update on return. Both sides are
-// multiples of 32.
+// The optimizer's state of a matrix; bf16_copy may be null. Both sides are multiples of 32.
 struct MuonMatrix {
-    float *update, *momentum;
+    const void *gradient;
+    float *momentum, *weight;
+    void *bf16_copy;
     int64_t rows, columns;
+    float learning_rate;
 };
 
-// Muon for `count` matrices: momentum, then Newton-Schulz iterations in bfloat16. The gradients are
+// One step of Muon for `count` matrices: momentum, Newton-Schulz iterations in bfloat16, the
+// weights, which are multiplied by decay_factor first. `dtype` is that of the gradients, which are
 // multiplied by scale.
-OWNWORDS_API int ownwords_muon(const struct MuonMatrix *matrices, int64_t count, float scale,
-                               float momentum, int64_t newton_schulz_steps);
+OWNWORDS_API int ownwords_muon(int dtype, const struct MuonMatrix *matrices, int64_t count,
+                               float scale, float momentum, float decay_factor,
+                               int64_t newton_schulz_steps);
+
+struct TensorPart {
+    void *data;
+    int64_t size;
+};
+
+// The sum of the squares of all numbers in `count` parts.
+OWNWORDS_API int ownwords_square_sum(int dtype, const struct TensorPart *parts, int64_t count,
+                                     double *sum);
 
 // --- training: a whole transformer block ---------------------------------------------------------
 

@@ -1,16 +1,13 @@
 #include "engine/thread_pool.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <system_error>
 
 #include "engine/os.h"
 
 namespace ownwords::engine {
 namespace {
-
-// Some microseconds, the length of a small model's phase; then yield.
-constexpr int SPINS = 300;
-constexpr int YIELDS = 1500;  // about a millisecond
 
 inline void cpu_pause() {
 #if defined(__x86_64__)
@@ -20,16 +17,22 @@ inline void cpu_pause() {
 #endif
 }
 
+double env(const char *name, double def) {
+    const char *v = std::getenv(name);
+    return v ? atof(v) : def;
+}
+const double SPIN_BARRIER = env("OW_BARRIER", 30), SPIN_IDLE = env("OW_IDLE", 30), SPIN_DONE = env("OW_DONE", 20);
+
 template <typename Ready>
-bool spin_until(const Ready &is_ready) {
-    for (int i = 0; i < SPINS; ++i) {
-        if (is_ready()) return true;
-        cpu_pause();
-    }
-    for (int i = 0; i < YIELDS; ++i) {
-        if (is_ready()) return true;
-        std::this_thread::yield();
-    }
+bool spin_until(const Ready &is_ready, double us) {
+    using Clock = std::chrono::steady_clock;
+    const auto end = Clock::now() + std::chrono::nanoseconds(int64_t(us * 1000));
+    do {
+        for (int i = 0; i < 8; ++i) {
+            if (is_ready()) return true;
+            cpu_pause();
+        }
+    } while (Clock::now() < end);
     return false;
 }
 
@@ -48,7 +51,7 @@ void ThreadTeam::barrier() {
         const auto is_ready = [&] {
             return int32_t(own_signal.load(std::memory_order_acquire) - phase_) >= 0;
         };
-        if (spin_until(is_ready)) continue;
+        if (spin_until(is_ready, SPIN_BARRIER)) continue;
         while (!is_ready()) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
 }
@@ -76,17 +79,20 @@ ThreadPool::~ThreadPool() {
         for (std::thread &worker : workers_) worker.detach();
         return;
     }
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        stopping_ = true;
-        runs_.fetch_add(1);
-    }
-    wake_.notify_all();
+    stopping_ = true;
+    open_run();
     for (std::thread &worker : workers_) worker.join();
 }
 
 // After a fork the other threads are gone: the caller does everything.
 bool ThreadPool::is_forked() const { return process_id() != process_id_; }
+
+void ThreadPool::open_run() {
+    state_.store((state_.load() / RUN + 1) * RUN);
+    if (sleeping_.load() == 0) return;
+    { const std::lock_guard<std::mutex> lock(mutex_); }
+    wake_.notify_all();
+}
 
 void ThreadPool::start(Call call, const void *data) {
     const std::lock_guard<std::mutex> lock(run_mutex_);
@@ -97,54 +103,36 @@ void ThreadPool::start(Call call, const void *data) {
     }
     call_ = call;
     data_ = data;
-    spread_over_cpus(0);
-    runs_.fetch_add(1);
-    if (sleeping_.load() > 0) {
-        {
-            const std::lock_guard<std::mutex> lock(mutex_);
-        }
-        wake_.notify_all();
-    }
+    open_run();
     call(data, teams_[0], 0);
-    teams_[0].barrier();
-}
-
-// Move a thread that shares its CPU with an earlier one: under background load the scheduler leaves
-// two threads that wait for each other on one CPU.
-void ThreadPool::spread_over_cpus(int thread) {
-    constexpr int MAX_CPU_MOVES = 1000;  // there may be no other CPU
-    const int cpu = current_cpu();
-    signals_[thread].current_cpu.store(cpu, std::memory_order_relaxed);
-    if (cpu < 0 || cpu_moves_.load(std::memory_order_relaxed) >= MAX_CPU_MOVES) return;
-    int taken_cpus[1 << BarrierSignals::ROUNDS];
-    bool is_shared = false;
-    for (int other = 0; other < thread; ++other) {
-        taken_cpus[other] = signals_[other].current_cpu.load(std::memory_order_relaxed);
-        is_shared |= taken_cpus[other] == cpu;
-    }
-    if (!is_shared || !move_off_cpus(taken_cpus, thread, int(teams_.size()))) return;
-    cpu_moves_.fetch_add(1, std::memory_order_relaxed);
-    signals_[thread].current_cpu.store(current_cpu(), std::memory_order_relaxed);
+    const auto is_done = [this] { return state_.load() % RUN == CLOSED; };
+    if ((state_.fetch_or(CLOSED)) % RUN == 0 || spin_until(is_done, SPIN_DONE)) return;
+    std::unique_lock<std::mutex> done_lock(mutex_);
+    waiting_.store(true);
+    done_.wait(done_lock, is_done);
+    waiting_.store(false);
 }
 
 void ThreadPool::worker_loop(int thread) {
-    uint32_t last_run = 0;
+    uint64_t last_run = 0;
     for (;;) {
-        const auto is_ready = [&] {
-            return runs_.load(std::memory_order_acquire) != last_run;
-        };
-        if (!spin_until(is_ready)) {
+        const auto is_ready = [&] { return state_.load() / RUN != last_run; };
+        if (!spin_until(is_ready, SPIN_IDLE)) {
             std::unique_lock<std::mutex> lock(mutex_);
             sleeping_.fetch_add(1);
-            wake_.wait(lock, [&] { return runs_.load() != last_run; });
+            wake_.wait(lock, is_ready);
             sleeping_.fetch_sub(1);
         }
-        ++last_run;
         if (stopping_) return;
-        spread_over_cpus(thread);
-        ThreadTeam &team = teams_[size_t(thread)];
-        call_(data_, team, thread);
-        team.barrier();
+        uint64_t state = state_.load();
+        while (state % RUN < CLOSED && !state_.compare_exchange_weak(state, state + 1)) {}
+        last_run = state / RUN;
+        if (state % RUN >= CLOSED) continue;
+        call_(data_, teams_[size_t(thread)], thread);
+        if (state_.fetch_sub(1) % RUN == CLOSED + 1 && waiting_.load()) {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            done_.notify_one();
+        }
     }
 }
 

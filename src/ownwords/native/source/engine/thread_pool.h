@@ -1,5 +1,5 @@
-// The engine's threads. One function runs on all of them, with barriers between its phases: a step
-// of a small model is too short to be handed out piece by piece.
+// Threads that sleep between runs. The engine's: one function runs on all of them, with barriers
+// between its phases. Training's: pieces of work, which whoever is there takes.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,6 @@ struct BarrierSignals {
         std::atomic<uint32_t> reached{0};
     };
     Signal rounds[ROUNDS];
-    std::atomic<int> current_cpu{-1};  // at the last run
 };
 
 // A thread's view of the pool.
@@ -64,8 +63,17 @@ class ThreadPool {
     // body(ThreadTeam &, int thread) on every thread. One run at a time; a body must not throw.
     template <typename Body>
     void run(const Body &body) {
-        start([](const void *data, ThreadTeam &team,
-                 int thread) { (*static_cast<const Body *>(data))(team, thread); },
+        start([](const void *data, ThreadTeam &team, int thread) {
+            (*static_cast<const Body *>(data))(team, thread);
+            team.barrier();
+        }, &body);
+    }
+
+    // body() on the caller's thread and on those that come before it is done there: a thread that
+    // another program delays is not waited for.
+    template <typename Body>
+    void share(const Body &body) {
+        start([](const void *data, ThreadTeam &, int) { (*static_cast<const Body *>(data))(); },
               &body);
     }
 
@@ -73,8 +81,8 @@ class ThreadPool {
     using Call = void (*)(const void *, ThreadTeam &, int);
 
     void start(Call call, const void *data);
+    void open_run();
     void worker_loop(int thread);
-    void spread_over_cpus(int thread);
     bool is_forked() const;
 
     std::unique_ptr<BarrierSignals[]> signals_;
@@ -82,16 +90,17 @@ class ThreadPool {
     std::vector<std::thread> workers_;
     std::mutex run_mutex_;
     i64 process_id_ = 0;
-    std::atomic<int> cpu_moves_{0};
 
-    // Workers spin, then sleep until runs_ changes.
-    alignas(64) std::atomic<uint32_t> runs_{0};
+    // The number of the run, whether it is closed to threads that come now, how many are in it.
+    static constexpr uint64_t RUN = uint64_t(1) << 32, CLOSED = uint64_t(1) << 31;
+    alignas(64) std::atomic<uint64_t> state_{CLOSED};
     Call call_ = nullptr;
     const void *data_ = nullptr;
     bool stopping_ = false;
     std::atomic<int> sleeping_{0};
+    std::atomic<bool> waiting_{false};
     std::mutex mutex_;
-    std::condition_variable wake_;
+    std::condition_variable wake_, done_;
 };
 
 }  // namespace ownwords::engine

@@ -139,7 +139,7 @@ void softmax_row(const int32_t *first, KeyRange range, i64 begin, i64 end, float
 template <typename T>
 void forward(const F32AttentionShape s, const T *x, T *y, float *log_sums) {
     const i64 group_size = s.query_heads / s.kv_heads;
-    parallel_for(s.batch * s.kv_heads, 1, [=](i64 start, i64 stop, int) {
+    parallel_for(s.batch * s.kv_heads, 1, [=](i64 start, i64 stop, i64) {
         std::vector<float> key_rows(s.padded_tokens() * s.padded_width()),
             keys(s.padded_width() * s.padded_tokens());
         std::vector<float> values(s.padded_tokens() * s.padded_width(), 0.0f),
@@ -197,7 +197,7 @@ void write(const F32AttentionShape &s, const float *from, i64 begin, i64 end, fl
 template <typename T>
 void backward(const F32AttentionShape s, const T *x, const T *dy, float *log_sums, T *dx) {
     const i64 group_size = s.query_heads / s.kv_heads, size = s.padded_tokens() * s.padded_width();
-    parallel_for(s.batch * s.kv_heads, 1, [=](i64 start, i64 stop, int) {
+    parallel_for(s.batch * s.kv_heads, 1, [=](i64 start, i64 stop, i64) {
         std::vector<float> keys(size), keys_t(size), values(size), values_t(size);
         std::vector<float> dkeys(size), dvalues(size);
         std::vector<float> query(QUERY_BLOCK * s.padded_width()),

@@ -13,7 +13,7 @@ constexpr i64 GRAIN = 8192;  // numbers that are worth another thread
 template <typename T>
 void rms_norm(const T *x, const float *weight, T *y, float *reciprocal, i64 rows, i64 width,
               float eps, float offset) {
-    parallel_for(rows, GRAIN / width + 1, [=](i64 begin, i64 end, int) {
+    parallel_for(rows, GRAIN / width + 1, [=](i64 begin, i64 end, i64) {
         const float *bias = nullptr;
         for (i64 row = begin; row < end; ++row) {
             const NormStats stats = rms_stats(x + row * width, width, eps);
@@ -26,10 +26,10 @@ void rms_norm(const T *x, const float *weight, T *y, float *reciprocal, i64 rows
 template <typename T>
 void rms_norm_backward(const T *x, const float *weight, const float *reciprocal, const T *dy, T *dx,
                        float *dweight, i64 rows, i64 width, float offset) {
-    const int chunks = chunk_count(rows, GRAIN / width + 1);
+    const i64 chunks = chunk_count(rows, GRAIN / width + 1);
     std::vector<float> sums(size_t(chunks) * width, 0.0f);
-    parallel_for(rows, GRAIN / width + 1, [&](i64 begin, i64 end, int chunk) {
-        float *dweight_sum = sums.data() + i64(chunk) * width, *dbias = nullptr;
+    parallel_for(rows, GRAIN / width + 1, [&](i64 begin, i64 end, i64 chunk) {
+        float *dweight_sum = sums.data() + chunk * width, *dbias = nullptr;
         const float *bias = nullptr;
         T *no_output = nullptr;
         for (i64 row = begin; row < end; ++row)
@@ -39,7 +39,7 @@ void rms_norm_backward(const T *x, const float *weight, const float *reciprocal,
     });
     for (i64 c = 0; c < width; ++c) {
         dweight[c] = 0;
-        for (int chunk = 0; chunk < chunks; ++chunk) dweight[c] += sums[chunk * width + c];
+        for (i64 chunk = 0; chunk < chunks; ++chunk) dweight[c] += sums[chunk * width + c];
     }
 }
 
@@ -58,7 +58,7 @@ struct TokenHeads {
 template <typename T>
 void norm_and_rope_all(const TokenHeads s, const T *x, const float *query_norm,
                        const float *key_norm, const float *cos, const float *sin, T *y) {
-    parallel_for(s.tokens, s.grain(), [=](i64 begin, i64 end, int) {
+    parallel_for(s.tokens, s.grain(), [=](i64 begin, i64 end, i64) {
         for (i64 token = begin; token < end; ++token)
             norm_and_rope(s.heads, x + token * s.size(), query_norm, key_norm, cos + s.angle(token),
                           sin + s.angle(token), y + token * s.size());
@@ -70,19 +70,19 @@ void norm_and_rope_all_backward(const TokenHeads s, const T *x, const float *que
                                 const float *key_norm, const float *cos, const float *sin,
                                 const T *dy, T *dx, float *dnorms) {
     const i64 width = s.heads.width;
-    const int chunks = chunk_count(s.tokens, s.grain());
+    const i64 chunks = chunk_count(s.tokens, s.grain());
     std::vector<float> sums(size_t(chunks) * 2 * width, 0.0f);
-    parallel_for(s.tokens, s.grain(), [&](i64 begin, i64 end, int chunk) {
+    parallel_for(s.tokens, s.grain(), [&](i64 begin, i64 end, i64 chunk) {
         std::vector<float> scratch(width);
         for (i64 token = begin; token < end; ++token)
             norm_and_rope_backward(s.heads, x + token * s.size(), query_norm, key_norm,
                                    cos + s.angle(token), sin + s.angle(token),
                                    dy + token * s.size(), dx + token * s.size(),
-                                   sums.data() + 2 * i64(chunk) * width, scratch.data());
+                                   sums.data() + 2 * chunk * width, scratch.data());
     });
     for (i64 d = 0; d < 2 * width; ++d) {
         dnorms[d] = 0;
-        for (int chunk = 0; chunk < chunks; ++chunk) dnorms[d] += sums[chunk * 2 * width + d];
+        for (i64 chunk = 0; chunk < chunks; ++chunk) dnorms[d] += sums[chunk * 2 * width + d];
     }
 }
 
@@ -90,7 +90,7 @@ void norm_and_rope_all_backward(const TokenHeads s, const T *x, const float *que
 
 template <typename T, typename Activation>
 void gated_forward(const T *gate_up, T *y, i64 rows, i64 width) {
-    parallel_for(rows, GRAIN / width + 1, [=](i64 begin, i64 end, int) {
+    parallel_for(rows, GRAIN / width + 1, [=](i64 begin, i64 end, i64) {
         for (i64 row = begin; row < end; ++row) {
             const T *gate = gate_up + 2 * row * width, *up = gate + width;
             T *to = y + row * width;
@@ -104,7 +104,7 @@ void gated_forward(const T *gate_up, T *y, i64 rows, i64 width) {
 
 template <typename T, typename Activation>
 void gated_backward(const T *gate_up, const T *dy, T *dgate_up, i64 rows, i64 width) {
-    parallel_for(rows, GRAIN / width + 1, [=](i64 begin, i64 end, int) {
+    parallel_for(rows, GRAIN / width + 1, [=](i64 begin, i64 end, i64) {
         for (i64 row = begin; row < end; ++row) {
             const T *gate = gate_up + 2 * row * width, *up = gate + width, *from = dy + row * width;
             T *dgate = dgate_up + 2 * row * width, *dup = dgate + width;
@@ -120,7 +120,7 @@ void gated_backward(const T *gate_up, const T *dy, T *dgate_up, i64 rows, i64 wi
 
 template <typename T>
 void gelu_forward(const T *x, T *y, i64 count) {
-    parallel_for(count, GRAIN, [=](i64 begin, i64 end, int) {
+    parallel_for(count, GRAIN, [=](i64 begin, i64 end, i64) {
         for_each_vec(end - begin, [=](i64 at, auto part) {
             const ActGrad act = Gelu::at<FAST_MATH<T>>(load(x + begin + at, part));
             store(y + begin + at, act.value, part);
@@ -130,7 +130,7 @@ void gelu_forward(const T *x, T *y, i64 count) {
 
 template <typename T>
 void gelu_backward(const T *x, const T *dy, T *dx, i64 count) {
-    parallel_for(count, GRAIN, [=](i64 begin, i64 end, int) {
+    parallel_for(count, GRAIN, [=](i64 begin, i64 end, i64) {
         for_each_vec(end - begin, [=](i64 at, auto part) {
             const ActGrad act = Gelu::at<FAST_MATH<T>>(load(x + begin + at, part));
             store(dx + begin + at, act.grad * load(dy + begin + at, part), part);

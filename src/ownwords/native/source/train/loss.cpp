@@ -16,9 +16,9 @@ constexpr i64 GRAIN = 8192;
 template <typename T>
 void cross_entropy(T *logits, const int64_t *targets, const float *weights, double *sum, i64 rows,
                    i64 width, float z_weight, bool with_grad) {
-    const int chunks = chunk_count(rows, GRAIN / width + 1);
+    const i64 chunks = chunk_count(rows, GRAIN / width + 1);
     std::vector<double> chunk_sums(chunks, 0.0);
-    parallel_for(rows, GRAIN / width + 1, [&](i64 begin, i64 end, int chunk) {
+    parallel_for(rows, GRAIN / width + 1, [&](i64 begin, i64 end, i64 chunk) {
         std::vector<float> scratch(width);
         float *probs = scratch.data();
         for (i64 row = begin; row < end; ++row) {

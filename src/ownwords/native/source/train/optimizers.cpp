@@ -1,6 +1,8 @@
-// AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101).
+// AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101), Muon, and the norm of gradients.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "simd/bf16_matmul.h"
 #include "simd/scratch.h"
@@ -45,7 +47,7 @@ __attribute__((noinline)) void round_to_bf16(const float *weight, Bf16 *bf16_cop
 template <typename Gradient>
 void adamw(const AdamWStep s, float *weight, Bf16 *bf16_copy, const Gradient *gradient, float *mean,
            float *square, i64 count, float scale) {
-    parallel_for(count, 32768, [=](i64 begin, i64 end, int) {
+    parallel_for(count, 32768, [=](i64 begin, i64 end, i64) {
         for (i64 at = begin; at < end; at += BLOCK) {
             const i64 size = std::min(BLOCK, end - at);
             update(s, weight + at, gradient + at, mean + at, square + at, size, scale);
@@ -54,21 +56,37 @@ void adamw(const AdamWStep s, float *weight, Bf16 *bf16_copy, const Gradient *gr
     });
 }
 
+template <typename T>
+double square_sum(const T *x, i64 count) {
+    double sum = 0;
+    for (i64 at = 0; at < count; at += BLOCK) {
+        VecF32 squares{};
+        for_each_vec(std::min(BLOCK, count - at), [&](i64 i, auto lanes) {
+            const VecF32 part = mask_tail(load(x + at + i, lanes), lanes, 0.0f);
+            squares += part * part;
+        });
+        sum += reduce_add(squares);
+    }
+    return sum;
+}
+
 // Muon (Jordan et al. 2024): Newton-Schulz iterations in bfloat16, X <- A X + (B S + C S S) X with
 // S = X X', of which half is computed. A thread takes one matrix through all iterations.
 
 constexpr float A = 3.4445f, B = -4.7750f, C = 2.0315f;
 constexpr float EPS = 1e-7f;
 
-// Nesterov momentum; returns the norm of the update.
-float update_momentum(const MuonMatrix &m, float factor, float momentum) {
+// Nesterov momentum of the gradient times `factor`; returns the norm of the update.
+template <typename Gradient>
+float update_momentum(const MuonMatrix &m, const Gradient *gradient, float *update, float factor,
+                      float momentum) {
     VecF32 squares{};
     for (i64 at = 0; at < m.rows * m.columns; at += LANES) {
-        const VecF32 gradient = load(m.update + at) * factor, old = load(m.momentum + at);
-        const VecF32 mean = old + (gradient - old) * (1.0f - momentum);
-        const VecF32 result = gradient + (mean - gradient) * momentum;
+        const VecF32 g = load(gradient + at) * factor, old = load(m.momentum + at);
+        const VecF32 mean = old + (g - old) * (1.0f - momentum);
+        const VecF32 result = g + (mean - g) * momentum;
         store(m.momentum + at, mean);
-        store(m.update + at, result);
+        store(update + at, result);
         squares += result * result;
     }
     return std::sqrt(reduce_add(squares));
@@ -153,23 +171,34 @@ Bf16 *newton_schulz(Bf16 *x, Bf16 *other, i64 rows, i64 columns, i64 rounds) {
     return x;
 }
 
-void update_matrix(const MuonMatrix &m, float factor, float momentum, i64 rounds) {
-    const float scale = 1.0f / (update_momentum(m, factor, momentum) + EPS);
+template <typename Gradient>
+void update_matrix(const MuonMatrix &m, float factor, float momentum, float decay_factor,
+                   i64 rounds) {
     const i64 size = m.rows * m.columns;
+    ScratchBuffer<float> update(size);
     ScratchBuffer<Bf16> x(size), other(size);
+    const float norm = update_momentum(m, static_cast<const Gradient *>(m.gradient), update, factor,
+                                       momentum);
+    const float scale = 1.0f / (norm + EPS);
     // Tall matrices are transposed.
     const bool is_tall = m.rows > m.columns;
     const auto scaled = [=](VecF32 x) { return x * scale; };
     if (is_tall)
-        transpose(m.update, m.columns, m.rows, m.columns, (Bf16 *)x, m.rows, scaled);
+        transpose((const float *)update, m.columns, m.rows, m.columns, (Bf16 *)x, m.rows, scaled);
     else
-        for (i64 at = 0; at < size; at += LANES) store(x + at, scaled(load(m.update + at)));
+        for (i64 at = 0; at < size; at += LANES) store(x + at, scaled(load(update + at)));
     const i64 rows = std::min(m.rows, m.columns), columns = std::max(m.rows, m.columns);
     const Bf16 *result = newton_schulz(x, other, rows, columns, rounds);
     if (is_tall)
-        transpose(result, columns, rows, columns, m.update, rows, SAME);
+        transpose(result, columns, rows, columns, (float *)update, rows, SAME);
     else
-        for (i64 at = 0; at < size; at += LANES) store(m.update + at, load(result + at));
+        for (i64 at = 0; at < size; at += LANES) store(update + at, load(result + at));
+    for (i64 at = 0; at < size; at += LANES) {
+        const VecF32 weight =
+            load(m.weight + at) * decay_factor - load(update + at) * m.learning_rate;
+        store(m.weight + at, weight);
+        if (m.bf16_copy != nullptr) store(static_cast<Bf16 *>(m.bf16_copy) + at, weight);
+    }
 }
 
 }  // namespace
@@ -188,13 +217,25 @@ int ownwords_adamw(int dtype, float *weight, void *bf16_copy, const void *gradie
     });
 }
 
-int ownwords_muon(const MuonMatrix *matrices, int64_t count, float scale, float momentum,
-                  int64_t newton_schulz_steps) {
+int ownwords_muon(int dtype, const MuonMatrix *matrices, int64_t count, float scale, float momentum,
+                  float decay_factor, int64_t newton_schulz_steps) {
     using namespace ownwords;
-    return with_status([&] {
+    return run_kernel(dtype, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
         parallel_tasks(count, [&](i64 i) {
-            update_matrix(matrices[i], scale, momentum, newton_schulz_steps);
+            update_matrix<T>(matrices[i], scale, momentum, decay_factor, newton_schulz_steps);
         });
-        return STATUS_OK;
+    });
+}
+
+int ownwords_square_sum(int dtype, const TensorPart *parts, int64_t count, double *sum) {
+    using namespace ownwords;
+    return run_kernel(dtype, [&](auto *type) {
+        std::vector<double> sums(static_cast<size_t>(count));
+        parallel_tasks(count, [&](i64 i) {
+            sums[size_t(i)] =
+                square_sum(static_cast<decltype(type)>(parts[i].data), parts[i].size);
+        });
+        *sum = std::accumulate(sums.begin(), sums.end(), 0.0);
     });
 }
