@@ -56,7 +56,6 @@ from ownwords.training.plan import (
     read_plan,
 )
 from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.run import COMPARISON
 from ownwords.training.settings import Precision, Recipe, settings_key
 from ownwords.training.step_time import DeviceSpeeds
 from ownwords.training.token_dataset import TokenDataset, build_dataset, prune_datasets
@@ -87,7 +86,6 @@ class TrainRequest:
     began: float | None = None  # time.perf_counter() at which the user began to wait
     # Whether a run whose steps are set ends in time nevertheless.
     ends_in_time: bool = False
-    is_comparison: bool = False  # of a model that another one is only compared with
 
     @property
     def folder(self) -> Path:
@@ -310,8 +308,7 @@ class TrainingSession:
             f"{self.request.seconds} {settings_key(self.request.fixed)}",
         )
         with self.world.in_rank_order():
-            name = COMPARISON if self.request.is_comparison else kind
-            self.run = Run.new(self.request.workspace / "runs", f"{name}-{key[:12]}")
+            self.run = Run.new(self.request.workspace / "runs", f"{kind}-{key[:12]}")
 
     def write_replay_text(self, base: Path) -> None:
         """Use text that the base writes itself as replay text.
