@@ -1,6 +1,5 @@
 """Fixtures of every test: no network, and the shared corpora where they are present."""
 
-import os
 import signal
 import socket
 from pathlib import Path
@@ -11,9 +10,6 @@ from hypothesis import settings
 from ownwords.archive import untrusted_files
 from ownwords.ask import encoder
 from ownwords.native import bindings
-
-# Read when PyTorch is loaded: threads that wait for each other must not spin beside other tests.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Run in the background by a shell, the tests ignore Ctrl-C, and so would what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ownwords.core.version import __version__
+
+# Read when PyTorch is first imported. By default its threads spin for milliseconds wherever they
+# wait for each other, which beside other programs takes most of a step.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ["OMP_WAIT_POLICY"] = "passive"
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # of GNU's runtime: some microseconds
 
 if TYPE_CHECKING:
     from ownwords.archive.report import Report

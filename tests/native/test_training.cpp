@@ -27,33 +27,11 @@ void expect(bool condition, const std::string &what) {
     std::printf("failed: %s\n", what.c_str());
 }
 
-// --- threads, as OpenMP would lend them ---------------------------------------------------------
-
 int most_threads = 1;
-thread_local int team_size = 1, team_number = 0;
 
-void fork_threads(void (*region)(void *), void *data, unsigned threads, unsigned) {
-    std::vector<std::thread> others;
-    const auto take_part = [=](int number) {
-        team_size = int(threads), team_number = number;
-        region(data);
-        team_size = 1, team_number = 0;
-    };
-    for (unsigned i = 1; i < threads; ++i) others.emplace_back(take_part, int(i));
-    take_part(0);
-    for (std::thread &item : others) item.join();
-}
-
-int get_most() { return most_threads; }
-int get_team() { return team_size; }
-int get_number() { return team_number; }
-
-void use_threads(int threads, bool own_pool = false) {
+void use_threads(int threads) {
     most_threads = threads;
-    if (own_pool) return static_cast<void>(ownwords_set_threads(threads));
-    ownwords_set_openmp(reinterpret_cast<void *>(&fork_threads),
-                        reinterpret_cast<void *>(&get_most), reinterpret_cast<void *>(&get_team),
-                        reinterpret_cast<void *>(&get_number));
+    ownwords_set_threads(threads);
 }
 
 // --- numbers ------------------------------------------------------------------------------------
@@ -234,17 +212,21 @@ void adamw(bool has_copy) {
     expect_finite("AdamW's weights", weight);
 }
 
+template <typename T>
 void muon() {
-    std::vector<std::vector<float>> updates, momenta;
+    std::vector<std::vector<T>> gradients;
+    std::vector<std::vector<float>> momenta, weights;
     std::vector<MuonMatrix> all;
     for (const auto &[rows, columns] :
          std::vector<std::pair<i64, i64>>{{32, 96}, {160, 32}, {64, 64}, {96, 224}}) {
-        updates.push_back(numbers<float>(rows * columns));
+        gradients.push_back(numbers<T>(rows * columns));
         momenta.push_back(numbers<float>(rows * columns));
-        all.push_back({updates.back().data(), momenta.back().data(), rows, columns});
+        weights.push_back(numbers<float>(rows * columns));
+        all.push_back({gradients.back().data(), momenta.back().data(), weights.back().data(),
+                       nullptr, rows, columns, 0.1f});
     }
-    ownwords_muon(all.data(), i64(all.size()), 0.7f, 0.95f, 5);
-    for (const auto &update : updates) expect_finite("Muon's update", update);
+    ownwords_muon(DTYPE<T>, all.data(), i64(all.size()), 0.7f, 0.95f, 0.9f, 5);
+    for (const auto &weight : weights) expect_finite("Muon's weights", weight);
 }
 
 // --- whole blocks -------------------------------------------------------------------------------
@@ -392,11 +374,12 @@ void operator delete(void *memory, size_t) noexcept { std::free(memory); }
 
 int main() {
     ownwords_best_isa();  // requests AMX
-    for (const auto &[threads, own_pool] : {std::pair{1, false}, {3, false}, {3, true}}) {
-        use_threads(threads, own_pool);
+    for (const int threads : {1, 3}) {
+        use_threads(threads);
         each<float>();
         each<Bf16>();
-        muon();
+        muon<float>();
+        muon<Bf16>();
     }
     for (const Family family : {GPT2, QWEN3, GEMMA3}) blocks<float>(family), blocks<Bf16>(family);
     wrong_targets();

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ownwords.models import fused
-from ownwords.native.build import Isa
 from ownwords.training import optim
 from ownwords.training.optim import GradClip, Muon
 
@@ -20,12 +19,12 @@ SHAPES = {"square": (64, 64), "square too": (64, 64), "lies": (32, 96), "stands"
 
 @pytest.fixture(autouse=True)
 def _wherever_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "FAST_BF16", frozenset(Isa))
+    monkeypatch.setattr(fused, "has_fast_bf16", lambda: True)
 
 
 def _steps(precision: torch.dtype, threads: int = 1) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Weights and momenta after three steps."""
-    torch.set_num_threads(threads)
+    fused.library().set_threads(threads)
     generator = torch.Generator().manual_seed(2)
     weights = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
     muon = Muon(weights, steps=5, precision=precision)
@@ -33,7 +32,7 @@ def _steps(precision: torch.dtype, threads: int = 1) -> tuple[dict[str, Tensor],
         gradients = {n: torch.randn(s, generator=generator) for n, s in SHAPES.items()}
         muon.gather(gradients)
         muon.step(weights, lr=0.1, momentum=0.9, decay=0.1, clip=GradClip(0.5), narrow={})
-    torch.set_num_threads(1)
+    fused.library().set_threads(1)
     return weights, {name: momentum.clone() for name, momentum in muon.momenta().items()}
 
 

@@ -24,6 +24,7 @@ from ownwords.models.layers import (
 )
 from ownwords.native import bindings
 from ownwords.native.bindings import NativeError
+from ownwords.native.build import Isa
 
 if bindings.load_library() is None:
     pytest.skip("the part in C++ is not built", allow_module_level=True)
@@ -176,20 +177,18 @@ def test_models_learn_the_same(name: str, way: str, monkeypatch: pytest.MonkeyPa
         assert ours.mean() < 1.5 * twins.mean() + 1e-3
 
 
-def test_the_number_of_threads_changes_only_the_last_bits() -> None:
+def test_the_number_of_threads_changes_nothing() -> None:
+    library = fused.library()
     results = []
     for threads in (1, 2):
-        torch.set_num_threads(threads)
+        library.set_threads(threads)
         x = _random(8, 200, 64).requires_grad_()
         weight = torch.ones(64, requires_grad=True)
         backward(fused.rms_norm(x, weight, 1e-6, 0.0).square().sum())
         assert weight.grad is not None
         results.append(weight.grad)
-    torch.set_num_threads(1)
-    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=0)
-    library = fused.find_library()
-    assert library is not None
-    assert library.shares_threads == (sys.platform == "linux")
+    library.set_threads(1)
+    assert torch.equal(*results)
 
 
 def test_the_loss_in_place_is_the_one_in_many_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,3 +243,13 @@ def test_a_target_outside_the_vocabulary_is_refused() -> None:
         with pytest.raises(NativeError, match="an id is not in the vocabulary"):
             fused.cross_entropy_(logits, torch.tensor([3, wrong]), weights, 0.0, True)
         assert torch.equal(logits, before)
+
+
+def test_rates_say_what_a_level_has_and_whether_bfloat16_is_fast() -> None:
+    native = fused.library()
+    rates = native.rates
+    assert min(rates.float32, rates.int8) > 0
+    assert (rates.bfloat16 > 0) == (native.isa in {Isa.NEON_BF16, Isa.AVX512BF16, Isa.AMX})
+    assert (min(rates.bfloat16_tiles, rates.int8_tiles) > 0) == (native.isa == Isa.AMX)
+    if fused.has_fast_bf16():
+        assert max(rates.bfloat16, rates.bfloat16_tiles) > rates.float32

@@ -21,12 +21,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ownwords.core import hardware
 from ownwords.native import bindings
 from ownwords.native.bindings import NativeLibrary, interface
-from ownwords.native.build import Isa
 
-# The levels whose products of bfloat16 are faster than those of float32.
-FAST_BF16 = frozenset({Isa.NEON_BF16, Isa.AVX512BF16, Isa.AMX})
 TILE = 32  # the sides of matrices must be multiples of this for bfloat16 products
 DTYPES = {torch.float32: 0, torch.bfloat16: 1}  # as api.h numbers them
 _PART = 2**18  # numbers that one thread sums
@@ -89,10 +87,11 @@ pool = MemoryPool()
 
 @cache
 def find_library() -> NativeLibrary | None:
-    """Load the library, on as many threads as torch has; None if it is unavailable."""
+    """Load the library, with its threads; None if it is unavailable."""
     native = bindings.load_library()
     if native is not None:
-        native.set_threads(torch.get_num_threads())
+        # PyTorch knows OMP_NUM_THREADS, but no quota of a container.
+        native.set_threads(min(torch.get_num_threads(), hardware.threads(hardware.read_cpu())))
     return native
 
 
@@ -104,9 +103,9 @@ def library() -> NativeLibrary:
 
 
 def has_fast_bf16() -> bool:
-    """Whether the library multiplies bfloat16 faster than float32."""
+    """Whether the library multiplies bfloat16 faster than float32, as measured."""
     native = find_library()
-    return native is not None and native.isa in FAST_BF16
+    return native is not None and native.has_fast_bf16() == 1
 
 
 def is_fast_bf16(weight: Tensor) -> bool:

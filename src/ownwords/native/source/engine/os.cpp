@@ -12,9 +12,6 @@
 
 #include <csignal>
 #endif
-#if defined(__linux__)
-#include <sched.h>
-#endif
 
 namespace ownwords::engine {
 
@@ -74,31 +71,6 @@ BlockedSignals::~BlockedSignals() {
     pthread_sigmask(SIG_SETMASK, &saved_->signals, nullptr);
     delete saved_;
 }
-
-#endif
-
-#if defined(__linux__)
-
-int current_cpu() { return sched_getcpu(); }
-
-bool move_off_cpus(const int *taken, int count, int min_cpus) {
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
-    if (CPU_COUNT(&allowed) < min_cpus) return false;
-    cpu_set_t others = allowed;
-    for (int i = 0; i < count; ++i)
-        if (taken[i] >= 0 && taken[i] < CPU_SETSIZE) CPU_CLR(size_t(taken[i]), &others);
-    if (CPU_COUNT(&others) == 0) return true;
-    if (sched_setaffinity(0, sizeof others, &others) == 0)
-        sched_setaffinity(0, sizeof allowed, &allowed);
-    return true;
-}
-
-#else
-
-int current_cpu() { return -1; }
-
-bool move_off_cpus(const int *, int, int) { return false; }
 
 #endif
 

@@ -29,13 +29,6 @@ class BlockedSignals {
     Saved *saved_;
 };
 
-// -1 if unknown
-int current_cpu();
-
-// Move this thread to another CPU than these, if it may use min_cpus or more. Whether that was
-// tried.
-bool move_off_cpus(const int *taken, int count, int min_cpus);
-
 // Zeroed memory for weights and buffers.
 class PageBuffer {
   public:

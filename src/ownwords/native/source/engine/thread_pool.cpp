@@ -1,7 +1,6 @@
 #include "engine/thread_pool.h"
 
 #include <chrono>
-#include <cstdlib>
 #include <system_error>
 
 #include "engine/os.h"
@@ -17,16 +16,14 @@ inline void cpu_pause() {
 #endif
 }
 
-double env(const char *name, double def) {
-    const char *v = std::getenv(name);
-    return v ? atof(v) : def;
-}
-const double SPIN_BARRIER = env("OW_BARRIER", 30), SPIN_IDLE = env("OW_IDLE", 30), SPIN_DONE = env("OW_DONE", 20);
+// As long as it takes to wake a thread. One that waits longer sleeps, and does not yield: on the CPU
+// that it leaves, Linux then runs the thread that it waits for, if another program has delayed it.
+constexpr std::chrono::microseconds SPIN_TIME{100};
 
 template <typename Ready>
-bool spin_until(const Ready &is_ready, double us) {
+bool spin_until(const Ready &is_ready) {
     using Clock = std::chrono::steady_clock;
-    const auto end = Clock::now() + std::chrono::nanoseconds(int64_t(us * 1000));
+    const auto end = Clock::now() + SPIN_TIME;
     do {
         for (int i = 0; i < 8; ++i) {
             if (is_ready()) return true;
@@ -51,7 +48,7 @@ void ThreadTeam::barrier() {
         const auto is_ready = [&] {
             return int32_t(own_signal.load(std::memory_order_acquire) - phase_) >= 0;
         };
-        if (spin_until(is_ready, SPIN_BARRIER)) continue;
+        if (spin_until(is_ready)) continue;
         while (!is_ready()) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
 }
@@ -106,7 +103,7 @@ void ThreadPool::start(Call call, const void *data) {
     open_run();
     call(data, teams_[0], 0);
     const auto is_done = [this] { return state_.load() % RUN == CLOSED; };
-    if ((state_.fetch_or(CLOSED)) % RUN == 0 || spin_until(is_done, SPIN_DONE)) return;
+    if (state_.fetch_or(CLOSED) % RUN == 0 || spin_until(is_done)) return;
     std::unique_lock<std::mutex> done_lock(mutex_);
     waiting_.store(true);
     done_.wait(done_lock, is_done);
@@ -117,7 +114,7 @@ void ThreadPool::worker_loop(int thread) {
     uint64_t last_run = 0;
     for (;;) {
         const auto is_ready = [&] { return state_.load() / RUN != last_run; };
-        if (!spin_until(is_ready, SPIN_IDLE)) {
+        if (!spin_until(is_ready)) {
             std::unique_lock<std::mutex> lock(mutex_);
             sleeping_.fetch_add(1);
             wake_.wait(lock, is_ready);

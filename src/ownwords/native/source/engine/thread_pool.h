@@ -1,5 +1,6 @@
-// Threads that sleep between runs. The engine's: one function runs on all of them, with barriers
-// between its phases. Training's: pieces of work, which whoever is there takes.
+// Threads that spin for a moment between runs, then sleep. Training shares out tasks. The engine's
+// step of a small model is too short for that: one function runs on all threads, with barriers
+// between its phases.
 #pragma once
 
 #include <algorithm>
@@ -69,7 +70,7 @@ class ThreadPool {
         }, &body);
     }
 
-    // body() on the caller's thread and on those that come before it is done there: a thread that
+    // body() on the caller's thread and on all that begin before it returns there: a thread that
     // another program delays is not waited for.
     template <typename Body>
     void share(const Body &body) {
@@ -91,7 +92,7 @@ class ThreadPool {
     std::mutex run_mutex_;
     i64 process_id_ = 0;
 
-    // The number of the run, whether it is closed to threads that come now, how many are in it.
+    // The number of the run, whether no thread may enter it any more, and how many workers are in it.
     static constexpr uint64_t RUN = uint64_t(1) << 32, CLOSED = uint64_t(1) << 31;
     alignas(64) std::atomic<uint64_t> state_{CLOSED};
     Call call_ = nullptr;
