@@ -1,7 +1,5 @@
 """The C++ kernels against their PyTorch twins: the same numbers by every path."""
 
-import sys
-
 import pytest
 
 pytest.importorskip("torch")

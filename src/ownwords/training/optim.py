@@ -5,7 +5,7 @@ Muon updates the matrices inside the blocks, AdamW everything else; or AdamW upd
 Muon is orthogonalized momentum: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon. A
 small model has many small matrices, and launching an operation on one costs more than computing it.
 So momenta and gradients are stacked by shape, and each operation processes all matrices of a shape
-in one batch; in bfloat16 on a CPU one call of the C++ library does the whole step, a thread a matrix.
+in one batch; in bfloat16 on a CPU one call of the C++ library does a step, a thread a matrix.
 
 AdamW: Loshchilov & Hutter 2019, arXiv 1711.05101. A step is one pass over memory, with PyTorch's
 fused kernel, or for bfloat16 gradients with our own, which also writes the bfloat16 weights.
