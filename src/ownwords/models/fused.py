@@ -27,7 +27,7 @@ from ownwords.native.build import Isa
 
 # The levels whose products of bfloat16 are faster than those of float32.
 FAST_BF16 = frozenset({Isa.NEON_BF16, Isa.AVX512BF16, Isa.AMX})
-TILE = 32  # the sides of matrices must be multiples of this for bfloat16 products
+TILE = 32  # the sides of matrices must be multiples of this
 DTYPES = {torch.float32: 0, torch.bfloat16: 1}  # as api.h numbers them
 
 
@@ -116,6 +116,11 @@ def is_fast_bf16(weight: Tensor) -> bool:
     return weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and has_fast_bf16()
 
 
+def product_dtype(wanted: torch.dtype) -> torch.dtype:
+    """The dtype of products: float32, too, where bfloat16 is wanted but slower."""
+    return torch.bfloat16 if wanted == torch.bfloat16 and has_fast_bf16() else torch.float32
+
+
 def is_supported(*tensors: Tensor) -> bool:
     """Whether the library is available and supports these tensors' device and dtype."""
     return (
@@ -151,10 +156,9 @@ def cross_entropy_(
 
 
 def supports_head_loss(hidden_NC: Tensor, head_VC: Tensor) -> bool:
-    """Whether `head_loss` supports these tensors, and is faster than PyTorch's products."""
+    """Whether `head_loss` supports these tensors."""
     return (
         is_supported(hidden_NC, head_VC)
-        and has_fast_bf16()
         and hidden_NC.dtype == head_VC.dtype
         and head_VC.is_contiguous()
         and head_VC.shape[1] % TILE == 0
@@ -167,12 +171,13 @@ def head_loss(
     targets_N: Tensor,
     weights_N: Tensor,
     z_weight: float,
+    dtype: torch.dtype,
     chunk_rows: int,
     needs_grad: tuple[bool, bool],
 ) -> tuple[float, Tensor | None, Tensor | None]:
     """The weighted sum of the rows' losses, and its gradients by hidden states and head.
 
-    Products are in bfloat16, whatever the dtype. With more than `chunk_rows` rows the head's
+    `dtype` is that of products, see `product_dtype`. With more than `chunk_rows` rows the head's
     gradient is float32.
     """
     hidden_NC, targets_N, weights_N = (x.contiguous() for x in (hidden_NC, targets_N, weights_N))
@@ -182,7 +187,7 @@ def head_loss(
     head_grad_VC = torch.empty_like(head_VC, dtype=head_dtype) if needs_grad[1] else None
     total = ctypes.c_double(0.0)
     args = interface().structs["HeadLossArgs"](
-        *(DTYPES[hidden_NC.dtype], N, C, V, chunk_rows, z_weight),
+        *(DTYPES[hidden_NC.dtype], DTYPES[product_dtype(dtype)], N, C, V, chunk_rows, z_weight),
         *_pointers(hidden_NC, head_VC, targets_N, weights_N, ctypes.addressof(total)),
         *_pointers(hidden_grad_NC, head_grad_VC),
     )

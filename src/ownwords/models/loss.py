@@ -95,7 +95,7 @@ def _is_fused(
     hidden_NC: Tensor, head_VC: Tensor, softcap: float | None, dtype: torch.dtype
 ) -> bool:
     return (
-        dtype == torch.bfloat16
+        dtype in fused.DTYPES
         and softcap is None
         and len(hidden_NC) > 0
         and fused.supports_head_loss(hidden_NC, head_VC)
@@ -122,7 +122,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             rows = TRAINED_ROWS if needs_grad[1] else MIN_ROWS
             rows = _even_rows(tokens, max(rows, CHUNK_LOGITS // head_VC.shape[0]))
             total, *grads = fused.head_loss(
-                *(hidden_NC, head_VC, targets_N, weights_N, z_weight, rows, needs_grad)
+                *(hidden_NC, head_VC, targets_N, weights_N, z_weight, dtype, rows, needs_grad)
             )
             ctx.save_for_backward(
                 grads[0], None if grads[1] is None else grads[1].to(head_VC.dtype)

@@ -163,11 +163,11 @@ OWNWORDS_API int ownwords_cross_entropy(int dtype, void *logits, const int64_t *
                                         int64_t vocabulary, float z_weight, int with_grad);
 
 // The same from hidden states [rows, width], which `head` [vocabulary, width] turns into logits,
-// with products in bfloat16; chunk_rows of them at a time. The gradients are null if they are not
+// with products of numbers of product_dtype; chunk_rows of them at a time. The gradients are null if they are not
 // needed. hidden_grad has `dtype`, and head_grad as well, but float32 if there are more rows than
 // chunk_rows. width is a multiple of 32.
 struct HeadLossArgs {
-    int64_t dtype, rows, width, vocabulary, chunk_rows;
+    int64_t dtype, product_dtype, rows, width, vocabulary, chunk_rows;
     float z_weight;
     const void *hidden, *head;
     const int64_t *targets;
@@ -198,10 +198,10 @@ struct MuonMatrix {
     int64_t rows, columns;
 };
 
-// Muon for `count` matrices: momentum, then Newton-Schulz iterations in bfloat16. The gradients are
-// multiplied by scale.
-OWNWORDS_API int ownwords_muon(const struct MuonMatrix *matrices, int64_t count, float scale,
-                               float momentum, int64_t newton_schulz_steps);
+// Muon for `count` matrices: momentum, then Newton-Schulz iterations on numbers of product_dtype.
+// The gradients are multiplied by scale.
+OWNWORDS_API int ownwords_muon(int product_dtype, const struct MuonMatrix *matrices, int64_t count,
+                               float scale, float momentum, int64_t newton_schulz_steps);
 
 // --- training: a whole transformer block ---------------------------------------------------------
 
@@ -212,7 +212,7 @@ OWNWORDS_API int ownwords_muon(const struct MuonMatrix *matrices, int64_t count,
 // lacks are null, such as the norms of outputs that only Gemma has; so are the gradients of frozen
 // weights, which are not computed.
 
-// The matrix products of a block. `qkv` is query, key and value side by side, `up` gate and up.
+// The matrix products of a block, of numbers of product_dtype. `qkv` is query, key and value side by side, `up` gate and up.
 enum Product { PRODUCT_QKV, PRODUCT_OUTPUT, PRODUCT_UP, PRODUCT_DOWN, PRODUCT_COUNT };
 
 // The adapters (LoRA) of one product: its inputs times down^T times up^T are added to its outputs.
@@ -225,7 +225,7 @@ struct Adapter {
 };
 
 struct BlockArgs {
-    int64_t dtype, batch, tokens, width, query_heads, kv_heads, head_dim, hidden;
+    int64_t dtype, product_dtype, batch, tokens, width, query_heads, kv_heads, head_dim, hidden;
     int64_t layer_norm;                 // LayerNorm instead of RMSNorm
     int64_t gelu;                       // gelu instead of silu
     int64_t rope_period, first_stride;  // as `period` and `first_stride` above

@@ -1,7 +1,8 @@
-// C = A B for small bfloat16 matrices, summed in float, 32 x 32 numbers at once.
-// A tile of A is 16 rows of 32 numbers, row-major. A tile of B is 32 rows of 16 numbers, with pairs
-// of rows interleaved, as AMX wants it. pack_b_t, pack_b and pack_a_t below convert other orders, a
-// tile at a time. Without AMX vectors multiply the same tiles.
+// C = A B for small matrices of bfloat16 or float, summed in float, 32 x 32 numbers at once.
+// A tile of A is 16 rows of 32 numbers, row-major. A tile of B is 32 rows of 16 numbers, in bfloat16
+// with pairs of rows interleaved, as AMX wants it: either has 16 words of 32 bits a line. pack_b_t,
+// pack_b and pack_a_t below convert other orders, a tile at a time. Without AMX vectors multiply the
+// same tiles.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +18,22 @@ constexpr i64 TILE_SIZE = TILE_ROWS * TILE_K;
 constexpr i64 PANEL = 32;                 // rows of A and columns of B that are multiplied at once
 constexpr i64 TILE_PAIR = 2 * TILE_SIZE;  // two tiles of B side by side
 
+// P where it is not deduced, so that scratch buffers convert.
+template <typename P>
+using Same = std::common_type_t<P>;
+
+// Lines of a tile of B.
+template <typename P>
+constexpr i64 TILE_LINES = TILE_K * sizeof(P) / sizeof(float);
+
 // The stride of rows in memory: an odd number of panels, or the rows of a column would share few
 // cache sets.
 inline i64 padded_stride(i64 width) { return (width / PANEL | 1) * PANEL; }
 
 // Tiles of A: that of rows 16 i and columns 32 s begins at i * row_stride + s * k_stride.
+template <typename P>
 struct TilesA {
-    const Bf16 *at;
+    const P *at;
     i64 row_stride, k_stride, stride;
 
     TilesA from(i64 i, i64 s) const {
@@ -31,37 +41,38 @@ struct TilesA {
     }
 };
 
-inline TilesA row_major(const Bf16 *at, i64 stride) {
+template <typename P>
+inline TilesA<P> row_major(const P *at, i64 stride) {
     return {at, TILE_ROWS * stride, TILE_K, stride};
 }
 // The tiles of 16 rows are contiguous; those of the next 16 begin `steps` tiles further on.
-inline TilesA tiled(const Bf16 *at, i64 steps) {
+template <typename P>
+inline TilesA<P> tiled(const P *at, i64 steps) {
     return {at, steps * TILE_SIZE, TILE_SIZE, TILE_K};
 }
 
-// sum += the dot product of a pair of A with each pair of B.
-inline void add_dot_pairs(VecF32 &sum, uint32_t pair, VecU32 pairs) {
+// sum += the product of a word of A, a float or a pair, with each word of B.
+template <typename P>
+inline void add_products(VecF32 &sum, uint32_t word, VecU32 words) {
+    const VecU32 broadcast = VecU32{} + word;
+    if constexpr (sizeof(P) == sizeof(float)) {
+        sum += (VecF32)broadcast * (VecF32)words;
+        return;
+    }
 #if defined(__AVX512BF16__)
-    const __m512i broadcast = _mm512_set1_epi32(int32_t(pair));
-    sum = (VecF32)_mm512_dpbf16_ps((__m512)sum, (__m512bh)broadcast, (__m512bh)pairs);
+    sum = (VecF32)_mm512_dpbf16_ps((__m512)sum, (__m512bh)broadcast, (__m512bh)words);
 #elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
-    const VecU32 broadcast = VecU32{} + pair;
-    sum = (VecF32)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)broadcast, (bfloat16x8_t)pairs);
+    sum = (VecF32)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)broadcast, (bfloat16x8_t)words);
 #else
-    const VecU32 broadcast = VecU32{} + pair;
-    sum += (VecF32)(broadcast << 16) * (VecF32)(pairs << 16);
-    sum += (VecF32)(broadcast & 0xffff0000u) * (VecF32)(pairs & 0xffff0000u);
+    sum += (VecF32)(broadcast << 16) * (VecF32)(words << 16);
+    sum += (VecF32)(broadcast & 0xffff0000u) * (VecF32)(words & 0xffff0000u);
 #endif
 }
 
-// c [32, 32] = the first 32 rows of A, or 16 if not two_rows, times a panel of B; with accumulate
-// that is added to c. With AMX interleave() is called after each step, while the tiles are busy.
-// Without, `next` is fetched into the second-level cache: as much as is read of B.
-template <bool accumulate = false, typename Interleave>
-inline void matmul_tile(const TilesA &a, bool two_rows, const Bf16 *b, i64 steps, float *c,
-                        const Interleave &interleave, const Bf16 *next) {
 #if defined(__AMX_BF16__)
-    (void)next;
+template <bool accumulate, typename Interleave>
+inline void matmul_tile_amx(const TilesA<Bf16> &a, bool two_rows, const Bf16 *b, i64 steps,
+                            float *c, const Interleave &interleave) {
     const i64 width = a.stride * i64(sizeof(Bf16)), floats = PANEL * i64(sizeof(float));
     const Bf16 *upper = a.at, *lower = two_rows ? a.at + a.row_stride : a.at;
     asm volatile("" ::: "memory");  // GCC does not know that _tile_loadd reads memory.
@@ -93,11 +104,25 @@ inline void matmul_tile(const TilesA &a, bool two_rows, const Bf16 *b, i64 steps
     _tile_stored(1, c + TILE_ROWS, floats);
     _tile_stored(2, c + TILE_ROWS * PANEL, floats);
     _tile_stored(3, c + TILE_ROWS * PANEL + TILE_ROWS, floats);
+}
+#endif
+
+// c [32, 32] = the first 32 rows of A, or 16 if not two_rows, times a panel of B; with accumulate
+// that is added to c. With AMX interleave() is called after each step, while the tiles are busy.
+// Without, `next` is fetched into the second-level cache: as much as is read of B.
+template <bool accumulate = false, typename P, typename Interleave>
+inline void matmul_tile(const TilesA<P> &a, bool two_rows, const P *b, i64 steps, float *c,
+                        const Interleave &interleave, const P *next) {
+#if defined(__AMX_BF16__)
+    if constexpr (std::is_same_v<P, Bf16>)
+        return matmul_tile_amx<accumulate>(a, two_rows, b, steps, c, interleave);
 #else
     (void)interleave;
+#endif
     // With 32 registers both halves of the panel at once: 10 loads for 16 products.
     constexpr int ROWS = LANES == 16 ? 8 : 4, VECS = int(TILE_ROWS) / LANES;
-    constexpr int HALVES = LANES == 16 ? 2 : 1;
+    constexpr int HALVES = LANES == 16 ? 2 : 1, WORDS = 4 / sizeof(P);  // numbers a word
+    constexpr i64 LINES = TILE_LINES<P>, LINE = TILE_ROWS * WORDS;      // numbers a line
     for (i64 begin = 0; begin < (two_rows ? PANEL : TILE_ROWS); begin += ROWS)
         for (i64 half = 0; half < 2; half += HALVES) {
             VecF32 sum[ROWS][HALVES * VECS] = {};
@@ -106,37 +131,35 @@ inline void matmul_tile(const TilesA &a, bool two_rows, const Bf16 *b, i64 steps
                 for (int i = 0; i < ROWS; ++i)
                     for (int j = 0; j < HALVES * VECS; ++j)
                         sum[i][j] = load(to + i * PANEL + j * LANES);
-            const Bf16 *rows =
-                a.at + begin / TILE_ROWS * a.row_stride + begin % TILE_ROWS * a.stride;
-            const Bf16 *tile = b + half * TILE_SIZE, *fetched = next + begin * (TILE_PAIR / PANEL);
+            const P *rows = a.at + begin / TILE_ROWS * a.row_stride + begin % TILE_ROWS * a.stride;
+            const P *tile = b + half * TILE_SIZE, *fetched = next + begin * (TILE_PAIR / PANEL);
             for (i64 s = 0; s < steps;
                  ++s, rows += a.k_stride, tile += TILE_PAIR, fetched += TILE_PAIR)
-                for (i64 p = 0; p < TILE_K / 2; ++p) {
-                    if (HALVES == 2 && p % 2 == 0)
-                        __builtin_prefetch(fetched + p / 2 * TILE_K, 0, 2);
-                    VecU32 pairs[HALVES * VECS];
+                for (i64 p = 0; p < LINES; ++p) {
+                    if (HALVES == 2 && p % 2 == 0) __builtin_prefetch(fetched + p / 2 * LINE, 0, 2);
+                    VecU32 words[HALVES * VECS];
                     for (int j = 0; j < HALVES * VECS; ++j)
-                        std::memcpy(&pairs[j],
-                                    tile + j / VECS * TILE_SIZE + p * TILE_K + j % VECS * 2 * LANES,
-                                    sizeof pairs[j]);
+                        std::memcpy(&words[j],
+                                    tile + j / VECS * TILE_SIZE + p * LINE +
+                                        j % VECS * LANES * WORDS,
+                                    sizeof words[j]);
                     for (int i = 0; i < ROWS; ++i) {
-                        uint32_t pair;
-                        std::memcpy(&pair, rows + i * a.stride + 2 * p, sizeof pair);
+                        uint32_t word;
+                        std::memcpy(&word, rows + i * a.stride + p * WORDS, sizeof word);
                         for (int j = 0; j < HALVES * VECS; ++j)
-                            add_dot_pairs(sum[i][j], pair, pairs[j]);
+                            add_products<P>(sum[i][j], word, words[j]);
                     }
                 }
             for (int i = 0; i < ROWS; ++i)
                 for (int j = 0; j < HALVES * VECS; ++j)
                     store(to + i * PANEL + j * LANES, sum[i][j]);
         }
-#endif
 }
 
 // All of C: epilogue(row, panel, 32 numbers). It stores one product while the next is computed.
 // panel_stride lies between panels of B.
-template <typename Epilogue>
-inline void matmul(const TilesA &a, const Bf16 *b, i64 panel_stride, i64 rows, i64 panels,
+template <typename P, typename Epilogue>
+inline void matmul(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, i64 rows, i64 panels,
                    i64 steps, const Epilogue &epilogue) {
     alignas(64) float tiles[2][PANEL * PANEL];
     i64 row = 0, panel = 0, next = 0, count = 0;  // stored so far: `next` of `count` rows
@@ -161,26 +184,28 @@ inline void matmul(const TilesA &a, const Bf16 *b, i64 panel_stride, i64 rows, i
 // The same for many steps: the sums of a block of C stay in the second-level cache, and K_BLOCK
 // steps of A and B are read at a time. Equal to matmul bit for bit.
 #if defined(__AMX_BF16__)
-constexpr i64 K_BLOCK = 32;  // fewer, and loading and storing sums would take too long
+template <typename P>  // fewer, and loading and storing sums would take too long
+constexpr i64 K_BLOCK = std::is_same_v<P, Bf16> ? 32 : 6;
 #else
-constexpr i64 K_BLOCK = 12;  // so many of a panel of B fit the first-level cache beside A
+template <typename P>  // so many of a panel of B fit the first-level cache beside A
+constexpr i64 K_BLOCK = std::is_same_v<P, Bf16> ? 12 : 6;
 #endif
 constexpr i64 BLOCK_ROWS = 4 * PANEL, BLOCK_PANELS = 8;
 
-template <typename Epilogue>
-inline void matmul_deep(const TilesA &a, const Bf16 *b, i64 panel_stride, i64 rows, i64 panels,
+template <typename P, typename Epilogue>
+inline void matmul_deep(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, i64 rows, i64 panels,
                         i64 steps, const Epilogue &epilogue) {
     ScratchBuffer<float> sums(BLOCK_ROWS * BLOCK_PANELS * PANEL);
     const auto multiply = [&](i64 row, i64 row_count, i64 panel, i64 panel_count, i64 step) {
-        const i64 count = std::min(K_BLOCK, steps - step);
+        const i64 count = std::min(K_BLOCK<P>, steps - step);
         for (i64 j = 0; j < panel_count; ++j)
             for (i64 i = 0; i < row_count; i += PANEL) {
-                const TilesA tiles = a.from((row + i) / TILE_ROWS, step);
-                const Bf16 *columns = b + (panel + j) * panel_stride + step * TILE_PAIR;
+                const TilesA<P> tiles = a.from((row + i) / TILE_ROWS, step);
+                const P *columns = b + (panel + j) * panel_stride + step * TILE_PAIR;
                 const bool two_rows = row_count - i > TILE_ROWS;
                 float *c = sums + (j * BLOCK_ROWS + i) * PANEL;
                 // What the next steps read: of B with the first rows, of a tiled A with the others.
-                const Bf16 *next = columns;
+                const P *next = columns;
                 if (step + count < steps && i == 0)
                     next = columns + count * TILE_PAIR;
                 else if (step + count < steps && a.k_stride == TILE_SIZE)
@@ -196,7 +221,7 @@ inline void matmul_deep(const TilesA &a, const Bf16 *b, i64 panel_stride, i64 ro
     };
     for (i64 row = 0; row < rows; row += BLOCK_ROWS)
         for (i64 panel = 0; panel < panels; panel += BLOCK_PANELS)
-            for (i64 step = 0; step < steps; step += K_BLOCK)
+            for (i64 step = 0; step < steps; step += K_BLOCK<P>)
                 multiply(row, std::min(BLOCK_ROWS, rows - row), panel,
                          std::min(BLOCK_PANELS, panels - panel), step);
 }
@@ -206,39 +231,48 @@ inline void matmul_deep(const TilesA &a, const Bf16 *b, i64 panel_stride, i64 ro
 // Rows are read 32 numbers at a time, which hardware prefetchers do not foresee.
 inline void prefetch(const void *at) { __builtin_prefetch(at); }
 
-// 32 numbers as bfloat16, zeros beyond `count`.
-#if defined(__AVX512BF16__)
-typedef __m512i Bf16Line;
+// 32 numbers of a row.
+template <typename P>
+struct Line {
+    P at[TILE_K];
+};
 
-inline Bf16Line load_line(const Bf16 *from, i64 count) {
-    if (count >= TILE_K) return _mm512_loadu_si512(from);
-    return _mm512_maskz_loadu_epi16(count > 0 ? (1u << count) - 1u : 0u, from);
+// Zeros beyond `count`.
+template <typename P, typename T>
+inline Line<P> load_line(const T *from, i64 count) {
+    Line<P> line{};
+    for_each_vec(std::clamp<i64>(count, 0, TILE_K),
+                 [&](i64 i, auto part) { store(line.at + i, load(from + i, part), part); });
+    return line;
 }
 
-inline Bf16Line load_line(const float *from, i64 count) {
+#if defined(__AVX512BF16__)
+template <>
+inline Line<Bf16> load_line(const Bf16 *from, i64 count) {
+    const uint32_t mask = count >= TILE_K ? ~0u : count > 0 ? (1u << count) - 1u : 0u;
+    Line<Bf16> line;
+    _mm512_storeu_si512(&line, _mm512_maskz_loadu_epi16(mask, from));
+    return line;
+}
+
+template <>
+inline Line<Bf16> load_line(const float *from, i64 count) {
     const uint32_t mask = count >= TILE_K ? ~0u : count > 0 ? (1u << count) - 1u : 0u;
     const __m512 low = _mm512_maskz_loadu_ps(__mmask16(mask), from);
     const __m512 high = _mm512_maskz_loadu_ps(__mmask16(mask >> 16), from + TILE_ROWS);
-    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
-}
-#else
-struct Bf16Line {
-    Bf16 at[TILE_K];
-};
-
-template <typename T>
-inline Bf16Line load_line(const T *from, i64 count) {
-    Bf16Line line{};
-    for_each_vec(count < TILE_K ? count : TILE_K,
-                 [&](i64 i, auto part) { store(line.at + i, load(from + i, part), part); });
+    Line<Bf16> line;
+    _mm512_storeu_si512(&line, (__m512i)_mm512_cvtne2ps_pbh(high, low));
     return line;
 }
 #endif
 
+// Transpose 16 x 16 words of 32 bits, also in place; strides in words.
+inline void transpose16(const void *from, i64 from_stride, void *to, i64 to_stride) {
+    const auto *source = static_cast<const uint32_t *>(from);
+    auto *target = static_cast<uint32_t *>(to);
 #if defined(__AVX512F__)
-// Transpose 16 x 16 numbers of 32 bits.
-inline void transpose16(__m512i *x) {
-    __m512i y[16];
+    __m512i x[16], y[16];
+    for (int i = 0; i < 16; ++i) x[i] = _mm512_loadu_si512(source + i * from_stride);
     for (int i = 0; i < 16; i += 2) {
         y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
         y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
@@ -258,46 +292,43 @@ inline void transpose16(__m512i *x) {
         y[j + 8] = _mm512_shuffle_i32x4(a, c, 0xdd);
         y[j + 12] = _mm512_shuffle_i32x4(b, d, 0xdd);
     }
-    for (int i = 0; i < 16; ++i) x[i] = y[i];
-}
-#endif
-
-// Transpose a tile's pairs in place: a tile of B becomes one of A, and back.
-inline void transpose16(Bf16 *tile) {
-#if defined(__AVX512F__)
-    __m512i x[16];
-    for (int i = 0; i < 16; ++i) x[i] = _mm512_loadu_si512(tile + i * TILE_K);
-    transpose16(x);
-    for (int i = 0; i < 16; ++i) _mm512_storeu_si512(tile + i * TILE_K, x[i]);
+    for (int i = 0; i < 16; ++i) _mm512_storeu_si512(target + i * to_stride, y[i]);
 #else
-    uint32_t pairs[TILE_ROWS][TILE_ROWS];
-    std::memcpy(pairs, tile, sizeof pairs);
+    uint32_t words[TILE_ROWS][TILE_ROWS];
     for (i64 i = 0; i < TILE_ROWS; ++i)
-        for (i64 j = 0; j < i; ++j) {
-            const uint32_t pair = pairs[i][j];
-            pairs[i][j] = pairs[j][i];
-            pairs[j][i] = pair;
-        }
-    std::memcpy(tile, pairs, sizeof pairs);
+        std::memcpy(words[i], source + i * from_stride, sizeof words[i]);
+    for (i64 j = 0; j < TILE_ROWS; ++j)
+        for (i64 i = 0; i < TILE_ROWS; ++i) target[j * to_stride + i] = words[i][j];
 #endif
 }
 
 // A tile of B whose 16 columns are these rows.
-template <typename T>
-inline void pack_b_t(const T *from, i64 stride, i64 rows, i64 columns, Bf16 *to) {
+template <typename P, typename T>
+inline void pack_b_t(const T *from, i64 stride, i64 rows, i64 columns, P *to) {
+    constexpr i64 LINES = TILE_LINES<P>;
+    Line<P> lines[TILE_ROWS];
     for (i64 n = 0; n < TILE_ROWS; ++n) {
-        const Bf16Line line = load_line(from + n * stride, n < rows ? columns : 0);
+        lines[n] = load_line<P>(from + n * stride, n < rows ? columns : 0);
         prefetch(from + n * stride + TILE_K);
-        std::memcpy(to + n * TILE_K, &line, sizeof line);
     }
-    transpose16(to);
+    for (i64 k = 0; k < LINES; k += TILE_ROWS)
+        transpose16(lines[0].at + k, LINES, to + k * TILE_ROWS, TILE_ROWS);
 }
 
-// Interleave two rows: 16 pairs of their first halves, 16 of the second.
-inline void interleave_rows(const Bf16Line &item, const Bf16Line &other, Bf16 *lower, Bf16 *upper) {
+// Lines 2 p and 2 p + 1 of two tiles of B side by side, or their interleaved line p.
+template <typename P>
+inline void pack_rows(const Line<P> &even, const Line<P> &odd, i64 p, P *lower, P *upper) {
+    lower += p * TILE_K, upper += p * TILE_K;
+    if constexpr (std::is_same_v<P, float>) {
+        std::memcpy(lower, even.at, sizeof even / 2);
+        std::memcpy(upper, even.at + TILE_ROWS, sizeof even / 2);
+        std::memcpy(lower + TILE_ROWS, odd.at, sizeof odd / 2);
+        std::memcpy(upper + TILE_ROWS, odd.at + TILE_ROWS, sizeof odd / 2);
+        return;
+    }
 #if defined(__AVX512BF16__)
-    const __m512i low = _mm512_unpacklo_epi16(item, other);
-    const __m512i high = _mm512_unpackhi_epi16(item, other);
+    const __m512i a = _mm512_loadu_si512(&even), b = _mm512_loadu_si512(&odd);
+    const __m512i low = _mm512_unpacklo_epi16(a, b), high = _mm512_unpackhi_epi16(a, b);
     // Quarters hold four pairs each, in turn of the lower and upper half.
     const __m512i first_pairs = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
     const __m512i second_pairs = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
@@ -305,31 +336,34 @@ inline void interleave_rows(const Bf16Line &item, const Bf16Line &other, Bf16 *l
     _mm512_storeu_si512(upper, _mm512_permutex2var_epi64(low, second_pairs, high));
 #else
     for (i64 n = 0; n < TILE_ROWS; ++n) {
-        lower[2 * n] = item.at[n], lower[2 * n + 1] = other.at[n];
-        upper[2 * n] = item.at[TILE_ROWS + n], upper[2 * n + 1] = other.at[TILE_ROWS + n];
+        lower[2 * n] = even.at[n], lower[2 * n + 1] = odd.at[n];
+        upper[2 * n] = even.at[TILE_ROWS + n], upper[2 * n + 1] = odd.at[TILE_ROWS + n];
     }
 #endif
 }
 
 // Two tiles of B whose rows are these 32.
-template <typename T>
-inline void pack_b(const T *from, i64 stride, i64 rows, i64 columns, Bf16 *lower, Bf16 *upper) {
+template <typename P, typename T>
+inline void pack_b(const T *from, i64 stride, i64 rows, i64 columns, P *lower, P *upper) {
     for (i64 p = 0; p < TILE_ROWS; ++p) {
-        prefetch(from + 2 * p * stride + TILE_K);
-        prefetch(from + (2 * p + 1) * stride + TILE_K);
-        const Bf16Line item = load_line(from + 2 * p * stride, 2 * p < rows ? columns : 0);
-        const Bf16Line other =
-            load_line(from + (2 * p + 1) * stride, 2 * p + 1 < rows ? columns : 0);
-        interleave_rows(item, other, lower + p * TILE_K, upper + p * TILE_K);
+        const T *even = from + 2 * p * stride, *odd = even + stride;
+        prefetch(even + TILE_K);
+        prefetch(odd + TILE_K);
+        pack_rows(load_line<P>(even, 2 * p < rows ? columns : 0),
+                  load_line<P>(odd, 2 * p + 1 < rows ? columns : 0), p, lower, upper);
     }
 }
 
 // Two tiles of A whose rows are the columns of these 32 rows.
-template <typename T>
-inline void pack_a_t(const T *from, i64 stride, i64 rows, i64 columns, Bf16 *lower, Bf16 *upper) {
-    pack_b(from, stride, rows, columns, lower, upper);
-    transpose16(lower);
-    transpose16(upper);
+template <typename P, typename T>
+inline void pack_a_t(const T *from, i64 stride, i64 rows, i64 columns, P *lower, P *upper) {
+    constexpr i64 LINES = TILE_LINES<P>;
+    alignas(64) P tiles[TILE_PAIR];
+    pack_b(from, stride, rows, columns, tiles, tiles + TILE_SIZE);
+    for (i64 k = 0; k < LINES; k += TILE_ROWS) {
+        transpose16(tiles + k * TILE_ROWS, TILE_ROWS, lower + k, LINES);
+        transpose16(tiles + TILE_SIZE + k * TILE_ROWS, TILE_ROWS, upper + k, LINES);
+    }
 }
 
 }  // namespace ownwords
