@@ -34,7 +34,7 @@ from ownwords.training.device import Device, choose
 from ownwords.training.metrics import LossModule
 from ownwords.training.optim import Optimizer
 from ownwords.training.settings import DataConfig, OptimConfig, Precision
-from ownwords.training.throughput import flops_per_token
+from ownwords.training.step_time import flops_per_token
 from ownwords.training.token_dataset import TokenDataset
 
 Phase = Literal["data", "forward", "backward", "optimizer"]
@@ -140,7 +140,7 @@ def measure(
         profile = _profiled(model, steps, device, count)
     limit = torch_product(torch, device.kind, "float32" if precision == "float32" else "bfloat16")
     parts, host = _parts(profile, seconds)
-    flops_each = flops_per_token(model, context)
+    flops_each = flops_per_token(model.config, context)
     speed = rows * context / seconds
     return StepTime(
         device=f"{device.kind}: {device.name}",

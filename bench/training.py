@@ -185,7 +185,7 @@ def _show(rows: Sequence[Row], results: SearchResult, limit: float) -> None:
 
 def _chosen(rows: Sequence[Row], seconds: Mapping[str, float]) -> set[str]:
     """Of our rows that differ by precision alone, the one that a plan would choose."""
-    from ownwords.training.throughput import pick_precision
+    from ownwords.training.step_time import pick_precision
 
     same_but_precision: dict[Row, dict[Precision, Row]] = {}
     for row in rows:
@@ -277,12 +277,12 @@ def _ours(row: Row) -> tuple[Callable[[int], object], int, float]:
     from ownwords.training import device
     from ownwords.training.optim import Optimizer
     from ownwords.training.settings import OptimConfig
-    from ownwords.training.throughput import flops_per_token
+    from ownwords.training.step_time import flops_per_token
 
     chosen_device = device.choose("cpu")
     model = build(_shape_of(row))
     model.init_weights(1)
-    per_token = flops_per_token(model, row.context)
+    per_token = flops_per_token(model.config, row.context)
     parameters = sum(p.numel() for p in model.parameters())
     model.train()
     master_weights = row.precision == "bf16"

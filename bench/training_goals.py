@@ -230,7 +230,7 @@ def _training(work: Work) -> tuple[Callable[[int], object], dict[str, float]]:
     optim = _first("training.settings:OptimConfig")
     configs = {"gpt2": "GPT2", "llama": "Llama", "qwen3": "Qwen3", "gemma3": "Gemma3"}
     config = _first(f"models.configs.{work.family}:{configs[work.family]}Config")
-    per_token = _first("training.throughput:flops_per_token")
+    per_token = _first("training.step_time:flops_per_token", "training.throughput:flops_per_token")
     if library() is None:
         raise SystemExit("no compiled library: run python -m ownwords.native.build in the checkout")
 
@@ -263,7 +263,13 @@ def _training(work: Work) -> tuple[Callable[[int], object], dict[str, float]]:
         optimizer.step(1.0, number)
         loss.item()
 
-    figures |= {"flops_per_token": float(per_token(model, work.context)), "empty_mb": empty_mb}
+    of_shape = "rank" in inspect.signature(per_token).parameters
+    model_flops = (
+        per_token(model.config, work.context, work.rank)
+        if of_shape
+        else per_token(model, work.context)
+    )
+    figures |= {"flops_per_token": float(model_flops), "empty_mb": empty_mb}
     return step, figures
 
 

@@ -8,14 +8,8 @@ from ownwords.models.configs.llama import Qwen3Config
 from ownwords.training import throughput
 from ownwords.training.device import choose
 from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.throughput import (
-    ASSUMED,
-    MEASURED,
-    StepTimeModel,
-    StepTiming,
-    fit_step_time,
-    measure_speeds,
-)
+from ownwords.training.step_time import ASSUMED, MEASURED, StepTimeModel
+from ownwords.training.throughput import StepTiming, fit_step_time, measure_speeds
 
 SMALL = Qwen3Config(
     vocabulary=97, context=16, width=32, layers=1, heads=2, kv_heads=1, head_dim=16, hidden=32

@@ -146,13 +146,6 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             part = slice(start, start + rows)
             hidden, weights = hidden_NC[part].to(dtype), weights_N[part]
             logits = hidden @ head.T
-            if softcap is None and fused.is_supported(logits, weights):
-                loss += fused.cross_entropy_(
-                    logits, targets_N[part].contiguous(), weights, z_weight, any(needs_grad)
-                )
-                if any(needs_grad):  # the logits were overwritten with their gradient
-                    _backpropagate(part, logits, hidden, head, grad_hidden_NC, grad_head_VC)
-                continue
             logits = logits.to(precise)
             if softcap is not None:
                 logits = logits.div_(softcap).tanh_().mul_(softcap)

@@ -25,7 +25,7 @@ from ownwords.training.plan import (
 )
 from ownwords.training.plan_constants import ESTIMATE, LOG, PLAN_CONSTANTS, SPEED, PlanConstants
 from ownwords.training.settings import Precision, Recipe
-from ownwords.training.throughput import MEASURED
+from ownwords.training.step_time import MEASURED
 from ownwords.view.format import number, size, times
 
 T = TypeVar("T", int, float, bool, str)

@@ -58,6 +58,7 @@ from ownwords.training.plan import (
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.run import COMPARISON
 from ownwords.training.settings import Precision, Recipe, settings_key
+from ownwords.training.step_time import DeviceSpeeds
 from ownwords.training.token_dataset import TokenDataset, build_dataset, prune_datasets
 from ownwords.view.format import number, size, times
 
@@ -349,7 +350,7 @@ class TrainingSession:
         """The first process's plan; the speed and the memory that others see may differ."""
         return read_plan(self.world.broadcast(plan() if self.world.is_first else ""))
 
-    def _make_plan(self, speeds: throughput.DeviceSpeeds) -> Plan:
+    def _make_plan(self, speeds: DeviceSpeeds) -> Plan:
         """Make a plan for these speeds from all that is known so far."""
         dataset = self.dataset
         inputs = PlanInputs(
@@ -392,7 +393,7 @@ class TrainingSession:
 
     def _measure_speeds(
         self, recipe: Recipe, shape: Callable[[Recipe], ModelConfig], base: CausalLM | None
-    ) -> throughput.DeviceSpeeds:
+    ) -> DeviceSpeeds:
         rank, shapes = recipe.lora.rank, [shape(recipe)]
         context = recipe.train.sequence_length
         if rank:
