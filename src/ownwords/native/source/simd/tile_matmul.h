@@ -22,7 +22,7 @@ constexpr i64 TILE_PAIR = 2 * TILE_SIZE;  // two tiles of B side by side
 template <typename P>
 using Same = std::common_type_t<P>;
 
-// Lines of a tile of B.
+// Lines of a tile of B, and words of a row of A.
 template <typename P>
 constexpr i64 TILE_LINES = TILE_K * sizeof(P) / sizeof(float);
 
@@ -107,6 +107,45 @@ inline void matmul_tile_amx(const TilesA<Bf16> &a, bool two_rows, const Bf16 *b,
 }
 #endif
 
+// With 32 registers both halves of a panel at once: 10 loads for 16 products.
+constexpr int KERNEL_ROWS = LANES == 16 ? 8 : 4, KERNEL_HALVES = LANES == 16 ? 2 : 1;
+
+// Some rows of c [32, 32] += rows of A times half of a panel of B, or all of it. `next` is fetched
+// into the second-level cache. noinline: the pointers to the rows must stay in registers.
+template <typename P>
+__attribute__((noinline)) void matmul_rows(const P *rows, i64 stride, i64 k_stride, const P *b,
+                                           i64 steps, float *c, const P *next) {
+    constexpr int VECS = KERNEL_HALVES * int(TILE_ROWS) / LANES;
+    constexpr i64 WORD = 4 / sizeof(P), LINE = TILE_ROWS * WORD;  // in numbers
+    VecF32 sum[KERNEL_ROWS][VECS];
+#pragma GCC unroll 8
+    for (int i = 0; i < KERNEL_ROWS; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < VECS; ++j) sum[i][j] = load(c + i * PANEL + j * LANES);
+    for (i64 s = 0; s < steps; ++s, rows += k_stride, b += TILE_PAIR, next += TILE_PAIR)
+        for (i64 p = 0; p < TILE_LINES<P>; ++p) {
+            if (KERNEL_HALVES == 2 && p % 2 == 0) __builtin_prefetch(next + p / 2 * LINE, 0, 2);
+            VecU32 words[VECS];
+#pragma GCC unroll 4
+            for (int j = 0; j < VECS; ++j) {
+                const i64 tile = j * LANES / TILE_ROWS * TILE_SIZE;
+                std::memcpy(&words[j], b + tile + p * LINE + j * LANES % TILE_ROWS * WORD,
+                            sizeof words[j]);
+            }
+#pragma GCC unroll 8
+            for (int i = 0; i < KERNEL_ROWS; ++i) {
+                uint32_t word;
+                std::memcpy(&word, rows + i * stride + p * WORD, sizeof word);
+#pragma GCC unroll 4
+                for (int j = 0; j < VECS; ++j) add_products<P>(sum[i][j], word, words[j]);
+            }
+        }
+#pragma GCC unroll 8
+    for (int i = 0; i < KERNEL_ROWS; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < VECS; ++j) store(c + i * PANEL + j * LANES, sum[i][j]);
+}
+
 // c [32, 32] = the first 32 rows of A, or 16 if not two_rows, times a panel of B; with accumulate
 // that is added to c. With AMX interleave() is called after each step, while the tiles are busy.
 // Without, `next` is fetched into the second-level cache: as much as is read of B.
@@ -119,70 +158,17 @@ inline void matmul_tile(const TilesA<P> &a, bool two_rows, const P *b, i64 steps
 #else
     (void)interleave;
 #endif
-    // With 32 registers both halves of the panel at once: 10 loads for 16 products.
-    constexpr int ROWS = LANES == 16 ? 8 : 4, VECS = int(TILE_ROWS) / LANES;
-    constexpr int HALVES = LANES == 16 ? 2 : 1, WORDS = 4 / sizeof(P);  // numbers a word
-    constexpr i64 LINES = TILE_LINES<P>, LINE = TILE_ROWS * WORDS;      // numbers a line
-    for (i64 begin = 0; begin < (two_rows ? PANEL : TILE_ROWS); begin += ROWS)
-        for (i64 half = 0; half < 2; half += HALVES) {
-            VecF32 sum[ROWS][HALVES * VECS] = {};
-            float *to = c + begin * PANEL + half * TILE_ROWS;
-            if (accumulate)
-                for (int i = 0; i < ROWS; ++i)
-                    for (int j = 0; j < HALVES * VECS; ++j)
-                        sum[i][j] = load(to + i * PANEL + j * LANES);
-            const P *rows = a.at + begin / TILE_ROWS * a.row_stride + begin % TILE_ROWS * a.stride;
-            const P *tile = b + half * TILE_SIZE, *fetched = next + begin * (TILE_PAIR / PANEL);
-            for (i64 s = 0; s < steps;
-                 ++s, rows += a.k_stride, tile += TILE_PAIR, fetched += TILE_PAIR)
-                for (i64 p = 0; p < LINES; ++p) {
-                    if (HALVES == 2 && p % 2 == 0) __builtin_prefetch(fetched + p / 2 * LINE, 0, 2);
-                    VecU32 words[HALVES * VECS];
-                    for (int j = 0; j < HALVES * VECS; ++j)
-                        std::memcpy(&words[j],
-                                    tile + j / VECS * TILE_SIZE + p * LINE +
-                                        j % VECS * LANES * WORDS,
-                                    sizeof words[j]);
-                    for (int i = 0; i < ROWS; ++i) {
-                        uint32_t word;
-                        std::memcpy(&word, rows + i * a.stride + p * WORDS, sizeof word);
-                        for (int j = 0; j < HALVES * VECS; ++j)
-                            add_products<P>(sum[i][j], word, words[j]);
-                    }
-                }
-            for (int i = 0; i < ROWS; ++i)
-                for (int j = 0; j < HALVES * VECS; ++j)
-                    store(to + i * PANEL + j * LANES, sum[i][j]);
-        }
+    const i64 count = two_rows ? PANEL : TILE_ROWS;
+    if (!accumulate) std::fill_n(c, count * PANEL, 0.0f);
+    for (i64 row = 0; row < count; row += KERNEL_ROWS)
+        for (i64 half = 0; half < 2; half += KERNEL_HALVES)
+            matmul_rows(a.at + row / TILE_ROWS * a.row_stride + row % TILE_ROWS * a.stride,
+                        a.stride, a.k_stride, b + half * TILE_SIZE, steps,
+                        c + row * PANEL + half * TILE_ROWS, next + row * (TILE_PAIR / PANEL));
 }
 
-// All of C: epilogue(row, panel, 32 numbers). It stores one product while the next is computed.
-// panel_stride lies between panels of B.
-template <typename P, typename Epilogue>
-inline void matmul(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, i64 rows, i64 panels,
-                   i64 steps, const Epilogue &epilogue) {
-    alignas(64) float tiles[2][PANEL * PANEL];
-    i64 row = 0, panel = 0, next = 0, count = 0;  // stored so far: `next` of `count` rows
-    const i64 rows_per_step = PANEL / steps + 1;
-    int current = 0;
-    const auto flush_until = [&](i64 end) {
-        const float *result = tiles[current ^ 1];
-        for (end = end < count ? end : count; next < end; ++next)
-            epilogue(row + next, panel, result + next * PANEL);
-    };
-    for (i64 j = 0; j < panels; ++j)
-        for (i64 i = 0; i < rows; i += PANEL, current ^= 1) {
-            matmul_tile(a.from(i / TILE_ROWS, 0), rows - i > TILE_ROWS, b + j * panel_stride, steps,
-                        tiles[current], [&] { flush_until(next + rows_per_step); },
-                        b + (i == 0 && j + 1 < panels ? j + 1 : j) * panel_stride);
-            flush_until(count);
-            row = i, panel = j, next = 0, count = rows - i < PANEL ? rows - i : PANEL;
-        }
-    flush_until(count);
-}
-
-// The same for many steps: the sums of a block of C stay in the second-level cache, and K_BLOCK
-// steps of A and B are read at a time. Equal to matmul bit for bit.
+// All of C: epilogue(row, panel, 32 numbers). The sums of a block of C stay in the second-level cache,
+// and K_BLOCK steps of A and B are read at a time.
 #if defined(__AMX_BF16__)
 template <typename P>  // fewer, and loading and storing sums would take too long
 constexpr i64 K_BLOCK = std::is_same_v<P, Bf16> ? 32 : 6;
@@ -203,7 +189,7 @@ inline void matmul_deep(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, 
                 const TilesA<P> tiles = a.from((row + i) / TILE_ROWS, step);
                 const P *columns = b + (panel + j) * panel_stride + step * TILE_PAIR;
                 const bool two_rows = row_count - i > TILE_ROWS;
-                float *c = sums + (j * BLOCK_ROWS + i) * PANEL;
+                float *c = steps > count ? sums + (j * BLOCK_ROWS + i) * PANEL : sums;
                 // What the next steps read: of B with the first rows, of a tiled A with the others.
                 const P *next = columns;
                 if (step + count < steps && i == 0)
@@ -224,6 +210,37 @@ inline void matmul_deep(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, 
             for (i64 step = 0; step < steps; step += K_BLOCK<P>)
                 multiply(row, std::min(BLOCK_ROWS, rows - row), panel,
                          std::min(BLOCK_PANELS, panels - panel), step);
+}
+
+// The same, bit for bit. Where AMX multiplies, one product is stored while the next is computed: better
+// for a few steps.
+template <typename P, typename Epilogue>
+inline void matmul(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, i64 rows, i64 panels,
+                   i64 steps, const Epilogue &epilogue) {
+#if defined(__AMX_BF16__)
+    if constexpr (std::is_same_v<P, Bf16>) {
+        alignas(64) float tiles[2][PANEL * PANEL];
+        i64 row = 0, panel = 0, next = 0, count = 0;  // stored so far: `next` of `count` rows
+        const i64 rows_per_step = PANEL / steps + 1;
+        int current = 0;
+        const auto flush_until = [&](i64 end) {
+            const float *result = tiles[current ^ 1];
+            for (end = end < count ? end : count; next < end; ++next)
+                epilogue(row + next, panel, result + next * PANEL);
+        };
+        for (i64 j = 0; j < panels; ++j)
+            for (i64 i = 0; i < rows; i += PANEL, current ^= 1) {
+                matmul_tile(a.from(i / TILE_ROWS, 0), rows - i > TILE_ROWS, b + j * panel_stride, steps,
+                            tiles[current], [&] { flush_until(next + rows_per_step); },
+                            b + (i == 0 && j + 1 < panels ? j + 1 : j) * panel_stride);
+                flush_until(count);
+                row = i, panel = j, next = 0, count = rows - i < PANEL ? rows - i : PANEL;
+            }
+        flush_until(count);
+        return;
+    }
+#endif
+    matmul_deep(a, b, panel_stride, rows, panels, steps, epilogue);
 }
 
 // --- packing ---

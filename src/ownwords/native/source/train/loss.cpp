@@ -12,9 +12,9 @@ namespace ownwords {
 namespace {
 
 constexpr i64 SOFTMAX_ROWS = 16;
-// The head is packed in parts: of one thread's second-level cache for the logits, and of the
-// third-level cache for the gradient of the hidden states.
-constexpr i64 LOGITS_PART = 256 << 10, GRADIENT_PART = 8 << 20;
+// The head is packed in parts of so many numbers: of one thread's second-level cache for the logits,
+// and of the third-level cache for the gradient of the hidden states.
+constexpr i64 LOGITS_PART = 128 << 10, GRADIENT_PART = 4 << 20;
 
 i64 panels_of(i64 numbers) { return (numbers + PANEL - 1) / PANEL; }
 
@@ -29,7 +29,7 @@ class HeadLoss {
           steps(a.width / TILE_K),
           hidden_stride(padded_stride(a.width)),
           logits_stride(padded_stride(vocabulary_panels * PANEL)),
-          part_panels(std::clamp<i64>(GRADIENT_PART / (i64(sizeof(P)) * PANEL * a.width), 1, vocabulary_panels)) {
+          part_panels(std::clamp<i64>(GRADIENT_PART / (PANEL * a.width), 1, vocabulary_panels)) {
         MemoryLayout layout(scratch);
         const i64 rows = panels_of(std::min(a.rows, a.chunk_rows)) * PANEL;
         hidden_rows = layout.next<P>(rows * hidden_stride);
@@ -93,7 +93,7 @@ class HeadLoss {
     // A part of the vocabulary for all rows at a time.
     void compute_logits(i64 count) const {
         const i64 panels_at_once =
-            std::clamp<i64>(LOGITS_PART / (i64(sizeof(P)) * PANEL * a.width), 1, vocabulary_panels);
+            std::clamp<i64>(LOGITS_PART / (PANEL * a.width), 1, vocabulary_panels);
         parallel_tasks((vocabulary_panels + panels_at_once - 1) / panels_at_once, [&](i64 task) {
             const i64 first = task * panels_at_once,
                       panels = std::min(panels_at_once, vocabulary_panels - first);
