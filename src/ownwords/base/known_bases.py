@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from ownwords.core.errors import OwnwordsError
+from ownwords.models.configs.config import ModelConfig
+from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
+from ownwords.models.weight_mapping import count_parameters
 
 
 @dataclass(frozen=True)
@@ -66,13 +70,21 @@ class KnownBase:
     name: str
     title: str  # as its makers write it
     repository: str
-    family: str
-    parameters: int
-    download_bytes: int
+    config: ModelConfig
     license: str
     languages: str
     terms: Terms | None = None
     package: GGUFPackage | None = None
+    package_bytes: int = 0
+
+    @property
+    def parameters(self) -> int:
+        return count_parameters(self.config)
+
+    @property
+    def download_bytes(self) -> int:
+        """The size of the package, or of the bfloat16 weights on the hub."""
+        return self.package_bytes or 2 * self.parameters
 
 
 _GEMMA_TERMS = Terms(
@@ -86,14 +98,22 @@ _GEMMA_TERMS = Terms(
     " ai.google.dev/gemma/terms",
 )
 
+RECOMMENDED: Final = "smollm2-135m"  # for a first model in English
 KNOWN_BASES = (
     KnownBase(
         name="gemma3-270m",
         title="Gemma 3 270M",
         repository="google/gemma-3-270m",
-        family="gemma3_text",
-        parameters=268_098_176,
-        download_bytes=253_113_024,
+        config=Gemma3Config(
+            vocabulary=262_144,
+            context=32_768,
+            width=640,
+            layers=18,
+            heads=4,
+            kv_heads=1,
+            head_dim=256,
+            hidden=2048,
+        ),
         license="gemma",
         languages="English and 140 others",
         terms=_GEMMA_TERMS,
@@ -104,14 +124,23 @@ KNOWN_BASES = (
             sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
             terms_file="data/GEMMA_TERMS.html",
         ),
+        package_bytes=253_113_024,
     ),
     KnownBase(
         name="smollm2-135m",
         title="SmolLM2 135M",
         repository="HuggingFaceTB/SmolLM2-135M",
-        family="llama",
-        parameters=134_515_008,
-        download_bytes=269_060_552,
+        config=LlamaConfig(
+            vocabulary=49_152,
+            context=8192,
+            width=576,
+            layers=30,
+            heads=9,
+            kv_heads=3,
+            hidden=1536,
+            tied=True,
+            rope_base=100_000.0,
+        ),
         license="apache-2.0",
         languages="English",
     ),
@@ -119,9 +148,17 @@ KNOWN_BASES = (
         name="smollm2-360m",
         title="SmolLM2 360M",
         repository="HuggingFaceTB/SmolLM2-360M",
-        family="llama",
-        parameters=361_821_120,
-        download_bytes=723_674_912,
+        config=LlamaConfig(
+            vocabulary=49_152,
+            context=8192,
+            width=960,
+            layers=32,
+            heads=15,
+            kv_heads=5,
+            hidden=2560,
+            tied=True,
+            rope_base=100_000.0,
+        ),
         license="apache-2.0",
         languages="English",
     ),
@@ -129,9 +166,70 @@ KNOWN_BASES = (
         name="qwen3-0.6b",
         title="Qwen3 0.6B",
         repository="Qwen/Qwen3-0.6B-Base",
-        family="qwen3",
-        parameters=596_049_920,
-        download_bytes=1_192_135_096,
+        config=Qwen3Config(
+            vocabulary=151_936,
+            context=32_768,
+            width=1024,
+            layers=28,
+            heads=16,
+            kv_heads=8,
+            head_dim=128,
+            hidden=3072,
+            rope_base=1_000_000.0,
+        ),
+        license="apache-2.0",
+        languages="English and 118 others",
+    ),
+    KnownBase(
+        name="gemma3-1b",
+        title="Gemma 3 1B",
+        repository="google/gemma-3-1b-pt",
+        config=Gemma3Config(
+            vocabulary=262_144,
+            context=32_768,
+            width=1152,
+            layers=26,
+            heads=4,
+            kv_heads=1,
+            head_dim=256,
+            hidden=6912,
+        ),
+        license="gemma",
+        languages="English and 140 others",
+        terms=_GEMMA_TERMS,
+    ),
+    KnownBase(
+        name="smollm2-1.7b",
+        title="SmolLM2 1.7B",
+        repository="HuggingFaceTB/SmolLM2-1.7B",
+        config=LlamaConfig(
+            vocabulary=49_152,
+            context=8192,
+            width=2048,
+            layers=24,
+            heads=32,
+            hidden=8192,
+            tied=True,
+            rope_base=130_000.0,
+        ),
+        license="apache-2.0",
+        languages="English",
+    ),
+    KnownBase(
+        name="qwen3-1.7b",
+        title="Qwen3 1.7B",
+        repository="Qwen/Qwen3-1.7B-Base",
+        config=Qwen3Config(
+            vocabulary=151_936,
+            context=32_768,
+            width=2048,
+            layers=28,
+            heads=16,
+            kv_heads=8,
+            head_dim=128,
+            hidden=6144,
+            rope_base=1_000_000.0,
+        ),
         license="apache-2.0",
         languages="English and 118 others",
     ),

@@ -1,7 +1,6 @@
 """The models of a workspace, their scorecards and exports, and the bases they can start from."""
 
 import importlib.util
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,10 +12,9 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.base import catalogue, install
-from ownwords.base.expected_bits import ExpectedBits, TuningTask, curve_of
-from ownwords.base.known_bases import KNOWN_BASES, KnownBase
-from ownwords.core import hardware
+from ownwords.base import catalogue, install, ladder
+from ownwords.base.known_bases import RECOMMENDED
+from ownwords.base.ladder import Rung, TuningTask
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import duration
 from ownwords.core.validation import Meta
@@ -30,16 +28,17 @@ from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE, base_name
 from ownwords.models.model_library import KeptModel
 from ownwords.models.untrusted_files import read_json
+from ownwords.models.weight_mapping import count_parameters
 from ownwords.serve.api.posts import word_counts
 from ownwords.serve.app_state import EXPORTS, AppState
 from ownwords.serve.errors import ApiError, as_conflict
 from ownwords.serve.json_api import ApiCall, json_route
 from ownwords.view import html
+from ownwords.view.format import size
 
 _SAMPLES = 3
 _BYTES_PER_WORD = 6  # of English, spaces included
-_GOOD = 10  # minutes that suit most blogs
-_MINUTES = {"quick": 2, "good": _GOOD, "best": 30, "default": MINUTES}
+_MINUTES = {"quick": 2, "good": 10, "best": 30, "default": MINUTES}
 _TITLE_OF_SHIPPED = "Built-in English model"
 MODELFILE = "Modelfile"  # as in models.ollama, which imports torch
 # Bits of a weight in each type of GGUF: blocks of 32 share a scale of 16 bits.
@@ -210,82 +209,66 @@ def _size(path: Path) -> int:
 
 
 def _bases(state: AppState) -> list[dict[str, Any]]:
-    """The bases that are here, then the known ones that can be installed."""
+    """All bases, the smallest first, with what tuning each on this blog takes."""
     try:
-        entries = catalogue.entries()
+        listed = ladder.rungs()
     except OwnwordsError:  # the folder of installed bases is not available
-        entries = []
-    task, known = _task(state), {base.name: base for base in KNOWN_BASES}
-    here = [_base_row(entry, known.pop(entry.name, None), task) for entry in entries]
-    return here + [_base_row(None, base, task) for base in known.values()]
+        return []
+    task = _task(state)
+    return [_base_row(rung, task) for rung in listed]
 
 
 def _task(state: AppState) -> TuningTask | None:
-    """What a base is for: this blog, in the time that suits most; None before it is read."""
+    """What a base is for: this blog; None before it is read."""
     try:
         posts = state.report().report.posts
     except OwnwordsError:
         return None
-    return TuningTask(
-        seconds=60 * _GOOD,
-        text_bytes=_BYTES_PER_WORD * word_counts(posts).learned_words,
-        flops_per_s=ExpectedBits.load().flops_per_s(),
-        memory_bytes=hardware.read_memory().available_bytes or math.inf,
-    )
+    counts = word_counts(posts)
+    return ladder.task_here(_BYTES_PER_WORD * counts.learned_words, len(posts))
 
 
-def _base_row(
-    entry: catalogue.Entry | None, base: KnownBase | None, task: TuningTask | None
-) -> dict[str, Any]:
+def _base_row(rung: Rung, task: TuningTask | None) -> dict[str, Any]:
     """A base that is here, that is known, or both."""
-    row: dict[str, Any] = {"is_installed": entry is not None, "problem": "", "package": ""}
-    if base:
-        row |= {
-            "name": base.name,
-            "title": base.title,
-            "source": base.repository,
-            "parameters": base.parameters,
-            "bytes": base.download_bytes,
-            "languages": base.languages,
-            "license": base.license,
-        }
-        if base.terms:
-            terms = base.terms
-            row |= {"terms": terms.url, "terms_title": terms.title, "terms_gist": terms.gist}
-        if base.package and not entry:
-            row |= {"source": base.name, "package": install.command_line(base.package)}
-    if entry:
-        is_shipped = entry.name == catalogue.SHIPPED
-        row = {"title": _TITLE_OF_SHIPPED if is_shipped else entry.name} | row
-        row |= {
-            "name": entry.name,
-            "source": entry.source,
-            "parameters": entry.parameters,
-            "bytes": entry.bytes,
-            "problem": entry.problem,
-        }
-        if is_shipped:
-            row["languages"] = "English"
-    source = entry.source if entry else base.repository if base else ""
-    return row | {
-        "needs_consent": entry is None and "terms" in row,
-        "gain": _gain(row["name"], source, task),
+    entry, known = rung.entry, rung.known
+    is_shipped = rung.name == catalogue.SHIPPED
+    row: dict[str, Any] = {
+        "name": rung.name,
+        "title": _TITLE_OF_SHIPPED if is_shipped else rung.title,
+        "is_installed": entry is not None,
+        "is_recommended": rung.name == RECOMMENDED,
+        "problem": entry.problem if entry else "",
+        "package": "",
+        "parameters": count_parameters(rung.config) if rung.config else 0,
+        "bytes": entry.bytes if entry else known.download_bytes if known else 0,
+        "languages": known.languages if known else "English" if is_shipped else "",
+        "license": known.license if known else "",
+        "source": entry.source if entry else known.repository if known else "",
+        "needs_consent": bool(entry is None and known and known.terms),
+        "expected": _expected(rung, task) if task else "",
     }
+    if known and known.terms:
+        terms = known.terms
+        row |= {"terms": terms.url, "terms_title": terms.title, "terms_gist": terms.gist}
+    if known and known.package and not entry:
+        row |= {"source": known.name, "package": install.command_line(known.package)}
+    return row
 
 
-def _gain(name: str, source: str, task: TuningTask | None) -> str:
-    """The bits per byte that are expected of a base, beside the built-in one's."""
-    curve, shipped = curve_of(name, source), curve_of(catalogue.SHIPPED, "")
-    if task is None or curve is None or shipped is None or curve is shipped:
+def _expected(rung: Rung, task: TuningTask) -> str:
+    """What tuning a base takes on this machine and brings, in a sentence."""
+    expected = task.expect(rung)
+    if expected is None:
         return ""
-    minutes = task.minutes_for(curve)
-    if minutes is None:
-        return "This machine is too small or too slow for it."
-    bits, usual = task.bits(curve, max(task.seconds, 60 * minutes)), task.bits(shipped)
-    return (
-        f"On an English blog as long as yours, {duration(60 * minutes)} are expected to give about"
-        f" {bits:.2f} bits per byte, instead of {usual:.2f} from the built-in model."
-    )
+    memory = f"{size(expected.memory_bytes)} of memory"
+    if expected.is_too_large:
+        return f"This machine has too little free memory for it: training takes about {memory}."
+    bits = expected.bits_per_byte
+    quality = f"about {bits:.2f} bits per byte" if bits else "bits per byte not measured yet"
+    if expected.minutes is None:
+        return f"This machine is too slow for it: training takes more than two days and {memory}."
+    minutes = duration(60 * expected.minutes)
+    return f"Expected with your blog on this machine: {minutes}, {memory}, {quality}."
 
 
 # --- the scorecard and the exports ---------------------------------------------------------------
