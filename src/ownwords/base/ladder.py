@@ -8,21 +8,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ownwords.base import catalogue, trimming
 from ownwords.base.catalogue import Entry
-from ownwords.base.known_bases import KNOWN_BASES, KnownBase, find_known
+from ownwords.base.known_bases import KNOWN_BASES, RECOMMENDED, KnownBase, find_known
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import duration
 from ownwords.inference.model import has_driver
 from ownwords.models.configs.config import ModelConfig
+from ownwords.models.directory import license_of
 from ownwords.models.weight_mapping import count_parameters
 from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.planner import make_plan
 from ownwords.training.step_time import DeviceSpeeds
 
+USUAL_BYTES = 250_000  # of a blog's texts, where none has been read
 _MINUTES = (1, 2, 4, 6, 10, 15, 20, 30, 45, 60, 120, 240, 480, 1440, 2880)
 _MARGIN = 0.98  # a base must be better by this factor to be worth mentioning
 _LARGE_TEXT = 400_000  # bytes of it are enough to learn from
@@ -152,10 +155,33 @@ class TuningTask:
         is_too_large = memory > PLAN_CONSTANTS.memory_share * self.memory_bytes
         return Expectation(each if is_enough else None, memory, is_too_large, self.bits(rung, plan))
 
+    def figures(self, rung: Rung) -> dict[str, Any]:
+        """A base with what it takes and brings, as the command line and the page show it."""
+        entry, known, expected = rung.entry, rung.known, self.expect(rung)
+        terms = known.terms if known else None
+        return {
+            "name": rung.name,
+            "title": rung.title,
+            "is_installed": entry is not None,
+            "is_recommended": rung.name == RECOMMENDED,
+            "problem": entry.problem if entry else "",
+            "source": entry.source if entry else known.repository if known else "",
+            "has_package": known is not None and known.package is not None,
+            "parameters": count_parameters(rung.config) if rung.config else None,
+            "bytes": entry.bytes if entry else known.download_bytes if known else None,
+            "languages": known.languages if known else "",
+            "license": known.license if known else license_of(entry.folder) if entry else "",
+            "terms": terms and {"url": terms.url, "title": terms.title, "gist": terms.gist},
+            "minutes": expected and expected.minutes,
+            "memory_bytes": expected and expected.memory_bytes,
+            "is_too_large": expected and expected.is_too_large,
+            "expected_bits_per_byte": expected and expected.bits_per_byte,
+        }
+
 
 def task_here(
-    text_bytes: int,
-    posts: int,
+    text_bytes: int = USUAL_BYTES,
+    posts: int = 60,
     *,
     seconds: float = 60,
     is_english: bool = True,

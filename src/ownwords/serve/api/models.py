@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -13,10 +14,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.base import catalogue, install, ladder
-from ownwords.base.known_bases import RECOMMENDED
-from ownwords.base.ladder import Rung, TuningTask
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.progress import duration
 from ownwords.core.validation import Meta
 from ownwords.core.workspace import path_text
 from ownwords.evaluation import scorecard_view as card_view
@@ -28,18 +26,15 @@ from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE, base_name
 from ownwords.models.model_library import KeptModel
 from ownwords.models.untrusted_files import read_json
-from ownwords.models.weight_mapping import count_parameters
 from ownwords.serve.api.posts import word_counts
 from ownwords.serve.app_state import EXPORTS, AppState
 from ownwords.serve.errors import ApiError, as_conflict
 from ownwords.serve.json_api import ApiCall, json_route
 from ownwords.view import html
-from ownwords.view.format import size
 
 _SAMPLES = 3
 _BYTES_PER_WORD = 6  # of English, spaces included
 _MINUTES = {"quick": 2, "good": 10, "best": 30, "default": MINUTES}
-_TITLE_OF_SHIPPED = "Built-in English model"
 MODELFILE = "Modelfile"  # as in models.ollama, which imports torch
 # Bits of a weight in each type of GGUF: blocks of 32 share a scale of 16 bits.
 _GGUF = {
@@ -210,65 +205,22 @@ def _size(path: Path) -> int:
 
 def _bases(state: AppState) -> list[dict[str, Any]]:
     """All bases, the smallest first, with what tuning each on this blog takes."""
+    task = ladder.task_here()
+    with suppress(OwnwordsError):  # the blog is not read yet
+        posts = state.report().report.posts
+        english = [post for post in posts if post.language in ("", "English")]
+        task = ladder.task_here(
+            _BYTES_PER_WORD * word_counts(posts).learned_words,
+            len(posts),
+            is_english=2 * len(english) >= len(posts),
+        )
     try:
         listed = ladder.rungs()
     except OwnwordsError:  # the folder of installed bases is not available
-        return []
-    task = _task(state)
-    return [_base_row(rung, task) for rung in listed]
-
-
-def _task(state: AppState) -> TuningTask | None:
-    """What a base is for: this blog; None before it is read."""
-    try:
-        posts = state.report().report.posts
-    except OwnwordsError:
-        return None
-    counts = word_counts(posts)
-    return ladder.task_here(_BYTES_PER_WORD * counts.learned_words, len(posts))
-
-
-def _base_row(rung: Rung, task: TuningTask | None) -> dict[str, Any]:
-    """A base that is here, that is known, or both."""
-    entry, known = rung.entry, rung.known
-    is_shipped = rung.name == catalogue.SHIPPED
-    row: dict[str, Any] = {
-        "name": rung.name,
-        "title": _TITLE_OF_SHIPPED if is_shipped else rung.title,
-        "is_installed": entry is not None,
-        "is_recommended": rung.name == RECOMMENDED,
-        "problem": entry.problem if entry else "",
-        "package": "",
-        "parameters": count_parameters(rung.config) if rung.config else 0,
-        "bytes": entry.bytes if entry else known.download_bytes if known else 0,
-        "languages": known.languages if known else "English" if is_shipped else "",
-        "license": known.license if known else "",
-        "source": entry.source if entry else known.repository if known else "",
-        "needs_consent": bool(entry is None and known and known.terms),
-        "expected": _expected(rung, task) if task else "",
-    }
-    if known and known.terms:
-        terms = known.terms
-        row |= {"terms": terms.url, "terms_title": terms.title, "terms_gist": terms.gist}
-    if known and known.package and not entry:
-        row |= {"source": known.name, "package": install.command_line(known.package)}
-    return row
-
-
-def _expected(rung: Rung, task: TuningTask) -> str:
-    """What tuning a base takes on this machine and brings, in a sentence."""
-    expected = task.expect(rung)
-    if expected is None:
-        return ""
-    memory = f"{size(expected.memory_bytes)} of memory"
-    if expected.is_too_large:
-        return f"This machine has too little free memory for it: training takes about {memory}."
-    bits = expected.bits_per_byte
-    quality = f"about {bits:.2f} bits per byte" if bits else "bits per byte not measured yet"
-    if expected.minutes is None:
-        return f"This machine is too slow for it: training takes more than two days and {memory}."
-    minutes = duration(60 * expected.minutes)
-    return f"Expected with your blog on this machine: {minutes}, {memory}, {quality}."
+        listed = []
+    bases = [task.figures(rung) for rung in listed]
+    titles = {catalogue.SHIPPED: "Built-in English model"}
+    return [base | {"title": titles.get(base["name"], base["title"])} for base in bases]
 
 
 # --- the scorecard and the exports ---------------------------------------------------------------
