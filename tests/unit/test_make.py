@@ -248,7 +248,7 @@ def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_built_in_one(
     monkeypatch.setattr(recipes, "plan_finetuning", too_little)
     choice = {"base": "", "workspace": made_folder / "another"}
     messages, result = make_again(made_folder, **choice)
-    assert messages[1].startswith("From gemma3-270m")
+    assert messages[1].startswith("From Gemma 3 270M")
     assert messages[2].startswith("This machine's speed and free memory do not allow")
     assert messages[3:5] == [f"planned from {catalogue.SHIPPED_TITLE}", "trained"]
     assert result.trained.steps
