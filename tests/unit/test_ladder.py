@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.base import catalogue, ladder
+from ownwords.base import ladder
 from ownwords.base.catalogue import Entry
 from ownwords.base.known_bases import KNOWN_BASES, RECOMMENDED, find_known
 from ownwords.base.ladder import Rung, TuningTask, choose_base, task_here

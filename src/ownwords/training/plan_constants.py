@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from ownwords.core import hardware
 from ownwords.models.configs.config import ModelConfig
 from ownwords.native import bindings
-from ownwords.native.build import Isa
 from ownwords.training.settings import Precision
 from ownwords.training.step_time import DeviceSpeeds, StepTimeModel, lora_sides
 
@@ -121,9 +120,10 @@ class PlanConstants:
     timed_context: float = 256  # tokens of the rows of a LoRA that are timed; estimate
 
     # --- speed, if nothing could be measured ------------------------------------------------------
-    assumed_core_flops: float = 6e10  # flops/s of training on a core of a CPU; performance
-    assumed_bf16_core_flops: float = 2.5e11  # of one that multiplies bfloat16; performance
-    assumed_amx_core_flops: float = 7e11  # of one with matrix units; performance
+    # Shares of the rates of vectors and of AMX's tiles that training reaches
+    assumed_vector_share: float = 0.6  # performance
+    assumed_tile_share: float = 0.2  # performance
+    assumed_cpu_flops: float = 1.2e11  # flops/s of training on a CPU without these; performance
     assumed_gpu_flops: float = 4e13  # the same on a GPU; estimate
     assumed_cpu_layer_s: float = 1e-3  # Fixed seconds per layer and step; performance
     assumed_gpu_layer_s: float = 6e-4  # the same on a GPU; estimate
@@ -245,14 +245,14 @@ class PlanConstants:
         if kind != "cpu":
             gpu = StepTimeModel(self.assumed_gpu_layer_s, self.assumed_gpu_flops)
             return DeviceSpeeds(kind, {precision: gpu})
-        library = bindings.load_library()
-        core_flops = {
-            Isa.NEON_BF16: self.assumed_bf16_core_flops,
-            Isa.AVX512BF16: self.assumed_bf16_core_flops,
-            Isa.AMX: self.assumed_amx_core_flops,
-        }.get(library.isa if library else Isa.BASELINE)
-        precision = "autocast" if core_flops else "float32"
-        flops = (core_flops or self.assumed_core_flops) * hardware.threads(hardware.read_cpu())
+        library, flops = bindings.load_library(), self.assumed_cpu_flops
+        is_fast = library is not None and library.has_fast_bf16() == 1
+        if library:
+            rates = library.rates
+            vectors = self.assumed_vector_share * (rates.bfloat16 if is_fast else rates.float32)
+            tiles = self.assumed_tile_share * rates.bfloat16_tiles
+            flops = 1e9 * max(vectors, tiles) * hardware.threads(hardware.read_cpu())
+        precision = "autocast" if is_fast else "float32"
         cpu = StepTimeModel(self.assumed_cpu_layer_s, flops)
         return DeviceSpeeds(kind, {precision: cpu}, fused=library is not None)
 
