@@ -122,7 +122,7 @@ class LookJob(JobRequest):
 
 @dataclass(frozen=True)
 class MakeJob(JobRequest):
-    """Read the sources, train a model, let it write, compare and score it.
+    """Read the sources, train a model, let it write and score it.
 
     What is not given is chosen by `ownwords make`; `name` is the model's in this workspace.
     """
@@ -139,7 +139,6 @@ class MakeJob(JobRequest):
         "plan": "Planning",
         "train": "Training",
         "write": "Writing a first paragraph",
-        "compare": "Training from your posts only, to compare",
         "score": "Scoring",
     }
 
