@@ -52,7 +52,7 @@ def test_the_best_installed_base_that_fits_the_minutes_is_chosen() -> None:
         assert (chosen.name, chosen.folder) == (name, "gemma")
         bits = BLOG.bits(_curve("gemma3-270m"))
         assert chosen.sentences == (
-            f"From gemma3-270m in 10 min: about {bits:.2f} bits per byte, on a typical blog.",
+            f"From Gemma 3 270M in 10 min: about {bits:.2f} bits per byte, on a typical blog.",
         )
     for short in (replace(BLOG, seconds=40), replace(BLOG, memory_bytes=2e9)):
         chosen = choose_base(short, [BOX, GEMMA])

@@ -24,6 +24,7 @@ from ownwords.models.layers import (
 )
 from ownwords.native import bindings
 from ownwords.native.bindings import NativeError
+from ownwords.native.build import Isa
 
 if bindings.load_library() is None:
     pytest.skip("the part in C++ is not built", allow_module_level=True)
@@ -244,3 +245,13 @@ def test_a_target_outside_the_vocabulary_is_refused() -> None:
         with pytest.raises(NativeError, match="an id is not in the vocabulary"):
             fused.cross_entropy_(logits, torch.tensor([3, wrong]), weights, 0.0, True)
         assert torch.equal(logits, before)
+
+
+def test_rates_say_what_a_level_has_and_whether_bfloat16_is_fast() -> None:
+    native = fused.library()
+    rates = native.rates
+    assert min(rates.float32, rates.int8) > 0
+    assert (rates.bfloat16 > 0) == (native.isa in {Isa.NEON_BF16, Isa.AVX512BF16, Isa.AMX})
+    assert (min(rates.bfloat16_tiles, rates.int8_tiles) > 0) == (native.isa == Isa.AMX)
+    if fused.has_fast_bf16():
+        assert max(rates.bfloat16, rates.bfloat16_tiles) > rates.float32

@@ -187,7 +187,10 @@ def is_large(folder: Path) -> bool:
 
 def called(folder: Path) -> str:
     """The display name of a base folder."""
-    return SHIPPED_TITLE if folder == _SHIPPED_FOLDER else folder.name
+    if folder == _SHIPPED_FOLDER:
+        return SHIPPED_TITLE
+    known = find_known(folder.name)
+    return known.title if known else folder.name
 
 
 def check_name(name: str) -> None:

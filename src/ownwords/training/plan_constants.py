@@ -11,6 +11,9 @@ import math
 from dataclasses import dataclass
 
 from ownwords.models.configs.config import ModelConfig
+from ownwords.native import bindings
+from ownwords.training.settings import Precision
+from ownwords.training.step_time import DeviceSpeeds, StepTimeModel, lora_sides
 
 LOG = "docs/log.md"
 SPEED = "docs/performance.md"
@@ -233,6 +236,14 @@ class PlanConstants:
         wanted = max(self.measure_share * seconds, self.measure_least_s)
         return min(wanted, self.measure_most_s)
 
+    def assumed_speeds(self, kind: str, precision: Precision) -> DeviceSpeeds:
+        """The speeds to assume of a kind of device as long as nothing has been measured."""
+        layer_s, flops = self.assumed_gpu_layer_s, self.assumed_gpu_flops
+        if is_cpu := kind == "cpu":
+            layer_s, flops = self.assumed_cpu_layer_s, self.assumed_cpu_flops
+        fused = is_cpu and bindings.load_library() is not None
+        return DeviceSpeeds(kind, {precision: StepTimeModel(layer_s, flops)}, fused)
+
     # --- memory ---------------------------------------------------------------------------------
 
     def training_bytes(
@@ -270,27 +281,3 @@ class PlanConstants:
 
 
 PLAN_CONSTANTS = PlanConstants()
-
-
-def lora_sides(shape: ModelConfig) -> int:
-    """The sum of the sides of all matrices of the blocks: the parameters of a LoRA of rank 1."""
-    heads, kv_heads = shape.head_dim * shape.heads, shape.head_dim * shape.kv_heads
-    attention = 2 * (shape.width + heads) + 2 * (shape.width + kv_heads)
-    return shape.layers * (attention + 3 * (shape.width + shape.hidden))
-
-
-def optimizer_flops(shape: ModelConfig) -> float:
-    """FLOPs of a Muon step: 5 Newton-Schulz iterations on every matrix of the blocks.
-
-    An iteration on an m by n matrix, m the shorter side, is two products of m * m * n and one of
-    m * m * m. https://kellerjordan.github.io/posts/muon/
-    """
-    inner, outer = shape.width, shape.hidden
-    sides = [(inner, outer)] * 3
-    sides += [(inner, shape.head_dim * shape.heads)] * 2
-    sides += [(inner, shape.head_dim * shape.kv_heads)] * 2
-    each = 0.0
-    for one, other in sides:
-        short, long = min(one, other), max(one, other)
-        each += 5 * (4.0 * short * short * long + 2.0 * short**3)
-    return shape.layers * each

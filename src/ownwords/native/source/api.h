@@ -96,6 +96,21 @@ OWNWORDS_API const char *ownwords_source_hash(void);
 enum CheckFigures { CHECK_PRODUCTS = 3360, CHECK_FIGURES = 11552 };
 OWNWORDS_API int ownwords_check(float *figures);
 
+// How fast this library multiplies on this processor, in GFLOP/s of one core, by Rate: of float32,
+// bfloat16 and int8 in vectors, and of bfloat16 and int8 in tiles; 0 for what the level lacks.
+// Measured at the first call, in a few milliseconds.
+enum Rate {
+    RATE_FLOAT32,
+    RATE_BFLOAT16,
+    RATE_INT8,
+    RATE_BFLOAT16_TILES,
+    RATE_INT8_TILES,
+    RATE_COUNT
+};
+OWNWORDS_API void ownwords_measure_rates(double *rates);
+// Whether it multiplies bfloat16 faster than float32, as measured: 1, or 0.
+OWNWORDS_API int ownwords_has_fast_bf16(void);
+
 // Run the training kernels on the threads of an OpenMP runtime, given its functions GOMP_parallel,
 // omp_get_max_threads, omp_get_num_threads and omp_get_thread_num.
 OWNWORDS_API void ownwords_set_openmp(void *fork, void *max_threads, void *num_threads,

