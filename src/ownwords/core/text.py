@@ -171,7 +171,9 @@ def count_words(text: str) -> int:
 def distinct(hashes: Hashes) -> Hashes:
     """The sorted distinct hashes; many times faster than np.unique, which hashes them again."""
     hashes = np.sort(hashes)
-    return hashes[np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)]]
+    is_first = np.ones(len(hashes), bool)
+    is_first[1:] = hashes[1:] != hashes[:-1]
+    return hashes[is_first]
 
 
 def shingles(hashes: Hashes, length: int = SHINGLE) -> Hashes:
