@@ -53,6 +53,7 @@ docs: $(DEV)
 	$(BIN)/python docs/generate.py
 
 bench: $(REFERENCE)
+	$(BIN)/python bench/processors.py
 	$(BIN)/python bench/look.py
 	$(BIN)/python bench/training.py
 	$(BIN)/python bench/inference.py

@@ -95,7 +95,8 @@ class Meter:
             tokens_per_s=speed,
             rate=self.learning_rate,
             gradient_norm=self._gradient_norm,
-            **({"share_of_limit": speed * self._cost / self._peak} if self._peak else {}),
+            # The processor's clock may rise after its peak was measured.
+            **({"share_of_limit": min(1.0, speed * self._cost / self._peak)} if self._peak else {}),
         )
         self.restart()
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from ownwords.archive.corpus import TextCollection, TrainingText
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
-from ownwords.core.hardware import torch_product
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import cache_folder, write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
@@ -56,7 +55,7 @@ from ownwords.training.plan import (
     read_plan,
 )
 from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.settings import Precision, Recipe, settings_key
+from ownwords.training.settings import Recipe, settings_key
 from ownwords.training.step_time import DeviceSpeeds
 from ownwords.training.token_dataset import TokenDataset, build_dataset, prune_datasets
 from ownwords.view.format import number, size, times
@@ -466,7 +465,7 @@ class TrainingSession:
                 _SAMPLE_TIME_SHARE * self.request.seconds,
             ),
             memorised=memorised,
-            peak_flops=self._peak_flops(recipe.train.precision),
+            peak_flops=throughput.peak_flops(self.device),
             seconds=self._seconds_left(),
         )
         return run_training_loop(job)
@@ -478,11 +477,6 @@ class TrainingSession:
         # The last evaluation and the choice of the weights come after the last step.
         seconds = self.request.seconds * (1 - PLAN_CONSTANTS.unforeseen)
         return max(1.0, seconds - self.spent_s - PLAN_CONSTANTS.close_s)
-
-    def _peak_flops(self, precision: Precision) -> float:
-        """FLOP/s of large matrix products on this device, as the reference for training speed."""
-        dtype = "float32" if precision == "float32" else "bfloat16"
-        return torch_product(torch, self.device.kind, dtype).value * 1e9
 
     # --- the result ------------------------------------------------------------------------------
 

@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import torch
 
+from ownwords.core.hardware import torch_product
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
-from ownwords.models.fused import has_fast_bf16
+from ownwords.models.fused import find_library
 from ownwords.training.device import Device
 from ownwords.training.optim import Optimizer
 from ownwords.training.plan_constants import PLAN_CONSTANTS, PlanConstants
@@ -96,14 +97,24 @@ def measure_speeds(
 
 
 def precisions(device: Device) -> tuple[Precision, ...]:
-    """The precisions to try on a device, the likeliest first: there may be time for only one."""
-    if device.kind == "cpu":
-        if has_fast_bf16():
-            return ("autocast", "bf16", "float32")
-        return ("float32", "autocast", "bf16")
+    """The precisions to try on a device, the most exact first: there may be time for only one.
+
+    What the device multiplies faster decides; how bfloat16 is best used depends on the shape.
+    """
     if device.kind == "mps":
         return ("float32", "autocast")
-    return ("autocast", "bf16", "float32") if device.has_fast_bf16 else ("float32",)
+    return ("autocast", "bf16") if device.has_fast_bf16 else ("float32",)
+
+
+def peak_flops(device: Device) -> float:
+    """FLOP/s of the device's fastest products, as the reference for the speed of training."""
+    native = find_library() if device.kind == "cpu" else None
+    if native is None:
+        dtypes = ("float32" if each == "float32" else "bfloat16" for each in precisions(device))
+        return 1e9 * max(torch_product(torch, device.kind, dtype).value for dtype in dtypes)
+    rates = native.rates
+    fastest = max(rates.float32, rates.bfloat16, rates.bfloat16_tiles)
+    return 1e9 * fastest * torch.get_num_threads()
 
 
 def fit_step_time(samples: Sequence[StepTiming], before: StepTimeModel) -> StepTimeModel:
