@@ -55,7 +55,7 @@ from ownwords.training.plan import (
     read_plan,
 )
 from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.settings import Precision, Recipe, settings_key
+from ownwords.training.settings import Recipe, settings_key
 from ownwords.training.step_time import DeviceSpeeds
 from ownwords.training.token_dataset import TokenDataset, build_dataset, prune_datasets
 from ownwords.view.format import number, size, times
@@ -215,7 +215,7 @@ def plan_finetuning(
 
 
 def _base_info(
-    loaded: bundle.Bundle, model: CausalLM, by_lora: bool | None, precision: Precision | None
+    loaded: bundle.Bundle, model: CausalLM, by_lora: bool | None, precision: object
 ) -> BaseModelInfo:
     """What the plan needs to know of a base, including the learning rates in its provenance."""
     size = sum(parameter.numel() for parameter in model.parameters())
