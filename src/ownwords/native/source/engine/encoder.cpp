@@ -211,7 +211,7 @@ void Encoder::attend(i64 begin, i64 length, i64 head, Rows &rows) const {
             for (i64 c = 0; c < score_stride; c += LANES)
                 store(weights + c, load(scores + c) * inverse);
         }
-        matmul(row_major(rows.weights, score_stride), rows.packed_values, key_panels * TILE_PAIR,
+        matmul(row_major<Bf16>(rows.weights, score_stride), rows.packed_values, key_panels * TILE_PAIR,
                count, dim_panels, key_panels, [&](i64 row, i64 panel, const float *sums) {
                    Bf16 *to = rows.attended + (begin + first + row) * rows.stride + head * dims +
                               panel * PANEL;

@@ -9,7 +9,7 @@
 
 #include "api.h"
 #include "engine/os.h"
-#include "simd/bf16_matmul.h"
+#include "simd/tile_matmul.h"
 
 namespace ownwords::engine {
 
