@@ -662,4 +662,4 @@ def _norms(gradients: list[Tensor]) -> list[Tensor]:
     """Norms of gradients, to be combined into one."""
     if fused.is_supported(*gradients) and len({each.dtype for each in gradients}) == 1:
         return [fused.norm(gradients)]
-    return list(torch._foreach_norm(gradients))
+    return list(torch._foreach_norm(gradients, dtype=torch.float32))
