@@ -97,7 +97,7 @@ class ThreadPool {
     alignas(64) std::atomic<uint64_t> state_{CLOSED};
     Call call_ = nullptr;
     const void *data_ = nullptr;
-    bool stopping_ = false;
+    std::atomic<bool> stopping_{false};
     std::atomic<int> sleeping_{0};
     std::atomic<bool> waiting_{false};
     std::mutex mutex_;
