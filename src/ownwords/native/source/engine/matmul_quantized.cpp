@@ -73,8 +73,7 @@ inline const Code *codes(const MatmulInput &input) {
 
 template <template <int> class Panels>
 struct Int8Kernel {
-    static constexpr int SUMS = INT_SUM_REGISTERS;
-    static constexpr bool UNPACKS = true;
+    static constexpr int SUMS = INT_SUM_REGISTERS, ROWS = 8;
 
     template <int P, int R>
     static void block(const MatmulArgs &w, i64 p, i64 stride, i64 n,
@@ -129,8 +128,7 @@ struct Int8Kernel {
 };
 
 struct Int4Kernel {
-    static constexpr int SUMS = INT_SUM_REGISTERS;
-    static constexpr bool UNPACKS = true;
+    static constexpr int SUMS = INT_SUM_REGISTERS, ROWS = 8;
     static constexpr int LINES = 4;
 
     template <int P, int R>
