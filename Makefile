@@ -28,7 +28,9 @@ help:
 	@echo "make blog            build examples/blog/input/db.sqlite from its posts"
 	@echo "make wheel           build the package"
 
+# Where SmolLM2 cannot be had, the demo starts from the base in the box.
 demo: $(TRAIN)
+	-@$(BIN)/ownwords base add smollm2-135m
 	$(BIN)/ownwords make examples/blog --workspace demo.ownwords --minutes 2 --yes --open
 
 test: $(DEV)
@@ -51,6 +53,7 @@ docs: $(DEV)
 	$(BIN)/python docs/generate.py
 
 bench: $(REFERENCE)
+	$(BIN)/python bench/processors.py
 	$(BIN)/python bench/look.py
 	$(BIN)/python bench/training.py
 	$(BIN)/python bench/inference.py

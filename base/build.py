@@ -8,7 +8,7 @@
     python base/build.py status         the curve so far
     python base/build.py finish         the rate falls to nothing: a model, and the run can go on
     python base/build.py publish        score it, write its card, store both in the package
-    python base/build.py measured scorecard.json      what tuning it gave, quoted by the advice
+    python base/build.py measured TUNED.json NOTHING.json  what tuning it gave, quoted by the advice
 
 Everything is in one folder (`--folder`), which may move to another machine. The rate of `train`
 stays the same for ever (arXiv 2405.18392), so that each more hour counts; `finish` takes the newest
@@ -86,7 +86,8 @@ def parser() -> argparse.ArgumentParser:
     store.add_argument("--into", type=Path, default=SHIPPED)
     store.add_argument("--sources", type=Path, help="the table of modern texts, to be credited")
     figures = steps.add_parser("measured", parents=[shared])
-    figures.add_argument("scorecard", type=Path, help="of a blog that was tuned from this base")
+    figures.add_argument("tuned", type=Path, help="scorecard of a blog tuned from this base")
+    figures.add_argument("from_nothing", type=Path, help="scorecard of the same with --base none")
     figures.add_argument("--into", type=Path, default=SHIPPED)
     return root_parser
 
@@ -154,7 +155,7 @@ def publish(args: argparse.Namespace) -> int:
 
 def measured(args: argparse.Namespace) -> int:
     """Store in the package what tuning the base gave."""
-    size = publishing.put_measured(args.scorecard, args.into)
+    size = publishing.put_measured(args.tuned, args.from_nothing, args.into)
     print(f"{args.into}: {size / 1e6:.1f} MB")
     return 0
 

@@ -26,7 +26,7 @@ from ownwords.core.progress import Progress, duration
 from ownwords.core.validation import decode
 from ownwords.evaluation import bits_per_byte
 from ownwords.evaluation.intervals import DocumentScore, Score
-from ownwords.evaluation.scorecard import BASE, SCRATCH, Scorecard
+from ownwords.evaluation.scorecard import BASE, OURS, Scorecard
 from ownwords.inference.model import Model
 from ownwords.models import atomic_dir, bundle, directory
 from ownwords.models.decoder import CausalLM
@@ -130,17 +130,17 @@ def text_licenses(sources: Sequence[Mapping[str, str]]) -> list[str]:
     return sorted({name for source in sources for name in _LICENCE.findall(source["licence"])[:1]})
 
 
-def put_measured(scorecard: Path, into: Path) -> int:
+def put_measured(tuned: Path, from_nothing: Path, into: Path) -> int:
     """Store the figures that the advice of `ownwords look` quotes: the base, tuned and not.
 
     The card shows them, too. They are from the scorecard.json of an `ownwords make` with this
-    base. Returns the base's bytes.
+    base, and of one with none. Returns the base's bytes.
     """
     parameters = catalogue.entry(catalogue.SHIPPED, into, "shipped").parameters
     with tempfile.TemporaryDirectory() as scratch:
         stored = Path(scratch) / "shipped"
         shutil.copytree(into, stored, ignore=shutil.ignore_patterns(catalogue.MANIFEST))
-        measured = read_scorecard(scorecard, parameters)
+        measured = read_scorecards(tuned, from_nothing, parameters)
         text = json.dumps(msgspec.to_builtins(measured), indent=2) + "\n"
         (stored / MEASURED).write_text(text, encoding="utf-8")
         shown = with_measured((stored / directory.CARD).read_text(encoding="utf-8"), measured)
@@ -166,24 +166,27 @@ docs/performance.md in the repository of ownwords has more blogs, and what was h
 {_SAMPLES_HEADING}{samples}"""
 
 
-def read_scorecard(scorecard: Path, parameters: int) -> MeasuredBase:
-    """The figures of a scorecard of a base."""
-    card = decode(Scorecard, json.loads(scorecard.read_bytes()), source=str(scorecard))
-    rows = {row.name: row.bits for row in card.bits}
-    ours = next((row.bits for row in card.bits if row.is_ours), None)
-    if ours is None or BASE not in rows or SCRATCH not in rows:
+def read_scorecards(tuned: Path, from_nothing: Path, parameters: int) -> MeasuredBase:
+    """The figures of two scorecards on the same posts: a tuned base, a model from nothing."""
+    card, other = (
+        decode(Scorecard, json.loads(path.read_bytes()), source=str(path))
+        for path in (tuned, from_nothing)
+    )
+    bits = {row.name: row.bits for row in card.bits}
+    from_nothing_bits = {row.name: row.bits for row in other.bits}
+    if not {OURS, BASE} <= bits.keys() or from_nothing_bits.keys() != {OURS}:
         raise OwnwordsError(
-            f"{scorecard} does not compare a tuned model with its base and with one from nothing",
-            hint="run `ownwords make` with this base for three minutes or more",
+            f"{tuned} does not compare a tuned model with its base, or {from_nothing} has a base",
+            hint="run `ownwords make` on the same posts, with this base and with --base none",
         )
     return MeasuredBase(
         author="one columnist",
         training_bytes=card.about.training_bytes,
         training_words=card.about.training_words,
         base_parameters=parameters,
-        from_nothing=round(rows[SCRATCH], 4),
-        base=round(rows[BASE], 4),
-        tuned=round(ours, 4),
+        from_nothing=round(from_nothing_bits[OURS], 4),
+        base=round(bits[BASE], 4),
+        tuned=round(bits[OURS], 4),
     )
 
 

@@ -318,8 +318,6 @@ def by_the_laws() -> None:
 
     throughput.measure_speeds = lambda device, *_, **__: throughput.assumed_speeds(device)
     recipes.TrainingSession._seconds_left = lambda *_: None  # type: ignore[method-assign]
-    # It is only told, and takes a clock to find.
-    recipes.TrainingSession._peak_flops = lambda *_: 1e12  # type: ignore[method-assign]
 
 
 def search_row(args: argparse.Namespace, scratch: Path) -> int:

@@ -37,6 +37,13 @@ def own_peak_mb() -> float:
         return _megabytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
+def children_peak_mb() -> float:
+    """The most that one of the ended child processes had resident."""
+    import resource
+
+    return _megabytes(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+
+
 def _megabytes(most_resident: int) -> float:
     return most_resident / (1024 if sys.platform == "linux" else 1 << 20)
 

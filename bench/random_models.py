@@ -1,6 +1,6 @@
 """Models of known shapes with random weights, as a directory and as GGUF files.
 
-    python -m bench.random_models SHAPE FOLDER
+    python -m bench.random_models SHAPE FOLDER [--no-gguf]
 
 How fast a model writes does not depend on what it learned. The quantised GGUF files are made by
 llama.cpp itself, so that they hold what its users have: its Q4_0 keeps some matrices finer.
@@ -55,8 +55,8 @@ def config(shape: str) -> "ModelConfig":
     )
 
 
-def make(shape: str, folder: Path) -> None:
-    """Write DIRECTORY in bfloat16 and the GGUF files of it; memory as for float32, once."""
+def make(shape: str, folder: Path, *, with_gguf: bool) -> None:
+    """Write DIRECTORY in bfloat16, and GGUF files of it; memory as for float32, once."""
     import torch
 
     from ownwords.models import bundle, gguf
@@ -74,9 +74,10 @@ def make(shape: str, folder: Path) -> None:
                 plain = "bias" in name or shape.startswith("gemma")  # Gemma's norms store w - 1
                 parameter.fill_(0.0 if plain else 1.0)
     bundle.save(folder / DIRECTORY, model, tokenizer)
-    gguf.save(gguf_file(folder, "bf16"), model, tokenizer.files(), type="bf16")
-    for type in QUANTISED:
-        quantise(gguf_file(folder, "bf16"), gguf_file(folder, type), type)
+    if with_gguf:
+        gguf.save(gguf_file(folder, "bf16"), model, tokenizer.files(), type="bf16")
+        for type in QUANTISED:
+            quantise(gguf_file(folder, "bf16"), gguf_file(folder, type), type)
 
 
 def tokenizer_of(shape: str) -> "Tokenizer":
@@ -109,5 +110,5 @@ def quantise(source: Path, into: Path, type: str, *, threads: int = 2) -> None:
 
 
 if __name__ == "__main__":
-    make(sys.argv[1], Path(sys.argv[2]))
+    make(sys.argv[1], Path(sys.argv[2]), with_gguf="--no-gguf" not in sys.argv)
     print(json.dumps({}))

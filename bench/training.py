@@ -10,9 +10,9 @@
 Each row is a fresh process; all rows of a shape take turns, so that a busy neighbour slows them
 alike, and the median over the rounds counts. Ratios are to nanoGPT as it comes: float32, eager.
 "chosen" is the precision in which a plan would train, had it measured these steps.
-The limit is the bfloat16 matrix product of this machine, the best that the run has seen until then;
+The limit is what our fastest products reach in registers, of float32 or bfloat16, on all threads;
 the float32 rows are held against it too. Arithmetic a token: 6 for each weight that is multiplied
-by, and attention over half the context (training/throughput.py), the same formula for both.
+by, and attention over half the context (training/step_time.py), the same formula for both.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -109,17 +109,13 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.child:
         settings = json.loads(arguments.child)
-        figures = (
-            measure(Row(**settings["row"]), **settings["limits"]) if settings["row"] else peak()
-        )
-        print(json.dumps(figures))
+        print(json.dumps(measure(Row(**settings["row"]), settings["seconds"])))
         return 0
     shapes = []
     if not arguments.tiny:
         shapes += [("gpt2", 4, context) for context in arguments.contexts]
     if not arguments.large:
         shapes.append(("tiny", 12, 64))
-    limit = 0.0
     for shape, rows, context in shapes:
         chosen = [
             row
@@ -133,30 +129,22 @@ def main() -> int:
         rounds = rounds or (2 if shape == "gpt2" and context >= 256 else 3)
         seconds = seconds or (3.0 if shape == "gpt2" else 1.0)
         print(f"\n{name}, {rows} x {context} tokens, median of {rounds}", flush=True)
-        before, results, after = _peak(), _in_turn(chosen, rounds, seconds), _peak()
-        limit = max(limit, before, after)
-        _show(chosen, results, limit * 1e9)
-        print(f"limit: a product of bfloat16 matrices at {limit:,.0f} GFLOP/s", flush=True)
+        _show(chosen, _in_turn(chosen, rounds, seconds))
     return 0
-
-
-def _peak() -> float:
-    """GFLOP/s, the best of several measurements, since other load can interfere."""
-    figures = run("training", "--child", json.dumps({"row": None, "limits": {}})).figures
-    return float(figures["value"])
 
 
 def _in_turn(rows: Sequence[Row], rounds: int, seconds: float) -> SearchResult:
     results: dict[str, list[dict[str, float]]] = {row.name: [] for row in rows}
     for _ in range(rounds):
         for row in rows:
-            message = json.dumps({"row": asdict(row), "limits": {"seconds": seconds}})
+            message = json.dumps({"row": asdict(row), "seconds": seconds})
             ran = run("training", "--child", message)
             results[row.name].append(ran.figures | {"peak_mb": ran.peak_mb})
     return results
 
 
-def _show(rows: Sequence[Row], results: SearchResult, limit: float) -> None:
+def _show(rows: Sequence[Row], results: SearchResult) -> None:
+    limit = max(figure["limit"] for figures in results.values() for figure in figures)
     median = {
         name: {key: statistics.median(figure[key] for figure in figures) for key in figures[0]}
         for name, figures in results.items()
@@ -181,11 +169,12 @@ def _show(rows: Sequence[Row], results: SearchResult, limit: float) -> None:
             f"{'  chosen' if row.name in chosen else ''}",
             flush=True,
         )
+    print(f"limit: {limit / 1e9:,.0f} GFLOP/s", flush=True)
 
 
 def _chosen(rows: Sequence[Row], seconds: Mapping[str, float]) -> set[str]:
     """Of our rows that differ by precision alone, the one that a plan would choose."""
-    from ownwords.training.throughput import pick_precision
+    from ownwords.training.step_time import pick_precision
 
     same_but_precision: dict[Row, dict[Precision, Row]] = {}
     for row in rows:
@@ -198,16 +187,11 @@ def _chosen(rows: Sequence[Row], seconds: Mapping[str, float]) -> set[str]:
     }
 
 
-def peak() -> dict[str, Any]:
-    import torch
-
-    from ownwords.core.hardware import torch_product
-
-    return asdict(torch_product(torch, "cpu", "bfloat16"))
-
-
 def measure(row: Row, seconds: float) -> dict[str, float]:
     """Median seconds of a step, in this process."""
+    from ownwords.training.device import choose
+    from ownwords.training.throughput import peak_flops
+
     step, parameters, flops_per_token = (_ours if row.ours else _nanogpt)(row)
     began = time.perf_counter()
     step(0)  # finds memory, chooses kernels, compiles
@@ -225,6 +209,7 @@ def measure(row: Row, seconds: float) -> dict[str, float]:
         "tokens": row.rows * row.context,
         "parameters": parameters,
         "flops_per_token": flops_per_token,
+        "limit": peak_flops(choose("cpu")),
     }
 
 
@@ -277,12 +262,12 @@ def _ours(row: Row) -> tuple[Callable[[int], object], int, float]:
     from ownwords.training import device
     from ownwords.training.optim import Optimizer
     from ownwords.training.settings import OptimConfig
-    from ownwords.training.throughput import flops_per_token
+    from ownwords.training.step_time import flops_per_token
 
     chosen_device = device.choose("cpu")
     model = build(_shape_of(row))
     model.init_weights(1)
-    per_token = flops_per_token(model, row.context)
+    per_token = flops_per_token(model.config, row.context)
     parameters = sum(p.numel() for p in model.parameters())
     model.train()
     master_weights = row.precision == "bf16"

@@ -1,9 +1,8 @@
-"""Installs a tiny base from a package in forked children, each killed at a moment of it.
+"""Installs a tiny base from packages in forked children, each killed at a moment of it.
 
 python base_kills.py FOLDER
 """
 
-import hashlib
 import json
 import os
 import signal
@@ -17,14 +16,12 @@ from typing import Any
 import torch
 
 import large_vocabulary
+import small_bases
 from families import TINY
 from ownwords.base import catalogue, install, known_bases
-from ownwords.base.known_bases import KNOWN_BASES, GGUFPackage
 from ownwords.inference.export import export
 from ownwords.models import atomic_dir
 from ownwords.models.gguf import reading
-
-MODULE = "tiny_gemma_package"
 
 
 def kill_self(*_: object, **__: object) -> None:
@@ -67,8 +64,9 @@ def run_forked(work: Callable[[], object]) -> int:
 
 
 MOMENTS: dict[str, Callable[[], None]] = {
-    "before the parts are joined": lambda: kill_on_call(install, "_join"),
-    "when the parts are joined": lambda: kill_on_call(install, "_join", after=True),
+    "before it is downloaded": lambda: kill_on_call(install, "_download"),
+    "when it is downloaded": lambda: kill_on_call(install, "_download", after=True),
+    "when the parts are joined": lambda: kill_on_call(install, "_extract", after=True),
     "when the weights are converted": lambda: kill_on_call(reading, "write_file", after=True),
     "when all is converted": lambda: kill_on_call(reading, "convert", after=True),
     "before it is opened": lambda: kill_on_call(catalogue, "check_usable"),
@@ -77,30 +75,13 @@ MOMENTS: dict[str, Callable[[], None]] = {
 }
 
 
-def make_package(folder: Path) -> None:
-    """A package that carries a tiny Gemma in two parts."""
+def main(folder: Path) -> dict[str, int]:
+    """Add the base undisturbed, then killed at each moment; returns the exit codes."""
     config = replace(TINY["gemma3"], query_scalar=TINY["gemma3"].head_dim, softcap=None)  # type: ignore[call-arg]
     base_folder = large_vocabulary.write(folder / "base", config=config)
     data = export(base_folder, "gguf", out=folder / "m.gguf", type="q8_0").path.read_bytes()
-    package = folder / MODULE
-    package.mkdir()
-    (package / "a").write_bytes(data[:5000])
-    (package / "b").write_bytes(data[5000:])
-    (package / "terms.html").write_text("<p>Be kind.</p>")
-    (package / "__init__.py").write_text(
-        "from pathlib import Path\n"
-        "def chunk_paths():\n    return [Path(__file__).parent / name for name in 'ab']\n"
-    )
-
-
-def main(folder: Path) -> dict[str, int]:
-    """Add the base undisturbed, then killed at each moment; returns the exit codes."""
-    make_package(folder)
-    sys.path.insert(0, str(folder))
-    data = b"".join((folder / MODULE / part).read_bytes() for part in "ab")
-    package = GGUFPackage("tiny", "tiny==1", MODULE, hashlib.sha256(data).hexdigest(), "terms.html")
-    tiny = replace(KNOWN_BASES[0], name="tiny", repository="org/tiny", package=package)
-    known_bases.KNOWN_BASES = (tiny, *KNOWN_BASES[1:])
+    tiny = small_bases.publish_gguf(folder / "wheels", data, os.environ.__setitem__)
+    known_bases.KNOWN_BASES = (tiny,)
 
     def add(home: str, moment: str) -> None:
         os.environ["OWNWORDS_HOME"] = str(folder / home)

@@ -110,11 +110,9 @@ def summary(result: MakeResult) -> dict[str, object]:
     """The parts of the result that must not depend on kills: all but times."""
     card = result.scorecard
     assert card
-    nothing = result.workspace / "runs" / "from-nothing" / "model"
     return {
         "model": [model_fingerprint(result.model), result.trained.bits_per_byte],
         "paragraph": result.paragraph.text,
-        "from nothing": model_fingerprint(nothing),
         "bits": [[row.name, row.bits, row.low, row.high] for row in card.bits],
         "samples": [sample.tuned for sample in card.samples],
         "pages": [result.report_page.exists(), result.scorecard_page.exists()],

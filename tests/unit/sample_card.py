@@ -8,7 +8,6 @@ from ownwords.evaluation.intervals import Estimate, Interval, PairedEstimate
 from ownwords.evaluation.scorecard import (
     BASE,
     OURS,
-    SCRATCH,
     BitsRow,
     CopiedPassage,
     Memorised,
@@ -109,7 +108,6 @@ def bits() -> tuple[BitsRow, ...]:
     return (
         row(OURS, 1.48, seconds=240.0),
         row(BASE, 1.59, 0.11),
-        row(SCRATCH, 2.19, 0.71, seconds=60.0),
     )
 
 

@@ -9,6 +9,7 @@ import random
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -415,14 +416,14 @@ def test_the_figures_of_the_advice_come_from_a_scorecard(tmp_path: Path) -> None
     path.write_text(json.dumps(card.to_dict()), encoding="utf-8")
     before = measured_base()
     shutil.copytree(catalogue.shipped(), tmp_path / "shipped")
-    publishing.put_measured(path, tmp_path / "shipped")
+    other = tmp_path / "other.json"
+    alone = replace(card, bits=(replace(card.bits[0], bits=2.5),))
+    other.write_text(json.dumps(alone.to_dict()), encoding="utf-8")
+    publishing.put_measured(path, other, tmp_path / "shipped")
     assert catalogue.verify(tmp_path / "shipped") == []
     quoted = json.loads((tmp_path / "shipped" / "measured.json").read_text(encoding="utf-8"))
     rows = {row.name: row.bits for row in card.bits}
-    assert (quoted["base"], quoted["from_nothing"]) == (
-        rows[scorecard.BASE],
-        rows[scorecard.SCRATCH],
-    )
+    assert (quoted["base"], quoted["from_nothing"]) == (rows[scorecard.BASE], 2.5)
     assert quoted["tuned"] in rows.values()
     assert quoted["training_words"] == card.about.training_words
     assert msgspec.convert(quoted, MeasuredBase)
@@ -432,5 +433,5 @@ def test_the_figures_of_the_advice_come_from_a_scorecard(tmp_path: Path) -> None
     shown = (tmp_path / "shipped" / "README.md").read_text(encoding="utf-8")
     assert shown.count(figures) == shown.count("## Tuned to an author") == 1
     assert shown.index(figures) < shown.index("## What it writes")
-    publishing.put_measured(path, tmp_path / "shipped")  # once more: replaced, not added
+    publishing.put_measured(path, other, tmp_path / "shipped")  # once more: replaced, not added
     assert (tmp_path / "shipped" / "README.md").read_text(encoding="utf-8") == shown

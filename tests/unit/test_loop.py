@@ -188,7 +188,7 @@ def test_time_that_a_rollback_loses_is_lost(
 def test_it_learns_and_keeps_the_best_weights(tmp_path: Path) -> None:
     loop = replace(LOOP, steps=60, evaluations=6)
     recorder = EventLog()
-    run_job = job(tmp_path, loop, progress=recorder.progress(), peak_flops=1e12)
+    run_job = job(tmp_path, loop, progress=recorder.progress(), peak_flops=1.0)
     outcome = train(run_job)
     history = [evaluation.bits_per_byte for evaluation in outcome.evaluations]
     assert history == recorder.values("validation_bits_per_byte")
@@ -197,6 +197,7 @@ def test_it_learns_and_keeps_the_best_weights(tmp_path: Path) -> None:
     assert outcome.tokens == sum(run_job.batches.batch(step).tokens for step in range(60))
     for name in ("bits_per_byte", "tokens_per_s", "rate", "gradient_norm", "share_of_limit"):
         assert all(value > 0 for value in recorder.values(name)) and recorder.values(name), name
+    assert set(recorder.values("share_of_limit")) == {1.0}  # and never more
 
 
 def test_the_validation_figure_is_the_loss_of_every_token(tmp_path: Path) -> None:

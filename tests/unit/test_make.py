@@ -23,7 +23,7 @@ from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
 from ownwords.core.workspace import resolve_model
-from ownwords.evaluation.scorecard import SCRATCH, Scorecard
+from ownwords.evaluation.scorecard import BASE, Scorecard
 from ownwords.inference import model as inference_model
 from ownwords.make import pipeline
 from ownwords.make.make_request import MakeRequest, find_base
@@ -62,14 +62,6 @@ class Listener(MakeCallbacks):
         self.text = list(pieces)
         self.messages.append("writes")
 
-    def on_comparison_start(self, seconds: float) -> None:
-        self.messages.append(f"compares {seconds:g} s")
-
-    def on_comparison_end(
-        self, trained: TrainingSummary | None, why_not: str, seconds: float | None
-    ) -> None:
-        self.messages.append("compared" if seconds else why_not or "was compared")
-
     def on_scoring_start(self) -> None:
         self.messages.append("scores")
 
@@ -82,12 +74,10 @@ ALL = [
     "planned from model",
     "trained",
     "writes",
-    "compares 120 s",
-    "compared",
     "scores",
     "scored",
 ]
-NONE = ["read", "was trained", "writes", "was compared", "was scored"]
+NONE = ["read", "was trained", "writes", "was scored"]
 
 
 @pytest.fixture(autouse=True)
@@ -148,15 +138,11 @@ def test_every_stage_reports_and_writes_its_files(
     assert result.scorecard_page.read_text("utf-8").lower().startswith("<!doctype html>")
     assert result.scorecard is not None
     assert result.scorecard.about.test_posts > 0
-    assert result.scorecard.row(SCRATCH)
+    assert result.scorecard.row(BASE)
     assert result.trained.before is not None
     assert result.trained.bits_per_byte is not None
     assert result.trained.bits_per_byte <= result.trained.before
     assert result.trained.steps == 16
-    assert result.compared is not None
-    assert result.compared.before is None
-    assert result.compared.key == model_fingerprint(workspace / "runs" / "from-nothing" / "model")
-    # The model beside which it is compared is not taken for the author's.
     assert resolve_model(workspace, folder) == workspace / "model"
 
 
@@ -192,7 +178,7 @@ def test_the_best_installed_base_is_chosen_and_kept(
     monkeypatch.setattr(hardware, "read_memory", lambda: SimpleNamespace(**memory))
     messages, result = make_again(made_folder, base="")
     assert messages == ["read", messages[1], *NONE[1:]]
-    assert messages[1].startswith("From gemma3-270m in 10 min: about 1.")
+    assert messages[1].startswith("From Gemma 3 270M in 10 min: about 1.")
     assert result.trained.before is not None
     memory["available_bytes"] = 1e9  # what is free now does not change what was chosen
     assert make_again(made_folder, base="")[0] == messages
@@ -248,7 +234,7 @@ def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_built_in_one(
     monkeypatch.setattr(recipes, "plan_finetuning", too_little)
     choice = {"base": "", "workspace": made_folder / "another"}
     messages, result = make_again(made_folder, **choice)
-    assert messages[1].startswith("From gemma3-270m")
+    assert messages[1].startswith("From Gemma 3 270M")
     assert messages[2].startswith("This machine's speed and free memory do not allow")
     assert messages[3:5] == [f"planned from {catalogue.SHIPPED_TITLE}", "trained"]
     assert result.trained.steps
@@ -297,9 +283,7 @@ def test_new_posts_are_reported_and_the_model_retrained_from_the_base(made_folde
         "Since the last model here: 25 posts instead of 24, other minutes."
         " Training starts again from the base."
     )
-    # In so few minutes nothing is trained to compare it with.
     assert messages[2:] == ["planned from model", "trained", "writes", "scores", "scored"]
-    assert result.compared is None
     assert result.trained.posts == 25
     # What the replaced model's run tells stays; what took the room does not.
     assert (old / "plan.toml").exists()
@@ -396,7 +380,6 @@ def test_a_search_before_the_first_making_is_enough(
     shutil.rmtree(made_folder / "w" / "runs" / "make")
     with monkeypatch.context() as patch:
         without_training(patch)
-        patch.setattr(pipeline.MakeRun, "train_from_scratch", lambda *_: None)
         messages, result = make_again(made_folder, minutes=None)
     assert messages == ["read", FOUND, "was trained", "writes", "scores", "scored"]
     assert result.trained.key == key
@@ -405,14 +388,6 @@ def test_a_search_before_the_first_making_is_enough(
     messages, result = make_again(made_folder, minutes=2.0)
     assert "trained" in messages
     assert result.trained.key != key
-
-
-def test_from_nothing_there_is_no_comparison(tmp_path: Path) -> None:
-    tiny_make.write_blog(tmp_path / "blog")
-    fixed = {**tiny_make.SMALL, "model.parameters": 40_000}
-    messages, result = make_again(tmp_path, base="none", fixed=fixed)
-    assert messages == ["read", "planned from nothing", "trained", messages[3], "scores", "scored"]
-    assert (result.trained.before, result.compared) == (None, None)
 
 
 def test_a_dry_run_trains_nothing(made_folder: Path, tmp_path: Path) -> None:
@@ -516,19 +491,6 @@ def test_an_interrupt_reports_what_is_saved(
         pipeline.make(request, callbacks=InterruptingCallbacks(at))
 
 
-def test_an_impossible_from_nothing_model_does_not_stop_make(
-    made_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def never(*_: object, **__: object) -> None:
-        raise ConfigError("12 s are too few")
-
-    monkeypatch.setattr(recipes, "plan_pretraining", never)
-    messages, result = make_again(made_folder, minutes=20.0)
-    assert "12 s are too few" in messages
-    assert messages[-1] == "scored"
-    assert result.compared is None
-
-
 def test_from_python(made_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[MakeRequest] = []
 
@@ -544,6 +506,7 @@ def test_from_python(made_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_cached_results_need_no_heavy_imports(made_folder: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
+        "from math import inf\n"
         "from pathlib import Path\n"
         "from ownwords.evaluation.scoring import ScoreConfig\n"
         "from ownwords.make import pipeline\n"

@@ -88,7 +88,6 @@ class FakePipeline:
             report=REPORT,
             trained=TRAINED,
             paragraph=FirstParagraph(self.title, "".join(TEXT)),
-            compared=replace(TRAINED, before=None, bits_per_byte=2.4),
             scorecard=CARD,
             seconds={"train": 182.0},
             is_new=True,
@@ -112,8 +111,6 @@ class FakePipeline:
             raise self.fails
         callbacks.on_trained(TRAINED, 178.0)
         callbacks.on_writing(self.title, iter(TEXT))
-        callbacks.on_comparison_start(48.0)
-        callbacks.on_comparison_end(self.result.compared, "", 47.0)
         callbacks.on_scoring_start()
         callbacks.on_scored(CARD, 24.0)
         return self.result
@@ -150,7 +147,6 @@ def test_each_stage_is_a_line_and_the_end_lists_the_files(
         "1.53 bits per byte on held-out posts; the base had 1.81.",
         "Your post “The gutter in March” was held out. From its title alone, the model writes:",
         "The gutter was full, and so was I.",
-        "From scratch 2.40 bits per byte on held-out posts.",
         "It writes in your manner. A classifier takes 85%",
         "Your model blog.ownwords/model",
         "Its scorecard blog.ownwords/scorecard.html",

@@ -21,7 +21,7 @@ from ownwords.training.plan import (
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.planner import make_plan, planned_vocab_size
 from ownwords.training.settings import Precision, Recipe
-from ownwords.training.throughput import MEASURED, DeviceSpeeds, StepTimeModel
+from ownwords.training.step_time import MEASURED, DeviceSpeeds, StepTimeModel
 
 GB = 10**9
 

@@ -44,6 +44,7 @@ from ownwords.training.recipes import (
     plan_finetuning,
     plan_pretraining,
 )
+from ownwords.training.step_time import DeviceSpeeds
 from ownwords.training.token_dataset import build_dataset
 
 TINY: Mapping[str, object] = {
@@ -157,7 +158,7 @@ def test_the_same_command_resumes_the_same_run(
         pretrain(TRAIN, HELD_OUT, work(tmp_path / "two", progress=Progress(cut_at_an_evaluation)))
     assert not (tmp_path / "two" / "model").exists()
 
-    def nothing(*_: object, **__: object) -> throughput.DeviceSpeeds:
+    def nothing(*_: object, **__: object) -> DeviceSpeeds:
         raise AssertionError("a run that is planned is not measured again")
 
     monkeypatch.setattr(throughput, "measure_speeds", nothing)

@@ -102,7 +102,7 @@ def test_too_few_posts_have_figures_without_a_range() -> None:
     def spans(card: Scorecard) -> list[str]:
         return [row.span for panel in gauges(say.scorecard_view(card)) for row in panel.rows]
 
-    assert spans(sample_card.one_post()).count("too few posts for a range") == 3
+    assert spans(sample_card.one_post()).count("too few posts for a range") == 2
     assert all(spans(sample_card.good()))
 
 

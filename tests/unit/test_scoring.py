@@ -1,5 +1,6 @@
 """Small real models are scored: one that copies, one that babbles; figures are cached."""
 
+import math
 import random
 import shutil
 import weakref
@@ -17,10 +18,9 @@ from ownwords.archive.corpus import Corpus, TextCollection, TrainingText
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
 from ownwords.evaluation import bits_per_byte, scoring
-from ownwords.evaluation.scorecard import BASE, OURS, SCRATCH, Scorecard
+from ownwords.evaluation.scorecard import BASE, OURS, Scorecard
 from ownwords.evaluation.scored_model import ScoredModel
 from ownwords.evaluation.scoring import (
-    ComparisonModels,
     ScoreConfig,
     score_model,
 )
@@ -163,23 +163,36 @@ def copying(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> tuple
 def run_scoring(
     folders: Folders, workspace: Path, of: Corpus, progress: Progress | None = None
 ) -> Scorecard:
-    rivals = ComparisonModels(
-        base=folders.babbling, base_name="a babbler", scratch=folders.babbling
-    )
     return score_model(
-        folders.copying, of, rivals, workspace=workspace, config=SMALL, progress=progress
+        folders.copying,
+        of,
+        folders.babbling,
+        base_name="a babbler",
+        workspace=workspace,
+        config=SMALL,
+        progress=progress,
     )
 
 
 def test_a_fixed_number_of_samples_is_drawn(folders: Folders, tmp_path: Path) -> None:
     config = replace(SMALL, more_seeds=7, max_tokens=12)
-    card = score_model(
-        folders.copying, posts(), ComparisonModels(), workspace=tmp_path, config=config
-    )
+    card = score_model(folders.copying, posts(), None, workspace=tmp_path, config=config)
     assert card.fluency is not None
     assert card.fluency.repeated.samples.of == 3 + 2 + 7
     assert len(card.samples) == 3 + 2  # what is shown stays short
     assert config.with_samples(3).more_seeds == 21
+
+
+def test_where_time_is_short_less_is_measured_and_said(folders: Folders, tmp_path: Path) -> None:
+    config = replace(SMALL, seeds=12, more_seeds=20, max_tokens=12, seconds=0.0)
+    card = score_model(folders.copying, posts(), None, workspace=tmp_path, config=config)
+    assert len(card.samples) == 8 and card.ours is not None and card.memorised is not None
+    assert any("8 of 34 samples" in note for note in card.notes)
+    # What was written is not written again where there is time.
+    full = replace(config, seconds=math.inf)
+    more = score_model(folders.copying, posts(), None, workspace=tmp_path, config=full)
+    assert more.samples[:8] == card.samples and len(more.samples) == 14
+    assert not any("of 34 samples" in note for note in more.notes)
 
 
 def training_texts() -> list[str]:
@@ -206,9 +219,7 @@ def test_the_copy_guard_applies_to_the_samples(copying: tuple[Scorecard, Path]) 
 
 
 def test_an_untrained_model_is_found_to_babble(folders: Folders, tmp_path: Path) -> None:
-    card = score_model(
-        folders.babbling, posts(), ComparisonModels(), workspace=tmp_path, config=SMALL
-    )
+    card = score_model(folders.babbling, posts(), None, workspace=tmp_path, config=SMALL)
     assert card.verdict.kind == GIBBERISH
     assert card.about.base == ""
     assert all(sample.base is None for sample in card.samples)
@@ -217,7 +228,7 @@ def test_an_untrained_model_is_found_to_babble(folders: Folders, tmp_path: Path)
 
 def test_gains_are_paired(copying: tuple[Scorecard, Path], folders: Folders) -> None:
     card, _ = copying
-    assert sorted(row.name for row in card.bits) == sorted([OURS, BASE, SCRATCH])
+    assert sorted(row.name for row in card.bits) == sorted([OURS, BASE])
     rows = {row.name: row for row in card.bits}
     test = posts().test
     scores = []
@@ -322,7 +333,7 @@ def test_without_held_out_posts_the_remaining_figures_are_reported(
     folders: Folders, tmp_path: Path
 ) -> None:
     alone = corpus_of(list(posts().train), [], [])
-    card = score_model(folders.copying, alone, ComparisonModels(), workspace=tmp_path, config=SMALL)
+    card = score_model(folders.copying, alone, None, workspace=tmp_path, config=SMALL)
     assert card.bits == ()
     assert card.ours is None
     assert card.verdict.kind == COPIES
@@ -334,7 +345,7 @@ def test_scoring_without_any_post_is_an_error(folders: Folders, tmp_path: Path) 
         score_model(
             folders.copying,
             corpus_of([], [], []),
-            ComparisonModels(),
+            None,
             workspace=tmp_path,
             config=SMALL,
         )
@@ -373,8 +384,8 @@ def test_a_blog_changed_since_training_is_reported(folders: Folders, tmp_path: P
     loaded = bundle.load(folders.babbling)
     bundle.save(model, loaded.model, TOKENIZER, provenance={"corpus": "then"})
     now = replace(posts(), key="now")
-    card = score_model(model, now, ComparisonModels(), workspace=tmp_path / "w", config=SMALL)
+    card = score_model(model, now, None, workspace=tmp_path / "w", config=SMALL)
     assert any("read again" in note for note in card.notes)
     same = replace(posts(), key="then")
-    card = score_model(model, same, ComparisonModels(), workspace=tmp_path / "w", config=SMALL)
+    card = score_model(model, same, None, workspace=tmp_path / "w", config=SMALL)
     assert not any("read again" in note for note in card.notes)

@@ -123,8 +123,7 @@ def test_models_are_those_of_the_workspace_its_base_and_the_arguments(
     assert state.own_model == ""
 
     put_model(workspace.root / "model", {"base_name": "shipped"})
-    put_model(workspace.runs / "from-nothing" / "model")
-    assert list(state.models()) == ["diary", "given", "shipped", "from-nothing"]
+    assert list(state.models()) == ["diary", "given", "shipped"]
     assert state.own_model == "diary"
     assert state.models()["shipped"] == catalogue.shipped()
 

@@ -1,6 +1,5 @@
 """A training in detail, read from its files as they grow."""
 
-import os
 import time
 from pathlib import Path
 
@@ -55,14 +54,6 @@ def test_a_training_is_read_from_its_files(workspace: Workspace) -> None:
         assert parts["plan"]["expected"].epochs == 2.5
     assert reader.parts()["state"]["status"] == "ended"
     assert reader.parts(since=time.time() + 60)["state"]["status"] == "none"  # a job begins one
-
-
-def test_a_comparison_model_is_never_shown_as_the_trained_model(workspace: Workspace) -> None:
-    for age, (name, bits) in enumerate([("comparison-b", 1.9), ("finetune-a", 1.5)]):
-        run = begun(workspace, name, bits, ended=True)
-        os.utime(run / "metrics.jsonl", (time.time() - age, time.time() - age))
-    state = TrainingReader(workspace.runs).parts()["state"]
-    assert state["metrics"]["bits_per_byte"] == 1.5
 
 
 def test_events_are_sent_by_part_and_only_on_change(

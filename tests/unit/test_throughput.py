@@ -4,18 +4,13 @@ import pytest
 import torch
 
 import families  # noqa: F401 - one thread
+from ownwords.models import fused
 from ownwords.models.configs.llama import Qwen3Config
 from ownwords.training import throughput
 from ownwords.training.device import choose
 from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.throughput import (
-    ASSUMED,
-    MEASURED,
-    StepTimeModel,
-    StepTiming,
-    fit_step_time,
-    measure_speeds,
-)
+from ownwords.training.step_time import ASSUMED, MEASURED, StepTimeModel
+from ownwords.training.throughput import StepTiming, fit_step_time, measure_speeds
 
 SMALL = Qwen3Config(
     vocabulary=97, context=16, width=32, layers=1, heads=2, kv_heads=1, head_dim=16, hidden=32
@@ -34,13 +29,17 @@ def test_the_law_is_fitted_from_its_own_samples() -> None:
     assert law.flops_per_s == pytest.approx(5e10)
 
 
-def test_real_steps_are_timed_in_each_precision() -> None:
+@pytest.mark.parametrize("fast", [True, False])
+def test_real_steps_are_timed_in_each_precision_that_may_be_the_fastest(
+    fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "has_fast_bf16", lambda: fast)
     before = torch.random.get_rng_state()
     speeds = measure_speeds(choose("cpu"), [SMALL, LARGER], rows=2, context=16, seconds=3600)
     assert torch.equal(before, torch.random.get_rng_state())
-    assert set(speeds.step_times) == {"float32", "autocast", "bf16"}
+    assert set(speeds.step_times) == ({"autocast", "bf16"} if fast else {"float32"})
     assert all(pace.origin == MEASURED for pace in speeds.step_times.values())
-    assert speeds.step_times["float32"].step_s(LARGER, 2, 16) > 0
+    assert all(pace.step_s(LARGER, 2, 16) > 0 for pace in speeds.step_times.values())
 
 
 def test_without_time_nothing_is_measured() -> None:
@@ -49,13 +48,17 @@ def test_without_time_nothing_is_measured() -> None:
 
 
 def test_a_shape_that_is_assumed_too_slow_to_time_is_timed_all_the_same() -> None:
-    slow = replace(PLAN_CONSTANTS, assumed_cpu_flops=1.0)  # a row would take hours
+    # A row would take hours.
+    shares = {"assumed_vector_share": 1e-12, "assumed_tile_share": 1e-12}
+    slow = replace(PLAN_CONSTANTS, assumed_cpu_flops=1.0, **shares)
     device = choose("cpu")
     speeds = measure_speeds(device, [SMALL], rows=2, context=16, seconds=60, constants=slow)
     assert {pace.origin for pace in speeds.step_times.values()} == {MEASURED}
 
 
 def test_unsupported_operations_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "has_fast_bf16", lambda: True)
+
     def refuse(*arguments: object) -> list[float]:
         if "bf16" in arguments:
             raise RuntimeError("no such type here")
@@ -63,4 +66,4 @@ def test_unsupported_operations_are_skipped(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(throughput, "_steps", refuse)
     speeds = measure_speeds(choose("cpu"), [SMALL], rows=2, context=16, seconds=5)
-    assert set(speeds.step_times) == {"float32", "autocast"}
+    assert set(speeds.step_times) == {"autocast"}

@@ -11,7 +11,7 @@ from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.planner import make_plan
 from ownwords.training.settings import Recipe
-from ownwords.training.throughput import DeviceSpeeds, StepTimeModel
+from ownwords.training.step_time import DeviceSpeeds, StepTimeModel
 from ownwords.tune.search import search_space, settings_toml
 
 SPEEDS = DeviceSpeeds("cpu", {"float32": StepTimeModel(1e-3, 1.2e11)})

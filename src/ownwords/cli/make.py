@@ -18,7 +18,7 @@ from ownwords.cli.options import (
 from ownwords.cli.output import choose, has_desktop, open_browser, stderr, stdout
 from ownwords.cli.training import command_start, plan_figures, print_plan, training_settings
 from ownwords.core.errors import ConfigError
-from ownwords.make.make_request import COMPARED_FROM, MINUTES, MakeRequest
+from ownwords.make.make_request import MINUTES, MakeRequest
 
 if TYPE_CHECKING:
     from ownwords.cli.make_view import MakeView
@@ -37,9 +37,8 @@ def make(
     minutes: Annotated[
         float | None,
         described(
-            "Minutes for reading, planning and training, up to the saved model; scoring comes on"
-            f" top. From {COMPARED_FROM:g} on, a fifth goes to a model from scratch, to compare"
-            f" with. [default: {MINUTES:g}]"
+            "Minutes for reading, planning and training, up to the saved model; scoring takes up to"
+            f" two fifths of them on top. [default: {MINUTES:g}]"
         ),
     ] = None,
     base: Annotated[

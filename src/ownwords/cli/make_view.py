@@ -129,19 +129,6 @@ class MakeView(TerminalWriter, MakeCallbacks):
         ).write(pieces)
         self.space()
 
-    def on_comparison_start(self, seconds: float) -> None:
-        self.stage(
-            "To compare", f"Training a model from scratch on the same texts: {duration(seconds)}."
-        )
-
-    def on_comparison_end(
-        self, trained: TrainingSummary | None, error: str, seconds: float | None
-    ) -> None:
-        if trained is None:
-            self.stage("To compare", f"No model from scratch: {error}.")
-        else:
-            self.stage("From scratch", _outcome(trained), seconds)
-
     def on_scoring_start(self) -> None:
         self.stage("Scoring", "The model predicts held-out posts and writes many texts.")
 

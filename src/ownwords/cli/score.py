@@ -12,7 +12,6 @@ from ownwords.core.workspace import Workspace, path_text
 if TYPE_CHECKING:
     from ownwords.archive.report import Report
     from ownwords.archive.store import Archive
-    from ownwords.evaluation.scoring import ComparisonModels
 
 _NONE = "none"
 _NO_POSTS = "holds no posts to score the model on"
@@ -44,6 +43,7 @@ def score(
     """Score the model on the held-out posts, write the scorecard into the workspace, show it."""
     from ownwords.archive import corpus
     from ownwords.archive.store import Archive
+    from ownwords.base import catalogue
     from ownwords.cli.write import resolve_model_directory
     from ownwords.evaluation.scorecard import PAGE, read_scorecard
     from ownwords.evaluation.scorecard_view import scorecard_view, write_scorecard
@@ -67,10 +67,12 @@ def score(
         progress.expect("score")
         progress.begin("score")
         texts = corpus.load_corpus(archive)
+        base_folder = _find_base(folder, base, place)
         card = score_model(
             folder,
             texts,
-            _comparison_models(folder, base, place, texts.key),
+            base_folder,
+            base_name=catalogue.called(base_folder) if base_folder else "",
             workspace=place.root,
             report=_report(archive),
             spent=spent,
@@ -83,33 +85,20 @@ def score(
     common.show(card.to_dict(), lambda console: print_view(scorecard_view(card), console, page))
 
 
-def _comparison_models(
-    folder: Path, base: str | None, place: Workspace, texts: str
-) -> "ComparisonModels":
-    """The base, and what `make` has trained to compare with.
-
-    Those only if they were trained on the same texts: others may have seen the test posts.
-    """
+def _find_base(folder: Path, base: str | None, place: Workspace) -> Path | None:
+    """The folder of the given base, or of the one that the model was fine-tuned from."""
     from ownwords.base import catalogue
     from ownwords.base.trimming import TRIMMED
-    from ownwords.evaluation.scoring import ComparisonModels
-    from ownwords.make.result import SCRATCH_MODEL
     from ownwords.models.directory import CONFIG, PROVENANCE, base_name
     from ownwords.models.untrusted_files import read_json
 
-    def provenance_of(model: Path) -> dict[str, object]:
-        path = model / PROVENANCE
-        return read_json(path) if path.exists() else {}
-
-    scratch: Path | None = place.root / SCRATCH_MODEL
-    if scratch == folder or provenance_of(place.root / SCRATCH_MODEL).get("corpus") != texts:
-        scratch = None
-    name = base if base is not None else base_name(provenance_of(folder)) or _NONE
-    if name == _NONE:
-        return ComparisonModels(scratch=scratch)
+    path = folder / PROVENANCE
+    name = base if base is not None else base_name(read_json(path)) if path.exists() else ""
+    if name in ("", _NONE):
+        return None
     try:
         trimmed = place.runs / TRIMMED / name
-        base_folder = trimmed if (trimmed / CONFIG).exists() else catalogue.find(name)
+        return trimmed if (trimmed / CONFIG).exists() else catalogue.find(name)
     except OwnwordsError as error:
         if base is not None:
             raise
@@ -117,7 +106,6 @@ def _comparison_models(
             f"{folder} was fine-tuned from {name}, which is not here",
             hint="give its folder with --base PATH, or leave it out with --base none",
         ) from error
-    return ComparisonModels(base_folder, catalogue.called(base_folder), scratch)
 
 
 def _report(archive: "Archive") -> "Report":

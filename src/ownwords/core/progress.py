@@ -29,7 +29,7 @@ _MOST = 0.99  # of a job that is not done
 _INTERVAL_S = 0.5  # between two reports, longer in a long job, so that they never fill the disk
 # Training fills the minutes that it was given: saving and the choice of weights come after its
 # last step, so the steps alone would say too little.
-TIMED_PARTS = frozenset({"train", "compare"})
+TIMED_PART = "train"
 _REPORTS = 1000
 # The environment of a job: where its log is, how long its earlier attempts took, and the name of
 # its blog if it trains.
@@ -325,7 +325,7 @@ class Timeline:
             for at, left in self._stages.values()
         ]
         # A resumed training has the rest of its time only, so there the steps say more.
-        is_timed = name in TIMED_PARTS and not self._spent_s
+        is_timed = name == TIMED_PART and not self._spent_s
         if stages and not is_timed:
             return max(stages)
         return max(expected - elapsed, _OVERDUE_SHARE * elapsed, *stages)

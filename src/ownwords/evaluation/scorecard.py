@@ -13,7 +13,7 @@ from ownwords.evaluation.voice import Voice
 
 PAGE, DATA = "scorecard.html", "scorecard.json"  # the files of a workspace
 # Names of rows.
-OURS, BASE, SCRATCH = "Your model", "Its base", "Trained from scratch"
+OURS, BASE = "Your model", "Its base"
 
 
 @dataclass(frozen=True, slots=True)

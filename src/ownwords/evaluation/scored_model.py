@@ -89,6 +89,12 @@ class ScoredModel:
             return None
         return float(expected["epochs"] * outcome["tokens"] / max(1, expected["tokens"]))
 
+    @property
+    def tokens_read_per_s(self) -> float:
+        """Tokens that training was expected to read in a second; infinite if that is unknown."""
+        expected = self.provenance.get("expected")
+        return float(expected["tokens_per_s"]) if isinstance(expected, dict) else math.inf
+
     # --- what is measured on it -------------------------------------------------------------------
 
     def score(self, texts: Sequence[str], names: Sequence[str]) -> Score:

@@ -5,12 +5,14 @@ change of the model or the posts only the affected figures are measured again.
 """
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,7 +37,6 @@ from ownwords.evaluation.reference_data import (
 from ownwords.evaluation.scorecard import (
     BASE,
     OURS,
-    SCRATCH,
     BitsRow,
     CopiedPassage,
     Memorised,
@@ -56,6 +57,13 @@ FOLDER = "scores"  # of the cached figures, in the workspace
 _WORD = re.compile(r"\S+")
 _OTHER_SHARE = 0.4  # of the time for writing samples (docs/log.md)
 _FIGURES = 9  # measured beside the samples, about
+# Samples are written so many at a time, and no more of them when the seconds are used up.
+_PORTION = 8
+_READING_SHARE = 0.12  # of the seconds, at most, for the held-out posts with one model
+_PASSAGES_SHARE = 0.2  # of the seconds, at most, for what it knows by heart
+_MIN_PASSAGES = 16
+_PASSAGE_BYTES = 2 * 440  # of two kinds, with what is to be continued
+_READ_PER_TRAINED = 2 * 3.8  # bytes read in the time in which training reads a token
 _MIN_BODY = 40  # words of a held-out post whose beginning is a prompt
 
 T = TypeVar("T")
@@ -83,15 +91,6 @@ def sample_posts(
 
 
 @dataclass(frozen=True)
-class ComparisonModels:
-    """Model directories to compare with."""
-
-    base: Path | None = None
-    base_name: str = ""  # for display; defaults to the folder's name
-    scratch: Path | None = None  # trained from scratch on the same posts
-
-
-@dataclass(frozen=True)
 class ScoreConfig:
     """Sample sizes; larger ones give narrower intervals and take longer."""
 
@@ -108,6 +107,8 @@ class ScoreConfig:
     # Further new texts for voice and fluency, which are not shown. A fixed number: an interval is
     # too narrow if samples are drawn until it decides.
     more_seeds: int = 20
+    # For all of it, on a slow machine as well: what does not fit is measured on less.
+    seconds: float = math.inf
 
     def with_samples(self, times: int) -> "ScoreConfig":
         """The configuration with so many times the samples."""
@@ -133,8 +134,9 @@ class ScoreConfig:
 def score_model(
     model: Path,
     corpus: Corpus,
-    rivals: ComparisonModels,
+    base_folder: Path | None,
     *,
+    base_name: str = "",
     workspace: Path,
     report: Report | None = None,
     spent: Mapping[str, float] | None = None,
@@ -144,7 +146,8 @@ def score_model(
 ) -> Scorecard:
     """Measure a model directory. Raises OwnwordsError for anything that prevents it.
 
-    `report` is the corpus report, `spent` the seconds of earlier stages; figures are cached in the
+    It is compared with its base, if that is given, which is called `base_name`. `report` is the
+    corpus report, `spent` the seconds of earlier stages; figures are cached in the
     workspace.
     """
     if not len(corpus.train):
@@ -153,35 +156,30 @@ def score_model(
             hint="read the blog into this workspace: ownwords look PATH --workspace FOLDER",
         )
     ours = ScoredModel(model, "your model", device)
-    base = ScoredModel(rivals.base, "its base", device) if rivals.base else None
-    scratch = (
-        ScoredModel(rivals.scratch, "the model trained from scratch", device)
-        if rivals.scratch
-        else None
-    )
-    base_name = rivals.base_name or (rivals.base.name if rivals.base else "")
+    base = ScoredModel(base_folder, "its base", device) if base_folder else None
     run = _Scoring(corpus, ours, base, workspace / FOLDER, config or ScoreConfig())
     with run.stage(progress or Progress()):
+        base_bits: Score | None = None
+        base_texts: tuple[str, ...] = ()
+        # The weights of one model are freed before those of the next are loaded.
+        if base:
+            base_texts = run.samples(base, "base", run.base_prompts)
+            base_bits = run.bits_per_byte(base)
+            base.release()
+        our_bits = run.bits_per_byte(ours)
         samples = run.samples(ours, "ours", run.prompts)
-        more = run.samples(ours, "ours-more", run.more_prompts)
+        extraction = run.extraction()
         # Text that the guard withholds is still memorised, so it is measured without the guard.
         unguarded = samples
         if ours.has_guard:
-            unguarded = run.samples(ours, "ours-unguarded", run.prompts, guarded=False)
-        # The weights of one model are freed before those of the next are loaded.
-        extraction = run.extraction()
-        our_bits = run.bits_per_byte(ours)
+            prompts = run.prompts[: len(samples)]
+            unguarded = run.samples(ours, "ours-unguarded", prompts, guarded=False)
+        more = run.samples(ours, "ours-more", run.more_prompts, least=0)
         ours.release()
-        base_texts = run.samples(base, "base", run.base_prompts) if base else ()
         rows = [] if our_bits is None else [_bits_row(OURS, "as it is", ours, our_bits)]
-        for rival, name, how in (
-            (base, BASE, f"{base_name}, before fine-tuning"),
-            (scratch, SCRATCH, "trained on your posts only"),
-        ):
-            if rival:
-                if our_bits and (score := run.bits_per_byte(rival)):
-                    rows.append(_bits_row(name, how, rival, score, our_bits))
-                rival.release()
+        if base and our_bits and base_bits:
+            how = f"{base_name}, before fine-tuning"
+            rows.append(_bits_row(BASE, how, base, base_bits, our_bits))
         memorised = Memorised(
             words=extraction.words,
             training=extraction.training,
@@ -201,11 +199,11 @@ def score_model(
         memorised=memorised,
         samples=tuple(
             WritingSample(each.prompt, each.seed, text, by_base.get(each), each.title)
-            for each, text in zip(run.prompts, samples, strict=True)
+            for each, text in zip(run.prompts, samples, strict=False)
         ),
         plan=tuple(ours.provenance.get("compared") or ()),
         seconds=tuple(StageTime(name, took) for name, took in seconds.items()),
-        notes=tuple(_notes(run, ours.provenance.get("corpus") or "")),
+        notes=tuple(_notes(run, ours.provenance.get("corpus") or "", len(samples) + len(more))),
     )
     return with_conclusions(card)
 
@@ -226,7 +224,9 @@ class _Scoring:
     ) -> None:
         self.corpus, self._ours, self._base, self._config = corpus, ours, base, config
         self.cache = MetricCache(folder)
-        limits = (config.max_bytes, config.max_posts)
+        self._read_per_s = _READ_PER_TRAINED * ours.tokens_read_per_s
+        reading = _READING_SHARE * config.seconds * self._read_per_s
+        limits = (round(min(config.max_bytes, reading)), config.max_posts)
         self.learned = list(corpus.train)
         self.judged = sample_posts(list(corpus.test), *limits)
         # Posts that only choosing the model has seen: its own text does not depend on them.
@@ -241,6 +241,7 @@ class _Scoring:
         new, self.more_prompts = seeds[: config.seeds], seeds[config.seeds :]
         continued = self._beginnings()[: config.prompts]
         self.prompts = [*new, *continued]
+        self._portion_s = 0.0  # of the last samples
         # The base continues a part of them as well.
         most = config.base_samples
         self.base_prompts = [*new[:most], *continued[:most]]
@@ -279,26 +280,53 @@ class _Scoring:
         prompts: Sequence[SamplePrompt],
         *,
         guarded: bool = True,
+        least: int = 1,
     ) -> tuple[str, ...]:
-        """Texts by a model, with or without its copy guard."""
+        """Texts by a model, with or without its copy guard; fewer if the time is up.
+
+        So many portions as `least` are written in any case.
+        """
         most, doing = self._config.max_tokens, f"Writing samples: {model.name}"
-        return self._measured(
-            f"written-{name}",
-            doing if guarded else f"{doing}, without the copy guard",
-            _Texts,
-            [
-                model.key if guarded else model.weights_key,
-                repr((prompts, most, DEFAULT_SAMPLING)),
-            ],
-            lambda: _Texts(
-                model.write(prompts, most, guarded=guarded, on_tokens=self._stage.advance)
-            ),
-            tokens=len(prompts) * most,
-        ).texts
+        texts: list[str] = []
+        for start in range(0, len(prompts), _PORTION):
+            if start >= least * _PORTION and not self._fits(self._portion_s):
+                assert self._stage.total is not None
+                self._stage.total -= (len(prompts) - start) * most
+                break
+            portion, before = prompts[start : start + _PORTION], self._spent_s
+            texts += self._measured(
+                f"written-{name}",
+                doing if guarded else f"{doing}, without the copy guard",
+                _Texts,
+                [
+                    model.key if guarded else model.weights_key,
+                    repr((portion, most, DEFAULT_SAMPLING)),
+                ],
+                partial(self._write, model, portion, guarded),
+                tokens=len(portion) * most,
+            ).texts
+            self._portion_s = self._spent_s - before
+        return tuple(texts)
+
+    def _write(
+        self, model: ScoredModel, prompts: Sequence[SamplePrompt], guarded: bool
+    ) -> "_Texts":
+        most, on_tokens = self._config.max_tokens, self._stage.advance
+        return _Texts(model.write(prompts, most, guarded=guarded, on_tokens=on_tokens))
+
+    @property
+    def _spent_s(self) -> float:
+        return sum(self.cache.seconds.values())
+
+    def _fits(self, seconds: float) -> bool:
+        """Whether so much can still be measured in the time."""
+        return self._spent_s + seconds <= self._config.seconds
 
     def extraction(self) -> Extraction:
         """Share of training passages the model knows by heart."""
-        passages = self._config.passages
+        reading = _PASSAGES_SHARE * self._config.seconds * self._read_per_s
+        passages = min(self._config.passages, max(_MIN_PASSAGES, reading / _PASSAGE_BYTES))
+        passages = round(passages)
         return self._measured(
             "extraction",
             "Testing what it knows by heart",
@@ -440,7 +468,7 @@ def _model_facts(ours: ScoredModel, run: _Scoring, base: str, report: Report | N
     )
 
 
-def _notes(run: _Scoring, trained_on: str) -> list[str]:
+def _notes(run: _Scoring, trained_on: str, samples: int) -> list[str]:
     """Notes on what was limited and what could not be measured."""
     notes = []
     if trained_on and run.corpus.key not in ("", trained_on):
@@ -455,6 +483,12 @@ def _notes(run: _Scoring, trained_on: str) -> list[str]:
         notes.append(
             f"{count(len(judged))} of {count(posts, 'held-out post')}, chosen at random, were"
             f" scored: {size(sum(post.bytes for post in judged))}."
+        )
+    wanted = len(run.prompts) + len(run.more_prompts)
+    if samples < wanted:
+        notes.append(
+            f"{count(samples)} of {count(wanted, 'sample')} were written, to keep scoring in"
+            " proportion to the minutes of training. All, and more posts: `ownwords score`."
         )
     return notes
 

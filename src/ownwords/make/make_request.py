@@ -1,7 +1,7 @@
 """What `ownwords make` is asked: on the command line, from Python, and by a job of the page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
@@ -12,13 +12,11 @@ from ownwords.evaluation.scoring import ScoreConfig
 from ownwords.models.model_library import ModelLibrary
 
 MINUTES = 4.0  # gives a small blog its first paragraph within five minutes of a cold start
-COMPARED_FROM = 3.0  # minutes; with less, comparison models are not informative
 MAX_MINUTES = 10_000_000  # nineteen years
 SCRATCH = "none"  # the base that means training from scratch
-_COMPARISON_SHARE = 0.2  # of the minutes, for the model from scratch
-_MAX_COMPARISON_S = 600.0
-_MAX_COMPARISON_LARGE_S = 60.0  # beside a large base, whose own time is worth more
-_QUICK_SCORING = ScoreConfig(seeds=6, prompts=3, max_tokens=300, base_samples=2, passages=96)
+_SCORING_SHARE = 0.35  # of the minutes, beside loading the models and the first paragraph
+_QUICK_BELOW = 3.0  # minutes
+_QUICK_SCORING = ScoreConfig(seeds=5, prompts=3, max_tokens=300, base_samples=2, passages=96)
 
 
 def find_base(name: str) -> Path | None:
@@ -38,8 +36,7 @@ def check_minutes(minutes: float) -> None:
 class MakeRequest:
     """The texts, the base, the time and the settings.
 
-    The minutes cover reading, planning and training, including the model from scratch, but not
-    scoring.
+    The minutes cover reading, planning and training, but not scoring.
     """
 
     paths: Sequence[Path]
@@ -66,16 +63,8 @@ class MakeRequest:
     @property
     def score_config(self) -> ScoreConfig:
         """How much to measure: less if the user has little time."""
-        if self.scoring:
-            return self.scoring
-        return ScoreConfig() if self.resolved_minutes >= COMPARED_FROM else _QUICK_SCORING
-
-    def comparison_s(self, base: Path | None) -> float:
-        """Seconds for a model from scratch beside one from this base; 0 if none is trained."""
-        if base is None or self.resolved_minutes < COMPARED_FROM:
-            return 0.0
-        most = _MAX_COMPARISON_LARGE_S if catalogue.is_large(base) else _MAX_COMPARISON_S
-        return min(_COMPARISON_SHARE * self.resolved_minutes * 60, most)
+        usual = ScoreConfig() if self.resolved_minutes >= _QUICK_BELOW else _QUICK_SCORING
+        return self.scoring or replace(usual, seconds=_SCORING_SHARE * 60 * self.resolved_minutes)
 
     def check(self) -> None:
         """Raise OwnwordsError for minutes or a name that cannot be, before any text is read."""

@@ -4,9 +4,8 @@ After a kill at any moment the same request resumes: a training from its checkpo
 from its beginning. PyTorch is imported only when a stage needs it.
 """
 
-import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,24 +15,23 @@ from ownwords.archive.corpus import Corpus
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
-from ownwords.base import catalogue, expected_bits, trimming
-from ownwords.base.expected_bits import BaseChoice, ExpectedBits, TuningTask
+from ownwords.base import catalogue, ladder, trimming
+from ownwords.base.ladder import BaseChoice
 from ownwords.core import hardware
-from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError, resumable
+from ownwords.core.errors import ConfigError, OwnwordsError, resumable
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
 from ownwords.core.workspace import locked
 from ownwords.evaluation.scorecard import DATA, PAGE, Scorecard, read_scorecard
 from ownwords.evaluation.scorecard_view import write_scorecard
-from ownwords.evaluation.scoring import ComparisonModels, score_model
+from ownwords.evaluation.scoring import score_model
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make.make_request import MakeRequest, find_base
 from ownwords.make.result import (
     FINISHED,
     MAX_TOKENS,
-    SCRATCH_MODEL,
     SEED,
     FirstParagraph,
     MakeCallbacks,
@@ -58,7 +56,7 @@ if TYPE_CHECKING:
     from ownwords.training.plan import Plan
     from ownwords.training.recipes import PlannedTraining
 
-PARTS = ("read", "plan", "train", "write", "compare", "score")
+PARTS = ("read", "plan", "train", "write", "score")
 _CHANGES = {
     "texts": "other texts",
     "minutes": "other minutes",
@@ -81,7 +79,7 @@ def make(
     callbacks: MakeCallbacks | None = None,
     began: float | None = None,
 ) -> MakeResult:
-    """Read, train, write a paragraph, compare and score; finished stages are only reported again.
+    """Read, train, write a paragraph and score; finished stages are only reported again.
 
     `ask` is called about posts that stand out; without it the stated defaults apply. `began` is the
     time.perf_counter() at which the user began to wait. Raises OwnwordsError if a stage is
@@ -100,10 +98,8 @@ def make(
         trained = run.train(texts, report)
         progress.begin("write")
         paragraph = run.write_paragraph(trained, report)
-        progress.begin("compare")
-        compared = run.train_from_scratch(texts, report)
         progress.begin("score")
-        card = run.score(texts, report, trained, compared)
+        card = run.score(texts, report, trained)
         ModelLibrary(run.workspace.root).keep(request.name)
     return MakeResult(
         workspace=run.workspace.root,
@@ -111,9 +107,8 @@ def make(
         report=report,
         trained=trained,
         paragraph=paragraph,
-        compared=compared,
         scorecard=card,
-        seconds=run.seconds("train", "write", "compare", "score"),
+        seconds=run.seconds("train", "write", "score"),
         is_new=run.is_new,
     )
 
@@ -150,7 +145,6 @@ class MakeRun:
         self.progress, self.callbacks = progress or Progress(), callbacks or MakeCallbacks()
         self.workspace = request.resolved_workspace
         self.model = self.workspace.root / "model"
-        self.scratch_model = self.workspace.root / SCRATCH_MODEL
         self.cache = StageCache(self.workspace.root / FINISHED)
         # The built-in one where the request leaves it open, until `choose_base`.
         self.base = find_base(request.base)
@@ -284,7 +278,7 @@ class MakeRun:
         # All of the minutes are given again: on a busy machine too few may be left.
         self._began = None
         instead = self._plan_from_base(texts)
-        choice = expected_bits.built_in_instead_of(chosen, self.request.resolved_minutes * 60)
+        choice = ladder.built_in_instead_of(chosen, self.request.resolved_minutes * 60)
         self.cache.put("base", self._choice_inputs(texts), choice, 0.0)
         self.callbacks.on_base_chosen(choice.sentences)
         return instead
@@ -314,53 +308,12 @@ class MakeRun:
             self.is_new = True
         if len(paragraph.text) >= _MIN_CHARACTERS and not self.cache.seconds("score"):
             letter_s = self.cache.seconds("write") / len(paragraph.text)
-            tokens = self.request.score_config.sampled_tokens(has_base=self.base is not None)
-            self.progress.expect("score", _BY_WRITING * letter_s * tokens)
+            config = self.request.score_config
+            tokens = config.sampled_tokens(has_base=self.base is not None)
+            self.progress.expect("score", min(_BY_WRITING * letter_s * tokens, config.seconds))
         return paragraph
 
-    def train_from_scratch(self, texts: Corpus, report: Report) -> TrainingSummary | None:
-        """Train a model from scratch on the same texts, to measure what the base contributes."""
-        seconds, out = self.request.comparison_s(self.base), self.scratch_model
-        if not seconds:
-            return None
-        # The user's train.* settings apply to both models; learning rates do not transfer.
-        fixed = {k: v for k, v in self.request.fixed.items() if k.startswith("train.")}
-        depends_on = {
-            "texts": texts.key,
-            "seconds": f"{seconds:g}",
-            "settings": settings_key(fixed),
-        }
-        cached = self.cache.get("compare", depends_on, TrainingSummary)
-        if cached and model_fingerprint(out) == cached.key:
-            self.callbacks.on_comparison_end(cached, "", None)
-            return cached
-        before = self.cache.latest("compare", TrainingSummary)
-        self.callbacks.on_comparison_start(seconds)
-        with self._model_is_finished():
-            began = time.perf_counter()
-            try:
-                planned = self._planned(texts, None, seconds, out, fixed, began)
-                run = planned.train().run.folder.name
-            except (ConfigError, CorpusError) as error:  # too little time or text
-                self.callbacks.on_comparison_end(None, error.message, None)
-                return None
-            trained = TrainingSummary.of(out, run, len(report.posts))
-            took_s = time.perf_counter() - began
-            self.cache.put("compare", depends_on, trained, took_s)
-            del planned
-            hardware.return_freed_memory()
-            self._forget_replaced(before, trained)
-            self.callbacks.on_comparison_end(trained, "", took_s)
-        self.is_new = True
-        return trained
-
-    def score(
-        self,
-        texts: Corpus,
-        report: Report,
-        trained: TrainingSummary,
-        scratch: TrainingSummary | None,
-    ) -> Scorecard | None:
+    def score(self, texts: Corpus, report: Report, trained: TrainingSummary) -> Scorecard | None:
         """Score the model on the test posts, which neither training nor selection has read."""
         if not len(texts.test):
             return None
@@ -368,7 +321,6 @@ class MakeRun:
         depends_on = {
             "model": trained.key,
             "base": self._base_key,
-            "compared": scratch.key if scratch else "",
             "texts": texts.key,
             "how": f"{__version__} {config!r} {DEFAULT_SAMPLING!r}",
         }
@@ -378,20 +330,16 @@ class MakeRun:
             self.callbacks.on_scored(card, None)
             return card
         self.callbacks.on_scoring_start()
-        rivals = ComparisonModels(
-            base=self.base,
-            base_name=catalogue.called(self.base) if self.base else "",
-            scratch=self.scratch_model if scratch else None,
-        )
         with self._model_is_finished():
             began = time.perf_counter()
             card = score_model(
                 self.model,
                 texts,
-                rivals,
+                self.base,
+                base_name=catalogue.called(self.base) if self.base else "",
                 workspace=root,
                 report=report,
-                spent=self.seconds("train", "write", "compare"),
+                spent=self.seconds("train", "write"),
                 config=config,
                 progress=self.progress,
                 device=self.request.device,
@@ -416,9 +364,8 @@ class MakeRun:
         A part of 0 seconds is left out, unless more is found to do.
         """
         seconds = {
-            "train": self._training_s,
+            "train": self.request.resolved_minutes * 60,
             "write": self.cache.seconds("write") or _WRITE_S,
-            "compare": self.request.comparison_s(self.base),
             "score": self.cache.seconds("score") or None,
         }
         for part in PARTS:
@@ -434,24 +381,19 @@ class MakeRun:
     def _base_key(self) -> str:
         return model_fingerprint(self.base, provenance=True) if self.base else ""
 
-    @property
-    def _training_s(self) -> float:
-        """Seconds for the author's own model."""
-        return self.request.resolved_minutes * 60 - self.request.comparison_s(self.base)
-
     def _choice(self, texts: Corpus) -> BaseChoice | None:
         """The best installed base, or what was chosen before; None if none is measured."""
         inputs = self._choice_inputs(texts)
         choice = self.cache.get("base", inputs, BaseChoice)
         if choice is None:
-            task = TuningTask(
+            task = ladder.task_here(
+                texts.train.bytes,
+                len(texts.train),
                 seconds=self.request.resolved_minutes * 60,
-                text_bytes=texts.train.bytes,
                 is_english=not is_new_language(self.base, texts),
-                flops_per_s=ExpectedBits.load().flops_per_s(self.request.device),
-                memory_bytes=hardware.read_memory().available_bytes or math.inf,
+                device=self.request.device,
             )
-            choice = expected_bits.choose_base(task, catalogue.entries())
+            choice = ladder.choose_base(task, ladder.rungs())
             if choice:
                 self.cache.put("base", inputs, choice, 0.0)
         return choice
@@ -464,36 +406,23 @@ class MakeRun:
         }
 
     def _plan_from_base(self, texts: Corpus) -> "PlannedTraining":
-        began = None if self._began is None else self._began + self._asking_s
-        return self._planned(texts, self.base, self._training_s, None, self.request.fixed, began)
-
-    def _planned(
-        self,
-        texts: Corpus,
-        base: Path | None,
-        seconds: float,
-        out: Path | None,
-        fixed: Mapping[str, object],
-        began: float | None,
-    ) -> "PlannedTraining":
         """Plan a training from the base or from scratch, or load the plan of an unfinished one."""
+        began = None if self._began is None else self._began + self._asking_s
         from ownwords.training import recipes  # noqa: PLC0415 - it brings PyTorch
 
         request = recipes.TrainRequest(
             workspace=self.workspace.root,
-            seconds=seconds,
-            fixed=fixed,
+            seconds=self.request.resolved_minutes * 60,
+            fixed=self.request.fixed,
             progress=self.progress,
             device=self.request.device,
             own_share=texts.own_share,
             corpus=texts.key,
-            out=out,
             began=began,
-            is_comparison=out is not None,
         )
-        if base is None:
+        if self.base is None:
             return recipes.plan_pretraining(texts.train, texts.validation, request)
-        return recipes.plan_finetuning(base, texts.train, texts.validation, request)
+        return recipes.plan_finetuning(self.base, texts.train, texts.validation, request)
 
     def _scorecard_files(self) -> str:
         paths = [self.workspace.root / name for name in (DATA, PAGE)]

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FINISHED = Path("runs", "make", "finished.json")  # of a workspace
-SCRATCH_MODEL = Path("runs", "from-nothing", "model")  # to compare with
 _LEARNED = "posts.json"  # beside it: the posts that the model knows, to say which are new to it
 
 
@@ -84,7 +83,6 @@ class MakeResult:
     report: Report
     trained: TrainingSummary
     paragraph: FirstParagraph
-    compared: TrainingSummary | None  # the model from scratch
     scorecard: Scorecard | None
     seconds: Mapping[str, float]
     is_new: bool  # False if every stage was cached
@@ -107,7 +105,6 @@ class MakeResult:
             "scorecard_page": str(self.scorecard_page) if card else None,
             "trained": encode(self.trained),
             "paragraph": encode(self.paragraph),
-            "compared": encode(self.compared) if self.compared else None,
             "scorecard": card.to_dict() if card else None,
             "seconds": dict(self.seconds),
             "is_new": self.is_new,
@@ -142,14 +139,6 @@ class MakeCallbacks:
         """Called when the model starts to write, with the title or ""; must consume `pieces`."""
         for _ in pieces:
             pass
-
-    def on_comparison_start(self, seconds: float) -> None:
-        """Called before a model is trained from scratch for about `seconds`, for comparison."""
-
-    def on_comparison_end(
-        self, trained: TrainingSummary | None, error: str, seconds: float | None
-    ) -> None:
-        """Called when that model is trained; if it cannot be, `error` says why."""
 
     def on_scoring_start(self) -> None:
         """Called when scoring starts; `Progress` reports how far it is."""

@@ -33,7 +33,7 @@ def model_directory(path: Path, progress: Progress | None = None) -> Path:
     if not is_gguf(path):
         return path
     conversions = cache_folder() / "gguf"
-    folder = conversions / _key(path)
+    folder = conversions / _key(path) / path.stem  # a model is called as its folder
     if not (folder / SINGLE).exists():
         try:
             from ownwords.models.gguf.reading import convert  # noqa: PLC0415 - torch
@@ -44,9 +44,9 @@ def model_directory(path: Path, progress: Progress | None = None) -> Path:
             ) from error
         with atomic_dir.replace_dir(folder) as draft:
             convert(path, draft, progress=progress)
-        _delete_oldest(conversions, folder)
+        _delete_oldest(conversions, folder.parent)
     with translate_os_errors(folder):
-        os.utime(folder)
+        os.utime(folder.parent)
     return folder
 
 
@@ -58,7 +58,7 @@ def _key(path: Path) -> str:
         for sample in range(_SAMPLES):
             file.seek(sample * max(0, stat.st_size - _SAMPLE_BYTES) // (_SAMPLES - 1))
             hasher.update(file.read(_SAMPLE_BYTES))
-    return f"{path.stem[:40]}-{hasher.hexdigest()}"
+    return hasher.hexdigest()
 
 
 def _delete_oldest(conversions: Path, newest: Path) -> None:

@@ -13,7 +13,8 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ _TYPES = {
 }
 _OPENMP = ("GOMP_parallel", "omp_get_max_threads", "omp_get_num_threads", "omp_get_thread_num")
 _ROUNDING = 0.005  # of the largest figure: int8 and bfloat16 round differently by instruction set
-_PLAIN = ("ownwords_best_isa", "ownwords_runs_isa")  # whose result is not a Status
+# Whose result is not a Status.
+_PLAIN = ("ownwords_best_isa", "ownwords_runs_isa", "ownwords_has_fast_bf16")
 # Keyed by the names of Status in api.h.
 _MESSAGES = {
     "NULL_POINTER": "an array is missing",
@@ -114,6 +116,20 @@ def interface() -> Interface:
     return Interface((SOURCES / "api.h").read_text("utf-8"))
 
 
+@dataclass(frozen=True)
+class Rates:
+    """GFLOP/s of one core by number type, in vectors and in AMX tiles; 0 where there are none.
+
+    The fields are in the order of `Rate` in api.h.
+    """
+
+    float32: float
+    bfloat16: float
+    int8: float
+    bfloat16_tiles: float
+    int8_tiles: float
+
+
 class NativeLibrary:
     """A loaded library, with its functions as attributes without the prefix `ownwords_`.
 
@@ -131,6 +147,13 @@ class NativeLibrary:
             if result is ctypes.c_int and name not in _PLAIN:
                 function.errcheck = _check
             setattr(self, name.removeprefix("ownwords_"), function)
+
+    @cached_property
+    def rates(self) -> Rates:
+        """How fast this library multiplies on this processor, measured in some milliseconds."""
+        rates = np.zeros(interface().constants["RATE_COUNT"])
+        self.measure_rates(rates.ctypes.data)
+        return Rates(*rates.tolist())
 
     def agrees_with(self, other: "NativeLibrary") -> bool:
         """Whether this library and another find the same in small problems, but for rounding."""

@@ -51,7 +51,6 @@ T = TypeVar("T")
 
 _Task = tuple[Callable[[], Any], Future[Any]]
 
-FROM_SCRATCH = "from-nothing"
 EXPORTS = "exports"  # the folder of a workspace
 _RETRY_AFTER_S = 1
 _LONG_THREADS, _LONG_QUEUE = 4, 16
@@ -187,8 +186,7 @@ class AppState:
         models = {self.own_model: self._own_folder} if self.own_model else {}
         models |= self._extra_models
         kept = [(each.name, each.model) for each in self.library.models() if not each.is_current]
-        from_nothing = FROM_SCRATCH, self.workspace.runs / FROM_SCRATCH / "model"
-        for name, folder in (*kept, self._base(), from_nothing):
+        for name, folder in (*kept, self._base()):
             if name not in models and _is_model(folder):
                 models[name] = folder
         return models

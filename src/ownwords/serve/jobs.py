@@ -122,7 +122,7 @@ class LookJob(JobRequest):
 
 @dataclass(frozen=True)
 class MakeJob(JobRequest):
-    """Read the sources, train a model, let it write, compare and score it.
+    """Read the sources, train a model, let it write and score it.
 
     What is not given is chosen by `ownwords make`; `name` is the model's in this workspace.
     """
@@ -139,7 +139,6 @@ class MakeJob(JobRequest):
         "plan": "Planning",
         "train": "Training",
         "write": "Writing a first paragraph",
-        "compare": "Training from your posts only, to compare",
         "score": "Scoring",
     }
 
@@ -183,14 +182,12 @@ class ExportJob(JobRequest):
 class BaseJob(JobRequest):
     """Install a base: ORG/NAME on a hub, or a name of the catalogue.
 
-    `accepted` says that the user has accepted its terms, `with_package` that pip may install the
-    package which carries it.
+    `accepted` says that the user has accepted its terms.
     """
 
     source: Annotated[str, Meta(min_length=1, max_length=200)]
     name: _Name = ""
     accepted: bool = False
-    with_package: bool = False
 
     kind = "base"
     labels: ClassVar[Mapping[str, str]] = {"download": "Downloading", "open": "Checking"}
@@ -202,8 +199,7 @@ class BaseJob(JobRequest):
     def arguments(self, inputs: JobInputs) -> list[str]:
         accepted = self.source if self.accepted else ""
         options = _options({"name": self.name, "accept-terms": accepted})
-        package = ["--with-package"] if self.with_package else []
-        return ["base", "add", self.source, *options, *package, "--json"]
+        return ["base", "add", self.source, *options, "--json"]
 
 
 @dataclass(frozen=True)

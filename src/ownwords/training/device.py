@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ownwords.core import hardware
 from ownwords.core.hardware import keep_freed_memory
-from ownwords.models.fused import pool
+from ownwords.models import fused
 from ownwords.training.settings import Precision
 
 # Messages of the CPU's and MPS's allocators; the others raise torch.OutOfMemoryError.
@@ -41,7 +41,9 @@ class Device:
 
     @property
     def has_fast_bf16(self) -> bool:
-        """Whether it multiplies bfloat16 itself; on older cards PyTorch emulates that, slowly."""
+        """Whether it multiplies bfloat16 faster than float32; older cards only emulate it."""
+        if self.kind == "cpu":
+            return fused.has_fast_bf16()
         return self.kind != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
 
     @property
@@ -70,7 +72,7 @@ class Device:
 
     def release_memory(self) -> None:
         """Release the memory that is held in reserve, as before a retry."""
-        pool.release()
+        fused.pool.release()
         if self.is_asynchronous:
             self._runtime.empty_cache()
 

@@ -167,7 +167,10 @@ class _TrainingLoop:
         self.micro_batch_size = self.world.min(job.run.micro_batch_limit(at_once))
         self.pending: deque[tuple[int, Callable[[], Tensor]]] = deque()
         self.meter = metrics.Meter(
-            job.model, job.batches.dataset, self.loop, job.peak_flops * job.world.size
+            job.model.config,
+            job.batches.dataset,
+            job.settings,
+            job.peak_flops * job.world.size,
         )
         self.max_steps = (job.seconds and self.loop.max_steps) or self.loop.steps
         self.stage: Stage

@@ -15,13 +15,14 @@ from ownwords.core.progress import Event, Stage
 from ownwords.core.workspace import translate_os_errors
 from ownwords.inference.text_generation import build_request, stream_request
 from ownwords.inference.torch_engine import TorchEngine
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.batches import Batch, sequential_batches
 from ownwords.training.device import Device
 from ownwords.training.distributed import World
-from ownwords.training.settings import LoopConfig, Precision
-from ownwords.training.throughput import flops_per_token
+from ownwords.training.settings import Precision, Recipe
+from ownwords.training.step_time import flops_per_token
 from ownwords.training.token_dataset import TokenDataset
 
 _EVERY_S = 0.3
@@ -54,16 +55,16 @@ class Meter:
 
     def __init__(
         self,
-        model: CausalLM,
+        shape: ModelConfig,
         dataset: TokenDataset,
-        loop: LoopConfig,
+        recipe: Recipe,
         peak_flops: float,  # of all devices together, per second; 0: unknown
     ) -> None:
         # The first token of a document is not predicted.
         self._tokens_per_byte = (dataset.tokens - dataset.documents) / max(1, dataset.text_bytes)
-        self._step_tokens = loop.batch_size * loop.sequence_length
+        self._step_tokens = recipe.train.batch_size * recipe.train.sequence_length
         self._peak = peak_flops
-        self._cost = flops_per_token(model, loop.sequence_length) if peak_flops else 0.0
+        self._cost = flops_per_token(shape, recipe.train.sequence_length, recipe.lora.rank)
         self._step = 0
         self._gradient_norm = 0.0
         self.learning_rate = 0.0
@@ -94,7 +95,8 @@ class Meter:
             tokens_per_s=speed,
             rate=self.learning_rate,
             gradient_norm=self._gradient_norm,
-            **({"share_of_limit": speed * self._cost / self._peak} if self._peak else {}),
+            # The processor's clock may rise after its peak was measured.
+            **({"share_of_limit": min(1.0, speed * self._cost / self._peak)} if self._peak else {}),
         )
         self.restart()
 

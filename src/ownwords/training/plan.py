@@ -4,17 +4,15 @@ import dataclasses
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ownwords.core.config import Resolved, as_toml, resolve, settings_of
 from ownwords.core.errors import ConfigError, WorkspaceError
 from ownwords.core.progress import duration
 from ownwords.models.configs.config import ModelConfig
 from ownwords.training.settings import Recipe
+from ownwords.training.step_time import DeviceSpeeds
 from ownwords.view.format import number, size, times
-
-if TYPE_CHECKING:
-    from ownwords.training.throughput import DeviceSpeeds
 
 Origin = Literal["plan", "measured", "setting"]
 
@@ -39,7 +37,7 @@ class PlanInputs:
 
     text_bytes: int  # of the training texts
     documents: int
-    speeds: "DeviceSpeeds"
+    speeds: DeviceSpeeds
     memory_bytes: int  # available
     validation_bytes: int = 0
     own_share: float = 1.0  # fraction of the words found that are the author's own

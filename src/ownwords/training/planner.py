@@ -25,7 +25,7 @@ from ownwords.training.plan import (
 )
 from ownwords.training.plan_constants import ESTIMATE, LOG, PLAN_CONSTANTS, SPEED, PlanConstants
 from ownwords.training.settings import Precision, Recipe
-from ownwords.training.throughput import MEASURED
+from ownwords.training.step_time import MEASURED
 from ownwords.view.format import number, size, times
 
 T = TypeVar("T", int, float, bool, str)
@@ -427,12 +427,13 @@ class Planner:
             else f"on a faster machine, too: reading the text more than {times(most)} memorises it",
             LOG,
         )
+        multiplied = "float32" if length.precision == "float32" else "bfloat16"
         self.choose(
             "train.precision",
             length.precision,
             f"the fastest of {self.token_rates(length)} tokens a second"
             if len(facts.speeds.step_times) > 1
-            else "nothing faster was measured",
+            else f"this device multiplies {multiplied} fastest",
             source,
             origin,
         )

@@ -17,7 +17,6 @@ from torch import Tensor
 from ownwords.archive.corpus import TextCollection, TrainingText
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
-from ownwords.core.hardware import torch_product
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import cache_folder, write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
@@ -56,8 +55,8 @@ from ownwords.training.plan import (
     read_plan,
 )
 from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.run import COMPARISON
-from ownwords.training.settings import Precision, Recipe, settings_key
+from ownwords.training.settings import Recipe, settings_key
+from ownwords.training.step_time import DeviceSpeeds
 from ownwords.training.token_dataset import TokenDataset, build_dataset, prune_datasets
 from ownwords.view.format import number, size, times
 
@@ -86,7 +85,6 @@ class TrainRequest:
     began: float | None = None  # time.perf_counter() at which the user began to wait
     # Whether a run whose steps are set ends in time nevertheless.
     ends_in_time: bool = False
-    is_comparison: bool = False  # of a model that another one is only compared with
 
     @property
     def folder(self) -> Path:
@@ -309,8 +307,7 @@ class TrainingSession:
             f"{self.request.seconds} {settings_key(self.request.fixed)}",
         )
         with self.world.in_rank_order():
-            name = COMPARISON if self.request.is_comparison else kind
-            self.run = Run.new(self.request.workspace / "runs", f"{name}-{key[:12]}")
+            self.run = Run.new(self.request.workspace / "runs", f"{kind}-{key[:12]}")
 
     def write_replay_text(self, base: Path) -> None:
         """Use text that the base writes itself as replay text.
@@ -349,7 +346,7 @@ class TrainingSession:
         """The first process's plan; the speed and the memory that others see may differ."""
         return read_plan(self.world.broadcast(plan() if self.world.is_first else ""))
 
-    def _make_plan(self, speeds: throughput.DeviceSpeeds) -> Plan:
+    def _make_plan(self, speeds: DeviceSpeeds) -> Plan:
         """Make a plan for these speeds from all that is known so far."""
         dataset = self.dataset
         inputs = PlanInputs(
@@ -392,7 +389,7 @@ class TrainingSession:
 
     def _measure_speeds(
         self, recipe: Recipe, shape: Callable[[Recipe], ModelConfig], base: CausalLM | None
-    ) -> throughput.DeviceSpeeds:
+    ) -> DeviceSpeeds:
         rank, shapes = recipe.lora.rank, [shape(recipe)]
         context = recipe.train.sequence_length
         if rank:
@@ -468,7 +465,7 @@ class TrainingSession:
                 _SAMPLE_TIME_SHARE * self.request.seconds,
             ),
             memorised=memorised,
-            peak_flops=self._peak_flops(recipe.train.precision),
+            peak_flops=throughput.peak_flops(self.device),
             seconds=self._seconds_left(),
         )
         return run_training_loop(job)
@@ -480,11 +477,6 @@ class TrainingSession:
         # The last evaluation and the choice of the weights come after the last step.
         seconds = self.request.seconds * (1 - PLAN_CONSTANTS.unforeseen)
         return max(1.0, seconds - self.spent_s - PLAN_CONSTANTS.close_s)
-
-    def _peak_flops(self, precision: Precision) -> float:
-        """FLOP/s of large matrix products on this device, as the reference for training speed."""
-        dtype = "float32" if precision == "float32" else "bfloat16"
-        return torch_product(torch, self.device.kind, dtype).value * 1e9
 
     # --- the result ------------------------------------------------------------------------------
 

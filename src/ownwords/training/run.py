@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 from ownwords.core.progress import Event
 
 CHECKPOINTS = "checkpoints"  # folder in a run's
-COMPARISON = "comparison"  # beginning of the name of a run that is only compared with
 STAGE = "train"  # the stage that reports training metrics
 SAMPLE = "sample: "  # prefix of a note that holds text the model wrote
 MAX_POINTS = 300  # of the curve, about as many as a screen can show

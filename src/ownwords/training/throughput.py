@@ -1,36 +1,30 @@
-"""Measures training speed with real steps of small models, and predicts it for other sizes.
+"""Measures training speed with real steps of small models.
 
-A step takes `layers * layer_s + flops / flops_per_s`: a fixed cost per layer, and the arithmetic.
-Timing two shapes determines both. This is a first guess of how many steps fit into the minutes; the
-run itself follows the clock.
+Timing two shapes determines both parts of a `StepTimeModel`. This is a first guess of how many
+steps fit into the minutes; the run itself follows the clock.
 """
 
-import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-from torch import nn
 
+from ownwords.core.hardware import torch_product
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
-from ownwords.models.fused import has_fast_bf16
-from ownwords.native import bindings
+from ownwords.models.fused import find_library
 from ownwords.training.device import Device
 from ownwords.training.optim import Optimizer
-from ownwords.training.plan_constants import PLAN_CONSTANTS, PlanConstants, optimizer_flops
+from ownwords.training.plan_constants import PLAN_CONSTANTS, PlanConstants
 from ownwords.training.settings import OptimConfig, Precision
+from ownwords.training.step_time import MEASURED, DeviceSpeeds, StepTimeModel, step_flops
 
-MEASURED, ASSUMED = "measured here", "assumed"
 _TIMED_S, _TIMED = 0.25, 3  # the least seconds and steps of a timing, if there is time
-# A less exact precision is chosen only if it is faster by this factor.
-_MARGIN: Mapping[Precision, float] = {"float32": 1.0, "autocast": 1.03, "bf16": 1.08}
 
 
 class StepTiming(NamedTuple):
@@ -41,50 +35,9 @@ class StepTiming(NamedTuple):
     seconds: float
 
 
-@dataclass(frozen=True)
-class StepTimeModel:
-    """Predicts the time of a step in one precision."""
-
-    layer_s: float
-    flops_per_s: float
-    origin: str = ASSUMED
-
-    def step_s(self, shape: ModelConfig, rows: int, context: int, rank: int = 0) -> float:
-        """Seconds of a step of `rows` rows of `context` tokens each; with `rank`, of a LoRA."""
-        computing_s = step_flops(shape, rows, context, rank) / self.flops_per_s
-        return shape.layers * self.layer_s + computing_s
-
-
-@dataclass(frozen=True)
-class DeviceSpeeds:
-    """The training speed of a device, by precision."""
-
-    kind: str  # of device: cpu, cuda, ...
-    step_times: Mapping[Precision, StepTimeModel] = field(default_factory=dict)
-    fused: bool = False  # whether the C++ kernels are in use: they fuse what compiling would
-
-    def fastest(self, shape: ModelConfig, rows: int, context: int, rank: int = 0) -> Precision:
-        """The fastest precision; a less exact one must be faster by a margin."""
-        # With bf16 the frozen weights under a LoRA would stay rounded to bfloat16.
-        allowed = {p: each for p, each in self.step_times.items() if not (rank and p == "bf16")}
-        models = allowed or self.step_times
-        return pick_precision({p: models[p].step_s(shape, rows, context, rank) for p in models})
-
-
-def pick_precision(seconds: Mapping[Precision, float]) -> Precision:
-    """The precision to train in, given the seconds that a step takes in each."""
-    return min(seconds, key=lambda precision: seconds[precision] * _MARGIN[precision])
-
-
 def assumed_speeds(device: Device, constants: PlanConstants = PLAN_CONSTANTS) -> DeviceSpeeds:
     """The speeds to assume as long as nothing has been measured."""
-    cpu = device.kind == "cpu"
-    step_time = StepTimeModel(
-        constants.assumed_cpu_layer_s if cpu else constants.assumed_gpu_layer_s,
-        constants.assumed_cpu_flops if cpu else constants.assumed_gpu_flops,
-    )
-    fused = cpu and bindings.load_library() is not None
-    return DeviceSpeeds(device.kind, {precisions(device)[0]: step_time}, fused)
+    return constants.assumed_speeds(device.kind, precisions(device)[0])
 
 
 def measure_speeds(
@@ -144,28 +97,24 @@ def measure_speeds(
 
 
 def precisions(device: Device) -> tuple[Precision, ...]:
-    """The precisions to try on a device, the likeliest first: there may be time for only one."""
-    if device.kind == "cpu":
-        if has_fast_bf16():
-            return ("autocast", "bf16", "float32")
-        return ("float32", "autocast", "bf16")
+    """The precisions to try on a device, the most exact first: there may be time for only one.
+
+    What the device multiplies faster decides; how bfloat16 is best used depends on the shape.
+    """
     if device.kind == "mps":
         return ("float32", "autocast")
-    return ("autocast", "bf16", "float32") if device.has_fast_bf16 else ("float32",)
+    return ("autocast", "bf16") if device.has_fast_bf16 else ("float32",)
 
 
-def step_flops(shape: ModelConfig, rows: int, context: int, rank: int = 0) -> float:
-    """FLOPs of a whole step, including the optimizer's."""
-    optimizer = 0.0 if rank else optimizer_flops(shape)
-    return rows * context * _flops_of_shape(shape, context, rank) + optimizer
-
-
-@lru_cache(maxsize=256)
-def _flops_of_shape(shape: ModelConfig, context: int, rank: int) -> float:
-    model = build(shape, device="meta")
-    if rank:
-        lora.attach(model, lora.AdapterConfig(rank), seed=0)
-    return flops_per_token(model, context)
+def peak_flops(device: Device) -> float:
+    """FLOP/s of the device's fastest products, as the reference for the speed of training."""
+    native = find_library() if device.kind == "cpu" else None
+    if native is None:
+        dtypes = ("float32" if each == "float32" else "bfloat16" for each in precisions(device))
+        return 1e9 * max(torch_product(torch, device.kind, dtype).value for dtype in dtypes)
+    rates = native.rates
+    fastest = max(rates.float32, rates.bfloat16, rates.bfloat16_tiles)
+    return 1e9 * fastest * torch.get_num_threads()
 
 
 def fit_step_time(samples: Sequence[StepTiming], before: StepTimeModel) -> StepTimeModel:
@@ -243,35 +192,3 @@ def _steps(
         if adapter:
             adapter.detach()
     return taken
-
-
-# --- FLOPs ---------------------------------------------------------------------------------------
-
-
-def flops_per_token(model: CausalLM, context: int) -> float:
-    """FLOPs of training on one token in a row of `context` tokens.
-
-    These are 6 for each weight of a matrix product (2 forward, 4 backward; 4 in total if it is
-    frozen), and for attention 12 * total width of the heads * attended tokens in each layer, on
-    average context / 2 with a causal mask and fewer with a sliding window. Embedding lookups,
-    norms, activations and recomputation are not counted.
-    """
-    config = model.config
-    attended = sum(_attended(context, window) for window in config.windows())
-    flops = 12.0 * config.heads * config.head_dim * attended
-    for module in model.modules():
-        # A lookup costs nothing; an embedding shared with the head is a matrix product.
-        is_lookup = module is not model.embedding or model.head is not None
-        if isinstance(module, nn.Embedding) and is_lookup:
-            continue
-        for weight in module.parameters(recurse=False):
-            if weight.dim() == 2:
-                flops += (6.0 if weight.requires_grad else 4.0) * weight.numel()
-    return flops
-
-
-def _attended(context: int, window: int | None) -> float:
-    """The number of tokens that a token of a row attends to, on average."""
-    if window is None or window >= context:
-        return context / 2
-    return window - math.comb(window, 2) / context

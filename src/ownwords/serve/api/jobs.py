@@ -36,7 +36,7 @@ from ownwords.serve.jobs import (
 from ownwords.serve.json_api import ApiCall, json_route
 from ownwords.serve.sse import EventSender, EventStreamResponse
 from ownwords.training.plan import read_plan
-from ownwords.training.run import COMPARISON, CurvePoint, RunHistory
+from ownwords.training.run import CurvePoint, RunHistory
 
 _POLL_S = 0.5
 _TRAINS = ("make", "score", "export")
@@ -74,13 +74,6 @@ def start(state: AppState, call: ApiCall) -> Job:
             HTTPStatus.CONFLICT,
             "training needs PyTorch, which is not installed",
             hint='pip install "ownwords[train]", then start ownwords serve again',
-        )
-    installs = isinstance(request, BaseJob) and request.with_package
-    if installs and not (settings.is_private and settings.key):
-        raise ApiError(
-            HTTPStatus.FORBIDDEN,
-            "packages are installed only where a key is needed and nobody else reaches the server",
-            hint="install it in a terminal: ownwords base add NAME --with-package",
         )
     if not settings.is_private and _names_path(request):
         raise ApiError(
@@ -212,13 +205,13 @@ class TrainingReader:
         }
 
     def _newest(self, since: float) -> Path | None:
-        """The newest run of a model that is not only compared with."""
+        """The newest run."""
         newest, folder = since, None
         for plan in self._runs.glob("*/plan.toml"):
             log = plan.with_name(_LOG)
             with suppress(OSError):  # deleted meanwhile
                 changed = (log if log.exists() else plan).stat().st_mtime
-                if changed >= newest and not plan.parent.name.startswith(COMPARISON):
+                if changed >= newest:
                     newest, folder = changed, plan.parent
         return folder
 

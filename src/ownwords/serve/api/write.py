@@ -18,7 +18,7 @@ from ownwords.evaluation.verbatim import shared_passages
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
-from ownwords.serve.app_state import FROM_SCRATCH, AppState
+from ownwords.serve.app_state import AppState
 from ownwords.serve.json_api import ApiCall, json_response, json_route, read_body
 from ownwords.serve.model_worker import DecodedStream, LoadedModel
 from ownwords.serve.sse import EventSender, EventStreamResponse
@@ -98,8 +98,6 @@ def list_models(state: AppState, _: ApiCall) -> dict[str, Any]:
     def role(name: str) -> str:
         if name == own:
             return "tuned"
-        if name == FROM_SCRATCH:
-            return "from nothing"
         return "base" if name in bases else "other"
 
     return {

@@ -90,7 +90,7 @@ function pageOf(element, offer, saved, query) {
   }
 
   function labelOf(item) {
-    return { tuned: `${item.label} (yours)`, base: item.name === "shipped" ? "Built-in model" : `${item.name} (starting model)`, "from nothing": "Your posts only" }[item.role] ?? item.name;
+    return { tuned: `${item.label} (yours)`, base: item.name === "shipped" ? "Built-in model" : `${item.name} (starting model)` }[item.role] ?? item.name;
   }
 
   /** Whether the stretch that was written last still stands at the end, unchanged. */

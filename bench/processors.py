@@ -1,0 +1,547 @@
+"""The goals on this processor: training, beside other programs, writing, reading a blog, vectors.
+
+    python bench/processors.py                             all groups at the level in use
+    python bench/processors.py --isa avx2,avx512           at these, which must have been compiled
+    python bench/processors.py --groups training,vectors   some of the groups
+    python bench/processors.py --only gemma                rows whose name has this in it
+    python bench/processors.py --against DIR               each row beside that of the checkout DIR
+    python bench/processors.py --profile --only gpt        where the time of a training step goes
+
+Prints Markdown. Each row is a fresh process, with --against one of each checkout; they take turns,
+round by round. The best of each turn's repeats counts, as a busy neighbour only ever adds to it;
+beside other programs it is the mean over a turn, and of the turns the median. A * marks the fastest
+of the precisions that the plan may choose for a shape.
+
+Limits: for training and for prompts what the library's own products reach in registers (int8 for
+int8), on all threads; for writing the memory, which each token reads once (bench/bandwidth.cpp).
+Arithmetic of training: training/step_time.py. A LoRA has rank 16 on all seven matrices.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+if __package__ in (None, ""):  # run as a file
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from bench.fresh import ROOT, children_peak_mb, own_peak_mb, run
+from bench.inference import bandwidth
+from bench.machine import measuring
+
+GROUPS = ("training", "neighbours", "writing", "look", "vectors")
+BUSY = "while True: pass"
+SPINNING = "import torch\nx = torch.ones(256, 256)\nwhile True: x @ x"
+NEIGHBOURS: "dict[str, Sequence[str]]" = {
+    "alone": (),
+    "beside a busy process": (BUSY,),
+    "beside two": (BUSY, BUSY),
+    "beside a program of spinning threads": (SPINNING,),
+    "on one core": (),
+}
+PROMPT, STREAMS = 128, 8  # tokens
+PASSAGES, PASSAGE = 32, 110  # tokens
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model to train and a batch of it."""
+
+    family: str  # gpt2, llama, qwen3, gemma3
+    sizes: Mapping[str, Any]
+    rows: int
+    context: int
+    rank: int = 0  # of LoRA; 0: all weights
+    optimizer: str = "muon"
+
+
+QWEN3 = {"vocabulary": 8192, "context": 512, "width": 256, "layers": 18, "hidden": 704}
+QWEN3 |= {"heads": 4, "kv_heads": 2, "head_dim": 64}
+TINY = {"vocabulary": 65, "context": 64, "width": 128, "layers": 4, "hidden": 352}
+TINY |= {"heads": 4, "head_dim": 32}
+GPT2 = {"vocabulary": 50_304, "context": 1024, "width": 768, "layers": 12, "heads": 12}
+SMOLLM2 = {"vocabulary": 49_152, "context": 512, "width": 576, "layers": 30, "hidden": 1536}
+SMOLLM2 |= {"heads": 9, "kv_heads": 3, "head_dim": 64, "tied": True}
+GEMMA = {"vocabulary": 32_768, "context": 512, "width": 640, "layers": 18, "hidden": 2048}
+GEMMA |= {"heads": 4, "kv_heads": 1, "head_dim": 256}
+SHAPES = {
+    "the box, 15.4M, 2 x 512": Shape("qwen3", QWEN3, 2, 512),
+    "4 layers of 128, 12 x 64": Shape("qwen3", TINY, 12, 64),
+    "GPT-2 124M, 4 x 256": Shape("gpt2", GPT2, 4, 256, optimizer="adamw"),
+    "SmolLM2 135M, LoRA, 4 x 512": Shape("llama", SMOLLM2, 4, 512, 16),
+    "Gemma 3 270M, 32k vocabulary, LoRA, 4 x 512": Shape("gemma3", GEMMA, 4, 512, 16),
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a process repeats: `kind` names the function that prepares it."""
+
+    name: str
+    kind: str
+    subject: str  # a shape's name, or the files that it works on
+    variant: str = ""  # the precision of training, the type of weights
+    streams: int = 1
+    cores: int = 0  # at most; 0: all
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a process measured in one turn: how much a second, and its peak memory until then."""
+
+    best: float
+    mean: float
+    mb: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A speed, its share of the limit or of the speed alone, and memory, as a table shows them."""
+
+    speed: float
+    share: float
+    mb: float
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A process at some work: its first reply, what the work costs, and how to ask for a turn."""
+
+    costs: dict[str, Any]
+    ask: Callable[[float], Turn]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Work that is ready: `repeat(n)` does `amount` of something for the nth time."""
+
+    repeat: Callable[[int], object]
+    amount: int
+    costs: Mapping[str, float]  # what one of them takes: "flops", "int8" or "bytes"
+
+
+@measuring()
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--isa", default=os.environ.get("OWNWORDS_ISA", ""))
+    parser.add_argument("--groups", default=",".join(GROUPS))
+    parser.add_argument("--only", default="", help="rows whose name has this in it")
+    parser.add_argument("--against", type=Path, help="a checkout with its .venv and library")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn")
+    parser.add_argument("--posts", type=int, default=2_000)
+    parser.add_argument("--profile", action="store_true", help="by PyTorch's profiler")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        return _answer(Work(**json.loads(options.worker)))
+    if options.profile:
+        return _profile(next(name for name in SHAPES if options.only.lower() in name.lower()))
+    with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as scratch:
+        for isa in options.isa.split(","):
+            Table(options, isa, Path(scratch)).show()
+    return 0
+
+
+class Table:
+    """The rows of one level."""
+
+    def __init__(self, options: argparse.Namespace, isa: str, scratch: Path) -> None:
+        self.options, self.isa, self.scratch = options, isa, scratch
+        self.checkouts = [ROOT, *([options.against.resolve()] if options.against else [])]
+        with self._worker(Work("rates", "rates", ""), ROOT) as worker:
+            self.machine = worker.costs
+        self.rates: dict[str, float] = self.machine["rates"]
+
+    def show(self) -> None:
+        level, processor, threads = (self.machine[k] for k in ("level", "processor", "threads"))
+        print(f"\n## {level}, {processor}, {threads} threads\n")
+        rates = ", ".join(f"{name} {value / 1e9:,.0f}" for name, value in self.rates.items())
+        print(f"GFLOP/s of all threads: {rates}; memory {bandwidth(1 << 28):.1f} GB/s\n")
+        groups = self.options.groups.split(",")
+        columns = ["here, a second", "share", "MB"]
+        columns += ["there", "share", "MB", "ratio"] if self.options.against else []
+        for group in groups:
+            print(f"| {group} | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}")
+            getattr(self, f"_{group}")()
+            print(flush=True)
+
+    # --- groups ----------------------------------------------------------------------------------
+
+    def _training(self) -> None:
+        for name in SHAPES:
+            if not self._is_chosen(name):
+                continue
+            work = Work(name, "training", name)
+            precisions = self._ask_precisions(work)
+            rows = [self._in_turns(replace(work, variant=precision)) for precision in precisions]
+            fastest = [max(cell.speed for cell in column) for column in zip(*rows, strict=True)]
+            for precision, row in zip(precisions, rows, strict=True):
+                self._print(f"{name}, {precision}", row, fastest)
+
+    def _neighbours(self) -> None:
+        tiny, box = "4 layers of 128, 12 x 64", "the box, 15.4M, 2 x 512"
+        for subject in (tiny, box):
+            work = Work(subject, "training", subject)
+            self._beside(replace(work, variant=self._ask_precisions(work)[0]))
+        self._beside(Work("30M writes, int8", "writing", self._model("30m"), "int8"))
+
+    def _writing(self) -> None:
+        for shape, title in (("30m", "30M"), ("gpt2", "GPT-2 124M")):
+            for weights in ("bf16", "int8", "f32"):
+                folder = self._model(shape)
+                for kind, what, streams in (
+                    ("reading", "reads prompts", 1),
+                    ("writing", "writes", 1),
+                    ("writing", f"{STREAMS} texts together", STREAMS),
+                ):
+                    name = f"{title} {weights}, {what}"
+                    if self._is_chosen(name):
+                        row = self._in_turns(Work(name, kind, folder, weights, streams))
+                        self._print(name, row)
+
+    def _look(self) -> None:
+        from bench import look
+
+        posts = self.options.posts
+        folder = self.scratch / f"posts-{posts}"
+        if not folder.exists():
+            words = look._words(look.COLUMNIST if look.COLUMNIST.exists() else look.SAMPLE)
+            look._many_posts(folder, words, posts, megabytes=max(1, posts * 6 // 1000))
+        work = Work(f"{posts:,} posts of 6 kB", "look", f"{posts} {folder}")
+        self._print(work.name, self._in_turns(work))
+
+    def _vectors(self) -> None:
+        work = Work(
+            f"MiniLM, passages of {PASSAGE} tokens", "vectors", str(self.scratch / "minilm")
+        )
+        self._print(work.name, self._in_turns(work))
+
+    # --- rows ------------------------------------------------------------------------------------
+
+    def _is_chosen(self, name: str) -> bool:
+        return self.options.only.lower() in name.lower()
+
+    def _model(self, shape: str) -> str:
+        folder = self.scratch / shape
+        if not folder.exists():
+            run("random_models", shape, str(folder), "--no-gguf")
+        return str(folder)
+
+    def _ask_precisions(self, work: Work) -> list[str]:
+        """All that the plans of the checkouts may choose, the likeliest first."""
+        asked = replace(work, kind="precisions")
+        found: dict[str, None] = {}
+        for checkout in self.checkouts:
+            with self._worker(asked, checkout) as worker:
+                found |= dict.fromkeys(worker.costs["precisions"])
+        return list(found)
+
+    def _in_turns(self, work: Work) -> list[Cell]:
+        """The best of each checkout."""
+        with contextlib.ExitStack() as stack:
+            workers = [stack.enter_context(self._worker(work, each)) for each in self.checkouts]
+            turns = self._take_turns(workers)
+            limit = self._limit(workers[0].costs)
+        best = [(max(turn.best for turn in each), each[-1].mb) for each in turns]
+        return [Cell(speed, speed / limit if limit else 0.0, mb) for speed, mb in best]
+
+    def _beside(self, work: Work) -> None:
+        """Print the row of each condition, its share that of the speed alone."""
+        alone: list[float] = []
+        for condition, programs in NEIGHBOURS.items():
+            name = f"{work.name}, {condition}"
+            if not self._is_chosen(name):
+                continue
+            placed = replace(work, cores=1) if condition == "on one core" else work
+            with contextlib.ExitStack() as stack:
+                workers = [stack.enter_context(self._worker(placed, c)) for c in self.checkouts]
+                for program in programs:
+                    stack.enter_context(_neighbour(program))
+                turns = self._take_turns(workers)
+            means = [statistics.median(turn.mean for turn in each) for each in turns]
+            alone = alone or means
+            row = [
+                Cell(mean, mean / quiet, each[-1].mb)
+                for mean, quiet, each in zip(means, alone, turns, strict=True)
+            ]
+            self._print(name, row)
+
+    def _take_turns(self, workers: "Sequence[Worker]") -> list[list[Turn]]:
+        turns: list[list[Turn]] = [[] for _ in workers]
+        for _ in range(self.options.rounds):
+            for each, worker in zip(turns, workers, strict=True):
+                each.append(worker.ask(self.options.seconds))
+        return turns
+
+    def _limit(self, costs: Mapping[str, float]) -> float:
+        """How often a second this machine can do what costs so much."""
+        if "bytes" in costs:
+            return 1e9 * bandwidth(int(costs["bytes"])) / costs["bytes"]
+        if "int8" in costs:
+            return max(self.rates["int8"], self.rates["int8_tiles"]) / costs["int8"]
+        floats = max(rate for name, rate in self.rates.items() if not name.startswith("int8"))
+        return floats / costs["flops"] if "flops" in costs else 0.0
+
+    def _print(self, name: str, row: Sequence[Cell], fastest: Sequence[float] = ()) -> None:
+        cells = [name]
+        for at, cell in enumerate(row):
+            mark = " *" if fastest and cell.speed == fastest[at] else ""
+            speed = f"{cell.speed:,.0f}" if cell.speed >= 100 else f"{cell.speed:,.1f}"
+            cells += [speed + mark, f"{cell.share:.0%}" if cell.share else "", f"{cell.mb:,.0f}"]
+        if len(row) > 1:
+            cells.append(f"{row[0].speed / row[1].speed:.2f}x")
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+    @contextlib.contextmanager
+    def _worker(self, work: Work, checkout: Path) -> "Iterator[Worker]":
+        """A process of that checkout's Python."""
+        command = [str(checkout / ".venv" / "bin" / "python"), "-P", __file__]
+        environment = os.environ | ({"OWNWORDS_ISA": self.isa} if self.isa else {})
+        with subprocess.Popen(
+            [*command, "--worker", json.dumps(asdict(work))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=checkout,
+            env=environment,
+            text=True,
+        ) as process:
+            assert process.stdin and process.stdout
+            inputs, outputs = process.stdin, process.stdout
+
+            def reply() -> Any:  # noqa: ANN401 - JSON
+                line = outputs.readline()
+                if not line:
+                    raise SystemExit(f"{checkout}: {work.name} failed, see above")
+                return json.loads(line)
+
+            def ask(seconds: float) -> Turn:
+                inputs.write(f"{seconds}\n")
+                inputs.flush()
+                return Turn(**reply())
+
+            try:
+                yield Worker(reply(), ask)
+            finally:
+                process.kill()
+
+
+@contextlib.contextmanager
+def _neighbour(program: str) -> Iterator[None]:
+    """Another program that runs meanwhile."""
+    spinning = os.environ | {"OMP_WAIT_POLICY": "active"}
+    command = [sys.executable, "-c", program.replace("while", "print(flush=True)\nwhile")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=spinning) as process:
+        assert process.stdout
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+# --- in the process of a row ---------------------------------------------------------------------
+
+
+def _answer(work: Work) -> int:
+    """Print what the work costs, then for each line of stdin, some seconds, how fast it goes."""
+    if work.cores:  # before anything counts them
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: work.cores])
+    if work.kind in ("rates", "precisions"):
+        print(json.dumps(_rates() if work.kind == "rates" else _precisions(work)))
+        return 0
+    prepare = {"training": _train, "reading": _read, "writing": _write, "look": _look}
+    prepared = prepare.get(work.kind, _embed)(work)
+    prepared.repeat(0)  # finds memory, chooses kernels
+    print(json.dumps(prepared.costs), flush=True)
+    number = 1
+    for line in sys.stdin:
+        taken: list[float] = []
+        while not taken or sum(taken) < float(line):
+            began = time.perf_counter()
+            prepared.repeat(number)
+            taken.append(time.perf_counter() - began)
+            number += 1
+        mb = max(own_peak_mb(), children_peak_mb())
+        amount = prepared.amount
+        turn = Turn(amount / min(taken), amount * len(taken) / sum(taken), mb)
+        print(json.dumps(asdict(turn)), flush=True)
+    return 0
+
+
+def _profile(shape: str) -> int:
+    from torch.profiler import ProfilerActivity, profile
+
+    work = Work(shape, "training", shape)
+    work = replace(work, variant=_precisions(work)["precisions"][0])
+    prepared = _train(work)
+    prepared.repeat(0)
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        for number in range(1, 4):
+            prepared.repeat(number)
+    print(f"{shape}, {work.variant}, three steps")
+    print(profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=25))
+    return 0
+
+
+def _rates() -> dict[str, Any]:
+    from ownwords.core.hardware import read_cpu, threads
+    from ownwords.native.bindings import load_library
+
+    library, cpu = load_library(), read_cpu()
+    if library is None:
+        raise SystemExit("no compiled library: python -m ownwords.native.build")
+    count = threads(cpu)
+    rates = {name: 1e9 * rate * count for name, rate in asdict(library.rates).items()}
+    facts = {"threads": count, "level": library.isa.label, "processor": cpu.model}
+    return facts | {"rates": rates}
+
+
+def _precisions(work: Work) -> dict[str, list[str]]:
+    from ownwords.training.device import choose
+    from ownwords.training.throughput import precisions
+
+    lora = SHAPES[work.subject].rank > 0
+    return {
+        "precisions": [each for each in precisions(choose("cpu")) if not (lora and each == "bf16")]
+    }
+
+
+def _train(work: Work) -> Prepared:
+    """Whole steps on random ids, as `training/loop.py` makes them."""
+    import torch
+
+    from ownwords.models import lora
+    from ownwords.models.configs.gpt2 import GPT2Config
+    from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
+    from ownwords.models.decoder import build
+    from ownwords.training.device import choose
+    from ownwords.training.optim import Optimizer
+    from ownwords.training.settings import OptimConfig
+
+    shape, device = SHAPES[work.subject], choose("cpu")
+    families = {"gpt2": GPT2Config, "llama": LlamaConfig, "qwen3": Qwen3Config}
+    families["gemma3"] = Gemma3Config
+    config = families[shape.family](**shape.sizes)
+    masters = work.variant == "bf16"
+    frozen = torch.bfloat16 if work.variant == "autocast" else torch.float32
+    model = build(config, dtype=frozen if shape.rank else torch.float32)
+    model.init_weights(1)
+    exact = {name: p.detach() for name, p in model.named_parameters()} if masters else {}
+    if masters:
+        model.to(torch.bfloat16)
+    if shape.rank:
+        lora.attach(model, lora.AdapterConfig(rank=shape.rank, alpha=2.0 * shape.rank), 1)
+    optim = OptimConfig(kind="adamw" if shape.rank else shape.optimizer)  # type: ignore[arg-type]
+    optimizer = Optimizer(model.train(), optim, exact=exact, master_weights=masters)
+    exact.clear()
+    generator = torch.Generator().manual_seed(1)
+    ids_BT1 = torch.randint(
+        0, config.vocabulary, (shape.rows, shape.context + 1), generator=generator
+    )
+    ids_BT, targets_BT = ids_BT1[:, :-1].contiguous(), ids_BT1[:, 1:].contiguous()
+
+    def step(number: int) -> None:
+        optimizer.zero_grad()
+        with device.autocast(work.variant):  # type: ignore[arg-type]
+            loss, tokens = model.loss(ids_BT, targets_BT)
+        torch.autograd.backward(loss / tokens)
+        optimizer.step(1.0, number)
+        loss.item()
+
+    costs = {}
+    with contextlib.suppress(ImportError):  # an earlier checkout, whose costs nobody asks for
+        from ownwords.training.step_time import flops_per_token
+
+        costs["flops"] = flops_per_token(config, shape.context, shape.rank)
+    return Prepared(step, shape.rows * shape.context, costs)
+
+
+def _read(work: Work) -> Prepared:
+    from bench.engines import some_ids
+
+    runner, parameters = _runner(work), _parameters(Path(work.subject))
+    prompts = some_ids(1, PROMPT)
+    cost = {"int8" if work.variant == "int8" else "flops": 2.0 * parameters["blocks"]}
+    return Prepared(lambda _: runner.begin(prompts), PROMPT, cost)
+
+
+def _write(work: Work) -> Prepared:
+    from bench.engines import some_ids
+    from bench.inference import BYTES
+
+    runner, steps = _runner(work), some_ids(PROMPT, work.streams)
+    prompts = some_ids(work.streams, PROMPT)
+
+    def step(number: int) -> None:
+        at = number % PROMPT
+        if at == 0:
+            runner.begin(prompts)
+        runner.step(steps[at])
+
+    read = BYTES[work.variant] * _parameters(Path(work.subject))["all"]
+    return Prepared(step, work.streams, {"bytes": read} if work.streams == 1 else {})
+
+
+def _runner(work: Work) -> Any:  # noqa: ANN401
+    from bench.engines import Ours
+
+    from ownwords.core.hardware import read_cpu, threads
+
+    length, count = 2 * PROMPT, threads(read_cpu())
+    folder, rows = Path(work.subject), work.streams
+    return Ours(folder, work.variant, rows=rows, length=length, threads=count, greedy=False)
+
+
+def _parameters(folder: Path) -> dict[str, float]:
+    """How many are multiplied by: those of the blocks, and with the head."""
+    from bench.random_models import DIRECTORY
+
+    from ownwords.models import directory
+
+    config = directory.read(folder / DIRECTORY).config
+    size = (folder / DIRECTORY / "model.safetensors").stat().st_size / 2  # bfloat16
+    if config.MODEL_TYPE == "gpt2":
+        size -= config.context * config.width  # positions are looked up
+    return {"blocks": size - config.vocabulary * config.width, "all": size}
+
+
+def _look(work: Work) -> Prepared:
+    from bench.look import _run
+
+    posts, _, site = work.subject.partition(" ")
+    scratch = tempfile.mkdtemp(dir=Path(site).parent)
+    return Prepared(lambda n: _run(Path(site), Path(scratch) / str(n)), int(posts), {})
+
+
+def _embed(work: Work) -> Prepared:
+    sys.path.append(str(ROOT / "tests"))
+    import sentence_folders
+    from ownwords.ask.encoder import SentenceModel
+
+    sizes = {"context": 512, "width": 384, "layers": 6, "heads": 12, "kv_heads": 12}
+    sizes |= {"head_dim": 32, "hidden": 1536}
+    minilm = replace(sentence_folders.CONFIG, **sizes)  # type: ignore[arg-type]
+    folder = Path(tempfile.mkdtemp(dir=Path(work.subject).parent))
+    sentence_folders.folder_in(folder, config=minilm)
+    sentence_folders.put(folder / "sentence_bert_config.json", {"max_seq_length": 256})
+    words = sentence_folders.WORDS
+    passage = " ".join(words[i % len(words)] for i in range(PASSAGE - 2))
+    encoder = SentenceModel(folder)
+    assert encoder.count([passage]) == PASSAGE
+    per_token = 2.0 * 6 * (4 * 384 * 384 + 2 * 384 * 1536) + 4.0 * 6 * 384 * PASSAGE
+    cost = {"flops": PASSAGE * per_token}
+    return Prepared(lambda _: encoder.embed([passage] * PASSAGES), PASSAGES, cost)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+#include "rates.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "engine/kernels.h"
+#include "simd/tile_matmul.h"
+
+namespace ownwords {
+namespace {
+
+using Rates = std::array<double, RATE_COUNT>;
+
+// Makes the compiler believe that a vector changes, so that no product is taken out of its loop.
+template <typename Vec>
+inline void touch(Vec &x) {
+#if defined(__x86_64__)
+    asm volatile("" : "+v"(x));
+#elif defined(__aarch64__)
+    asm volatile("" : "+w"(x));
+#else
+    asm volatile("" : "+m"(x));
+#endif
+}
+
+// GFLOP/s of work(), in which there are `products`, each multiplied and added.
+template <typename Work>
+double measure(double products, const Work &work) {
+    using Clock = std::chrono::steady_clock;
+    const auto start = Clock::now();
+    work();
+    const std::chrono::duration<double, std::nano> taken = Clock::now() - start;
+    return 2 * products / std::max(taken.count(), 1.0);
+}
+
+// add(sum), of `depth` products in each lane, to as many sums as fit into registers.
+template <typename Vec, typename Add>
+double measure_vectors(int depth, Add add) {
+    constexpr int SUMS = engine::SUM_REGISTERS, TURNS = 2000;
+    return measure(double(depth) * LANES * SUMS * TURNS, [&] {
+        Vec sums[SUMS] = {};
+        for (int turn = 0; turn < TURNS; ++turn)
+#pragma GCC unroll 24
+            for (int i = 0; i < SUMS; ++i) add(sums[i]);
+#pragma GCC unroll 24
+        for (int i = 0; i < SUMS; ++i) touch(sums[i]);
+    });
+}
+
+#if defined(__AMX_BF16__)
+// add(), of `depth` products in each sum of four tiles.
+template <typename Add>
+double measure_tiles(int depth, const Add &add) {
+    constexpr int TURNS = 500;
+    const AmxTileConfig tiles;
+    return measure(4.0 * depth * TILE_ROWS * TILE_ROWS * TURNS, [&] {
+        for (int turn = 0; turn < TURNS; ++turn) add();
+    });
+}
+#endif
+
+Rates vector_rates() {
+    Rates rates{};
+    rates[RATE_FLOAT32] = measure_vectors<VecF32>(1, [x = splat(1.0f)](VecF32 &sum) mutable {
+        touch(x);
+        sum = engine::fma(sum, x, x);
+    });
+#if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    constexpr uint32_t ONES = 0x3f803f80u;
+    rates[RATE_BFLOAT16] = measure_vectors<VecF32>(2, [x = VecU32{} + ONES](VecF32 &sum) mutable {
+        touch(x);
+        add_products<Bf16>(sum, ONES, x);
+    });
+#endif
+    const engine::Code ones[4] = {1, 1, 1, 1};
+    const auto add_int8 = [x = engine::Activations4(ones)](VecI32 &sum) mutable {
+        constexpr size_t PARTS = sizeof x / sizeof(VecI32);
+        for (VecI32 &part : reinterpret_cast<VecI32(&)[PARTS]>(x)) touch(part);
+        sum = engine::dot_add(sum, VecI32{} + 0x01010101, x);
+    };
+    rates[RATE_INT8] = measure_vectors<VecI32>(4, add_int8);
+    return rates;
+}
+
+Rates tile_rates() {
+    Rates rates{};
+#if defined(__AMX_BF16__)
+    rates[RATE_BFLOAT16_TILES] = measure_tiles(32, [] {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    });
+    rates[RATE_INT8_TILES] = measure_tiles(64, [] {
+        _tile_dpbsud(0, 4, 6);
+        _tile_dpbsud(1, 4, 7);
+        _tile_dpbsud(2, 5, 6);
+        _tile_dpbsud(3, 5, 7);
+    });
+#endif
+    return rates;
+}
+
+// The best of several short rounds, so that no neighbour decides. Tiles come last: after them
+// vectors are slower for a while.
+Rates best_rates() {
+    Rates best{};
+    for (Rates (*measure)() : {vector_rates, tile_rates})
+        for (int round = 0; round < 48; ++round) {
+            const Rates rates = measure();
+            for (size_t i = 0; i < best.size(); ++i) best[i] = std::max(best[i], rates[i]);
+        }
+    return best;
+}
+
+}  // namespace
+
+const double *rates() {
+    static const Rates measured = best_rates();
+    return measured.data();
+}
+
+// By a margin, so that where both are equal each process finds the same.
+static bool is_faster(Rate bfloat16) { return rates()[bfloat16] > 1.2 * rates()[RATE_FLOAT32]; }
+
+bool has_fast_bf16_vectors() { return is_faster(RATE_BFLOAT16); }
+
+bool has_fast_bf16() { return is_faster(RATE_BFLOAT16) || is_faster(RATE_BFLOAT16_TILES); }
+
+}  // namespace ownwords
+
+void ownwords_measure_rates(double *rates) {
+    std::copy_n(ownwords::rates(), size_t(RATE_COUNT), rates);
+}
+
+int ownwords_has_fast_bf16(void) { return ownwords::has_fast_bf16(); }

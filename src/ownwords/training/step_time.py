@@ -1,0 +1,105 @@
+"""Predicts how long a training step takes, from the shape of the model; does not import torch.
+
+A step takes `layers * layer_s + flops / flops_per_s`: a fixed cost per layer, and the arithmetic.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from ownwords.models.configs.config import ModelConfig
+from ownwords.models.weight_mapping import weight_shapes
+from ownwords.training.settings import Precision
+
+MEASURED, ASSUMED = "measured here", "assumed"
+# A less exact precision is chosen only if it is faster by this factor.
+_MARGIN: Mapping[Precision, float] = {"float32": 1.0, "autocast": 1.03, "bf16": 1.08}
+
+
+@dataclass(frozen=True)
+class StepTimeModel:
+    """Predicts the time of a step in one precision."""
+
+    layer_s: float
+    flops_per_s: float
+    origin: str = ASSUMED
+
+    def step_s(self, shape: ModelConfig, rows: int, context: int, rank: int = 0) -> float:
+        """Seconds of a step of `rows` rows of `context` tokens each; with `rank`, of a LoRA."""
+        computing_s = step_flops(shape, rows, context, rank) / self.flops_per_s
+        return shape.layers * self.layer_s + computing_s
+
+
+@dataclass(frozen=True)
+class DeviceSpeeds:
+    """The training speed of a device, by precision."""
+
+    kind: str  # of device: cpu, cuda, ...
+    step_times: Mapping[Precision, StepTimeModel] = field(default_factory=dict)
+    fused: bool = False  # whether the C++ kernels are in use: they fuse what compiling would
+
+    def fastest(self, shape: ModelConfig, rows: int, context: int, rank: int = 0) -> Precision:
+        """The fastest precision; a less exact one must be faster by a margin."""
+        # With bf16 the frozen weights under a LoRA would stay rounded to bfloat16.
+        allowed = {p: each for p, each in self.step_times.items() if not (rank and p == "bf16")}
+        models = allowed or self.step_times
+        return pick_precision({p: models[p].step_s(shape, rows, context, rank) for p in models})
+
+
+def pick_precision(seconds: Mapping[Precision, float]) -> Precision:
+    """The precision to train in, given the seconds that a step takes in each."""
+    return min(seconds, key=lambda precision: seconds[precision] * _MARGIN[precision])
+
+
+# --- FLOPs ---------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def block_matrices(shape: ModelConfig) -> tuple[tuple[int, ...], ...]:
+    """The shapes of the matrices of all blocks: those that Muon and a LoRA train."""
+    weights = weight_shapes(shape).items()
+    return tuple(sides for name, sides in weights if name.startswith("blocks.") and sides[1:])
+
+
+def lora_sides(shape: ModelConfig) -> int:
+    """The sum of the sides of all matrices of the blocks: the parameters of a LoRA of rank 1."""
+    return sum(map(sum, block_matrices(shape)))
+
+
+def step_flops(shape: ModelConfig, rows: int, context: int, rank: int = 0) -> float:
+    """FLOPs of a whole step, including the optimizer's."""
+    optimizer = 0.0 if rank else optimizer_flops(shape)
+    return rows * context * flops_per_token(shape, context, rank) + optimizer
+
+
+def flops_per_token(shape: ModelConfig, context: int, rank: int = 0) -> float:
+    """FLOPs of training on one token in a row of `context` tokens: all weights, or a LoRA.
+
+    These are 6 for each weight of a matrix product (2 forward, 4 backward; 4 in total if it is
+    frozen), and for attention 12 * total width of the heads * attended tokens in each layer, on
+    average context / 2 with a causal mask and fewer with a sliding window. Embedding lookups,
+    norms, activations and recomputation are not counted.
+    """
+    attended = sum(_attended(context, window) for window in shape.windows())
+    head = shape.vocabulary * shape.width  # a product, tied to the embedding or not
+    weights = head + sum(map(math.prod, block_matrices(shape)))
+    products = 4.0 * weights + 6.0 * rank * lora_sides(shape) if rank else 6.0 * weights
+    return products + 12.0 * shape.q_width * attended
+
+
+def optimizer_flops(shape: ModelConfig) -> float:
+    """FLOPs of a Muon step: 5 Newton-Schulz iterations on every matrix of the blocks.
+
+    An iteration on an m by n matrix, m the shorter side, is two products of m * m * n and one of
+    m * m * m. https://kellerjordan.github.io/posts/muon/
+    """
+    sides = ((min(each), max(each)) for each in block_matrices(shape))
+    return sum(5 * (4.0 * short * short * long + 2.0 * short**3) for short, long in sides)
+
+
+def _attended(context: int, window: int | None) -> float:
+    """The number of tokens that a token of a row attends to, on average."""
+    if window is None or window >= context:
+        return context / 2
+    return window - math.comb(window, 2) / context
