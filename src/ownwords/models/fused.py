@@ -107,9 +107,12 @@ def has_fast_bf16() -> bool:
     return native is not None and native.has_fast_bf16() == 1
 
 
-def is_fast_bf16(weight: Tensor) -> bool:
-    """Whether a weight is in bfloat16, and this processor multiplies it fast."""
-    return weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and has_fast_bf16()
+def keeps_bf16(weight: Tensor) -> bool:
+    """Whether a weight is in bfloat16, and stays so: without its instructions PyTorch is slow."""
+    if weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
+        return False
+    native = find_library()
+    return native is not None and native.rates.bfloat16 > 0
 
 
 def product_dtype(wanted: torch.dtype) -> torch.dtype:
