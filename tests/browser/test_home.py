@@ -97,7 +97,7 @@ def test_the_recommended_base_is_installed_with_one_button(page: "Page") -> None
     with page.expect_request(jobs) as sent:
         offered.get_by_role("button", name="Install SmolLM2 135M").click()
     asked = sent.value.post_data_json
-    assert (asked["kind"], asked["source"]) == ("base", "smollm2-135m")
+    assert asked and (asked["kind"], asked["source"]) == ("base", "smollm2-135m")
 
 
 def test_a_model_can_be_made_stopped_and_resumed_by_keyboard(

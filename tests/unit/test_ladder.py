@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -125,8 +126,10 @@ def test_a_layer_of_each_real_shape_learns_by_a_lora_beside_bfloat16_weights(nam
     """With random weights, and few tokens: most of these bases cannot be had everywhere."""
     shape = KNOWN[name].config
     assert shape is not None
-    layers = {"sliding": (True,)} if isinstance(shape, Gemma3Config) else {}
-    config = replace(shape, layers=1, vocabulary=512, **layers)
+    small: dict[str, Any] = {"layers": 1, "vocabulary": 512}
+    if isinstance(shape, Gemma3Config):
+        small["sliding"] = (True,)
+    config = replace(shape, **small)
     model = build(config, dtype=torch.bfloat16)
     model.init_weights(1)
     attach(model, AdapterConfig(rank=16), seed=1)
