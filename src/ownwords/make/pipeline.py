@@ -4,7 +4,6 @@ After a kill at any moment the same request resumes: a training from its checkpo
 from its beginning. PyTorch is imported only when a stage needs it.
 """
 
-import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
@@ -16,8 +15,8 @@ from ownwords.archive.corpus import Corpus
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
-from ownwords.base import catalogue, expected_bits, trimming
-from ownwords.base.expected_bits import BaseChoice, ExpectedBits, TuningTask
+from ownwords.base import catalogue, ladder, trimming
+from ownwords.base.ladder import BaseChoice
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, OwnwordsError, resumable
 from ownwords.core.fingerprint import digest
@@ -279,7 +278,7 @@ class MakeRun:
         # All of the minutes are given again: on a busy machine too few may be left.
         self._began = None
         instead = self._plan_from_base(texts)
-        choice = expected_bits.built_in_instead_of(chosen, self.request.resolved_minutes * 60)
+        choice = ladder.built_in_instead_of(chosen, self.request.resolved_minutes * 60)
         self.cache.put("base", self._choice_inputs(texts), choice, 0.0)
         self.callbacks.on_base_chosen(choice.sentences)
         return instead
@@ -387,14 +386,14 @@ class MakeRun:
         inputs = self._choice_inputs(texts)
         choice = self.cache.get("base", inputs, BaseChoice)
         if choice is None:
-            task = TuningTask(
+            task = ladder.task_here(
+                texts.train.bytes,
+                len(texts.train),
                 seconds=self.request.resolved_minutes * 60,
-                text_bytes=texts.train.bytes,
                 is_english=not is_new_language(self.base, texts),
-                flops_per_s=ExpectedBits.load().flops_per_s(self.request.device),
-                memory_bytes=hardware.read_memory().available_bytes or math.inf,
+                device=self.request.device,
             )
-            choice = expected_bits.choose_base(task, catalogue.entries())
+            choice = ladder.choose_base(task, ladder.rungs())
             if choice:
                 self.cache.put("base", inputs, choice, 0.0)
         return choice
