@@ -112,7 +112,9 @@ class TuningTask:
         shape = rung.config
         if shape.vocabulary > _TRIMMED:
             shape = replace(shape, vocabulary=_TRIMMED)
-        parameters, is_fast = count_parameters(shape), "autocast" in self.speeds.step_times
+        parameters = count_parameters(shape)
+        # Only the compiled block trains beside weights in bfloat16.
+        is_bf16 = self.speeds.kind == "cpu" and "autocast" in self.speeds.step_times
         inputs = PlanInputs(
             self.text_bytes,
             self.posts,
@@ -121,7 +123,7 @@ class TuningTask:
             tokens=round(self.text_bytes / _BYTES_PER_TOKEN),
             spent_s=start_s,
             replay_bytes=0 if parameters >= PLAN_CONSTANTS.lora_parameters else self.text_bytes,
-            base=BaseModelInfo(shape, parameters, bf16=is_fast),
+            base=BaseModelInfo(shape, parameters, bf16=is_bf16),
         )
         try:
             plan = make_plan(inputs, seconds, {})
