@@ -82,7 +82,7 @@ void prepare_input(const Matrix &m, const float *in, i64 rows, i64 stride, Matmu
     for (i64 n = begin; n < end; ++n) {
         const float *from = in + n * stride;
 #if defined(OWNWORDS_INT15)
-        if (m.type == WeightType::INT8) {
+        if (m.type == WeightType::INT8 && !m.int8_input) {
             prepare_int15(m, from, rows, n, input);
             continue;
         }
@@ -116,7 +116,7 @@ void matmul(const Matrix &m, const MatmulInput &input, i64 rows, const float *bi
     if (m.type == WeightType::INT8)
         return rows < 4 ? matmul_int15(work, first, last) : amx_int8(work, first, last);
 #elif defined(OWNWORDS_INT15)
-    if (m.type == WeightType::INT8) return matmul_int15(work, first, last);
+    if (m.type == WeightType::INT8 && !m.int8_input) return matmul_int15(work, first, last);
 #endif
     switch (m.type) {
         case WeightType::F32: return matmul_f32(work, first, last);
