@@ -25,7 +25,7 @@ from bench.fresh import ROOT, SHARED, own_peak_mb, run
 from bench.machine import measuring
 
 BLOGS = (ROOT / "examples" / "blog", SHARED / "columnist")
-BASES = ("shipped", "gemma3-270m")
+BASES = ("shipped", "smollm2-135m", "gemma3-270m")
 _COLUMNS = (
     "blog, base",
     "plan",

@@ -70,11 +70,14 @@ def test_the_shipped_base_is_listed_first(box: Path, home: Path, model: Path) ->
     entries = catalogue.entries()
     assert [entry.name for entry in entries] == ["shipped", "another"]
     shipped = entries[0]
-    assert (shipped.origin, shipped.source, shipped.family) == ("shipped", "shipped", "qwen3")
+    assert (shipped.origin, shipped.source, shipped.config) == (
+        "shipped",
+        "shipped",
+        box_model.config,
+    )
     # Counted by PyTorch, of the model in memory.
     assert shipped.parameters == sum(parameter.numel() for parameter in box_model.parameters())
     assert shipped.bytes == sum(path.stat().st_size for path in box.iterdir())
-    assert shipped.bits_per_byte is None
 
 
 @pytest.mark.parametrize("family", [*model_directories.CONFIGS])
@@ -237,7 +240,7 @@ def test_a_damaged_base_is_listed_as_such(box: Path, home: Path, model: Path) ->
     (folder / "config.json").write_text("{")
     (entry,) = catalogue.entries()
     assert "not JSON" in entry.problem
-    assert (entry.parameters, entry.family) == (0, "")
+    assert (entry.parameters, entry.config) == (0, None)
     assert catalogue.verify(folder) != []
 
 

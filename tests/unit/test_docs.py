@@ -1,12 +1,15 @@
 """The pages that are written from the code."""
 
 import importlib.util
+import re
+import textwrap
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from ownwords.cli.main import build
+from ownwords.base.known_bases import find_known
+from ownwords.cli.main import build, main
 from ownwords.cli.options import Settings
 from ownwords.core.config import settings_of
 
@@ -54,3 +57,23 @@ def test_the_reference_covers_everything_and_is_the_same_for_any_terminal(
     for name, value in (("COLUMNS", "40"), ("FORCE_COLOR", "1"), ("TERM", "dumb")):
         monkeypatch.setenv(name, value)
     assert docs.reference() == text
+
+
+def test_the_files_for_a_rented_gpu_are_valid_and_their_options_exist(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    yaml = pytest.importorskip("yaml")
+    page = (Path(__file__).parents[2] / "docs" / "scale-out.md").read_text("utf-8")
+    rented = page.partition("## Beyond one machine")[0]
+    blocks = [textwrap.dedent(block) for block in re.findall(r"(?:^(?:    .*)?\n)+", rented, re.M)]
+    (python,) = [block for block in blocks if "import modal" in block]
+    (yaml_text,) = [block for block in blocks if "accelerators" in block]
+    compile(python, "make_modal.py", "exec")
+    recipe = yaml.safe_load(yaml_text)
+    commands = [line for line in rented.splitlines() if line.startswith("    ownwords make ")]
+    assert len(commands) == 2 and " --device cuda " in recipe["run"]
+    assert main(["make", "--help"]) == 0
+    options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    for command in [*commands, recipe["run"], "".join(re.findall(r"options = .*", python))]:
+        assert set(re.findall(r"--[a-z-]+", command)) <= options
+    assert all(find_known(name) for name in re.findall(r"base add (\S+)", rented))

@@ -37,8 +37,8 @@ def _inputs(shape: tuple[int, int, int], dtype: torch.dtype) -> tuple[Tensor, Te
     return hidden.requires_grad_(), head.requires_grad_(), targets
 
 
-def _run(hidden: Tensor, head: Tensor, targets: Tensor) -> Tensor:
-    with torch.autocast("cpu", torch.bfloat16, enabled=hidden.dtype == torch.float32):
+def _run(hidden: Tensor, head: Tensor, targets: Tensor, mixed: bool = True) -> Tensor:
+    with torch.autocast("cpu", torch.bfloat16, enabled=mixed and hidden.dtype == torch.float32):
         loss, _ = chunked_cross_entropy(hidden, head, targets, z_weight=Z_WEIGHT)
     return loss
 
@@ -51,24 +51,31 @@ def _distance(tensor: Tensor | None, expected: Tensor | None) -> float:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("chunk", [32, 1024])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", fused.DTYPES)
+@pytest.mark.parametrize("product_dtype", fused.DTYPES)
 def test_loss_and_gradients_are_those_of_float64(
-    shape: tuple[int, int, int], chunk: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, int, int],
+    chunk: int,
+    dtype: torch.dtype,
+    product_dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(fused, "has_fast_bf16", lambda: product_dtype == torch.bfloat16)
     monkeypatch.setattr(module, "TRAINED_ROWS", chunk)
     monkeypatch.setattr(module, "CHUNK_LOGITS", 1)
     hidden, head, targets = _inputs(shape, dtype)
     assert fused.supports_head_loss(hidden, head)
-    loss = _run(hidden, head, targets)
+    loss = _run(hidden, head, targets, mixed=product_dtype == torch.bfloat16)
     backward(2 * loss)
+    bound = {(torch.float32, torch.float32): 1e-6}.get((dtype, product_dtype), 0.02)
     twins = [x.detach().double().requires_grad_() for x in (hidden, head)]
     logits = twins[0] @ twins[1].T
     nats = cross_entropy(logits, targets, ignore_index=-100, reduction="none")
     expected = (nats + Z_WEIGHT * logits.logsumexp(-1).square() * (targets != -100)).sum()
     backward(2 * expected)
-    torch.testing.assert_close(loss.double(), expected, rtol=5e-3, atol=0)
-    assert _distance(hidden.grad, twins[0].grad) < 0.02
-    assert _distance(head.grad, twins[1].grad) < 0.02
+    torch.testing.assert_close(loss.double(), expected, rtol=bound, atol=0)
+    assert _distance(hidden.grad, twins[0].grad) < bound
+    assert _distance(head.grad, twins[1].grad) < bound
 
 
 def test_only_wanted_gradients_are_computed_and_are_the_same() -> None:

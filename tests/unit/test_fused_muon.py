@@ -17,11 +17,6 @@ if fused.find_library() is None:
 SHAPES = {"square": (64, 64), "square too": (64, 64), "lies": (32, 96), "stands": (160, 64)}
 
 
-@pytest.fixture(autouse=True)
-def _wherever_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "has_fast_bf16", lambda: True)
-
-
 def _steps(precision: torch.dtype, threads: int = 1) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Weights and momenta after three steps."""
     torch.set_num_threads(threads)
@@ -40,17 +35,21 @@ def _apart(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
     return max(float((first[n] - second[n]).norm() / second[n].norm()) for n in SHAPES)
 
 
-def test_it_is_as_close_to_float32_as_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights, momenta = _steps(torch.bfloat16)
+@pytest.mark.parametrize("dtype", fused.DTYPES)
+def test_it_is_as_close_to_float32_as_pytorch(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, momenta = _steps(dtype)
     monkeypatch.setattr(optim, "has_native_muon", lambda *_: False)
-    twin, twins_momenta = _steps(torch.bfloat16)
+    twin, twins_momenta = _steps(dtype)
     truth, _ = _steps(torch.float32)
     assert _apart(momenta, twins_momenta) < 1e-6
-    assert _apart(weights, truth) < 1.2 * _apart(twin, truth) < 0.05
+    assert _apart(weights, truth) <= max(1e-4, 1.2 * _apart(twin, truth)) < 0.05
 
 
-def test_the_number_of_threads_changes_nothing() -> None:
-    for first, second in zip(_steps(torch.bfloat16), _steps(torch.bfloat16, 2), strict=True):
+@pytest.mark.parametrize("dtype", fused.DTYPES)
+def test_the_number_of_threads_changes_nothing(dtype: torch.dtype) -> None:
+    for first, second in zip(_steps(dtype), _steps(dtype, 2), strict=True):
         assert all(torch.equal(first[name], second[name]) for name in SHAPES)
 
 

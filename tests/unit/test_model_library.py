@@ -171,10 +171,10 @@ def test_models_are_listed_renamed_switched_and_deleted(root: Path, api: TestCli
     ModelLibrary(root).keep("second one")
     listed = api.get("/api/models").json()
     assert [model["name"] for model in listed["models"]] == ["second one", "my blog 1"]
-    installed = [base for base in listed["bases"] if base["name"] == "shipped"]
-    assert all(base["is_installed"] and not base["gain"] for base in installed)
-    gemma = next(base for base in listed["bases"] if base["name"].startswith("gemma"))
-    assert gemma["terms"].startswith("https://")
+    bases = {base["name"]: base for base in listed["bases"]}
+    assert bases["gemma3-270m"]["terms"]["url"].startswith("https://")
+    usual = bases["smollm2-135m"]
+    assert usual["is_recommended"] and usual["minutes"] > 0 and usual["memory_bytes"] > 0
     renamed = api.patch("/api/models/my%20blog%201", json={"name": "erste Größe"}).json()
     assert [model["name"] for model in renamed["models"]] == ["second one", "erste Größe"]
     used = api.post("/api/models/erste Größe/use", json={}).json()

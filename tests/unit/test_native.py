@@ -7,23 +7,15 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import backward
 
 from families import TINY, some_ids, tiny
-from ownwords.models import fused, loss
+from ownwords.models import fused
 from ownwords.models.layers import (
-    AttentionMask,
     RMSNorm,
-    RotaryEmbedding,
-    apply_rope,
-    attend,
-    gelu_tanh,
-    split_heads,
 )
 from ownwords.native import bindings
-from ownwords.native.bindings import NativeError
 from ownwords.native.build import Isa
 
 if bindings.load_library() is None:
@@ -79,74 +71,6 @@ def test_norm(dtype: torch.dtype, width: int, offset: float) -> None:
     _compare(output, norm(twins[0]), ours, twins, EXACT[dtype])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("gelu", [False, True])
-def test_gate(dtype: torch.dtype, gelu: bool) -> None:
-    ours, twins = _twins(dtype, 4 * _random(3, 5, 2 * 37))
-    gate, up = twins[0].chunk(2, dim=-1)
-    expected = (gelu_tanh if gelu else F.silu)(gate) * up
-    _compare(fused.gated_activation(ours[0], gelu), expected, ours, twins, EXACT[dtype])
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_gelu_alone(dtype: torch.dtype) -> None:
-    ours, twins = _twins(dtype, 4 * _random(3, 5, 37))
-    expected = F.gelu(twins[0], approximate="tanh")
-    _compare(fused.gelu(ours[0]), expected, ours, twins, EXACT[dtype])
-
-
-def test_gates_at_the_ends() -> None:
-    gate = torch.tensor([-1e4, -100.0, -30.0, 0.0, 30.0, 100.0, 1e4])
-    for gelu, twin in ((False, F.silu), (True, gelu_tanh)):
-        output = fused.gated_activation(torch.cat((gate, torch.ones(7)))[None], gelu)[0]
-        torch.testing.assert_close(output, twin(gate), rtol=2e-6, atol=1e-11)
-    assert fused.gated_activation(torch.tensor([[float("nan"), 1.0]]), False).isnan().all()
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("normed", [False, True])
-@pytest.mark.parametrize("rows", [1, 2])
-def test_heads(dtype: torch.dtype, normed: bool, rows: int) -> None:
-    x = _random(2, 9, 3 + 2 * 2, 10)
-    ours, twins = _twins(dtype, x, _random(10) + 2, _random(10, seed=1) - 2)
-    positions = torch.arange(9).repeat(rows, 1) + torch.arange(rows)[:, None]
-    angles = RotaryEmbedding(10, 100.0).angles(positions, torch.float64)
-    output = fused.norm_and_rope(
-        ours[0], *(ours[1:3] if normed else (None, None)), angles, 2, 1e-3, 1.0
-    )
-    parts = list(torch.split(twins[0].transpose(1, 2), [3, 2, 2], dim=1))
-    for i in (0, 1):
-        if normed:
-            mean = parts[i].square().mean(-1, keepdim=True)
-            parts[i] = parts[i] * (mean + 1e-3).rsqrt() * (twins[1 + i] + 1)
-        parts[i] = apply_rope(parts[i], angles)
-    expected = torch.cat(parts, dim=1).transpose(1, 2)
-    count = 3 if normed else 1
-    _compare(output, expected, ours[:count], twins[:count], EXACT[dtype])
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("tokens", "heads", "kv_heads", "width"), [(1, 1, 1, 4), (13, 6, 2, 5), (150, 2, 1, 33)]
-)
-@pytest.mark.parametrize("ragged", [False, True])
-def test_attention(
-    dtype: torch.dtype, tokens: int, heads: int, kv_heads: int, width: int, ragged: bool
-) -> None:
-    ours, twins = _twins(dtype, _random(2, tokens, heads + 2 * kv_heads, width))
-    first = None
-    if ragged:
-        borders = torch.rand(2, tokens, generator=torch.Generator().manual_seed(1)) < 0.05
-        first = torch.where(borders, torch.arange(tokens), 0).cummax(dim=1).values
-    output = fused.attention(ours[0], kv_heads, first, 0.3)
-    query, key, value = (
-        split_heads(part.flatten(2), width)
-        for part in torch.split(twins[0], [heads, kv_heads, kv_heads], dim=2)
-    )
-    sight = AttentionMask(None, causal=first is None, first_BT=first)
-    _compare(output, attend(query, key, value, sight, 0.3), ours, twins, EXACT[dtype])
-
-
 def _slopes(name: str, way: str, exactly: bool = False) -> list[Tensor]:
     """The loss of two packed rows and all gradients, computed in one of four ways."""
     documents = torch.tensor([[0] * 11 + [1] * 22] * 2)
@@ -193,23 +117,6 @@ def test_the_number_of_threads_changes_only_the_last_bits() -> None:
     assert library.shares_threads == (sys.platform == "linux")
 
 
-def test_the_loss_in_place_is_the_one_in_many_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    results = []
-    for ready in (True, False):
-        if not ready:
-            monkeypatch.setattr(fused, "find_library", lambda: None)
-        hidden, head = _random(30, 16).requires_grad_(), _random(101, 16).requires_grad_()
-        targets = torch.arange(30)
-        targets[3] = -100
-        total, _ = loss.chunked_cross_entropy(hidden, head, targets, z_weight=0.01)
-        backward(total)
-        results.append((total, hidden.grad, head.grad))
-    for first, second in zip(*results, strict=True):
-        assert first is not None
-        assert second is not None
-        assert _apart(first, second) < 1e-6
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_adamw_is_that_of_torch(dtype: torch.dtype) -> None:
     theirs = torch.nn.Parameter(_random(1001))
@@ -235,16 +142,6 @@ def test_adamw_is_that_of_torch(dtype: torch.dtype) -> None:
         )
     torch.testing.assert_close(ours, theirs.detach(), rtol=1e-5, atol=1e-6)
     assert torch.equal(narrow, ours.bfloat16())
-
-
-def test_a_target_outside_the_vocabulary_is_refused() -> None:
-    """It would write outside the buffer."""
-    logits, weights = _random(2, 8), torch.ones(2)
-    for wrong in (8, -1, 1 << 40):
-        before = logits.clone()
-        with pytest.raises(NativeError, match="an id is not in the vocabulary"):
-            fused.cross_entropy_(logits, torch.tensor([3, wrong]), weights, 0.0, True)
-        assert torch.equal(logits, before)
 
 
 def test_rates_say_what_a_level_has_and_whether_bfloat16_is_fast() -> None:

@@ -245,9 +245,11 @@ def test_a_base_is_finetuned_and_a_lora_saved_merged_and_apart(base: Path, tmp_p
         finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "base", TUNED))
 
 
+@pytest.mark.parametrize("is_fast", [True, False])
 def test_a_bfloat16_base_needs_no_float32_copy_under_a_lora(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_fast: bool, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fused, "has_fast_bf16", lambda: is_fast)
     stored = bundle.load(base)
     narrow = tmp_path / "narrow"
     tokenizer = tokenizers.Tokenizer(stored.tokenizer_files)
@@ -266,10 +268,11 @@ def test_a_bfloat16_base_needs_no_float32_copy_under_a_lora(
         narrow,
         OTHERS,
         HELD_OTHERS,
-        work(tmp_path / "lora", {**TUNED, "train.precision": "autocast"}),
+        work(tmp_path / "lora", {k: v for k, v in TUNED.items() if k != "train.precision"}),
         by_lora=True,
     )
-    expected = torch.bfloat16 if fused.has_fast_bf16() else torch.float32
+    kept = fused.keeps_bf16(torch.zeros(1, dtype=torch.bfloat16))
+    expected = torch.bfloat16 if kept else torch.float32
     assert dtypes == [expected]
     assert tuned.bits_per_byte is not None
     assert tuned.bits_per_byte < bits(base, HELD_OTHERS, tmp_path)

@@ -2,6 +2,7 @@
 
 import builtins
 import re
+from collections import Counter
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, get_args
@@ -13,12 +14,12 @@ import numpy.typing as npt
 from ownwords.archive.document import OWN_KINDS, Document, SegmentKind
 from ownwords.core.text import (
     LETTERS,
-    SPACE,
     Hashes,
     Offsets,
     TextChunk,
     WordHashes,
     count_words,
+    distinct,
     hash_chunks,
     join_chunks,
     shingles,
@@ -126,6 +127,7 @@ _FREQUENT: Final = {
         "Ukrainian": "і в не на що я з він як це до але за так усе вона та її від",
     }.items()
 }
+_NOT_LATIN: Final = re.compile(r"[\u0370-\uffff]")  # what may be one of:
 _SCRIPTS: Final = (
     ("Japanese", re.compile(r"[\u3040-\u30ff]")),
     ("Chinese", re.compile(r"[\u4e00-\u9fff]")),
@@ -143,14 +145,16 @@ def identify_language(text: str) -> str:
     sample = text[:_LANGUAGE_CHARACTERS]
     runs = LETTERS.findall(sample)
     letters = sum(map(len, runs))
-    for language, script in _SCRIPTS:
-        if letters >= MIN_LANGUAGE_WORDS and len(script.findall(sample)) > letters / 4:
-            return language
+    if letters >= MIN_LANGUAGE_WORDS and len(_NOT_LATIN.findall(sample)) > letters / 4:
+        for language, script in _SCRIPTS:
+            if len(script.findall(sample)) > letters / 4:
+                return language
     words = [run.lower() for run in runs]
     if len(words) < MIN_LANGUAGE_WORDS:
         return ""
+    times = Counter(words)
     shares = sorted(
-        (sum(word in frequent for word in words) / len(words), language)
+        (sum(map(times.__getitem__, frequent & times.keys())) / len(words), language)
         for language, frequent in _FREQUENT.items()
     )
     (second, _), (best, language) = shares[-2:]
@@ -209,18 +213,22 @@ class Features:
 
 
 def _sketch(hashes: Hashes) -> tuple[int, Hashes]:
-    distinct = np.unique(shingles(hashes))
-    level = 0
-    while level < SKETCH_LEVEL and sketch_size(distinct, level + 1) >= SKETCH_FEW:
+    every, level = shingles(hashes), SKETCH_LEVEL
+    while len(sketch := distinct(every[every <= _limit(level)])) < SKETCH_FEW and level:
+        level -= 1
+    while sketch_size(sketch, level) > SKETCH_MANY:
         level += 1
-    while sketch_size(distinct, level) > SKETCH_MANY:
-        level += 1
-    return level, distinct[: sketch_size(distinct, level)].copy()
+    return level, sketch[: sketch_size(sketch, level)].copy()
+
+
+def _limit(level: int) -> np.uint64:
+    """The largest hash at a level."""
+    return np.uint64((1 << (64 - level)) - 1)
 
 
 def sketch_size(sketch: Hashes, level: int) -> int:
     """The number of a sketch's sorted hashes that remain at a coarser level."""
-    return int(np.searchsorted(sketch, np.uint64((1 << (64 - level)) - 1), side="right"))
+    return int(np.searchsorted(sketch, _limit(level), side="right"))
 
 
 def extract_features(document: Document) -> Features:
@@ -233,15 +241,10 @@ def extract_features(document: Document) -> Features:
     text = "\n\n".join(s.text for s in shared)
     bounds = np.cumsum([len(s.text) + 2 for s in shared], dtype=np.int64)
     own = np.array([s.kind in OWN_KINDS for s in shared], bool)
-    digest = blake2b(digest_size=16)
     trigrams = np.zeros(TRIGRAMS, np.int64)
     chunks: list[WordHashes] = []
     for piece in hash_chunks(text):
         chunks.append(piece.words)
-        digest.update(piece.plain.tobytes())
-        if len(piece.plain) and piece.plain[-1] != SPACE:
-            # End each chunk with a space, so that chunk boundaries do not change the digest.
-            digest.update(np.uint32(SPACE).tobytes())
         trigrams += _trigrams(piece, own, bounds)
     words = join_chunks(chunks)
     segment_of = np.searchsorted(bounds, words.starts, side="right")
@@ -256,7 +259,7 @@ def extract_features(document: Document) -> Features:
     return Features(
         words=counts,
         bytes=len(document.text(OWN_KINDS).encode("utf-8", "surrogatepass")),
-        exact=digest.digest(),
+        exact=blake2b(words.hashes.tobytes(), digest_size=16).digest(),
         level=level,
         sketch=sketch,
         vocabulary=vocabulary,
@@ -285,8 +288,13 @@ def _trigrams(
 def _vocabulary(
     words: WordHashes, text: str
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], str]:
-    hashes = (words.hashes >> np.uint64(32)).astype(np.uint32)
-    keys, first, times = np.unique(hashes, return_index=True, return_counts=True)
+    # Sorting numbers of hash and place is many times faster than sorting places by hash.
+    low = np.uint64((1 << 32) - 1)
+    pairs = np.sort(words.hashes & ~low | np.arange(len(words.hashes), dtype=np.uint64))
+    hashes = pairs >> np.uint64(32)
+    begins = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
+    times = np.diff(begins, append=len(hashes))
+    keys, first = hashes[begins].astype(np.uint32), pairs[begins] & low
     order = np.argsort(-times, kind="stable")[:VOCABULARY]
     named = first[order[:NAMED]]
     spans = zip(words.starts[named].tolist(), words.ends[named].tolist(), strict=True)

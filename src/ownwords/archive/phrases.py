@@ -36,6 +36,7 @@ _RICH = 2  # telling words required in a year's phrase, as a year has few posts
 _TIMES_MORE = 2.0  # minimum ratio of the phrase's share of posts in the year to other years
 _SPELLINGS = 100  # occurrences read to find a phrase's spelling
 _LOOKED_AT = 500  # best candidates considered
+_COUNTED_BITS = 21  # of a hash, by which n-grams are counted before they are sorted
 _KEY = b"ownwords phrases"
 
 _Mask = npt.NDArray[np.bool_]
@@ -189,6 +190,11 @@ def _count_ngrams(sample: _WordSample, length: int, longer: _Ngrams | None) -> _
     inside = sample.clauses[:n] == sample.clauses[length - 1 :][:n]
     places = np.flatnonzero(inside & (sample.clauses[:n] >= 0)).astype(np.int32)
     keys = shingles(sample.ranks.astype(np.uint64), length)[places]
+    # Most occur once. Counting them by a part of their hashes spares sorting these.
+    parts = (keys >> np.uint64(64 - _COUNTED_BITS)).astype(np.intp)
+    may_be_frequent = np.bincount(parts)[parts] >= MIN_POSTS
+    keys, places = keys[may_be_frequent], places[may_be_frequent]
+    del parts, may_be_frequent
     order = np.argsort(keys, kind="stable").astype(np.int32)
     keys, places = keys[order], places[order]
     is_new = np.ones(len(keys), bool)
@@ -260,10 +266,9 @@ def _best(
 ) -> Iterator[tuple[_Ngrams, int, str]]:
     """Yield the best candidates that do not overlap, as (n-grams, candidate, text)."""
     ranked = sorted(
-        (-score, t, i)
+        (-float(by[i]), t, i)
         for t, (ngrams, by) in enumerate(zip(lengths, scores, strict=True))
-        for i, score in enumerate(np.where(ngrams.good, by, 0).tolist())
-        if score > 0
+        for i in np.flatnonzero(ngrams.good & (by > 0)).tolist()
     )
     taken: set[tuple[int, ...]] = set()
     for _, t, i in ranked[:_LOOKED_AT]:
@@ -284,14 +289,14 @@ def _by_year(lengths: Sequence[_Ngrams], sample: _WordSample) -> Iterator[Phrase
     years = sorted(set(year_of.tolist()) - {0})
     if len(years) < 2:
         return
+    years_at = [year_of[sample.owners[ngrams.places]] for ngrams in lengths]
     for year in years:
         is_of_year = year_of == year
         posts_of_year = int(is_of_year.sum())
         posts_of_others = len(year_of) - posts_of_year
         scores = []
-        for ngrams in lengths:
-            inside = is_of_year[sample.owners[ngrams.places]]
-            posts = _sums(inside & ngrams.is_first, ngrams.begins)
+        for ngrams, year_at in zip(lengths, years_at, strict=True):
+            posts = _sums((year_at == year) & ngrams.is_first, ngrams.begins)
             others = (ngrams.posts - posts + 0.5) / (posts_of_others + 0.5)
             times = posts / posts_of_year / others
             telling = (posts >= MIN_POSTS) & (times >= _TIMES_MORE) & ngrams.rich

@@ -17,8 +17,10 @@ _CONTROLS_ASCII = bytes([*range(9), *range(11, 32), 127])
 # Mojibake comes from bytes above 0x7F decoded one by one, so it contains two neighbours in these
 # ranges, a C1 control, or the remains of a non-breaking space. The ranges exclude Asian scripts;
 # ordinary text has few such neighbours, and only those are checked with the slow ftfy.
-_NEIGHBOURS = re.compile(r"[\x80-\u05ff\u2000-\u26ff\uf000-\uffff]{2,}")
-_LONE_SIGNS = re.compile(r"[\x80-\x9f]|[ÃÂ] ")
+# (Both begin with a set, which the regular expression engine searches for three times as fast.)
+_DOUBTFUL = r"[\x80-\u05ff\u2000-\u26ff\uf000-\uffff]"
+_NEIGHBOURS = re.compile(f"{_DOUBTFUL}{_DOUBTFUL}+")
+_LONE_SIGNS = re.compile(r"[\x80-\x9fÃÂ](?:(?<=[\x80-\x9f])|(?= ))")
 
 # "MANHÃ”" in capitals ends in a quotation mark; it is not mojibake of "MANHÔ".
 _CAPITAL_AND_SIGN = re.compile(r"(?<=[A-ZÀ-Þ])[ÂÃÎÏÐÑÕØÙÛ](?=[“”‘’»…–—™]+(?![^\W\d_]))")

@@ -5,7 +5,6 @@ Nothing here needs torch if the C++ library is compiled; only the checks read we
 
 import hashlib
 import json
-import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -25,11 +24,12 @@ from ownwords.core.workspace import (
     write_atomically,
 )
 from ownwords.models import atomic_dir, directory, registry, weight_mapping
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.models.gguf_cache import is_gguf, model_directory
 from ownwords.models.quantization_scheme import INT8
 from ownwords.models.untrusted_files import ModelError, read_json
-from ownwords.models.weight_mapping import INDEX, SINGLE, weight_shapes
+from ownwords.models.weight_mapping import INDEX, SINGLE, count_parameters
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 SHIPPED: Final = "shipped"
@@ -79,11 +79,14 @@ class Entry:
     origin: Literal["shipped", "added"]
     source: str  # where it came from; empty if unknown
     bytes: int
-    parameters: int
-    family: str
-    bits_per_byte: float | None  # on held-out or validation texts; None if unknown
+    config: ModelConfig | None = None  # None if it cannot be read
     problem: str = ""  # why the base cannot be used; empty if it can
     text_licenses: tuple[str, ...] = ()  # of texts that it has read, whose authors its card names
+
+    @property
+    def parameters(self) -> int:
+        """The number of weights; 0 if the config cannot be read."""
+        return count_parameters(self.config) if self.config else 0
 
 
 def bases_folder() -> Path:
@@ -126,26 +129,12 @@ def entry(name: str, folder: Path, origin: Literal["shipped", "added"]) -> Entry
         manifest = Manifest.read(folder)
         source = source or (manifest.source if manifest else "")
         config = registry.config_from_json(read_json(folder / CONFIG))
-        parameters = sum(math.prod(shape) for shape in weight_shapes(config).values())
-        said = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
+        provenance = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
     except OwnwordsError as error:
-        return Entry(name, folder, origin, source, size, 0, "", None, error.message)
-    tables = [(said.get("held_out"), ""), (said.get("outcome"), "validation_")]
-    bits = [
-        table.get(f"{prefix}bits_per_byte") for table, prefix in tables if isinstance(table, dict)
-    ]
-    licenses = said.get("text_licenses")
-    return Entry(
-        name,
-        folder,
-        origin,
-        source,
-        size,
-        parameters,
-        config.MODEL_TYPE,
-        next((value for value in bits if isinstance(value, float)), None),
-        text_licenses=tuple(map(str, licenses)) if isinstance(licenses, list) else (),
-    )
+        return Entry(name, folder, origin, source, size, problem=error.message)
+    licenses = provenance.get("text_licenses")
+    text_licenses = tuple(map(str, licenses)) if isinstance(licenses, list) else ()
+    return Entry(name, folder, origin, source, size, config, text_licenses=text_licenses)
 
 
 def find(name: str) -> Path:

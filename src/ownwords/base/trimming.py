@@ -45,7 +45,7 @@ COMMON = "common.txt.xz"  # the words and marks that are commonest in English pr
 
 TRIMMED = "trimmed"  # the folder of trimmed bases within a workspace's runs
 
-SMALL = 32_768  # a vocabulary of so many tokens is left as it is
+SMALL = 50_257  # a vocabulary of so many tokens, of which English needs most, stays as it is
 _ROWS = ("embedding.weight", "head.weight")  # weights with one row for each token
 # A trimming that removes less is not worth a second copy of the model.
 _MIN_REMOVED = 0.25

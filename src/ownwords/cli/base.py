@@ -1,17 +1,17 @@
 """`ownwords base`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from ownwords.base import catalogue, known_bases
-from ownwords.base.expected_bits import ExpectedBits, TuningTask, curve_of
+from ownwords.base import catalogue, known_bases, ladder, trimming
+from ownwords.base.ladder import Rung, TuningTask
 from ownwords.cli.options import DEFAULTS, CommonOptions, OutputOptions, described
 from ownwords.cli.output import confirm, stderr
 from ownwords.core.errors import OwnwordsError, resumable
-from ownwords.models import directory
+from ownwords.core.workspace import resolve_workspace
 from ownwords.models.directory import CARD
 from ownwords.view.blocks import Span, Table
 from ownwords.view.format import number, size
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _HEADINGS = ("name", "params", "size", "license", "memory", "minutes", "bits", "installed")
 _RESUMES = "what was downloaded is saved; the same command resumes"
-_BLOG_BYTES = 250_000  # of the text that the needs in the list are for
 
 app = App(
     name="base",
@@ -44,17 +43,32 @@ app = App(
 )
 @app.default
 def listed(*, common: CommonOptions = DEFAULTS) -> None:
-    """List the bases with their sizes and origins."""
-    found = catalogue.entries()
-    here = {entry.name for entry in found}
-    known = [base for base in known_bases.KNOWN_BASES if base.name not in here]
+    """List the bases, and what tuning each on the blog of a workspace takes on this machine."""
+    task, listed = _task(common.workspace), ladder.rungs()
     figures = {
-        "bases": [_figures(entry) for entry in found],
-        "known": [_figures(base) for base in known],
+        "bases": [task.figures(rung) for rung in listed],
         "has_shipped": catalogue.has_shipped(),
         "folder": str(catalogue.bases_folder()),
+        "text_bytes": task.text_bytes,
     }
-    common.show(figures, lambda console: _print_list(found, known, console))
+    common.show(figures, lambda console: _print_list(listed, task, console))
+
+
+def _task(workspace: Path | None) -> TuningTask:
+    """Tuning on the texts of the workspace; on a usual blog where none is given or found."""
+    from ownwords.archive.corpus import load_corpus
+    from ownwords.archive.store import Archive
+
+    try:
+        place = resolve_workspace(workspace, Path.cwd())
+    except OwnwordsError:
+        if workspace:
+            raise
+        return ladder.task_here()
+    with Archive(place.archive) as archive:
+        texts = load_corpus(archive).train
+        is_english = trimming.are_english([text.text for text in texts])
+        return ladder.task_here(texts.bytes, len(texts), is_english=is_english)
 
 
 @app.command(
@@ -136,7 +150,8 @@ def add(
         progress.begin("download")
         folder = install.add(source, name, progress=progress, accepted_terms=accept_terms)
     found = catalogue.entry(folder.name, folder, "added")
-    common.show(_figures(found), lambda console: _print_added(found, console))
+    figures = _task(None).figures(Rung.of(found))
+    common.show(figures, lambda console: _print_added(found, console))
 
 
 def _accepts(known: "KnownBase", common: CommonOptions) -> bool:
@@ -171,36 +186,9 @@ def remove(
     )
 
 
-def _figures(base: "Entry | KnownBase") -> dict[str, Any]:
-    """A base as `--json` prints it, with what tuning it takes here, where that was measured."""
-    if isinstance(base, known_bases.KnownBase):
-        source = base.repository
-        figures = {
-            "name": base.name,
-            "repository": base.repository,
-            "parameters": base.parameters,
-            "download_bytes": base.download_bytes,
-            "license": base.license,
-            "languages": base.languages,
-            "terms": base.terms.url if base.terms else None,
-        }
-    else:
-        source = base.source
-        license = directory.license_of(base.folder)
-        figures = asdict(base) | {"folder": str(base.folder), "license": license}
-    task = TuningTask(0, _BLOG_BYTES, flops_per_s=ExpectedBits.load().flops_per_s())
-    curve = curve_of(base.name, source)
-    seconds = task.reading_s(curve) if curve else None
-    return figures | {
-        "memory_bytes": curve.memory_bytes if curve else None,
-        "reading_s": seconds,
-        "expected_bits_per_byte": task.bits(curve, seconds) if curve else None,
-    }
-
-
 def _print_added(found: "Entry", console: "Console") -> None:
     writer = TerminalWriter(console)
-    what = f"  {number(found.parameters)} parameters, {found.family}, {size(found.bytes)}"
+    what = f"  {number(found.parameters)} parameters, {size(found.bytes)}"
     writer.line([Span(text=found.name, style="strong"), what])
     writer.copied(f"To start from it: ownwords make PATH --base {found.name}")
 
@@ -211,18 +199,18 @@ def _print_verified(names: Sequence[str], console: "Console") -> None:
         writer.line([Span(text=name, style="strong"), "  complete; it opens and works"])
 
 
-def _print_list(found: Sequence["Entry"], known: Sequence["KnownBase"], console: "Console") -> None:
+def _print_list(listed: Sequence[Rung], task: TuningTask, console: "Console") -> None:
     writer = TerminalWriter(console)
     writer.space()
     if not catalogue.has_shipped():
         writer.line("This installation lacks the model in the box.", BOLD)
         writer.line("Install ownwords again, or add a base: ownwords base add ORG/NAME")
         writer.space()
-    bases: list[Entry | KnownBase] = [*found, *known]
-    rows = [_row(_figures(base)) for base in bases]
-    writer.blocks([Table(heads=_HEADINGS, rows=rows)])
+    figures = [task.figures(rung) for rung in listed]
+    writer.blocks([Table(heads=_HEADINGS, rows=[_row(base) for base in figures])])
     writer.space()
-    for entry in found:
+    entries = [rung.entry for rung in listed if rung.entry]
+    for entry in entries:
         if entry.problem:
             writer.line(f"{entry.name} cannot be used: {entry.problem}")
         if entry.text_licenses:
@@ -231,29 +219,38 @@ def _print_list(found: Sequence["Entry"], known: Sequence["KnownBase"], console:
                 f" {entry.folder / CARD} names their authors.",
                 DIM,
             )
+    if large := [base["name"] for base in figures if base["is_too_large"]]:
+        writer.line(f"Too large for the memory that is free now: {', '.join(large)}.")
+    language = "in English" if task.is_english else "in another language"
     writer.line(
-        f"Memory, minutes and bits per byte: to tune it once on a blog of {size(_BLOG_BYTES)} in"
-        " English on this machine, and what to expect of it then; - was not measured.",
+        f"Memory, minutes and bits per byte are what to expect here with {size(task.text_bytes)} of"
+        f" text {language}. Bits per byte show how well a model predicts new posts: lower is"
+        " better. A ? means that nobody has measured it yet.",
         DIM,
     )
-    usable = [entry.name for entry in found if not entry.problem]
+    usable = [entry.name for entry in entries if not entry.problem]
     if usable:
         writer.copied(f"ownwords make PATH --base {usable[-1]}", "To start from one: ")
-    if known:
-        writer.copied(f"ownwords base add {known[0].name}", "To add one: ")
+    if known := [rung.name for rung in listed if not rung.entry]:
+        writer.copied(f"ownwords base add {known[0]}", "To add one: ")
 
 
 def _row(base: Mapping[str, Any]) -> list[str]:
-    memory, seconds, bits = (
-        base[name] for name in ("memory_bytes", "reading_s", "expected_bits_per_byte")
+    memory, minutes, bits = (
+        base[name] for name in ("memory_bytes", "minutes", "expected_bits_per_byte")
     )
     return [
         base["name"],
-        f"{base['parameters'] / 1e6:.3g}M" if base["parameters"] else "?",
-        size(base.get("bytes") or base.get("download_bytes") or 0),
+        _short(base["parameters"]) if base["parameters"] else "?",
+        size(base["bytes"] or 0),
         base["license"] or "-",
-        size(memory) if memory else "-",
-        f"{seconds / 60:.1f}" if seconds else "-",
-        f"{bits:.2f}" if bits else "-",
-        {catalogue.SHIPPED: "in the box", "added": "yes"}.get(base.get("origin", ""), "no"),
+        size(memory) if memory else "?",
+        f"{minutes:.0f}" if minutes else "?",
+        f"{bits:.2f}" if bits else "?",
+        "yes" if base["is_installed"] else "no",
     ]
+
+
+def _short(parameters: int) -> str:
+    billions = parameters / 1e9
+    return f"{billions:.3g}B" if billions >= 0.9995 else f"{1000 * billions:.3g}M"

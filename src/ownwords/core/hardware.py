@@ -380,8 +380,6 @@ def _speeds(
         for dtype in best.dtypes:
             if dtype != "float16":
                 yield torch_product(torch, best.kind, dtype)
-    else:
-        yield _product_speed(lambda n: np.ones((n, n), np.float32), "float32", "numpy")
     # Memory, which bounds decoding, is read by all cores together.
     megabytes = 128  # more than most caches hold
     parts = np.array_split(np.ones(megabytes * 2**18, np.float32), cores)
@@ -392,37 +390,25 @@ def _speeds(
 
 
 def torch_product(torch: ModuleType, kind: str, dtype: str) -> Speed:
-    """The speed of a matrix product in torch on a kind of device."""
+    """Time torch's product of the smallest square matrices that takes over 4 ms on the device."""
     device = "cuda" if kind == "rocm" else kind
     where = f"cpu, {_threads(torch.get_num_threads())}" if device == "cpu" else kind
-    return _product_speed(
-        lambda size: torch.ones(size, size, dtype=getattr(torch, dtype), device=device),
-        dtype,
-        f"torch on {where}",
-        (lambda: None) if device == "cpu" else getattr(torch, device).synchronize,
-    )
-
-
-def _product_speed(
-    square_of: Callable[[int], Any], dtype: str, where: str, wait: Callable[[], object] = int
-) -> Speed:
-    """Time the smallest square matrices whose product takes over 4 ms."""
-    size = 256
-    while True:
+    wait = (lambda: None) if device == "cpu" else getattr(torch, device).synchronize
+    seconds, size = 0.0, 256
+    while seconds < 0.004 and size < 8192:
         size *= 2
-        square = square_of(size)
+        square = torch.ones(size, size, dtype=getattr(torch, dtype), device=device)
 
-        def multiply(square: Any = square) -> None:  # noqa: ANN401 - of numpy or torch
+        def multiply(square: Any = square) -> None:  # noqa: ANN401 - a tensor
             square @ square
             wait()
 
         multiply()
         began = time.perf_counter()
         multiply()
-        if time.perf_counter() - began > 0.004 or size == 8192:
-            break
+        seconds = time.perf_counter() - began
     speed = 2 * size**3 / _median_s(multiply) / 1e9
-    return Speed(f"matrix product, {dtype}, {size} x {size}, {where}", speed, "GFLOP/s")
+    return Speed(f"matrix product, {dtype}, {size} x {size}, torch on {where}", speed, "GFLOP/s")
 
 
 def _threads(count: int) -> str:

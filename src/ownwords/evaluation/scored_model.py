@@ -160,6 +160,6 @@ class ScoredModel:
         model = loaded.model
         # In bfloat16 Gemma 3 270M takes .02% more bits than in float32, a third of the time, and
         # 450 MB less (docs/log.md).
-        if not fused.is_fast_bf16(next(model.parameters())):
+        if not fused.keeps_bf16(next(model.parameters())):
             model.float()
         return model, tokenizer

@@ -4,10 +4,10 @@ After a kill at any moment the same request resumes: a training from its checkpo
 from its beginning. PyTorch is imported only when a stage needs it.
 """
 
-import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,8 @@ from ownwords.archive.corpus import Corpus
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
-from ownwords.base import catalogue, expected_bits, trimming
-from ownwords.base.expected_bits import BaseChoice, ExpectedBits, TuningTask
+from ownwords.base import catalogue, ladder, trimming
+from ownwords.base.ladder import BaseChoice
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, OwnwordsError, resumable
 from ownwords.core.fingerprint import digest
@@ -26,7 +26,7 @@ from ownwords.core.version import __version__
 from ownwords.core.workspace import locked
 from ownwords.evaluation.scorecard import DATA, PAGE, Scorecard, read_scorecard
 from ownwords.evaluation.scorecard_view import write_scorecard
-from ownwords.evaluation.scoring import score_model
+from ownwords.evaluation.scoring import ScoreConfig, score_model
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make.make_request import MakeRequest, find_base
@@ -70,6 +70,9 @@ _WRITE_S = 4.0
 # scoring, what that took is expected.
 _BY_WRITING = 4.8
 _MIN_CHARACTERS = 40  # from which the speed of writing can be told
+_TOKEN_CHARACTERS = 4
+_SAMPLE_SHARE = 0.11  # of the time of scoring, for as many tokens as one sample has
+_MIN_SAMPLE_TOKENS = 60
 
 
 def make(
@@ -279,7 +282,7 @@ class MakeRun:
         # All of the minutes are given again: on a busy machine too few may be left.
         self._began = None
         instead = self._plan_from_base(texts)
-        choice = expected_bits.built_in_instead_of(chosen, self.request.resolved_minutes * 60)
+        choice = ladder.built_in_instead_of(chosen, self.request.resolved_minutes * 60)
         self.cache.put("base", self._choice_inputs(texts), choice, 0.0)
         self.callbacks.on_base_chosen(choice.sentences)
         return instead
@@ -309,7 +312,7 @@ class MakeRun:
             self.is_new = True
         if len(paragraph.text) >= _MIN_CHARACTERS and not self.cache.seconds("score"):
             letter_s = self.cache.seconds("write") / len(paragraph.text)
-            config = self.request.score_config
+            config = self._score_config
             tokens = config.sampled_tokens(has_base=self.base is not None)
             self.progress.expect("score", min(_BY_WRITING * letter_s * tokens, config.seconds))
         return paragraph
@@ -318,7 +321,7 @@ class MakeRun:
         """Score the model on the test posts, which neither training nor selection has read."""
         if not len(texts.test):
             return None
-        config, root = self.request.score_config, self.workspace.root
+        config, root = self._score_config, self.workspace.root
         depends_on = {
             "model": trained.key,
             "base": self._base_key,
@@ -379,6 +382,16 @@ class MakeRun:
         return (self.workspace.root / FINISHED).parent
 
     @property
+    def _score_config(self) -> ScoreConfig:
+        """How much to measure; the samples are shorter where the first paragraph came slowly."""
+        config, written = self.request.score_config, self.cache.latest("write", FirstParagraph)
+        if written is None or len(written.text) < _MIN_CHARACTERS:
+            return config
+        token_s = _TOKEN_CHARACTERS * max(0.01, self.cache.seconds("write")) / len(written.text)
+        most = max(_MIN_SAMPLE_TOKENS, _SAMPLE_SHARE * config.seconds / token_s)
+        return replace(config, max_tokens=round(min(config.max_tokens, most)))
+
+    @property
     def _base_key(self) -> str:
         return model_fingerprint(self.base, provenance=True) if self.base else ""
 
@@ -387,14 +400,14 @@ class MakeRun:
         inputs = self._choice_inputs(texts)
         choice = self.cache.get("base", inputs, BaseChoice)
         if choice is None:
-            task = TuningTask(
+            task = ladder.task_here(
+                texts.train.bytes,
+                len(texts.train),
                 seconds=self.request.resolved_minutes * 60,
-                text_bytes=texts.train.bytes,
                 is_english=not is_new_language(self.base, texts),
-                flops_per_s=ExpectedBits.load().flops_per_s(self.request.device),
-                memory_bytes=hardware.read_memory().available_bytes or math.inf,
+                device=self.request.device,
             )
-            choice = expected_bits.choose_base(task, catalogue.entries())
+            choice = ladder.choose_base(task, ladder.rungs())
             if choice:
                 self.cache.put("base", inputs, choice, 0.0)
         return choice

@@ -1,10 +1,9 @@
 """Fused C++ layers for training on the CPU: one memory pass where PyTorch needs several.
 
-Every function has a reference implementation in layers.py, rope.py or loss.py, which is used where
+Every function has a reference implementation in layers.py, loss.py or optim.py, which is used where
 `is_supported` is False: another device or dtype, no library, torch.compile.
 
-Shapes: B batch, T tokens, N tokens of all rows, C width, F hidden width, H heads, K key/value
-heads, X all heads (H + 2 K), D dimensions of a head.
+Shapes: B batch, T tokens, N tokens of all rows, C width, V vocabulary.
 """
 
 import ctypes
@@ -24,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from ownwords.native import bindings
 from ownwords.native.bindings import NativeLibrary, interface
 
-TILE = 32  # the sides of matrices must be multiples of this for bfloat16 products
+TILE = 32  # the sides of matrices must be multiples of this
 DTYPES = {torch.float32: 0, torch.bfloat16: 1}  # as api.h numbers them
 
 
@@ -108,9 +107,17 @@ def has_fast_bf16() -> bool:
     return native is not None and native.has_fast_bf16() == 1
 
 
-def is_fast_bf16(weight: Tensor) -> bool:
-    """Whether a weight is in bfloat16, and this processor multiplies it fast."""
-    return weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and has_fast_bf16()
+def keeps_bf16(weight: Tensor) -> bool:
+    """Whether a weight is in bfloat16, and stays so: without its instructions PyTorch is slow."""
+    if weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
+        return False
+    native = find_library()
+    return native is not None and native.rates.bfloat16 > 0
+
+
+def product_dtype(wanted: torch.dtype) -> torch.dtype:
+    """The dtype of products: float32, too, where bfloat16 is wanted but slower."""
+    return torch.bfloat16 if wanted == torch.bfloat16 and has_fast_bf16() else torch.float32
 
 
 def is_supported(*tensors: Tensor) -> bool:
@@ -134,24 +141,10 @@ def supports_attention(ids_BT: Tensor) -> bool:
     )
 
 
-def cross_entropy_(
-    logits_NV: Tensor, targets_N: Tensor, weights_N: Tensor, z_weight: float, with_grad: bool
-) -> float:
-    """The weighted sum of the rows' losses; with `with_grad`, logits are replaced by gradients."""
-    total = ctypes.c_double(0.0)
-    _call(
-        "cross_entropy",
-        *(logits_NV, targets_N, weights_N, ctypes.addressof(total)),
-        *(*logits_NV.shape, z_weight, int(with_grad)),
-    )
-    return total.value
-
-
 def supports_head_loss(hidden_NC: Tensor, head_VC: Tensor) -> bool:
-    """Whether `head_loss` supports these tensors, and is faster than PyTorch's products."""
+    """Whether `head_loss` supports these tensors."""
     return (
         is_supported(hidden_NC, head_VC)
-        and has_fast_bf16()
         and hidden_NC.dtype == head_VC.dtype
         and head_VC.is_contiguous()
         and head_VC.shape[1] % TILE == 0
@@ -164,12 +157,13 @@ def head_loss(
     targets_N: Tensor,
     weights_N: Tensor,
     z_weight: float,
+    dtype: torch.dtype,
     chunk_rows: int,
     needs_grad: tuple[bool, bool],
 ) -> tuple[float, Tensor | None, Tensor | None]:
     """The weighted sum of the rows' losses, and its gradients by hidden states and head.
 
-    Products are in bfloat16, whatever the dtype. With more than `chunk_rows` rows the head's
+    `dtype` is that of products, see `product_dtype`. With more than `chunk_rows` rows the head's
     gradient is float32.
     """
     hidden_NC, targets_N, weights_N = (x.contiguous() for x in (hidden_NC, targets_N, weights_N))
@@ -179,7 +173,7 @@ def head_loss(
     head_grad_VC = torch.empty_like(head_VC, dtype=head_dtype) if needs_grad[1] else None
     total = ctypes.c_double(0.0)
     args = interface().structs["HeadLossArgs"](
-        *(DTYPES[hidden_NC.dtype], N, C, V, chunk_rows, z_weight),
+        *(DTYPES[hidden_NC.dtype], DTYPES[product_dtype(dtype)], N, C, V, chunk_rows, z_weight),
         *_pointers(hidden_NC, head_VC, targets_N, weights_N, ctypes.addressof(total)),
         *_pointers(hidden_grad_NC, head_grad_VC),
     )
@@ -255,128 +249,7 @@ class _RmsNormFunction(torch.autograd.Function):
         return dx, dweight_C.to(weight_C.dtype), None, None
 
 
-class _GatedFunction(torch.autograd.Function):
-    """activation(gate) * up; the last dimension holds gate and up concatenated."""
-
-    @staticmethod
-    def forward(ctx: _Context, gate_up: Tensor, gelu: bool) -> Tensor:
-        gate_up = gate_up.contiguous()
-        hidden = gate_up.shape[-1] // 2
-        y = gate_up.new_empty(*gate_up.shape[:-1], hidden)
-        ctx.sizes = (gate_up.numel() // (2 * hidden), hidden)
-        ctx.save_for_backward(gate_up)
-        ctx.kind = (DTYPES[gate_up.dtype], int(gelu))
-        library().gated_activation(*ctx.kind, *_pointers(gate_up, y), *ctx.sizes)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: _Context, dy: Tensor) -> tuple[Tensor | None, ...]:
-        (gate_up,) = ctx.saved_tensors
-        dgate_up, dy = torch.empty_like(gate_up), dy.contiguous()
-        pointers = _pointers(gate_up, dy, dgate_up)
-        library().gated_activation_backward(*ctx.kind, *pointers, *ctx.sizes)
-        return dgate_up, None
-
-
-class _GeluFunction(torch.autograd.Function):
-    """The tanh approximation of GELU."""
-
-    @staticmethod
-    def forward(ctx: _Context, x: Tensor) -> Tensor:
-        x = x.contiguous()
-        y = torch.empty_like(x)
-        _call("gelu", x, y, x.numel())
-        ctx.save_for_backward(x)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: _Context, dy: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        dx, dy = torch.empty_like(x), dy.contiguous()
-        _call("gelu_backward", x, dy, dx, x.numel())
-        return dx
-
-
-class _NormAndRopeFunction(torch.autograd.Function):
-    """RMSNorm (unless the weights are None) and RoPE of queries and keys; values are unchanged."""
-
-    @staticmethod
-    def forward(
-        ctx: _Context,
-        x_BTXD: Tensor,
-        query_norm: Tensor | None,
-        key_norm: Tensor | None,
-        angles: tuple[Tensor, Tensor],
-        kv_heads: int,
-        eps: float,
-        offset: float,
-    ) -> Tensor:
-        half = x_BTXD.shape[-1] // 2
-        cos, sin = (part[..., :half].float().contiguous() for part in angles)
-        x_BTXD = x_BTXD.contiguous()
-        y_BTXD = torch.empty_like(x_BTXD)
-        B, T, X, D = x_BTXD.shape
-        ctx.sizes = (B * T, X - 2 * kv_heads, kv_heads, D, cos.numel() // (D // 2), eps, offset)
-        ctx.save_for_backward(x_BTXD, cos, sin, query_norm, key_norm)
-        norms = _as_floats(query_norm, key_norm)
-        _call("norm_and_rope", x_BTXD, *norms, cos, sin, y_BTXD, *ctx.sizes)
-        return y_BTXD
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: _Context, dy_BTXD: Tensor) -> tuple[Tensor | None, ...]:
-        x_BTXD, cos, sin, *norms = ctx.saved_tensors
-        dx_BTXD, dy_BTXD = torch.empty_like(x_BTXD), dy_BTXD.contiguous()
-        dnorms = torch.empty(2, x_BTXD.shape[-1], dtype=torch.float32)
-        _call(
-            "norm_and_rope_backward",
-            *(x_BTXD, *_as_floats(*norms), cos, sin, dy_BTXD, dx_BTXD, dnorms),
-            *ctx.sizes,
-        )
-        pairs = zip(dnorms, norms, strict=True)
-        dnorms_of = (None if norm is None else dnorm.to(norm.dtype) for dnorm, norm in pairs)
-        return dx_BTXD, *dnorms_of, None, None, None, None
-
-
-def _as_floats(*norms: Tensor | None) -> list[Tensor | None]:
-    return [None if norm is None else norm.float() for norm in norms]
-
-
-class _AttentionFunction(torch.autograd.Function):
-    """Causal attention, [B, T, H * D]: each token attends from index `first_BT` up to itself."""
-
-    @staticmethod
-    def forward(
-        ctx: _Context, x_BTXD: Tensor, kv_heads: int, first_BT: Tensor | None, scale: float
-    ) -> Tensor:
-        x_BTXD = x_BTXD.contiguous()
-        B, T, X, D = x_BTXD.shape
-        heads = X - 2 * kv_heads
-        y = x_BTXD.new_empty(B, T, heads * D)
-        log_sums = torch.empty(B, heads, T, dtype=torch.float32)
-        if first_BT is not None:
-            first_BT = first_BT.to(torch.int32).contiguous()
-        ctx.sizes = (first_stride(first_BT), B, T, heads, kv_heads, D, scale)
-        ctx.save_for_backward(x_BTXD, log_sums, first_BT)
-        _call("attention", x_BTXD, y, log_sums, first_BT, *ctx.sizes)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: _Context, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x_BTXD, log_sums, first_BT = ctx.saved_tensors
-        dx_BTXD, dy = torch.empty_like(x_BTXD), dy.contiguous()
-        _call("attention_backward", x_BTXD, dy, log_sums, dx_BTXD, first_BT, *ctx.sizes)
-        return dx_BTXD, None, None, None
-
-
 rms_norm: Callable[[Tensor, Tensor, float, float], Tensor] = _RmsNormFunction.apply
-gated_activation: Callable[[Tensor, bool], Tensor] = _GatedFunction.apply
-gelu: Callable[[Tensor], Tensor] = _GeluFunction.apply
-norm_and_rope: Callable[..., Tensor] = _NormAndRopeFunction.apply
-attention: Callable[[Tensor, int, Tensor | None, float], Tensor] = _AttentionFunction.apply
 
 
 def first_stride(first_BT: Tensor | None) -> int:

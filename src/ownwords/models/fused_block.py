@@ -1,9 +1,8 @@
-"""A whole transformer block in one call of the C++ library, with all products in bfloat16.
+"""A whole transformer block in one call of the C++ library.
 
 PyTorch runs about forty operations for a block and its backward pass, each writing to memory what
-the next one reads; for a small model that takes most of the time. Here a block is one operation if
-it computes in bfloat16 (autocast, or bfloat16 weights) and consists of plain layers, with LoRA
-adapters or without. Otherwise (a cache, dropout in an adapter, odd sizes)
+the next one reads; for a small model that takes most of the time. Here a block of plain layers is
+one operation, with LoRA adapters or without. Otherwise (a cache, dropout in an adapter, odd sizes)
 `fusable_weights` returns None, and the block runs layer by layer.
 
 The gradients of frozen weights are not computed. Every call packs the weights anew, into memory
@@ -173,18 +172,13 @@ def forward(
 def fusable_weights(
     modules: BlockModules, x_BTC: Tensor, mask: AttentionMask
 ) -> dict[str, Tensor] | None:
-    """The weights by role if the library supports the block and is faster, else None."""
+    """The weights by role if the library supports the block, else None."""
     # supports_attention comes first, so that torch.compile does not trace the library's loading.
-    if not (
-        fused.supports_attention(x_BTC) and fused.is_supported(x_BTC) and fused.has_fast_bf16()
-    ):
+    if not (fused.supports_attention(x_BTC) and fused.is_supported(x_BTC)):
         return None
     if x_BTC.numel() == 0 or not mask.suits_fused or not modules.is_fusable():
         return None
-    autocast = torch.is_autocast_enabled("cpu")
-    if autocast and torch.get_autocast_dtype("cpu") != torch.bfloat16:
-        return None
-    if x_BTC.dtype == torch.float32 and not autocast:
+    if _wanted_dtype(x_BTC) not in fused.DTYPES:
         return None
     weights = modules.weights()
     for weight in weights.values():
@@ -193,6 +187,10 @@ def fusable_weights(
         if weight.dim() == 2 and any(side % fused.TILE for side in weight.shape):
             return None
     return weights
+
+
+def _wanted_dtype(x_BTC: Tensor) -> torch.dtype:
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x_BTC.dtype
 
 
 def _block_args(
@@ -207,6 +205,7 @@ def _block_args(
     norms = modules.head_norms
     return _BlockArgs(
         dtype=fused.DTYPES[x_BTC.dtype],
+        product_dtype=fused.DTYPES[fused.product_dtype(_wanted_dtype(x_BTC))],
         batch=B,
         tokens=T,
         width=C,

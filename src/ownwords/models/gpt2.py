@@ -8,7 +8,7 @@ Shapes: B batch, T tokens, C width.
 import torch
 from torch import Tensor, nn
 
-from ownwords.models import fused, fused_block
+from ownwords.models import fused_block
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.decoder import CausalLM, ForwardContext
 from ownwords.models.fused_block import BlockModules
@@ -35,18 +35,11 @@ class GPT2Attention(nn.Module):
         self.output = nn.Linear(config.width, config.width)
 
     def forward(self, x_BTC: Tensor, mask: AttentionMask) -> Tensor:
-        qkv_BTX = self.query_key_value(x_BTC)
-        if mask.suits_fused and fused.is_supported(qkv_BTX) and fused.supports_attention(qkv_BTX):
-            qkv_BTXD = qkv_BTX.view(*qkv_BTX.shape[:2], -1, self.head_dim)
-            out_BTC = fused.attention(qkv_BTXD, self.heads, mask.first_BT, self.scale)
-        else:
-            query, key, value = (
-                split_heads(part_BTC, self.head_dim) for part_BTC in qkv_BTX.chunk(3, dim=-1)
-            )
-            if mask.view is not None:
-                key, value = mask.view.extend(self.layer, key, value)
-            out_BTC = attend(query, key, value, mask, self.scale)
-        projected_BTC: Tensor = self.output(out_BTC)
+        parts = self.query_key_value(x_BTC).chunk(3, dim=-1)
+        query, key, value = (split_heads(part_BTC, self.head_dim) for part_BTC in parts)
+        if mask.view is not None:
+            key, value = mask.view.extend(self.layer, key, value)
+        projected_BTC: Tensor = self.output(attend(query, key, value, mask, self.scale))
         return projected_BTC
 
 

@@ -186,8 +186,6 @@ class Attention(nn.Module):
 
     def forward(self, x_BTC: Tensor, angles: Angles, mask: AttentionMask) -> Tensor:
         parts = fused_linear(x_BTC, self.query, self.key, self.value)
-        if mask.suits_fused and fused.supports_attention(x_BTC) and fused.is_supported(*parts):
-            return self._fused(parts[0] if len(parts) == 1 else torch.cat(parts, -1), angles, mask)
         if len(parts) == 1:
             parts = torch.split(parts[0], self.sizes, dim=-1)
         query_BHTD, key_BKTD, value_BKTD = (split_heads(part, self.head_dim) for part in parts)
@@ -199,18 +197,6 @@ class Attention(nn.Module):
         if mask.view is not None:
             key_BKTD, value_BKTD = mask.view.extend(self.layer, key_BKTD, value_BKTD)
         out_BTC: Tensor = self.output(attend(query_BHTD, key_BKTD, value_BKTD, mask, self.scale))
-        return out_BTC
-
-    def _fused(self, qkv_BTX: Tensor, angles: Angles, mask: AttentionMask) -> Tensor:
-        qkv_BTXD = qkv_BTX.view(*qkv_BTX.shape[:2], -1, self.head_dim)
-        query, key = self.query_norm, self.key_norm
-        weights = (None if query is None else query.weight, None if key is None else key.weight)
-        eps, offset = (0.0, 0.0) if query is None else (query.eps, query.offset)
-        kv_heads = self.sizes[1] // self.head_dim
-        qkv_BTXD = fused.norm_and_rope(qkv_BTXD, *weights, angles, kv_heads, eps, offset)
-        out_BTC: Tensor = self.output(
-            fused.attention(qkv_BTXD, kv_heads, mask.first_BT, self.scale)
-        )
         return out_BTC
 
 
@@ -226,16 +212,11 @@ class GatedMLP(nn.Module):
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         parts = fused_linear(x_BTC, self.gate, self.up)
-        if fused.is_supported(*parts):
-            both = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-            hidden_BTF = fused.gated_activation(both, self.activation is gelu_tanh)
-        else:
-            gate_BTF, up_BTF = parts[0].chunk(2, dim=-1) if len(parts) == 1 else parts
-            hidden_BTF = self.activation(gate_BTF) * up_BTF
-        out_BTC: Tensor = self.down(hidden_BTF)
+        gate_BTF, up_BTF = parts[0].chunk(2, dim=-1) if len(parts) == 1 else parts
+        out_BTC: Tensor = self.down(self.activation(gate_BTF) * up_BTF)
         return out_BTC
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
     """The tanh approximation of GELU, as used by GPT-2 and Gemma."""
-    return fused.gelu(x) if fused.is_supported(x) else F.gelu(x, approximate="tanh")
+    return F.gelu(x, approximate="tanh")

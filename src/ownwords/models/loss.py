@@ -95,7 +95,7 @@ def _is_fused(
     hidden_NC: Tensor, head_VC: Tensor, softcap: float | None, dtype: torch.dtype
 ) -> bool:
     return (
-        dtype == torch.bfloat16
+        dtype in fused.DTYPES
         and softcap is None
         and len(hidden_NC) > 0
         and fused.supports_head_loss(hidden_NC, head_VC)
@@ -122,7 +122,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             rows = TRAINED_ROWS if needs_grad[1] else MIN_ROWS
             rows = _even_rows(tokens, max(rows, CHUNK_LOGITS // head_VC.shape[0]))
             total, *grads = fused.head_loss(
-                *(hidden_NC, head_VC, targets_N, weights_N, z_weight, rows, needs_grad)
+                *(hidden_NC, head_VC, targets_N, weights_N, z_weight, dtype, rows, needs_grad)
             )
             ctx.save_for_backward(
                 grads[0], None if grads[1] is None else grads[1].to(head_VC.dtype)
@@ -146,13 +146,6 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             part = slice(start, start + rows)
             hidden, weights = hidden_NC[part].to(dtype), weights_N[part]
             logits = hidden @ head.T
-            if softcap is None and fused.is_supported(logits, weights):
-                loss += fused.cross_entropy_(
-                    logits, targets_N[part].contiguous(), weights, z_weight, any(needs_grad)
-                )
-                if any(needs_grad):  # the logits were overwritten with their gradient
-                    _backpropagate(part, logits, hidden, head, grad_hidden_NC, grad_head_VC)
-                continue
             logits = logits.to(precise)
             if softcap is not None:
                 logits = logits.div_(softcap).tanh_().mul_(softcap)

@@ -1,5 +1,6 @@
 """Maps a model directory's tensors to a config's weights by name and shape, without torch."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -71,6 +72,11 @@ def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         name.ours.replace("{i}", str(i)): tuple(getattr(config, x) for x in name.shape.split())
         for name, i in _each_weight(config)
     }
+
+
+def count_parameters(config: ModelConfig) -> int:
+    """The number of parameters of a model of this config; a tied head is counted once."""
+    return sum(map(math.prod, weight_shapes(config).values()))
 
 
 def _each_weight(config: ModelConfig) -> Iterator[tuple[WeightName, int]]:

@@ -5,7 +5,7 @@ Muon updates the matrices inside the blocks, AdamW everything else; or AdamW upd
 Muon is orthogonalized momentum: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon. A
 small model has many small matrices, and launching an operation on one costs more than computing it.
 So momenta and gradients are stacked by shape, and each operation processes all matrices of a shape
-in one batch; in bfloat16 on a CPU one call of the C++ library does, a thread a matrix.
+in one batch; on a CPU one call of the C++ library does, a thread a matrix.
 
 AdamW: Loshchilov & Hutter 2019, arXiv 1711.05101. A step is one pass over memory, with PyTorch's
 fused kernel, or for bfloat16 gradients with our own, which also writes the bfloat16 weights.
@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.hardware import read_cpu
 from ownwords.models import fused
 from ownwords.models.lora import LoraLinear
 from ownwords.models.untrusted_files import preview
@@ -37,8 +36,6 @@ from ownwords.training.distributed import (
 )
 from ownwords.training.settings import OptimConfig, ScheduleConfig
 
-# Processors on which PyTorch, too, multiplies bfloat16 several times as fast as float32.
-_FAST_BFLOAT16 = ("AMX BF16", "AVX-512 BF16")
 # A quintic that takes every singular value in (0, 1] to about [0.7, 1.2] in five steps.
 A, B, C = 3.4445, -4.7750, 2.0315
 EPS = 1e-7
@@ -337,12 +334,11 @@ def _decays(model: nn.Module, config: OptimConfig) -> dict[str, float]:
 
 
 def _precision(config: OptimConfig, device: torch.device) -> torch.dtype:
-    """The dtype of Newton-Schulz, chosen by the hardware, not by timing: runs are repeatable."""
+    """The dtype of Newton-Schulz: the faster one, if none is set."""
     if config.newton_schulz_dtype != "auto":
         return torch.float32 if config.newton_schulz_dtype == "float32" else torch.bfloat16
     if device.type == "cpu":
-        sets = read_cpu().instruction_sets
-        fast = fused.has_fast_bf16() or any(each in _FAST_BFLOAT16 for each in sets)
+        fast = fused.has_fast_bf16()
     else:
         fast = device.type == "cuda" and torch.cuda.is_bf16_supported(False)
     return torch.bfloat16 if fast else torch.float32
@@ -472,6 +468,7 @@ class Muon:
                 factor=float(clip.factor),
                 momentum=momentum,
                 newton_schulz_steps=self.steps,
+                dtype=self.precision,
             )
         for stack in self.stacks:
             if stack not in native:
@@ -487,8 +484,7 @@ class Muon:
 
     def _is_native(self, stack: MatrixStack, clip: GradClip) -> bool:
         return (
-            self.precision == torch.bfloat16
-            and stack.update_NRC.device.type == "cpu"
+            stack.update_NRC.device.type == "cpu"
             and clip.ok is None
             and has_native_muon(*stack.update_NRC.shape[1:])
         )
@@ -518,8 +514,8 @@ class Muon:
 
 
 def has_native_muon(rows: int, columns: int) -> bool:
-    """Whether the C++ library supports matrices of this shape, and has fast bfloat16."""
-    return fused.has_fast_bf16() and rows % fused.TILE == columns % fused.TILE == 0
+    """Whether the C++ library is here and supports matrices of this shape."""
+    return fused.find_library() is not None and rows % fused.TILE == columns % fused.TILE == 0
 
 
 @torch.no_grad()
@@ -530,6 +526,7 @@ def _native_muon(
     factor: float,
     momentum: float,
     newton_schulz_steps: int,
+    dtype: torch.dtype,
 ) -> None:
     """Update the momenta, and turn gradients times `factor` into orthogonalized updates in place.
 
@@ -542,7 +539,8 @@ def _native_muon(
         for update_RC, momentum_RC in zip(update_NRC, momentum_NRC, strict=True)
     ]
     array = (struct * len(matrices))(*matrices)
-    fused.library().muon(array, len(matrices), factor, momentum, newton_schulz_steps)
+    dtype_code = fused.DTYPES[dtype]
+    fused.library().muon(dtype_code, array, len(matrices), factor, momentum, newton_schulz_steps)
 
 
 class AdamW:

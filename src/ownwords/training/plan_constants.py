@@ -10,6 +10,7 @@ Letters: N parameters, D bytes of text read (repetitions included), U bytes of u
 import math
 from dataclasses import dataclass
 
+from ownwords.core import hardware
 from ownwords.models.configs.config import ModelConfig
 from ownwords.native import bindings
 from ownwords.training.settings import Precision
@@ -92,7 +93,7 @@ class PlanConstants:
     # Tokens of replay text that the base writes, if none is given
     replay_tokens: float = 100_000  # estimate
     replay_time_share: float = 0.1  # of the time, at most, to write it; estimate
-    tune_gain: float = 0.064  # relative loss reduction with tune_gain_bytes of text; log
+    tune_gain: float = 0.085  # relative loss reduction with tune_gain_bytes of text; log
     tune_gain_bytes: float = 268_000  # see tune_gain; log
     tune_gain_power: float = 0.3  # how the gain grows with the text; estimate
     tune_gain_most: float = 0.2  # the gain, at most; estimate
@@ -119,7 +120,10 @@ class PlanConstants:
     timed_context: float = 256  # tokens of the rows of a LoRA that are timed; estimate
 
     # --- speed, if nothing could be measured ------------------------------------------------------
-    assumed_cpu_flops: float = 1.2e11  # flops/s of training on a CPU; performance
+    # Shares of the rates of vectors and of AMX's tiles that training reaches
+    assumed_vector_share: float = 0.6  # performance
+    assumed_tile_share: float = 0.2  # performance
+    assumed_cpu_flops: float = 1.2e11  # flops/s of training on a CPU without these; performance
     assumed_gpu_flops: float = 4e13  # the same on a GPU; estimate
     assumed_cpu_layer_s: float = 1e-3  # Fixed seconds per layer and step; performance
     assumed_gpu_layer_s: float = 6e-4  # the same on a GPU; estimate
@@ -236,13 +240,21 @@ class PlanConstants:
         wanted = max(self.measure_share * seconds, self.measure_least_s)
         return min(wanted, self.measure_most_s)
 
-    def assumed_speeds(self, kind: str, precision: Precision) -> DeviceSpeeds:
+    def assumed_speeds(self, kind: str, precision: Precision = "autocast") -> DeviceSpeeds:
         """The speeds to assume of a kind of device as long as nothing has been measured."""
-        layer_s, flops = self.assumed_gpu_layer_s, self.assumed_gpu_flops
-        if is_cpu := kind == "cpu":
-            layer_s, flops = self.assumed_cpu_layer_s, self.assumed_cpu_flops
-        fused = is_cpu and bindings.load_library() is not None
-        return DeviceSpeeds(kind, {precision: StepTimeModel(layer_s, flops)}, fused)
+        if kind != "cpu":
+            gpu = StepTimeModel(self.assumed_gpu_layer_s, self.assumed_gpu_flops)
+            return DeviceSpeeds(kind, {precision: gpu})
+        library, flops = bindings.load_library(), self.assumed_cpu_flops
+        is_fast = library is not None and library.has_fast_bf16() == 1
+        if library:
+            rates = library.rates
+            vectors = self.assumed_vector_share * (rates.bfloat16 if is_fast else rates.float32)
+            tiles = self.assumed_tile_share * rates.bfloat16_tiles
+            flops = 1e9 * max(vectors, tiles) * hardware.threads(hardware.read_cpu())
+        precision = "autocast" if is_fast else "float32"
+        cpu = StepTimeModel(self.assumed_cpu_layer_s, flops)
+        return DeviceSpeeds(kind, {precision: cpu}, fused=library is not None)
 
     # --- memory ---------------------------------------------------------------------------------
 

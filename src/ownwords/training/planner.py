@@ -438,7 +438,7 @@ class Planner:
             origin,
         )
         self.choose("train.compile", length.compile_s > 0, self.compile_why, SPEED)
-        bf16 = facts.base is not None and facts.base.bf16 and length.precision == "autocast"
+        bf16 = facts.base is not None and facts.base.bf16
 
         def held(rows: int) -> float:
             shape, context = length.shape, self.context

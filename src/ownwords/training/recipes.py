@@ -175,11 +175,10 @@ def plan_finetuning(
     session.open_run("lora" if by_lora else "finetune", model_fingerprint(base))
 
     session.base_license = BaseLicense.of(base)
-    session.base = _base_info(loaded, model, by_lora)
+    session.base = _base_info(loaded, model, by_lora, request.fixed.get("train.precision"))
     rough = session.rough_plan()
     rank = rough.recipe.lora.rank
-    in_bf16 = rank and session.base.bf16 and rough.recipe.train.precision == "autocast"
-    in_training = dtype if in_bf16 else torch.float32
+    in_training = dtype if rank and session.base.bf16 else torch.float32
     model.to(in_training)
     before: dict[str, Tensor] = {}
     if not rank:
@@ -215,11 +214,13 @@ def plan_finetuning(
     return PlannedTraining(plan, session.run, train)
 
 
-def _base_info(loaded: bundle.Bundle, model: CausalLM, by_lora: bool | None) -> BaseModelInfo:
+def _base_info(
+    loaded: bundle.Bundle, model: CausalLM, by_lora: bool | None, precision: object
+) -> BaseModelInfo:
     """What the plan needs to know of a base, including the learning rates in its provenance."""
     size = sum(parameter.numel() for parameter in model.parameters())
-    # Frozen bfloat16 weights need no float32 copy where products are computed in bfloat16.
-    bf16 = fused.is_fast_bf16(next(model.parameters()))
+    # Frozen bfloat16 weights need no float32 copy; the compiled block widens them if need be.
+    bf16 = precision in (None, "autocast") and fused.keeps_bf16(next(model.parameters()))
     recipe = loaded.provenance.get("recipe")
     optim = recipe.get("optim") if isinstance(recipe, dict) else None
     if not isinstance(optim, dict) or optim.get("kind") not in ("muon", "adamw"):

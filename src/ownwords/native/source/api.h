@@ -118,7 +118,7 @@ OWNWORDS_API void ownwords_set_openmp(void *fork, void *max_threads, void *num_t
 // Run them on a pool of threads instead; without either they run on the caller's thread.
 OWNWORDS_API int ownwords_set_threads(int64_t threads);
 
-// --- training: single layers ---------------------------------------------------------------------
+// --- training: the last norm and the loss --------------------------------------------------------
 
 // RMSNorm: y = x / rms(x) * (offset + weight). x [rows, width]; inverse_rms [rows] is saved.
 OWNWORDS_API int ownwords_rms_norm(int dtype, const void *x, const float *weight, void *y,
@@ -129,60 +129,14 @@ OWNWORDS_API int ownwords_rms_norm_backward(int dtype, const void *x, const floa
                                             float *dweight, int64_t rows, int64_t width,
                                             float offset);
 
-// SwiGLU or GeGLU: y = act(gate) * up. gate_up [rows, 2 * width] has gate and up side by side.
-OWNWORDS_API int ownwords_gated_activation(int dtype, int gelu, const void *gate_up, void *y,
-                                           int64_t rows, int64_t width);
-OWNWORDS_API int ownwords_gated_activation_backward(int dtype, int gelu, const void *gate_up,
-                                                    const void *dy, void *dgate_up, int64_t rows,
-                                                    int64_t width);
-
-// The tanh approximation of gelu.
-OWNWORDS_API int ownwords_gelu(int dtype, const void *x, void *y, int64_t count);
-OWNWORDS_API int ownwords_gelu_backward(int dtype, const void *x, const void *dy, void *dx,
-                                        int64_t count);
-
-// RMSNorm of queries and keys, unless query_norm is null, and rotary positions; values are copied.
-// x [tokens, query_heads + 2 * kv_heads, head_dim]; cos and sin [period, head_dim / 2] hold the
-// angles of token % period. dnorms [2, head_dim].
-OWNWORDS_API int ownwords_norm_and_rope(int dtype, const void *x, const float *query_norm,
-                                        const float *key_norm, const float *cos, const float *sin,
-                                        void *y, int64_t tokens, int64_t query_heads,
-                                        int64_t kv_heads, int64_t head_dim, int64_t period,
-                                        float eps, float offset);
-OWNWORDS_API int ownwords_norm_and_rope_backward(int dtype, const void *x, const float *query_norm,
-                                                 const float *key_norm, const float *cos,
-                                                 const float *sin, const void *dy, void *dx,
-                                                 float *dnorms, int64_t tokens, int64_t query_heads,
-                                                 int64_t kv_heads, int64_t head_dim, int64_t period,
-                                                 float eps, float offset);
-
-// Causal attention. x [batch, tokens, query_heads + 2 * kv_heads, head_dim]. Each token sees those
-// from its first_token, [batch or 1, tokens] or null for 0, to itself; first_stride lies between
-// the rows of first_token. y [batch, tokens, query_heads * head_dim]; log_sums [batch, query_heads,
-// tokens] is saved.
-OWNWORDS_API int ownwords_attention(int dtype, const void *x, void *y, float *log_sums,
-                                    const int32_t *first_token, int64_t first_stride, int64_t batch,
-                                    int64_t tokens, int64_t query_heads, int64_t kv_heads,
-                                    int64_t head_dim, float scale);
-OWNWORDS_API int ownwords_attention_backward(int dtype, const void *x, const void *dy,
-                                             float *log_sums, void *dx, const int32_t *first_token,
-                                             int64_t first_stride, int64_t batch, int64_t tokens,
-                                             int64_t query_heads, int64_t kv_heads,
-                                             int64_t head_dim, float scale);
-
 // The weighted sum of the rows' cross entropies is added to sum: weight * (loss + z_weight *
-// logsumexp^2). With with_grad the gradient takes the place of the logits, [rows, vocabulary].
-// STATUS_BAD_ID, with nothing changed, if a target is not in the vocabulary.
-OWNWORDS_API int ownwords_cross_entropy(int dtype, void *logits, const int64_t *targets,
-                                        const float *weights, double *sum, int64_t rows,
-                                        int64_t vocabulary, float z_weight, int with_grad);
-
-// The same from hidden states [rows, width], which `head` [vocabulary, width] turns into logits,
-// with products in bfloat16; chunk_rows of them at a time. The gradients are null if they are not
-// needed. hidden_grad has `dtype`, and head_grad as well, but float32 if there are more rows than
-// chunk_rows. width is a multiple of 32.
+// logsumexp^2). Hidden states [rows, width] become logits by `head` [vocabulary, width], chunk_rows
+// of them at a time, with products of numbers of product_dtype. The gradients are null if they are
+// not needed. hidden_grad has `dtype`, and head_grad as well, but float32 if there are more rows
+// than chunk_rows. width is a multiple of 32. STATUS_BAD_ID, with nothing changed, if a target is
+// not in the vocabulary.
 struct HeadLossArgs {
-    int64_t dtype, rows, width, vocabulary, chunk_rows;
+    int64_t dtype, product_dtype, rows, width, vocabulary, chunk_rows;
     float z_weight;
     const void *hidden, *head;
     const int64_t *targets;
@@ -213,10 +167,10 @@ struct MuonMatrix {
     int64_t rows, columns;
 };
 
-// Muon for `count` matrices: momentum, then Newton-Schulz iterations in bfloat16. The gradients are
-// multiplied by scale.
-OWNWORDS_API int ownwords_muon(const struct MuonMatrix *matrices, int64_t count, float scale,
-                               float momentum, int64_t newton_schulz_steps);
+// Muon for `count` matrices: momentum, then Newton-Schulz iterations on numbers of product_dtype.
+// The gradients are multiplied by scale.
+OWNWORDS_API int ownwords_muon(int product_dtype, const struct MuonMatrix *matrices, int64_t count,
+                               float scale, float momentum, int64_t newton_schulz_steps);
 
 // --- training: a whole transformer block ---------------------------------------------------------
 
@@ -227,7 +181,7 @@ OWNWORDS_API int ownwords_muon(const struct MuonMatrix *matrices, int64_t count,
 // lacks are null, such as the norms of outputs that only Gemma has; so are the gradients of frozen
 // weights, which are not computed.
 
-// The matrix products of a block. `qkv` is query, key and value side by side, `up` gate and up.
+// The matrix products of a block, of numbers of product_dtype. `qkv` is query, key and value side by side, `up` gate and up.
 enum Product { PRODUCT_QKV, PRODUCT_OUTPUT, PRODUCT_UP, PRODUCT_DOWN, PRODUCT_COUNT };
 
 // The adapters (LoRA) of one product: its inputs times down^T times up^T are added to its outputs.
@@ -240,10 +194,12 @@ struct Adapter {
 };
 
 struct BlockArgs {
-    int64_t dtype, batch, tokens, width, query_heads, kv_heads, head_dim, hidden;
+    int64_t dtype, product_dtype, batch, tokens, width, query_heads, kv_heads, head_dim, hidden;
     int64_t layer_norm;                 // LayerNorm instead of RMSNorm
     int64_t gelu;                       // gelu instead of silu
-    int64_t rope_period, first_stride;  // as `period` and `first_stride` above
+    // Token t of a text has the angles of row t % rope_period, and sees the tokens from first_token
+    // [batch or 1, tokens], null for 0, to itself; first_stride lies between rows of first_token.
+    int64_t rope_period, first_stride;
     uint64_t dropout_seed;
     float dropout, norm_eps, norm_offset, head_eps, head_offset, scale;
     const void *weights[ROLE_COUNT];
@@ -362,8 +318,8 @@ struct EncoderShape {
 
 struct OwnwordsEncoder;
 
-// The matrices of the layers are copied; the embeddings and norms stay the caller's and must live
-// as long as the encoder. `count` is that of the tensors.
+// The matrices of the layers are copied; all other tensors stay the caller's and must live as long
+// as the encoder. `count` is that of the tensors.
 OWNWORDS_API int ownwords_encoder_new(const struct EncoderShape *shape, const float *const *tensors,
                                       int64_t count, struct OwnwordsEncoder **encoder);
 OWNWORDS_API void ownwords_encoder_free(struct OwnwordsEncoder *encoder);

@@ -45,21 +45,21 @@ float *check_products(float *to) {
     return to;
 }
 
-// Attention in tiles of bfloat16, and in float.
-void check_attention(float *to) {
+// Attention in tiles of P.
+template <typename P>
+float *check_attention(float *to) {
     constexpr i64 TOKENS = 64, HEADS = 2, WIDTH = 32, STRIDE = (HEADS + 2) * WIDTH;
     static_assert(CHECK_PRODUCTS + 2 * TOKENS * HEADS * WIDTH == CHECK_FIGURES);
     const std::vector<float> x = some_numbers(TOKENS * STRIDE);
-    std::vector<Bf16> tiles_x(x.size()), y(size_t(TOKENS * HEADS * WIDTH));
+    std::vector<P> tiles_x(x.size()), y(size_t(TOKENS * HEADS * WIDTH));
     for (size_t i = 0; i < x.size(); ++i) store(tiles_x[i], x[i]);
     std::vector<float> log_sums(size_t(HEADS * TOKENS));
     const FlashShape shape{TOKENS, HEADS, 1, WIDTH, STRIDE, HEADS * WIDTH, 1.0f, nullptr};
     const AmxTileConfig tiles;
     for (i64 head = 0; head < HEADS; ++head)
-        flash_attention(shape, head, tiles_x.data(), y.data(), log_sums.data());
-    for (const Bf16 number : y) *to++ = to_float(number);
-    ownwords_attention(0, x.data(), to, log_sums.data(), nullptr, 0, 1, TOKENS, HEADS, 1, WIDTH,
-                       1.0f);
+        flash_attention<P>(shape, head, tiles_x.data(), y.data(), log_sums.data());
+    for (const P number : y) *to++ = to_float(number);
+    return to;
 }
 
 }  // namespace
@@ -67,7 +67,8 @@ void check_attention(float *to) {
 
 int ownwords_check(float *figures) {
     return ownwords::with_status([&] {
-        ownwords::check_attention(ownwords::check_products(figures));
+        using namespace ownwords;
+        check_attention<float>(check_attention<Bf16>(check_products(figures)));
         return STATUS_OK;
     });
 }

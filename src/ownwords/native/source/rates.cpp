@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "engine/kernels.h"
-#include "simd/bf16_matmul.h"
+#include "simd/tile_matmul.h"
 
 namespace ownwords {
 namespace {
@@ -70,7 +70,7 @@ Rates vector_rates() {
     constexpr uint32_t ONES = 0x3f803f80u;
     rates[RATE_BFLOAT16] = measure_vectors<VecF32>(2, [x = VecU32{} + ONES](VecF32 &sum) mutable {
         touch(x);
-        add_dot_pairs(sum, ONES, x);
+        add_products<Bf16>(sum, ONES, x);
     });
 #endif
     const engine::Code ones[4] = {1, 1, 1, 1};

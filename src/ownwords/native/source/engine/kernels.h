@@ -189,9 +189,9 @@ inline VecI32 dot_add(VecI32 sum, VecI32 weights, const Activations4 &four) {
 
 // The loops that all products share: a few panels times a few rows at a time, so that sums stay in
 // registers.
-// A kernel has SUMS, the vectors of sums that fit into registers; ROWS, the most rows at a time; and
-// block<P, R>(args, p, stride, n, sums), which multiplies P panels, p, p + stride, ..., by rows
-// [n, n + R).
+// A kernel has SUMS, the vectors of sums that fit into registers; ROWS, the most rows at a time;
+// FEW_PASSES, whether few passes over the weights are best; and block<P, R>(args, p, stride, n,
+// sums), which multiplies P panels, p, p + stride, ..., by rows [n, n + R).
 
 constexpr int VECS_PER_LINE = int(PANEL) / LANES;
 #if defined(__AVX512F__) || defined(__aarch64__)
@@ -277,7 +277,8 @@ inline void matmul_all(const MatmulArgs &w, i64 first, i64 last) {
     if constexpr (PANELS_PER_ROW >= 4)
         if (w.rows <= PANELS_PER_ROW / 4) first = matmul_panels<Kernel, 4>(w, first, last);
     if constexpr (PANELS_PER_ROW >= 2)
-        if (weight_passes<Kernel, 2>(w.rows) <= weight_passes<Kernel, 1>(w.rows))
+        if (!Kernel::FEW_PASSES ||
+            weight_passes<Kernel, 2>(w.rows) <= weight_passes<Kernel, 1>(w.rows))
             first = matmul_panels<Kernel, 2>(w, first, last);
     matmul_panels<Kernel, 1>(w, first, last);
 }

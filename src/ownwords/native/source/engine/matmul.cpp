@@ -88,7 +88,7 @@ void prepare_input(const Matrix &m, const float *in, i64 rows, i64 stride, Matmu
     for (i64 n = begin; n < end; ++n) {
         const float *from = in + n * stride;
 #if defined(OWNWORDS_INT15)
-        if (m.type == WeightType::INT8) {
+        if (m.type == WeightType::INT8 && !m.int8_input) {
             prepare_int15(m, from, rows, n, input);
             continue;
         }
@@ -122,7 +122,7 @@ void matmul(const Matrix &m, const MatmulInput &input, i64 rows, const float *bi
     if (m.type == WeightType::INT8)
         return rows < 4 ? matmul_int15(work, first, last) : amx_int8(work, first, last);
 #elif defined(OWNWORDS_INT15)
-    if (m.type == WeightType::INT8) return matmul_int15(work, first, last);
+    if (m.type == WeightType::INT8 && !m.int8_input) return matmul_int15(work, first, last);
 #endif
     switch (m.type) {
         case WeightType::F32: return matmul_f32(work, first, last);
@@ -170,6 +170,7 @@ struct DotSteps : F32Steps {
 template <class Steps>
 struct FloatKernel {
     static constexpr int SUMS = SUM_REGISTERS, ROWS = 12;
+    static constexpr bool FEW_PASSES = true;
 
     template <int P, int R>
     static void block(const MatmulArgs &w, i64 p, i64 stride, i64 n,

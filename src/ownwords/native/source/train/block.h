@@ -1,14 +1,14 @@
 // What the forward and the backward pass of a transformer block share; api.h describes the block.
-// Weights, x and y are float or bfloat16; products are of bfloat16, summed in float. A tile of
-// tokens passes through everything between two attentions while it is in the cache. No sum depends
-// on the number of threads.
+// Weights, x and y are of type T, the operands of products of type P, either float or bfloat16; sums
+// are float. A tile of tokens passes through everything between two attentions while it is in the
+// cache. No sum depends on the number of threads.
 #pragma once
 
 #include "train/flash_attention.h"
 #include "simd/scratch.h"
 #include "train/layers.h"
 #include "train/parallel.h"
-#include "simd/bf16_matmul.h"
+#include "simd/tile_matmul.h"
 
 namespace ownwords {
 
@@ -82,26 +82,28 @@ void parallel_over(const Matrices &matrices, i64 grain, const Body &body) {
 }
 
 // The weights as tiles of B, for the forward or the backward pass.
+template <typename P>
 struct PackedWeights {
-    Bf16 *wide[PRODUCT_COUNT];  // with the adapter's second factor in that direction
-    Bf16 *low[PRODUCT_COUNT];   // its first factor
+    P *wide[PRODUCT_COUNT];  // with the adapter's second factor in that direction
+    P *low[PRODUCT_COUNT];   // its first factor
 
     PackedWeights(const Block &b, bool is_forward, MemoryLayout &layout) {
         for (int of = 0; of < PRODUCT_COUNT; ++of) {
             const ProductShape shape = b.product(of);
             const i64 from = is_forward ? shape.inputs : shape.outputs;
             const i64 to = is_forward ? shape.outputs : shape.inputs;
-            wide[of] = layout.next<Bf16>((from + shape.rank) * to);
-            low[of] = layout.next<Bf16>(from * shape.rank);
+            wide[of] = layout.next<P>((from + shape.rank) * to);
+            low[of] = layout.next<P>(from * shape.rank);
         }
     }
 };
 
 // Append to each of `count` rows of `width` numbers their product with an adapter's first factor.
-inline void append_low(Bf16 *rows, i64 stride, i64 width, i64 rank, const Bf16 *factor, i64 count) {
+template <typename P>
+void append_low(P *rows, i64 stride, i64 width, i64 rank, const P *factor, i64 count) {
     matmul(row_major(rows, stride), factor, width / TILE_K * TILE_PAIR, count, rank / PANEL,
            width / TILE_K, [=](i64 row, i64 panel, const float *line) {
-               Bf16 *to = rows + row * stride + width + panel * PANEL;
+               P *to = rows + row * stride + width + panel * PANEL;
                for (i64 c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
            });
 }
@@ -111,26 +113,27 @@ inline void append_low(Bf16 *rows, i64 stride, i64 width, i64 rank, const Bf16 *
 inline i64 padded_rows(const Block &b) { return tiles_of(b) * TILE_TOKENS + PANEL; }
 
 // The memory that the forward pass works in.
+template <typename P>
 struct ForwardScratch {
     MemoryLayout layout;
-    const PackedWeights packed;
-    Bf16 *qkv_rope;  // only with rotary positions
+    const PackedWeights<P> packed;
+    P *qkv_rope;  // only with rotary positions
 
     ForwardScratch(const Block &b, void *at) : layout(at), packed(b, true, layout) {
-        qkv_rope = layout.next<Bf16>(
+        qkv_rope = layout.next<P>(
             b.has_rope() ? padded_rows(b) * b.out_stride(PRODUCT_QKV) : 0);
     }
 };
 
 // Saved for the backward pass, which recomputes what needs no matrix product: normalized and
-// rotated rows, the activation. Rows of bfloat16 are padded_stride apart, and as wide as the
+// rotated rows, the activation. Rows of P are padded_stride apart, and as wide as the
 // product that reads or wrote them.
-template <typename T>
+template <typename T, typename P>
 struct SavedActivations {
-    Bf16 *qkv, *attn_out;
-    Bf16 *gate_up;             // inputs of the activation: of gate, if there is one, then of up
-    Bf16 *low[PRODUCT_COUNT];  // adapters' columns of inputs that are not saved: all but attn_out
-    Bf16 *half_output[2];      // inputs of the norms after each half, if there are any
+    P *qkv, *attn_out;
+    P *gate_up;             // inputs of the activation: of gate, if there is one, then of up
+    P *low[PRODUCT_COUNT];  // adapters' columns of inputs that are not saved: all but attn_out
+    P *half_output[2];      // inputs of the norms after each half, if there are any
     T *resid_mid;              // only without these norms, from which it is recomputed
     float *log_sums;
     NormStats *stats[2], *output_stats[2];  // of the norms before and after each half
@@ -139,18 +142,18 @@ struct SavedActivations {
     explicit SavedActivations(const Block &b, void *at) : low{} {
         MemoryLayout layout(at);
         const i64 rows = padded_rows(b);
-        qkv = layout.next<Bf16>(rows * b.out_stride(PRODUCT_QKV));
-        attn_out = layout.next<Bf16>(rows * b.in_stride(PRODUCT_OUTPUT));
-        gate_up = layout.next<Bf16>(b.rows() * b.gate_up_stride());
+        qkv = layout.next<P>(rows * b.out_stride(PRODUCT_QKV));
+        attn_out = layout.next<P>(rows * b.in_stride(PRODUCT_OUTPUT));
+        gate_up = layout.next<P>(b.rows() * b.gate_up_stride());
         for (const Product of : {PRODUCT_QKV, PRODUCT_UP, PRODUCT_DOWN})
-            low[of] = layout.next<Bf16>(b.rows() * b.product(of).rank);
+            low[of] = layout.next<P>(b.rows() * b.product(of).rank);
         resid_mid = layout.next<T>(b.has_output_norms() ? 0 : b.rows() * b.width);
         log_sums = layout.next<float>(b.rows() * b.query_heads);
         const i64 normed_rows = b.has_output_norms() ? b.rows() : 0;
         for (int half = 0; half < 2; ++half) {
             stats[half] = layout.next<NormStats>(b.rows());
             output_stats[half] = layout.next<NormStats>(normed_rows);
-            half_output[half] = layout.next<Bf16>(normed_rows * b.width);
+            half_output[half] = layout.next<P>(normed_rows * b.width);
         }
         bytes = layout.used();
     }
@@ -187,8 +190,8 @@ struct Dropout {
 
 // A row of to = residual + dropout(norm(output)): what a half of the block adds. Its norm, if there
 // is one, has the input and statistics that are saved. `output` is overwritten.
-template <typename T>
-void add_half(const Block &b, const SavedActivations<T> &saved, int half, i64 row,
+template <typename T, typename P>
+void add_half(const Block &b, const SavedActivations<T, P> &saved, int half, i64 row,
               const T *residual, float *output, T *to) {
     const T *norm_weight = static_cast<const T *>(b.weights[OUTPUT_NORMS[half]]);
     const Dropout dropout(b, uint32_t(half));
@@ -200,6 +203,14 @@ void add_half(const Block &b, const SavedActivations<T> &saved, int half, i64 ro
         store(to + c,
               load(residual + c) + (dropout ? delta * dropout.at(row * b.width + c) : delta));
     }
+}
+
+// body(T *, P *) with the types that the block's dtype and product_dtype name.
+template <typename Body>
+int run_block(const BlockArgs &args, const Body &body) {
+    return run_kernel(args.dtype, [&](auto *type) {
+        dispatch_dtype(args.product_dtype, [&](auto *product) { body(type, product); });
+    });
 }
 
 }  // namespace ownwords

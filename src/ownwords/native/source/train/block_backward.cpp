@@ -7,17 +7,36 @@ namespace ownwords {
 // Steps of tokens, odd so that rows of tiles are not a power of two apart.
 inline i64 steps_of(const Block &b) { return tiles_of(b) * (TILE_TOKENS / TILE_K) | 1; }
 
+// Offsets in a tile's part of the gradients of norms and biases.
+struct VectorGradOffsets {
+    i64 attention_norm, mlp_norm, output_norms[2], head_norms, qkv, output, up, down, count;
+
+    explicit VectorGradOffsets(const Block &b) {
+        attention_norm = 0;
+        mlp_norm = attention_norm + 2 * b.width;
+        output_norms[0] = mlp_norm + 2 * b.width;
+        output_norms[1] = output_norms[0] + b.width;
+        head_norms = output_norms[1] + b.width;
+        qkv = head_norms + 2 * b.head_dim;
+        output = qkv + b.qkv_width();
+        up = output + b.width;
+        down = up + b.mlp_width();
+        count = down + b.width;
+    }
+};
+
 // The memory that the backward pass works in.
+template <typename P>
 struct BackwardScratch {
     MemoryLayout layout;
-    const PackedWeights packed;
+    const PackedWeights<P> packed;
     // Operands of the weights' gradients, which sum over tokens: gradients of the products' outputs
     // as tiles of A, their inputs as tiles of B.
-    Bf16 *grads[PRODUCT_COUNT], *inputs[PRODUCT_COUNT];
+    P *grads[PRODUCT_COUNT], *inputs[PRODUCT_COUNT];
     // Gradients of activations, a row per token.
-    Bf16 *attn_grad;
-    Bf16 *qkv_grad;  // first the rotated queries, keys and values, if there are any
-    Bf16 *kv_grads;  // of each query head's keys and values
+    P *attn_grad;
+    P *qkv_grad;  // first the rotated queries, keys and values, if there are any
+    P *kv_grads;  // of each query head's keys and values
     float *resid_grad;
     // Each tile's part of the gradients of norms and biases.
     float *vector_grads;
@@ -27,38 +46,20 @@ struct BackwardScratch {
         const i64 padded = steps_of(b) * TILE_K, rows = padded_rows(b);
         for (int of = 0; of < PRODUCT_COUNT; ++of) {
             const ProductShape shape = b.product(of);
-            grads[of] = layout.next<Bf16>(padded * shape.wide_outputs());
-            inputs[of] = layout.next<Bf16>(padded * shape.wide_inputs());
+            grads[of] = layout.next<P>(padded * shape.wide_outputs());
+            inputs[of] = layout.next<P>(padded * shape.wide_inputs());
         }
-        attn_grad = layout.next<Bf16>(rows * b.in_stride(PRODUCT_OUTPUT));
-        qkv_grad = layout.next<Bf16>(rows * b.out_stride(PRODUCT_QKV));
+        attn_grad = layout.next<P>(rows * b.in_stride(PRODUCT_OUTPUT));
+        qkv_grad = layout.next<P>(rows * b.out_stride(PRODUCT_QKV));
         resid_grad = layout.next<float>(b.rows() * b.width);
-        kv_grads = layout.next<Bf16>(2 * b.rows() * b.attn_width());
+        kv_grads = layout.next<P>(2 * b.rows() * b.attn_width());
         vector_grads = layout.next<float>(tiles_of(b) * VectorGradOffsets(b).count);
     }
-
-    // Offsets in a tile's part.
-    struct VectorGradOffsets {
-        i64 attention_norm, mlp_norm, output_norms[2], head_norms, qkv, output, up, down, count;
-
-        explicit VectorGradOffsets(const Block &b) {
-            attention_norm = 0;
-            mlp_norm = attention_norm + 2 * b.width;
-            output_norms[0] = mlp_norm + 2 * b.width;
-            output_norms[1] = output_norms[0] + b.width;
-            head_norms = output_norms[1] + b.width;
-            qkv = head_norms + 2 * b.head_dim;
-            output = qkv + b.qkv_width();
-            up = output + b.width;
-            down = up + b.mlp_width();
-            count = down + b.width;
-        }
-    };
 };
 
 namespace {
 
-template <typename T>
+template <typename T, typename P>
 class BlockBackward {
   public:
     explicit BlockBackward(const BlockArgs &args)
@@ -77,10 +78,10 @@ class BlockBackward {
 
   private:
     const Block b;
-    const BackwardScratch scratch;
-    const PackedWeights &packed = scratch.packed;
-    const SavedActivations<T> saved;
-    const BackwardScratch::VectorGradOffsets vector_grads;
+    const BackwardScratch<P> scratch;
+    const PackedWeights<P> &packed = scratch.packed;
+    const SavedActivations<T, P> saved;
+    const VectorGradOffsets vector_grads;
     const i64 steps;  // between rows of tiles, and between panels
 
     const T *const cosine = static_cast<const T *>(b.cos);
@@ -95,7 +96,7 @@ class BlockBackward {
     // Rows that are the inner dimension here, from `first` of `inner` on.
     template <typename W>
     struct PackedPart {
-        Bf16 *to;
+        P *to;
         i64 first, inner;
         const W *from;
         i64 rows, columns;
@@ -108,8 +109,8 @@ class BlockBackward {
         for (i64 band = begin; band < end; ++band)
             for (i64 panel = 0; panel < part.columns / PANEL; ++panel) {
                 const i64 step = panel * (part.inner / TILE_K) + part.first / TILE_K + band;
-                Bf16 *to = part.to + step * TILE_PAIR;
-                pack_b(part.from + band * TILE_K * part.columns + panel * PANEL, part.columns,
+                P *to = part.to + step * TILE_PAIR;
+                pack_b<P>(part.from + band * TILE_K * part.columns + panel * PANEL, part.columns,
                        TILE_K, PANEL, to, to + TILE_SIZE);
             }
     }
@@ -147,9 +148,9 @@ class BlockBackward {
     void mlp_and_output_backward(i64 tile) const {
         const i64 begin = tile * TILE_TOKENS, count = rows_from(begin);
         const ProductShape output = b.product(PRODUCT_OUTPUT), up = b.product(PRODUCT_UP);
-        ScratchBuffer<Bf16> half_grads(
+        ScratchBuffer<P> half_grads(
             TILE_TOKENS * std::max(output.out_stride(), b.out_stride(PRODUCT_DOWN)));
-        ScratchBuffer<Bf16> mlp_grads(TILE_TOKENS * up.out_stride()),
+        ScratchBuffer<P> mlp_grads(TILE_TOKENS * up.out_stride()),
             act(TILE_TOKENS * b.in_stride(PRODUCT_DOWN)), normed(TILE_TOKENS * up.in_stride());
         ScratchBuffer<T> resid_mid_rows(b.has_output_norms() ? TILE_TOKENS * b.width : 0);
         ScratchBuffer<float> dnormed(TILE_TOKENS * padded_stride(b.width));
@@ -186,9 +187,9 @@ class BlockBackward {
         pack_grads(PRODUCT_OUTPUT, tile, half_grads, ROLE_OUTPUT_BIAS, total + vector_grads.output);
         const i64 attn_stride = output.in_stride();
         pack_inputs(PRODUCT_OUTPUT, tile, saved.attn_out + begin * attn_stride);
-        Bf16 *attn_grad = scratch.attn_grad + begin * attn_stride;
+        P *attn_grad = scratch.attn_grad + begin * attn_stride;
         multiply(PRODUCT_OUTPUT, count, half_grads, [&](i64 row, i64 panel, const float *line) {
-            Bf16 *to = attn_grad + row * attn_stride + panel * PANEL;
+            P *to = attn_grad + row * attn_stride + panel * PANEL;
             for (i64 c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
         });
         if (b.has_rope()) restore_qkv_rope(begin);
@@ -196,20 +197,20 @@ class BlockBackward {
 
     // The gradients of gate and up, and the activation.
     template <typename Activation>
-    void activate_back(i64 begin, i64 count, const Bf16 *grads, Bf16 *mlp_grads, Bf16 *act) const {
+    void activate_back(i64 begin, i64 count, const P *grads, P *mlp_grads, P *act) const {
         const i64 hidden = b.hidden, up_at = b.mlp_width() - hidden,
                   stride = b.gate_up_stride(), grad_stride = b.out_stride(PRODUCT_UP),
                   act_stride = b.in_stride(PRODUCT_DOWN);
         const bool is_gated = b.is_gated();
-        const Bf16 *gate_up = saved.gate_up + begin * stride;
+        const P *gate_up = saved.gate_up + begin * stride;
         multiply(PRODUCT_DOWN, count, grads, [=](i64 row, i64 panel, const float *line) {
-            const Bf16 *from = gate_up + row * stride + panel * PANEL;
-            Bf16 *to = mlp_grads + row * grad_stride + panel * PANEL,
+            const P *from = gate_up + row * stride + panel * PANEL;
+            P *to = mlp_grads + row * grad_stride + panel * PANEL,
                  *inner = act + row * act_stride + panel * PANEL;
             prefetch(from + PANEL);
             prefetch(from + up_at + PANEL);
             for (i64 c = 0; c < PANEL; c += LANES) {
-                const ActGrad item = Activation::template at<true>(load(from + c));
+                const ActGrad item = Activation::template at<FAST_MATH<P>>(load(from + c));
                 const VecF32 grad = load(line + c);
                 if (!is_gated) {
                     store(to + c, grad * item.grad);
@@ -239,7 +240,7 @@ class BlockBackward {
     void attention_backward(i64 text, i64 head) const {
         const FlashShape shape = flash_shape(b, text);
         const i64 row = text * b.tokens;
-        const Bf16 *qkv = b.has_rope() ? scratch.qkv_grad : saved.qkv;
+        const P *qkv = b.has_rope() ? scratch.qkv_grad : saved.qkv;
         flash_attention_backward(
             shape, head, qkv + row * shape.stride,
             saved.attn_out + row * shape.out_stride, scratch.attn_grad + row * shape.out_stride,
@@ -248,9 +249,9 @@ class BlockBackward {
     }
 
     // The gradients of a token's keys and values: the sum over the query heads that share them.
-    void sum_kv_grads(i64 row, Bf16 *to) const {
+    void sum_kv_grads(i64 row, P *to) const {
         const i64 group_width = b.attn_width() / b.kv_heads;
-        const Bf16 *from = scratch.kv_grads + 2 * row * b.attn_width();
+        const P *from = scratch.kv_grads + 2 * row * b.attn_width();
         for (i64 head = 0; head < 2 * b.kv_heads; ++head, from += group_width, to += b.head_dim)
             for (i64 d = 0; d < b.head_dim; d += LANES) {
                 VecF32 sum{};
@@ -263,10 +264,10 @@ class BlockBackward {
         const ProductShape qkv = b.product(PRODUCT_QKV);
         const i64 begin = tile * TILE_TOKENS, count = rows_from(begin),
                   qkv_stride = qkv.out_stride();
-        ScratchBuffer<Bf16> normed(TILE_TOKENS * qkv.in_stride());
+        ScratchBuffer<P> normed(TILE_TOKENS * qkv.in_stride());
         ScratchBuffer<float> dnormed(TILE_TOKENS * padded_stride(b.width)), grad(b.head_dim);
         float *total = vector_grads_of(tile);
-        Bf16 *qkv_grad = scratch.qkv_grad + begin * qkv_stride;
+        P *qkv_grad = scratch.qkv_grad + begin * qkv_stride;
         for (i64 row = 0; row < count; ++row)
             sum_kv_grads(begin + row, qkv_grad + row * qkv_stride + b.attn_width());
         if (b.has_rope())
@@ -339,8 +340,8 @@ class BlockBackward {
             const i64 columns = matrix.columns, row = at / matrix.panel_blocks() * BLOCK_ROWS,
                       panel = at % matrix.panel_blocks() * BLOCK_PANELS;
             auto *to = matrix.to + row * columns + panel * PANEL;
-            const TilesA grads = tiled(scratch.grads[matrix.product], steps);
-            const Bf16 *inputs = scratch.inputs[matrix.product] +
+            const TilesA<P> grads = tiled(scratch.grads[matrix.product], steps);
+            const P *inputs = scratch.inputs[matrix.product] +
                                  (matrix.from_column / PANEL + panel) * steps * TILE_PAIR;
             matmul_deep(grads.from((matrix.first + row) / TILE_ROWS, 0), inputs, steps * TILE_PAIR,
                         std::min(BLOCK_ROWS, matrix.rows - row),
@@ -390,7 +391,7 @@ class BlockBackward {
     // The gradient of what a half of the block adds, from that of its sum: through dropout, and the
     // norm after it if there is one; with the adapter's columns.
     template <typename S>
-    void half_back(int half, i64 tile, const S *from, Bf16 *to) const {
+    void half_back(int half, i64 tile, const S *from, P *to) const {
         const Product of = half == 0 ? PRODUCT_OUTPUT : PRODUCT_DOWN;
         const i64 begin = tile * TILE_TOKENS, count = rows_from(begin), stride = b.out_stride(of);
         const T *norm_weight = weight(OUTPUT_NORMS[half]);
@@ -403,7 +404,7 @@ class BlockBackward {
                 const VecF32 g = load(from + row * b.width + c);
                 store(grads + c, dropout ? g * dropout.at(at + c) : g);
             }
-            Bf16 *grad = to + row * stride;
+            P *grad = to + row * stride;
             if (norm_weight == nullptr)
                 for (i64 c = 0; c < b.width; c += LANES) store(grad + c, load(grads + c));
             else
@@ -411,28 +412,28 @@ class BlockBackward {
                                   saved.output_stats[half][begin + row], norm_weight,
                                   (const T *)nullptr, b.norm_offset, (const float *)grads,
                                   (const float *)nullptr, b.width, false, grad, total,
-                                  (float *)nullptr, (Bf16 *)nullptr);
+                                  (float *)nullptr, (P *)nullptr);
         }
         append_low(of, count, to);
     }
 
-    void append_low(Product of, i64 count, Bf16 *grads) const {
+    void append_low(Product of, i64 count, P *grads) const {
         const ProductShape shape = b.product(of);
         ownwords::append_low(grads, shape.out_stride(), shape.outputs, shape.rank, packed.low[of],
                              count);
     }
 
-    void restore_low(Product of, i64 begin, Bf16 *normed) const {
+    void restore_low(Product of, i64 begin, P *normed) const {
         const ProductShape shape = b.product(of);
         for (i64 row = 0; row < rows_from(begin); ++row)
             std::memcpy(normed + row * shape.in_stride() + shape.inputs,
                         saved.low[of] + (begin + row) * shape.rank,
-                        size_t(shape.rank) * sizeof(Bf16));
+                        size_t(shape.rank) * sizeof(P));
     }
 
     // The gradient of a product's inputs.
     template <typename Epilogue>
-    void multiply(Product of, i64 count, const Bf16 *grads, const Epilogue &epilogue) const {
+    void multiply(Product of, i64 count, const P *grads, const Epilogue &epilogue) const {
         const ProductShape shape = b.product(of);
         const i64 inner = shape.wide_outputs() / TILE_K;
         matmul(row_major(grads, shape.out_stride()), packed.wide[of], inner * TILE_PAIR, count,
@@ -452,7 +453,7 @@ class BlockBackward {
         return has_grads || b.adapters[of].up_grad != nullptr;
     }
 
-    void pack_grads(Product of, i64 tile, const Bf16 *rows, Role bias, float *total) const {
+    void pack_grads(Product of, i64 tile, const P *rows, Role bias, float *total) const {
         const ProductShape shape = b.product(of);
         const i64 count = rows_from(tile * TILE_TOKENS), stride = shape.out_stride();
         if (b.grads[bias] != nullptr)
@@ -463,20 +464,20 @@ class BlockBackward {
         for (i64 half = 0; half < TILE_TOKENS / TILE_K; ++half)
             for (i64 c = 0; c < shape.wide_outputs(); c += TILE_K) {
                 const i64 step = tile * (TILE_TOKENS / TILE_K) + half;
-                Bf16 *upper = scratch.grads[of] + (c / TILE_ROWS * steps + step) * TILE_SIZE;
+                P *upper = scratch.grads[of] + (c / TILE_ROWS * steps + step) * TILE_SIZE;
                 pack_a_t(rows + half * TILE_K * stride + c, stride, count - half * TILE_K, TILE_K,
                          upper, upper + steps * TILE_SIZE);
             }
     }
 
-    void pack_inputs(Product of, i64 tile, const Bf16 *rows) const {
+    void pack_inputs(Product of, i64 tile, const P *rows) const {
         if (!is_trained(of)) return;
         const ProductShape shape = b.product(of);
         const i64 count = rows_from(tile * TILE_TOKENS), stride = shape.in_stride();
         for (i64 half = 0; half < TILE_TOKENS / TILE_K; ++half)
             for (i64 c = 0; c < shape.wide_inputs(); c += PANEL) {
                 const i64 step = tile * (TILE_TOKENS / TILE_K) + half;
-                Bf16 *tiles = scratch.inputs[of] + (c / PANEL * steps + step) * TILE_PAIR;
+                P *tiles = scratch.inputs[of] + (c / PANEL * steps + step) * TILE_PAIR;
                 pack_b(rows + half * TILE_K * stride + c, stride, count - half * TILE_K, PANEL,
                        tiles, tiles + TILE_SIZE);
             }
@@ -492,7 +493,7 @@ class BlockBackward {
     // Gradient of a norm's input plus that of the residual; recomputes the norm's output.
     template <typename O, typename D>
     void norm_back(const T *x, const NormStats *stats, Role part, i64 count, const float *grads,
-                   const O *residual_grad, D *dx, i64 normed_stride, Bf16 *normed,
+                   const O *residual_grad, D *dx, i64 normed_stride, P *normed,
                    float *total) const {
         const T *norm_weight = weight(part), *bias = weight(Role(part + 1));
         const i64 stride = padded_stride(b.width);
@@ -506,25 +507,28 @@ class BlockBackward {
     }
 };
 
-template <typename T>
+template <typename T, typename P>
 void measure(BlockArgs &args) {
     const Block b(args);
-    args.saved_bytes = SavedActivations<T>(b, nullptr).bytes;
-    args.backward_scratch_bytes = BackwardScratch(b, nullptr).layout.used();
-    args.forward_scratch_bytes = ForwardScratch(b, nullptr).layout.used();
+    args.saved_bytes = SavedActivations<T, P>(b, nullptr).bytes;
+    args.backward_scratch_bytes = BackwardScratch<P>(b, nullptr).layout.used();
+    args.forward_scratch_bytes = ForwardScratch<P>(b, nullptr).layout.used();
 }
 
 }  // namespace
 }  // namespace ownwords
 
 int ownwords_block_sizes(BlockArgs *args) {
-    return ownwords::run_kernel(args->dtype, [&](auto *type) {
-        ownwords::measure<std::remove_pointer_t<decltype(type)>>(*args);
+    return ownwords::run_block(*args, [&](auto *type, auto *product) {
+        ownwords::measure<std::remove_pointer_t<decltype(type)>,
+                          std::remove_pointer_t<decltype(product)>>(*args);
     });
 }
 
 int ownwords_block_backward(const BlockArgs *args) {
-    return ownwords::run_kernel(args->dtype, [&](auto *type) {
-        ownwords::BlockBackward<std::remove_pointer_t<decltype(type)>>(*args).run();
+    return ownwords::run_block(*args, [&](auto *type, auto *product) {
+        ownwords::BlockBackward<std::remove_pointer_t<decltype(type)>,
+                                std::remove_pointer_t<decltype(product)>>(*args)
+            .run();
     });
 }

@@ -5,7 +5,7 @@
 namespace ownwords {
 namespace {
 
-template <typename T>
+template <typename T, typename P>
 class BlockForward {
   public:
     explicit BlockForward(const BlockArgs &args)
@@ -22,10 +22,10 @@ class BlockForward {
 
   private:
     const Block b;
-    const ForwardScratch scratch;
-    const PackedWeights &packed = scratch.packed;
-    const SavedActivations<T> saved;
-    Bf16 *const qkv_rope = b.has_rope() ? scratch.qkv_rope : saved.qkv;
+    const ForwardScratch<P> scratch;
+    const PackedWeights<P> &packed = scratch.packed;
+    const SavedActivations<T, P> saved;
+    P *const qkv_rope = b.has_rope() ? scratch.qkv_rope : saved.qkv;
 
     const T *const cosine = static_cast<const T *>(b.cos);
     const T *const sine = static_cast<const T *>(b.sin);
@@ -36,7 +36,7 @@ class BlockForward {
     // A matrix whose rows become columns of B: in bands of 16 rows, first, first + interval, ...
     template <typename W>
     struct PackedPart {
-        Bf16 *to;
+        P *to;
         i64 first, interval;
         const W *from;
         i64 rows, columns;
@@ -50,9 +50,9 @@ class BlockForward {
         for (i64 band = begin; band < end; ++band) {
             const i64 at = part.first + band * part.interval, steps = part.inner / TILE_K;
             const W *from = part.from + band * TILE_ROWS * part.columns;
-            Bf16 *to = part.to + (at / 2 * steps + part.at / TILE_K) * TILE_PAIR;
+            P *to = part.to + (at / 2 * steps + part.at / TILE_K) * TILE_PAIR;
             for (i64 c = 0; c < part.columns; c += TILE_K, to += TILE_PAIR)
-                pack_b_t(from + c, part.columns, TILE_ROWS, TILE_K, to + at % 2 * TILE_SIZE);
+                pack_b_t<P>(from + c, part.columns, TILE_ROWS, TILE_K, to + at % 2 * TILE_SIZE);
         }
     }
 
@@ -110,7 +110,7 @@ class BlockForward {
         const ProductShape shape = b.product(PRODUCT_QKV);
         const i64 count = rows_from(begin), qkv_stride = shape.out_stride(),
                   steps = shape.wide_inputs() / TILE_K;
-        ScratchBuffer<Bf16> normed(TILE_TOKENS * shape.in_stride());
+        ScratchBuffer<P> normed(TILE_TOKENS * shape.in_stride());
         const T *x = static_cast<const T *>(b.x) + begin * b.width;
         for (i64 row = 0; row < count; ++row)
             norm(x + row * b.width, ROLE_ATTENTION_NORM, saved.stats[0] + begin + row,
@@ -120,8 +120,8 @@ class BlockForward {
                              weight(ROLE_VALUE_BIAS)};
         const i64 query_panels = b.attn_width() / PANEL,
                   kv_panels = b.kv_heads * b.head_dim / PANEL;
-        Bf16 *qkv = saved.qkv + begin * qkv_stride;
-        matmul(row_major(normed, shape.in_stride()), packed.wide[PRODUCT_QKV], steps * TILE_PAIR,
+        P *qkv = saved.qkv + begin * qkv_stride;
+        matmul(row_major<P>(normed, shape.in_stride()), packed.wide[PRODUCT_QKV], steps * TILE_PAIR,
                count, b.qkv_width() / PANEL, steps, [&](i64 row, i64 panel, const float *line) {
                    const i64 projection =
                        (panel >= query_panels) + (panel >= query_panels + kv_panels);
@@ -129,7 +129,7 @@ class BlockForward {
                        projection == 0 ? 0 : query_panels + (projection - 1) * kv_panels;
                    const T *bias = biases[projection];
                    if (bias != nullptr) bias += (panel - first) * PANEL;
-                   Bf16 *to = qkv + row * qkv_stride + panel * PANEL;
+                   P *to = qkv + row * qkv_stride + panel * PANEL;
                    for (i64 c = 0; c < PANEL; c += LANES)
                        store(to + c, biased(load(line + c), bias, c));
                });
@@ -143,14 +143,14 @@ class BlockForward {
     }
 
     // The backward pass recomputes these rows, but not what an adapter makes of them.
-    void append_and_save_low(Product of, i64 begin, Bf16 *rows) const {
+    void append_and_save_low(Product of, i64 begin, P *rows) const {
         const ProductShape shape = b.product(of);
         const i64 count = rows_from(begin);
         append_low(of, count, rows);
         for (i64 row = 0; row < count; ++row)
             std::memcpy(saved.low[of] + (begin + row) * shape.rank,
                         rows + row * shape.in_stride() + shape.inputs,
-                        size_t(shape.rank) * sizeof(Bf16));
+                        size_t(shape.rank) * sizeof(P));
     }
 
     void attend(i64 text, i64 head) const {
@@ -164,12 +164,12 @@ class BlockForward {
     void project_and_mlp(i64 begin) const {
         const i64 count = rows_from(begin), normed_stride = b.in_stride(PRODUCT_UP),
                   attn_stride = b.in_stride(PRODUCT_OUTPUT), act_stride = b.in_stride(PRODUCT_DOWN);
-        ScratchBuffer<Bf16> normed(TILE_TOKENS * normed_stride), act(TILE_TOKENS * act_stride);
+        ScratchBuffer<P> normed(TILE_TOKENS * normed_stride), act(TILE_TOKENS * act_stride);
         ScratchBuffer<float> out(TILE_TOKENS * padded_stride(b.width));
         ScratchBuffer<T> resid_mid_rows(b.has_output_norms() ? TILE_TOKENS * b.width : 0);
         T *resid_mid =
             b.has_output_norms() ? (T *)resid_mid_rows : saved.resid_mid + begin * b.width;
-        Bf16 *attn_out = saved.attn_out + begin * attn_stride;
+        P *attn_out = saved.attn_out + begin * attn_stride;
         append_low(PRODUCT_OUTPUT, count, attn_out);
         project(PRODUCT_OUTPUT, count, attn_out, out);
         add(0, begin, static_cast<const T *>(b.x) + begin * b.width, out, resid_mid);
@@ -186,13 +186,13 @@ class BlockForward {
         add(1, begin, resid_mid, out, static_cast<T *>(b.y) + begin * b.width);
     }
 
-    void append_low(Product of, i64 count, Bf16 *rows) const {
+    void append_low(Product of, i64 count, P *rows) const {
         const ProductShape shape = b.product(of);
         ownwords::append_low(rows, shape.in_stride(), shape.inputs, shape.rank, packed.low[of],
                              count);
     }
 
-    void project(Product of, i64 count, const Bf16 *rows, float *out) const {
+    void project(Product of, i64 count, const P *rows, float *out) const {
         const ProductShape shape = b.product(of);
         const i64 steps = shape.wide_inputs() / TILE_K, width = padded_stride(b.width);
         matmul(row_major(rows, shape.in_stride()), packed.wide[of], steps * TILE_PAIR, count,
@@ -202,13 +202,13 @@ class BlockForward {
     }
 
     template <typename Activation>
-    void activate(i64 begin, i64 count, const Bf16 *normed, Bf16 *act) const {
+    void activate(i64 begin, i64 count, const P *normed, P *act) const {
         const ProductShape shape = b.product(PRODUCT_UP);
         const i64 act_stride = b.in_stride(PRODUCT_DOWN), stride = b.gate_up_stride(),
                   hidden = b.hidden, steps = shape.wide_inputs() / TILE_K;
         const T *bias = weight(ROLE_UP_BIAS);
-        Bf16 *gate_up = saved.gate_up + begin * stride;
-        const TilesA rows = row_major(normed, shape.in_stride());
+        P *gate_up = saved.gate_up + begin * stride;
+        const TilesA<P> rows = row_major(normed, shape.in_stride());
         if (!b.is_gated()) {
             matmul(rows, packed.wide[PRODUCT_UP], steps * TILE_PAIR, count, hidden / PANEL, steps,
                    [=](i64 row, i64 panel, const float *line) {
@@ -216,7 +216,7 @@ class BlockForward {
                            const VecF32 up = biased(load(line + c), bias, at + c);
                            store(gate_up + row * stride + at + c, up);
                            store(act + row * act_stride + at + c,
-                                 Activation::template at<true>(up).value);
+                                 Activation::template at<FAST_MATH<P>>(up).value);
                        }
                    });
             return;
@@ -228,12 +228,12 @@ class BlockForward {
                        store(gate_up + row * stride + at + c, gate);
                        store(gate_up + row * stride + hidden + at + c, up);
                        store(act + row * act_stride + at + c,
-                             Activation::template at<true>(gate).value * up);
+                             Activation::template at<FAST_MATH<P>>(gate).value * up);
                    }
                });
     }
 
-    void norm(const T *x, Role part, NormStats *stats, Bf16 *normed) const {
+    void norm(const T *x, Role part, NormStats *stats, P *normed) const {
         *stats = b.layer_norm ? layer_norm_stats(x, b.width, b.norm_eps)
                               : rms_stats(x, b.width, b.norm_eps);
         norm_row(x, *stats, weight(part), weight(Role(part + 1)), b.norm_offset, b.width, normed);
@@ -249,7 +249,7 @@ class BlockForward {
                 for (i64 c = 0; c < b.width; c += LANES)
                     store(line + c, biased(load(line + c), bias, c));
             if (b.has_output_norms()) {
-                Bf16 *input = saved.half_output[half] + row * b.width;
+                P *input = saved.half_output[half] + row * b.width;
                 for (i64 c = 0; c < b.width; c += LANES) store(input + c, load(line + c));
                 saved.output_stats[half][row] = rms_stats(input, b.width, b.norm_eps);
             }
@@ -266,7 +266,9 @@ class BlockForward {
 }  // namespace ownwords
 
 int ownwords_block_forward(const BlockArgs *args) {
-    return ownwords::run_kernel(args->dtype, [&](auto *type) {
-        ownwords::BlockForward<std::remove_pointer_t<decltype(type)>>(*args).run();
+    return ownwords::run_block(*args, [&](auto *type, auto *product) {
+        ownwords::BlockForward<std::remove_pointer_t<decltype(type)>,
+                               std::remove_pointer_t<decltype(product)>>(*args)
+            .run();
     });
 }

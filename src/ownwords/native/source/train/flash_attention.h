@@ -1,4 +1,4 @@
-// Causal attention by tiles of bfloat16 (FlashAttention: Dao et al. 2022, arXiv 2205.14135), for
+// Causal attention by tiles of P, float or bfloat16 (FlashAttention: Dao et al. 2022, arXiv 2205.14135), for
 // one query head of one sequence. Each token sees those from `first` to itself; blocks of keys that
 // no query of a block sees are skipped.
 #pragma once
@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "simd/scratch.h"
-#include "simd/bf16_matmul.h"
+#include "simd/tile_matmul.h"
 
 namespace ownwords {
 
@@ -29,7 +29,8 @@ struct FlashShape {
 };
 
 // All tokens of one head as tiles of B: as its columns, or as its rows.
-inline void pack_tokens_b_t(const FlashShape &s, const Bf16 *from, i64 stride, Bf16 *to) {
+template <typename P>
+void pack_tokens_b_t(const FlashShape &s, const P *from, i64 stride, Same<P> *to) {
     for (i64 block = 0; block < s.blocks(); ++block)
         for (i64 step = 0; step < s.k_steps(); ++step)
             for (i64 half = 0; half < 2; ++half) {
@@ -40,20 +41,22 @@ inline void pack_tokens_b_t(const FlashShape &s, const Bf16 *from, i64 stride, B
             }
 }
 
-inline void pack_tokens_b(const FlashShape &s, const Bf16 *from, i64 stride, Bf16 *to) {
+template <typename P>
+void pack_tokens_b(const FlashShape &s, const P *from, i64 stride, Same<P> *to) {
     for (i64 panel = 0; panel < s.k_steps(); ++panel)
         for (i64 block = 0; block < s.blocks(); ++block) {
-            Bf16 *tiles = to + (panel * s.blocks() + block) * TILE_PAIR;
+            P *tiles = to + (panel * s.blocks() + block) * TILE_PAIR;
             pack_b(from + block * PANEL * stride + panel * TILE_K, stride, s.tokens - block * PANEL,
                    TILE_K, tiles, tiles + TILE_SIZE);
         }
 }
 
 // All tokens of one head as tiles of A whose rows are the head's dimensions.
-inline void pack_tokens_a_t(const FlashShape &s, const Bf16 *from, i64 stride, Bf16 *to) {
+template <typename P>
+void pack_tokens_a_t(const FlashShape &s, const P *from, i64 stride, Same<P> *to) {
     for (i64 panel = 0; panel < s.k_steps(); ++panel)
         for (i64 block = 0; block < s.blocks(); ++block) {
-            Bf16 *upper = to + (2 * panel * s.blocks() + block) * TILE_SIZE;
+            P *upper = to + (2 * panel * s.blocks() + block) * TILE_SIZE;
             pack_a_t(from + block * PANEL * stride + panel * TILE_K, stride,
                      s.tokens - block * PANEL, TILE_K, upper, upper + s.blocks() * TILE_SIZE);
         }
@@ -64,7 +67,8 @@ struct SoftmaxStats {
     float max, sum;
 };
 
-inline SoftmaxStats softmax_row(float *scores, i64 from, i64 to, i64 count, Bf16 *probs) {
+template <typename P>
+SoftmaxStats softmax_row(float *scores, i64 from, i64 to, i64 count, P *probs) {
     const i64 start = from / LANES * LANES, stop = (to + LANES - 1) / LANES * LANES;
     VecF32 maxima = splat(-INFINITY), sums{};
     for (i64 k = start; k < stop; k += LANES) {
@@ -75,7 +79,7 @@ inline SoftmaxStats softmax_row(float *scores, i64 from, i64 to, i64 count, Bf16
     const float max_score = reduce_max(maxima);
     for (i64 k = 0; k < start; k += LANES) store(probs + k, VecF32{});
     for (i64 k = start; k < stop; k += LANES) {
-        const VecF32 prob = mask_range(exp<true>(load(scores + k) - max_score), k, from, to, 0);
+        const VecF32 prob = mask_range(exp<FAST_MATH<P>>(load(scores + k) - max_score), k, from, to, 0);
         store(probs + k, prob);
         sums += prob;
     }
@@ -84,10 +88,11 @@ inline SoftmaxStats softmax_row(float *scores, i64 from, i64 to, i64 count, Bf16
 }
 
 // y [tokens, query_heads * width]; log_sums [query_heads, tokens].
-inline void flash_attention(const FlashShape &s, i64 head, const Bf16 *x, Bf16 *y,
+template <typename P>
+void flash_attention(const FlashShape &s, i64 head, const P *x, P *y,
                             float *log_sums) {
     const i64 size = s.padded_tokens() * s.width, kv_head = head / s.group_size();
-    ScratchBuffer<Bf16> keys(size), values(size), probs(PANEL * s.padded_tokens());
+    ScratchBuffer<P> keys(size), values(size), probs(PANEL * s.padded_tokens());
     ScratchBuffer<float> scores(PANEL * s.padded_tokens());
     pack_tokens_b_t(s, x + s.key_at(kv_head), s.stride, keys);
     pack_tokens_b(s, x + s.value_at(kv_head), s.stride, values);
@@ -111,10 +116,10 @@ inline void flash_attention(const FlashShape &s, i64 head, const Bf16 *x, Bf16 *
             inverse_sums[row] = 1.0f / softmax.sum;
             log_sums[head * s.tokens + t] = softmax.max + std::log(softmax.sum);
         }
-        matmul(row_major(probs, count), values + first_block * TILE_PAIR,
+        matmul(row_major<P>(probs, count), values + first_block * TILE_PAIR,
                s.blocks() * TILE_PAIR, rows, s.k_steps(), visible,
                [&](i64 row, i64 panel, const float *line) {
-                   Bf16 *to = y + (begin + row) * s.out_stride + head * s.width;
+                   P *to = y + (begin + row) * s.out_stride + head * s.width;
                    to += panel * PANEL;
                    for (i64 d = 0; d < PANEL; d += LANES)
                        store(to + d, load(line + d) * inverse_sums[row]);
@@ -123,20 +128,15 @@ inline void flash_attention(const FlashShape &s, i64 head, const Bf16 *x, Bf16 *
 }
 
 // Store the transpose of `columns` rows of 32 numbers.
-inline void store_transposed(const float *from, i64 columns, i64 rows, i64 stride, Bf16 *to) {
+template <typename P>
+void store_transposed(const float *from, i64 columns, i64 rows, i64 stride, P *to) {
     for (i64 d = 0; d < columns; d += TILE_ROWS)
         for (i64 begin = 0; begin < rows; begin += TILE_ROWS) {
-            const i64 end = std::min(rows, begin + TILE_ROWS);
-#if defined(__AVX512F__)
-            __m512i x[16];
-            for (int i = 0; i < 16; ++i) x[i] = _mm512_loadu_si512(from + (d + i) * PANEL + begin);
-            transpose16(x);
-            for (i64 t = begin; t < end; ++t) store(to + t * stride + d, (VecF32)x[t - begin]);
-#else
-            for (i64 t = begin; t < end; ++t)
-                for (i64 i = 0; i < TILE_ROWS; ++i)
-                    store(to[t * stride + d + i], from[(d + i) * PANEL + t]);
-#endif
+            alignas(64) float block[TILE_ROWS * TILE_ROWS];
+            transpose16(from + d * PANEL + begin, PANEL, block, TILE_ROWS);
+            for (i64 t = begin; t < std::min(rows, begin + TILE_ROWS); ++t)
+                for (i64 c = 0; c < TILE_ROWS; c += LANES)
+                    store(to + t * stride + d + c, load(block + (t - begin) * TILE_ROWS + c));
         }
 }
 
@@ -146,26 +146,27 @@ constexpr i64 QUERY_CHUNK = 1024 / PANEL;
 // The gradient of one head's queries in dx, and its part in the gradients of its keys and values in
 // kv_grads [tokens, 2, query_heads, width]. Scores are [keys, queries] here: what belongs to a
 // query is a lane, and probabilities are already in the order of the products over queries.
-inline void flash_attention_backward(const FlashShape &s, i64 head, const Bf16 *x, const Bf16 *y,
-                                     const Bf16 *dy, const float *log_sums, Bf16 *dx,
-                                     Bf16 *kv_grads) {
+template <typename P>
+void flash_attention_backward(const FlashShape &s, i64 head, const P *x, const P *y,
+                                     const P *dy, const float *log_sums, P *dx,
+                                     P *kv_grads) {
     const i64 size = s.padded_tokens() * s.width, out_stride = s.out_stride;
     const i64 kv_head = head / s.group_size();
-    ScratchBuffer<Bf16> keys(size), query_b_t(size), query_b(size), grad_b_t(size);
+    ScratchBuffer<P> keys(size), query_b_t(size), query_b(size), grad_b_t(size);
     const i64 at_once = std::min(QUERY_CHUNK, s.blocks()) * PANEL;
-    ScratchBuffer<Bf16> grad_b(size), probs(PANEL * at_once), score_grads(PANEL * at_once);
-    ScratchBuffer<Bf16> packed_score_grads(at_once * s.padded_tokens());
+    ScratchBuffer<P> grad_b(size), probs(PANEL * at_once), score_grads(PANEL * at_once);
+    ScratchBuffer<P> packed_score_grads(at_once * s.padded_tokens());
     ScratchBuffer<float> scores(PANEL * at_once), log_sum(s.padded_tokens()),
         grad_dot_out(s.padded_tokens());
     ScratchBuffer<float> dkeys(size), dvalues(size), query_grad_t(PANEL * s.width);
     ScratchBuffer<int32_t> first_tokens(s.padded_tokens());
-    const Bf16 *key_rows = x + s.key_at(kv_head), *value_rows = x + s.value_at(kv_head);
+    const P *key_rows = x + s.key_at(kv_head), *value_rows = x + s.value_at(kv_head);
     pack_tokens_a_t(s, key_rows, s.stride, keys);
     std::fill_n((float *)dkeys, size, 0.0f);
     std::fill_n((float *)dvalues, size, 0.0f);
     for (i64 t = 0; t < s.padded_tokens(); ++t)
         first_tokens[t] = t >= s.tokens ? INT32_MAX : s.first ? s.first[t] : 0;
-    const Bf16 *query = x + head * s.width, *grad = dy + head * s.width;
+    const P *query = x + head * s.width, *grad = dy + head * s.width;
     pack_tokens_b_t(s, query, s.stride, query_b_t);
     pack_tokens_b(s, query, s.stride, query_b);
     pack_tokens_b_t(s, grad, out_stride, grad_b_t);
@@ -206,7 +207,7 @@ inline void flash_attention_backward(const FlashShape &s, i64 head, const Bf16 *
                            const int32_t key_token = int32_t(begin + row);
                            const VecI32 mask = (kIota + int32_t(t) >= key_token) &
                                                (first_visible <= key_token);
-                           const VecF32 prob = exp<true>(load(scores + place + q) * s.scale -
+                           const VecF32 prob = exp<FAST_MATH<P>>(load(scores + place + q) * s.scale -
                                                          load(log_sum + t));
                            const VecF32 score_grad =
                                prob * (load(line + q) - load(grad_dot_out + t)) * s.scale;
@@ -214,12 +215,11 @@ inline void flash_attention_backward(const FlashShape &s, i64 head, const Bf16 *
                            store(score_grads + place + q, mask ? score_grad : VecF32{});
                        }
                        if (row % 2 == 0) return;
-                       const Bf16Line item = load_line(score_grads + place - count, PANEL);
-                       const Bf16Line odd = load_line(score_grads + place, PANEL);
+                       const Line<P> even = load_line<P>(score_grads + place - count, PANEL);
+                       const Line<P> odd = load_line<P>(score_grads + place, PANEL);
                        const i64 query = first_query + panel - chunk;
-                       Bf16 *to = packed_score_grads +
-                                  (query * s.blocks() + block) * TILE_PAIR + row / 2 * TILE_K;
-                       interleave_rows(item, odd, to, to + TILE_SIZE);
+                       P *to = packed_score_grads + (query * s.blocks() + block) * TILE_PAIR;
+                       pack_rows(even, odd, row / 2, to, to + TILE_SIZE);
                    });
             const auto add_to = [&](float *totals) {
                 return [=](i64 row, i64 panel, const float *line) {
@@ -228,15 +228,15 @@ inline void flash_attention_backward(const FlashShape &s, i64 head, const Bf16 *
                         store(to + d, load(to + d) + load(line + d));
                 };
             };
-            matmul(row_major(probs, count), grad_b + first_query * TILE_PAIR,
+            matmul(row_major<P>(probs, count), grad_b + first_query * TILE_PAIR,
                    s.blocks() * TILE_PAIR, PANEL, s.k_steps(), visible, add_to(dvalues));
-            matmul(row_major(score_grads, count), query_b + first_query * TILE_PAIR,
+            matmul(row_major<P>(score_grads, count), query_b + first_query * TILE_PAIR,
                    s.blocks() * TILE_PAIR, PANEL, s.k_steps(), visible, add_to(dkeys));
         }
         for (i64 block = chunk; block < chunk_end; ++block) {
             const i64 first_block = s.first_block(block), begin = block * PANEL;
             const i64 at = (block - chunk) * s.blocks() + first_block;
-            matmul(tiled(keys, s.blocks()).from(0, first_block),
+            matmul(tiled<P>(keys, s.blocks()).from(0, first_block),
                    packed_score_grads + at * TILE_PAIR, 0, s.width, 1, block + 1 - first_block,
                    [&](i64 row, i64, const float *line) {
                        std::memcpy(query_grad_t + row * PANEL, line, PANEL * sizeof(float));
@@ -247,7 +247,7 @@ inline void flash_attention_backward(const FlashShape &s, i64 head, const Bf16 *
     }
     for (i64 t = 0; t < s.tokens; ++t)
         for (i64 d = 0; d < s.width; d += LANES) {
-            Bf16 *to = kv_grads + (2 * t * s.query_heads + head) * s.width + d;
+            P *to = kv_grads + (2 * t * s.query_heads + head) * s.width + d;
             store(to, load(dkeys + t * s.width + d));
             store(to + s.query_heads * s.width, load(dvalues + t * s.width + d));
         }

@@ -1,9 +1,9 @@
-// Cross entropy of rows of logits and, in their place, its gradient: softmax minus one-hot target.
+// Cross entropy of a large vocabulary from hidden states, with the gradients of both. Only the logits
+// of a chunk of rows exist at a time. No sum depends on the number of threads.
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
-#include "simd/bf16_matmul.h"
+#include "simd/tile_matmul.h"
 #include "simd/scratch.h"
 #include "simd/vec.h"
 #include "train/parallel.h"
@@ -11,58 +11,16 @@
 namespace ownwords {
 namespace {
 
-constexpr i64 GRAIN = 8192;
-
-template <typename T>
-void cross_entropy(T *logits, const int64_t *targets, const float *weights, double *sum, i64 rows,
-                   i64 width, float z_weight, bool with_grad) {
-    const int chunks = chunk_count(rows, GRAIN / width + 1);
-    std::vector<double> chunk_sums(chunks, 0.0);
-    parallel_for(rows, GRAIN / width + 1, [&](i64 begin, i64 end, int chunk) {
-        std::vector<float> scratch(width);
-        float *probs = scratch.data();
-        for (i64 row = begin; row < end; ++row) {
-            T *line = logits + row * width;
-            const float target = to_float(line[targets[row]]);
-            VecF32 maxima = splat(target), sums{};
-            for_each_vec(width, [&](i64 c, auto lanes) {
-                maxima = max(maxima, mask_tail(load(line + c, lanes), lanes, target));
-            });
-            const float max_logit = reduce_max(maxima);
-            for_each_vec(width, [&](i64 c, auto lanes) {
-                const VecF32 prob = exp<FAST_MATH<T>>(load(line + c, lanes) - max_logit);
-                store(probs + c, prob, lanes);
-                sums += mask_tail(prob, lanes, 0.0f);
-            });
-            const float sum_exp = reduce_add(sums);
-            const float log_sum = max_logit + std::log(sum_exp);
-            chunk_sums[chunk] +=
-                double(weights[row]) * (log_sum - target + z_weight * log_sum * log_sum);
-            if (!with_grad) continue;
-            const float scale = weights[row] * (1.0f + 2.0f * z_weight * log_sum) / sum_exp;
-            const float target_grad = probs[targets[row]] * scale - weights[row];
-            for_each_vec(width, [=](i64 c, auto lanes) {
-                store(line + c, load(probs + c, lanes) * scale, lanes);
-            });
-            store(line[targets[row]], target_grad);
-        }
-    });
-    for (const double chunk_sum : chunk_sums) *sum += chunk_sum;
-}
-
-// Cross entropy of a large vocabulary from hidden states, with the gradients of both: products in
-// bfloat16, summed in float. Only the logits of a chunk of rows exist at a time. No sum depends on
-// the number of threads.
-
 constexpr i64 SOFTMAX_ROWS = 16;
-// The head is packed in parts: of one thread's second-level cache for the logits, and of the
-// third-level cache for the gradient of the hidden states.
-constexpr i64 LOGITS_PART = 256 << 10, GRADIENT_PART = 8 << 20;
+// The head is packed in parts of so many numbers: of one thread's second-level cache for the logits,
+// and of the third-level cache for the gradient of the hidden states.
+constexpr i64 LOGITS_PART = 128 << 10, GRADIENT_PART = 4 << 20;
 
 i64 panels_of(i64 numbers) { return (numbers + PANEL - 1) / PANEL; }
 
-// T is the type of the hidden states, the head, and the hidden states' gradient; G of the head's.
-template <typename T, typename G>
+// T is the type of the hidden states, the head, and the hidden states' gradient; G of the head's
+// gradient, P of the operands of products.
+template <typename T, typename G, typename P>
 class HeadLoss {
   public:
     explicit HeadLoss(const HeadLossArgs &args, void *scratch)
@@ -71,13 +29,13 @@ class HeadLoss {
           steps(a.width / TILE_K),
           hidden_stride(padded_stride(a.width)),
           logits_stride(padded_stride(vocabulary_panels * PANEL)),
-          part_panels(std::clamp<i64>(GRADIENT_PART / (2 * PANEL * a.width), 1, vocabulary_panels)) {
+          part_panels(std::clamp<i64>(GRADIENT_PART / (PANEL * a.width), 1, vocabulary_panels)) {
         MemoryLayout layout(scratch);
         const i64 rows = panels_of(std::min(a.rows, a.chunk_rows)) * PANEL;
-        hidden_rows = layout.next<Bf16>(rows * hidden_stride);
-        logits = layout.next<Bf16>(rows * logits_stride);
-        hidden_tiles = layout.next<Bf16>(a.head_grad ? rows * a.width : 0);
-        head_tiles = layout.next<Bf16>(a.hidden_grad ? part_panels * PANEL * a.width : 0);
+        hidden_rows = layout.next<P>(rows * hidden_stride);
+        logits = layout.next<P>(rows * logits_stride);
+        hidden_tiles = layout.next<P>(a.head_grad ? rows * a.width : 0);
+        head_tiles = layout.next<P>(a.hidden_grad ? part_panels * PANEL * a.width : 0);
         sums = layout.next<float>(
             a.hidden_grad && part_panels < vocabulary_panels ? rows * a.width : 0);
         losses = layout.next<double>(rows);
@@ -108,25 +66,25 @@ class HeadLoss {
     const HeadLossArgs a;
     const i64 vocabulary_panels, steps, hidden_stride, logits_stride;
     const i64 part_panels;  // of the head, at a time for the hidden states' gradient
-    Bf16 *hidden_rows, *logits, *hidden_tiles, *head_tiles;
+    P *hidden_rows, *logits, *hidden_tiles, *head_tiles;
     float *sums;
     double *losses;
 
     const T *head(i64 row) const { return static_cast<const T *>(a.head) + row * a.width; }
 
-    // Rows of bfloat16, zero up to a multiple of PANEL, and as tiles of B.
+    // Rows of P, zero up to a multiple of PANEL, and as tiles of B.
     void pack_hidden(i64 first, i64 count) const {
         parallel_tasks(panels_of(count), [&](i64 block) {
             const T *from = static_cast<const T *>(a.hidden) + (first + block * PANEL) * a.width;
             const i64 rows = std::min(PANEL, count - block * PANEL);
             for (i64 row = 0; row < PANEL; ++row) {
-                Bf16 *to = hidden_rows + (block * PANEL + row) * hidden_stride;
+                P *to = hidden_rows + (block * PANEL + row) * hidden_stride;
                 for (i64 c = 0; c < a.width; c += LANES)
                     store(to + c, row < rows ? load(from + row * a.width + c) : VecF32{});
             }
             if (a.head_grad == nullptr) return;
             for (i64 panel = 0; panel < steps; ++panel) {
-                Bf16 *to = hidden_tiles + (panel * panels_of(count) + block) * TILE_PAIR;
+                P *to = hidden_tiles + (panel * panels_of(count) + block) * TILE_PAIR;
                 pack_b(from + panel * PANEL, a.width, rows, PANEL, to, to + TILE_SIZE);
             }
         });
@@ -135,28 +93,28 @@ class HeadLoss {
     // A part of the vocabulary for all rows at a time.
     void compute_logits(i64 count) const {
         const i64 panels_at_once =
-            std::clamp<i64>(LOGITS_PART / (2 * PANEL * a.width), 1, vocabulary_panels);
+            std::clamp<i64>(LOGITS_PART / (PANEL * a.width), 1, vocabulary_panels);
         parallel_tasks((vocabulary_panels + panels_at_once - 1) / panels_at_once, [&](i64 task) {
             const i64 first = task * panels_at_once,
                       panels = std::min(panels_at_once, vocabulary_panels - first);
-            ScratchBuffer<Bf16> packed(panels * PANEL * a.width);
+            ScratchBuffer<P> packed(panels * PANEL * a.width);
             for (i64 half = 0; half < 2 * panels; ++half) {
                 const i64 row = first * PANEL + half * TILE_ROWS;
-                Bf16 *to = packed + half / 2 * steps * TILE_PAIR + half % 2 * TILE_SIZE;
+                P *to = packed + half / 2 * steps * TILE_PAIR + half % 2 * TILE_SIZE;
                 for (i64 step = 0; step < steps; ++step, to += TILE_PAIR)
                     pack_b_t(head(std::min(row, a.vocabulary - 1)) + step * TILE_K, a.width,
                              std::max<i64>(0, a.vocabulary - row), TILE_K, to);
             }
             matmul(row_major(hidden_rows, hidden_stride), packed, steps * TILE_PAIR, count, panels,
                    steps, [&](i64 row, i64 panel, const float *line) {
-                       Bf16 *to = logits + row * logits_stride + (first + panel) * PANEL;
+                       P *to = logits + row * logits_stride + (first + panel) * PANEL;
                        for (i64 c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
                    });
         });
     }
 
     // The weighted loss of a row, whose logits are replaced by their gradient.
-    double softmax(Bf16 *line, i64 row) const {
+    double softmax(P *line, i64 row) const {
         const float weight = a.weights[row], target = to_float(line[a.targets[row]]);
         VecF32 maxima = splat(target), totals{};
         for_each_vec(a.vocabulary, [&](i64 c, auto lanes) {
@@ -164,17 +122,17 @@ class HeadLoss {
         });
         const float max_logit = reduce_max(maxima);
         for_each_vec(a.vocabulary, [&](i64 c, auto lanes) {
-            totals += mask_tail(exp<true>(load(line + c, lanes) - max_logit), lanes, 0.0f);
+            totals += mask_tail(exp<FAST_MATH<P>>(load(line + c, lanes) - max_logit), lanes, 0.0f);
         });
         const float total = reduce_add(totals), log_sum = max_logit + std::log(total);
         if (a.hidden_grad != nullptr || a.head_grad != nullptr) {
             const float scale = weight * (1.0f + 2.0f * a.z_weight * log_sum) / total;
             for_each_vec(a.vocabulary, [=](i64 c, auto lanes) {
-                store(line + c, exp<true>(load(line + c, lanes) - max_logit) * scale, lanes);
+                store(line + c, exp<FAST_MATH<P>>(load(line + c, lanes) - max_logit) * scale, lanes);
             });
-            const float prob = reduce_max(exp<true>(splat(target - max_logit)));
+            const float prob = reduce_max(exp<FAST_MATH<P>>(splat(target - max_logit)));
             store(line[a.targets[row]], prob * scale - weight);
-            std::fill(line + a.vocabulary, line + vocabulary_panels * PANEL, Bf16{});
+            std::fill(line + a.vocabulary, line + vocabulary_panels * PANEL, P{});
         }
         return double(weight) * (log_sum - target + a.z_weight * log_sum * log_sum);
     }
@@ -186,7 +144,7 @@ class HeadLoss {
         parallel_tasks(panels, [&](i64 step) {
             const i64 row = (first_panel + step) * PANEL;
             for (i64 panel = 0; panel < steps; ++panel) {
-                Bf16 *to = head_tiles + (panel * panels + step) * TILE_PAIR;
+                P *to = head_tiles + (panel * panels + step) * TILE_PAIR;
                 pack_b(head(row) + panel * PANEL, a.width, a.vocabulary - row, PANEL, to,
                        to + TILE_SIZE);
             }
@@ -220,16 +178,16 @@ class HeadLoss {
         const i64 blocks = panels_of(count);
         parallel_tasks((a.vocabulary + BLOCK_ROWS - 1) / BLOCK_ROWS, [&](i64 task) {
             const i64 row = task * BLOCK_ROWS, rows = std::min(BLOCK_ROWS, a.vocabulary - row);
-            ScratchBuffer<Bf16> grads(panels_of(rows) * PANEL * blocks * PANEL);
+            ScratchBuffer<P> grads(panels_of(rows) * PANEL * blocks * PANEL);
             for (i64 panel = 0; panel < panels_of(rows); ++panel)
                 for (i64 block = 0; block < blocks; ++block) {
-                    Bf16 *upper = grads + (2 * panel * blocks + block) * TILE_SIZE;
+                    P *upper = grads + (2 * panel * blocks + block) * TILE_SIZE;
                     pack_a_t(logits + block * PANEL * logits_stride + row + panel * PANEL,
                              logits_stride, count - block * PANEL, PANEL, upper,
                              upper + blocks * TILE_SIZE);
                 }
             G *to = static_cast<G *>(a.head_grad) + row * a.width;
-            matmul_deep(tiled(grads, blocks), hidden_tiles, blocks * TILE_PAIR, rows, steps, blocks,
+            matmul_deep(tiled<P>(grads, blocks), hidden_tiles, blocks * TILE_PAIR, rows, steps, blocks,
                         [=](i64 i, i64 j, const float *line) {
                             G *sum = to + i * a.width + j * PANEL;
                             for (i64 c = 0; c < PANEL; c += LANES)
@@ -245,28 +203,18 @@ template <typename Body>
 int with_head_loss(const HeadLossArgs &args, void *scratch, const Body &body) {
     return run_kernel(args.dtype, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;
-        if (args.rows > args.chunk_rows)
-            body(HeadLoss<T, float>(args, scratch));
-        else
-            body(HeadLoss<T, T>(args, scratch));
+        dispatch_dtype(args.product_dtype, [&](auto *product) {
+            using P = std::remove_pointer_t<decltype(product)>;
+            if (args.rows > args.chunk_rows)
+                body(HeadLoss<T, float, P>(args, scratch));
+            else
+                body(HeadLoss<T, T, P>(args, scratch));
+        });
     });
 }
 
 }  // namespace
 }  // namespace ownwords
-
-int ownwords_cross_entropy(int dtype, void *logits, const int64_t *targets, const float *weights,
-                           double *sum, int64_t rows, int64_t vocabulary, float z_weight,
-                           int with_grad) {
-    return ownwords::run_kernel(dtype, [&](auto *type) {
-        using T = std::remove_pointer_t<decltype(type)>;
-        for (int64_t row = 0; row < rows; ++row)
-            if (targets[row] < 0 || targets[row] >= vocabulary)
-                throw ownwords::Error{STATUS_BAD_ID};
-        ownwords::cross_entropy((T *)logits, targets, weights, sum, rows, vocabulary, z_weight,
-                                with_grad != 0);
-    });
-}
 
 int ownwords_head_loss_size(HeadLossArgs *args) {
     return ownwords::with_head_loss(

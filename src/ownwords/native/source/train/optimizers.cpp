@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "simd/bf16_matmul.h"
+#include "simd/tile_matmul.h"
 #include "simd/scratch.h"
 #include "simd/vec.h"
 #include "train/parallel.h"
@@ -84,7 +84,7 @@ void transpose(const From *from, i64 stride, i64 rows, i64 columns, To *to, i64 
             for (i64 k = 0; k < TILE_ROWS; ++k)
                 for (i64 c = 0; c < TILE_ROWS; c += LANES)
                     store(block + k * TILE_ROWS + c, load(from + (i + k) * stride + j + c));
-            transpose16(reinterpret_cast<Bf16 *>(block));  // 16 x 16 numbers of 32 bits
+            transpose16(block, TILE_ROWS, block, TILE_ROWS);
             for (i64 k = 0; k < TILE_ROWS; ++k)
                 for (i64 c = 0; c < TILE_ROWS; c += LANES)
                     store(to + (j + k) * to_stride + i + c, map(load(block + k * TILE_ROWS + c)));
@@ -95,9 +95,8 @@ constexpr auto SAME = [](VecF32 x) { return x; };
 
 // C [rows, rows] = A B for a product that is symmetric: its lower half is computed and mirrored.
 // map(place in C, numbers of the product) is what C gets.
-template <typename Map>
-void matmul_symmetric(const Bf16 *a, const Bf16 *packed, i64 rows, i64 depth, Bf16 *c,
-                      const Map &map) {
+template <typename P, typename Map>
+void matmul_symmetric(const P *a, const P *packed, i64 rows, i64 depth, P *c, const Map &map) {
     const i64 steps = depth / TILE_K;
     for (i64 first = 0; first < rows; first += PANEL) {
         matmul(row_major(a + first * depth, depth), packed + first / PANEL * steps * TILE_PAIR, 0,
@@ -113,7 +112,8 @@ void matmul_symmetric(const Bf16 *a, const Bf16 *packed, i64 rows, i64 depth, Bf
 }
 
 // [rows, columns] as tiles of B.
-void pack_b_panels(const Bf16 *from, i64 rows, i64 columns, Bf16 *to) {
+template <typename P>
+void pack_b_panels(const P *from, i64 rows, i64 columns, P *to) {
     for (i64 panel = 0; panel < columns / PANEL; ++panel)
         for (i64 step = 0; step < rows / TILE_K; ++step, to += TILE_PAIR)
             pack_b(from + step * TILE_K * columns + panel * PANEL, columns, TILE_K, PANEL, to,
@@ -121,7 +121,8 @@ void pack_b_panels(const Bf16 *from, i64 rows, i64 columns, Bf16 *to) {
 }
 
 // The transpose of [rows, columns] as tiles of B.
-void pack_b_t_panels(const Bf16 *from, i64 rows, i64 columns, Bf16 *to) {
+template <typename P>
+void pack_b_t_panels(const P *from, i64 rows, i64 columns, P *to) {
     for (i64 row = 0; row < rows; row += PANEL)
         for (i64 step = 0; step < columns / TILE_K; ++step, to += TILE_PAIR)
             for (i64 half = 0; half < 2; ++half)
@@ -130,19 +131,20 @@ void pack_b_t_panels(const Bf16 *from, i64 rows, i64 columns, Bf16 *to) {
 }
 
 // x [rows, columns] with rows <= columns; `other` is as large. Returns one of the two.
-Bf16 *newton_schulz(Bf16 *x, Bf16 *other, i64 rows, i64 columns, i64 rounds) {
-    ScratchBuffer<Bf16> packed(rows * columns), gram(rows * rows), factor(rows * rows);
-    ScratchBuffer<Bf16> packed_gram(rows * rows);
+template <typename P>
+P *newton_schulz(P *x, P *other, i64 rows, i64 columns, i64 rounds) {
+    ScratchBuffer<P> packed(rows * columns), gram(rows * rows), factor(rows * rows);
+    ScratchBuffer<P> packed_gram(rows * rows);
     for (i64 round = 0; round < rounds; ++round) {
-        pack_b_t_panels(x, rows, columns, packed);
-        matmul_symmetric(x, packed, rows, columns, gram,
+        pack_b_t_panels<P>(x, rows, columns, packed);
+        matmul_symmetric<P>(x, packed, rows, columns, gram,
                          [](i64, VecF32 product) { return product; });
-        pack_b_panels(gram, rows, rows, packed_gram);
-        matmul_symmetric(gram, packed_gram, rows, rows, factor, [&](i64 at, VecF32 product) {
+        pack_b_panels<P>(gram, rows, rows, packed_gram);
+        matmul_symmetric<P>(gram, packed_gram, rows, rows, factor, [&](i64 at, VecF32 product) {
             return B * load(gram + at) + C * product;
         });
-        pack_b_panels(x, rows, columns, packed);
-        matmul(row_major(factor, rows), packed, rows / TILE_K * TILE_PAIR, rows, columns / PANEL,
+        pack_b_panels<P>(x, rows, columns, packed);
+        matmul(row_major<P>(factor, rows), packed, rows / TILE_K * TILE_PAIR, rows, columns / PANEL,
                rows / TILE_K, [&](i64 row, i64 panel, const float *line) {
                    const i64 at = row * columns + panel * PANEL;
                    for (i64 c = 0; c < PANEL; c += LANES)
@@ -153,19 +155,20 @@ Bf16 *newton_schulz(Bf16 *x, Bf16 *other, i64 rows, i64 columns, i64 rounds) {
     return x;
 }
 
+template <typename P>
 void update_matrix(const MuonMatrix &m, float factor, float momentum, i64 rounds) {
     const float scale = 1.0f / (update_momentum(m, factor, momentum) + EPS);
     const i64 size = m.rows * m.columns;
-    ScratchBuffer<Bf16> x(size), other(size);
+    ScratchBuffer<P> x(size), other(size);
     // Tall matrices are transposed.
     const bool is_tall = m.rows > m.columns;
     const auto scaled = [=](VecF32 x) { return x * scale; };
     if (is_tall)
-        transpose(m.update, m.columns, m.rows, m.columns, (Bf16 *)x, m.rows, scaled);
+        transpose(m.update, m.columns, m.rows, m.columns, (P *)x, m.rows, scaled);
     else
         for (i64 at = 0; at < size; at += LANES) store(x + at, scaled(load(m.update + at)));
     const i64 rows = std::min(m.rows, m.columns), columns = std::max(m.rows, m.columns);
-    const Bf16 *result = newton_schulz(x, other, rows, columns, rounds);
+    const P *result = newton_schulz<P>(x, other, rows, columns, rounds);
     if (is_tall)
         transpose(result, columns, rows, columns, m.update, rows, SAME);
     else
@@ -188,13 +191,13 @@ int ownwords_adamw(int dtype, float *weight, void *bf16_copy, const void *gradie
     });
 }
 
-int ownwords_muon(const MuonMatrix *matrices, int64_t count, float scale, float momentum,
-                  int64_t newton_schulz_steps) {
+int ownwords_muon(int product_dtype, const MuonMatrix *matrices, int64_t count, float scale,
+                  float momentum, int64_t newton_schulz_steps) {
     using namespace ownwords;
-    return with_status([&] {
+    return run_kernel(product_dtype, [&](auto *product) {
         parallel_tasks(count, [&](i64 i) {
-            update_matrix(matrices[i], scale, momentum, newton_schulz_steps);
+            update_matrix<std::remove_pointer_t<decltype(product)>>(matrices[i], scale, momentum,
+                                                                    newton_schulz_steps);
         });
-        return STATUS_OK;
     });
 }

@@ -1,0 +1,146 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ownwords.base import ladder
+from ownwords.base.catalogue import Entry
+from ownwords.base.known_bases import KNOWN_BASES, RECOMMENDED, find_known
+from ownwords.base.ladder import Rung, TuningTask, choose_base, task_here
+from ownwords.models.configs.llama import Gemma3Config, config_for_budget
+from ownwords.models.decoder import build
+from ownwords.models.lora import AdapterConfig, attach
+from ownwords.training.step_time import DeviceSpeeds, StepTimeModel
+
+BOX = Rung.of(
+    Entry("shipped", Path("box"), "shipped", "", 1, config_for_budget(15_400_000, 8192, 512))
+)
+KNOWN = {base.name: Rung(base.name, base.title, base.config, base) for base in KNOWN_BASES}
+GEMMA = KNOWN["gemma3-270m"]
+SPEEDS = DeviceSpeeds("cpu", {"autocast": StepTimeModel(1e-3, 5e11)}, fused=True)
+BLOG = TuningTask(124_000, 60, SPEEDS, 16 * 10**9, keeps_bf16=True, seconds=600)
+
+
+def _installed(rung: Rung, name: str) -> Rung:
+    assert rung.known
+    entry = Entry(name, Path(name), "added", rung.known.repository, 1, rung.config)
+    return Rung.of(entry)
+
+
+def test_parameters_are_those_that_the_makers_publish() -> None:
+    published = {
+        "smollm2-135m": 134_515_008,
+        "gemma3-270m": 268_098_176,
+        "smollm2-360m": 361_821_120,
+        "qwen3-0.6b": 596_049_920,
+        "gemma3-1b": 999_885_952,
+        "smollm2-1.7b": 1_711_376_384,
+        "qwen3-1.7b": 1_720_574_976,
+    }
+    assert {base.name: base.parameters for base in KNOWN_BASES} == published
+    assert find_known(RECOMMENDED) is not None
+
+
+def test_every_known_base_can_be_tuned_beside_bfloat16_weights_in_16_gb() -> None:
+    for rung in KNOWN.values():
+        expected = BLOG.expect(rung)
+        assert expected is not None and expected.minutes and not expected.is_too_large
+    half = replace(BLOG, memory_bytes=8 * 10**9)
+    large = [name for name, rung in KNOWN.items() if (e := half.expect(rung)) and e.is_too_large]
+    assert large == ["smollm2-1.7b", "qwen3-1.7b"]
+
+
+def test_bits_are_expected_of_measured_bases_only() -> None:
+    bits = {
+        name: expected.bits_per_byte
+        for name, rung in KNOWN.items()
+        if (expected := BLOG.expect(rung))
+    }
+    assert {name for name, value in bits.items() if value} == {"smollm2-135m", "gemma3-270m"}
+    polish = replace(BLOG, is_english=False).expect(KNOWN["smollm2-135m"])
+    assert polish is not None and polish.bits_per_byte is None
+
+
+def test_a_graphics_card_is_expected_only_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for has_driver, kind in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr(ladder, "has_driver", lambda has=has_driver: has)
+        assert task_here(device="auto").speeds.kind == kind
+    assert task_here(device="cuda").speeds.kind == "cuda"
+
+
+def test_a_slower_machine_needs_more_minutes_and_says_when_it_is_too_slow() -> None:
+    def minutes(flops: float) -> float | None:
+        speeds = DeviceSpeeds("cpu", {"float32": StepTimeModel(1e-3, flops)}, fused=True)
+        expected = replace(BLOG, speeds=speeds).expect(KNOWN["qwen3-1.7b"])
+        return expected.minutes if expected else None
+
+    fast, slow = minutes(1e12), minutes(1e10)
+    assert fast and slow and fast < slow
+    assert minutes(1e7) is None
+
+
+def test_the_best_installed_base_that_fits_time_and_memory_is_chosen() -> None:
+    for name in ("gemma3-270m", "my-gemma"):  # whatever it was called when it was added
+        chosen = choose_base(BLOG, [BOX, _installed(GEMMA, name)])
+        assert chosen is not None
+        assert (chosen.name, chosen.folder) == (name, name)
+        assert len(chosen.sentences) == 1 and "Gemma 3 270M" in chosen.sentences[0]
+    gemma = _installed(GEMMA, "gemma3-270m")
+    for short in (replace(BLOG, seconds=40), replace(BLOG, memory_bytes=10**9)):
+        chosen = choose_base(short, [BOX, gemma])
+        assert chosen is not None and chosen.name == "shipped"
+    damaged = replace(gemma, config=None)
+    chosen = choose_base(BLOG, [BOX, damaged])
+    assert chosen is not None and chosen.name == "shipped"
+    assert choose_base(BLOG, [replace(BOX, name="mine")]) is None
+
+
+def test_a_better_base_is_offered_with_its_minutes_and_how_to_get_it() -> None:
+    chosen = choose_base(BLOG, [BOX, *KNOWN.values()])
+    assert chosen is not None
+    offers = " ".join(chosen.sentences[1:])
+    assert "ownwords base add smollm2-135m" in offers and "ownwords base add gemma3-270m" in offers
+    assert "qwen3" not in offers
+    short = choose_base(replace(BLOG, seconds=40), [BOX, _installed(GEMMA, "gemma3-270m")])
+    assert short is not None and "min" in short.sentences[1] and "Get it" not in short.sentences[1]
+    polish = choose_base(replace(BLOG, is_english=False), [BOX, *KNOWN.values()])
+    assert polish is not None and "base add gemma3-270m" in polish.sentences[1]
+
+
+def test_more_time_and_more_text_never_promise_less() -> None:
+    for rung in (BOX, KNOWN["smollm2-135m"], GEMMA):
+        bits = []
+        for seconds, text in ((1, 1e5), (60, 1e5), (600, 1e5), (600, 1e6), (6000, 1e7)):
+            task = replace(BLOG, text_bytes=int(text))
+            bits.append(task.bits(rung, task.plan(rung, seconds, task.memory_bytes)))
+        assert bits == sorted(bits, key=lambda value: -(value or 0))
+        assert rung.measured and bits[0] == rung.measured.english
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_layer_of_each_real_shape_learns_by_a_lora_beside_bfloat16_weights(name: str) -> None:
+    """With random weights, and few tokens: most of these bases cannot be had everywhere."""
+    shape = KNOWN[name].config
+    assert shape is not None
+    small: dict[str, Any] = {"layers": 1, "vocabulary": 512}
+    if isinstance(shape, Gemma3Config):
+        small["sliding"] = (True,)
+    config = replace(shape, **small)
+    model = build(config, dtype=torch.bfloat16)
+    model.init_weights(1)
+    attach(model, AdapterConfig(rank=16), seed=1)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+    ids_BT = torch.arange(65).remainder(7)[None]
+    losses = []
+    for _ in range(4):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss, count = model.loss(ids_BT[:, :-1], ids_BT[:, 1:])
+        losses.append(float(loss.detach() / count))
+        optimizer.zero_grad()
+        torch.autograd.backward(loss / count)
+        optimizer.step()
+    assert losses[-1] < losses[0]
