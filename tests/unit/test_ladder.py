@@ -20,7 +20,7 @@ BOX = Rung.of(
 KNOWN = {base.name: Rung(base.name, base.title, base.config, base) for base in KNOWN_BASES}
 GEMMA = KNOWN["gemma3-270m"]
 SPEEDS = DeviceSpeeds("cpu", {"autocast": StepTimeModel(1e-3, 5e11)}, fused=True)
-BLOG = TuningTask(124_000, 60, SPEEDS, 16 * 10**9, seconds=600)
+BLOG = TuningTask(124_000, 60, SPEEDS, 16 * 10**9, keeps_bf16=True, seconds=600)
 
 
 def _installed(rung: Rung, name: str) -> Rung:
