@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.archive.document import Document, ParsedBody, Segment
-from ownwords.archive.features import extract_features
+from ownwords.archive.features import encode_features, extract_features
 from ownwords.archive.store import Archive
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.query import is_content_word
@@ -206,7 +206,8 @@ def synthesise(path: Path, posts: int) -> None:
             title = " ".join(text[:5]).title()
             when = day + timedelta(days=post % 9000)
             document = Document(f"bench:{post}", title, segments, date=when)
-            archive.put(document, str(post), ParsedBody(segments), extract_features(document))
+            features = encode_features(extract_features(document))
+            archive.put(document, str(post), ParsedBody(segments), features)
 
 
 def _words(site: Path) -> list[str]:

@@ -420,7 +420,7 @@ def _train(work: Work) -> Prepared:
     """Whole steps on random ids, as `training/loop.py` makes them."""
     import torch
 
-    from ownwords.models import lora
+    from ownwords.models import fused, lora
     from ownwords.models.configs.gpt2 import GPT2Config
     from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
     from ownwords.models.decoder import build
@@ -433,8 +433,10 @@ def _train(work: Work) -> Prepared:
     families["gemma3"] = Gemma3Config
     config = families[shape.family](**shape.sizes)
     masters = work.variant == "bf16"
-    frozen = torch.bfloat16 if work.variant == "autocast" else torch.float32
-    model = build(config, dtype=frozen if shape.rank else torch.float32)
+    # As `recipes.plan_finetuning` keeps a base that is stored in bfloat16.
+    keeps_bf16 = getattr(fused, "keeps_bf16", lambda _: work.variant == "autocast")
+    keeps = shape.rank and keeps_bf16(torch.empty(0, dtype=torch.bfloat16))
+    model = build(config, dtype=torch.bfloat16 if keeps else torch.float32)
     model.init_weights(1)
     exact = {name: p.detach() for name, p in model.named_parameters()} if masters else {}
     if masters:

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from ownwords.archive.document import Document, Kind, Link, ParsedBody, Segment
-from ownwords.archive.features import extract_features
+from ownwords.archive.features import encode_features, extract_features
 from ownwords.archive.store import Archive
 
 
@@ -49,9 +49,8 @@ def put(path: Path, entries: Mapping[str, Entry], removed: Iterable[str] = ()) -
                 id_, entry.title, entry.segments, kind=entry.kind, date=day, url=entry.url
             )
             links = tuple(Link(f"ref:{to}", words) for words, to in entry.links)
-            archive.put(
-                document, entry.key, ParsedBody(entry.segments, links), extract_features(document)
-            )
+            features = encode_features(extract_features(document))
+            archive.put(document, entry.key, ParsedBody(entry.segments, links), features)
         archive.set_selection((id_, entry.decision, 0, "") for id_, entry in entries.items())
         lines = [
             {"id": id_, "decision": entry.decision, "flags": list(entry.flags)}

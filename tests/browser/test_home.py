@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -82,6 +83,21 @@ def test_a_finished_step_is_one_line_and_can_be_reopened(page: "Page") -> None:
     first.get_by_role("button", name="Your blog").click()
     assert page.get_by_role("button", name="Choose a file").is_visible()
     assert page.get_by_role("button", name="Result", exact=True).is_disabled()
+
+
+def test_the_recommended_base_is_installed_with_one_button(page: "Page") -> None:
+    shown(page, "/")
+    offered = page.locator(".step .rows li").filter(has_text="English, recommended").first
+    text = offered.inner_text()
+    for fact in ("SmolLM2 135M", "92.9 MB to download", "apache-2.0", "minute", "bits per byte"):
+        assert fact in text
+    jobs = re.compile(r"/api/jobs\b")
+    done = {"id": "base-1", "kind": "base", "title": "Installing", "status": "done", "stages": []}
+    page.route(jobs, lambda route: route.fulfill(status=201, json=done | {"began": 0, "ended": 1}))
+    with page.expect_request(jobs) as sent:
+        offered.get_by_role("button", name="Install SmolLM2 135M").click()
+    asked = sent.value.post_data_json
+    assert asked and (asked["kind"], asked["source"]) == ("base", "smollm2-135m")
 
 
 def test_a_model_can_be_made_stopped_and_resumed_by_keyboard(

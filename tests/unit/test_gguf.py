@@ -415,8 +415,8 @@ def test_only_a_few_conversions_stay(tmp_path: Path) -> None:
         converted.append(model_directory(file_of(tmp_path / f"{seed}.gguf", seed=seed)))
         for at, folder in enumerate(converted):
             if folder.exists():
-                os.utime(folder, (at, at))
-    assert conversions() == sorted(converted[1:])
+                os.utime(folder.parent, (at, at))
+    assert conversions() == sorted(folder.parent for folder in converted[1:])
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])

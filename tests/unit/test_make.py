@@ -24,10 +24,11 @@ from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
 from ownwords.core.workspace import resolve_model
 from ownwords.evaluation.scorecard import BASE, Scorecard
+from ownwords.evaluation.scoring import ScoreConfig
 from ownwords.inference import model as inference_model
 from ownwords.make import pipeline
 from ownwords.make.make_request import MakeRequest, find_base
-from ownwords.make.result import MakeCallbacks, MakeResult, TrainingSummary
+from ownwords.make.result import FirstParagraph, MakeCallbacks, MakeResult, TrainingSummary
 from ownwords.models.directory import PROVENANCE, model_fingerprint
 from ownwords.training import recipes, replay_text
 from ownwords.training.plan import Plan
@@ -521,3 +522,15 @@ def test_cached_results_need_no_heavy_imports(made_folder: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert (process.stdout, process.returncode) == ("False\n", 0), process.stderr
+
+
+def test_samples_are_shorter_where_writing_is_slow(tmp_path: Path) -> None:
+    tiny_make.write_blog(tmp_path / "blog")
+    run = pipeline.MakeRun(
+        MakeRequest([tmp_path / "blog"], workspace=tmp_path / "w", minutes=4.0), None, None, None
+    )
+    lengths = []
+    for seconds in (0.0, 10.0, 2000.0):
+        run.cache.put("write", {}, FirstParagraph("A title", "word " * 100), seconds)
+        lengths.append(run._score_config.max_tokens)
+    assert lengths[0] == ScoreConfig().max_tokens > lengths[1] > lengths[2] > 0

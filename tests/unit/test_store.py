@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ownwords.archive.document import Document, Link, ParsedBody, Segment
-from ownwords.archive.features import extract_features
+from ownwords.archive.features import encode_features, extract_features
 from ownwords.archive.store import VERSION, Archive, file_version
 from ownwords.core.errors import CorpusError, WorkspaceError
 
@@ -32,7 +32,7 @@ def put(archive: Archive, document_id: str, *texts: str, title: str = "Hats") ->
         document,
         "k",
         ParsedBody(segments, (Link("/x", "x"),), {"script": 2}),
-        extract_features(document),
+        encode_features(extract_features(document)),
     )
 
 

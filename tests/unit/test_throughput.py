@@ -37,7 +37,8 @@ def test_real_steps_are_timed_in_each_precision_that_may_be_the_fastest(
     before = torch.random.get_rng_state()
     speeds = measure_speeds(choose("cpu"), [SMALL, LARGER], rows=2, context=16, seconds=3600)
     assert torch.equal(before, torch.random.get_rng_state())
-    assert set(speeds.step_times) == ({"autocast", "bf16"} if fast else {"float32"})
+    slow = {"float32", "bf16"} if fused.find_library() else {"float32"}
+    assert set(speeds.step_times) == ({"autocast", "bf16"} if fast else slow)
     assert all(pace.origin == MEASURED for pace in speeds.step_times.values())
     assert all(pace.step_s(LARGER, 2, 16) > 0 for pace in speeds.step_times.values())
 

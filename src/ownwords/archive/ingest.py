@@ -5,7 +5,7 @@ A link in a document leads to a document of the archive, elsewhere on the site, 
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -18,15 +18,14 @@ from ownwords.archive.document import (
     RawDocument,
     SiteInfo,
     SkippedItem,
+    SourceItem,
     SourceNote,
 )
-from ownwords.archive.features import extract_features
+from ownwords.archive.parser_pool import Entry, Outcome, ParsedPost, ParserPool, parse_post
 from ownwords.archive.report import SourceSummary
-from ownwords.archive.segments import parse_body
 from ownwords.archive.settings import ArchiveConfig
 from ownwords.archive.store import Archive
 from ownwords.archive.text_repair import repair_line
-from ownwords.core.errors import SourceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import path_text, source_name
@@ -146,6 +145,7 @@ def ingest(
     """Update the archive from the paths; only changed documents are parsed again."""
     result = IngestResult()
     before = archive.keys()
+    stored = set(before.values())
     used: Counter[str] = Counter()
     for path in paths:
         name = source_name(path)
@@ -153,12 +153,14 @@ def ingest(
         name = name if used[name] == 1 else f"{name}-{used[name]}"
         kind, label = sources.detect_source(path)
         result.sources.append(SourceSummary(path_text(path), label))
-        with progress.stage(f"Reading {name}", unit="posts") as stage:
+        with progress.stage(f"Reading {name}", unit="posts") as stage, ParserPool() as pool:
             site = SiteInfo(name)
-            for item in sources.load_source(kind).read(path):
+            entries = _entries(sources.load_source(kind).read(path), config, stored)
+            for (item, key, _), outcome in pool.parse(entries):
                 match item:
                     case RawDocument():
-                        _add(archive, item, site, site.identity or name, config, before, result)
+                        prefix = site.identity or name
+                        _add(archive, item, key, outcome, site, prefix, config, before, result)
                         stage.advance(1)
                     case ExpectedCount():
                         stage.total = (stage.total or 0) + item.documents
@@ -179,9 +181,23 @@ def ingest(
     return result
 
 
+def _entries(
+    items: Iterable[SourceItem], config: ArchiveConfig, stored: Set[str]
+) -> Iterator[Entry]:
+    """Yield the items with their content keys and whether they are to be parsed."""
+    for item in items:
+        if isinstance(item, RawDocument) and not exclusion_reason(item, config):
+            key = _content_key(item)
+            yield Entry(item, key, None if key in stored else item)
+        else:
+            yield Entry(item)
+
+
 def _add(
     archive: Archive,
     raw: RawDocument,
+    key: str,
+    outcome: Outcome | None,
     site: SiteInfo,
     prefix: str,
     config: ArchiveConfig,
@@ -189,8 +205,7 @@ def _add(
     result: IngestResult,
 ) -> None:
     """Store a document if it is new or changed, and note its addresses; or why it is left out."""
-    title, key = repair_line(raw.title), _content_key(raw)
-    reason = exclusion_reason(raw, config)
+    title, reason = repair_line(raw.title), exclusion_reason(raw, config)
     if reason and raw.status != "published":
         excluded = result.statuses_excluded
         excluded[raw.status] = excluded.get(raw.status, 0) + 1
@@ -198,20 +213,19 @@ def _add(
     while document_id in result.keys:  # a damaged export may use a ref twice
         n += 1
         document_id = f"{prefix}:{raw.ref}#{n}"
-    if not reason and before.get(document_id) != key:
-        try:
-            body = parse_body(raw.body, raw.markup)
-            reason = "" if body.segments else "no text"
-        except SourceError as error:
-            reason = error.message
+    is_new = not reason and before.get(document_id) != key
+    if is_new:
+        outcome = outcome or parse_post(raw.body, raw.markup)  # stored before, under another id
+    if isinstance(outcome, str):
+        reason = outcome
     if reason:
         result.skipped.append(SkippedItem(raw.kind, reason, title=title, ref=raw.ref))
         return
-    if before.get(document_id) != key:
+    if is_new and isinstance(outcome, ParsedPost):
         document = Document(
             id=document_id,
             title=title,
-            segments=body.segments,
+            segments=outcome.body.segments,
             kind=raw.kind,
             status=raw.status,
             date=raw.date,
@@ -219,7 +233,7 @@ def _add(
             author=repair_line(raw.author),
             tags=tuple(repair_line(tag) for tag in raw.tags),
         )
-        archive.put(document, key, body, extract_features(document))
+        archive.put(document, key, outcome.body, outcome.features)
     result.keys[document_id] = key
     if not site.whole:
         result.partial.add(document_id)

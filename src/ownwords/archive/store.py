@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ownwords.archive.document import Document, Link, ParsedBody, Segment, SegmentKind
-from ownwords.archive.features import Features, decode_features, encode_features
+from ownwords.archive.features import Features, decode_features
 from ownwords.archive.selection import Side
 from ownwords.core.errors import CorpusError, InUseError, WorkspaceError
 from ownwords.core.fingerprint import digest
@@ -163,8 +163,8 @@ class Archive:
 
     # ---- writing
 
-    def put(self, document: Document, key: str, body: ParsedBody, features: Features) -> None:
-        """Store a document, replacing any with the same id."""
+    def put(self, document: Document, key: str, body: ParsedBody, features: bytes) -> None:
+        """Store a document with its encoded features, replacing any with the same id."""
         self.remove([document.id])
         header = (
             document.id,
@@ -184,7 +184,7 @@ class Archive:
                 key,
                 json.dumps(body.dropped),
                 _content_hash(header, segments),
-                encode_features(features),
+                features,
             ),
         )
         first = self._db.execute("SELECT coalesce(max(id), 0) + 1 FROM segments").fetchone()[0]

@@ -61,7 +61,7 @@ MODULES = "modules.json"
 _KINDS = frozenset({"WordPiece", "Unigram"})  # of sentence-transformers' BERT models
 _MAX_TOKENIZER_BYTES = 64 << 20
 # Per call: enough to read each weight once for many tokens, few enough for the cache.
-_TOKENS_AT_ONCE = 512
+_TOKENS_AT_ONCE = 256
 _SAMPLE_BYTES = 1 << 20  # of each file of weights
 _FOLDER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ELSEWHERE = "sentence-transformers/all-MiniLM-L6-v2 is one that can be used"

@@ -20,6 +20,7 @@ from ownwords.inference.model import has_driver
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.directory import license_of
 from ownwords.models.weight_mapping import count_parameters
+from ownwords.native import bindings
 from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.planner import make_plan
@@ -102,6 +103,7 @@ class TuningTask:
     posts: int
     speeds: DeviceSpeeds
     memory_bytes: int  # that are free
+    keeps_bf16: bool  # as `models.fused` does: frozen weights stay in bfloat16
     seconds: float = 60
     is_english: bool = True
 
@@ -113,8 +115,6 @@ class TuningTask:
         if shape.vocabulary > _TRIMMED:
             shape = replace(shape, vocabulary=_TRIMMED)
         parameters = count_parameters(shape)
-        # Only the compiled block trains beside weights in bfloat16.
-        is_bf16 = self.speeds.kind == "cpu" and "autocast" in self.speeds.step_times
         inputs = PlanInputs(
             self.text_bytes,
             self.posts,
@@ -123,7 +123,7 @@ class TuningTask:
             tokens=round(self.text_bytes / _BYTES_PER_TOKEN),
             spent_s=start_s,
             replay_bytes=0 if parameters >= PLAN_CONSTANTS.lora_parameters else self.text_bytes,
-            base=BaseModelInfo(shape, parameters, bf16=is_bf16),
+            base=BaseModelInfo(shape, parameters, bf16=self.keeps_bf16),
         )
         try:
             plan = make_plan(inputs, seconds, {})
@@ -193,7 +193,9 @@ def task_here(
     is_gpu = device != "cpu" and (device != "auto" or has_driver())
     speeds = PLAN_CONSTANTS.assumed_speeds("cuda" if is_gpu else "cpu")
     memory = hardware.read_memory().available_bytes or _ENDLESS
-    return TuningTask(text_bytes, posts, speeds, memory, seconds, is_english)
+    native = bindings.load_library()
+    keeps_bf16 = not is_gpu and native is not None and native.rates.bfloat16 > 0
+    return TuningTask(text_bytes, posts, speeds, memory, keeps_bf16, seconds, is_english)
 
 
 # --- the base to start from -----------------------------------------------------------------------

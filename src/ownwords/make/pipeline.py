@@ -7,6 +7,7 @@ from its beginning. PyTorch is imported only when a stage needs it.
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from ownwords.core.version import __version__
 from ownwords.core.workspace import locked
 from ownwords.evaluation.scorecard import DATA, PAGE, Scorecard, read_scorecard
 from ownwords.evaluation.scorecard_view import write_scorecard
-from ownwords.evaluation.scoring import score_model
+from ownwords.evaluation.scoring import ScoreConfig, score_model
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make.make_request import MakeRequest, find_base
@@ -69,6 +70,9 @@ _WRITE_S = 4.0
 # scoring, what that took is expected.
 _BY_WRITING = 4.8
 _MIN_CHARACTERS = 40  # from which the speed of writing can be told
+_TOKEN_CHARACTERS = 4
+_SAMPLE_SHARE = 0.11  # of the time of scoring, for as many tokens as one sample has
+_MIN_SAMPLE_TOKENS = 60
 
 
 def make(
@@ -308,7 +312,7 @@ class MakeRun:
             self.is_new = True
         if len(paragraph.text) >= _MIN_CHARACTERS and not self.cache.seconds("score"):
             letter_s = self.cache.seconds("write") / len(paragraph.text)
-            config = self.request.score_config
+            config = self._score_config
             tokens = config.sampled_tokens(has_base=self.base is not None)
             self.progress.expect("score", min(_BY_WRITING * letter_s * tokens, config.seconds))
         return paragraph
@@ -317,7 +321,7 @@ class MakeRun:
         """Score the model on the test posts, which neither training nor selection has read."""
         if not len(texts.test):
             return None
-        config, root = self.request.score_config, self.workspace.root
+        config, root = self._score_config, self.workspace.root
         depends_on = {
             "model": trained.key,
             "base": self._base_key,
@@ -376,6 +380,16 @@ class MakeRun:
     @property
     def _folder(self) -> Path:
         return (self.workspace.root / FINISHED).parent
+
+    @property
+    def _score_config(self) -> ScoreConfig:
+        """How much to measure; the samples are shorter where the first paragraph came slowly."""
+        config, written = self.request.score_config, self.cache.latest("write", FirstParagraph)
+        if written is None or len(written.text) < _MIN_CHARACTERS:
+            return config
+        token_s = _TOKEN_CHARACTERS * max(0.01, self.cache.seconds("write")) / len(written.text)
+        most = max(_MIN_SAMPLE_TOKENS, _SAMPLE_SHARE * config.seconds / token_s)
+        return replace(config, max_tokens=round(min(config.max_tokens, most)))
 
     @property
     def _base_key(self) -> str:

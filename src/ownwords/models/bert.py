@@ -212,7 +212,10 @@ _PARTS = ("weight", "bias")
 
 
 class NativeBert:
-    """A BERT whose matrices are packed as bfloat16. Any number of threads may use it at once."""
+    """A BERT with packed matrices: of bytes where the processor has dot products of bytes.
+
+    With AMX they are bfloat16, elsewhere float32. Any number of threads may use it at once.
+    """
 
     def __init__(
         self,
@@ -227,7 +230,7 @@ class NativeBert:
         names = [*_ONCE, f"{_NORM}.weight", f"{_NORM}.bias"]
         for layer in range(config.layers):
             names += [f"blocks.{layer}.{name}.{part}" for name in _LAYER for part in _PARTS]
-        # The library reads the embeddings and norms where they are.
+        # The library reads all but the matrices where they are.
         self._weights = [np.ascontiguousarray(weights[name], np.float32) for name in names]
         shape = interface().structs["EncoderShape"](pool_first=pool_first)
         for name, _ in shape._fields_:

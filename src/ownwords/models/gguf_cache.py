@@ -42,8 +42,9 @@ def model_directory(path: Path, progress: Progress | None = None) -> Path:
                 f"opening a GGUF file needs the package {error.name}, which is not installed",
                 hint='pip install "ownwords[train]"',
             ) from error
-        with atomic_dir.replace_dir(folder) as draft:
-            convert(path, draft, progress=progress)
+        with atomic_dir.replace_dir(folder.parent) as draft:
+            (draft / folder.name).mkdir()
+            convert(path, draft / folder.name, progress=progress)
         _delete_oldest(conversions, folder.parent)
     with translate_os_errors(folder):
         os.utime(folder.parent)

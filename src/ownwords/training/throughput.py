@@ -99,11 +99,14 @@ def measure_speeds(
 def precisions(device: Device) -> tuple[Precision, ...]:
     """The precisions to try on a device, the most exact first: there may be time for only one.
 
-    What the device multiplies faster decides; how bfloat16 is best used depends on the shape.
+    What the device multiplies faster decides. Where that is float32, the compiled blocks multiply
+    "bf16" in float32, too, and it moves fewer bytes.
     """
     if device.kind == "mps":
         return ("float32", "autocast")
-    return ("autocast", "bf16") if device.has_fast_bf16 else ("float32",)
+    if device.has_fast_bf16:
+        return ("autocast", "bf16")
+    return ("float32", "bf16") if device.kind == "cpu" and find_library() else ("float32",)
 
 
 def peak_flops(device: Device) -> float:

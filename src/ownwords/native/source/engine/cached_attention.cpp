@@ -62,7 +62,7 @@ i64 AttentionPlan::first_segment(const QueryBlock &block) const {
 }
 
 i64 AttentionPlan::segments(const QueryBlock &block) const {
-    return (block.position + block.count - 1) / SEGMENT - first_segment(block) + 1;
+    return last_position(block, block.count - 1) / SEGMENT - first_segment(block) + 1;
 }
 
 void AttentionPlan::split_work(const QueryBlock *new_blocks, i64 new_count, i64 new_window,
@@ -319,7 +319,7 @@ void read_segment(const AttentionHeads &heads, const Task &task, const Attention
     };
     const auto end_visible = [&](i64 position) { return std::min(position + 1 - start, SEGMENT); };
     const i64 begin = first_visible(block.position) / BLOCK;
-    const i64 end = (end_visible(block.position + block.count - 1) + BLOCK - 1) / BLOCK;
+    const i64 end = (end_visible(plan.last_position(block, block.count - 1)) + BLOCK - 1) / BLOCK;
     const auto *queries = reinterpret_cast<const Operand<Cell> *>(scratch.query);
     auto *probs = reinterpret_cast<Operand<Cell> *>(scratch.scores);  // the rows stay SEGMENT apart
     for_row_groups<MAX_ROWS_AT_ONCE>(0, rows, [&](i64 row, auto group) {
@@ -328,7 +328,7 @@ void read_segment(const AttentionHeads &heads, const Task &task, const Attention
                                                    scratch.scores + row * SEGMENT, begin, end);
     });
     for (i64 row = 0; row < rows; ++row) {
-        const i64 position = block.position + row / task.heads;
+        const i64 position = plan.last_position(block, row / task.heads);
         softmax_row(scratch.scores + row * SEGMENT, begin * BLOCK, end * BLOCK,
                     first_visible(position), end_visible(position), probs + row * SEGMENT,
                     scratch.max[row], scratch.sum[row]);

@@ -173,6 +173,7 @@ struct SplitTask {
 struct AttentionPlan {
     const QueryBlock *blocks = nullptr;
     i64 count = 0, window = 0;         // 0: unlimited
+    bool causal = true;                // or a block's tokens all see up to its position
     std::vector<WorkPosition> starts;  // by thread, and the end
     // by thread: the slot of the split task it begins in, -1 if it begins a task
     std::vector<i64> slots;
@@ -182,6 +183,9 @@ struct AttentionPlan {
     void reserve(int threads);
     void split_work(const QueryBlock *blocks, i64 count, i64 window, const AttentionHeads &heads,
                     int threads);
+    i64 last_position(const QueryBlock &block, i64 token) const {
+        return block.position + (causal ? token : 0);
+    }
     i64 first_segment(const QueryBlock &block) const;
     i64 segments(const QueryBlock &block) const;
 };

@@ -189,9 +189,9 @@ inline VecI32 dot_add(VecI32 sum, VecI32 weights, const Activations4 &four) {
 
 // The loops that all products share: a few panels times a few rows at a time, so that sums stay in
 // registers.
-// A kernel has SUMS, the vectors of sums that fit into registers; UNPACKS, whether weights need
-// unpacking, so that few passes over them are best; and block<P, R>(args, p, stride, n, sums),
-// which multiplies P panels, p, p + stride, ..., by rows [n, n + R).
+// A kernel has SUMS, the vectors of sums that fit into registers; ROWS, the most rows at a time;
+// FEW_PASSES, whether few passes over the weights are best; and block<P, R>(args, p, stride, n,
+// sums), which multiplies P panels, p, p + stride, ..., by rows [n, n + R).
 
 constexpr int VECS_PER_LINE = int(PANEL) / LANES;
 #if defined(__AVX512F__) || defined(__aarch64__)
@@ -213,17 +213,7 @@ inline VecF32 fma(VecF32 sum, VecF32 a, VecF32 b) {
 #endif
 }
 
-inline VecF32 fma(VecF32 sum, VecF32 a, float b) {
-#if defined(__AVX512F__)
-    return fma(sum, a, (VecF32)_mm512_set1_ps(b));
-#elif defined(__FMA__)
-    return fma(sum, a, (VecF32)_mm256_set1_ps(b));
-#elif defined(__aarch64__)
-    return fma(sum, a, splat(b));
-#else
-    return sum + a * b;
-#endif
-}
+inline VecF32 fma(VecF32 sum, VecF32 a, float b) { return fma(sum, a, splat(b)); }
 
 // Memory is faster with several streams than with one, and with streams that go on for long. So
 // panels are read side by side that are far apart.
@@ -263,7 +253,7 @@ template <class Kernel, int P>
 constexpr int max_rows() {
     constexpr int FIT = Kernel::SUMS / (P * VECS_PER_LINE);
     static_assert(FIT > 0);
-    return FIT < 8 ? FIT : 8;
+    return std::min(FIT, Kernel::ROWS);
 }
 
 template <class Kernel, int P>
@@ -285,10 +275,9 @@ template <class Kernel>
 inline void matmul_all(const MatmulArgs &w, i64 first, i64 last) {
     constexpr int PANELS_PER_ROW = Kernel::SUMS / VECS_PER_LINE;  // panels that fit with one row
     if constexpr (PANELS_PER_ROW >= 4)
-        if (w.rows <= PANELS_PER_ROW / 4 || PANELS_PER_ROW >= 24)
-            first = matmul_panels<Kernel, 4>(w, first, last);
+        if (w.rows <= PANELS_PER_ROW / 4) first = matmul_panels<Kernel, 4>(w, first, last);
     if constexpr (PANELS_PER_ROW >= 2)
-        if (!Kernel::UNPACKS ||
+        if (!Kernel::FEW_PASSES ||
             weight_passes<Kernel, 2>(w.rows) <= weight_passes<Kernel, 1>(w.rows))
             first = matmul_panels<Kernel, 2>(w, first, last);
     matmul_panels<Kernel, 1>(w, first, last);

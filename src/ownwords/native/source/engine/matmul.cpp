@@ -6,16 +6,22 @@
 #include <limits>
 
 #include "engine/kernels.h"
+#include "rates.h"
 #include "simd/vec.h"
 
 namespace ownwords::engine {
 namespace {
 
-#if defined(__AVX512BF16__)
-constexpr bool BF16_PRODUCTS = true;
+// Whether activations are rounded for bfloat16 weights, rather than weights widened.
+bool has_bf16_activations() {
+#if defined(OWNWORDS_AMX)
+    return true;
+#elif defined(__AVX512BF16__)
+    return has_fast_bf16_vectors();
 #else
-constexpr bool BF16_PRODUCTS = false;
+    return false;
 #endif
+}
 
 constexpr int STEPS = int(GROUP) / LANES;
 
@@ -55,7 +61,7 @@ inline void prepare_group(const Matrix &m, const float *f32, MatmulInput &input,
         int32_t sum;
         quantize_group(f32, reinterpret_cast<Code *>(input.codes) + at, input.scales[group], sum);
         input.corrections[group] = -(m.type == WeightType::INT8 ? INT8_OFFSET : 8) * sum;
-    } else if (BF16_PRODUCTS && m.type == WeightType::BF16) {
+    } else if (m.type == WeightType::BF16 && has_bf16_activations()) {
         auto *to = reinterpret_cast<Bf16 *>(input.bf16) + at;
         for (int s = 0; s < STEPS; ++s) store(to + s * LANES, load(f32 + s * LANES));
     } else {
@@ -82,7 +88,7 @@ void prepare_input(const Matrix &m, const float *in, i64 rows, i64 stride, Matmu
     for (i64 n = begin; n < end; ++n) {
         const float *from = in + n * stride;
 #if defined(OWNWORDS_INT15)
-        if (m.type == WeightType::INT8) {
+        if (m.type == WeightType::INT8 && !m.int8_input) {
             prepare_int15(m, from, rows, n, input);
             continue;
         }
@@ -116,7 +122,7 @@ void matmul(const Matrix &m, const MatmulInput &input, i64 rows, const float *bi
     if (m.type == WeightType::INT8)
         return rows < 4 ? matmul_int15(work, first, last) : amx_int8(work, first, last);
 #elif defined(OWNWORDS_INT15)
-    if (m.type == WeightType::INT8) return matmul_int15(work, first, last);
+    if (m.type == WeightType::INT8 && !m.int8_input) return matmul_int15(work, first, last);
 #endif
     switch (m.type) {
         case WeightType::F32: return matmul_f32(work, first, last);
@@ -132,86 +138,77 @@ namespace {
 
 constexpr i64 LINES_AT_ONCE = 8;  // every panel has a multiple of these
 
-struct F32Kernel {
-    static constexpr int SUMS = SUM_REGISTERS;
-    static constexpr bool UNPACKS = false;
+// How a line of weights is multiplied, in one or two steps: `weights` are those of each output, for
+// an activation of 32 bits.
+struct F32Steps {
+    static constexpr int COUNT = 1;
 
-    template <int P, int R>
-    static void block(const MatmulArgs &w, i64 p, i64 stride, i64 n,
-                      VecF32 (&out)[P][R][VECS_PER_LINE]) {
-        const i64 depth = w.matrix.depth(), bytes = i64(w.matrix.panel_bytes());
-        const unsigned char *panels = w.matrix.lines + p * bytes;
-        stride *= bytes;
-        const float *in = w.input.f32 + n * depth;
-        VecF32 sums[P][R][VECS_PER_LINE] = {};
-        for (i64 at = 0; at < bytes; at += LINES_AT_ONCE * LINE) {
-            const float *here = in + at / LINE;
-#pragma GCC unroll 8
-            for (int j = 0; j < LINES_AT_ONCE; ++j)
-#pragma GCC unroll 4
-                for (int i = 0; i < P; ++i) {
-                    const unsigned char *line = panels + i * stride + at + j * LINE;
-                    prefetch_ahead(line);
-#pragma GCC unroll 4
-                    for (int v = 0; v < VECS_PER_LINE; ++v) {
-                        const VecF32 weights =
-                            load(reinterpret_cast<const float *>(line) + v * LANES);
-#pragma GCC unroll 8
-                        for (int r = 0; r < R; ++r)
-                            sums[i][r][v] = fma(sums[i][r][v], weights, here[r * depth + j]);
-                    }
-                }
-        }
-        std::memcpy(out, sums, sizeof sums);
+    static VecF32 weights(const float *line, int) { return load(line); }
+    static VecF32 add(VecF32 sum, VecF32 weights, float x) { return fma(sum, weights, x); }
+};
+
+// Pairs of bfloat16, the even input in the low half, are widened.
+struct WidenedSteps : F32Steps {
+    static constexpr int COUNT = 2;
+
+    static VecF32 weights(const float *line, int step) {
+        const VecU32 pairs = (VecU32)load(line);
+        return (VecF32)(step == 0 ? pairs << 16 : pairs & 0xffff0000u);
     }
 };
 
-// Pairs of inputs: the even one in the low half of each output's 32 bits.
-struct Bf16Kernel {
-    static constexpr int SUMS = SUM_REGISTERS;
-    static constexpr bool UNPACKS = false;
+#if defined(__AVX512BF16__)
+// Pairs times pairs.
+struct DotSteps : F32Steps {
+    static VecF32 add(VecF32 sum, VecF32 weights, float x) {
+        return (VecF32)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(x),
+                                       (__m512bh)weights);
+    }
+};
+#endif
+
+template <class Steps>
+struct FloatKernel {
+    static constexpr int SUMS = SUM_REGISTERS, ROWS = 12;
+    static constexpr bool FEW_PASSES = true;
 
     template <int P, int R>
     static void block(const MatmulArgs &w, i64 p, i64 stride, i64 n,
                       VecF32 (&out)[P][R][VECS_PER_LINE]) {
-        const i64 depth = w.matrix.depth(), bytes = i64(w.matrix.panel_bytes());
+        const i64 bytes = i64(w.matrix.panel_bytes()), depth = bytes / LINE * Steps::COUNT;
         const unsigned char *panels = w.matrix.lines + p * bytes;
         stride *= bytes;
+        // Every third row has a pointer: so many fit into registers.
+        const float *in[(R + 2) / 3];
+        for (int r = 0; r < R; r += 3) in[r / 3] = w.input.f32 + (n + r) * depth;
         VecF32 sums[P][R][VECS_PER_LINE] = {};
         for (i64 at = 0; at < bytes; at += LINES_AT_ONCE * LINE) {
 #pragma GCC unroll 8
             for (int j = 0; j < LINES_AT_ONCE; ++j)
+#pragma GCC unroll 2
+                for (int step = 0; step < Steps::COUNT; ++step) {
+                    VecF32 weights[P][VECS_PER_LINE];
 #pragma GCC unroll 4
-                for (int i = 0; i < P; ++i)
-#pragma GCC unroll 4
-                    for (int v = 0; v < VECS_PER_LINE; ++v) {
+                    for (int i = 0; i < P; ++i) {
                         const unsigned char *line = panels + i * stride + at + j * LINE;
-                        if (v == 0) prefetch_ahead(line);
-                        VecU32 pairs;
-                        std::memcpy(&pairs, line + v * sizeof pairs, sizeof pairs);
-                        const i64 k = n * depth + (at / LINE + j) * 2;
-#if defined(__AVX512BF16__)
-                        const uint16_t *in = w.input.bf16 + k;
-#pragma GCC unroll 8
-                        for (int r = 0; r < R; ++r) {
-                            int32_t pair;
-                            std::memcpy(&pair, in + r * depth, sizeof pair);
-                            sums[i][r][v] =
-                                (VecF32)_mm512_dpbf16_ps((__m512)sums[i][r][v], (__m512bh)pairs,
-                                                         (__m512bh)_mm512_set1_epi32(pair));
-                        }
-#else
-                        const float *in = w.input.f32 + k;
-                        const VecF32 even = (VecF32)(pairs << 16);
-                        const VecF32 odd = (VecF32)(pairs & 0xffff0000u);
-#pragma GCC unroll 8
-                        for (int r = 0; r < R; ++r) {
-                            VecF32 &sum = sums[i][r][v];
-                            sum = fma(sum, even, in[r * depth]);
-                            sum = fma(sum, odd, in[r * depth + 1]);
-                        }
-#endif
+                        if (step == 0) prefetch_ahead(line);
+#pragma GCC unroll 4
+                        for (int v = 0; v < VECS_PER_LINE; ++v)
+                            weights[i][v] = Steps::weights(
+                                reinterpret_cast<const float *>(line) + v * LANES, step);
                     }
+#pragma GCC unroll 12
+                    for (int r = 0; r < R; ++r) {
+                        const float x = in[r / 3][r % 3 * depth + j * Steps::COUNT + step];
+#pragma GCC unroll 4
+                        for (int i = 0; i < P; ++i)
+#pragma GCC unroll 4
+                            for (int v = 0; v < VECS_PER_LINE; ++v)
+                                sums[i][r][v] = Steps::add(sums[i][r][v], weights[i][v], x);
+                    }
+                }
+#pragma GCC unroll 4
+            for (int r = 0; r < R; r += 3) in[r / 3] += LINES_AT_ONCE * Steps::COUNT;
         }
         std::memcpy(out, sums, sizeof sums);
     }
@@ -220,11 +217,14 @@ struct Bf16Kernel {
 }  // namespace
 
 void matmul_f32(const MatmulArgs &work, i64 first, i64 last) {
-    matmul_all<F32Kernel>(work, first, last);
+    matmul_all<FloatKernel<F32Steps>>(work, first, last);
 }
 
 void matmul_bf16(const MatmulArgs &work, i64 first, i64 last) {
-    matmul_all<Bf16Kernel>(work, first, last);
+#if defined(__AVX512BF16__)
+    if (has_bf16_activations()) return matmul_all<FloatKernel<DotSteps>>(work, first, last);
+#endif
+    matmul_all<FloatKernel<WidenedSteps>>(work, first, last);
 }
 
 }  // namespace ownwords::engine

@@ -73,8 +73,10 @@ inline const Code *codes(const MatmulInput &input) {
 
 template <template <int> class Panels>
 struct Int8Kernel {
-    static constexpr int SUMS = INT_SUM_REGISTERS;
-    static constexpr bool UNPACKS = true;
+    static constexpr int SUMS = INT_SUM_REGISTERS, ROWS = 8;
+    // With 16 lanes there are registers for two panels and six rows.
+    static constexpr bool FEW_PASSES =
+        LANES < 16 || sizeof(Code) > 1 || std::is_same_v<Panels<1>, SplitPanels<1>>;
 
     template <int P, int R>
     static void block(const MatmulArgs &w, i64 p, i64 stride, i64 n,
@@ -129,8 +131,8 @@ struct Int8Kernel {
 };
 
 struct Int4Kernel {
-    static constexpr int SUMS = INT_SUM_REGISTERS;
-    static constexpr bool UNPACKS = true;
+    static constexpr int SUMS = INT_SUM_REGISTERS, ROWS = 8;
+    static constexpr bool FEW_PASSES = true;
     static constexpr int LINES = 4;
 
     template <int P, int R>

@@ -26,6 +26,9 @@ struct Matrix {
     WeightType type = WeightType::F32;
     i64 outputs = 0, inputs = 0;
     unsigned char *lines = nullptr;  // aligned to 64 bytes, not owned
+    // Multiply INT8 by bytes with a scale for each 32, where 15 bits would be the default: half as
+    // many dot products.
+    bool int8_input = false;
 
     i64 panels() const { return (outputs + PANEL - 1) / PANEL; }
     i64 depth() const { return (inputs + 63) / 64 * 64; }  // padded inputs

@@ -136,7 +136,8 @@ inline VecF32 mask_tail(VecF32 x, TailVec part, float others) {
     return x;
 }
 
-inline VecF32 splat(float x) { return VecF32{} + x; }
+// Not VecF32{} + x, which compilers add, for the sake of -0.
+inline VecF32 splat(float x) { return x - VecF32{}; }
 
 // x, whose lanes are positions from `at` on, with `otherwise` outside [from, to).
 inline VecF32 mask_range(VecF32 x, i64 at, i64 from, i64 to, float otherwise) {
