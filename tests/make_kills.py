@@ -62,7 +62,6 @@ MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
     "before that is noted": lambda *_: kill_on_call(StageCache, "put", is_of("train")),
     "when that is noted": lambda *_: kill_on_call(StageCache, "put", is_of("train"), after=True),
     "while it writes": lambda _, doomed: setattr(doomed, "on_writing", stops_listening),
-    "in the other training": lambda progress, _: progress.subscribers.append(in_training),
     "while it scores": lambda *_: kill_on_call(
         MetricCache, "get_or_measure", lambda _, name, *__: bool(name.startswith("copied"))
     ),

@@ -358,7 +358,6 @@ def test_a_better_model_from_a_search_is_kept(
             FOUND,
             "was trained",
             "writes",
-            "was compared",
             "scores",
             "scored",
         ]
