@@ -110,9 +110,9 @@ inline void matmul_tile_amx(const TilesA<Bf16> &a, bool two_rows, const Bf16 *b,
 // With 32 registers both halves of a panel at once: 10 loads for 16 products.
 constexpr int KERNEL_ROWS = LANES == 16 ? 8 : 4, KERNEL_HALVES = LANES == 16 ? 2 : 1;
 
-// Some rows of c [32, 32] += rows of A times half of a panel of B, or all of it. `next` is fetched
-// into the second-level cache. noinline: the pointers to the rows must stay in registers.
-template <typename P>
+// Some rows of c [32, 32] = rows of A times half of a panel of B, or all of it; with accumulate that
+// is added. noinline: the pointers to the rows must stay in registers.
+template <bool accumulate, typename P>
 __attribute__((noinline)) void matmul_rows(const P *rows, i64 stride, i64 k_stride, const P *b,
                                            i64 steps, float *c, const P *next) {
     constexpr int VECS = KERNEL_HALVES * int(TILE_ROWS) / LANES;
@@ -121,10 +121,13 @@ __attribute__((noinline)) void matmul_rows(const P *rows, i64 stride, i64 k_stri
 #pragma GCC unroll 8
     for (int i = 0; i < KERNEL_ROWS; ++i)
 #pragma GCC unroll 4
-        for (int j = 0; j < VECS; ++j) sum[i][j] = load(c + i * PANEL + j * LANES);
+        for (int j = 0; j < VECS; ++j)
+            sum[i][j] = accumulate ? load(c + i * PANEL + j * LANES) : VecF32{};
     for (i64 s = 0; s < steps; ++s, rows += k_stride, b += TILE_PAIR, next += TILE_PAIR)
         for (i64 p = 0; p < TILE_LINES<P>; ++p) {
-            if (KERNEL_HALVES == 2 && p % 2 == 0) __builtin_prefetch(next + p / 2 * LINE, 0, 2);
+            // Floats take twice as long to multiply: the hardware's own prefetching is soon enough.
+            if (KERNEL_HALVES == 2 && std::is_same_v<P, Bf16> && p % 2 == 0)
+                __builtin_prefetch(next + p / 2 * LINE, 0, 2);
             VecU32 words[VECS];
 #pragma GCC unroll 4
             for (int j = 0; j < VECS; ++j) {
@@ -148,7 +151,7 @@ __attribute__((noinline)) void matmul_rows(const P *rows, i64 stride, i64 k_stri
 
 // c [32, 32] = the first 32 rows of A, or 16 if not two_rows, times a panel of B; with accumulate
 // that is added to c. With AMX interleave() is called after each step, while the tiles are busy.
-// Without, `next` is fetched into the second-level cache: as much as is read of B.
+// Without, `next` of bfloat16 is fetched into the second-level cache: as much as is read of B.
 template <bool accumulate = false, typename P, typename Interleave>
 inline void matmul_tile(const TilesA<P> &a, bool two_rows, const P *b, i64 steps, float *c,
                         const Interleave &interleave, const P *next) {
@@ -159,16 +162,16 @@ inline void matmul_tile(const TilesA<P> &a, bool two_rows, const P *b, i64 steps
     (void)interleave;
 #endif
     const i64 count = two_rows ? PANEL : TILE_ROWS;
-    if (!accumulate) std::fill_n(c, count * PANEL, 0.0f);
     for (i64 row = 0; row < count; row += KERNEL_ROWS)
         for (i64 half = 0; half < 2; half += KERNEL_HALVES)
-            matmul_rows(a.at + row / TILE_ROWS * a.row_stride + row % TILE_ROWS * a.stride,
-                        a.stride, a.k_stride, b + half * TILE_SIZE, steps,
-                        c + row * PANEL + half * TILE_ROWS, next + row * (TILE_PAIR / PANEL));
+            matmul_rows<accumulate>(
+                a.at + row / TILE_ROWS * a.row_stride + row % TILE_ROWS * a.stride, a.stride,
+                a.k_stride, b + half * TILE_SIZE, steps, c + row * PANEL + half * TILE_ROWS,
+                next + row * (TILE_PAIR / PANEL));
 }
 
-// All of C: epilogue(row, panel, 32 numbers). The sums of a block of C stay in the second-level cache,
-// and K_BLOCK steps of A and B are read at a time.
+// All of C: epilogue(row, panel, 32 numbers). The sums of a block of C stay in the second-level
+// cache, and K_BLOCK steps of A and B are read at a time.
 #if defined(__AMX_BF16__)
 template <typename P>  // fewer, and loading and storing sums would take too long
 constexpr i64 K_BLOCK = std::is_same_v<P, Bf16> ? 32 : 6;
@@ -212,8 +215,8 @@ inline void matmul_deep(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, 
                          std::min(BLOCK_PANELS, panels - panel), step);
 }
 
-// The same, bit for bit. Where AMX multiplies, one product is stored while the next is computed: better
-// for a few steps.
+// The same, bit for bit. Where AMX multiplies, one product is stored while the next is computed:
+// better for a few steps.
 template <typename P, typename Epilogue>
 inline void matmul(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, i64 rows, i64 panels,
                    i64 steps, const Epilogue &epilogue) {
