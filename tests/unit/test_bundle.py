@@ -20,6 +20,7 @@ from ownwords.core.workspace import UNFINISHED
 from ownwords.inference.export import export
 from ownwords.models import atomic_dir, bundle, quantize
 from ownwords.models.directory import BaseLicense
+from ownwords.models.gguf.container import open_gguf
 from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers.bpe import ByteTokenizer, train
@@ -389,10 +390,16 @@ def test_a_model_made_of_a_base_carries_its_licence_and_so_does_one_made_of_that
         assert provenance["derived_from"] == {"model": "google/tiny", "license": "gemma"}
 
 
-def test_an_exported_directory_keeps_the_licence_files(base: Path, tmp_path: Path) -> None:
+def test_exports_keep_the_licence(base: Path, tmp_path: Path) -> None:
     export(base, "hf", out=tmp_path / "out")
     assert (tmp_path / "out" / "LICENSE.html").read_text() == "terms"
     assert (tmp_path / "out" / "README.md").read_text() == CARD
+    export(base, "gguf", out=tmp_path / "one.gguf")
+    export(base, "ollama", out=tmp_path / "folder")
+    for path in (tmp_path / "one.gguf", tmp_path / "folder" / "base.gguf"):
+        with open_gguf(path) as contents:
+            assert contents.metadata["general.license"] == "gemma"
+            assert contents.metadata["general.base_model.0.name"] == "google/tiny"
 
 
 @pytest.mark.parametrize("card", ["", "# No front\nlicense: gemma\n", "---\nlicense: mit\n---\n"])

@@ -72,6 +72,7 @@ def export(
     if form == "zip":
         return _zipped(loaded, own_tokenizer, out, type)
     kind = type or _DEFAULT_TYPES[form]
+    license = BaseLicense.of(source) if source.is_dir() else None
     if form == "gguf":
         written = gguf.save(
             out,
@@ -80,9 +81,10 @@ def export(
             type=kind,
             name=name,
             generation=loaded.generation,
+            license=license,
         )
     else:
-        written = _for_ollama(loaded, own_tokenizer, out, kind, name)
+        written = _for_ollama(loaded, own_tokenizer, out, kind, name, license)
     return ExportResult(written.path, form, kind, written.bytes, written.notes)
 
 
@@ -109,7 +111,12 @@ def _directory(
 
 
 def _for_ollama(
-    loaded: Bundle, own_tokenizer: Tokenizer, out: Path, kind: str, name: str
+    loaded: Bundle,
+    own_tokenizer: Tokenizer,
+    out: Path,
+    kind: str,
+    name: str,
+    license: BaseLicense | None,
 ) -> gguf.GGUFFile:
     names = {i: name for name, i in own_tokenizer.special.items()}
 
@@ -124,6 +131,7 @@ def _for_ollama(
         type=kind,
         name=name,
         generation=loaded.generation,
+        license=license,
         render=render if own_tokenizer.template else None,
         start=names.get(own_tokenizer.start, "") if own_tokenizer.start is not None else "",
         adds_start=own_tokenizer.adds_start,

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import atomic_dir, gguf
 from ownwords.models.decoder import CausalLM
+from ownwords.models.directory import BaseLicense
 from ownwords.models.untrusted_files import ModelError
 
 MODELFILE = "Modelfile"
@@ -37,6 +38,7 @@ def save(
     type: str = "q8_0",
     name: str = "model",
     generation: Mapping[str, object] | None = None,
+    license: BaseLicense | None = None,
     render: Render | None = None,
     start: str = "",
     adds_start: bool = True,
@@ -52,7 +54,13 @@ def save(
     file = f"{_plain(name)}.gguf"
     with atomic_dir.replace_dir(folder) as beside:
         written = gguf.save(
-            beside / file, model, tokenizer_files, type=type, name=name, generation=generation
+            beside / file,
+            model,
+            tokenizer_files,
+            type=type,
+            name=name,
+            generation=generation,
+            license=license,
         )
         notes = list(written.notes)
         template = "{{ .Prompt }}"

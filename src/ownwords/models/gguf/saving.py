@@ -9,6 +9,7 @@ import torch
 
 from ownwords.core.workspace import writing_atomically
 from ownwords.models.decoder import CausalLM
+from ownwords.models.directory import BaseLicense
 from ownwords.models.gguf import tokenizer
 from ownwords.models.gguf.container import (
     WRITABLE,
@@ -45,6 +46,7 @@ def save(
     type: str = "f16",
     name: str = "",
     generation: Mapping[str, object] | None = None,
+    license: BaseLicense | None = None,
 ) -> GGUFFile:
     """Write a model and its tokenizer atomically as one GGUF file.
 
@@ -58,6 +60,10 @@ def save(
     metadata = write_config(config)
     if name:
         metadata["general.name"] = name
+    if license and license.license:
+        metadata["general.license"] = license.license
+        metadata["general.base_model.count"] = 1
+        metadata["general.base_model.0.name"] = license.base_model
     metadata |= write_sampling(generation)
     vocabulary, notes = tokenizer.metadata_of(tokenizer_files, config.vocabulary, generation)
     parameters = dict(model.named_parameters())
