@@ -19,11 +19,13 @@ inline void cpu_pause() {
 // As long as it takes to wake a thread. One that waits longer sleeps, and does not yield: on the CPU
 // that it leaves, Linux then runs the thread that it waits for, if another program has delayed it.
 constexpr std::chrono::microseconds SPIN_TIME{100};
+// At a barrier the others are a few microseconds away, unless they wait for this CPU.
+constexpr std::chrono::microseconds BARRIER_SPIN_TIME{20};
 
 template <typename Ready>
-bool spin_until(const Ready &is_ready) {
+bool spin_until(const Ready &is_ready, std::chrono::microseconds spin_time) {
     using Clock = std::chrono::steady_clock;
-    const auto end = Clock::now() + SPIN_TIME;
+    const auto end = Clock::now() + spin_time;
     do {
         for (int i = 0; i < 8; ++i) {
             if (is_ready()) return true;
@@ -42,14 +44,19 @@ void ThreadTeam::barrier() {
     ++phase_;
     int round = 0;
     for (int step = 1; step < threads; step *= 2, ++round) {
-        const int partner = (thread_ + step) % threads;
-        signals_[partner].rounds[round].reached.store(phase_, std::memory_order_release);
-        const std::atomic<uint32_t> &own_signal = signals_[thread_].rounds[round].reached;
-        const auto is_ready = [&] {
-            return int32_t(own_signal.load(std::memory_order_acquire) - phase_) >= 0;
-        };
-        if (spin_until(is_ready)) continue;
-        while (!is_ready()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+        BarrierSignals &own = signals_[thread_], &partner = signals_[(thread_ + step) % threads];
+        partner.rounds[round].reached.store(phase_);
+        // Either this sees that the partner sleeps, or the partner, who says so first, the phase.
+        if (partner.sleeping.load()) {
+            { const std::lock_guard<std::mutex> lock(partner.mutex); }
+            partner.wake.notify_one();
+        }
+        const auto is_ready = [&] { return int32_t(own.rounds[round].reached.load() - phase_) >= 0; };
+        if (spin_until(is_ready, BARRIER_SPIN_TIME)) continue;
+        std::unique_lock<std::mutex> lock(own.mutex);
+        own.sleeping.store(true);
+        own.wake.wait(lock, is_ready);
+        own.sleeping.store(false);
     }
 }
 
@@ -103,7 +110,7 @@ void ThreadPool::start(Call call, const void *data) {
     open_run();
     call(data, teams_[0], 0);
     const auto is_done = [this] { return state_.load() % RUN == CLOSED; };
-    if (state_.fetch_or(CLOSED) % RUN == 0 || spin_until(is_done)) return;
+    if (state_.fetch_or(CLOSED) % RUN == 0 || spin_until(is_done, SPIN_TIME)) return;
     std::unique_lock<std::mutex> done_lock(mutex_);
     waiting_.store(true);
     done_.wait(done_lock, is_done);
@@ -114,7 +121,7 @@ void ThreadPool::worker_loop(int thread) {
     uint64_t last_run = 0;
     for (;;) {
         const auto is_ready = [&] { return state_.load() / RUN != last_run; };
-        if (!spin_until(is_ready)) {
+        if (!spin_until(is_ready, SPIN_TIME)) {
             std::unique_lock<std::mutex> lock(mutex_);
             sleeping_.fetch_add(1);
             wake_.wait(lock, is_ready);

@@ -23,13 +23,16 @@ inline void split_range(i64 count, i64 grain, int thread, int threads, i64 &begi
     end = std::min(count, pieces * (thread + 1) / threads * grain);
 }
 
-// How often each round of a thread's barrier has been reached.
+// How often each round of a thread's barrier has been reached, and how the thread sleeps in one.
 struct BarrierSignals {
     static constexpr int ROUNDS = 10;  // enough for 2^10 threads
     struct alignas(64) Signal {
         std::atomic<uint32_t> reached{0};
     };
     Signal rounds[ROUNDS];
+    std::atomic<bool> sleeping{false};
+    std::mutex mutex;
+    std::condition_variable wake;
 };
 
 // A thread's view of the pool.
