@@ -118,7 +118,7 @@ def begin(page: "Page", file: Path) -> None:
 def use(page: "Page") -> None:
     """The verdict, an export and an answer with a citation."""
     page.wait_for_selector(".verdict", timeout=_LONG_MS)
-    assert len(page.locator(".verdict").inner_text().split()) > 4
+    assert page.locator(".verdict").inner_text().startswith("It ")
     assert page.locator(".samples blockquote").count() == 3
     page.get_by_role("button", name="Export").click()
     page.wait_for_selector(_EXPORTED, timeout=_LONG_MS)
