@@ -35,24 +35,17 @@ def gguf_file(folder: Path, type: str) -> Path:
 
 
 def config(shape: str) -> "ModelConfig":
+    from ownwords.base.known_bases import find_known
     from ownwords.models.configs.gpt2 import PRESETS
-    from ownwords.models.configs.llama import Gemma3Config, config_for_budget
+    from ownwords.models.configs.llama import config_for_budget
 
     if shape in ("5m", "30m"):
         return config_for_budget({"5m": 5_000_000, "30m": 30_000_000}[shape], 8192, 1024)
     if shape == "gpt2":
         return PRESETS["gpt2"]
-    width, layers, hidden = {"gemma270m": (640, 18, 2048), "gemma1b": (1152, 26, 6912)}[shape]
-    return Gemma3Config(
-        vocabulary=262_144,
-        context=32_768,
-        width=width,
-        layers=layers,
-        heads=4,
-        kv_heads=1,
-        head_dim=256,
-        hidden=hidden,
-    )
+    known = find_known({"gemma270m": "gemma3-270m", "gemma1b": "gemma3-1b"}[shape])
+    assert known
+    return known.config
 
 
 def make(shape: str, folder: Path, *, with_gguf: bool) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ownwords.archive.features import Features, sketch_size
 from ownwords.archive.report import Duplicate
-from ownwords.core.text import SHINGLE, Hashes, WordHashes, hash_words, shingles
+from ownwords.core.text import SHINGLE, Hashes, WordHashes, distinct, hash_words, shingles
 
 MIN_SHINGLES = 8  # shorter texts are only matched as exact copies
 
@@ -38,7 +38,7 @@ class _ShingledText:
         self.text = text
         self.words: WordHashes = hash_words(text)
         self.shingles: Hashes = shingles(self.words.hashes)
-        self.distinct: Hashes = np.unique(self.shingles)
+        self.distinct: Hashes = distinct(self.shingles)
 
 
 def find_near_duplicates(

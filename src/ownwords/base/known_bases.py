@@ -54,7 +54,9 @@ class KnownBase:
         return self.package_bytes or 2 * self.parameters
 
 
-def _smollm2(width: int, layers: int, heads: int, kv_heads: int, rope_base: float) -> LlamaConfig:
+def _smollm2(
+    width: int, layers: int, heads: int, kv_heads: int, hidden: int, rope_base: float = 1e5
+) -> LlamaConfig:
     return LlamaConfig(
         vocabulary=49_152,
         context=8192,
@@ -62,7 +64,7 @@ def _smollm2(width: int, layers: int, heads: int, kv_heads: int, rope_base: floa
         layers=layers,
         heads=heads,
         kv_heads=kv_heads,
-        hidden=8192 if width == 2048 else width * 8 // 3,
+        hidden=hidden,
         tied=True,
         rope_base=rope_base,
     )
@@ -113,7 +115,7 @@ KNOWN_BASES: tuple[KnownBase, ...] = (
         name="smollm2-135m",
         title="SmolLM2 135M",
         repository="HuggingFaceTB/SmolLM2-135M-Instruct",
-        config=_smollm2(576, layers=30, heads=9, kv_heads=3, rope_base=1e5),
+        config=_smollm2(576, layers=30, heads=9, kv_heads=3, hidden=1536),
         license="apache-2.0",
         languages="English",
         package_bytes=92_871_040,
@@ -145,7 +147,7 @@ KNOWN_BASES: tuple[KnownBase, ...] = (
         name="smollm2-360m",
         title="SmolLM2 360M",
         repository="HuggingFaceTB/SmolLM2-360M",
-        config=_smollm2(960, layers=32, heads=15, kv_heads=5, rope_base=1e5),
+        config=_smollm2(960, layers=32, heads=15, kv_heads=5, hidden=2560),
         license="apache-2.0",
         languages="English",
     ),
@@ -170,7 +172,7 @@ KNOWN_BASES: tuple[KnownBase, ...] = (
         name="smollm2-1.7b",
         title="SmolLM2 1.7B",
         repository="HuggingFaceTB/SmolLM2-1.7B",
-        config=_smollm2(2048, layers=24, heads=32, kv_heads=32, rope_base=1.3e5),
+        config=_smollm2(2048, layers=24, heads=32, kv_heads=32, hidden=8192, rope_base=1.3e5),
         license="apache-2.0",
         languages="English",
     ),

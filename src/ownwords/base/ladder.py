@@ -66,8 +66,8 @@ class Rung:
     def of(cls, entry: Entry) -> "Rung":
         """The rung of an installed base, which may have been given another name."""
         known = find_known(entry.name) or find_known(entry.source.partition(" ")[0])
-        title = catalogue.SHIPPED_TITLE if entry.name == catalogue.SHIPPED else entry.name
-        return cls(entry.name, known.title if known else title, entry.config, known, entry)
+        title = known.title if known else catalogue.called(entry.folder)
+        return cls(entry.name, title, entry.config, known, entry)
 
     @property
     def measured(self) -> MeasuredBits | None:
@@ -103,7 +103,7 @@ class TuningTask:
     posts: int
     speeds: DeviceSpeeds
     memory_bytes: int  # that are free
-    keeps_bf16: bool  # as `models.fused` does: frozen weights stay in bfloat16
+    keeps_bf16: bool  # whether frozen weights stay in bfloat16
     seconds: float = 60
     is_english: bool = True
 
@@ -194,7 +194,7 @@ def task_here(
     speeds = PLAN_CONSTANTS.assumed_speeds("cuda" if is_gpu else "cpu")
     memory = hardware.read_memory().available_bytes or _ENDLESS
     native = bindings.load_library()
-    keeps_bf16 = not is_gpu and native is not None and native.rates.bfloat16 > 0
+    keeps_bf16 = not is_gpu and native is not None and native.keeps_bf16
     return TuningTask(text_bytes, posts, speeds, memory, keeps_bf16, seconds, is_english)
 
 

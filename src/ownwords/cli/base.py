@@ -45,13 +45,14 @@ app = App(
 def listed(*, common: CommonOptions = DEFAULTS) -> None:
     """List the bases, and what tuning each on the blog of a workspace takes on this machine."""
     task, listed = _task(common.workspace), ladder.rungs()
+    bases = [task.figures(rung) for rung in listed]
     figures = {
-        "bases": [task.figures(rung) for rung in listed],
+        "bases": bases,
         "has_shipped": catalogue.has_shipped(),
         "folder": str(catalogue.bases_folder()),
         "text_bytes": task.text_bytes,
     }
-    common.show(figures, lambda console: _print_list(listed, task, console))
+    common.show(figures, lambda console: _print_list(listed, bases, task, console))
 
 
 def _task(workspace: Path | None) -> TuningTask:
@@ -199,15 +200,19 @@ def _print_verified(names: Sequence[str], console: "Console") -> None:
         writer.line([Span(text=name, style="strong"), "  complete; it opens and works"])
 
 
-def _print_list(listed: Sequence[Rung], task: TuningTask, console: "Console") -> None:
+def _print_list(
+    listed: Sequence[Rung],
+    bases: Sequence[Mapping[str, Any]],
+    task: TuningTask,
+    console: "Console",
+) -> None:
     writer = TerminalWriter(console)
     writer.space()
     if not catalogue.has_shipped():
         writer.line("This installation lacks the model in the box.", BOLD)
         writer.line("Install ownwords again, or add a base: ownwords base add ORG/NAME")
         writer.space()
-    figures = [task.figures(rung) for rung in listed]
-    writer.blocks([Table(heads=_HEADINGS, rows=[_row(base) for base in figures])])
+    writer.blocks([Table(heads=_HEADINGS, rows=[_row(base) for base in bases])])
     writer.space()
     entries = [rung.entry for rung in listed if rung.entry]
     for entry in entries:
@@ -219,7 +224,7 @@ def _print_list(listed: Sequence[Rung], task: TuningTask, console: "Console") ->
                 f" {entry.folder / CARD} names their authors.",
                 DIM,
             )
-    if large := [base["name"] for base in figures if base["is_too_large"]]:
+    if large := [base["name"] for base in bases if base["is_too_large"]]:
         writer.line(f"Too large for the memory that is free now: {', '.join(large)}.")
     language = "in English" if task.is_english else "in another language"
     writer.line(

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from ownwords.core.text import count_words, hash_words, shingles
+from ownwords.core.text import count_words, distinct, hash_words, shingles
 from ownwords.evaluation.intervals import PairedEstimate, beside, rate
 from ownwords.evaluation.passages import openings
 from ownwords.evaluation.reference_data import (
@@ -185,7 +185,7 @@ def repetition(text: str) -> Repetition:
             if end - begin > loop_words:
                 loop_words = end - begin
                 loop = " ".join(text[starts[begin] : ends[end + unit - 1]].split())
-    repeated = len(runs) - len(np.unique(runs))
+    repeated = len(runs) - len(distinct(runs))
     return Repetition(len(hashes), len(runs), repeated, int(looped.sum()), loop_words, loop)
 
 

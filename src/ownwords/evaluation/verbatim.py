@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ownwords.core.text import distinct
 from ownwords.evaluation.intervals import Estimate
 
 _Numbers = npt.NDArray[np.uint64]
@@ -165,7 +166,7 @@ class _RunHashes:
     def share(self, other: "_RunHashes", length: int) -> bool:
         """Whether both texts contain a common run of that length."""
         if self._sorted[0] != length:
-            self._sorted = length, np.unique(self.of(length))
+            self._sorted = length, distinct(self.of(length))
         mine, others = self._sorted[1], other.of(length)
         if not len(mine):
             return False

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from ownwords.core.text import distinct
 from ownwords.evaluation.intervals import Estimate, Vector, median, share
 from ownwords.evaluation.passages import (
     TextPassage,
@@ -168,9 +169,9 @@ def _too_little(kinds: Sequence[Sequence[TextPassage]], length: int) -> str:
 
 def _own_vocabulary(own: Sequence[TextPassage]) -> npt.NDArray[np.uint64]:
     """Return hashes of the words in the most passages, for languages without a word list."""
-    hashes = np.concatenate([np.unique(passage.hashes) for passage in own])
-    distinct, spread = np.unique(hashes, return_counts=True)
-    return distinct[np.argsort(-spread, kind="stable")[:DELTA_WORDS]]
+    hashes = np.concatenate([distinct(passage.hashes) for passage in own])
+    words, spread = np.unique(hashes, return_counts=True)
+    return words[np.argsort(-spread, kind="stable")[:DELTA_WORDS]]
 
 
 def _rates(kind: Sequence[TextPassage], vocabulary: npt.NDArray[np.uint64]) -> Vector:

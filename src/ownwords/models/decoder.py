@@ -205,7 +205,7 @@ class CausalLM(nn.Module):
         borders_BT = torch.ones_like(documents_BT, dtype=torch.bool)
         borders_BT[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
         starts_BT = torch.where(borders_BT, row_1T, 0).cummax(dim=1).values
-        if fused.supports_attention(ids_BT):
+        if fused.runs_blocks(ids_BT):
             return ForwardContext(row_1T - starts_BT, _packed(row_1T, starts_BT, windows))
         same_B1TT = (starts_BT[:, :, None] == starts_BT[:, None, :])[:, None]
         masks = {
@@ -305,6 +305,6 @@ def _packed(
 def _causal(row_1T: Tensor, window: int | None) -> AttentionMask:
     if window is None or window >= row_1T.shape[1]:
         return AttentionMask(None, causal=True)
-    if fused.supports_attention(row_1T):
+    if fused.runs_blocks(row_1T):
         return AttentionMask(None, first_BT=(row_1T - window + 1).clamp(min=0).to(torch.int32))
     return AttentionMask(visible(row_1T, row_1T, window))

@@ -95,7 +95,7 @@ def find_library() -> NativeLibrary | None:
 
 
 def library() -> NativeLibrary:
-    """The library; call only if `is_supported` or `supports_attention` returned True."""
+    """The library; call only if `is_supported` or `runs_blocks` returned True."""
     native = find_library()
     assert native is not None
     return native
@@ -108,11 +108,11 @@ def has_fast_bf16() -> bool:
 
 
 def keeps_bf16(weight: Tensor) -> bool:
-    """Whether a weight is in bfloat16, and stays so: without its instructions PyTorch is slow."""
+    """Whether a weight is in bfloat16, and stays so."""
     if weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
         return False
     native = find_library()
-    return native is not None and native.rates.bfloat16 > 0
+    return native is not None and native.keeps_bf16
 
 
 def product_dtype(wanted: torch.dtype) -> torch.dtype:
@@ -132,8 +132,8 @@ def is_supported(*tensors: Tensor) -> bool:
     )
 
 
-def supports_attention(ids_BT: Tensor) -> bool:
-    """Whether fused attention supports these tokens; it needs `first_BT` instead of a mask."""
+def runs_blocks(ids_BT: Tensor) -> bool:
+    """Whether whole blocks may run on these tokens; they need `first_BT` instead of a mask."""
     return (
         ids_BT.device.type == "cpu"
         and not torch.compiler.is_compiling()

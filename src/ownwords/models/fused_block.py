@@ -173,8 +173,7 @@ def fusable_weights(
     modules: BlockModules, x_BTC: Tensor, mask: AttentionMask
 ) -> dict[str, Tensor] | None:
     """The weights by role if the library supports the block, else None."""
-    # supports_attention comes first, so that torch.compile does not trace the library's loading.
-    if not (fused.supports_attention(x_BTC) and fused.is_supported(x_BTC)):
+    if not fused.is_supported(x_BTC):
         return None
     if x_BTC.numel() == 0 or not mask.suits_fused or not modules.is_fusable():
         return None

@@ -6,6 +6,7 @@ heads, D dimensions of a head, F hidden width of the MLP, V vocabulary.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -106,14 +107,15 @@ class AttentionMask:
 
     @property
     def suits_fused(self) -> bool:
-        """Whether the fused C++ attention supports this mask: no cache and no dense mask."""
+        """Whether whole blocks in C++ support this mask: no cache and no dense mask."""
         return self.view is None and (self.causal or self.first_BT is not None)
 
-    def as_dense(self, tokens: int) -> Tensor | None:
-        """The dense mask [B or 1, 1, T, S], computed from `first_BT` if given; may be None."""
+    @cached_property
+    def as_dense(self) -> Tensor | None:
+        """The dense mask [B or 1, 1, T, S], computed once from `first_BT` if given; may be None."""
         if self.first_BT is None:
             return self.dense
-        row_T = torch.arange(tokens, device=self.first_BT.device)
+        row_T = torch.arange(self.first_BT.shape[-1], device=self.first_BT.device)
         return ((row_T <= row_T[:, None]) & (row_T >= self.first_BT[:, :, None]))[:, None]
 
 
@@ -135,7 +137,7 @@ def attend(
         query_BHTD,
         key_BKSD,
         value_BKSD,
-        attn_mask=mask.as_dense(T),
+        attn_mask=mask.as_dense,
         is_causal=mask.causal and T > 1,
         scale=scale,
         enable_gqa=shared > 1 and T == 1,

@@ -153,6 +153,11 @@ class NativeLibrary:
         self.measure_rates(rates.ctypes.data)
         return Rates(*rates.tolist())
 
+    @property
+    def keeps_bf16(self) -> bool:
+        """Whether weights may stay in bfloat16: without its instructions PyTorch is slow."""
+        return self.rates.bfloat16 > 0
+
     def agrees_with(self, other: "NativeLibrary") -> bool:
         """Whether this library and another find the same in small problems, but for rounding."""
         figures = np.zeros((2, interface().constants["CHECK_FIGURES"]), np.float32)

@@ -1,8 +1,8 @@
 // C = A B for small matrices of bfloat16 or float, summed in float, 32 x 32 numbers at once.
-// A tile of A is 16 rows of 32 numbers, row-major. A tile of B is 32 rows of 16 numbers, in bfloat16
-// with pairs of rows interleaved, as AMX wants it: either has 16 words of 32 bits a line. pack_b_t,
-// pack_b and pack_a_t below convert other orders, a tile at a time. Without AMX vectors multiply the
-// same tiles.
+// A tile of A is 16 rows of 32 numbers, row-major. A tile of B is 32 rows of 16 numbers; if they are
+// bfloat16, pairs of rows are interleaved, as AMX wants it. Either has 16 words of 32 bits a line.
+// pack_b_t, pack_b and pack_a_t below convert other orders, a tile at a time. Without AMX vectors
+// multiply the same tiles.
 #pragma once
 
 #include <algorithm>
@@ -70,6 +70,7 @@ inline void add_products(VecF32 &sum, uint32_t word, VecU32 words) {
 }
 
 #if defined(__AMX_BF16__)
+// As matmul_tile below; interleave() is called after each step, while the tiles are busy.
 template <bool accumulate, typename Interleave>
 inline void matmul_tile_amx(const TilesA<Bf16> &a, bool two_rows, const Bf16 *b, i64 steps,
                             float *c, const Interleave &interleave) {
@@ -110,8 +111,8 @@ inline void matmul_tile_amx(const TilesA<Bf16> &a, bool two_rows, const Bf16 *b,
 // With 32 registers both halves of a panel at once: 10 loads for 16 products.
 constexpr int KERNEL_ROWS = LANES == 16 ? 8 : 4, KERNEL_HALVES = LANES == 16 ? 2 : 1;
 
-// Some rows of c [32, 32] = rows of A times half of a panel of B, or all of it; with accumulate that
-// is added. noinline: the pointers to the rows must stay in registers.
+// Some rows of c [32, 32] = rows of A times half of a panel of B, or all of it; with accumulate
+// that is added. noinline: the pointers to the rows must stay in registers.
 template <bool accumulate, typename P>
 __attribute__((noinline)) void matmul_rows(const P *rows, i64 stride, i64 k_stride, const P *b,
                                            i64 steps, float *c, const P *next) {
@@ -150,16 +151,14 @@ __attribute__((noinline)) void matmul_rows(const P *rows, i64 stride, i64 k_stri
 }
 
 // c [32, 32] = the first 32 rows of A, or 16 if not two_rows, times a panel of B; with accumulate
-// that is added to c. With AMX interleave() is called after each step, while the tiles are busy.
-// Without, `next` of bfloat16 is fetched into the second-level cache: as much as is read of B.
-template <bool accumulate = false, typename P, typename Interleave>
+// that is added to c. Without AMX, `next` of bfloat16 is fetched into the second-level cache: as
+// much as is read of B.
+template <bool accumulate, typename P>
 inline void matmul_tile(const TilesA<P> &a, bool two_rows, const P *b, i64 steps, float *c,
-                        const Interleave &interleave, const P *next) {
+                        const P *next) {
 #if defined(__AMX_BF16__)
     if constexpr (std::is_same_v<P, Bf16>)
-        return matmul_tile_amx<accumulate>(a, two_rows, b, steps, c, interleave);
-#else
-    (void)interleave;
+        return matmul_tile_amx<accumulate>(a, two_rows, b, steps, c, [] {});
 #endif
     const i64 count = two_rows ? PANEL : TILE_ROWS;
     for (i64 row = 0; row < count; row += KERNEL_ROWS)
@@ -182,8 +181,8 @@ constexpr i64 K_BLOCK = std::is_same_v<P, Bf16> ? 12 : 6;
 constexpr i64 BLOCK_ROWS = 4 * PANEL, BLOCK_PANELS = 8;
 
 template <typename P, typename Epilogue>
-inline void matmul_deep(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, i64 rows, i64 panels,
-                        i64 steps, const Epilogue &epilogue) {
+inline void matmul_deep(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, i64 rows,
+                        i64 panels, i64 steps, const Epilogue &epilogue) {
     ScratchBuffer<float> sums(BLOCK_ROWS * BLOCK_PANELS * PANEL);
     const auto multiply = [&](i64 row, i64 row_count, i64 panel, i64 panel_count, i64 step) {
         const i64 count = std::min(K_BLOCK<P>, steps - step);
@@ -200,9 +199,9 @@ inline void matmul_deep(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, 
                 else if (step + count < steps && a.k_stride == TILE_SIZE)
                     next = a.from(row / TILE_ROWS + j, step + count).at;
                 if (step == 0)
-                    matmul_tile(tiles, two_rows, columns, count, c, [] {}, next);
+                    matmul_tile<false>(tiles, two_rows, columns, count, c, next);
                 else
-                    matmul_tile<true>(tiles, two_rows, columns, count, c, [] {}, next);
+                    matmul_tile<true>(tiles, two_rows, columns, count, c, next);
                 if (step + count < steps) continue;
                 for (i64 k = 0; k < std::min(PANEL, row_count - i); ++k)
                     epilogue(row + i + k, panel + j, c + k * PANEL);
@@ -233,9 +232,9 @@ inline void matmul(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, i64 r
         };
         for (i64 j = 0; j < panels; ++j)
             for (i64 i = 0; i < rows; i += PANEL, current ^= 1) {
-                matmul_tile(a.from(i / TILE_ROWS, 0), rows - i > TILE_ROWS, b + j * panel_stride, steps,
-                            tiles[current], [&] { flush_until(next + rows_per_step); },
-                            b + (i == 0 && j + 1 < panels ? j + 1 : j) * panel_stride);
+                matmul_tile_amx<false>(a.from(i / TILE_ROWS, 0), rows - i > TILE_ROWS,
+                                       b + j * panel_stride, steps, tiles[current],
+                                       [&] { flush_until(next + rows_per_step); });
                 flush_until(count);
                 row = i, panel = j, next = 0, count = rows - i < PANEL ? rows - i : PANEL;
             }

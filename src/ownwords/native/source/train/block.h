@@ -1,7 +1,7 @@
 // What the forward and the backward pass of a transformer block share; api.h describes the block.
-// Weights, x and y are of type T, the operands of products of type P, either float or bfloat16; sums
-// are float. A tile of tokens passes through everything between two attentions while it is in the
-// cache. No sum depends on the number of threads.
+// Weights, x and y are of type T, the operands of products of type P, either float or bfloat16;
+// sums are float. A tile of tokens passes through everything between two attentions while it is in
+// the cache. No sum depends on the number of threads.
 #pragma once
 
 #include "train/flash_attention.h"
