@@ -370,7 +370,7 @@ class MakeRun:
         seconds = {
             "train": self.request.resolved_minutes * 60,
             "write": self.cache.seconds("write") or _WRITE_S,
-            "score": self.cache.seconds("score") or None,
+            "score": self.cache.seconds("score") or self.request.score_config.seconds,
         }
         for part in PARTS:
             self.progress.expect(part, seconds.get(part))
