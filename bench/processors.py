@@ -21,6 +21,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -38,7 +39,7 @@ from bench.fresh import ROOT, children_peak_mb, own_peak_mb, run
 from bench.inference import bandwidth
 from bench.machine import measuring
 
-GROUPS = ("training", "neighbours", "writing", "look", "vectors")
+GROUPS = ("training", "neighbours", "mixes", "writing", "look", "vectors")
 BUSY = "while True: pass"
 SPINNING = "import torch\nx = torch.ones(256, 256)\nwhile True: x @ x"
 NEIGHBOURS: "dict[str, Sequence[str]]" = {
@@ -48,6 +49,8 @@ NEIGHBOURS: "dict[str, Sequence[str]]" = {
     "beside a program of spinning threads": (SPINNING,),
     "on one core": (),
 }
+BURSTS = "import time\nwhile True: sum(range({work})); time.sleep({pause})"
+MIXES = 20
 PROMPT, STREAMS = 128, 8  # tokens
 PASSAGES, PASSAGE = 32, 110  # tokens
 
@@ -255,10 +258,23 @@ class Table:
         best = [(max(turn.best for turn in each), each[-1].mb) for each in turns]
         return [Cell(speed, speed / limit if limit else 0.0, mb) for speed, mb in best]
 
-    def _beside(self, work: Work) -> None:
+    def _mixes(self) -> None:
+        """A small model beside one or two programs of three kinds, drawn by a fixed seed."""
+        draw = random.Random(1)
+        mixes: dict[str, Sequence[str]] = {"alone": ()}
+        for number in range(1, MIXES + 1):
+            bursts = BURSTS.format(work=draw.randint(10_000, 1_000_000), pause=draw.random() / 50)
+            kinds = {"busy": BUSY, "spinning": SPINNING, "bursts": bursts}
+            chosen = draw.choices(list(kinds), k=draw.randint(1, 2))
+            mixes[f"mix {number}: {' and '.join(chosen)}"] = [kinds[kind] for kind in chosen]
+        tiny = "4 layers of 128, 12 x 64"
+        work = Work(tiny, "training", tiny)
+        self._beside(replace(work, variant=self._ask_precisions(work)[0]), mixes)
+
+    def _beside(self, work: Work, conditions: "Mapping[str, Sequence[str]]" = NEIGHBOURS) -> None:
         """Print the row of each condition, its share that of the speed alone."""
         alone: list[float] = []
-        for condition, programs in NEIGHBOURS.items():
+        for condition, programs in conditions.items():
             name = f"{work.name}, {condition}"
             if not self._is_chosen(name):
                 continue
