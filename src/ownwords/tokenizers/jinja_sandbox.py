@@ -31,7 +31,7 @@ def sandbox() -> ImmutableSandboxedEnvironment:
     environment.filters["tojson"] = _tojson
     environment.globals |= {
         "raise_exception": _raise,
-        "strftime_now": lambda form: datetime.now().astimezone().strftime(form),
+        "strftime_now": lambda form: datetime.now().astimezone().strftime(str(form)),
     }
     return environment
 
