@@ -221,11 +221,16 @@ def task_here(
     device: str = "cpu",
 ) -> TuningTask:
     """What a base is chosen for on this machine."""
-    is_gpu = device != "cpu" and (device != "auto" or has_driver())
-    speeds = PLAN_CONSTANTS.assumed_speeds("cuda" if is_gpu else "cpu")
-    memory = hardware.read_memory().available_bytes or _ENDLESS
+    kind, memory = "cpu", hardware.read_memory().available_bytes
+    if device != "cpu" and (device != "auto" or has_driver()):
+        from ownwords.training.device import choose  # noqa: PLC0415 - it brings PyTorch
+
+        chosen = choose(device)
+        kind, memory = chosen.kind, chosen.free_memory()
     native = bindings.load_library()
-    keeps_bf16 = not is_gpu and native is not None and native.keeps_bf16
+    keeps_bf16 = kind == "cpu" and native is not None and native.keeps_bf16
+    speeds = PLAN_CONSTANTS.assumed_speeds(kind)
+    memory = memory or _ENDLESS
     return TuningTask(text_bytes, posts, speeds, memory, keeps_bf16, seconds, is_english)
 
 

@@ -432,6 +432,7 @@ class MakeRun:
             device=self.request.device,
             own_share=texts.own_share,
             corpus=texts.key,
+            base_title=catalogue.called(self.base) if self.base else "",
             began=began,
         )
         if self.base is None:

@@ -87,9 +87,9 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 def _contents(path: Path) -> Iterator[tuple[str, object]]:
     for name, opened in _EXPORTS.open(path):
-        data = opened.read(untrusted_files.MAX_MEMBER_BYTES + 1)
-        if len(data) > untrusted_files.MAX_MEMBER_BYTES:
-            raise SourceError(f"{name} is over {untrusted_files.MAX_MEMBER_BYTES >> 20} MiB")
+        data = opened.read(untrusted_files.MAX_EXPORT_BYTES + 1)
+        if len(data) > untrusted_files.MAX_EXPORT_BYTES:
+            raise SourceError(f"{name} is over {untrusted_files.MAX_EXPORT_BYTES >> 20} MiB")
         try:
             yield name, json.loads(untrusted_files.decode_text(data))
         except (ValueError, RecursionError) as error:

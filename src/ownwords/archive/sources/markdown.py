@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,7 +22,6 @@ from ownwords.archive.document import (
     SourceNote,
     Status,
 )
-from ownwords.core.config import parse_toml
 from ownwords.core.errors import SourceError
 
 # ---- front matter
@@ -110,7 +110,7 @@ def parse_front_matter(text: str) -> FrontMatter:
             values, end = json.JSONDecoder().raw_decode(plain) if plain[:1] == "{" else (None, 0)
             body = plain[end:]
         elif plain[0] == "+":
-            values = parse_toml(head)
+            values = tomllib.loads(head)
         else:
             # Not the loader in C, where deep nesting crashes the process.
             values = yaml.load(head, Loader=yaml.SafeLoader)

@@ -1,6 +1,7 @@
 """The Posts page: the report, every post, the search, and the author's decisions."""
 
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +26,7 @@ from ownwords.archive.selection import (
 )
 from ownwords.archive.settings import ProvenanceConfig
 from ownwords.ask.passages import Passage, content_stems, excerpt_of, stems
-from ownwords.core.config import parse_toml, resolve
+from ownwords.core.config import resolve
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.serve.app_state import AppState
@@ -428,6 +429,6 @@ def _read_config(workspace: Workspace) -> ProvenanceConfig:
     values: dict[str, object] = {}
     for path in (Path(workspace.settings.name), workspace.settings):
         with suppress(OSError, ValueError, AttributeError):  # `look` reports an invalid file
-            table = parse_toml(path.read_bytes().decode("utf-8-sig")).get("provenance", {})
+            table = tomllib.loads(path.read_bytes().decode("utf-8-sig")).get("provenance", {})
             values |= {name: x for name, x in table.items() if name in names}
     return resolve(ProvenanceConfig, flags=values).settings
