@@ -151,7 +151,7 @@ def add(
         progress.begin("download")
         folder = install.add(source, name, progress=progress, accepted_terms=accept_terms)
     found = catalogue.entry(folder.name, folder, "added")
-    figures = _task(None).figures(Rung.of(found))
+    figures = ladder.task_here().figures(Rung.of(found))
     common.show(figures, lambda console: _print_added(found, console))
 
 

@@ -138,7 +138,7 @@ def finetune(
             start,
             texts.train,
             texts.validation,
-            request,
+            replace(request, base_title=catalogue.called(folder)),
             replay=base_text,
             by_lora=lora or None,
         )

@@ -238,7 +238,7 @@ class MakeRun:
                 seconds = time.perf_counter() - began
         self.cache.put("train", depends_on, trained, seconds)
         write_learned(self._folder, report)
-        self._forget_replaced(before, trained)
+        self._delete_checkpoints(before, trained)
         self.is_new = not tuned
         self.callbacks.on_trained(trained, None if tuned else seconds)
         return trained
@@ -370,7 +370,7 @@ class MakeRun:
         seconds = {
             "train": self.request.resolved_minutes * 60,
             "write": self.cache.seconds("write") or _WRITE_S,
-            "score": self.cache.seconds("score") or None,
+            "score": self.cache.seconds("score") or self.request.score_config.seconds,
         }
         for part in PARTS:
             self.progress.expect(part, seconds.get(part))
@@ -432,6 +432,7 @@ class MakeRun:
             device=self.request.device,
             own_share=texts.own_share,
             corpus=texts.key,
+            base_title=catalogue.called(self.base) if self.base else "",
             began=began,
         )
         if self.base is None:
@@ -442,14 +443,13 @@ class MakeRun:
         paths = [self.workspace.root / name for name in (DATA, PAGE)]
         return digest(*(path.read_bytes() if path.exists() else b"" for path in paths))
 
-    def _forget_replaced(self, before: TrainingSummary | None, after: TrainingSummary) -> None:
-        """Delete the checkpoints of a run whose model was replaced, but not its logs."""
-        if before is None or not before.run or before.run == after.run:
-            return
-        checkpoints = self.workspace.runs / before.run / CHECKPOINTS
-        if checkpoints.is_dir():
-            with suppress(OwnwordsError, OSError):  # such as when a file is open on Windows
-                atomic_dir.delete_dir(checkpoints)
+    def _delete_checkpoints(self, *trainings: TrainingSummary | None) -> None:
+        """Delete the checkpoints of finished runs, but not their logs."""
+        for training in trainings:
+            if training and training.run:
+                checkpoints = self.workspace.runs / training.run / CHECKPOINTS
+                with suppress(OwnwordsError, OSError):  # such as when a file is open on Windows
+                    atomic_dir.delete_dir(checkpoints)
 
     def _timed(self, ask: "AskAuthor") -> "AskAuthor":
         def timed_ask(question: "PostQuestion") -> str:

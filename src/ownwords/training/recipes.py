@@ -28,6 +28,7 @@ from ownwords.models.configs.llama import Qwen3Config, config_for_budget, parame
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.directory import BaseLicense, model_fingerprint
 from ownwords.models.model_library import ModelLibrary
+from ownwords.native import bindings
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.bpe import ByteTokenizer
@@ -82,6 +83,7 @@ class TrainRequest:
     own_share: float = 1.0  # fraction of the words found that are the author's own
     corpus: str = ""  # key of the archive's texts
     out: Path | None = None  # the model's folder; `model` in the workspace unless given
+    base_title: str = ""  # the base's display name, for the card; its folder's name unless given
     began: float | None = None  # time.perf_counter() at which the user began to wait
     # Whether a run whose steps are set ends in time nevertheless.
     ends_in_time: bool = False
@@ -263,6 +265,8 @@ class TrainingSession:
         self.held_out_texts = TextCollection.read(held_out)
         self.tokens = request.workspace / "tokens"
         self.device: Device = choose(request.device, request.progress.note)
+        if self.device.kind == "cpu" and (problem := bindings.library_problem()):
+            request.progress.note(f"Training is slower than this processor allows: {problem}.")
         self.world: World = request.world
         if self.world.size > 1 and self.device.kind in ("cuda", "rocm", "xpu"):
             name = f"{self.device.torch_device.type}:{self.world.local_rank}"
@@ -553,7 +557,7 @@ class TrainingSession:
             stopped_early=outcome.stopped != "done",
         )
         made = TrainedModel(request.folder, self.run, plan, outcome, bits, judged, share, before)
-        how = f"fine-tuned from {base}" if base else "trained"
+        how = f"fine-tuned from {request.base_title or base}" if base else "trained"
         if kind == "lora":
             how += " through a LoRA"
         model = self.world.unsharded(model)
