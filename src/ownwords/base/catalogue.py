@@ -34,7 +34,7 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 
 SHIPPED: Final = "shipped"
 LARGE: Final = 50_000_000  # parameters
-SHIPPED_TITLE: Final = "the base in the box"  # its display name
+SHIPPED_TITLE: Final = "the built-in model"  # its display name
 # Names with a special meaning, which no added base may have.
 RESERVED = frozenset({SHIPPED, "none"})
 

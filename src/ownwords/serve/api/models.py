@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 from ownwords.base import catalogue, install, ladder
 from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.validation import Meta
+from ownwords.core.validation import Meta, decode
 from ownwords.core.workspace import path_text
 from ownwords.evaluation import scorecard_view as card_view
 from ownwords.evaluation.scorecard import DATA, read_scorecard
@@ -31,6 +31,7 @@ from ownwords.serve.api.posts import word_counts
 from ownwords.serve.app_state import EXPORTS, AppState
 from ownwords.serve.errors import ApiError, as_conflict
 from ownwords.serve.json_api import ApiCall, json_route
+from ownwords.training.plan import Forecast
 from ownwords.view import html
 
 _SAMPLES = 3
@@ -169,6 +170,7 @@ def _row(
         "bytes": _size(folder),
         "base": base_name(provenance),
         "minutes": float(minutes) if minutes.replace(".", "").isdecimal() else None,
+        "read": _times_read(provenance),
         "posts": card.about.training_posts if card else trained.posts if trained else None,
         "bits_per_byte": bits,
         "before": before,  # of its base
@@ -191,6 +193,15 @@ def _provenance(folder: Path) -> dict[str, Any]:
         return read_json(folder / PROVENANCE)
     except (OwnwordsError, OSError):
         return {}
+
+
+def _times_read(provenance: Mapping[str, Any]) -> float | None:
+    """How often the training has read the texts; None if that is not known."""
+    try:
+        expected = decode(Forecast, provenance["expected"], unknown="ignore")
+        return round(expected.epochs_of(int(provenance["outcome"]["tokens"])), 2)
+    except (LookupError, TypeError, ValueError, OwnwordsError):  # not made by `make`
+        return None
 
 
 def _size(path: Path) -> int:
@@ -217,7 +228,6 @@ def _bases(state: AppState) -> list[dict[str, Any]]:
         listed = ladder.rungs()
     except OwnwordsError:  # the folder of installed bases is not available
         listed = []
-    titles = {catalogue.SHIPPED: "Built-in English model"}
     slower = 1 / hardware.free_share()
 
     def readings(rung: ladder.Rung) -> list[dict[str, float]]:
@@ -234,7 +244,7 @@ def _bases(state: AppState) -> list[dict[str, Any]]:
     bases: list[dict[str, Any]] = []
     for rung in listed:
         base = task.figures(rung)
-        base["title"] = titles.get(rung.name, rung.title)
+        base["title"] = rung.title[0].upper() + rung.title[1:]
         base["is_usual"] = usual is not None and rung.name == usual.name
         base["readings"] = readings(rung)
         bases.append(base)

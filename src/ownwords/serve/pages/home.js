@@ -271,7 +271,7 @@ function trainings({ readings }) {
   return readings.map(({ times, minutes, total }, i) => {
     const isLast = i === readings.length - 1, isOnce = times >= 0.9 && times < 1.5;
     const label = isLast ? "As good as it gets" : isOnce ? "Once through" : "A first taste";
-    return { label, minutes, time: duration(60 * Math.max(1, total)), isUsual: isLast ? readings.length === 1 : isOnce, remark: `reads ${reading(times)}` };
+    return { label, times, minutes, time: duration(60 * Math.max(1, total)), isUsual: isLast ? readings.length === 1 : isOnce, remark: `reads ${reading(times)}` };
   });
 }
 
@@ -382,7 +382,7 @@ function cut(text) {
 
 function resultStep(state) {
   const scoring = progress({ isStaged: false }), body = el("div", { class: "stack" }), samples = el("div", { class: "samples three" });
-  const writer = button("Write more samples", () => (writing ? writing.abort() : write()));
+  const writer = button("Write more samples", () => (writing ? writing.abort() : write())), advice = el("div", { class: "row" });
   let shown = "", of = "", writing = null;
 
   function draw(status) {
@@ -396,9 +396,24 @@ function resultStep(state) {
       writing?.abort();
       fill(samples, model.samples.map((item) => quote(beginning(item.text), { cite: item.beginning.replace(/ …$/, "\u00a0…"), class: "tuned" })));
     }
+    advise(model);
     fill(body, model.sentence ? el("p", { class: ["verdict", model.tone] }, model.sentence) : p("This model has not been scored yet."), model.figures.length ? totals(model.figures) : null,
-      samples, model.limits.length ? el("div", {}, el("h3", {}, "What it is not good for"), bullets(model.limits)) : null,
+      advice, samples, model.limits.length ? el("div", {}, el("h3", {}, "What it is not good for"), bullets(model.limits)) : null,
       row(model.sentence ? el("a", { class: "button", href: address("models", [model.name]) }, "See the scorecard") : isBusy ? null : button("Score it", () => start({ kind: "score" })), writer));
+  }
+
+  /** How often it has read the posts, and the one step that helps most. */
+  async function advise(model) {
+    const { bases } = await get("/api/models").catch(() => ({ bases: [] }));
+    const isShort = model.read !== null && model.read < 0.9;
+    const base = bases.find((item) => [item.name, item.title].includes(model.base)), better = bases.find((item) => item.is_recommended && item !== base && !item.is_too_large);
+    const once = isShort && base ? trainings(base).find((item) => item.times >= 0.9) : null;
+    const best = better?.is_installed ? trainings(better).at(-1) : null;
+    const make = (from, { minutes }) => button(once ? `Read them once: ${once.time}` : `Make one from ${better.title}: ${best.time}`, () => start({ kind: "make", minutes, base: from.name }));
+    fill(advice, model.read === null ? null : p(`It has read ${reading(model.read)}.`),
+      isRunning(newest("make")) ? null : once ? make(base, once)
+        : best ? make(better, best)
+          : better ? el("a", { class: "button", href: address("models") }, `Use a starting model that writes better sentences: ${size(better.bytes)}`) : null);
   }
 
   /** Let the model write new texts beside the samples, until there are enough or the reader stops it. */
