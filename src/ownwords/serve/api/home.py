@@ -67,9 +67,10 @@ class OpenRequest:
 
 @dataclass(frozen=True)
 class ForgetRequest:
-    """A workspace of the list."""
+    """A workspace of the list, and whether all that was made in it is to be deleted."""
 
     path: Annotated[str, _PATH]
+    deletes: bool = False
 
 
 def routes(state: AppState, open_workspace: Open) -> list[BaseRoute]:
@@ -204,8 +205,9 @@ def list_workspaces(state: AppState, _: ApiCall) -> dict[str, Any]:
 
 
 def forget_workspace(state: AppState, call: ApiCall) -> None:
-    """Remove a workspace from the list; its files stay."""
-    WorkspaceList(state.workspace).forget(call.body(ForgetRequest).path)
+    """Remove a workspace from the list, with its files if that is asked."""
+    asked = call.body(ForgetRequest)
+    WorkspaceList(state.workspace).forget(asked.path, deletes=asked.deletes)
 
 
 async def _open_workspace(state: AppState, open_workspace: Open, request: Request) -> Response:
