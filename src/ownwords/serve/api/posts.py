@@ -31,7 +31,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.serve.app_state import AppState
 from ownwords.serve.archive_access import CachedReport
-from ownwords.serve.errors import ApiError
+from ownwords.serve.errors import ApiError, invalid
 from ownwords.serve.json_api import ApiCall, json_route
 from ownwords.serve.source_list import command_here
 from ownwords.view import format as fmt
@@ -346,6 +346,8 @@ def decide(state: AppState, call: ApiCall) -> dict[str, Any]:
             for each in cached.report.posts
             if _matches(each, tags.get(each.id, ()), filters)
         ]
+    elif not asked.id:
+        raise invalid("say which posts: `id` or `matching` is missing", param="id")
     # A running look rewrites the file, too, and keeps the archive locked meanwhile.
     with state.archive().transaction():
         choices = read_choices(path)
