@@ -147,12 +147,11 @@ async function search(body, where) {
   return () => running?.abort();
 }
 
-function hits({ passages, is_weak: isWeak, why, nearest, notes = [] }) {
-  const shown = passages.length ? passages : nearest;
-  if (!shown.length) return [empty("Nothing found", why || "No post contains these words.")];
-  return [isWeak ? p(el("strong", {}, "This is probably not in your archive. "), why, " Similar passages:") : null,
+function hits({ passages, kind, notes }) {
+  if (!passages.length) return [empty("Nothing found", "No post contains these words.")];
+  return [kind === "absent" ? p(el("strong", {}, "This is probably not in your archive."), " The nearest passages are:") : null,
     ...notes.map((note) => quiet(note)),
-    el("ol", { class: "hits" }, shown.map((item) => el("li", {}, el("h2", {}, postLink(item.document, item.title, { chunk: item.id })),
+    el("ol", { class: "hits" }, passages.map((item) => el("li", {}, el("h2", {}, postLink(item.document, item.title, { chunk: item.id })),
       quiet([day(item.date), item.heading, WHOSE[item.whose], item.found_by.map((by) => FOUND_BY[by] ?? by).join(", ")].filter(Boolean).join(" · ")), passage(item, matches(item.words)))))];
 }
 
