@@ -48,7 +48,7 @@ def tune(
         str,
         described(
             "The model to start from: a name from `ownwords base`, or a folder; none trains from"
-            " scratch. [default: the one in the box]"
+            " scratch. [default: the built-in one]"
         ),
     ] = "",
     replay: Annotated[

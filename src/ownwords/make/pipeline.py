@@ -24,6 +24,7 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
 from ownwords.core.workspace import locked
+from ownwords.drafts import notes
 from ownwords.evaluation.scorecard import DATA, PAGE, Scorecard, read_scorecard
 from ownwords.evaluation.scorecard_view import write_scorecard
 from ownwords.evaluation.scoring import ScoreConfig, score_model
@@ -437,7 +438,22 @@ class MakeRun:
         )
         if self.base is None:
             return recipes.plan_pretraining(texts.train, texts.validation, request)
-        return recipes.plan_finetuning(self.base, texts.train, texts.validation, request)
+        if not self._learns_notes(texts):
+            return recipes.plan_finetuning(self.base, texts.train, texts.validation, request)
+        return recipes.plan_finetuning(
+            self.base,
+            texts.train,
+            texts.validation,
+            request,
+            pairs=[pair for text in texts.train for pair in notes.pairs(text)],
+            adapter=catalogue.notes_adapter(self.base),
+        )
+
+    def _learns_notes(self, texts: Corpus) -> bool:
+        """Whether the model learns to write from notes: a large base, and English texts."""
+        assert self.base is not None
+        own = [text.text for text in texts.train]
+        return catalogue.is_large(self.base) and trimming.are_english(own)
 
     def _scorecard_files(self) -> str:
         paths = [self.workspace.root / name for name in (DATA, PAGE)]

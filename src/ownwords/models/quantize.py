@@ -122,13 +122,19 @@ def quantize(
 
 
 def quantized_tensors(
-    model: nn.Module, scheme: QuantizationScheme, ends: QuantizationScheme
+    model: nn.Module,
+    scheme: QuantizationScheme,
+    ends: QuantizationScheme,
+    dtype: torch.dtype | None = None,
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield all tensors by name: `<module>.packed`, `<module>.scale`, and the unquantised ones."""
+    """Yield all tensors by name: `<module>.packed`, `<module>.scale`, and the unquantised ones.
+
+    These are in `dtype`, or keep their type.
+    """
     for name, parameter in model.named_parameters():
         if chosen := scheme_of(name, parameter.dim(), scheme, ends):
             owner = name.removesuffix(".weight")
             parts = zip(("packed", "scale"), quantize_matrix(parameter, chosen), strict=True)
             yield from ((f"{owner}.{part}", tensor) for part, tensor in parts)
         else:
-            yield name, parameter.detach()
+            yield name, parameter.detach().to(dtype or parameter.dtype)

@@ -28,6 +28,7 @@ from ownwords.models.configs.llama import Qwen3Config, config_for_budget, parame
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.directory import BaseLicense, model_fingerprint
 from ownwords.models.model_library import ModelLibrary
+from ownwords.models.quantization_scheme import INT8
 from ownwords.native import bindings
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
@@ -152,6 +153,8 @@ def plan_finetuning(
     request: TrainRequest,
     *,
     replay: Iterable[TrainingText] | None = None,
+    pairs: Iterable[TrainingText] = (),
+    adapter: Path | None = None,
     by_lora: bool | None = None,
 ) -> PlannedTraining:
     """Plan to fine-tune the model of a directory on these texts: all weights, or a LoRA.
@@ -159,6 +162,7 @@ def plan_finetuning(
     The plan chooses which, unless `by_lora` does; with too little time it trains nothing.
     `replay` is text that the base was trained on, mixed in so that it forgets less; without it the
     base writes some itself, unless `data.replay` is 0 or a LoRA is trained, which forgets little.
+    A LoRA learns `pairs` beside the texts; `adapter` is merged into its base before.
     The saved weights lie between the base's and the trained ones, where they score best on the
     held-out texts. A LoRA is saved merged, and in PEFT's format in the workspace's `adapter`.
     """
@@ -173,8 +177,11 @@ def plan_finetuning(
     loaded.check_tokenizer(tokenizer)
     model, config = loaded.model, loaded.model.config
     dtype = next(model.parameters()).dtype
-    session.encode(tokenizer, replay)
-    session.open_run("lora" if by_lora else "finetune", model_fingerprint(base))
+    if adapter:
+        lora.merge_stored(model, adapter)
+    session.encode(tokenizer, replay, pairs)
+    origin = model_fingerprint(base) + (digest(adapter.read_bytes()) if adapter else "")
+    session.open_run("lora" if by_lora else "finetune", origin)
 
     session.base_license = BaseLicense.of(base)
     session.base = _base_info(loaded, model, by_lora, request.fixed.get("train.precision"))
@@ -276,12 +283,18 @@ class TrainingSession:
         self.base_license = BaseLicense()
         self.dataset: TokenDataset | None = None
         self.replay: TokenDataset | None = None
+        self.has_pairs = False
         self.held_out: TokenDataset | None = None
         # Read before anything is loaded, so that each plan gets the same value.
         self.memory_bytes = self.device.free_memory() or 2**33
         self.run: Run
 
-    def encode(self, tokenizer: Tokenizer, replay: Iterable[TrainingText] | None = None) -> None:
+    def encode(
+        self,
+        tokenizer: Tokenizer,
+        replay: Iterable[TrainingText] | None = None,
+        pairs: Iterable[TrainingText] = (),
+    ) -> None:
         """Encode the texts on the disk."""
         self.tokenizer, self._base_adds_start = tokenizer, tokenizer.adds_start
         # Documents begin with the start token, so prompts of the tuned model do, too.
@@ -290,6 +303,9 @@ class TrainingSession:
             self.dataset = self._encode(self.texts)
             if replay is not None:
                 self.replay = self._build_replay(replay)
+            elif pairs:
+                self.replay = self._encode(pairs)
+                self.has_pairs = self.replay.documents > 0
 
     def _encode(self, texts: Iterable[TrainingText], *, marks: bool = True) -> TokenDataset:
         return build_dataset(
@@ -571,8 +587,13 @@ class TrainingSession:
                 self.tokenizer,
                 generation=generation_config(),
                 card=_card(request.workspace.name, model, made, self.texts, how),
-                provenance=_provenance(made, kind, corpus, base),
+                provenance={
+                    **_provenance(made, kind, corpus, base),
+                    "writes_from_notes": self.has_pairs and share > 0,
+                },
                 dtype=dtype,
+                # Half the disk and faster writing; `export` restores bfloat16 (docs/log.md).
+                schemes=(INT8, INT8) if kind == "lora" else None,
                 copy_guard=self._copy_guard(),
                 license=self.base_license,
             )

@@ -228,7 +228,6 @@ def _bases(state: AppState) -> list[dict[str, Any]]:
         listed = ladder.rungs()
     except OwnwordsError:  # the folder of installed bases is not available
         listed = []
-    titles = {catalogue.SHIPPED: "Built-in English model"}
     slower = 1 / hardware.free_share()
 
     def readings(rung: ladder.Rung) -> list[dict[str, float]]:
@@ -245,7 +244,7 @@ def _bases(state: AppState) -> list[dict[str, Any]]:
     bases: list[dict[str, Any]] = []
     for rung in listed:
         base = task.figures(rung)
-        base["title"] = titles.get(rung.name, rung.title)
+        base["title"] = rung.title[0].upper() + rung.title[1:]
         base["is_usual"] = usual is not None and rung.name == usual.name
         base["readings"] = readings(rung)
         bases.append(base)
