@@ -34,13 +34,16 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 
 SHIPPED: Final = "shipped"
 LARGE: Final = 50_000_000  # parameters
-SHIPPED_TITLE: Final = "the base in the box"  # its display name
+SHIPPED_TITLE: Final = "the built-in model"  # its display name
 # Names with a special meaning, which no added base may have.
 RESERVED = frozenset({SHIPPED, "none"})
 
 MANIFEST = "base.json"
 
 _SHIPPED_FOLDER = Path(__file__).parent / "shipped"
+# Adapters for known bases, a folder each: tasks that the base learns once, before any author.
+ADAPTERS = Path(__file__).parent / "adapters"
+NOTES = "notes.safetensors"  # writing from notes
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SAMPLE_TEXT = "The trouble with the world"  # any text will do to check that the logits are finite
 
@@ -172,6 +175,12 @@ def find(name: str) -> Path:
 def is_large(folder: Path) -> bool:
     """Whether the base in a folder has so many weights that training is slow on a processor."""
     return entry(folder.name, folder, "added").parameters >= LARGE
+
+
+def notes_adapter(folder: Path) -> Path | None:
+    """The adapter with which the base in a folder, whole or trimmed, writes from notes."""
+    path = ADAPTERS / folder.name / NOTES
+    return path if path.exists() else None
 
 
 def called(folder: Path) -> str:

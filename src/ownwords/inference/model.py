@@ -142,6 +142,7 @@ class Model:
         sampling: SamplingParams = DEFAULT_SAMPLING,
         quote: bool = False,
         logprobs: int = 0,
+        completes_word: bool = False,
     ) -> GenerationRequest:
         """Build the request that continues a prompt, for this model's engine or its scheduler."""
         return build_request(
@@ -153,6 +154,7 @@ class Model:
             guard=None if quote else self.guard,
             extra_stop_ids=self.stop_ids,
             logprobs=logprobs,
+            completes_word=completes_word,
         )
 
     def logits(self, ids: Sequence[int]) -> Logits:

@@ -4,6 +4,7 @@ Supported kinds: byte-level BPE (ours, GPT-2, Llama 3, Qwen) and BPE with byte f
 Gemma).
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -71,6 +72,24 @@ class Tokenizer:
     def gaps(self) -> Sequence[int]:
         """The unused ids below the size of the vocabulary."""
         return [i for i, piece in enumerate(self.table) if piece is None]
+
+    @cached_property
+    def _sorted_pieces(self) -> list[tuple[bytes, int]]:
+        special = set(self.special.values())
+        return sorted((x, i) for i, x in enumerate(self.table) if x and i not in special)
+
+    def ids_that_begin(self, data: bytes) -> list[int]:
+        """The tokens that are a beginning of the data, or begin with all of it."""
+        pieces = self._sorted_pieces
+        ids = []
+        for size in range(1, len(data) + 1):
+            at = bisect_left(pieces, (data[:size], -1))
+            while at < len(pieces) and pieces[at][0].startswith(data[:size]):
+                if size < len(data) and pieces[at][0] != data[:size]:
+                    break
+                ids.append(pieces[at][1])
+                at += 1
+        return ids
 
     @property
     def row_start(self) -> int | None:
