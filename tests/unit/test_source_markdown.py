@@ -165,7 +165,7 @@ def test_statuses(tmp_path: Path, head: str, status: str) -> None:
         *("a: !!timestamp x", "a: !!bool x", 'a: !!int ""'),
     ],
 )
-def test_hostile_front_matter_is_only_text(tmp_path: Path, head: str) -> None:
+def test_malformed_front_matter_is_only_text(tmp_path: Path, head: str) -> None:
     assert read_one(tmp_path, f"---\n{head}\n---\nText").body.endswith("Text")
 
 

@@ -303,8 +303,6 @@ _MARK = re.compile(
 )
 # Where an item of a list begins, or a paragraph outside of it.
 _BEGINS = re.compile(r"^[ \t]*([-*+]|\d{1,9}[.)])[ \t]|(?<=\n\n)\S", re.MULTILINE)
-_DEEPEST_BRACKETS = 50
-_BRACKET_OR_BLANK_LINE = re.compile(r"[\[\]]|\n[ \t]*\n")
 _FIGURE_CAPTION = re.compile(r"""\bcaption=(?:"([^"]*)"|'([^']*)')""")
 _CODE_TAGS = frozenset({"highlight", "codeblock", "code", "mermaid"})
 _QUOTE_TAGS = frozenset({"quote", "blockquote", "pullquote"})
@@ -458,13 +456,6 @@ def _plain(stretch: str) -> str:
     if any(sign in stretch for sign in ("---READMORE---", "{", " =", "==", "~ ")):
         for pattern, replacement in _PUBLII_AND_ATTRIBUTES:
             stretch = pattern.sub(replacement, stretch)
-    # Parsing time grows with the square of the depth of brackets, which no person nests so deep.
-    depth = 0
-    is_dense = stretch.count("[") > _DEEPEST_BRACKETS
-    for sign in _BRACKET_OR_BLANK_LINE.findall(stretch) if is_dense else ():
-        depth = depth + 1 if sign == "[" else depth - (depth > 0) if sign == "]" else 0
-        if depth > _DEEPEST_BRACKETS:
-            return stretch.replace("[", "\\[")
     return stretch
 
 

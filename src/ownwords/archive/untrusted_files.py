@@ -24,6 +24,7 @@ from ownwords.core.errors import SourceError
 from ownwords.core.workspace import SUFFIX
 
 MAX_EXPORT_BYTES = 512 << 20  # of one file with many posts
+MAX_UNPACKED_BYTES = 16 << 30  # of all files in a zip or tar
 # A larger file is data, not a post.
 MAX_TEXT_BYTES = 64 << 20
 
@@ -135,6 +136,7 @@ class ExportFiles:
         skipped: Sequence[SkippedItem] = (),
     ) -> None:
         self.path, self.names, self.skipped = path, tuple(sizes), skipped
+        self.bytes = sum(sizes.values())
         self._sizes, self._opener = sizes, opener
 
     @contextmanager
@@ -220,6 +222,10 @@ def open_packed(path: Path) -> Iterator[ExportFiles]:
                 raise SourceError(
                     f"{path} holds a path that points outside it: {name!r}; left unopened"
                 )
+        if members.bytes > MAX_UNPACKED_BYTES:
+            raise SourceError(
+                f"{path} would unpack to {members.bytes >> 30:,} GiB, more than any blog has"
+            )
         yield members
 
 

@@ -33,6 +33,8 @@ _LARGE_TEXT = 400_000  # bytes of it are enough to learn from
 # Seconds from the start to the first step: 10 with the base in the box, 40 with Gemma 3 270M.
 _START_S, _START_S_PER_PARAMETER = 8.0, 1.2e-7
 _TRIMMED = 62_000  # tokens that are left of a larger vocabulary: measured of Gemma in English
+_LONG_S = 48 * 3600.0
+_NOTABLE = 1.3  # times as long: a shorter training is worth offering
 _ENDLESS = 1 << 60  # bytes of memory, to learn how much is needed
 
 
@@ -93,6 +95,14 @@ class Expectation:
     memory_bytes: int
     is_too_large: bool  # for the memory that is free
     bits_per_byte: float | None  # of the author's next posts; None if nobody has measured it
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How often a training reads the texts, and the minutes that it takes."""
+
+    times: float
+    minutes: float
 
 
 @dataclass(frozen=True)
@@ -157,6 +167,27 @@ class TuningTask:
         is_too_large = memory > PLAN_CONSTANTS.memory_share * self.memory_bytes
         return Expectation(each if is_enough else None, memory, is_too_large, self.bits(rung, plan))
 
+    def readings(self, rung: Rung) -> list[Reading]:
+        """The shortest trainings that read a tenth of the texts, all once, and as often as helps.
+
+        Only those that differ notably; none if no training is possible.
+        """
+        if rung.config is None or (most := self.plan(rung, _LONG_S, _ENDLESS)) is None:
+            return []
+        found = [Reading(most.expected.epochs, most.expected.seconds / 60)]
+        for wanted in (1.0, 0.1):
+            shortest, low, high = found[0], 0.0, 60 * found[0].minutes
+            while high - low > max(3.0, high / 20):
+                middle = (low + high) / 2
+                plan = self.plan(rung, middle, _ENDLESS)
+                if plan and plan.expected.epochs >= wanted:
+                    high, shortest = middle, Reading(plan.expected.epochs, middle / 60)
+                else:
+                    low = middle
+            if shortest.minutes < found[0].minutes / _NOTABLE:
+                found.insert(0, shortest)
+        return found
+
     def figures(self, rung: Rung) -> dict[str, Any]:
         """A base with what it takes and brings, as the command line and the page show it."""
         entry, known, expected = rung.entry, rung.known, self.expect(rung)
@@ -190,11 +221,16 @@ def task_here(
     device: str = "cpu",
 ) -> TuningTask:
     """What a base is chosen for on this machine."""
-    is_gpu = device != "cpu" and (device != "auto" or has_driver())
-    speeds = PLAN_CONSTANTS.assumed_speeds("cuda" if is_gpu else "cpu")
-    memory = hardware.read_memory().available_bytes or _ENDLESS
+    kind, memory = "cpu", hardware.read_memory().available_bytes
+    if device != "cpu" and (device != "auto" or has_driver()):
+        from ownwords.training.device import choose  # noqa: PLC0415 - it brings PyTorch
+
+        chosen = choose(device)
+        kind, memory = chosen.kind, chosen.free_memory()
     native = bindings.load_library()
-    keeps_bf16 = not is_gpu and native is not None and native.keeps_bf16
+    keeps_bf16 = kind == "cpu" and native is not None and native.keeps_bf16
+    speeds = PLAN_CONSTANTS.assumed_speeds(kind)
+    memory = memory or _ENDLESS
     return TuningTask(text_bytes, posts, speeds, memory, keeps_bf16, seconds, is_english)
 
 

@@ -56,13 +56,16 @@ def inspect_path(path: Path) -> dict[str, Any]:
     """Detect the source of a path, and count its posts; unpack texts that nothing else reads."""
     try:
         kind, label = sources.detect_source(path)
-    except SourceError:
+    except SourceError as unknown:
         folder = path.parent / _UNPACKED
         try:
             unpacked = _unpack_texts(path, folder) if path.is_file() else None
             if unpacked is None:
                 raise
-            kind, label = sources.detect_source(unpacked)
+            try:
+                kind, label = sources.detect_source(unpacked)
+            except SourceError:
+                raise unknown from None
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
