@@ -1,6 +1,6 @@
 """Write in a real browser: a text in turns, two models beside each other, and what is saved."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -85,7 +85,7 @@ def test_whose_words_are_whose_and_each_change_is_undone(page: "Page") -> None:
 
 
 def test_grey_text_is_taken_with_tab_and_dropped_with_escape(page: "Page") -> None:
-    asked: list[dict[str, str]] = []
+    asked: list[Any] = []
 
     def suggest(route: "Route") -> None:
         asked.append(route.request.post_data_json)
