@@ -1,6 +1,6 @@
 """Weight-only quantisation: matrices stored as small integers, with one scale per group.
 
-`int8` has one scale per row (output channel), `int4` one per 32, 64 or 128 numbers of a row. Scales
+`int8` has one scale per row (output channel), `int4` one per 32 numbers of a row. Scales
 are signed: b-bit codes range from -2^(b-1) to 2^(b-1) - 1, one step further below zero than above,
 so the sign that maps the larger extreme to the negative side allows a smaller step. The half step
 of rounding beyond the outermost codes is used as well. So every number of a matrix satisfies

@@ -15,7 +15,6 @@ from ownwords.core.workspace import (
     SUFFIX,
     Workspace,
     data_folder,
-    is_held,
     path_text,
     translate_os_errors,
     write_atomically,
@@ -99,15 +98,13 @@ class WorkspaceList:
     def forget(self, path: str, *, deletes: bool = False) -> None:
         """Remove a workspace from the list, and its folder if it `deletes`.
 
-        Raises ApiError if the folder is open or in use, or may hold more than a workspace does.
+        Raises ApiError if the folder is open, or may hold more than a workspace does.
         """
         if deletes:
             root = self.find(path).root
-            if root == self._current or any(map(is_held, root.rglob(".lock"))):
+            if root == self._current:
                 raise ApiError(
-                    HTTPStatus.CONFLICT,
-                    f"{root.name.removesuffix(SUFFIX)} is in use",
-                    hint="open another blog, or wait until its work has ended",
+                    HTTPStatus.CONFLICT, "this blog is open", hint="open another one first"
                 )
             if not root.name.endswith(SUFFIX):
                 raise ApiError(
