@@ -21,6 +21,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -38,7 +39,12 @@ from bench.fresh import ROOT, children_peak_mb, own_peak_mb, run
 from bench.inference import bandwidth
 from bench.machine import measuring
 
-GROUPS = ("training", "neighbours", "writing", "look", "vectors")
+from ownwords.base.known_bases import KNOWN_BASES
+from ownwords.models.configs.config import ModelConfig
+from ownwords.models.configs.gpt2 import GPT2Config
+from ownwords.models.configs.llama import Qwen3Config
+
+GROUPS = ("training", "neighbours", "mixes", "writing", "look", "vectors")
 BUSY = "while True: pass"
 SPINNING = "import torch\nx = torch.ones(256, 256)\nwhile True: x @ x"
 NEIGHBOURS: "dict[str, Sequence[str]]" = {
@@ -48,6 +54,8 @@ NEIGHBOURS: "dict[str, Sequence[str]]" = {
     "beside a program of spinning threads": (SPINNING,),
     "on one core": (),
 }
+BURSTS = "import time\nwhile True: sum(range({work})); time.sleep({pause})"
+MIXES = 20
 PROMPT, STREAMS = 128, 8  # tokens
 PASSAGES, PASSAGE = 32, 110  # tokens
 
@@ -56,29 +64,27 @@ PASSAGES, PASSAGE = 32, 110  # tokens
 class Shape:
     """A model to train and a batch of it."""
 
-    family: str  # gpt2, llama, qwen3, gemma3
-    sizes: Mapping[str, Any]
+    config: ModelConfig
     rows: int
     context: int
     rank: int = 0  # of LoRA; 0: all weights
     optimizer: str = "muon"
 
 
-QWEN3 = {"vocabulary": 8192, "context": 512, "width": 256, "layers": 18, "hidden": 704}
-QWEN3 |= {"heads": 4, "kv_heads": 2, "head_dim": 64}
-TINY = {"vocabulary": 65, "context": 64, "width": 128, "layers": 4, "hidden": 352}
-TINY |= {"heads": 4, "head_dim": 32}
-GPT2 = {"vocabulary": 50_304, "context": 1024, "width": 768, "layers": 12, "heads": 12}
-SMOLLM2 = {"vocabulary": 49_152, "context": 512, "width": 576, "layers": 30, "hidden": 1536}
-SMOLLM2 |= {"heads": 9, "kv_heads": 3, "head_dim": 64, "tied": True}
-GEMMA = {"vocabulary": 32_768, "context": 512, "width": 640, "layers": 18, "hidden": 2048}
-GEMMA |= {"heads": 4, "kv_heads": 1, "head_dim": 256}
+BOX = Qwen3Config(
+    vocabulary=8192, context=512, width=256, layers=18, heads=4, kv_heads=2, head_dim=64, hidden=704
+)
+TINY = Qwen3Config(vocabulary=65, context=64, width=128, layers=4, heads=4, head_dim=32, hidden=352)
+GPT2 = GPT2Config(vocabulary=50_304, context=1024, width=768, layers=12, heads=12)
+KNOWN = {base.name: base.config for base in KNOWN_BASES}
 SHAPES = {
-    "the box, 15.4M, 2 x 512": Shape("qwen3", QWEN3, 2, 512),
-    "4 layers of 128, 12 x 64": Shape("qwen3", TINY, 12, 64),
-    "GPT-2 124M, 4 x 256": Shape("gpt2", GPT2, 4, 256, optimizer="adamw"),
-    "SmolLM2 135M, LoRA, 4 x 512": Shape("llama", SMOLLM2, 4, 512, 16),
-    "Gemma 3 270M, 32k vocabulary, LoRA, 4 x 512": Shape("gemma3", GEMMA, 4, 512, 16),
+    "the box, 15.4M, 2 x 512": Shape(BOX, 2, 512),
+    "4 layers of 128, 12 x 64": Shape(TINY, 12, 64),
+    "GPT-2 124M, 4 x 256": Shape(GPT2, 4, 256, optimizer="adamw"),
+    "SmolLM2 135M, LoRA, 4 x 512": Shape(KNOWN["smollm2-135m"], 4, 512, 16),
+    "Gemma 3 270M, 32k vocabulary, LoRA, 4 x 512": Shape(
+        replace(KNOWN["gemma3-270m"], vocabulary=32_768), 4, 512, 16
+    ),
 }
 
 
@@ -255,10 +261,23 @@ class Table:
         best = [(max(turn.best for turn in each), each[-1].mb) for each in turns]
         return [Cell(speed, speed / limit if limit else 0.0, mb) for speed, mb in best]
 
-    def _beside(self, work: Work) -> None:
+    def _mixes(self) -> None:
+        """A small model beside one or two programs of three kinds, drawn by a fixed seed."""
+        draw = random.Random(1)
+        mixes: dict[str, Sequence[str]] = {"alone": ()}
+        for number in range(1, MIXES + 1):
+            bursts = BURSTS.format(work=draw.randint(10_000, 1_000_000), pause=draw.random() / 50)
+            kinds = {"busy": BUSY, "spinning": SPINNING, "bursts": bursts}
+            chosen = draw.choices(list(kinds), k=draw.randint(1, 2))
+            mixes[f"mix {number}: {' and '.join(chosen)}"] = [kinds[kind] for kind in chosen]
+        tiny = "4 layers of 128, 12 x 64"
+        work = Work(tiny, "training", tiny)
+        self._beside(replace(work, variant=self._ask_precisions(work)[0]), mixes)
+
+    def _beside(self, work: Work, conditions: "Mapping[str, Sequence[str]]" = NEIGHBOURS) -> None:
         """Print the row of each condition, its share that of the speed alone."""
         alone: list[float] = []
-        for condition, programs in NEIGHBOURS.items():
+        for condition, programs in conditions.items():
             name = f"{work.name}, {condition}"
             if not self._is_chosen(name):
                 continue
@@ -421,17 +440,13 @@ def _train(work: Work) -> Prepared:
     import torch
 
     from ownwords.models import fused, lora
-    from ownwords.models.configs.gpt2 import GPT2Config
-    from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
     from ownwords.models.decoder import build
     from ownwords.training.device import choose
     from ownwords.training.optim import Optimizer
     from ownwords.training.settings import OptimConfig
 
     shape, device = SHAPES[work.subject], choose("cpu")
-    families = {"gpt2": GPT2Config, "llama": LlamaConfig, "qwen3": Qwen3Config}
-    families["gemma3"] = Gemma3Config
-    config = families[shape.family](**shape.sizes)
+    config = shape.config
     masters = work.variant == "bf16"
     # As `recipes.plan_finetuning` keeps a base that is stored in bfloat16.
     keeps_bf16 = getattr(fused, "keeps_bf16", lambda _: work.variant == "autocast")

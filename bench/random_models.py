@@ -9,7 +9,7 @@ llama.cpp itself, so that they hold what its users have: its Q4_0 keeps some mat
 import json
 import math
 import sys
-from itertools import product
+from itertools import chain, islice, product
 from pathlib import Path
 from string import ascii_lowercase
 from typing import TYPE_CHECKING
@@ -74,16 +74,15 @@ def make(shape: str, folder: Path, *, with_gguf: bool) -> None:
 
 
 def tokenizer_of(shape: str) -> "Tokenizer":
-    """A byte tokenizer, or one with three-letter tokens up to the vocabulary size."""
+    """Bytes and tokens of two to four letters, as many as the model has."""
     from ownwords.tokenizers.bpe import BPETokenizer, ByteTokenizer
 
-    plain = ByteTokenizer()
-    if shape not in ("5m", "30m"):
-        return plain
+    room = config(shape).vocabulary - ByteTokenizer().vocabulary_size
     pairs = [a + b for a, b in product(ascii_lowercase, repeat=2)]
-    merges = [(pair[0], pair[1]) for pair in pairs] + list(product(pairs, ascii_lowercase))
-    room = config(shape).vocabulary - plain.vocabulary_size
-    return BPETokenizer(merges[:room])
+    triples = product(pairs, ascii_lowercase)
+    quads = product((a + b for a, b in product(pairs, ascii_lowercase)), ascii_lowercase)
+    merges = chain(((pair[0], pair[1]) for pair in pairs), triples, quads)
+    return BPETokenizer(list(islice(merges, room)))
 
 
 def quantise(source: Path, into: Path, type: str, *, threads: int = 2) -> None:

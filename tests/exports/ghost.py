@@ -27,61 +27,13 @@ LINKS = [
 ]
 
 
-def text(words: str, form: int = 0) -> dict[str, Any]:
-    return {"type": "extended-text", "text": words, "format": form, "version": 1}
-
-
-LEXICAL: dict[str, Any] = {
-    "root": {
-        "type": "root",
-        "children": [
-            {"type": "extended-heading", "tag": "h2", "children": [text("Hats < caps")]},
-            {
-                "type": "paragraph",
-                "children": [
-                    text("One, "),
-                    text("two", 1),
-                    {"type": "linebreak"},
-                    {"type": "link", "url": "__GHOST_URL__/about/", "children": [text("about")]},
-                ],
-            },
-            {
-                "type": "list",
-                "listType": "number",
-                "children": [{"type": "listitem", "children": [text("first")]}],
-            },
-            {"type": "extended-quote", "children": [text("Said by another.")]},
-            {"type": "codeblock", "code": "if a < b:\n    pass", "language": "python"},
-            {"type": "markdown", "markdown": "A *card*."},
-            {"type": "html", "html": "<p>Raw.</p>"},
-            {"type": "image", "src": "__GHOST_URL__/i.png", "alt": "", "caption": "My picture"},
-            {"type": "callout", "calloutText": "<b>Mind</b> it", "calloutEmoji": "!"},
-            {"type": "toggle", "heading": "More", "content": "<p>Hidden.</p>"},
-            {
-                "type": "bookmark",
-                "url": "https://example.net",
-                "metadata": {"title": "INTRUDER", "description": "INTRUDER"},
-            },
-            {"type": "horizontalrule"},
-        ],
-    }
-}
-MOBILEDOC: dict[str, Any] = {
-    "version": "0.3.1",
-    "atoms": [["soft-return", "", {}]],
-    "cards": [["code", {"code": "x < y"}], ["card-markdown", {"markdown": "# Card"}]],
-    "markups": [["strong"], ["a", ["href", "__GHOST_URL__/hats/"]]],
-    "sections": [
-        [
-            1,
-            "p",
-            [[0, [], 0, "I "], [0, [0], 1, "like"], [1, [], 0, 0], [0, [1], 1, "hats & caps"]],
-        ],
-        [3, "ul", [[[0, [], 0, "one"]], [[0, [], 0, "two"]]]],
-        [10, 0],
-        [10, 1],
-    ],
-}
+_NEWSLETTER = (
+    "<h2>Hats &lt; caps</h2><p>One, <strong>two</strong><br>"
+    '<a href="__GHOST_URL__/about/">about</a></p><ol><li>first</li></ol>'
+    "<blockquote>Said by another.</blockquote>"
+    '<pre class="language-python">if a &lt; b:\n    pass</pre>'
+)
+_MEMBERS = '<p>I <strong>like</strong><br><a href="__GHOST_URL__/hats/">hats &amp; caps</a></p>'
 _HTML = (
     f"<p>{NON_ASCII}: I like hats.</p><blockquote>A quoted line that another wrote.</blockquote>"
     '<pre><code class="language-python">a &lt; b</code></pre>'
@@ -116,7 +68,7 @@ def export() -> dict[str, Any]:
             "newsletter",
             "2021-02-03",
             status="sent",
-            lexical=json.dumps(LEXICAL),
+            html=_NEWSLETTER,
         ),
         post(
             "a3",
@@ -124,7 +76,7 @@ def export() -> dict[str, Any]:
             "members",
             "2022-03-04",
             visibility="paid",
-            mobiledoc=json.dumps(MOBILEDOC),
+            html=_MEMBERS,
         ),
         post(
             "a4",

@@ -1,4 +1,4 @@
-"""Uploads: read in a process of their own, or refused with a sentence."""
+"""Uploads: taken in, or refused with a sentence."""
 
 import gzip
 import importlib
@@ -18,12 +18,10 @@ from starlette.testclient import TestClient
 
 import damage
 from ownwords.archive import sources as archive_sources
-from ownwords.archive import untrusted_files
 from ownwords.archive.look import look
 from ownwords.core.errors import SourceError
 from ownwords.core.workspace import Workspace
 from ownwords.serve import intake
-from ownwords.serve.api import sources
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.settings import ServeSettings
@@ -41,16 +39,6 @@ def workspace(tmp_path: Path) -> Path:
 def api(workspace: Path) -> TestClient:
     state = AppState(Workspace(workspace), ServeSettings(key="", upload_bytes=32 << 20))
     return TestClient(create_app(state), base_url="http://127.0.0.1:8377")
-
-
-@pytest.fixture
-def _here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read uploads in this process, for speed."""
-
-    def inspect(path: Path) -> dict[str, Any]:
-        return intake.inspect_path(path)
-
-    monkeypatch.setattr(sources, "inspect_upload", inspect)
 
 
 def drop(api: TestClient, name: str, data: bytes) -> tuple[int, dict[str, Any]]:
@@ -90,7 +78,6 @@ def test_every_kind_of_export_can_be_uploaded(
     assert path.exists()
 
 
-@pytest.mark.usefixtures("_here")
 @pytest.mark.parametrize("name", archive_sources.SOURCE_NAMES)
 def test_a_damaged_upload_is_accepted_or_refused_with_a_sentence(
     name: str, api: TestClient, workspace: Path, tmp_path: Path
@@ -135,7 +122,6 @@ def tarred(name: str, content: bytes) -> bytes:
         ("a.zip", zipped(**{"/etc/out.md": b"# x"}), "points outside"),
         ("a.zip", zipped(**{"a\\..\\..\\out.md": b"# x"}), "points outside"),
         ("a.tar", tarred("../out.md", b"# x"), "points outside"),
-        ("a.zip", zipped(**{"bomb.md": b"a" * (64 << 20)}), "zip bomb"),
         ("a.zip", zipped(**{"a.exe": b"MZ"}), "none of the kinds"),
         ("a.pdf", b"%PDF-1.4", "none of the kinds"),
         ("a.md", b"", "is empty"),
@@ -153,23 +139,9 @@ def test_a_forbidden_upload_is_refused_and_leaves_no_files(
     assert not list(workspace.parent.rglob("out.md"))
 
 
-def test_an_upload_that_unpacks_to_too_much_is_refused(
-    api: TestClient, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sources, "inspect_upload", intake.inspect_path)
-    monkeypatch.setattr(intake, "_MAX_UNPACKED_BYTES", 1000)
-    status, answer = drop(api, "a.zip", zipped(**{"a.md": b"# A\n" * 200, "b.md": b"# B\n" * 200}))
-    assert (status, "unpacks to more than" in answer["error"]["message"]) == (400, True)
-    monkeypatch.setattr(untrusted_files, "MAX_MEMBERS", 1)
-    status, answer = drop(api, "a.zip", zipped(**{"a.md": b"# A", "b.md": b"# B"}))
-    assert status == 400
-    assert not left_over(workspace)
-
-
 @pytest.mark.parametrize(
     "name", ["../../x.md", "..", "/etc/x.md", "", "a\0b.md", ".lock", "x" * 300]
 )
-@pytest.mark.usefixtures("_here")
 def test_no_file_name_leads_out_of_the_workspace(
     name: str, api: TestClient, workspace: Path
 ) -> None:
@@ -180,19 +152,6 @@ def test_no_file_name_leads_out_of_the_workspace(
         assert path.exists()
     else:
         assert not left_over(workspace)
-
-
-def test_a_file_that_ends_the_process_is_refused(
-    api: TestClient, workspace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """As a file that exhausts memory would: the server continues."""
-    program = tmp_path / "falls"
-    program.write_text("#!/bin/sh\nkill -9 $$\n")
-    program.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(program))
-    status, answer = drop(api, "a.md", b"# A")
-    assert (status, "too much memory or time" in answer["error"]["message"]) == (400, True)
-    assert not left_over(workspace)
 
 
 def test_another_site_cannot_upload(api: TestClient, workspace: Path) -> None:

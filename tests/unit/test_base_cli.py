@@ -92,7 +92,7 @@ def test_base_without_a_verb_lists_and_a_typo_is_reported(
 def test_an_install_without_its_base_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["base"]) == 0
     output = " ".join(capsys.readouterr().out.split())
-    assert "lacks the model in the box" in output
+    assert "lacks the built-in model" in output
     assert "ownwords base add ORG/NAME" in output
     assert main(["base", "verify"]) == 2
     assert "has no shipped base" in capsys.readouterr().err

@@ -321,7 +321,8 @@ def unrolled(
     stream = TokenStream(dataset, context=context, seed=seed, shuffle=shuffle, rows=3, name="x")
     rows = range(-(-epochs * dataset.tokens // context))
     ids_RT1 = np.empty((len(rows), context + 1), np.int64)
-    stream.read(rows, ids_RT1, np.empty((len(rows), context + 1), np.int32))
+    pieces_RT1, learned_RT1 = np.empty(ids_RT1.shape, np.int32), np.empty(ids_RT1.shape, np.bool_)
+    stream.read(rows, ids_RT1, pieces_RT1, learned_RT1)
     begins = [stream.position(row) for row in rows]
     assert sorted(begins) == [row * context for row in rows]
     # Those that begin in an epoch are dealt out before any that begins in the next.

@@ -55,8 +55,8 @@ def test_positions_turn_as_in_the_models(
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize(
     "schemes",
-    [(INT8, INT8), (INT4, INT8), (QuantizationScheme(4, 64), INT4)],
-    ids=["int8", "int4", "int4-64"],
+    [(INT8, INT8), (INT4, INT8), (INT4, INT4)],
+    ids=["int8", "int4", "int4 ends"],
 )
 def test_every_tensor_of_a_quantised_file_is_mapped(
     name: str, schemes: tuple[QuantizationScheme, QuantizationScheme], tmp_path: Path

@@ -44,8 +44,8 @@ def generate_plainly(network: CausalLM, request: GenerationRequest) -> list[int]
     room = min(network.config.context, len(request.ids) + request.max_tokens)
     text = context = list(request.ids)
     for drawn in range(request.max_tokens):
-        if len(context) > room:
-            context = context[-(room // 2) :]
+        while len(context) > room:
+            context = context[room + 1 - room // 2 :]
         with torch.inference_mode():
             scores = network.logits(network(torch.tensor([context])))[0, -1].float().numpy()
         chosen = sample_token(
@@ -233,6 +233,14 @@ def test_a_cached_prefix_is_not_read_again() -> None:
     assert read_for([*prompt, 7, 8]) == 2
     assert read_for([*prompt[:30], 9]) == 1
     assert read_for([49, *prompt]) == 41
+    # A long text is still there after an edit in its middle, and after it has outgrown the row.
+    text = [i % 50 for i in range(900)]
+    assert read_for(text) >= 900 - 40
+    assert read_for([*text[:300], 9]) == 1
+    assert read_for([*text, 3]) <= 2
+    for _ in range(2):
+        read_for([i % 50 for i in range(1700)])
+        assert read_for([i % 50 for i in range(1720)]) <= 21
     # The text that another request is writing counts, too: 35 of the prompt, by a copy.
     scheduler.submit(GenerationRequest(ids=[*prompt[:30], 9], max_tokens=50, sampling=GREEDY))
     scheduler.step()

@@ -209,7 +209,7 @@ def test_several_processes_store_and_report_the_same_to_the_byte(
         assert looked(folder, root) == several
     monkeypatch.setattr(hardware, "usable_cores", lambda: 1)
     assert looked(folder, root) == several
-    assert len(started) == 4
+    assert len(started) > 4  # others took over from those that were killed
 
 
 def test_no_worker_outlives_an_interrupted_look(

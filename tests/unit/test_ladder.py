@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def test_every_known_base_can_be_tuned_beside_bfloat16_weights_in_16_gb() -> Non
     for rung in KNOWN.values():
         expected = BLOG.expect(rung)
         assert expected is not None and expected.minutes and not expected.is_too_large
-    half = replace(BLOG, memory_bytes=8 * 10**9)
+    half = replace(BLOG, memory_bytes=7 * 10**9)
     large = [name for name, rung in KNOWN.items() if (e := half.expect(rung)) and e.is_too_large]
     assert large == ["smollm2-1.7b", "qwen3-1.7b"]
 
@@ -63,12 +64,17 @@ def test_bits_are_expected_of_measured_bases_only() -> None:
     assert polish is not None and polish.bits_per_byte is None
 
 
-def test_a_graphics_card_is_expected_only_where_there_is_one(
+def test_a_graphics_card_is_judged_by_its_own_memory_where_there_is_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for has_driver, kind in ((True, "cuda"), (False, "cpu")):
+    card = SimpleNamespace(kind="cuda", free_memory=lambda: 24 << 30)
+    monkeypatch.setattr("ownwords.training.device.choose", lambda _: card)
+    for has_driver in (True, False):
         monkeypatch.setattr(ladder, "has_driver", lambda has=has_driver: has)
-        assert task_here(device="auto").speeds.kind == kind
+        task = task_here(device="auto")
+        assert (task.speeds.kind, task.memory_bytes == 24 << 30) == (
+            ("cuda", True) if has_driver else ("cpu", False)
+        )
     assert task_here(device="cuda").speeds.kind == "cuda"
 
 

@@ -5,10 +5,9 @@ import random
 
 import pytest
 
-from growth import is_far_from_quadratic
 from ownwords.archive import log_detection
 from ownwords.archive.document import Segment
-from ownwords.archive.log_detection import is_log_line, log_reason, separate_logs
+from ownwords.archive.log_detection import log_reason, separate_logs
 
 CHANCE = random.Random(7)
 
@@ -119,18 +118,6 @@ def test_human_text_is_not_a_log(name: str) -> None:
 )
 def test_reasons_name_the_evidence(name: str, reason: str) -> None:
     assert reason in str(log_reason(DUMPS[name]))
-
-
-@pytest.mark.parametrize(
-    "block",
-    [
-        *("x" * 300_000, "1 " * 50_000, "a1b2\n" * 20_000, "[0x" * 20_000),
-        "1\n" * 8 + "at " + "a:" * 20_000,
-    ],
-)
-def test_the_time_stays_in_proportion_to_the_block(block: str) -> None:
-    assert is_far_from_quadratic(log_reason, block)
-    assert is_far_from_quadratic(is_log_line, block)
 
 
 CONSTANTS = _lines(lambda n: f"  0x{n * 7919:08x}, 0x{n * 104729:08x}, 0x{n * 15485863:08x},")

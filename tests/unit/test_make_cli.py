@@ -143,7 +143,7 @@ def test_each_stage_is_a_line_and_the_end_lists_the_files(
         "31,535 words of your own in 53 posts and 1 page, 2017.",
         "Left out “What it says in the night”. A machine wrote it.",
         "Trains on 43 texts, picks the best checkpoint on 5, is judged on 6.",
-        "fine-tuned from the English base in the box: 3 min, reading your texts 6.0 times.",
+        "fine-tuned from the built-in model: 3 min, reading your texts 6.0 times.",
         "1.53 bits per byte on held-out posts; the base had 1.81.",
         "Your post “The gutter in March” was held out. From its title alone, the model writes:",
         "The gutter was full, and so was I.",

@@ -154,6 +154,20 @@ def test_a_stop_string_across_tokens_ends_the_text(client: Api, own: Model) -> N
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
 
 
+def test_a_suffix_is_not_repeated_and_a_sentence_ends_the_text(client: Api, own: Model) -> None:
+    full_text = generate_text(own, "On", 40, 3)
+    body = {"prompt": "On", "max_tokens": 40, "seed": 3}
+    choice = client.request(WRITE, **body, suffix=full_text[9:13] + "\n")["choices"][0]
+    assert choice["text"] == full_text[:9]
+    assert choice["finish_reason"] == "stop"
+    body = {"prompt": "On a b", "max_tokens": 9, "sentence": True}
+    answer = client.request(WRITE, **body, logit_bias={str(ord(".")): 100})
+    assert answer["choices"][0]["text"] == "." * (9 - len(" b"))
+    assert answer["usage"]["prompt_tokens"] == 1 + len("On a")
+    choice = client.request(WRITE, **body, logit_bias={str(ord("\n")): 100})["choices"][0]
+    assert (choice["text"], choice["finish_reason"]) == ("", "stop")
+
+
 def test_logprobs_are_those_of_the_model(client: Api, own: Model) -> None:
     bias = {str(i): -100 for i in range(128, 256)}
     result = client.request(

@@ -138,7 +138,6 @@ def test_invalid_fields_are_refused_by_name(call: Call, fields: dict[str, Any], 
 @pytest.mark.parametrize(
     ("call", "fields", "param"),
     [
-        (completion, {"suffix": "the end"}, "suffix"),
         (completion, {"best_of": 3}, "best_of"),
         (completion, {"echo": True, "logprobs": 1}, "echo"),
         (chat, {"tools": [{"type": "function"}]}, "tools"),

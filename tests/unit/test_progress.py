@@ -188,6 +188,17 @@ def test_the_share_is_monotonic_and_includes_earlier_time() -> None:
     assert job.timeline.share == pytest.approx(60 / 90)
 
 
+def test_the_time_left_only_falls_and_never_ends_before_the_job() -> None:
+    job = TimelineDriver()
+    job.expect(train=60.0, score=10.0)
+    job.begin("train")
+    for promised in (50.0, 40.0, 90.0, 80.0, 70.0, 60.0, 20.0, 10.0):
+        job.advance(10.0, remaining_s=promised, stage="train")
+    told = [event.values["remaining_s"] for event in job.events]
+    assert told == sorted(told, reverse=True)
+    assert min(told) > 0
+
+
 def test_a_long_job_reports_less_often() -> None:
     job = TimelineDriver()
     job.expect(train=1e6)

@@ -87,7 +87,7 @@ def test_the_model_is_compared_with_the_given_base_or_its_own(
     save(here / "blog.ownwords" / "model", base_name="shipped", kind="finetune")
     assert main(["score", "--json", "--quiet"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["about"]["base"] == "the base in the box"
+    assert result["about"]["base"] == "the built-in model"
     assert main(["score", "--base", "none", "--json", "--quiet"]) == 0
     assert "Its base" not in capsys.readouterr().out
 

@@ -6,7 +6,6 @@ import httpx
 import pytest
 
 from fake_jobs import until
-from growth import is_far_from_quadratic
 from ownwords.archive.look import look
 from ownwords.core.errors import SourceError
 from ownwords.core.progress import Progress
@@ -85,15 +84,6 @@ def test_a_feed_that_names_its_next_page_is_read_to_the_end(tmp_path: Path) -> N
         }
     )
     assert fetched(host, tmp_path, "https://b.example/feed")["posts"] == 3
-
-
-def test_links_that_are_never_closed_take_time_in_proportion(tmp_path: Path) -> None:
-    def fetch(text: str) -> None:
-        fetched(
-            Host({"https://b.example/f": rss(1, generator=text)}), tmp_path, "https://b.example/f"
-        )
-
-    assert is_far_from_quadratic(fetch, "<!--" + "<link rel='next' " * 5_000 + "-->")
 
 
 def test_a_feed_that_repeats_itself_ends(tmp_path: Path) -> None:

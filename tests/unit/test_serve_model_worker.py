@@ -211,7 +211,7 @@ def decode_stream(
 ) -> tuple[list[TextChunk], StreamDecoder]:
     """Decode these tokens chunk by chunk, each with its own logprob."""
     start = [] if tokenizer.start is None else [tokenizer.start]
-    decoder = StreamDecoder(tokenizer, [*start, *after], stops, top=top)
+    decoder = StreamDecoder(IncrementalDetokenizer(tokenizer, [*start, *after], stops), top=top)
     pieces = []
     for n, i in enumerate(ids):
         alternatives = tuple((id_, -float(id_)) for id_ in range(3))
@@ -280,7 +280,7 @@ def test_unused_ids_are_left_out_of_the_top_logprobs() -> None:
     tokenizer = BPETokenizer()
     tokenizer.table = [None, *tokenizer.table[1:]]
     gap = tokenizer.gaps[0]
-    decoder = StreamDecoder(tokenizer, [66], (), top=2)
+    decoder = StreamDecoder(IncrementalDetokenizer(tokenizer, [66]), top=2)
     piece = decoder.feed(GeneratedToken(65, -1.0, ((gap, -0.5), (65, -1.0))))
     assert len(piece.tokens[0].top) == 1
 
@@ -302,6 +302,6 @@ def test_partial_characters_are_named_by_their_bytes() -> None:
 
 
 def test_an_infinite_logprob_is_a_finite_json_number() -> None:
-    decoder = StreamDecoder(BYTES, [65], (), top=1)
+    decoder = StreamDecoder(IncrementalDetokenizer(BYTES, [65]), top=1)
     piece = decoder.feed(GeneratedToken(66, -1.0, ((67, float("-inf")),)))
     assert piece.tokens[0].top[0].logprob == -9999.0

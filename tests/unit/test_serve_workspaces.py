@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from ownwords.archive.look import look
-from ownwords.core.workspace import Workspace
+from ownwords.core.workspace import Workspace, locked
 from ownwords.serve.app_state import AppState
 from page_client import page_client
 
@@ -128,6 +128,27 @@ def test_a_forgotten_workspace_keeps_its_files(client: TestClient, tmp_path: Pat
     assert "far" not in list_workspaces(client)
     assert elsewhere.is_dir()
     assert open_workspace(client, path=path).status_code == 200
+
+
+def test_a_workspace_is_deleted_with_what_it_holds_but_not_while_it_is_used(
+    client: TestClient, folder: Path
+) -> None:
+    def delete(path: Path) -> int:
+        body = {"path": str(path), "deletes": True}
+        return client.request("DELETE", "/api/workspaces", json=body).status_code
+
+    one, two, plain = (folder / name for name in ("one.ownwords", "two.ownwords", "plain"))
+    assert delete(one) == 409  # it is open
+    with locked(two / "runs" / "make" / ".lock", "busy", ""):
+        assert delete(two) == 409
+    assert delete(two) == 204
+    assert not two.exists() and "two" not in list_workspaces(client)
+    with Workspace(plain).opened():  # a folder of the user's own
+        (plain / "diary.txt").write_text("Mine.")
+    with page_client(AppState(Workspace(plain))) as other_client:
+        open_workspace(other_client, path=str(plain))
+    assert delete(plain) == 409 and (plain / "diary.txt").exists()
+    assert delete(folder / "posts") == 404
 
 
 def test_a_damaged_list_is_an_empty_one(client: TestClient, folder: Path) -> None:

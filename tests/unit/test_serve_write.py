@@ -1,6 +1,7 @@
 """The write API: the stream, blocked copies, and where a text may come from."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,6 +64,20 @@ def test_the_stream_equals_the_text_of_the_model(client: TestClient, workspace: 
     assert (names[0], names[-1]) == ("begin", "end")
     assert events[0][1] == {"model": "blog", "seed": 7, "guarded": True, "has_guard": True}
     assert events[-1][1]["tokens"] <= 40
+
+
+def test_the_end_of_a_sentence_is_streamed(client: TestClient, workspace: Workspace) -> None:
+    model = Model.load(workspace.root / "model", threads=1)
+    whole = "".join(model.write("The rain", max_tokens=40 - len(" rain"), temperature=0))
+
+    def suggested(**body: str) -> str:
+        events = events_of(client.post("/api/complete", json=body).text)
+        assert [name for name, _ in events if name != "text"] == ["begin", "end"]
+        return "".join(data for name, data in events if name == "text")
+
+    line = re.split(r"\n|(?<=[.!?])\s", whole)[0]
+    assert suggested(text="The rain") == line
+    assert suggested(text="The rain", suffix=line[3:9]) == line[:3]
 
 
 def test_the_base_is_named_beside_the_own_model(client: TestClient) -> None:

@@ -9,7 +9,6 @@ from items import documents
 from ownwords.archive import untrusted_files
 from ownwords.archive.document import SiteInfo, SkippedItem, SourceItem, SourceNote
 from ownwords.archive.sources import ghost
-from ownwords.archive.sources.ghost import UnreadableError, editor_html
 from ownwords.core.errors import SourceError
 
 
@@ -57,66 +56,13 @@ def test_the_address_of_the_site_is_taken_from_the_settings(tmp_path: Path) -> N
     assert not [note for note in items if isinstance(note, SourceNote)]
 
 
-def test_lexical_becomes_html() -> None:
-    assert editor_html(export.LEXICAL).split("\n") == [
-        "<h2>Hats &lt; caps</h2>",
-        '<p>One, <strong>two</strong><br><a href="__GHOST_URL__/about/">about</a></p>',
-        "<ol><li>first</li></ol>",
-        "<blockquote>Said by another.</blockquote>",
-        '<pre class="language-python">if a &lt; b:',
-        "    pass</pre>",
-        "<p>A <em>card</em>.</p>",
-        "",
-        "<div><p>Raw.</p></div>",
-        "<figcaption>My picture</figcaption>",
-        "<p><b>Mind</b> it</p>",
-        "<h4>More</h4><div><p>Hidden.</p></div>",
-    ]
-
-
-def test_a_nested_list() -> None:
-    deep = {"type": "listitem", "children": [export.text("deep")]}
-    inner = {"type": "list", "listType": "bullet", "children": [deep]}
-    items = [
-        {"type": "listitem", "children": [export.text("first")]},
-        {"type": "listitem", "children": [inner]},
-    ]
-    document = {"root": {"children": [{"type": "list", "listType": "number", "children": items}]}}
-    assert editor_html(document) == "<ol><li>first</li><li><ul><li>deep</li></ul></li></ol>"
-
-
-def test_mobiledoc_becomes_html() -> None:
-    assert editor_html(export.MOBILEDOC).split("\n") == [
-        '<p>I <strong>like</strong><br><a href="__GHOST_URL__/hats/">hats &amp; caps</a></p>',
-        "<ul><li>one</li><li>two</li></ul>",
-        '<pre class="language-">x &lt; y</pre>',
-        "<h1>Card</h1>",
-        "",
-    ]
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        *({}, {"root": 1}, {"root": {"children": [1, "a", {}]}}, "[", 1),
-        *({"sections": sections} for sections in (1, [1], [[1, "p", [1]]], [[10, 3]])),
-        {"sections": [[1, "p", [[0, [], 9, "a"]]]]},
-    ],
-)
-def test_an_invalid_document_is_unreadable(document: object) -> None:
-    with pytest.raises(UnreadableError):
-        editor_html(document)
-
-
 def test_a_post_that_cannot_be_read_is_skipped(tmp_path: Path) -> None:
     content = export.export()
-    data(content)["posts"][1]["lexical"] = '{"root": '
     data(content)["posts"] += [None, {"id": ["x"]}]
     items = of(tmp_path, content)
     skipped = [(e.what, e.title, e.count) for e in items if isinstance(e, SkippedItem)]
-    assert ("post", "A newsletter only", 1) in skipped
     assert ("post", "", 2) in skipped
-    assert len(documents(items)) == 5
+    assert len(documents(items)) == 6
 
 
 def test_older_exports(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 
 from exports import html as export
-from growth import is_far_from_quadratic
 from ownwords.archive import readability
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem
 from ownwords.archive.sources import html
@@ -163,11 +162,6 @@ def test_permalink_signs_are_not_part_of_headings(tmp_path: Path) -> None:
     assert document.title == "On hats"
     assert "¶" not in document.body
     assert "<h2>More</h2>" in document.body
-
-
-def test_a_title_with_a_long_gap_takes_time_in_proportion() -> None:
-    title = "a" + " " * 20_000 + "b"
-    assert is_far_from_quadratic(lambda text: readability.strip_site_name(text, "b"), title)
 
 
 def test_a_post_of_links_with_words_about_them_is_a_post(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exports import markdown as export
-from growth import is_far_from_quadratic
 from ownwords.archive import dates
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
 from ownwords.archive.ingest import LinkResolver
@@ -166,7 +165,7 @@ def test_statuses(tmp_path: Path, head: str, status: str) -> None:
         *("a: !!timestamp x", "a: !!bool x", 'a: !!int ""'),
     ],
 )
-def test_hostile_front_matter_is_only_text(tmp_path: Path, head: str) -> None:
+def test_malformed_front_matter_is_only_text(tmp_path: Path, head: str) -> None:
     assert read_one(tmp_path, f"---\n{head}\n---\nText").body.endswith("Text")
 
 
@@ -286,10 +285,3 @@ def test_obsidian_syntax_is_removed_only_where_it_is_syntax(tmp_path: Path) -> N
     (note,) = documents(root).values()
     assert note.body == ("A marked word.\n\n`a ==b== c`\n\n```\nx ==y== ^z\n```\n\n1 == 2 == 3")
     assert read_one(tmp_path, text, "alone.md").body == text.strip()
-
-
-def test_lines_of_blanks_take_no_time() -> None:
-    def rewrite(text: str) -> str:
-        return markdown.rewrite_wikilinks(text, vault=True)
-
-    assert is_far_from_quadratic(rewrite, " " * 50_000)

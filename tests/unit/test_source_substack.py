@@ -70,7 +70,6 @@ def test_a_damaged_member_is_skipped_and_the_others_read(tmp_path: Path) -> None
     ("members", "says"),
     [
         ({"posts.csv": "post_id,is_published\n1,true\n", "../evil.html": "x"}, "outside"),
-        ({"posts.csv": "post_id,is_published\n", "posts/1.a.html": b"\0" * (40 << 20)}, "bomb"),
         ({"something.txt": "x"}, "no posts.csv"),
         ({"posts.csv": "a,b\n1,2\n"}, "no column post_id"),
         ({"posts.csv": 'post_id\n"' + "x" * 200_000 + '"\n'}, "no table"),

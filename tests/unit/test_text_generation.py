@@ -16,7 +16,7 @@ from foreign_tokenizers import ODD
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.copy_guard import build as build_guard
 from ownwords.inference.engine import Engine
-from ownwords.inference.generation import GeneratedToken, GenerationRequest
+from ownwords.inference.generation import GeneratedToken, GenerationRequest, generate
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import (
     IncrementalDetokenizer,
@@ -27,6 +27,7 @@ from ownwords.inference.text_generation import (
     eos_token_ids,
     generate_texts,
     stream_request,
+    suffix_stops,
 )
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.configs.llama import Qwen3Config
@@ -397,6 +398,50 @@ def test_our_own_special_tokens_can_stop_a_text_by_their_names() -> None:
 def test_empty_stop_strings_are_refused(stops: list[str]) -> None:
     with pytest.raises(ConfigError, match="stop strings should be"):
         IncrementalDetokenizer(ByteTokenizer(), [], stops)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("It rained. Then", "It rained."),
+        ('"Really?" he', '"Really?"'),
+        ("at 3.15 on ex.org", "at 3.15 on ex.org"),
+        ("the end.", "the end."),
+        ("a list\n- item", "a list"),
+        ("雨が降った。それ", "雨が降った。"),
+        ("Wait... what", "Wait..."),
+        ("rain of the old harbour", "rain"),
+        ("rain of the other", "rain of the other"),
+    ],
+)
+def test_a_completion_ends_with_its_sentence_or_before_what_follows(
+    written: str, shown: str
+) -> None:
+    stops = suffix_stops(" of the old harbour wall")
+    decoding = IncrementalDetokenizer(ByteTokenizer(), [], stops, sentence=True)
+    text = ""
+    for byte in written.encode():
+        text += decoding.feed(byte)
+        if decoding.stop is not None:
+            break
+    assert text + decoding.finish() == shown
+    assert suffix_stops("\n ") == ()
+
+
+@pytest.mark.parametrize("kind", foreign.DOCUMENTS)
+def test_a_word_that_the_prompt_breaks_off_is_completed(kind: str) -> None:
+    tokenizer = Tokenizer(foreign.files_of(kind))
+    engine = CountingEngine(tokenizer.vocabulary_size)
+    for word in (" thi", " ", " 日"):
+        request = build_request(tokenizer, f"in the{word}", max_tokens=9, completes_word=True)
+        whole = build_request(tokenizer, "in the", max_tokens=9)
+        assert request.ids == whole.ids
+        ids = [token.id for token in generate(engine, request)]
+        written = b"".join(tokenizer.table[i] or b"" for i in ids)
+        assert written.startswith(word.encode())
+        decoding = IncrementalDetokenizer(tokenizer, request.ids, skipped=len(word.encode()))
+        text = "".join(map(decoding.feed, ids)) + decoding.finish()
+        assert text == written[len(word.encode()) :].decode("utf-8", "replace")
 
 
 letters = st.text("abc", max_size=12)

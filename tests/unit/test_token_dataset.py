@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,8 @@ from ownwords.tokenizers.text import TokenizerError
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.tokenizers.tokenizer_json import LETTER_OF
 from ownwords.training import token_dataset as room
-from ownwords.training.token_dataset import TokenDataset, build_dataset
+from ownwords.training.batches import sequential_batches
+from ownwords.training.token_dataset import TokenDataset, build_dataset, open_dataset
 
 TEXTS = [
     TrainingText("a", "The hat, the cap and the brim."),
@@ -275,3 +277,18 @@ def test_memory_holds_a_group_and_not_the_corpus(
         tracemalloc.stop()
     assert dataset.text_bytes > 11_000_000
     assert peak < 6_000_000  # a quarter of a MB as ids of 32 bits, joined, and the texts
+
+
+def test_a_prompt_is_read_and_not_learned(tmp_path: Path) -> None:
+    texts = [TrainingText("a", "brim.", prompt="hat: "), TrainingText("b", "cap.")]
+    dataset = build_dataset(texts, ByteTokenizer(), tmp_path)
+    (opened,) = map(open_dataset, tmp_path.iterdir())
+    for each in (dataset, opened):
+        assert bytes(each.document(0)[1:-1].astype(np.uint8)) == b"hat: brim."
+        # The start token and the prompt; then the text and the end token.
+        assert each.learned[: len(each.document(0))].tolist() == [False] * 6 + [True] * 6
+        assert each.learned[len(each.document(0)) :].all()
+        assert each.text_bytes == len("brim.cap.")
+    (batch,) = sequential_batches(dataset, rows=1, context=dataset.tokens)
+    targets = batch.targets_BT[0]
+    assert bytes(targets[(targets >= 0) & (targets < 256)].to(torch.uint8).tolist()) == b"brim.cap."

@@ -31,6 +31,7 @@ class TrainingText:
     title: str = ""
     day: str = ""  # ISO
     url: str = ""
+    prompt: str = ""  # is read before the text, and not learned
 
     @cached_property
     def bytes(self) -> int:
@@ -38,7 +39,7 @@ class TrainingText:
 
     @cached_property
     def key(self) -> str:
-        return digest(self.id, self.text)
+        return digest(self.id, self.text, *([self.prompt] if self.prompt else []))
 
     @property
     def words(self) -> int:

@@ -117,34 +117,6 @@ def _mark(link: LexborNode) -> str | None:
     return "footnote mark" if to_note and _NOTE_MARK.fullmatch(text) else None
 
 
-_MAX_OPEN = 200
-_MAX_FORMATTING = 30
-_MAX_ATTRIBUTES = 1000
-_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)|<!--", re.ASCII)
-_VERY_LONG_TAG = re.compile(r"<[a-zA-Z][^<>]{10000,}>?")
-# Void elements, and elements the parser closes by itself.
-_CLOSED = frozenset(
-    {"area", "base", "br", "col", "embed", "frame", "hr", "img", "input", "link", "meta", "param"}
-    | {"source", "track", "wbr", "p", "li", "dt", "dd", "option"}
-    | {"tr", "td", "th", "thead", "tbody", "tfoot", "colgroup"}
-)
-_FORMATTING = frozenset(
-    {"b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"}
-)
-_RAW = frozenset({"script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp"})
-
-
-def limit_nesting(html: str) -> str:
-    """Limit the depth and the attributes of the elements in HTML so that parsing stays fast.
-
-    Parsing time grows with the square of the depth: 100,000 nested elements would take half a
-    minute. Removes tags beyond a depth that no person writes, never text.
-    """
-    if len(html) > 10_000:
-        html = _VERY_LONG_TAG.sub(_without_attributes, html)
-    return _without_depths(html) if html.count("<") > _MAX_OPEN else html
-
-
 def find_closing_tag(html: str, name: str, start: int, never_closed: set[str]) -> int:
     """The index of the closing tag of a raw-text element, or of a comment's end (`name` is "").
 
@@ -157,40 +129,6 @@ def find_closing_tag(html: str, name: str, start: int, never_closed: set[str]) -
         return match.start()
     never_closed.add(name)
     return start
-
-
-def _without_attributes(tag: re.Match[str]) -> str:
-    words = tag[0].split()
-    return tag[0] if len(words) < _MAX_ATTRIBUTES else words[0] + ">"
-
-
-def _without_depths(html: str) -> str:
-    pieces: list[str] = []
-    opened: list[str] = []
-    open_count: Counter[str] = Counter()
-    never_closed: set[str] = set()
-    formatting = position = start = 0
-    while tag := _TAG.search(html, start):
-        start = tag.end()
-        name = (tag[2] or "").lower()
-        if not name or (name in _RAW and not tag[1]):
-            start = find_closing_tag(html, name, start, never_closed)
-        elif tag[1]:
-            formatting -= name in _FORMATTING and formatting > 0
-            closed = not open_count[name]
-            while not closed:
-                last = opened.pop()
-                open_count[last] -= 1
-                closed = last == name
-        elif len(opened) >= _MAX_OPEN or (name in _FORMATTING and formatting >= _MAX_FORMATTING):
-            pieces.append(html[position : tag.start()])
-            start = position = html.find(">", start) + 1 or len(html)
-        elif name not in _CLOSED:
-            opened.append(name)
-            open_count[name] += 1
-            formatting += name in _FORMATTING
-    pieces.append(html[position:])
-    return "".join(pieces)
 
 
 # ---- classify HTML elements by their class names, which say more than tags
@@ -365,8 +303,6 @@ _MARK = re.compile(
 )
 # Where an item of a list begins, or a paragraph outside of it.
 _BEGINS = re.compile(r"^[ \t]*([-*+]|\d{1,9}[.)])[ \t]|(?<=\n\n)\S", re.MULTILINE)
-_DEEPEST_BRACKETS = 50
-_BRACKET_OR_BLANK_LINE = re.compile(r"[\[\]]|\n[ \t]*\n")
 _FIGURE_CAPTION = re.compile(r"""\bcaption=(?:"([^"]*)"|'([^']*)')""")
 _CODE_TAGS = frozenset({"highlight", "codeblock", "code", "mermaid"})
 _QUOTE_TAGS = frozenset({"quote", "blockquote", "pullquote"})
@@ -520,13 +456,6 @@ def _plain(stretch: str) -> str:
     if any(sign in stretch for sign in ("---READMORE---", "{", " =", "==", "~ ")):
         for pattern, replacement in _PUBLII_AND_ATTRIBUTES:
             stretch = pattern.sub(replacement, stretch)
-    # Parsing time grows with the square of the depth of brackets, which no person nests so deep.
-    depth = 0
-    is_dense = stretch.count("[") > _DEEPEST_BRACKETS
-    for sign in _BRACKET_OR_BLANK_LINE.findall(stretch) if is_dense else ():
-        depth = depth + 1 if sign == "[" else depth - (depth > 0) if sign == "]" else 0
-        if depth > _DEEPEST_BRACKETS:
-            return stretch.replace("[", "\\[")
     return stretch
 
 

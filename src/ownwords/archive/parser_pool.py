@@ -67,6 +67,7 @@ class ParserPool:
 
     def __init__(self) -> None:
         self._characters = 0
+        self._is_closing = False
         self._workers: list[_Worker] = []
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
         self._threads: ThreadPoolExecutor | None = None  # one to talk to each worker
@@ -75,6 +76,7 @@ class ParserPool:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._is_closing = True
         for worker in self._workers:
             worker.kill()
         if self._threads:
@@ -109,16 +111,16 @@ class ParserPool:
         return self._threads.submit(self._ask, documents)
 
     def _ask(self, documents: Sequence[RawDocument]) -> list[Outcome] | None:
-        """The outcomes from the next idle worker, or None if it has ended."""
+        """The outcomes from the next idle worker; None if it has ended, and another takes over."""
         request = [(d.body.encode("utf-8", "surrogatepass"), d.markup) for d in documents]
-        worker = self._idle.get()
-        try:
+        worker, answer = self._idle.get(), b""
+        with suppress(OSError):  # a broken pipe
             _send(worker.stdin, request)
             answer = _receive(worker.stdout)
-        except OSError:  # a broken pipe
-            return None
-        finally:
-            self._idle.put(worker)
+        if not (answer or self._is_closing):
+            worker = _start_worker()
+            self._workers.append(worker)
+        self._idle.put(worker)
         return msgspec.msgpack.decode(answer, type=list[Outcome]) if answer else None
 
 

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ownwords.archive import dates, untrusted_files
-from ownwords.archive.markup import limit_nesting
 
 # Selectors of the article in common themes, the most specific first.
 _ARTICLE = (
@@ -89,13 +88,13 @@ def decode(data: bytes) -> str:
 
 
 def parse_page(data: bytes) -> LexborHTMLParser:
-    """Parse a page, with its nesting limited so that parsing stays fast."""
-    return LexborHTMLParser(limit_nesting(decode(data)))
+    """Parse a page."""
+    return LexborHTMLParser(decode(data))
 
 
 def parse(html: str) -> LexborNode:
     """Parse HTML and return its body; an empty body if it has none."""
-    tree = LexborHTMLParser(limit_nesting(html))
+    tree = LexborHTMLParser(html)
     return tree.body or LexborHTMLParser("<body></body>").body  # type: ignore[return-value]
 
 

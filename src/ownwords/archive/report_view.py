@@ -56,7 +56,7 @@ _STATUSES = {
     "scheduled": "Scheduled posts",
     "private": "Private posts",
 }
-_DECISIONS = {"keep": "Kept", "cap": "Capped", "leave out": "Left out"}
+_DECISIONS = {"keep": "All used", "cap": "Part used", "leave out": "Left out"}
 
 
 def report_view(report: Report) -> b.View:
@@ -151,7 +151,7 @@ def flags(post: PostSummary) -> str:
 
 
 def decision(post: PostSummary) -> str:
-    """The decision on a post: Kept, Capped, Left out."""
+    """The decision on a post, in words."""
     return _DECISIONS.get(post.decision, plain(post.decision, 40).capitalize())
 
 

@@ -7,17 +7,12 @@ from typing import IO, cast
 
 from lxml import etree
 
-from ownwords.archive import untrusted_files
 from ownwords.core.errors import SourceError
 
 _CONTROLS = bytes(n for n in range(32) if n not in b"\t\n\r")
 _SPACED = bytes.maketrans(_CONTROLS, b" " * len(_CONTROLS))
 _MARK = b"\xef\xbf"
 _NON_CHARACTERS = re.compile(_MARK + b"[\xbe\xbf]")  # U+FFFE and U+FFFF
-# Comments, instructions, and a doctype without declarations in brackets.
-_PROLOG = re.compile(
-    rb"""(?:\s|<\?.*?\?>|<!--.*?-->|<!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*>)*""", re.DOTALL
-)
 
 
 class _RepairedXmlStream:
@@ -49,10 +44,8 @@ def iter_elements(
 
     Reads as much of a damaged file as possible: an element cut off by the end of the file is left
     out, and at the end a clause on each kind of damage is added to `damage`.
-    Entities are never expanded and nothing is fetched; a file that declares entities is refused.
+    Entities are never expanded, and nothing is fetched.
     """
-    refuse_entities(path, opened.read(untrusted_files.HEAD_BYTES))
-    opened.seek(0)
     stream = _RepairedXmlStream(opened)
     is_cut = False
     events = etree.iterparse(
@@ -97,21 +90,6 @@ def element_text(element: etree._Element | None) -> str:
     if element is None:
         return ""
     return etree.tostring(element, method="text", encoding="unicode", with_tail=False)
-
-
-def refuse_entities(path: Path, head: bytes) -> None:
-    """Raise SourceError if the beginning of an XML file declares entities."""
-    plain = head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")
-    prolog = _PROLOG.match(plain)
-    rest = plain[prolog.end() :] if prolog else plain
-    # Declarations precede the first element; the same words in a post are harmless.
-    if rest.startswith((b"<!", b"<?")) and (
-        b"<!ENTITY" in rest or len(head) == untrusted_files.HEAD_BYTES
-    ):
-        raise SourceError(
-            f"{path} declares XML entities, which can read other files or fill the memory; refused",
-            hint="remove the <!DOCTYPE ...> at its top if you trust it",
-        )
 
 
 def _closes(last: bytes, element: etree._Element) -> bool:

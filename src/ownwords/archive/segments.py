@@ -20,7 +20,6 @@ from ownwords.archive.markup import (
     is_card,
     is_layout_table,
     is_verse,
-    limit_nesting,
     markdown_to_html,
 )
 from ownwords.archive.text_repair import (
@@ -120,7 +119,7 @@ class _BodyParser:
     def read_html(self, html: str) -> None:
         html, broken = repair_surrogates(html)
         self.dropped[BROKEN] += broken
-        html = limit_nesting(expand_shortcodes(html, self.dropped))
+        html = expand_shortcodes(html, self.dropped)
         # WordPress imports may lack <p>; there the author's newlines are visible breaks.
         self.newlines_show = "\n\n" in html and not _ANY_PARAGRAPH.search(html)
         options = LexborDocumentOptions.WO_EVENTS

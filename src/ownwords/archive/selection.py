@@ -6,6 +6,7 @@ and a post keeps its side for life: a model that has learned from it must not be
 """
 
 import json
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,6 @@ from ownwords.archive.near_duplicates import duplicate_groups
 from ownwords.archive.report import Duplicate, PostSummary, UnlikePost
 from ownwords.archive.report_view import flags as flags_in_words
 from ownwords.archive.settings import MIN_TRAIN_SHARE, ProvenanceConfig, SplitConfig
-from ownwords.core.config import parse_toml
 from ownwords.core.errors import ConfigError
 from ownwords.core.validation import decode
 from ownwords.view.format import count, plain, quoted
@@ -404,7 +404,7 @@ def parse_choices(data: bytes, path: Path) -> dict[str, Decision]:
     """Parse the author's own decisions; raises ConfigError that names what is wrong."""
     try:
         # Notepad writes a byte order mark.
-        document = parse_toml(data.decode("utf-8-sig"))
+        document = tomllib.loads(data.decode("utf-8-sig"))
     except ValueError as error:
         raise ConfigError(
             f"{path} is not valid TOML: {error}", hint="correct that line, or delete the file"

@@ -3,7 +3,6 @@
 Nothing here needs torch if the C++ library is compiled; only the checks read weights.
 """
 
-import hashlib
 import json
 import re
 import shutil
@@ -15,6 +14,7 @@ from typing import Final, Literal
 
 from ownwords.base.known_bases import find_known
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.fingerprint import sha256_of
 from ownwords.core.hub import is_model_name
 from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import (
@@ -34,13 +34,16 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 
 SHIPPED: Final = "shipped"
 LARGE: Final = 50_000_000  # parameters
-SHIPPED_TITLE: Final = "the base in the box"  # its display name
+SHIPPED_TITLE: Final = "the built-in model"  # its display name
 # Names with a special meaning, which no added base may have.
 RESERVED = frozenset({SHIPPED, "none"})
 
 MANIFEST = "base.json"
 
 _SHIPPED_FOLDER = Path(__file__).parent / "shipped"
+# Adapters for known bases, a folder each: tasks that the base learns once, before any author.
+ADAPTERS = Path(__file__).parent / "adapters"
+NOTES = "notes.safetensors"  # writing from notes
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SAMPLE_TEXT = "The trouble with the world"  # any text will do to check that the logits are finite
 
@@ -174,6 +177,12 @@ def is_large(folder: Path) -> bool:
     return entry(folder.name, folder, "added").parameters >= LARGE
 
 
+def notes_adapter(folder: Path) -> Path | None:
+    """The adapter with which the base in a folder, whole or trimmed, writes from notes."""
+    path = ADAPTERS / folder.name / NOTES
+    return path if path.exists() else None
+
+
 def called(folder: Path) -> str:
     """The display name of a base folder."""
     if folder == _SHIPPED_FOLDER:
@@ -277,12 +286,6 @@ def check_disk_space(folder: Path, needed: int) -> None:
             f" {free / 1e6:,.0f} MB left",
             hint=f"free some space, or choose another folder: {DATA_FOLDER_VARIABLE}=PATH",
         )
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _unreadable(folder: Path) -> list[str]:

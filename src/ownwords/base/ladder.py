@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ownwords.base import catalogue
+from ownwords.base import catalogue, known_bases
 from ownwords.base.catalogue import Entry
-from ownwords.base.known_bases import KNOWN_BASES, RECOMMENDED, KnownBase, find_known
+from ownwords.base.known_bases import RECOMMENDED, KnownBase, find_known
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import duration
@@ -32,7 +32,10 @@ _MARGIN = 0.98  # a base must be better by this factor to be worth mentioning
 _LARGE_TEXT = 400_000  # bytes of it are enough to learn from
 # Seconds from the start to the first step: 10 with the base in the box, 40 with Gemma 3 270M.
 _START_S, _START_S_PER_PARAMETER = 8.0, 1.2e-7
-_TRIMMED = 62_000  # tokens that are left of a larger vocabulary: measured of Gemma in English
+# Tokens that trimming leaves of a vocabulary, measured in English: Gemma's and Qwen3's.
+_TRIMMED = {262_144: 62_000, 151_936: 47_000}
+_LONG_S = 48 * 3600.0
+_NOTABLE = 1.3  # times as long: a shorter training is worth offering
 _ENDLESS = 1 << 60  # bytes of memory, to learn how much is needed
 
 
@@ -78,7 +81,7 @@ def rungs() -> list[Rung]:
     """All installed and known bases, the smallest first."""
     here = [Rung.of(entry) for entry in catalogue.entries()]
     names = {rung.known.name for rung in here if rung.known}
-    known = [Rung(base.name, base.title, base.config, base) for base in KNOWN_BASES]
+    known = [Rung(base.name, base.title, base.config, base) for base in known_bases.KNOWN_BASES]
     return sorted(
         [*here, *(rung for rung in known if rung.name not in names)],
         key=lambda rung: count_parameters(rung.config) if rung.config else math.inf,
@@ -93,6 +96,14 @@ class Expectation:
     memory_bytes: int
     is_too_large: bool  # for the memory that is free
     bits_per_byte: float | None  # of the author's next posts; None if nobody has measured it
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How often a training reads the texts, and the minutes that it takes."""
+
+    times: float
+    minutes: float
 
 
 @dataclass(frozen=True)
@@ -111,9 +122,8 @@ class TuningTask:
         """The plan of tuning it; None if time, memory or text are too little to train it."""
         assert rung.config is not None
         start_s = _START_S + _START_S_PER_PARAMETER * count_parameters(rung.config)
-        shape = rung.config
-        if shape.vocabulary > _TRIMMED:
-            shape = replace(shape, vocabulary=_TRIMMED)
+        vocabulary = rung.config.vocabulary
+        shape = replace(rung.config, vocabulary=_TRIMMED.get(vocabulary, vocabulary))
         parameters = count_parameters(shape)
         inputs = PlanInputs(
             self.text_bytes,
@@ -157,6 +167,27 @@ class TuningTask:
         is_too_large = memory > PLAN_CONSTANTS.memory_share * self.memory_bytes
         return Expectation(each if is_enough else None, memory, is_too_large, self.bits(rung, plan))
 
+    def readings(self, rung: Rung) -> list[Reading]:
+        """The shortest trainings that read a tenth of the texts, all once, and as often as helps.
+
+        Only those that differ notably; none if no training is possible.
+        """
+        if rung.config is None or (most := self.plan(rung, _LONG_S, _ENDLESS)) is None:
+            return []
+        found = [Reading(most.expected.epochs, most.expected.seconds / 60)]
+        for wanted in (1.0, 0.1):
+            shortest, low, high = found[0], 0.0, 60 * found[0].minutes
+            while high - low > max(3.0, high / 20):
+                middle = (low + high) / 2
+                plan = self.plan(rung, middle, _ENDLESS)
+                if plan and plan.expected.epochs >= wanted:
+                    high, shortest = middle, Reading(plan.expected.epochs, middle / 60)
+                else:
+                    low = middle
+            if shortest.minutes < found[0].minutes / _NOTABLE:
+                found.insert(0, shortest)
+        return found
+
     def figures(self, rung: Rung) -> dict[str, Any]:
         """A base with what it takes and brings, as the command line and the page show it."""
         entry, known, expected = rung.entry, rung.known, self.expect(rung)
@@ -190,11 +221,16 @@ def task_here(
     device: str = "cpu",
 ) -> TuningTask:
     """What a base is chosen for on this machine."""
-    is_gpu = device != "cpu" and (device != "auto" or has_driver())
-    speeds = PLAN_CONSTANTS.assumed_speeds("cuda" if is_gpu else "cpu")
-    memory = hardware.read_memory().available_bytes or _ENDLESS
+    kind, memory = "cpu", hardware.read_memory().available_bytes
+    if device != "cpu" and (device != "auto" or has_driver()):
+        from ownwords.training.device import choose  # noqa: PLC0415 - it brings PyTorch
+
+        chosen = choose(device)
+        kind, memory = chosen.kind, chosen.free_memory()
     native = bindings.load_library()
-    keeps_bf16 = not is_gpu and native is not None and native.keeps_bf16
+    keeps_bf16 = kind == "cpu" and native is not None and native.keeps_bf16
+    speeds = PLAN_CONSTANTS.assumed_speeds(kind)
+    memory = memory or _ENDLESS
     return TuningTask(text_bytes, posts, speeds, memory, keeps_bf16, seconds, is_english)
 
 

@@ -28,7 +28,7 @@ _RESUMES = "what was downloaded is saved; the same command resumes"
 
 app = App(
     name="base",
-    help="The models that training can start from: the one in the box, and others.",
+    help="The models that training can start from: the built-in one, and others.",
     help_epilogue="ownwords base VERB --help explains each and shows an example.",
     help_format="plaintext",
     usage="Usage: ownwords base [VERB] [OPTIONS]",
@@ -151,7 +151,7 @@ def add(
         progress.begin("download")
         folder = install.add(source, name, progress=progress, accepted_terms=accept_terms)
     found = catalogue.entry(folder.name, folder, "added")
-    figures = _task(None).figures(Rung.of(found))
+    figures = ladder.task_here().figures(Rung.of(found))
     common.show(figures, lambda console: _print_added(found, console))
 
 
@@ -209,7 +209,7 @@ def _print_list(
     writer = TerminalWriter(console)
     writer.space()
     if not catalogue.has_shipped():
-        writer.line("This installation lacks the model in the box.", BOLD)
+        writer.line("This installation lacks the built-in model.", BOLD)
         writer.line("Install ownwords again, or add a base: ownwords base add ORG/NAME")
         writer.space()
     writer.blocks([Table(heads=_HEADINGS, rows=[_row(base) for base in bases])])

@@ -1,11 +1,12 @@
 """`ownwords doctor`."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from ownwords.cli.options import DEFAULTS, CommonOptions, Settings
 from ownwords.core.config import Resolved, settings_of
-from ownwords.core.hardware import Machine, OptionalComponent, inspect_machine
+from ownwords.core.hardware import Machine, OptionalComponent, Speed, inspect_machine
 from ownwords.view.blocks import Line, Pairs
 from ownwords.view.format import count
 from ownwords.view.terminal import TerminalWriter
@@ -18,7 +19,8 @@ def doctor(*, common: CommonOptions = DEFAULTS) -> None:
     resolved = common.resolve({}, workspace=common.workspace)
     with common.watched() as (progress, _), progress.stage("Measuring this machine"):
         machine = inspect_machine(common.workspace or Path.cwd())
-    machine = replace(machine, parts=(*machine.parts, _native_part()))
+    speeds = machine.speeds if machine.devices else (*_native_speeds(), *machine.speeds)
+    machine = replace(machine, speeds=speeds, parts=(*machine.parts, _native_part()))
     figures = asdict(machine)
     engine, why = describe_cpu_engine()
     figures["writing"] = {"engine": engine, "why": why}
@@ -31,6 +33,17 @@ def doctor(*, common: CommonOptions = DEFAULTS) -> None:
         figures,
         lambda console: TerminalWriter(console).blocks([Pairs(rows=rows, style="facts")]),
     )
+
+
+def _native_speeds() -> Iterator[Speed]:
+    """What the part in C++ multiplies, which does all the work where PyTorch is missing."""
+    from ownwords.native import bindings
+
+    if library := bindings.load_library():
+        for kind, rate in asdict(library.rates).items():
+            if rate:
+                what = f"products of {kind.replace('_', ' in ')}, 1 thread, part in C++"
+                yield Speed(what, rate, "GFLOP/s")
 
 
 def _native_part() -> OptionalComponent:

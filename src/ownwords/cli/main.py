@@ -29,7 +29,14 @@ _DISK_ERRORS = (
 # The others carry the verb's name.
 _MODULES = {"pretrain": "training", "finetune": "training", "chat": "write"}
 # Verbs with an argument that may be left out: the parser calls it ARGS.
-_USAGES = {"write": "[PROMPT]", "ask": "[QUESTION]", "serve": "[PATH]", "score": "[MODEL]"}
+_USAGES = {
+    "write": "[PROMPT]",
+    "ask": "[QUESTION]",
+    "serve": "[PATH]",
+    "score": "[MODEL]",
+    "draft": "[NOTES]",
+    "rewrite": "[DRAFT]",
+}
 # Of each verb: help and example.
 _VERBS = {
     "make": (
@@ -55,6 +62,14 @@ _VERBS = {
     "write": (
         "Write in your voice, starting from your first words.",
         '"The trouble with backups" --max-tokens 200',
+    ),
+    "draft": (
+        "Write a text from your notes, a sentence a line.",
+        "notes.txt --samples 3",
+    ),
+    "rewrite": (
+        "Rewrite a draft by your habits, in single edits or freely.",
+        "draft.md --workspace my-blog.ownwords",
     ),
     "chat": (
         "Write together, line by line: you begin, the model continues.",

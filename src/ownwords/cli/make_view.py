@@ -8,7 +8,6 @@ from rich.console import Console
 
 from ownwords.archive import report_view as summary
 from ownwords.archive.report import Report
-from ownwords.base.catalogue import SHIPPED_TITLE
 from ownwords.cli.output import StreamingWordWrap, relative_path
 from ownwords.core.progress import duration
 from ownwords.evaluation.scorecard import Scorecard
@@ -30,7 +29,7 @@ _BITS_PER_BYTE = (
     " what you write."
 )
 _NEW_LANGUAGE = (
-    "Your texts do not read as English, the only language the base in the box knows. It must learn"
+    "Your texts do not read as English, the only language the built-in model knows. It must learn"
     " yours from them alone; a model that knows it is a better start, such as gemma3-270m, which"
     " knows 140 languages: `ownwords base add gemma3-270m`, then make again."
 )
@@ -91,8 +90,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
         expected = plan.expected
         what = f"{number(plan.recipe.model.parameters)} parameters from scratch"
         if base:
-            named = "the English base in the box" if base == SHIPPED_TITLE else base
-            what = f"{number(plan.recipe.model.parameters)} parameters, fine-tuned from {named}"
+            what = f"{number(plan.recipe.model.parameters)} parameters, fine-tuned from {base}"
         self.stage(
             "Plan",
             f"{what}: {duration(expected.seconds)}, reading your texts {times(expected.epochs)}."

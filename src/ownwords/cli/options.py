@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
+from ownwords.archive.untrusted_files import read_lines
 from ownwords.cli.output import are_terminals, choose, print_json, stdout
 from ownwords.cli.progress_view import ProgressView
 from ownwords.core.config import Resolved, resolve, settings_of
@@ -181,6 +182,15 @@ def text_of(words: Sequence[str], verb: str) -> str:
             f"standard input is not UTF-8: {error.reason} at byte {error.start}",
             hint="convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE",
         ) from error
+
+
+def text_in(path: Path | None, what: str) -> str:
+    """The text of a file, or of standard input for None or "-"; `what` it is, for the error."""
+    if path is not None and str(path) != _STDIN:
+        return read_lines(path)
+    if path is None and are_terminals(sys.stdin):
+        raise OwnwordsError(f"there are no {what}", hint="give a text file, or pipe a text in")
+    return text_of([_STDIN], "")
 
 
 def check_positive(option: str, value: int | None) -> None:

@@ -97,7 +97,7 @@ def finetune(
         str,
         described(
             "The model to start from, which is not changed: a directory, or a name that `ownwords"
-            " base` lists. [default: the one in the box]"
+            " base` lists. [default: the built-in one]"
         ),
     ] = "",
     replay: Annotated[
@@ -138,7 +138,7 @@ def finetune(
             start,
             texts.train,
             texts.validation,
-            request,
+            replace(request, base_title=catalogue.called(folder)),
             replay=base_text,
             by_lora=lora or None,
         )

@@ -48,7 +48,7 @@ def tune(
         str,
         described(
             "The model to start from: a name from `ownwords base`, or a folder; none trains from"
-            " scratch. [default: the one in the box]"
+            " scratch. [default: the built-in one]"
         ),
     ] = "",
     replay: Annotated[
@@ -74,6 +74,7 @@ def tune(
     Every trial is a whole training. At the end the best two and the plan are trained again with
     other seeds, and only those decide. The same command resumes after any interruption.
     """
+    from ownwords.base import catalogue
     from ownwords.make.make_request import check_minutes, find_base
 
     began = command_start()
@@ -117,6 +118,7 @@ def tune(
                 device=device,
                 own_share=texts.own_share,
                 corpus=texts.key,
+                base_title=catalogue.called(folder) if folder else "",
                 began=began,
             )
             tuned = tuning.tune(texts, train_request, request, base=folder, replay=base_text)

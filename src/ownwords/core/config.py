@@ -6,7 +6,6 @@ Defaults are defined only by the dataclass fields. A setting's name is its path:
 
 import dataclasses
 import json
-import re
 import tomllib
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,9 +34,6 @@ NONE = "none"  # the word for None in optional settings, since TOML has no null
 
 _BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True)
 _BOOLEANS |= dict.fromkeys(("false", "no", "off", "0"), False)
-
-# `tomllib` stores every prefix of a dotted key, so its memory use is quadratic in the key's length.
-_LONG_KEY = re.compile(r"""(?<![\w"'-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""")
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -180,7 +176,7 @@ def _from_table(
 def _read(path: Path) -> dict[str, Any]:
     try:
         # utf-8-sig, because Notepad writes a byte order mark.
-        return parse_toml(path.read_bytes().decode("utf-8-sig"))
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"the settings file {path} does not exist") from None
     except OSError as error:
@@ -265,17 +261,6 @@ def _filled(
 
 
 # --- TOML ---------------------------------------------------------------
-
-
-def parse_toml(text: str) -> dict[str, Any]:
-    """The tables of a TOML text; ValueError if it is invalid or nested too deeply."""
-    if long_key := _LONG_KEY.search(text):
-        line = text.count("\n", 0, long_key.start()) + 1
-        raise ValueError(f"a key of more than 32 parts (at line {line})")
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
 
 
 def as_toml(value: object) -> str:

@@ -211,6 +211,13 @@ def usable_cores(root: Path = _ROOT) -> int:
     return cores
 
 
+def free_share() -> float:
+    """The share of the processor that a program with a thread a core gets beside those that run."""
+    cores = usable_cores()
+    busy: float = psutil.getloadavg()[0]
+    return cores / (cores + busy)
+
+
 def _cgroups(root: Path, controller: str) -> Iterator[Path]:
     """Yield the control groups of this process, its own first, and the top one of version 1."""
     top = root / "sys/fs/cgroup"

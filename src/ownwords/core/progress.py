@@ -276,6 +276,7 @@ class Timeline:
         self._began = clock()
         self._reported_at = -math.inf
         self.share = 0.0
+        self._told_s, self._told_at = math.inf, self._began  # the time left as reported last
 
     def __call__(self, event: Event) -> None:
         """Take in an event, and report how far the job is, at most every half second."""
@@ -333,6 +334,12 @@ class Timeline:
     def _tell(self, now: float) -> None:
         elapsed = self._spent_s + now - self._began
         remaining = self.remaining_s()
+        # Where it was promised too little, what is told falls the more slowly.
+        if self._told_s < remaining:
+            self._told_s *= 1 - min(1.0, (now - self._told_at) / remaining)
+        else:
+            self._told_s = remaining
+        self._told_at = now
         self.share = max(self.share, min(_MOST, elapsed / max(elapsed + remaining, 1e-9)))
         self._reported_at = now
         self._report(
@@ -340,7 +347,7 @@ class Timeline:
                 time=time.time(),
                 stage=self._current,
                 kind="overall",
-                values={"share": round(self.share, 4), "remaining_s": round(remaining, 1)},
+                values={"share": round(self.share, 4), "remaining_s": round(self._told_s, 1)},
             )
         )
 

@@ -14,10 +14,11 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.hardware import return_freed_memory
 from ownwords.evaluation.intervals import Score
 from ownwords.evaluation.verbatim import Extraction
+from ownwords.models import registry
 from ownwords.models.atomic_dir import readable_dir
-from ownwords.models.directory import COPY_GUARD, PROVENANCE, model_fingerprint
-from ownwords.models.safetensors_header import read_header
+from ownwords.models.directory import CONFIG, COPY_GUARD, PROVENANCE, model_fingerprint
 from ownwords.models.untrusted_files import read_json
+from ownwords.models.weight_mapping import count_parameters
 
 if TYPE_CHECKING:
     from ownwords.inference.model import Model
@@ -65,14 +66,9 @@ class ScoredModel:
 
     @property
     def parameters(self) -> int:
-        """Number of parameters in its files."""
-        paths = sorted(readable_dir(self.folder).glob("*.safetensors"))
-        return sum(
-            math.prod(tensor.shape)
-            for path in paths
-            if path.name != COPY_GUARD
-            for tensor in read_header(path).values()
-        )
+        """Number of weights."""
+        config = read_json(readable_dir(self.folder) / CONFIG)
+        return count_parameters(registry.config_from_json(config))
 
     @property
     def trained_s(self) -> float | None:

@@ -26,7 +26,7 @@ from ownwords.core.validation import decode, encode
 from ownwords.core.version import __version__
 from ownwords.core.workspace import translate_os_errors, write_atomically
 from ownwords.evaluation.fluency import Fluency, fluency
-from ownwords.evaluation.intervals import Score
+from ownwords.evaluation.intervals import MIN_SOURCES, Score
 from ownwords.evaluation.reference_data import (
     AUTHORS_FILE,
     REFERENCE,
@@ -64,6 +64,7 @@ _PASSAGES_SHARE = 0.2  # of the seconds, at most, for what it knows by heart
 _MIN_PASSAGES = 16
 _PASSAGE_BYTES = 2 * 440  # of two kinds, with what is to be continued
 _READ_PER_TRAINED = 2 * 3.8  # bytes read in the time in which training reads a token
+_MIN_POST_BYTES = 1_500  # of a held-out post, however slow the machine is
 _MIN_BODY = 40  # words of a held-out post whose beginning is a prompt
 
 T = TypeVar("T")
@@ -77,17 +78,28 @@ def sample_posts(
 ) -> list[TrainingText]:
     """Choose a reproducible random sample of whole posts of up to `max_bytes` in total.
 
-    The posts keep their order. If no post fits, the shortest one is chosen.
+    Where fewer than five fit, the beginnings of five are taken: a verdict needs so many. The posts
+    keep their order.
     """
-    chosen: set[str] = set()
+    chosen: dict[str, TrainingText] = {}
     left = max_bytes
-    for post in sorted(posts, key=lambda post: post.key):
+    by_key = sorted(posts, key=lambda post: post.key)
+    for post in by_key:
         if post.bytes <= left and len(chosen) < max_posts:
-            chosen.add(post.id)
+            chosen[post.id] = post
             left -= post.bytes
-    if not chosen and posts:
-        chosen.add(min(posts, key=lambda post: (post.bytes, post.key)).id)
-    return [post for post in posts if post.id in chosen]
+    if len(chosen) < min(MIN_SOURCES, len(posts)):
+        each = max(_MIN_POST_BYTES, max_bytes // MIN_SOURCES)
+        chosen = {post.id: _beginning(post, each) for post in by_key[:MIN_SOURCES]}
+    return [chosen[post.id] for post in posts if post.id in chosen]
+
+
+def _beginning(post: TrainingText, max_bytes: int) -> TrainingText:
+    """The post's words within about `max_bytes`."""
+    if post.bytes <= max_bytes:
+        return post
+    within = post.text[: max_bytes * len(post.text) // post.bytes]
+    return replace(post, text=within.rsplit(maxsplit=1)[0])
 
 
 @dataclass(frozen=True)
@@ -485,12 +497,13 @@ def _notes(run: _Scoring, trained_on: str, samples: int) -> list[str]:
             " posts that are held out now. To be sure, train it again."
         )
     posts, judged = len(run.corpus.test), run.judged
+    judged_bytes = sum(post.bytes for post in judged)
     if not posts:
         notes.append("No post was held out, so nobody can say how well it predicts new ones.")
-    elif len(judged) < posts:
+    elif judged_bytes < run.corpus.test.bytes:
         notes.append(
-            f"{count(len(judged))} of {count(posts, 'held-out post')}, chosen at random, were"
-            f" scored: {size(sum(post.bytes for post in judged))}."
+            f"{count(len(judged))} of {count(posts, 'held-out post')} were scored, chosen at random"
+            f" and on a slow machine only from their beginnings: {size(judged_bytes)}."
         )
     wanted = len(run.prompts) + len(run.more_prompts)
     if samples < wanted:

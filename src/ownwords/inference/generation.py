@@ -9,7 +9,10 @@ Shapes: V vocabulary.
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.copy_guard import CopyGuard
@@ -29,6 +32,7 @@ _LARGE_VOCABULARY = 10_000  # below it, computing a range of the logits saves no
 # Prompt tokens per prefill step: while other texts are decoding, and otherwise.
 _CHUNK_WHILE_DECODING, _CHUNK = 64, 512
 _SHARED_PREFIX_WORTH_WAITING = 16  # prompt tokens that another text is currently prefilling
+_WORTH_KEEPING = 64  # cached tokens that a request with the same prefix does not need
 
 
 class LoopDetector:
@@ -68,13 +72,22 @@ class LoopDetector:
         return banned
 
 
+class Opening(Protocol):
+    """What a text must begin with: the bytes of `data`."""
+
+    data: bytes
+
+    def allowed(self, generated: Sequence[int]) -> npt.NDArray[np.uint32] | None:
+        """Return the ids that may come next; None once the opening is complete."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class GenerationRequest:
     """A prompt and how to continue it. An id of `stop_ids` ends the text and is not part of it.
 
     Only the first `vocabulary` ids are sampled (None: all), since a model's vocabulary may be
     padded beyond its tokenizer's. `logprobs` is how many of the most likely tokens to report with
-    each token; 0 reports no log-probability at all.
+    each token; 0 reports no log-probability at all. The guard bans nothing within the `opening`.
     """
 
     ids: Sequence[int]
@@ -85,6 +98,7 @@ class GenerationRequest:
     stop_ids: frozenset[int] = frozenset()
     logprobs: int = 0
     guard: CopyGuard | None = None
+    opening: Opening | None = None
 
     def __post_init__(self) -> None:
         if len(self.ids) == 0:
@@ -134,6 +148,7 @@ class GenerationState:
         self._loops = LoopDetector() if sampling.break_loops and sampling.temperature > 0 else None
         self._looping: list[int] = []
         self._banned: list[int] = []
+        self._allowed: npt.NDArray[np.uint32] | None = None  # None: all that are not banned
         self._logit_range: LogitRange | None = None
         margin = sampling.logit_margin
         if margin is not None and vocabulary >= _LARGE_VOCABULARY and not request.logprobs:
@@ -150,7 +165,11 @@ class GenerationState:
         self.read += len(ids)
         if self.read < len(self.ids):
             return ForwardInput(self.row, ids)
-        guard = self.request.guard
+        guard, opening = self.request.guard, self.request.opening
+        self._allowed = opening.allowed(self.ids[len(self.request.ids) :]) if opening else None
+        if self._allowed is not None:
+            self._banned = []
+            return ForwardInput(self.row, ids)
         self._banned = self._looping + (guard.banned(self.ids) if guard else [])
         limits = self._logit_range if is_alone and not self._banned else None
         return ForwardInput(self.row, ids, limits)
@@ -159,6 +178,10 @@ class GenerationState:
         """Sample the token after the last one read; None if it ends the text, or fails."""
         request, generated = self.request, len(self.ids) - len(self.request.ids)
         logits_V = logits_V[: self._vocabulary]
+        if self._allowed is not None:
+            among_V = np.full_like(logits_V, -np.inf)
+            among_V[self._allowed] = logits_V[self._allowed]
+            logits_V = among_V
         try:
             token = sample_token(
                 logits_V,
@@ -187,8 +210,12 @@ class GenerationState:
         return GeneratedToken(token, logprob, top_logprobs(logits_V, request.logprobs))
 
     def _truncate_to_length(self) -> None:
-        if len(self.ids) - self.start > self._length:
-            self.start = self.read = len(self.ids) - max(1, self._length // 2)
+        excess = len(self.ids) - self.start - self._length
+        if excess > 0:
+            # In steps: of a long text that grows between requests, most stays in the cache.
+            step = self._length + 1 - max(1, self._length // 2)
+            self.start += -(-excess // step) * step
+            self.read = self.start
 
 
 # For each text that advanced: its new tokens, and the finish reason if it ended.
@@ -305,6 +332,8 @@ class BatchScheduler:
                 return False
         text.read = text.start + cached
         text.row = source if source in self._free else self._free[0]
+        if source >= 0 and len(self._freed_ids[source]) - cached >= _WORTH_KEEPING:
+            text.row = self._free[0]  # someone edits the middle of a text, and goes on at its end
         self._free.remove(text.row)
         if source not in (text.row, -1):
             self._cache.copy_prefix(source, text.row, cached)

@@ -1,6 +1,7 @@
 """Text generation: encodes prompts, builds requests and decodes generated tokens."""
 
 import codecs
+import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,7 +17,8 @@ from ownwords.inference.generation import (
     generate,
 )
 from ownwords.inference.sampling import SamplingParams
-from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.tokenizers.text import encode_utf8
+from ownwords.tokenizers.tokenizer import Ids, Tokenizer
 
 # The default everywhere, also for the scorecard's samples. It samples from the model's own
 # distribution without the unlikely tail; lower temperatures or narrower cuts make small models
@@ -24,6 +26,12 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 DEFAULT_SAMPLING: Final = SamplingParams(temperature=1.0, min_p=0.02, break_loops=True)
 
 _BATCH = 16  # texts that are generated together
+
+_CLOSING = "[\"'”’»)\\]]*"
+_SENTENCE_END = re.compile(rf"[.!?…]{_CLOSING}(?=\s)|[。！？][”’」』）]*|(?=\n)")
+_MAYBE_SENTENCE_END = re.compile(rf"[.!?…]{_CLOSING}$")
+_FIRST_WORDS = re.compile(r"\s{0,9}\S{1,80}([^\S\n]{1,9}\S{1,80}){0,2}")
+_LAST_WORD = re.compile(r"(?<=\S) [\w'’-]{0,40}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +54,30 @@ class IncrementalDetokenizer:
     The output does not depend on token boundaries. Only text that may still become a character or
     a stop string is held back; invalid bytes become U+FFFD. Special tokens that do not end a text
     appear by their names. The first stop string to be complete ends the text; of several that end
-    at the same place, the one that began first.
+    at the same place, the one that began first. With `sentence`, so does the end of a sentence,
+    which belongs to the text, or of a line. The first `skipped` bytes are left out.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, prompt_ids: Sequence[int], stops: Sequence[str] = ()
+        self,
+        tokenizer: Tokenizer,
+        prompt_ids: Sequence[int],
+        stops: Sequence[str] = (),
+        *,
+        sentence: bool = False,
+        skipped: int = 0,
     ) -> None:
         if isinstance(stops, str) or not all(stops):
             raise ConfigError(
                 f"stop strings should be texts that are not empty, and are {[*stops]!r:.80}",
                 hint="an empty one would end every text before it begins",
             )
-        self.stop: str | None = None  # the stop string that ended the text
+        self.stop: str | None = None  # what ended the text
         self.characters = 0  # decoded so far, including those held back
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._stops = tuple(stops)
+        self._sentence = sentence
+        self._skipped = skipped
         self._pending = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         # Some tokenizers (Llama 2's) drop the space before the first word of a text.
@@ -69,15 +86,17 @@ class IncrementalDetokenizer:
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes that the token would add here."""
         if self._is_first:
-            return self._tokenizer.decode_bytes([token])
-        return self._tokenizer.table[token] or b""
+            return self.tokenizer.decode_bytes([token])
+        return self.tokenizer.table[token] or b""
 
     def feed(self, token: int) -> str:
         """Add a token; return the text that is now final, nothing after a stop string."""
-        text = self._decoder.decode(self.bytes_of(token))
+        data = self.bytes_of(token)
+        text = self._decoder.decode(data[self._skipped :])
+        self._skipped = max(0, self._skipped - len(data))
         self._is_first = False
         self.characters += len(text)
-        return self._before_stop(text) if self._stops else text
+        return self._before_stop(text) if self._stops or self._sentence else text
 
     def finish(self) -> str:
         """Return the text held back; call it when the text ended without a stop string.
@@ -96,16 +115,20 @@ class IncrementalDetokenizer:
             return ""
         text = self._pending + piece
         ends = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if self._sentence and (found := _SENTENCE_END.search(text)):
+            ends.append((found.end(), found.end(), found[0]))
         if ends:
             _, begin, self.stop = min(ends)
             self._pending = ""
             return text[:begin]
-        for begin in range(len(text)):
+        tail = _MAYBE_SENTENCE_END.search(text) if self._sentence else None
+        final = tail.start() if tail else len(text)
+        for begin in range(final):
             if any(stop.startswith(text[begin:]) for stop in self._stops):
-                self._pending = text[begin:]
-                return text[:begin]
-        self._pending = ""
-        return text
+                final = begin
+                break
+        self._pending = text[final:]
+        return text[:final]
 
 
 # --- requests -------------------------------------------------------------------------------------
@@ -122,6 +145,36 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
     if ids:
         return ids
     return tokenizer.encode("\n") if tokenizer.end is None else [tokenizer.end]
+
+
+class WordOpening:
+    """The last word of a prompt, or the space at its end, as what the text must begin with.
+
+    Tokens begin at a word's space: after "The rain " or "The rain gau" a model that was given all
+    of it could only go on in tokens that it has hardly ever seen there ("token healing").
+    """
+
+    def __init__(self, tokenizer: Tokenizer, word: str) -> None:
+        self.data = encode_utf8(word)
+        self._tokenizer = tokenizer
+
+    def allowed(self, generated: Sequence[int]) -> Ids | None:
+        """Return the ids whose bytes fit to the part of the word that is not generated yet."""
+        table = self._tokenizer.table
+        left = self.data[sum(len(table[i] or b"") for i in generated) :]
+        return self._tokenizer.ids_that_begin(left) if left else None
+
+
+def suffix_stops(suffix: str) -> tuple[str, ...]:
+    """What ends a text before it repeats the text after a gap: the first three words of that."""
+    found = _FIRST_WORDS.match(suffix)
+    return (found[0],) if found else ()
+
+
+def split_last_word(tokenizer: Tokenizer, prompt: str) -> tuple[str, WordOpening | None]:
+    """Split off the word that a prompt may break off, or the space that it ends with."""
+    found = _LAST_WORD.search(prompt)
+    return (prompt[: found.start()], WordOpening(tokenizer, found[0])) if found else (prompt, None)
 
 
 def stop_token_ids(tokenizer: Tokenizer) -> frozenset[int]:
@@ -162,11 +215,16 @@ def build_request(
     guard: CopyGuard | None = None,
     extra_stop_ids: Iterable[int] = (),
     logprobs: int = 0,
+    completes_word: bool = False,
 ) -> GenerationRequest:
     """Build the request that continues a prompt, given as text or as ids.
 
-    Ids without a token are never sampled; `extra_stop_ids` are added to the tokenizer's own.
+    Ids without a token are never sampled; `extra_stop_ids` are added to the tokenizer's own. With
+    `completes_word`, the prompt's last word is not read, and the text begins with it.
     """
+    opening = None
+    if completes_word and isinstance(prompt, str):
+        prompt, opening = split_last_word(tokenizer, prompt)
     if tokenizer.gaps:
         never = dict.fromkeys(tokenizer.gaps, float("-inf"))
         sampling = replace(sampling, bias={**sampling.bias, **never})
@@ -179,6 +237,7 @@ def build_request(
         stop_ids=stop_token_ids(tokenizer).union(extra_stop_ids),
         logprobs=logprobs,
         guard=guard,
+        opening=opening,
     )
 
 
@@ -215,15 +274,20 @@ def generate_texts(
     requests: Sequence[GenerationRequest],
     stops: Sequence[str] = (),
     *,
+    sentence: bool = False,
     on_tokens: Callable[[int], object] = bool,
 ) -> list[str]:
     """Generate the text of each request, as `stream_request` would, but in batches.
 
-    `on_tokens` is called with the number of tokens of each step.
+    `sentence` ends each with its first sentence. `on_tokens` is called with the number of tokens
+    of each step.
     """
     if not requests:
         return []
-    detokenizers = [IncrementalDetokenizer(tokenizer, request.ids, stops) for request in requests]
+    detokenizers = [
+        IncrementalDetokenizer(tokenizer, request.ids, stops, sentence=sentence)
+        for request in requests
+    ]
     texts = [""] * len(requests)
     length = max(len(request.ids) + request.max_tokens for request in requests)
     scheduler = BatchScheduler(engine, rows=min(len(requests), _BATCH), length=length)

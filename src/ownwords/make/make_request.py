@@ -14,7 +14,7 @@ from ownwords.models.model_library import ModelLibrary
 MINUTES = 4.0  # gives a small blog its first paragraph within five minutes of a cold start
 MAX_MINUTES = 10_000_000  # nineteen years
 SCRATCH = "none"  # the base that means training from scratch
-_SCORING_SHARE = 0.35  # of the minutes, beside loading the models and the first paragraph
+SCORING_SHARE = 0.35  # of the minutes, beside loading the models and the first paragraph
 _QUICK_BELOW = 3.0  # minutes
 _QUICK_SCORING = ScoreConfig(seeds=5, prompts=3, max_tokens=300, base_samples=2, passages=96)
 
@@ -64,7 +64,7 @@ class MakeRequest:
     def score_config(self) -> ScoreConfig:
         """How much to measure: less if the user has little time."""
         usual = ScoreConfig() if self.resolved_minutes >= _QUICK_BELOW else _QUICK_SCORING
-        return self.scoring or replace(usual, seconds=_SCORING_SHARE * 60 * self.resolved_minutes)
+        return self.scoring or replace(usual, seconds=SCORING_SHARE * 60 * self.resolved_minutes)
 
     def check(self) -> None:
         """Raise OwnwordsError for minutes or a name that cannot be, before any text is read."""

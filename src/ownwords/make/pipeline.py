@@ -24,6 +24,7 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
 from ownwords.core.workspace import locked
+from ownwords.drafts import notes
 from ownwords.evaluation.scorecard import DATA, PAGE, Scorecard, read_scorecard
 from ownwords.evaluation.scorecard_view import write_scorecard
 from ownwords.evaluation.scoring import ScoreConfig, score_model
@@ -238,7 +239,7 @@ class MakeRun:
                 seconds = time.perf_counter() - began
         self.cache.put("train", depends_on, trained, seconds)
         write_learned(self._folder, report)
-        self._forget_replaced(before, trained)
+        self._delete_checkpoints(before, trained)
         self.is_new = not tuned
         self.callbacks.on_trained(trained, None if tuned else seconds)
         return trained
@@ -370,7 +371,7 @@ class MakeRun:
         seconds = {
             "train": self.request.resolved_minutes * 60,
             "write": self.cache.seconds("write") or _WRITE_S,
-            "score": self.cache.seconds("score") or None,
+            "score": self.cache.seconds("score") or self.request.score_config.seconds,
         }
         for part in PARTS:
             self.progress.expect(part, seconds.get(part))
@@ -432,24 +433,39 @@ class MakeRun:
             device=self.request.device,
             own_share=texts.own_share,
             corpus=texts.key,
+            base_title=catalogue.called(self.base) if self.base else "",
             began=began,
         )
         if self.base is None:
             return recipes.plan_pretraining(texts.train, texts.validation, request)
-        return recipes.plan_finetuning(self.base, texts.train, texts.validation, request)
+        if not self._learns_notes(texts):
+            return recipes.plan_finetuning(self.base, texts.train, texts.validation, request)
+        return recipes.plan_finetuning(
+            self.base,
+            texts.train,
+            texts.validation,
+            request,
+            pairs=[pair for text in texts.train for pair in notes.pairs(text)],
+            adapter=catalogue.notes_adapter(self.base),
+        )
+
+    def _learns_notes(self, texts: Corpus) -> bool:
+        """Whether the model learns to write from notes: a large base, and English texts."""
+        assert self.base is not None
+        own = [text.text for text in texts.train]
+        return catalogue.is_large(self.base) and trimming.are_english(own)
 
     def _scorecard_files(self) -> str:
         paths = [self.workspace.root / name for name in (DATA, PAGE)]
         return digest(*(path.read_bytes() if path.exists() else b"" for path in paths))
 
-    def _forget_replaced(self, before: TrainingSummary | None, after: TrainingSummary) -> None:
-        """Delete the checkpoints of a run whose model was replaced, but not its logs."""
-        if before is None or not before.run or before.run == after.run:
-            return
-        checkpoints = self.workspace.runs / before.run / CHECKPOINTS
-        if checkpoints.is_dir():
-            with suppress(OwnwordsError, OSError):  # such as when a file is open on Windows
-                atomic_dir.delete_dir(checkpoints)
+    def _delete_checkpoints(self, *trainings: TrainingSummary | None) -> None:
+        """Delete the checkpoints of finished runs, but not their logs."""
+        for training in trainings:
+            if training and training.run:
+                checkpoints = self.workspace.runs / training.run / CHECKPOINTS
+                with suppress(OwnwordsError, OSError):  # such as when a file is open on Windows
+                    atomic_dir.delete_dir(checkpoints)
 
     def _timed(self, ask: "AskAuthor") -> "AskAuthor":
         def timed_ask(question: "PostQuestion") -> str:

@@ -72,7 +72,7 @@ def save(
     """Write a model directory atomically, replacing an existing one.
 
     `dtype` (float32, bfloat16, float16) rounds the weights; without it they keep their type.
-    `schemes` quantises the matrices, and the embedding and the head.
+    `schemes` quantises the matrices, and the embedding and the head; only ownwords reads these.
     `copy_guard` is the file `inference.copy_guard` computed from the training text. Front matter
     is added to a `card` that has none ("---"), with the `license` of its base. Raises ModelError
     if tokenizer and model do not match or the folder holds files that are not a model's,
@@ -95,6 +95,8 @@ def save(
     ids = {"bos_token_id": tokenizer.start, "eos_token_id": tokenizer.end}
     dtypes = {dtype or parameter.dtype for parameter in model.parameters()}
     stored = _DTYPE_NAMES.get(min(dtypes, key=lambda torch_dtype: torch_dtype.itemsize), "float32")
+    if schemes:  # transformers then refuses it, rather than start from random weights
+        stored = f"int{schemes[0].bits}"
     files[CONFIG] = _json({**config.to_hf(), **ids, "torch_dtype": stored})
     files[GENERATION] = _json({**ids, **(generation or {})})
     files |= license.files

@@ -27,7 +27,7 @@ from ownwords.models import atomic_dir
 from ownwords.models.decoder import CausalLM, seed_of
 from ownwords.models.untrusted_files import ModelError, preview
 from ownwords.models.weight_mapping import hf_names
-from ownwords.models.weights import write_tensors
+from ownwords.models.weights import read_tensors, write_tensors
 
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
@@ -138,6 +138,24 @@ def attach(model: CausalLM, settings: AdapterConfig, seed: int) -> LoraAdapter:
     for name, layer in layers.items():
         model.set_submodule(name, layer)
     return LoraAdapter(model, settings, layers)
+
+
+def merge_stored(model: CausalLM, path: Path) -> None:
+    """Add a stored adapter to the weights of a model: int8, with a scale a row, as `base/` writes.
+
+    ModelError if it is not an adapter of this model's shape.
+    """
+    stored = read_tensors(path)
+
+    def matrix(name: str) -> Tensor:
+        return stored[name].float() * stored[f"{name}.scale"].float()[:, None]
+
+    try:
+        for name in {name.rpartition(".")[0] for name in stored if name.endswith(".up")}:
+            weight = model.get_parameter(f"{name}.weight").detach()
+            weight.copy_(weight.float() + matrix(f"{name}.up") @ matrix(f"{name}.down"))
+    except (AttributeError, LookupError, RuntimeError) as error:
+        raise ModelError(f"{path} is not an adapter for this model ({error})") from error
 
 
 def save(folder: Path, adapter: LoraAdapter, base: str = "") -> None:

@@ -6,18 +6,16 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Final
 
-from ownwords.core.errors import ConfigError
 from ownwords.models.untrusted_files import ModelError, parse_json
 
 FIELD: Final = "ownwords.quantization"
 VERSION: Final = 1
 # The token embedding and the head, which lose the most by rounding.
 ENDS: Final = ("embedding", "head")
-
-_KNOWN: Final = ((8, 0), (4, 32), (4, 64), (4, 128))  # bits and group
 
 # A type, as safetensors names it, and a shape.
 StoredTensor = tuple[str, tuple[int, int]]
@@ -29,13 +27,6 @@ class QuantizationScheme:
 
     bits: int
     group: int = 0
-
-    def __post_init__(self) -> None:
-        if (self.bits, self.group) not in _KNOWN:
-            raise ConfigError(
-                f"there is no quantisation to {self.bits} bits in groups of {self.group}",
-                hint="int8 has one scale a row (group 0), int4 groups of 32, 64 or 128",
-            )
 
     @property
     def name(self) -> str:
@@ -74,11 +65,9 @@ def schemes(header: Mapping[str, str], path: Path) -> Schemes:
     """Read the schemes of the matrices and of the ends from a header; ModelError if unknown."""
     where = f"{FIELD} in the header of {path}"
     fields = parse_json(header.get(FIELD, "{}").encode(), where)
-    known = [QuantizationScheme(*each) for each in _KNOWN]
-    for body in known:
-        for ends in known:
-            if fields == _fields(body, ends):
-                return body, ends
+    for body, ends in product((INT8, INT4), repeat=2):
+        if fields == _fields(body, ends):
+            return body, ends
     raise ModelError(
         f"{where} names an unknown quantisation: {str(fields)[:80]}",
         hint="a newer ownwords may have written it",

@@ -1,6 +1,6 @@
 """Weight-only quantisation: matrices stored as small integers, with one scale per group.
 
-`int8` has one scale per row (output channel), `int4` one per 32, 64 or 128 numbers of a row. Scales
+`int8` has one scale per row (output channel), `int4` one per 32 numbers of a row. Scales
 are signed: b-bit codes range from -2^(b-1) to 2^(b-1) - 1, one step further below zero than above,
 so the sign that maps the larger extreme to the negative side allows a smaller step. The half step
 of rounding beyond the outermost codes is used as well. So every number of a matrix satisfies
@@ -122,13 +122,19 @@ def quantize(
 
 
 def quantized_tensors(
-    model: nn.Module, scheme: QuantizationScheme, ends: QuantizationScheme
+    model: nn.Module,
+    scheme: QuantizationScheme,
+    ends: QuantizationScheme,
+    dtype: torch.dtype | None = None,
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield all tensors by name: `<module>.packed`, `<module>.scale`, and the unquantised ones."""
+    """Yield all tensors by name: `<module>.packed`, `<module>.scale`, and the unquantised ones.
+
+    These are in `dtype`, or keep their type.
+    """
     for name, parameter in model.named_parameters():
         if chosen := scheme_of(name, parameter.dim(), scheme, ends):
             owner = name.removesuffix(".weight")
             parts = zip(("packed", "scale"), quantize_matrix(parameter, chosen), strict=True)
             yield from ((f"{owner}.{part}", tensor) for part, tensor in parts)
         else:
-            yield name, parameter.detach()
+            yield name, parameter.detach().to(dtype or parameter.dtype)

@@ -79,7 +79,7 @@ def _read(path: Path) -> tuple[dict[str, TensorInfo], dict[str, str]]:
     try:
         metadata = msgspec.convert(header.pop("__metadata__", {}), dict[str, str])
         entries = msgspec.convert(header, dict[str, _Entry])
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # for half of a surrogate pair
+    except msgspec.ValidationError as error:
         # It may repeat the name of a field, of any length and characters.
         raise _damaged(path, " ".join(str(error).split())[:120]) from error
     tensors: dict[str, TensorInfo] = {}

@@ -96,8 +96,8 @@ def write(
 ) -> None:
     """Write the weights into a new folder with Hugging Face's names, in `dtype` or their own type.
 
-    With `schemes` they are written quantised, and with our names, since no other program has such
-    files. ModelError if the model has parameters that its family does not name.
+    With `schemes` the matrices are written quantised, and all with our names, since no other
+    program has such files. ModelError if the model has parameters that its family does not name.
     """
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
     names = hf_names(model.config)
@@ -107,7 +107,7 @@ def write(
             hint="merge an adapter into its model before it is saved",
         )
     if schemes:
-        tensors = dict(quantize.quantized_tensors(model, *schemes))
+        tensors = dict(quantize.quantized_tensors(model, *schemes, dtype))
         write_tensors(folder / SINGLE, tensors, metadata=metadata_of(*schemes))
         return
     tensors = {

@@ -248,7 +248,7 @@ def _open(isa: Isa, folder: Path) -> tuple[NativeLibrary | None, str]:
     path = library_path(isa, folder)
     if not path.exists():
         if isa == Isa.BASELINE:
-            return None, "the part in C++ was not compiled"
+            return None, "the part in C++ was not compiled: install ownwords again"
         return None, f"{path.name} is missing: install ownwords again"
     try:
         digest = ctypes.CDLL(str(path)).ownwords_source_hash

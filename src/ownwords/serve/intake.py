@@ -1,13 +1,11 @@
-"""Takes in posts from outside, in a process of its own, which a damaged or hostile file may end.
+"""Takes in posts from outside: uploaded files, and feeds, which a process of its own fetches.
 
-    python -m ownwords.serve.intake inspect PATH
-    python -m ownwords.serve.intake fetch URL --host HOST --out FOLDER
+    python -m ownwords.serve.intake URL --host HOST --out FOLDER
 
-Both print one JSON object: the path to read, what it is, and how many posts it holds; or an error.
+prints one JSON object: the path to read, what it is, and how many posts it holds; or an error.
 A zip or tar of texts that no source reads as it is, such as one of Markdown files, is unpacked
-beside itself, its texts only, after all of its members have been checked. A feed is fetched from
-the host that the user has named, and from no other, also not if it redirects there; its pages are
-saved as FOLDER/feed-001.xml and so on.
+beside itself, its texts only. A feed is fetched from the host that the user has named, and from no
+other, also not if it redirects there; its pages are saved as FOLDER/feed-001.xml and so on.
 """
 
 import argparse
@@ -15,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import time
@@ -37,10 +34,7 @@ from ownwords.core.version import __version__
 from ownwords.core.workspace import path_text
 from ownwords.models import atomic_dir
 
-_TIMEOUT_S = 300.0
 _COUNT_S = 20.0  # after which the posts are no longer counted
-_MEMORY_BYTES = 4 << 30
-_MAX_UNPACKED_BYTES = 2 << 30
 _TEXTS = frozenset(
     {".md", ".markdown", ".mdown", ".mkd", ".html", ".htm", ".txt", ".text", ".epub"}
     | {".xml", ".json", ".yml", ".yaml", ".toml"}
@@ -49,42 +43,29 @@ _UNPACKED = "posts"
 
 
 def inspect_upload(path: Path) -> dict[str, Any]:
-    """Inspect a file in another process. Raises OwnwordsError with what it said."""
+    """`inspect_path`, whose errors call the file by its name."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", __name__, "inspect", str(path)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-        answer = json.loads(done.stdout)
-    except (subprocess.TimeoutExpired, ValueError):
-        answer = None
-    if not isinstance(answer, dict):
-        raise SourceError(
-            f"{path.name} cannot be read: reading it took too much memory or time",
-            hint="give a smaller export, or a folder of the posts as text",
-        )
-    if error := answer.get("error"):
-        raise SourceError(
-            str(error["message"]).replace(str(path), path.name),
-            str(error["hint"]).replace(str(path), path.name),
-        )
-    return answer
+        return inspect_path(path)
+    except OwnwordsError as error:
+        error.message = error.message.replace(str(path), path.name)
+        error.hint = error.hint.replace(str(path), path.name)
+        raise
 
 
 def inspect_path(path: Path) -> dict[str, Any]:
     """Detect the source of a path, and count its posts; unpack texts that nothing else reads."""
     try:
         kind, label = sources.detect_source(path)
-    except SourceError:
+    except SourceError as unknown:
         folder = path.parent / _UNPACKED
         try:
             unpacked = _unpack_texts(path, folder) if path.is_file() else None
             if unpacked is None:
                 raise
-            kind, label = sources.detect_source(unpacked)
+            try:
+                kind, label = sources.detect_source(unpacked)
+            except SourceError:
+                raise unknown from None
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -110,7 +91,6 @@ def _unpack_texts(path: Path, folder: Path) -> Path | None:
     """Unpack the texts of a zip or tar into the folder; None if it holds no texts."""
     if not (zipfile.is_zipfile(path) or _is_tar(path)):
         return None
-    left = _MAX_UNPACKED_BYTES
     with open_packed(path) as members:  # whose names do not lead out of the folder
         for name in filter(_is_text, members.names):
             target = folder / name.replace("\\", "/")
@@ -120,10 +100,6 @@ def _unpack_texts(path: Path, folder: Path) -> Path | None:
                     shutil.copyfileobj(file, copy)
             except (OSError, ValueError) as error:  # names that clash, are too long, or hold a NUL
                 raise SourceError(f"{path} cannot be unpacked: {error}") from error
-            left -= target.stat().st_size
-            if left < 0:
-                most = _MAX_UNPACKED_BYTES >> 30
-                raise SourceError(f"{path} unpacks to more than {most} GiB")
     inside = [*folder.glob("[!.]*")]
     if not inside:
         return None
@@ -142,21 +118,6 @@ def _is_text(name: str) -> bool:
     path = PurePosixPath(name)
     is_hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
     return path.suffix.lower() in _TEXTS and not is_hidden
-
-
-if sys.platform == "win32":
-
-    def _limit_memory() -> None:
-        """Do nothing: Windows has no such limit, and the time is limited everywhere."""
-
-else:
-    import resource
-
-    def _limit_memory() -> None:
-        """Let a file that fills the memory end this process only."""
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        limit = _MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, _MEMORY_BYTES)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
 _MAX_PAGES = 200
@@ -304,21 +265,14 @@ def _save(folder: Path, number: int, data: bytes) -> Path:
 
 def _main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="intake")
-    verbs = parser.add_subparsers(required=True, dest="verb")
-    verbs.add_parser("inspect").add_argument("path", type=Path)
-    fetch = verbs.add_parser("fetch")
-    fetch.add_argument("url")
-    fetch.add_argument("--host", required=True)
-    fetch.add_argument("--out", required=True, type=Path)
+    parser.add_argument("url")
+    parser.add_argument("--host", required=True)
+    parser.add_argument("--out", required=True, type=Path)
     asked = parser.parse_args(arguments)
     progress, status = Progress(), 0
     try:
-        if asked.verb == "inspect":
-            _limit_memory()
-            answer = inspect_path(asked.path)
-        else:
-            with logged_job(progress, os.environ):
-                answer = fetch_feed(asked.url, asked.host, asked.out, progress)
+        with logged_job(progress, os.environ):
+            answer = fetch_feed(asked.url, asked.host, asked.out, progress)
     except KeyboardInterrupt:
         answer, status = {"error": {"message": "interrupted: nothing was added", "hint": ""}}, 130
     except OwnwordsError as error:

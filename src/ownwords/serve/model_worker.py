@@ -331,14 +331,12 @@ class StreamDecoder:
     A token is returned with its first character; tokens of a stop string are not returned.
     """
 
-    def __init__(
-        self, tokenizer: Tokenizer, ids: Sequence[int], stops: Sequence[str], *, top: int = 0
-    ) -> None:
-        self._detokenizer = IncrementalDetokenizer(tokenizer, ids, stops)
+    def __init__(self, detokenizer: IncrementalDetokenizer, *, top: int = 0) -> None:
+        self._detokenizer = detokenizer
         self._top = top
         self._shown = 0  # characters
         self._pending: deque[SampledToken] = deque()
-        self._gaps = frozenset(tokenizer.gaps)
+        self._gaps = frozenset(detokenizer.tokenizer.gaps)
 
     @property
     def is_stopped(self) -> bool:
@@ -389,12 +387,18 @@ class DecodedStream:
         tokenizer: Tokenizer,
         stops: Sequence[str] = (),
         *,
+        sentence: bool = False,
         top: int = 0,
     ) -> None:
         self.finish_reason: FinishReason | None = None
         self.token_count = 0  # tokens up to and including the stop string
         self._stream = stream
-        self._decoder = StreamDecoder(tokenizer, stream.request.ids, stops, top=top)
+        ids, opening = stream.request.ids, stream.request.opening
+        skipped = len(opening.data) if opening else 0
+        detokenizer = IncrementalDetokenizer(
+            tokenizer, ids, stops, sentence=sentence, skipped=skipped
+        )
+        self._decoder = StreamDecoder(detokenizer, top=top)
 
     async def __aiter__(self) -> AsyncIterator[TextChunk]:
         decoder = self._decoder

@@ -27,7 +27,7 @@ from ownwords.core.version import __version__
 from ownwords.inference.generation import FinishReason, GenerationRequest
 from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.text_generation import DEFAULT_SAMPLING, encode_prompt
+from ownwords.inference.text_generation import DEFAULT_SAMPLING, encode_prompt, suffix_stops
 from ownwords.models.directory import CONFIG
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
@@ -94,6 +94,7 @@ class GenerationParams:
         default_factory=lambda: secrets.randbelow(1 << 31)
     )
     stop: str | list[str] | None = None
+    sentence: bool = False  # end with the sentence; a word that the prompt breaks off is completed
     stream: bool = False
     stream_options: StreamOptions | None = None
     max_tokens: _Tokens | None = None
@@ -172,13 +173,16 @@ class CompletionRequest(GenerationParams):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.suffix:
-            raise unsupported("suffix", "these models continue a text, and cannot fill a gap")
         if self.best_of not in (None, self.n):
             raise unsupported("best_of", "ask for n texts, and choose among them")
         if self.echo and self.logprobs is not None:
             raise unsupported("echo", "with logprobs it would need those of the prompt")
         _ = self.prompts
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        # These models do not read what follows a gap, but must not repeat it.
+        return (*super().stops, *suffix_stops(self.suffix))
 
     @property
     def logprob_count(self) -> int | None:
@@ -453,7 +457,11 @@ class _Task:
             try:
                 async with self.loaded.worker.generate(request) as stream:
                     tokenizer = self.loaded.model.tokenizer
-                    text = DecodedStream(stream, tokenizer, self.params.stops, top=top)
+                    text = DecodedStream(
+                        *(stream, tokenizer, self.params.stops),
+                        sentence=self.params.sentence,
+                        top=top,
+                    )
                     async for chunk in text:
                         if chunk:
                             await handle(index, chunk, None)
@@ -513,13 +521,9 @@ async def create_completion(state: AppState, request: Request) -> Response:
     loaded = await _get_model(state, params.model)
 
     def prepare() -> _Task:
-        tokenizer = loaded.model.tokenizer
-        prompts = [
-            encode_prompt(tokenizer, each) if isinstance(each, str) else each
-            for each in params.prompts
-        ]
+        decode = loaded.model.tokenizer.decode
         echoes = [
-            (each if isinstance(each, str) else tokenizer.decode(each)) if params.echo else ""
+            (each if isinstance(each, str) else decode(each)) if params.echo else ""
             for each in params.prompts
             for _ in range(params.n)
         ]
@@ -527,7 +531,7 @@ async def create_completion(state: AppState, request: Request) -> Response:
         formatter = CompletionFormatter(
             loaded.name, _fingerprint(loaded), has_logprobs=has_logprobs, echoes=echoes
         )
-        return _task(state, loaded, params, prompts, formatter, name="prompt")
+        return _task(state, loaded, params, params.prompts, formatter, name="prompt")
 
     return await _respond(request, await state.run(prepare))
 
@@ -579,7 +583,7 @@ def _task(
     state: AppState,
     loaded: LoadedModel,
     params: GenerationParams,
-    prompts: Sequence[Sequence[int]],
+    prompts: Sequence[str | Sequence[int]],
     formatter: Formatter,
     *,
     name: str,
@@ -594,22 +598,24 @@ def _task(
             code="integer_above_max_value",
         )
     context = loaded.worker.length
-    for prompt in prompts:
-        if len(prompt) > context:
+    firsts = [_request(loaded.model, prompt, params) for prompt in prompts]
+    for first in firsts:
+        if len(first.ids) > context:
             raise invalid(
-                f"{name} has {len(prompt):,} tokens, but the model's context is {context:,}",
+                f"{name} has {len(first.ids):,} tokens, but the model's context is {context:,}",
                 hint="shorten it; its end matters most",
                 param=name,
                 code="context_length_exceeded",
             )
-    requests = [x for prompt in prompts for x in _requests(loaded.model, prompt, params)]
-    return _Task(loaded, params, requests, sum(map(len, prompts)), formatter)
+    seeds = range(params.seed, params.seed + params.n)
+    requests = [replace(first, seed=seed) for first in firsts for seed in seeds]
+    return _Task(loaded, params, requests, sum(len(first.ids) for first in firsts), formatter)
 
 
-def _requests(
-    model: Model, prompt: Sequence[int], params: GenerationParams
-) -> list[GenerationRequest]:
-    """The engine's requests for one prompt, one per text."""
+def _request(
+    model: Model, prompt: str | Sequence[int], params: GenerationParams
+) -> GenerationRequest:
+    """The engine's request for one prompt."""
     sampling, top = params.sampling, params.logprob_count
     if sampling.bias and max(sampling.bias) >= model.tokenizer.vocabulary_size:
         raise invalid(
@@ -619,18 +625,15 @@ def _requests(
             param="logit_bias",
             code="invalid_value",
         )
-    return [
-        model.request(
-            prompt,
-            max_tokens=params.max_new_tokens,
-            seed=seed,
-            sampling=sampling,
-            quote=not params.guard,
-            # At least 1: with 0, the engine does not return the sampled token's logprob.
-            logprobs=0 if top is None else max(1, top),
-        )
-        for seed in range(params.seed, params.seed + params.n)
-    ]
+    return model.request(
+        prompt,
+        max_tokens=params.max_new_tokens,
+        sampling=sampling,
+        quote=not params.guard,
+        # At least 1: with 0, the engine does not return the sampled token's logprob.
+        logprobs=0 if top is None else max(1, top),
+        completes_word=params.sentence,
+    )
 
 
 async def _respond(request: Request, task: _Task) -> Response:

@@ -95,8 +95,24 @@ class WorkspaceList:
         """Put a workspace first among those opened before."""
         self._write(self._read() | {path_text(workspace.root.absolute()): time.time()})
 
-    def forget(self, path: str) -> None:
-        """Remove a workspace from the list; nothing is deleted."""
+    def forget(self, path: str, *, deletes: bool = False) -> None:
+        """Remove a workspace from the list, and its folder if it `deletes`.
+
+        Raises ApiError if the folder is open, or may hold more than a workspace does.
+        """
+        if deletes:
+            root = self.find(path).root
+            if root == self._current:
+                raise ApiError(
+                    HTTPStatus.CONFLICT, "this blog is open", hint="open another one first"
+                )
+            if not root.name.endswith(SUFFIX):
+                raise ApiError(
+                    HTTPStatus.CONFLICT,
+                    f"{root.name} may hold files that ownwords has not made",
+                    hint="delete the folder by hand",
+                )
+            atomic_dir.delete_dir(root)
         opened = self._read()
         if opened.pop(path, None) is not None:
             self._write(opened)

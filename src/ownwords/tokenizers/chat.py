@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from threading import Lock
 from typing import Any
 
 from ownwords.tokenizers.text import END, START, TURN, TokenizerError, encode_utf8
@@ -22,19 +21,17 @@ DEFAULT_TEMPLATE = (
 
 
 class ChatTemplate:
-    """A Jinja chat template as in transformers; exceeding the sandbox's limits is an error.
+    """A Jinja chat template as in transformers.
 
     It sees `messages`, `add_generation_prompt` and the other variables passed to `render`.
     """
 
     def __init__(self, source: str = DEFAULT_TEMPLATE) -> None:
-        from ownwords.tokenizers.jinja_sandbox import JinjaSandbox  # noqa: PLC0415 - Jinja
+        from ownwords.tokenizers.jinja_sandbox import sandbox  # noqa: PLC0415 - Jinja
 
         encode_utf8(source)
-        self._sandbox = JinjaSandbox()
-        self._lock = Lock()  # the sandbox's allowance is for one rendering at a time
         try:
-            self._template = self._sandbox.from_string(source)
+            self._template = sandbox().from_string(source)
         except Exception as error:
             raise TokenizerError(
                 f"the chat template cannot be used: {_first_line(error)}",
@@ -51,19 +48,13 @@ class ChatTemplate:
         """
         given = _plain({"tools": None, "documents": None, **variables, "messages": messages})
         given["add_generation_prompt"] = add_generation_prompt
-        pieces: list[str] = []
-        with self._lock:
-            try:
-                self._sandbox.allow()
-                for piece in self._template.generate(given):
-                    self._sandbox.charge(len(piece))
-                    pieces.append(piece)
-            except Exception as error:
-                raise TokenizerError(
-                    f"the chat template cannot write this conversation: {_first_line(error)}",
-                    hint="check the roles and their order, or take another template",
-                ) from None
-        return "".join(pieces)
+        try:
+            return self._template.render(given)
+        except Exception as error:
+            raise TokenizerError(
+                f"the chat template cannot write this conversation: {_first_line(error)}",
+                hint="check the roles and their order, or take another template",
+            ) from None
 
 
 def render(

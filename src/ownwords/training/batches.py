@@ -66,9 +66,20 @@ class TokenStream:
         epochs = rows * context // self.tokens + 4
         self._epoch = lru_cache(maxsize=epochs)(self._epoch_layout)
 
-    def read(self, rows: range, ids_RT1: Int64s, pieces_RT1: npt.NDArray[np.int32]) -> None:
-        """Read rows, each with the token after it, and each token's document number in its row."""
-        for row, ids_T1, pieces_T1 in zip(rows, ids_RT1, pieces_RT1, strict=True):
+    def read(
+        self,
+        rows: range,
+        ids_RT1: Int64s,
+        pieces_RT1: npt.NDArray[np.int32],
+        learned_RT1: npt.NDArray[np.bool_],
+    ) -> None:
+        """Read rows, each with the token after it.
+
+        With each token's document number in its row, and whether it is learned.
+        """
+        for row, ids_T1, pieces_T1, learned_T1 in zip(
+            rows, ids_RT1, pieces_RT1, learned_RT1, strict=True
+        ):
             filled = number = 0
             for epoch, at, end in self._stretches(self.position(row), len(ids_T1)):
                 here = slice(filled, filled + end - at)
@@ -77,7 +88,9 @@ class TokenStream:
                 pieces = slice(first, last + 1)
                 lengths = np.diff(np.minimum(epoch.ends_S[pieces], end), prepend=at)
                 shifts = np.repeat(epoch.shifts_S[pieces], lengths)
-                ids_T1[here] = self._dataset.ids[np.arange(at, end) + shifts]
+                places = np.arange(at, end) + shifts
+                ids_T1[here] = self._dataset.ids[places]
+                learned_T1[here] = self._dataset.learned[places]
                 pieces_T1[here] = np.repeat(np.arange(len(lengths)) + number, lengths)
                 number += len(lengths)
 
@@ -221,11 +234,15 @@ class Batches:
         shape = (len(own) + len(base), self.context + 1)
         ids_BT1: npt.NDArray[np.int64] = np.empty(shape, np.int64)
         documents_BT1: npt.NDArray[np.int32] = np.empty(shape, np.int32)
-        self._own.read(own, ids_BT1[: len(own)], documents_BT1[: len(own)])
-        if self._base is not None:
-            self._base.read(base, ids_BT1[len(own) :], documents_BT1[len(own) :])
+        learned_BT1: npt.NDArray[np.bool_] = np.empty(shape, np.bool_)
+        for stream, rows, part in (
+            (self._own, own, slice(len(own))),
+            (self._base, base, slice(len(own), None)),
+        ):
+            if stream is not None:
+                stream.read(rows, ids_BT1[part], documents_BT1[part], learned_BT1[part])
         ids_BT = ids_BT1[:, :-1].copy()
-        counted_BT = documents_BT1[:, 1:] == documents_BT1[:, :-1]
+        counted_BT = (documents_BT1[:, 1:] == documents_BT1[:, :-1]) & learned_BT1[:, 1:]
         if self.dataset.row_start is not None:
             # What follows the start token in the middle of a text is no beginning to learn.
             counted_BT[:, 0] &= ids_BT[:, 0] == self.dataset.row_start
@@ -268,10 +285,11 @@ def sequential_batches(
         there = places < dataset.tokens
         ids = np.zeros(size + 1, np.int64)
         ids[there] = dataset.ids[begin : begin + size + 1]
-        ids_BT1, there_BT1 = in_rows(ids), in_rows(there)
+        there[there] = dataset.learned[begin : begin + size + 1]
+        ids_BT1, learned_BT1 = in_rows(ids), in_rows(there)
         # The padding is a document of its own, numbered after the last.
         documents_BT1 = in_rows(np.searchsorted(ends_D, places, side="right"))
-        counted_BT = (documents_BT1[:, 1:] == documents_BT1[:, :-1]) & there_BT1[:, 1:]
+        counted_BT = (documents_BT1[:, 1:] == documents_BT1[:, :-1]) & learned_BT1[:, 1:]
         ids_BT = ids_BT1[:, :-1].copy()
         if dataset.row_start is not None:
             ids_BT[:, 0] = dataset.row_start

@@ -113,7 +113,8 @@ class Planner:
         self.choose_vocabulary()
         self.rank = self.choose_rank()
         self.context = self.choose_context()
-        wanted = constants.tune_replay if facts.base and facts.replay_bytes else 0.0
+        share = constants.lora_pairs if self.rank else constants.tune_replay
+        wanted = share if facts.base and facts.replay_bytes else 0.0
         self.replay = float(self.fixed.get("data.replay", wanted))
         length = self.size_of_base() if facts.base else self.choose_size()
         self.choose_batch(length)
@@ -548,7 +549,9 @@ class Planner:
         self.choose("optim.embedding_weight_decay", decay, why, LOG)
         if base:
             why = (
-                f"{self.replay:.0%} of the rows are text of the base, so that it forgets little"
+                f"{self.replay:.0%} of the rows are notes and what you made of them, for `draft`"
+                if self.replay and self.rank
+                else f"{self.replay:.0%} of the rows are the base's, so that it forgets little"
                 if self.replay
                 else "a LoRA forgets little"
                 if self.rank

@@ -28,6 +28,8 @@ from ownwords.models.configs.llama import Qwen3Config, config_for_budget, parame
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.directory import BaseLicense, model_fingerprint
 from ownwords.models.model_library import ModelLibrary
+from ownwords.models.quantization_scheme import INT8
+from ownwords.native import bindings
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.bpe import ByteTokenizer
@@ -82,6 +84,7 @@ class TrainRequest:
     own_share: float = 1.0  # fraction of the words found that are the author's own
     corpus: str = ""  # key of the archive's texts
     out: Path | None = None  # the model's folder; `model` in the workspace unless given
+    base_title: str = ""  # the base's display name, for the card; its folder's name unless given
     began: float | None = None  # time.perf_counter() at which the user began to wait
     # Whether a run whose steps are set ends in time nevertheless.
     ends_in_time: bool = False
@@ -150,6 +153,8 @@ def plan_finetuning(
     request: TrainRequest,
     *,
     replay: Iterable[TrainingText] | None = None,
+    pairs: Iterable[TrainingText] = (),
+    adapter: Path | None = None,
     by_lora: bool | None = None,
 ) -> PlannedTraining:
     """Plan to fine-tune the model of a directory on these texts: all weights, or a LoRA.
@@ -157,6 +162,7 @@ def plan_finetuning(
     The plan chooses which, unless `by_lora` does; with too little time it trains nothing.
     `replay` is text that the base was trained on, mixed in so that it forgets less; without it the
     base writes some itself, unless `data.replay` is 0 or a LoRA is trained, which forgets little.
+    A LoRA learns `pairs` beside the texts; `adapter` is merged into its base before.
     The saved weights lie between the base's and the trained ones, where they score best on the
     held-out texts. A LoRA is saved merged, and in PEFT's format in the workspace's `adapter`.
     """
@@ -171,8 +177,11 @@ def plan_finetuning(
     loaded.check_tokenizer(tokenizer)
     model, config = loaded.model, loaded.model.config
     dtype = next(model.parameters()).dtype
-    session.encode(tokenizer, replay)
-    session.open_run("lora" if by_lora else "finetune", model_fingerprint(base))
+    if adapter:
+        lora.merge_stored(model, adapter)
+    session.encode(tokenizer, replay, pairs)
+    origin = model_fingerprint(base) + (digest(adapter.read_bytes()) if adapter else "")
+    session.open_run("lora" if by_lora else "finetune", origin)
 
     session.base_license = BaseLicense.of(base)
     session.base = _base_info(loaded, model, by_lora, request.fixed.get("train.precision"))
@@ -263,6 +272,8 @@ class TrainingSession:
         self.held_out_texts = TextCollection.read(held_out)
         self.tokens = request.workspace / "tokens"
         self.device: Device = choose(request.device, request.progress.note)
+        if self.device.kind == "cpu" and (problem := bindings.library_problem()):
+            request.progress.note(f"Training is slower than this processor allows: {problem}.")
         self.world: World = request.world
         if self.world.size > 1 and self.device.kind in ("cuda", "rocm", "xpu"):
             name = f"{self.device.torch_device.type}:{self.world.local_rank}"
@@ -272,12 +283,18 @@ class TrainingSession:
         self.base_license = BaseLicense()
         self.dataset: TokenDataset | None = None
         self.replay: TokenDataset | None = None
+        self.has_pairs = False
         self.held_out: TokenDataset | None = None
         # Read before anything is loaded, so that each plan gets the same value.
         self.memory_bytes = self.device.free_memory() or 2**33
         self.run: Run
 
-    def encode(self, tokenizer: Tokenizer, replay: Iterable[TrainingText] | None = None) -> None:
+    def encode(
+        self,
+        tokenizer: Tokenizer,
+        replay: Iterable[TrainingText] | None = None,
+        pairs: Iterable[TrainingText] = (),
+    ) -> None:
         """Encode the texts on the disk."""
         self.tokenizer, self._base_adds_start = tokenizer, tokenizer.adds_start
         # Documents begin with the start token, so prompts of the tuned model do, too.
@@ -286,6 +303,9 @@ class TrainingSession:
             self.dataset = self._encode(self.texts)
             if replay is not None:
                 self.replay = self._build_replay(replay)
+            elif pairs:
+                self.replay = self._encode(pairs)
+                self.has_pairs = self.replay.documents > 0
 
     def _encode(self, texts: Iterable[TrainingText], *, marks: bool = True) -> TokenDataset:
         return build_dataset(
@@ -553,7 +573,7 @@ class TrainingSession:
             stopped_early=outcome.stopped != "done",
         )
         made = TrainedModel(request.folder, self.run, plan, outcome, bits, judged, share, before)
-        how = f"fine-tuned from {base}" if base else "trained"
+        how = f"fine-tuned from {request.base_title or base}" if base else "trained"
         if kind == "lora":
             how += " through a LoRA"
         model = self.world.unsharded(model)
@@ -567,8 +587,13 @@ class TrainingSession:
                 self.tokenizer,
                 generation=generation_config(),
                 card=_card(request.workspace.name, model, made, self.texts, how),
-                provenance=_provenance(made, kind, corpus, base),
+                provenance={
+                    **_provenance(made, kind, corpus, base),
+                    "writes_from_notes": self.has_pairs and share > 0,
+                },
                 dtype=dtype,
+                # Half the disk and faster writing; `export` restores bfloat16 (docs/log.md).
+                schemes=(INT8, INT8) if kind == "lora" else None,
                 copy_guard=self._copy_guard(),
                 license=self.base_license,
             )

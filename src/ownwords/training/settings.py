@@ -21,7 +21,8 @@ Positive = Annotated[int, Meta(ge=1)]
 class DataConfig:
     """What training reads."""
 
-    # Fraction of the rows that are replayed text of the base model, so that it forgets less.
+    # Fraction of the rows that are not the author's texts: replayed text of the base model, so that
+    # it forgets less, or notes with what he made of them.
     replay: BelowOne = 0.0
     # Whether a token attends to its own document only, not to others packed into the same row.
     document_masking: bool = True

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ MAX_DATASETS = 8  # one training uses up to three: its texts, the replay text, t
 _TOKENS, _INDEX = "tokens.bin", "index.json"
 # Characters encoded at a time: enough to use every core, few enough to need little memory.
 _GROUP = 4 << 20
+_NOTHING = np.zeros(0, np.uint32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,15 @@ class TokenDataset:
     start: int | None = None  # the token that documents begin with; None: with their text
     end: int | None = None  # the token that documents end with
     row_start: int | None = None  # the id that every row begins with; None: any
+    prompts: tuple[int, ...] = ()  # tokens at each document's beginning that are not learned
+
+    @cached_property
+    def learned(self) -> npt.NDArray[np.bool_]:
+        """Whether each token is learned, and not only read."""
+        lengths_D = np.diff(self.offsets_D1)
+        prompts_D = np.array(self.prompts or [0] * self.documents, np.int64)
+        kinds = np.tile([False, True], self.documents)
+        return np.repeat(kinds, np.stack([prompts_D, lengths_D - prompts_D], axis=1).ravel())
 
     @property
     def documents(self) -> int:
@@ -76,9 +87,9 @@ def build_dataset(
 ) -> TokenDataset:
     """Encode documents into `root/<key>/`, or open what was encoded from the same texts before.
 
-    A document becomes its start token, the ids of its text and its end token, if the tokenizer has
-    these two; without `marks`, the ids of its text alone. The names of special tokens in a text are
-    encoded as plain text.
+    A document becomes its start token, the ids of its prompt and of its text, and its end token, if
+    the tokenizer has these two; without `marks`, it has neither. The names of special tokens in a
+    text are encoded as plain text.
     """
     progress = Progress() if progress is None else progress
     texts = TextCollection.read(texts)
@@ -102,12 +113,14 @@ def build_dataset(
         atomic_dir.replace_dir(folder) as beside,
     ):
         replaced = tokenizer.replaced
-        offsets = _write_tokens(beside / _TOKENS, texts, tokenizer, start, end, stage)
+        offsets, prompts = _write_tokens(beside / _TOKENS, texts, tokenizer, start, end, stage)
         if count := tokenizer.replaced - replaced:
             stage.note(
                 f"The tokenizer has no tokens for {count:,} characters of the texts, such as"
                 " control characters: they become U+FFFD."
             )
+        if any(prompts):
+            meaning["prompts"] = prompts
         atomic_dir.write_file(
             beside / _INDEX, json.dumps({**meaning, "offsets": offsets}).encode("ascii")
         )
@@ -146,11 +159,11 @@ def _write_tokens(
     start: int | None,
     end: int | None,
     stage: Stage,
-) -> list[int]:
-    """Write the ids of all documents; returns the offset of each, and the number of ids."""
+) -> tuple[list[int], list[int]]:
+    """Write the ids of all documents; returns the offset of each and of the end, and `prompts`."""
     before = [] if start is None else [np.array([start], np.uint32)]
     after = [] if end is None else [np.array([end], np.uint32)]
-    offsets = [0]
+    offsets, prompts = [0], list[int]()
     with path.open("xb") as file:
         for group in _groups(texts):
             for text in group:
@@ -158,21 +171,25 @@ def _write_tokens(
                     encode_utf8(text.text)
                 except TokenizerError as error:  # half a character
                     raise TokenizerError(f"in {text.id!r}, {error.message}", error.hint) from None
+            prompted = [text.prompt for text in group]
+            heads = tokenizer.encode_batch(prompted) if any(prompted) else [_NOTHING] * len(group)
             documents = tokenizer.encode_batch([text.text for text in group])
-            ids = np.concatenate([part for each in documents for part in (*before, each, *after)])
+            for head, each in zip(heads, documents, strict=True):
+                prompts.append(len(before) + len(head) if len(head) else 0)
+                offsets.append(offsets[-1] + len(before) + len(head) + len(each) + len(after))
+            parts = zip(heads, documents, strict=True)
+            ids = np.concatenate([part for pair in parts for part in (*before, *pair, *after)])
             if ids.size and int(ids.max()) >= tokenizer.vocabulary_size:
                 raise TokenizerError(
                     f"the tokenizer made the id {int(ids.max())}, and says that it has"
                     f" {tokenizer.vocabulary_size:,} tokens",
                     hint="its files do not belong together; copy the model's directory again",
                 )
-            for each in documents:
-                offsets.append(offsets[-1] + len(before) + len(each) + len(after))
             file.write(ids.astype(_dtype(tokenizer.vocabulary_size)).data)
             stage.advance(sum(text.bytes for text in group))
         file.flush()
         os.fsync(file.fileno())
-    return offsets
+    return offsets, prompts
 
 
 def _groups(texts: Iterable[TrainingText]) -> Iterator[Sequence[TrainingText]]:

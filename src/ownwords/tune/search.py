@@ -238,7 +238,13 @@ class Study:
 
     def trials(self) -> list[TrialRecord]:
         """All trials, by number."""
-        return [_record(trial) for trial in self._study.get_trials(deepcopy=False)]
+        try:
+            return [_record(trial) for trial in self._study.get_trials(deepcopy=False)]
+        except (KeyError, TypeError) as error:
+            raise WorkspaceError(
+                f"the record of this search is of another version of ownwords: {error}",
+                hint="search again from the beginning, with a new --storage",
+            ) from error
 
     def suggest(self) -> dict[str, float]:
         """The settings to try next, which depend on the trials so far alone."""

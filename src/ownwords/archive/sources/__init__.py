@@ -7,6 +7,8 @@ A source is a module with
     read(path)           its SourceItems, streamed; raises SourceError if nothing can be read
 """
 
+import mimetypes
+import zipfile
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -49,6 +51,8 @@ def load_source(name: str) -> Source:
     return cast(Source, import_module(f"{__name__}.{name}"))
 
 
+_EMPTY_ZIP_BYTES = 22
+_MEDIA = {"image": "a picture", "audio": "a recording", "video": "a film"}
 # Advice on common files that cannot be read as they are, by suffix.
 _SAVE_AS_TEXT = "save it as plain text (.txt), Markdown or HTML, and give that file"
 _ADVICE = {
@@ -90,6 +94,12 @@ def detect_source(path: Path) -> tuple[str, str]:
         label = load_source(name).detect(path)
         if label:
             return name, label
+    kind = (mimetypes.guess_type(path.name)[0] or "").partition("/")[0]
+    if path.is_file() and kind in _MEDIA:
+        hint = "give the file or the folder that holds your posts"
+        raise SourceError(f"{path} is {_MEDIA[kind]}", hint=hint)
+    if path.is_file() and zipfile.is_zipfile(path) and path.stat().st_size == _EMPTY_ZIP_BYTES:
+        raise SourceError(f"{path} is an empty zip", hint="export the blog once more")
     if advice := _advice(path):
         raise SourceError(f"{path} is none of the kinds that can be read", hint=advice)
     known = ", ".join(load_source(name).LABEL for name in SOURCE_NAMES)

@@ -15,7 +15,7 @@ from xml.sax import SAXException
 
 import feedparser
 
-from ownwords.archive import readability, safe_xml, untrusted_files
+from ownwords.archive import readability, untrusted_files
 from ownwords.archive.document import (
     ExpectedCount,
     Markup,
@@ -92,8 +92,7 @@ def _pages_in(path: Path) -> list[Path]:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    data = untrusted_files.read_file(path, untrusted_files.MAX_MEMBER_BYTES)
-    safe_xml.refuse_entities(path, data[:_LOOK_BYTES])
+    data = untrusted_files.read_file(path, untrusted_files.MAX_EXPORT_BYTES)
     try:
         # Pass a stream: feedparser tries plain bytes as a file name first.
         feed: dict[str, Any] = feedparser.parse(

@@ -1,15 +1,12 @@
 """Source: a Ghost export, the JSON file of Settings > Export, or a folder or zip that holds it."""
 
-import html
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-
-from markdown_it import MarkdownIt
 
 from ownwords.archive import readability, untrusted_files
 from ownwords.archive.dates import parse_epoch_ms, parse_iso_date
@@ -46,6 +43,14 @@ _STATUSES: dict[str, Status] = {
     "scheduled": "scheduled",
     "draft": "draft",
 }
+_CARDS_CLASS = re.compile("kg-")
+# Parts of rendered cards: buttons, players' times, and the descriptions of linked pages.
+_CARD_CHROME = (
+    ".kg-bookmark-container, .kg-button-card, .kg-signup-card, .kg-callout-emoji, .kg-audio-player,"
+    " .kg-video-player-container, .kg-file-card-metadata, .kg-btn, .kg-header-card-button,"
+    " .kg-product-card-button, .kg-product-card-rating, .kg-cta-button,"
+    " .kg-cta-sponsor-label-wrapper"
+)
 
 
 def detect(path: Path) -> str | None:
@@ -87,9 +92,9 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 def _contents(path: Path) -> Iterator[tuple[str, object]]:
     for name, opened in _EXPORTS.open(path):
-        data = opened.read(untrusted_files.MAX_MEMBER_BYTES + 1)
-        if len(data) > untrusted_files.MAX_MEMBER_BYTES:
-            raise SourceError(f"{name} is over {untrusted_files.MAX_MEMBER_BYTES >> 20} MiB")
+        data = opened.read(untrusted_files.MAX_EXPORT_BYTES + 1)
+        if len(data) > untrusted_files.MAX_EXPORT_BYTES:
+            raise SourceError(f"{name} is over {untrusted_files.MAX_EXPORT_BYTES >> 20} MiB")
         try:
             yield name, json.loads(untrusted_files.decode_text(data))
         except (ValueError, RecursionError) as error:
@@ -119,11 +124,7 @@ class _ExportTables:
         ref, title, slug = f"{kind}/{identity}", _word(post, "title"), _word(post, "slug")
         if not identity:
             return SkippedItem("post", "it has neither number nor name", title=title)
-        try:
-            body, markup = _body(post)
-        except UnreadableError:
-            reason = "its text is not in a form of Ghost's editors"
-            return SkippedItem("post", reason, title=title, ref=ref)
+        body, markup = _body(post)
         path = f"/{slug}/" if slug else ""
         url = f"{self._home}{path}" if self._home and path else ""
         canonical = _word(post, "canonical_url").replace(_SITE_URL, self._home)
@@ -145,11 +146,9 @@ class _ExportTables:
 
 
 def _body(post: Row) -> tuple[str, Markup]:
-    """Body and markup: the rendered HTML if the export has it, else the editor's document."""
+    """Body and markup: the HTML that Ghost stores beside the editor's document, or Markdown."""
     if _word(post, "html").strip():
         return readability.remove_chrome(_word(post, "html"), _CARDS_CLASS, _CARD_CHROME), "html"
-    if stored := post.get("lexical") or post.get("mobiledoc"):
-        return repair_surrogates(editor_html(stored))[0], "html"
     if _word(post, "markdown").strip():
         return _word(post, "markdown"), "markdown"
     return _word(post, "plaintext"), "text"
@@ -197,127 +196,3 @@ def _word(row: Mapping[str, Any], name: str) -> str:
 
 def _moment(value: object) -> datetime | None:
     return (isinstance(value, str) and parse_iso_date(value)) or parse_epoch_ms(value)
-
-
-# ---- the documents of Ghost's editors (Lexical, Mobiledoc) as HTML, if an export lacks it
-
-
-# Bits of a Lexical text's `format`. Underline has no meaning of its own and is left out.
-_FORMATS = ((16, "code"), (1, "strong"), (2, "em"), (4, "s"))
-_BLOCKS = {"paragraph": "p", "quote": "blockquote", "aside": "blockquote", "listitem": "li"}
-_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
-_CARDS_WITHOUT_TEXT = frozenset(
-    {"paywall", "signup", "button", "horizontalrule", "hr", "divider", "embed"}
-)
-# What the author wrote into cards, by field; the rest is of linked pages, and buttons.
-_CARD_TEXTS = {
-    **dict.fromkeys(("heading", "header", "productTitle"), "h4"),
-    **dict.fromkeys(("subheading", "subheader", "calloutText", "fileTitle", "fileCaption"), "p"),
-    **dict.fromkeys(("html", "content", "textValue", "productDescription"), "div"),
-    "caption": "figcaption",
-}
-
-
-class UnreadableError(ValueError):
-    """The stored document does not have the structure its editor writes."""
-
-
-_CARDS_CLASS = re.compile("kg-")
-# Parts of rendered cards: buttons, players' times, and the descriptions of linked pages.
-_CARD_CHROME = (
-    ".kg-bookmark-container, .kg-button-card, .kg-signup-card, .kg-callout-emoji, .kg-audio-player,"
-    " .kg-video-player-container, .kg-file-card-metadata, .kg-btn, .kg-header-card-button,"
-    " .kg-product-card-button, .kg-product-card-rating, .kg-cta-button,"
-    " .kg-cta-sponsor-label-wrapper"
-)
-
-
-def editor_html(stored: object) -> str:
-    """Convert a Lexical or Mobiledoc document, as stored, to HTML; raises UnreadableError."""
-    try:
-        document: Any = json.loads(stored) if isinstance(stored, str) else stored
-        if "sections" in document:
-            blocks = [_mobiledoc_section(document, section) for section in document["sections"]]
-        else:
-            blocks = [_lexical(node) for node in document["root"]["children"]]
-    except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise UnreadableError from error
-    return "\n".join(filter(None, blocks))
-
-
-def _lexical(node: Row) -> str:
-    kind = node["type"].removeprefix("extended-")
-    inside = "".join(map(_lexical, node.get("children", ())))
-    match kind:
-        case "linebreak":
-            return "<br>"
-        case "text":
-            text, given = html.escape(str(node["text"]), quote=False), node.get("format") or 0
-            for bit, tag in _FORMATS:
-                if isinstance(given, int) and given & bit:
-                    text = f"<{tag}>{text}</{tag}>"
-            return text
-        case "link" | "autolink":
-            return f'<a href="{html.escape(str(node.get("url") or ""))}">{inside}</a>'
-        case "heading":
-            return _heading(node.get("tag"), inside)
-        case "list":
-            return _wrapped("ol" if node.get("listType") == "number" else "ul", inside)
-    if kind in _BLOCKS:
-        return _wrapped(_BLOCKS[kind], inside)
-    return _card(kind, node) + _wrapped("p", inside)
-
-
-def _mobiledoc_section(document: Row, section: list[Any]) -> str:
-    match section:
-        case [1, "blockquote" | "aside" | "pull-quote", markers, *_]:
-            return _wrapped("blockquote", _markers(document, markers))
-        case [1, tag, markers, *_]:
-            return _heading(tag, _markers(document, markers))
-        case [3, tag, items, *_]:
-            lines = (_wrapped("li", _markers(document, item)) for item in items)
-            return _wrapped("ol" if tag == "ol" else "ul", "".join(lines))
-        case [10, index, *_]:
-            name, *payload = document["cards"][index]
-            return _card(name.removeprefix("card-"), payload[0] if payload else {})
-        case [2, *_]:  # an image, of which only the address is stored
-            return ""
-    raise UnreadableError
-
-
-def _markers(document: Row, markers: Iterable[list[Any]]) -> str:
-    """The HTML of text runs; each opens some tags and closes a number of the innermost open."""
-    out: list[str] = []
-    still_open: list[str] = []
-    for kind, opened, closed, value in markers:
-        for index in opened:
-            tag, *attributes = document["markups"][index]
-            pairs = attributes[0] if attributes else []
-            href = dict(zip(pairs[::2], pairs[1::2], strict=False)).get("href", "")
-            out.append(f'<{tag} href="{html.escape(str(href))}">' if href else f"<{tag}>")
-            still_open.append(tag)
-        out.append(html.escape(str(value), quote=False) if kind == 0 else "<br>")
-        out += [f"</{still_open.pop()}>" for _ in range(closed)]
-    return "".join(out)
-
-
-def _card(kind: str, card: Row) -> str:
-    if kind in _CARDS_WITHOUT_TEXT:
-        return _wrapped("figcaption", _word(card, "caption"))
-    if kind in ("code", "codeblock"):
-        language = html.escape(_word(card, "language"))
-        code = html.escape(_word(card, "code"), quote=False)
-        text = f'<pre class="language-{language}">{code}</pre>'
-    elif kind == "markdown":
-        text = str(MarkdownIt("commonmark").enable("table").render(_word(card, "markdown")))
-    else:
-        text = "".join(_card("image", image) for image in card.get("images") or ())
-    return text + "".join(_wrapped(tag, _word(card, name)) for name, tag in _CARD_TEXTS.items())
-
-
-def _heading(tag: object, inside: str) -> str:
-    return _wrapped(str(tag) if tag in _HEADINGS else "p", inside)
-
-
-def _wrapped(tag: str, inside: str) -> str:
-    return f"<{tag}>{inside}</{tag}>" if inside else ""

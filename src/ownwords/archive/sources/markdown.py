@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,7 +22,6 @@ from ownwords.archive.document import (
     SourceNote,
     Status,
 )
-from ownwords.core.config import parse_toml
 from ownwords.core.errors import SourceError
 
 # ---- front matter
@@ -31,8 +31,6 @@ _FENCED = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _SIMPLE_LINE = re.compile(r"^([A-Za-z_]\w*)[ \t]*[:=][ \t]*(\S.*)$", re.MULTILINE)
-# Longer YAML is not front matter, and slow to parse.
-_LONGEST = 256 << 10
 _DATE_KEYS = (
     *("date", "published", "publishdate", "published_at", "pubdate"),
     *("created", "created_at"),
@@ -103,21 +101,16 @@ def parse_front_matter(text: str) -> FrontMatter:
     plain = text.lstrip("\n\r\t ")
     fenced = _FENCED.match(plain)
     head, body = (fenced["head"], plain[fenced.end() :]) if fenced else ("", "")
-    if len(head) > _LONGEST:
-        return FrontMatter(body=text, broken=True)
     try:
         if fenced is None:
             values, end = json.JSONDecoder().raw_decode(plain) if plain[:1] == "{" else (None, 0)
             body = plain[end:]
         elif plain[0] == "+":
-            values = parse_toml(head)
+            values = tomllib.loads(head)
         else:
-            # Not the loader in C, where deep nesting crashes the process.
-            values = yaml.load(head, Loader=yaml.SafeLoader)
+            values = yaml.safe_load(head)
             values = {} if values is None else values
-    except RecursionError:
-        return FrontMatter(body=text, broken=True)
-    except (yaml.YAMLError, ValueError, TypeError, OverflowError, LookupError, AttributeError):
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         if fenced is None:
             return FrontMatter(body=text)  # a text that begins with a brace
         # Simple lines such as "draft: true" still count in malformed front matter.
@@ -134,8 +127,6 @@ def _lower(values: dict[Any, Any]) -> dict[str, Any]:
 
 # ---- convert the link syntax of note-taking and site programs to Markdown links to `ref:`
 
-# A longer line is not prose, and matching its pairs of backquotes takes too long.
-_LONGEST_LINE = 100_000
 _FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})")
 _LINKS = re.compile(
     r"(?P<code>(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`))"
@@ -165,7 +156,7 @@ def rewrite_wikilinks(text: str, vault: bool = False) -> str:
         mark = _FENCE.match(line)
         if mark and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
-        elif not fence and len(line) < _LONGEST_LINE:
+        elif not fence:
             lines[number] = _LINKS.sub(_link, line)
             if vault:
                 lines[number] = _NAME_OF_PARAGRAPH.sub("", lines[number])

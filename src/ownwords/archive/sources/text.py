@@ -64,7 +64,7 @@ def _expected(file: Path) -> int:
 
 
 def _documents(file: Path, name: str) -> Iterator[SourceItem]:
-    text = untrusted_files.read_lines(file, untrusted_files.MAX_MEMBER_BYTES)
+    text = untrusted_files.read_lines(file, untrusted_files.MAX_EXPORT_BYTES)
     parts = [part for part in _parts(text) if part.text.strip()]
     if not parts:
         yield SkippedItem("file", "empty", ref=name)

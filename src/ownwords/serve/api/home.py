@@ -4,6 +4,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from ownwords.serve.api.models import current_model
 from ownwords.serve.api.posts import count_texts, word_counts
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
+from ownwords.serve.jobs import JobManager
 from ownwords.serve.json_api import ApiCall, json_response, json_route, read_body
 from ownwords.serve.source_list import PostFilter
 from ownwords.serve.workspace_list import WorkspaceList
@@ -67,9 +69,10 @@ class OpenRequest:
 
 @dataclass(frozen=True)
 class ForgetRequest:
-    """A workspace of the list."""
+    """A workspace of the list, and whether all that was made in it is to be deleted."""
 
     path: Annotated[str, _PATH]
+    deletes: bool = False
 
 
 def routes(state: AppState, open_workspace: Open) -> list[BaseRoute]:
@@ -204,8 +207,11 @@ def list_workspaces(state: AppState, _: ApiCall) -> dict[str, Any]:
 
 
 def forget_workspace(state: AppState, call: ApiCall) -> None:
-    """Remove a workspace from the list; its files stay."""
-    WorkspaceList(state.workspace).forget(call.body(ForgetRequest).path)
+    """Remove a workspace from the list, with its files if that is asked."""
+    asked = call.body(ForgetRequest)
+    if asked.deletes and (holder := JobManager(Workspace(Path(asked.path))).find_worker()):
+        raise ApiError(HTTPStatus.CONFLICT, holder, hint="wait until it ends")
+    WorkspaceList(state.workspace).forget(asked.path, deletes=asked.deletes)
 
 
 async def _open_workspace(state: AppState, open_workspace: Open, request: Request) -> Response:

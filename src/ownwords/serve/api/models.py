@@ -14,13 +14,14 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.base import catalogue, install, ladder
+from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.validation import Meta
+from ownwords.core.validation import Meta, decode
 from ownwords.core.workspace import path_text
 from ownwords.evaluation import scorecard_view as card_view
 from ownwords.evaluation.scorecard import DATA, read_scorecard
 from ownwords.evaluation.verdict import limits, tone
-from ownwords.make.make_request import MINUTES
+from ownwords.make.make_request import MINUTES, SCORING_SHARE
 from ownwords.make.result import FINISHED, StageCache, TrainingSummary
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE, base_name
@@ -30,11 +31,11 @@ from ownwords.serve.api.posts import word_counts
 from ownwords.serve.app_state import EXPORTS, AppState
 from ownwords.serve.errors import ApiError, as_conflict
 from ownwords.serve.json_api import ApiCall, json_route
+from ownwords.training.plan import Forecast
 from ownwords.view import html
 
 _SAMPLES = 3
 _BYTES_PER_WORD = 6  # of English, spaces included
-_MINUTES = {"quick": 2, "good": 10, "best": 30, "default": MINUTES}
 MODELFILE = "Modelfile"  # as in models.ollama, which imports torch
 # Bits of a weight in each type of GGUF: blocks of 32 share a scale of 16 bits.
 _GGUF = {
@@ -79,7 +80,6 @@ def show_models(state: AppState, _: ApiCall) -> dict[str, Any]:
         "models": [current, *kept] if current else kept,
         "bases": _bases(state),
         "can_train": importlib.util.find_spec("torch") is not None,
-        "minutes": _MINUTES,
     }
 
 
@@ -170,6 +170,7 @@ def _row(
         "bytes": _size(folder),
         "base": base_name(provenance),
         "minutes": float(minutes) if minutes.replace(".", "").isdecimal() else None,
+        "read": _times_read(provenance),
         "posts": card.about.training_posts if card else trained.posts if trained else None,
         "bits_per_byte": bits,
         "before": before,  # of its base
@@ -192,6 +193,15 @@ def _provenance(folder: Path) -> dict[str, Any]:
         return read_json(folder / PROVENANCE)
     except (OwnwordsError, OSError):
         return {}
+
+
+def _times_read(provenance: Mapping[str, Any]) -> float | None:
+    """How often the training has read the texts; None if that is not known."""
+    try:
+        expected = decode(Forecast, provenance["expected"], unknown="ignore")
+        return round(expected.epochs_of(int(provenance["outcome"]["tokens"])), 2)
+    except (LookupError, TypeError, ValueError, OwnwordsError):  # not made by `make`
+        return None
 
 
 def _size(path: Path) -> int:
@@ -218,9 +228,27 @@ def _bases(state: AppState) -> list[dict[str, Any]]:
         listed = ladder.rungs()
     except OwnwordsError:  # the folder of installed bases is not available
         listed = []
-    bases = [task.figures(rung) for rung in listed]
-    titles = {catalogue.SHIPPED: "Built-in English model"}
-    return [base | {"title": titles.get(base["name"], base["title"])} for base in bases]
+    slower = 1 / hardware.free_share()
+
+    def readings(rung: ladder.Rung) -> list[dict[str, float]]:
+        return [
+            {
+                "times": each.times,
+                "minutes": round(slower * each.minutes, 2),  # to train
+                "total": slower * each.minutes * (1 + SCORING_SHARE),
+            }
+            for each in task.readings(rung)
+        ]
+
+    usual = ladder.choose_base(replace(task, seconds=60 * MINUTES), listed)
+    bases: list[dict[str, Any]] = []
+    for rung in listed:
+        base = task.figures(rung)
+        base["title"] = rung.title[0].upper() + rung.title[1:]
+        base["is_usual"] = usual is not None and rung.name == usual.name
+        base["readings"] = readings(rung)
+        bases.append(base)
+    return bases
 
 
 # --- the scorecard and the exports ---------------------------------------------------------------

@@ -1,10 +1,11 @@
 """The Posts page: the report, every post, the search, and the author's decisions."""
 
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal
@@ -25,12 +26,12 @@ from ownwords.archive.selection import (
 )
 from ownwords.archive.settings import ProvenanceConfig
 from ownwords.ask.passages import Passage, content_stems, excerpt_of, stems
-from ownwords.core.config import parse_toml, resolve
+from ownwords.core.config import resolve
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.serve.app_state import AppState
 from ownwords.serve.archive_access import CachedReport
-from ownwords.serve.errors import ApiError
+from ownwords.serve.errors import ApiError, invalid
 from ownwords.serve.json_api import ApiCall, json_route
 from ownwords.serve.source_list import command_here
 from ownwords.view import format as fmt
@@ -289,10 +290,9 @@ def search(state: AppState, call: ApiCall) -> dict[str, Any]:
     """Search the passages of all posts."""
     question = call.query.get("q", "")[:_MAX_QUESTION].strip()
     if not question:
-        return {"passages": [], "is_weak": False, "why": "", "nearest": [], "notes": []}
+        return {"passages": [], "kind": "answer", "notes": []}
     result = state.searcher().find(question, limit=_MAX_PASSAGES)
-    searched = result.searched_question(question)
-    wanted = content_stems(searched)
+    wanted = content_stems(question)
 
     def hit(passage: Passage) -> dict[str, Any]:
         cosines = result.window_cosines.get(passage.id, ())
@@ -301,16 +301,14 @@ def search(state: AppState, call: ApiCall) -> dict[str, Any]:
         words = {word for word in _WORD.findall(text) if wanted & set(stems(word))}
         return asdict(passage) | {
             "title": fmt.title_of(passage.title),
-            "excerpt": text[slice(*excerpt_of(searched, text, cosines).span)],
+            "excerpt": text[slice(*excerpt_of(question, text, cosines).span)],
             "words": sorted(words),
         }
 
     return {
         "passages": [hit(passage) for passage in result.passages],
-        "is_weak": result.is_weak,
-        "why": fmt.sentence(result.why) if result.why else "",
-        "nearest": [hit(passage) for passage in result.nearest],
-        "notes": [substitution.note for substitution in result.substitutions],
+        "kind": result.kind,
+        "notes": list(result.notes),
     }
 
 
@@ -319,10 +317,14 @@ def search(state: AppState, call: ApiCall) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class DecisionRequest:
-    """The body of a POST to /api/corpus/decide; "proposed" leaves the decision to ownwords."""
+    """The body of a POST to /api/corpus/decide; "proposed" leaves the decision to ownwords.
 
-    id: str
+    It is about the post `id`, or about all posts that match the filters of the list.
+    """
+
     decision: Decision | Literal["proposed"]
+    id: str = ""
+    matching: Mapping[str, str] = field(default_factory=dict)
 
 
 def list_decisions(state: AppState, _: ApiCall) -> dict[str, Any]:
@@ -333,17 +335,28 @@ def list_decisions(state: AppState, _: ApiCall) -> dict[str, Any]:
 def decide(state: AppState, call: ApiCall) -> dict[str, Any]:
     """Add a decision to `choices.toml`, keeping the others; return its effect."""
     asked, path = call.body(DecisionRequest), state.workspace.choices
-    decisions = _decisions(state)
+    decisions, cached, ids = _decisions(state), state.report(), [asked.id]
+    if asked.matching:
+        tags, filters = cached.tags, asked.matching
+        ids = [
+            each.id
+            for each in cached.report.posts
+            if _matches(each, tags.get(each.id, ()), filters)
+        ]
+    elif not asked.id:
+        raise invalid("say which posts: `id` or `matching` is missing", param="id")
     # A running look rewrites the file, too, and keeps the archive locked meanwhile.
     with state.archive().transaction():
         choices = read_choices(path)
-        choices.pop(asked.id, None)
-        if asked.decision != "proposed":
-            choices[asked.id] = asked.decision
-        changed, after = decisions.about(asked.id, choices), decisions.after(choices)
-        posts = [after[post.id] for post in state.report().report.posts]
-        write_atomically(path, write_choices(posts, choices))
-    return decisions.overview(choices) | {"changed": changed}
+        for id_ in ids:
+            choices.pop(id_, None)
+            if asked.decision != "proposed":
+                choices[id_] = asked.decision
+        changed = None if asked.matching else decisions.about(asked.id, choices)
+        after = decisions.after(choices)
+        summaries = [after[post.id] for post in cached.report.posts]
+        write_atomically(path, write_choices(summaries, choices))
+    return decisions.overview(choices) | {"changed": changed, "decided": len(ids)}
 
 
 def _decisions(state: AppState) -> "_Decisions":
@@ -428,6 +441,6 @@ def _read_config(workspace: Workspace) -> ProvenanceConfig:
     values: dict[str, object] = {}
     for path in (Path(workspace.settings.name), workspace.settings):
         with suppress(OSError, ValueError, AttributeError):  # `look` reports an invalid file
-            table = parse_toml(path.read_bytes().decode("utf-8-sig")).get("provenance", {})
+            table = tomllib.loads(path.read_bytes().decode("utf-8-sig")).get("provenance", {})
             values |= {name: x for name, x in table.items() if name in names}
     return resolve(ProvenanceConfig, flags=values).settings

@@ -83,7 +83,7 @@ def remove(state: AppState, call: ApiCall) -> None:
 
 
 async def _upload(state: AppState, request: Request) -> Response:
-    """Take in a file with posts as it arrives, and look at it in a process of its own."""
+    """Take in a file with posts as it arrives, and look at what it holds."""
     name = Path(request.query_params.get("name", "")).name[:200]
     length = int(request.headers.get("content-length", "0"))  # checked by the middleware
     path = await state.run(lambda: _new_file(state, name, length))

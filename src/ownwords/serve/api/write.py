@@ -17,7 +17,8 @@ from ownwords.core.validation import Meta
 from ownwords.evaluation.verbatim import shared_passages
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.generation import GenerationRequest
-from ownwords.inference.text_generation import DEFAULT_SAMPLING
+from ownwords.inference.sampling import SamplingParams
+from ownwords.inference.text_generation import DEFAULT_SAMPLING, suffix_stops
 from ownwords.serve.app_state import AppState
 from ownwords.serve.json_api import ApiCall, json_response, json_route, read_body
 from ownwords.serve.model_worker import DecodedStream, LoadedModel
@@ -26,6 +27,8 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 
 _MAX_PROMPT = 20_000  # characters; longer than the context of our models
 _MAX_TOKENS, _DEFAULT_TOKENS = 4000, 300
+_COMPLETION_TOKENS = 40
+_LIKELIEST = SamplingParams(temperature=0)
 _MIN_SHARED_WORDS = 5  # consecutive words; shorter runs are common English
 _MAX_SHARED, _MAX_NEAREST = 12, 4
 _QUERY_WORDS = 60  # from the end of the text; more would slow the search down
@@ -47,6 +50,15 @@ class WriteRequest:
     temperature: Annotated[float, Meta(ge=0, le=5)] = DEFAULT_SAMPLING.temperature
     top_p: Annotated[float, Meta(ge=0.01, le=1)] = DEFAULT_SAMPLING.top_p
     min_p: Annotated[float, Meta(ge=0, le=1)] = DEFAULT_SAMPLING.min_p
+
+
+@dataclass(frozen=True)
+class CompleteRequest:
+    """The body of a POST to /api/complete: what stands before the cursor, and after it."""
+
+    text: Annotated[str, Meta(max_length=_MAX_PROMPT)] = ""
+    suffix: str = ""
+    model: Annotated[str, Meta(max_length=300)] = ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +90,20 @@ def routes(state: AppState) -> list[BaseRoute]:
         )
         return EventStreamResponse(partial(_send_text, loaded, generation_request))
 
+    async def complete(request: Request) -> Response:
+        """Stream the likeliest end of the sentence at the cursor, as events of `write`."""
+        asked = await read_body(state, request, CompleteRequest)
+        loaded = await state.get_model(asked.model)
+        generation_request = loaded.model.request(
+            asked.text,
+            max_tokens=_COMPLETION_TOKENS,
+            sampling=_LIKELIEST,
+            completes_word=True,
+        )
+        stops = suffix_stops(asked.suffix)
+        send = partial(_send_text, loaded, generation_request, stops=stops, sentence=True)
+        return EventStreamResponse(send)
+
     async def origins(request: Request) -> Response:
         """Find runs of words that a text shares with the posts, and the most similar passages."""
         asked = await read_body(state, request, OriginsRequest)
@@ -86,6 +112,7 @@ def routes(state: AppState) -> list[BaseRoute]:
     return [
         json_route(state, "GET", "/api/write", list_models),
         Route("/api/write", write, methods=["POST"]),
+        Route("/api/complete", complete, methods=["POST"]),
         Route("/api/write/origins", origins, methods=["POST"]),
     ]
 
@@ -113,11 +140,18 @@ def list_models(state: AppState, _: ApiCall) -> dict[str, Any]:
     }
 
 
-async def _send_text(loaded: LoadedModel, request: GenerationRequest, events: EventSender) -> None:
+async def _send_text(
+    loaded: LoadedModel,
+    request: GenerationRequest,
+    events: EventSender,
+    *,
+    stops: Sequence[str] = (),
+    sentence: bool = False,
+) -> None:
     tokenizer, started_at = loaded.model.tokenizer, time.monotonic()
     blocked = BlockedPassages(request.guard, tokenizer, request.ids) if request.guard else None
     async with loaded.worker.generate(request) as stream:
-        text = DecodedStream(stream, tokenizer)
+        text = DecodedStream(stream, tokenizer, stops, sentence=sentence)
         begin = {
             "model": loaded.name,
             "seed": request.seed,
@@ -149,8 +183,7 @@ def _origins(state: AppState, text: str) -> dict[str, Any]:
     nearest: Sequence[Passage] = ()
     if text.strip():
         query = " ".join(text.split()[-_QUERY_WORDS:])
-        result = state.searcher().find(query, limit=_MAX_NEAREST)
-        nearest = result.passages or result.nearest
+        nearest = state.searcher().find(query, limit=_MAX_NEAREST).passages
     return {
         "shared": [
             {"text": words, "words": len(words.split()), **posts.rows[passage.document]}
@@ -159,7 +192,7 @@ def _origins(state: AppState, text: str) -> dict[str, Any]:
         ],
         "nearest": [
             {**asdict(passage), "matching": _matching_sentence(text, passage.text)}
-            for passage in nearest[:_MAX_NEAREST]
+            for passage in nearest
         ],
         "is_complete": posts.is_complete,
     }

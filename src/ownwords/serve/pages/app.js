@@ -249,13 +249,15 @@ async function choose() {
       toast(error);
     }
   };
-  const forget = (item, line) => remove("/api/workspaces", { path: item.path }).then(() => line.remove(), toast);
+  const forget = (item, line, deletes = false) => remove("/api/workspaces", { path: item.path, deletes }).then(() => line.remove(), toast);
+  const drop = async (item, line) => (await ask(`Delete ${item.name}?`, el("p", {}, "Its models, saved texts and everything else made of it are deleted, and cannot be brought back. The posts themselves stay where they are, but for files you dropped here."), { yes: "Delete", danger: true })) && forget(item, line, true);
   const rows = workspaces.map((item) => {
     const line = el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([item.posts === null ? "not read yet" : count(item.posts, "text"), item.has_model ? "has a model" : "", item.path].filter(Boolean).join(" · "))),
-      item.is_current ? tag("open", "on") : row(button("Open", () => open({ path: item.path }), { kind: "small", label: `Open ${item.name}` }), button("Forget", () => forget(item, line), { kind: "small", label: `Forget ${item.name}` })));
+      item.is_current ? tag("open", "on") : row(button("Open", () => open({ path: item.path }), { kind: "small", label: `Open ${item.name}` }), button("Forget", () => forget(item, line), { kind: "small", label: `Forget ${item.name}` }),
+        button("Delete", () => drop(item, line), { kind: "small", label: `Delete ${item.name}` })));
     return line;
   });
   await ask("Your blogs", [el("ul", { class: "rows" }, rows),
     el("div", { class: "inline" }, field("Add a blog", name), button("Create", () => (name.value.trim() ? open({ name: name.value.trim() }) : name.focus()))),
-    quiet("Forgetting removes a blog from this list only. Its files stay.")], { yes: "Close", no: "" });
+    quiet("Forgetting removes a blog from this list only; its files stay.")], { yes: "Close", no: "" });
 }

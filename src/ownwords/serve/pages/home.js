@@ -1,7 +1,7 @@
 // Home: five steps from a blog to a model, and the state of each; a step that is done folds to one line.
 
 import { address, setTitle } from "/app.js";
-import { add, bullets, button, checkbox, command, count, el, field, fill, folded, icon, input, lines, link, masthead, p, problem, quiet, quote, row, select,
+import { add, bullets, button, checkbox, command, count, duration, el, field, fill, folded, icon, input, lines, link, masthead, p, problem, quiet, quote, row, select,
   size, totals, uniqueId, when } from "/components.js";
 import { follow, isOpen, isOpenScoring, isRunning, know, newest, progress, shareOf, start } from "/jobs.js";
 import { announce, ask, toast } from "/messages.js";
@@ -266,7 +266,21 @@ function hostOf(text) {
 
 // ---- step 3 -----------------------------------------------------------------------------------
 
-const BUDGETS = [["quick", "Quick", "a first impression"], ["good", "Good", "right for most blogs"], ["best", "Best", "for long blogs"]];
+/** The trainings to choose from, the shortest first: as often as a starting model reads the posts. */
+function trainings({ readings }) {
+  return readings.map(({ times, minutes, total }, i) => {
+    const isLast = i === readings.length - 1, isOnce = times >= 0.9 && times < 1.5;
+    const label = isLast ? "As good as it gets" : isOnce ? "Once through" : "A first taste";
+    return { label, times, minutes, time: duration(60 * Math.max(1, total)), isUsual: isLast ? readings.length === 1 : isOnce, remark: `reads ${reading(times)}` };
+  });
+}
+
+/** "your posts once", "a third of your posts", "your posts 2.5 times". */
+function reading(times) {
+  if (times >= 0.9) return `your posts ${times < 1.2 ? "once" : `${times.toFixed(1)} times`}`;
+  const part = Math.max(2, Math.round(1 / times));
+  return `${{ 2: "half", 3: "a third", 4: "a quarter" }[part] ?? `1/${part}`} of your posts`;
+}
 
 function makeStep(state) {
   const running = progress({ isStaged: true }), body = el("div"), details = folded("Details");
@@ -315,20 +329,26 @@ function makeStep(state) {
 
   function formOf() {
     if (!offer.can_train) return problem({ message: "training needs PyTorch, which is not installed", hint: 'install it with pip install "ownwords[train]", then start ownwords again' });
-    const budget = { name: "good" };
-    const cards = el("fieldset", { class: "cards" }, el("legend", {}, "How long may it take?"), BUDGETS.map(([name, label, remark]) => el("label", {},
-      el("input", { type: "radio", name: "budget", value: name, checked: name === budget.name, on: { change: () => { budget.name = name; minutes.value = ""; } } }),
-      el("span", {}, el("strong", {}, label), el("span", {}, count(offer.minutes[name], "minute")), el("small", {}, remark)))));
-    const base = baseChoice(offer, async () => { offer = await get("/api/models"); return offer; });
+    const base = baseChoice(offer, async () => { offer = await get("/api/models"); return offer; }, () => drawTimes());
+    const cards = el("fieldset", { class: "cards" }), group = uniqueId("time");
+    let chosen = null;
     const minutes = input({ type: "number", min: "0.1", step: "any", inputmode: "decimal", placeholder: "as chosen above" });
+    drawTimes();
+    function drawTimes() {
+      const all = trainings(offer.bases.find((item) => item.name === base.value()) ?? offer.bases.find((item) => item.is_usual) ?? { readings: [] });
+      chosen = all.find((item) => item.isUsual) ?? all.at(-1);
+      fill(cards, el("legend", {}, "How often may it read your posts?"), all.map((item) => el("label", {},
+        el("input", { type: "radio", name: group, checked: item === chosen, on: { change: () => { chosen = item; minutes.value = ""; } } }),
+        el("span", {}, el("strong", {}, item.label), el("span", {}, item.time), el("small", {}, item.remark)))));
+    }
     const name = input({ maxlength: "80", placeholder: "chosen for you" });
     return el("form", { class: "stack", on: { submit: async (event) => {
       event.preventDefault();
-      const job = await start({ kind: "make", minutes: Number(minutes.value) || offer.minutes[budget.name], base: base.value(), ...name.value.trim() && { name: name.value.trim() } });
+      const job = await start({ kind: "make", ...(Number(minutes.value) || chosen) && { minutes: Number(minutes.value) || chosen.minutes }, base: base.value(), ...name.value.trim() && { name: name.value.trim() } });
       if (!job) return;
       isAgain = false;
       state.refresh();
-    } } }, cards, base, folded("More", el("div", { class: "two" }, field("Name of the model", name), field("Minutes", minutes, "For reading, training and scoring together."))),
+    } } }, cards, base, folded("More", el("div", { class: "two" }, field("Name of the model", name), field("Minutes", minutes, "For reading and training; scoring takes up to a third more."))),
     row(button("Start", null, { kind: "primary", icon: "start", type: "submit" }),
       quiet(state.home.model ? "The models you have stay." : "You can stop at any time and go on later.")));
   }
@@ -362,7 +382,7 @@ function cut(text) {
 
 function resultStep(state) {
   const scoring = progress({ isStaged: false }), body = el("div", { class: "stack" }), samples = el("div", { class: "samples three" });
-  const writer = button("Write more samples", () => (writing ? writing.abort() : write()));
+  const writer = button("Write more samples", () => (writing ? writing.abort() : write())), advice = el("div", { class: "row" });
   let shown = "", of = "", writing = null;
 
   function draw(status) {
@@ -376,9 +396,24 @@ function resultStep(state) {
       writing?.abort();
       fill(samples, model.samples.map((item) => quote(beginning(item.text), { cite: item.beginning.replace(/ …$/, "\u00a0…"), class: "tuned" })));
     }
+    advise(model);
     fill(body, model.sentence ? el("p", { class: ["verdict", model.tone] }, model.sentence) : p("This model has not been scored yet."), model.figures.length ? totals(model.figures) : null,
-      samples, model.limits.length ? el("div", {}, el("h3", {}, "What it is not good for"), bullets(model.limits)) : null,
+      advice, samples, model.limits.length ? el("div", {}, el("h3", {}, "What it is not good for"), bullets(model.limits)) : null,
       row(model.sentence ? el("a", { class: "button", href: address("models", [model.name]) }, "See the scorecard") : isBusy ? null : button("Score it", () => start({ kind: "score" })), writer));
+  }
+
+  /** How often it has read the posts, and the one step that helps most. */
+  async function advise(model) {
+    const { bases } = await get("/api/models").catch(() => ({ bases: [] }));
+    const isShort = model.read !== null && model.read < 0.9;
+    const base = bases.find((item) => [item.name, item.title].includes(model.base)), better = bases.find((item) => item.is_recommended && item !== base && !item.is_too_large);
+    const once = isShort && base ? trainings(base).find((item) => item.times >= 0.9) : null;
+    const best = better?.is_installed ? trainings(better).at(-1) : null;
+    const make = (from, { minutes }) => button(once ? `Read them once: ${once.time}` : `Make one from ${better.title}: ${best.time}`, () => start({ kind: "make", minutes, base: from.name }));
+    fill(advice, model.read === null ? null : p(`It has read ${reading(model.read)}.`),
+      isRunning(newest("make")) ? null : once ? make(base, once)
+        : best ? make(better, best)
+          : better ? el("a", { class: "button", href: address("models") }, `Use a starting model that writes better sentences: ${size(better.bytes)}`) : null);
   }
 
   /** Let the model write new texts beside the samples, until there are enough or the reader stops it. */

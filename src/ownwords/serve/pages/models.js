@@ -135,8 +135,8 @@ async function one(element, name) {
 const BEST = { name: "", title: "The best that the time allows", is_installed: true, note: "Recommended: chosen from those that are installed." };
 const NOTHING = { name: "none", title: "Your posts only", is_installed: true, note: "For large blogs; on a small one it learns words, but little grammar." };
 
-/** A list to choose from, folded under the one that is chosen. `reload` gets the models anew. */
-export function baseChoice(offer, reload) {
+/** A list to choose from, folded under the one that is chosen. `reload` gets the models anew; `onChoice` hears of another one. */
+export function baseChoice(offer, reload, onChoice) {
   const group = uniqueId("base"), list = el("ul", { class: "rows" }), loading = progress();
   const chosen = el("summary"), recommended = el("ul", { class: "rows" });
   const node = el("div", {}, recommended, loading, el("details", { class: "bases" }, chosen, el("fieldset", {}, el("legend", { class: "visually-hidden" }, "Starting model"), list)));
@@ -153,7 +153,7 @@ export function baseChoice(offer, reload) {
     if (better) fill(recommended, described(better));
     fill(chosen, `Starting model: ${now.title}`);
     fill(list, bases.map((item) => el("li", {}, el("label", { class: "pick" },
-      el("input", { type: "radio", name: group, value: item.name, checked: item.name === value, disabled: !item.is_installed || Boolean(item.problem), on: { change: () => { value = item.name; fill(chosen, `Starting model: ${item.title}`); } } }),
+      el("input", { type: "radio", name: group, value: item.name, checked: item.name === value, disabled: !item.is_installed || Boolean(item.problem), on: { change: () => { value = item.name; fill(chosen, `Starting model: ${item.title}`); onChoice(); } } }),
       el("span", {}, el("strong", {}, item.title), el("small", {}, facts(item)), noteOf(item) ? el("small", {}, noteOf(item)) : null, item.problem ? el("small", { class: "bad" }, item.problem) : null)),
       item.is_installed ? null : installer(item))));
   }
@@ -165,7 +165,7 @@ export function baseChoice(offer, reload) {
     },
     async onChange(what) {
       if (!node.isConnected) return void leave();
-      if (what.includes("bases")) take(await reload());
+      if (what.includes("bases")) { take(await reload()); onChoice(); }
     },
   });
   take(offer);

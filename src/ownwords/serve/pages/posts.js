@@ -1,7 +1,7 @@
 // Posts: all of them as rows, a page at a time; the search; and the ways to decisions and the report.
 
 import { address, go, setTitle, shortcut } from "/app.js";
-import { add, button, choice, contents, count, day, drawn, el, empty, field, fill, icon, input, link, loading, masthead, outward, p, passage, percent, problem, quiet,
+import { add, button, choice, contents, count, day, drawn, el, empty, field, fill, folded, icon, input, link, loading, masthead, outward, p, passage, percent, problem, quiet, row,
   select, shareLine, table, tabs, tag, title } from "/components.js";
 import { announce, toast } from "/messages.js";
 import { get, post } from "/server.js";
@@ -31,8 +31,10 @@ export async function show(element, where) {
 const nothingYet = () => [masthead({ heading: "Posts" }), empty("No posts read yet", "Here you will find all your posts, search them, and decide which ones to train on.", el("a", { class: "button primary", href: address("home") }, "Choose your blog"))];
 
 const PAGE = 50;
+const FILTERS = ["title", "year", "tag", "decision", "split", "kind", "flag"];
 const SORTS = [["date", "Date"], ["words", "Your words"], ["share", "Share of your words"], ["learned_words", "Words learned from"], ["title", "Title"]];
-const SAID = { keep: "Kept", cap: "Capped", "leave out": "Left out", train: "Training", validation: "Validation", test: "Test", post: "Posts", page: "Pages",
+const DECISIONS = [["keep", "Use all"], ["cap", "Use part"], ["leave out", "Leave out"]];
+const SAID = { keep: "All used", cap: "Part used", "leave out": "Left out", train: "Learns from it", validation: "Checks with it", test: "Kept for the exam", post: "Posts", page: "Pages",
   dominant: "Outweighs the others", unlike: "Different style", dump: "Machine output", duplicate: "Shares text", none: "No date" };
 
 async function list(body, where) {
@@ -59,7 +61,7 @@ async function list(body, where) {
   const order = button("", () => ask({ order: asked.order === "up" ? "" : "up", first: "" }), { kind: "small" });
   fill(body, masthead({ heading: "Posts" }),
     el("form", { class: "filters", role: "search", "aria-label": "Which posts", on: { submit: (event) => event.preventDefault() } }, field("Title", box), option("year", "Year", result.years), option("tag", "Tag", result.tags),
-      option("decision", "Decision", result.decisions), option("split", "Split", result.splits), option("kind", "Kind", result.kinds), option("flag", "Stood out", result.flags)),
+      option("decision", "Decision", result.decisions), option("split", "In training", result.splits), option("kind", "Kind", result.kinds), option("flag", "Stood out", result.flags)),
     el("div", { class: "row spread sorted" }, summary, el("div", { class: "row" }, el("label", { for: (sort.id = "sort-by") }, "Sort by"), sort, order)), rows);
 
   async function ask(change) {
@@ -78,20 +80,35 @@ async function list(body, where) {
       if (mine !== newest) return;
       const parts = [["learned from", page.learned_words], ["held back to judge the model", page.held_out_words], ["left out", page.left_out_words]].filter(([, words]) => words);
       fill(summary, `${page.texts}, ${count(page.own_words, "word")} of yours: ${parts.map(([what, words]) => `${count(words)} ${what}`).join(", ")}.`);
-      fill(rows, ...drawn(page));
+      fill(rows, decideAll(page), ...drawn(page));
       announce(page.texts);
     } catch (error) {
       if (mine === newest) fill(rows, problem(error, () => draw()));
     }
   }
 
+  /** Buttons that decide about all posts that the filters leave; nothing without a filter. */
+  function decideAll({ total, texts }) {
+    const matching = Object.fromEntries(FILTERS.filter((name) => asked[name]).map((name) => [name, asked[name]]));
+    if (!total || !Object.keys(matching).length) return null;
+    const decide = async (decision, wording) => {
+      try {
+        const { decided } = await post("/api/corpus/decide", { matching, decision });
+        toast(`${wording}: ${count(decided, "post")}, from the next training on. Under Decisions you can change it again.`);
+      } catch (error) {
+        toast(error);
+      }
+    };
+    return row(quiet(`All ${texts} shown by these filters:`), DECISIONS.map(([decision, wording]) => button(wording, () => decide(decision, wording), { kind: "small" })));
+  }
+
   function drawn(page) {
     if (!page.total) return [empty("No post matches", "Remove a filter.", button("Show all", () => go(address("posts", []))))];
     const most = Math.max(...page.rows.map((item) => item.share)) || 1;
-    const row = (item) => [el("div", {}, el("span", { class: "named" }, postLink(item.id, item.title)), item.decision !== "keep" || item.flagged ? [" ", tag(item.decided, item.decision === "keep" ? "" : "on")] : null,
+    const cells = (item) => [el("div", {}, el("span", { class: "named" }, postLink(item.id, item.title)), item.decision !== "keep" || item.flagged ? [" ", tag(item.decided, item.decision === "keep" ? "" : "on")] : null,
       item.flagged ? el("span", { class: "quiet line-below" }, item.flagged) : null, shareLine(item.share / most, item.decision === "leave out" ? "k4" : "k1")),
       item.day || "–", count(item.own_words), percent(item.share), count(item.learned_words), SAID[item.split] ?? "–"];
-    return [table({ caption: "Posts", heads: ["Post", "Date", "Words", "Share", "Learned from", "Split"], class: "every", rows: page.rows.map(row) }), pager(page)];
+    return [table({ caption: "Posts", heads: ["Post", "Date", "Words", "Share", "Learned from", "In training"], class: "every", rows: page.rows.map(cells) }), pager(page)];
   }
 
   function turn(by, total) {
@@ -147,14 +164,16 @@ async function search(body, where) {
   return () => running?.abort();
 }
 
-function hits({ passages, is_weak: isWeak, why, nearest, notes = [] }) {
-  const shown = passages.length ? passages : nearest;
-  if (!shown.length) return [empty("Nothing found", why || "No post contains these words.")];
-  return [isWeak ? p(el("strong", {}, "This is probably not in your archive. "), why, " Similar passages:") : null,
+function hits({ passages, kind, notes }) {
+  if (!passages.length) return [empty("Nothing found", "No post contains these words.")];
+  return [kind === "absent" ? p(el("strong", {}, "This is probably not in your archive."), " The nearest passages are:") : null,
     ...notes.map((note) => quiet(note)),
-    el("ol", { class: "hits" }, shown.map((item) => el("li", {}, el("h2", {}, postLink(item.document, item.title, { chunk: item.id })),
-      quiet([day(item.date), item.heading, WHOSE[item.whose], item.found_by.map((by) => FOUND_BY[by] ?? by).join(", ")].filter(Boolean).join(" · ")), passage(item, matches(item.words)))))];
+    el("ol", { class: "hits" }, [...Map.groupBy(passages, (item) => item.document).values()].map(([first, ...others]) => el("li", {}, hit(first),
+      others.length ? folded(`${count(others.length, "more passage")} of this post`, others.map(hit)) : null)))];
 }
+
+const hit = (item) => el("div", {}, el("h2", {}, postLink(item.document, item.title, { chunk: item.id })),
+  quiet([day(item.date), item.heading, WHOSE[item.whose], item.found_by.map((by) => FOUND_BY[by] ?? by).join(", ")].filter(Boolean).join(" · ")), passage(item, matches(item.words)));
 
 /** Marks the words asked for. */
 function matches(words) {
@@ -164,8 +183,7 @@ function matches(words) {
 
 // ---- decisions about posts that stand out -----------------------------------------------------
 
-const DECISIONS = [["keep", "Keep"], ["cap", "Cap"], ["leave out", "Leave out"]];
-const MEANS = [["Keep", "train on all of it."], ["Cap", "train on its beginning, so that it does not outweigh the others."],
+const MEANS = [["Use all", "train on all of it."], ["Use part", "train on its beginning, so that it does not outweigh the others."],
   ["Leave out", "do not train on it; you can still search and cite it."]];
 
 async function decisions(body) {
@@ -293,7 +311,7 @@ function aside(result, id) {
     el("dl", { class: "facts" },
       fact("Words", count(line.words), line.words !== line.own_words ? `, ${count(line.own_words)} of them yours` : ""),
       fact("Share", `${percent(line.share)} of your words`),
-      line.split ? fact("Split", { train: "training", validation: "validation: decides when training stops", test: "test: never trained on" }[line.split] ?? line.split) : null,
+      line.split ? fact("In training", { train: "The model learns from it", validation: "Checks with it when to stop", test: "Kept for the exam: never learned from" }[line.split] ?? line.split) : null,
       line.tags.length ? fact("Tags", line.tags.map((item, i) => [i ? ", " : "", link(address("posts", [], { tag: item }), item)])) : null,
       /^https?:/i.test(line.url) ? fact("On the web", outward(line.url, line.url.replace(/^https?:\/\//i, "").replace(/\/$/, ""))) : null,
       findings.twins.length ? fact("Repeated in", findings.twins.map((item) => el("span", { class: "line-below" }, postLink(item.id, item.title), ` (${item.shared})`))) : null,

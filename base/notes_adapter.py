@@ -1,0 +1,298 @@
+"""Train the notes adapter: a LoRA with which SmolLM2 135M writes texts from notes.
+
+    python base/notes_adapter.py prepare --modern MODERN... --held-out FILE
+    python base/notes_adapter.py train          begins, or goes on; a kill loses three minutes
+    python base/notes_adapter.py finish         the rate falls to nothing: FOLDER/adapter
+    python base/notes_adapter.py publish --sources modern-sources.tsv      into the package, in int8
+
+As with the base in the box (build.py), the rate of `train` never falls, so that each more hour
+counts; `finish` branches off the newest checkpoint. Four fifths of what is read are notes and the
+text made of them, where only the text is learned; the rest is plain prose, so that the base
+continues texts as well as before.
+"""
+
+import argparse
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+if __package__ in (None, ""):  # so that bench/ is found, and its modules hide no library
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+import torch
+from bench.machine import BackgroundWork
+
+import publishing
+import texts
+from ownwords.base import catalogue
+from ownwords.cli.progress_view import ProgressView
+from ownwords.core.fingerprint import digest
+from ownwords.core.progress import Progress
+from ownwords.core.workspace import write_atomically
+from ownwords.drafts import notes
+from ownwords.models import bundle, lora
+from ownwords.models.decoder import CausalLM
+from ownwords.models.weight_mapping import hf_names
+from ownwords.models.weights import read_tensors, write_tensors
+from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.training.batches import Batches
+from ownwords.training.checkpoint import Run
+from ownwords.training.device import choose
+from ownwords.training.distributed import SINGLE_PROCESS
+from ownwords.training.loop import TrainJob, train
+from ownwords.training.metrics import LossModule, bits_per_byte
+from ownwords.training.settings import (
+    DataConfig,
+    LoopConfig,
+    LoraSettings,
+    OptimConfig,
+    Recipe,
+    ScheduleConfig,
+)
+from ownwords.training.token_dataset import TokenDataset, build_dataset, open_dataset
+
+BASE = "smollm2-135m"
+# Blogs that drafting and scoring are judged with: the adapter has not read them.
+JUDGES = frozenset({"rubenerd", "eevee", "mtlynch", "raphlinus"})
+_MOST = 500  # documents of a source, so that none is learned as the manner
+_HELD_OUT = 25  # documents, of whole sources
+_STEPS = 1_000_000  # of the run at a flat rate: more than it will ever take
+_WARMUP = 20
+_EVALUATE = 300  # steps between two evaluations
+_ROWS, _CONTEXT = 2, 512
+SETTINGS = Recipe(
+    data=DataConfig(replay=0.2),
+    optim=OptimConfig(kind="adamw", learning_rate=7e-4, beta1=0.9, beta2=0.99, weight_decay=0.0),
+    schedule=ScheduleConfig(warmup_fraction=_WARMUP / _STEPS, decay_fraction=0.0),
+    train=LoopConfig(
+        steps=_STEPS,
+        batch_size=_ROWS,
+        sequence_length=_CONTEXT,
+        precision="autocast",
+        patience=0,
+        memorised_limit=0.0,
+        evaluations=_STEPS // _EVALUATE,
+    ),
+    lora=LoraSettings(rank=32, alpha=64.0),
+)
+
+
+def prepare(folder: Path, modern: Sequence[Path], held_out: Path) -> None:
+    """Encode pairs and plain texts, of training sources and of held-out ones."""
+    tokenizer = Tokenizer(bundle.load(catalogue.find(BASE)).tokenizer_files)
+    named = _sampled(document for path in modern for document in texts.documents(path))
+    cleaned = list(texts.Cleaner().cleaned(named))
+    hidden = list(texts.Cleaner().cleaned(texts.documents(held_out)))
+    hidden = sorted(hidden, key=lambda text: digest(text.id))[:_HELD_OUT]
+    for name, part in (("", cleaned), ("held-out ", hidden)):
+        titled = [replace(text, title=text.text.partition("\n\n")[0]) for text in part]
+        for kind, chosen in (
+            ("pairs", [pair for text in titled for pair in notes.pairs(text)]),
+            ("plain", titled),
+        ):
+            built = build_dataset(chosen, tokenizer, folder / f"{name}{kind}")
+            print(f"{name}{kind}: {built.documents:,} texts, {built.tokens:,} tokens")
+
+
+def _sampled(named: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    sources: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for name, text in named:
+        sources[name.partition("/")[0]].append((name, text))
+    for source, documents in sources.items():
+        if source not in JUDGES:
+            yield from sorted(documents, key=lambda document: digest(document[0]))[:_MOST]
+
+
+class NotesTraining:
+    """The run in a folder: flat, and branches in which the rate falls."""
+
+    def __init__(self, folder: Path, progress: Progress) -> None:
+        self.folder, self.progress = folder, progress
+        self.device = choose("cpu")
+        self._background = BackgroundWork()
+
+    def train(self) -> None:
+        """Train at a flat rate from the newest checkpoint until interrupted."""
+        job, _ = self._job("flat", SETTINGS)
+        train(job)
+
+    def finish(self, share: float) -> None:
+        """Train while the rate falls, for a share more of the steps so far; store the adapter."""
+        trunk = Run.new(self.folder / "runs", "flat").checkpoints.newest(self.progress.note)
+        if trunk is None or trunk.step < _WARMUP:
+            sys.exit(f"{self.folder} holds too little training; run `train` first")
+        steps = trunk.step + max(1, round(share * trunk.step))
+        settings = replace(
+            SETTINGS,
+            train=replace(SETTINGS.train, steps=steps, evaluations=max(1, steps // _EVALUATE)),
+            schedule=ScheduleConfig(warmup_fraction=0.0, decay_fraction=1 - trunk.step / steps),
+        )
+        job, adapter = self._job(f"finish-{trunk.step}-{steps}", settings)
+        if not job.run.checkpoints.steps():
+            begun = replace(trunk.record, evaluations=[], stopped="", progress=trunk.step / steps)
+            job.run.checkpoints.save(trunk.step, trunk.groups, begun)
+        outcome = train(job)
+        print(f"{outcome.bits_per_byte:.4f} bits per byte of held-out texts, given their notes")
+        lora.save(self.folder / "adapter", adapter, BASE)
+
+    def _job(self, name: str, settings: Recipe) -> tuple[TrainJob, lora.LoraAdapter]:
+        model = bundle.load(catalogue.find(BASE)).model
+        adapter = lora.attach(
+            model, lora.AdapterConfig(settings.lora.rank, settings.lora.alpha), seed=1
+        )
+        loss = model.loss
+
+        def after_others(*args: object, **more: object) -> object:
+            self._background.give_way()  # to a benchmark that measures
+            return loss(*args, **more)  # type: ignore[arg-type]
+
+        model.loss = after_others  # type: ignore[method-assign, assignment]
+        plain = self.dataset("held-out plain")
+
+        def report(model: CausalLM) -> Sequence[str]:
+            return (f"held-out plain texts: {self.bits(model, plain):.4f} bits per byte",)
+
+        job = TrainJob(
+            model=model,
+            batches=Batches(
+                self.dataset("pairs"),
+                rows=_ROWS,
+                context=_CONTEXT,
+                seed=1,
+                config=settings.data,
+                replay=self.dataset("plain"),
+            ),
+            settings=settings,
+            run=Run.new(self.folder / "runs", name),
+            device=self.device,
+            validation=self.dataset("held-out pairs"),
+            progress=self.progress,
+            samples=report,
+        )
+        return job, adapter
+
+    def bits(self, model: CausalLM, dataset: TokenDataset) -> float:
+        """Bits per byte of held-out texts."""
+        return bits_per_byte(
+            LossModule(model),
+            dataset,
+            rows=_ROWS,
+            context=_CONTEXT,
+            isolate=True,
+            device=self.device,
+            precision="autocast",
+            world=SINGLE_PROCESS,
+        )
+
+    def dataset(self, name: str) -> TokenDataset:
+        """The encoded texts of that name."""
+        (folder,) = (self.folder / name).iterdir()
+        return open_dataset(folder)
+
+
+_CARD = """\
+---
+license: apache-2.0
+language: en
+base_model: HuggingFaceTB/SmolLM2-135M-Instruct
+tags:
+- ownwords
+- lora
+---
+
+# The notes adapter of ownwords
+
+With it SmolLM2 135M writes texts from notes. `make` merges it into that base before it learns an
+author's manner. It is a LoRA of rank {rank} in int8 with a scale a row, trained with ownwords
+(`base/notes_adapter.py`) for {steps:,} steps of {tokens:,} tokens.
+
+## How good it is
+
+Bits per byte of texts of whole sources that it has never seen; fewer are better.
+
+| | texts, given their notes | plain texts |
+|---|---:|---:|
+| SmolLM2 135M | {before[0]:.3f} | {before[1]:.3f} |
+| with the adapter | **{after[0]:.3f}** | {after[1]:.3f} |
+
+## What it learned from
+
+Paragraphs of prose under licences that allow it, each after notes made of it by rule. These blogs
+were left out, so that drafting can be judged with them: {judges}. The texts are not part of the
+package. They are by:
+
+{credits}
+"""
+
+
+def publish(folder: Path, sources: Path) -> None:
+    """Store the adapter in the package, in int8 with a scale a row, and its card."""
+    (path,) = (folder / "adapter").glob(lora.WEIGHTS)
+    model = bundle.load(catalogue.find(BASE)).model
+    ours_of = {theirs: ours for ours, theirs, _ in hf_names(model.config)}
+    stored = {}
+    for name, matrix in read_tensors(path).items():
+        layer, part, _ = name.removeprefix("base_model.model.").rsplit(".", 2)
+        kind = {"lora_A": "down", "lora_B": "up"}[part]
+        # The adapter's own scale goes into one of the two matrices.
+        rows = matrix * (SETTINGS.lora.alpha / SETTINGS.lora.rank if kind == "up" else 1.0)
+        scale = (rows.abs().amax(1) / 127).clamp(min=1e-8)
+        key = f"{ours_of[f'{layer}.weight'].removesuffix('.weight')}.{kind}"
+        stored[key] = (rows / scale[:, None]).round().to(torch.int8)
+        stored[f"{key}.scale"] = scale
+    out = catalogue.ADAPTERS / BASE / catalogue.NOTES
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_tensors(out, stored)
+    training = NotesTraining(folder, Progress())
+    bits = []
+    for stage in ("before", "after"):
+        if stage == "after":
+            lora.merge_stored(model, out)
+        held_out = (training.dataset(f"held-out {kind}") for kind in ("pairs", "plain"))
+        bits.append([training.bits(model, each) for each in held_out])
+    credits = publishing.modern_sources(sources)
+    steps = max(int(run.name.split("-")[2]) for run in (folder / "runs").glob("finish-*"))
+    card = _CARD.format(
+        rank=SETTINGS.lora.rank,
+        steps=steps,
+        tokens=_ROWS * _CONTEXT,
+        before=bits[0],
+        after=bits[1],
+        judges=", ".join(sorted(JUDGES)),
+        credits="\n".join(
+            f"- {publishing.attribution(row)}" for row in credits if row["slug"] not in JUDGES
+        ),
+    )
+    write_atomically(out.with_name("README.md"), card)
+    print(f"{out.stat().st_size:,} bytes; bits per byte {bits}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one of the steps."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("step", choices=("prepare", "train", "finish", "publish"))
+    parser.add_argument("--folder", type=Path, default=Path("notes-adapter"))
+    parser.add_argument("--modern", type=Path, nargs="+")
+    parser.add_argument("--held-out", type=Path)
+    parser.add_argument("--share", type=float, default=0.2, help="of the steps, for `finish`")
+    parser.add_argument("--sources", type=Path, help="the table of the texts and their licences")
+    args = parser.parse_args(arguments)
+    if args.step != "prepare" and hasattr(os, "nice"):
+        os.nice(max(0, 19 - os.nice(0)))
+    if args.step == "prepare":
+        prepare(args.folder, args.modern, args.held_out)
+    elif args.step == "publish":
+        publish(args.folder, args.sources)
+    else:
+        with closing(ProgressView()) as view:
+            training = NotesTraining(args.folder, Progress(view))
+            training.train() if args.step == "train" else training.finish(args.share)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

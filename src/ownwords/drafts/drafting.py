@@ -1,0 +1,186 @@
+"""A text from notes: several candidates a line, and the one that keeps what the line says.
+
+A line whose numbers, names, links, quotations or negation no candidate keeps is left as a note: a
+small model makes things up, and what cannot be shown to be kept is not passed off as written.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.drafts.notes import Content, beginning_of, prompt_of
+from ownwords.inference.model import Model
+from ownwords.inference.sampling import SamplingParams
+from ownwords.inference.text_generation import encode_prompt
+from ownwords.models.atomic_dir import readable_dir
+from ownwords.models.directory import PROVENANCE
+from ownwords.models.untrusted_files import read_json
+
+CANDIDATES = 8
+_SAMPLING = SamplingParams(temperature=0.7, top_p=0.95, break_loops=True)
+MIN_SHARE = 0.6  # of a line's content words, for the line to count as kept
+_MAX_LENGTH = 3.0  # times the characters of the note; more would be made up
+_TITLE = re.compile(r"(?:#+|title:)\s*(.+)", re.IGNORECASE)
+_QUOTE_MARK = re.compile('[“”"]')
+_BULLET = re.compile(r"\s*(?:[-*+•–]|\d{1,2}[.)])\s+")
+
+
+def has_learned(folder: Path) -> bool:
+    """Whether the model in a folder has learned to write from notes."""
+    path = readable_dir(folder) / PROVENANCE
+    return path.exists() and read_json(path).get("writes_from_notes") is True
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Somebody's notes: a title, if there is one, and paragraphs of lines."""
+
+    title: str
+    paragraphs: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "Notes":
+        """Read notes: a line each, with a bullet or without; a blank line begins a paragraph."""
+        lines = [_BULLET.sub("", line).strip() for line in text.splitlines()]
+        title = ""
+        first = next((number for number, line in enumerate(lines) if line), None)
+        if first is not None and (heading := _TITLE.fullmatch(lines[first])):
+            title, lines = heading[1], lines[first + 1 :]
+        groups = groupby(lines, key=bool)
+        paragraphs = tuple(tuple(group) for is_text, group in groups if is_text)
+        if not paragraphs:
+            raise OwnwordsError(
+                "there are no notes", hint="write a line for each sentence: who, what, where, when"
+            )
+        return cls(title, paragraphs)
+
+
+@dataclass(frozen=True)
+class DraftLine:
+    """A line of notes and what was written of it; `text` is the note itself if nothing keeps it."""
+
+    note: str
+    text: str
+    kept: bool
+
+    def __str__(self) -> str:
+        return self.text if self.kept else f"[{self.note}]"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A text written from notes: its paragraphs, a line each a note."""
+
+    title: str
+    paragraphs: tuple[tuple[DraftLine, ...], ...]
+
+    @property
+    def lines(self) -> list[DraftLine]:
+        return [line for paragraph in self.paragraphs for line in paragraph]
+
+    def __str__(self) -> str:
+        parts = [" ".join(map(str, paragraph)) for paragraph in self.paragraphs]
+        return "\n\n".join([self.title, *parts] if self.title else parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The draft for JSON."""
+        return {"text": str(self), "lines": [vars(line) for line in self.lines]}
+
+
+def draft(
+    model: Model,
+    notes: Notes,
+    *,
+    before: str = "",
+    seed: int = 1,
+    least: float = MIN_SHARE,
+) -> Draft:
+    """Write a text from notes with a model that has learned to.
+
+    `before` is the paragraph before it. A line is kept if its facts are, and at least the share
+    `least` of its content words.
+    """
+    paragraphs: list[tuple[DraftLine, ...]] = []
+    before = beginning_of(before)
+    for number, lines in enumerate(notes.paragraphs):
+        title = notes.title if not number else ""
+        writer = _ParagraphWriter(model, lines, title, before, notes, least, seed + 1000 * number)
+        paragraphs.append(tuple(writer.lines()))
+        before = beginning_of(writer.text) or before
+    return Draft(notes.title, tuple(paragraphs))
+
+
+class _ParagraphWriter:
+    """One paragraph: its notes, and the sentences written so far."""
+
+    def __init__(
+        self,
+        model: Model,
+        notes: Sequence[str],
+        title: str,
+        before: str,
+        all_notes: Notes,
+        least: float,
+        seed: int,
+    ) -> None:
+        self.model, self.notes, self.least, self.seed = model, notes, least, seed
+        self.prompt = prompt_of(notes, title, before)
+        self.text = ""
+        everything = [line for lines in all_notes.paragraphs for line in lines]
+        self.sources = "\n".join([all_notes.title, before, *everything])
+
+    def lines(self) -> Iterator[DraftLine]:
+        """Write the paragraph, a line of its notes at a time."""
+        for number, note in enumerate(self.notes):
+            best = max(self._candidates(number, note), default=None)
+            line = DraftLine(note, best[1], True) if best else DraftLine(note, note, False)
+            # What stays a note stands in the text all the same, for the next line to follow.
+            self.text = f"{self.text} {line.text}".strip()
+            yield line
+
+    def _bits(self, text: str) -> float:
+        """Bits per character of a text after the notes and what is written so far."""
+        tokenizer = self.model.tokenizer
+        ids = encode_prompt(tokenizer, self.prompt + self.text)
+        gap = " " if self.text else ""
+        own = tokenizer.encode(gap + text)
+        logits = self.model.logits([*ids, *own])[len(ids) - 1 : -1].astype(np.float64)
+        totals = np.logaddexp.reduce(logits, axis=1)
+        chosen = logits[np.arange(len(own)), own]
+        return float((totals - chosen).sum() / math.log(2) / len(text))
+
+    def _candidates(self, number: int, note: str) -> Iterator[tuple[float, str]]:
+        """The scores and texts of candidates that keep a line's facts and add none."""
+        wanted = Content.of(note)
+        others = Content.of("\n".join(self.notes[number + 1 :])).words - wanted.words
+        first = self.seed + CANDIDATES * number
+        written = self.model.write_several(
+            self.prompt + self.text,
+            seeds=range(first, first + CANDIDATES),
+            max_tokens=16 + len(note),
+            stops=["\n"],
+            sentence=True,
+            **vars(_SAMPLING),
+        )
+        for text in {each.strip() for each in written}:
+            content = Content.of(text)
+            share = content.share_of(wanted)
+            if (
+                text[-1:] in '.!?…"”)'
+                and share >= self.least
+                and len(text) <= _MAX_LENGTH * len(note) + 40
+                and content.keeps_facts_of(wanted, text)
+                and not content.invented(self.sources)
+                and text not in self.text
+                and _QUOTE_MARK.findall(text) == _QUOTE_MARK.findall(note)
+            ):
+                added = len(content.words - wanted.words) / (len(content.words) or 1)
+                ahead = len(content.words & others) / (len(others) or 1)
+                yield share - 0.3 * added - 0.5 * ahead - self._bits(text), text

@@ -1,0 +1,45 @@
+"""Notes by rule keep what must not be lost, and are the same whenever they are made."""
+
+import random
+
+import pytest
+
+from ownwords.archive.corpus import TrainingText
+from ownwords.drafts import notes
+
+PARAGRAPH = (
+    "We counted 14 umbrellas in the lost property office at Leeds station. The driver didn't"
+    " apologise. “Nobody collects them,” said Mrs Hale, who had been hoping for £2.50 each."
+    " See https://example.org/lost?page=2 for the list."
+)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_notes_keep_numbers_names_links_quotations_and_negations(seed: int) -> None:
+    lines = notes.notes_of(PARAGRAPH, random.Random(seed))
+    joined = "\n".join(lines)
+    for kept in ("14", "£2.50", "https://example.org/lost?page=2", "“Nobody collects them,”"):
+        assert kept in joined
+    assert "leeds" in joined.lower() and "hale" in joined.lower()
+    assert "driver not apologise" in joined.replace(",", "")
+    assert len(joined) < len(PARAGRAPH)
+
+
+@pytest.mark.parametrize(
+    ("form", "base"),
+    [
+        ("kept", "keep"), ("running", "run"), ("hoping", "hope"), ("stories", "story"),
+        ("boxes", "box"), ("misses", "miss"), ("tennis", "tennis"), ("worried", "worry"),
+        ("called", "call"), ("this", "this"), ("nothing", "nothing"),
+    ],
+)  # fmt: skip
+def test_dictionary_forms_are_words(form: str, base: str) -> None:
+    assert notes.dictionary_form(form) == base
+
+
+def test_each_paragraph_of_prose_gives_the_same_pair_each_time() -> None:
+    text = TrainingText("a", f"Lost\n\n{PARAGRAPH}\n\nIn short:\n\n{PARAGRAPH}", "Lost")
+    first, second = notes.pairs(text)
+    assert [first, second] == list(notes.pairs(text))
+    assert first.text == second.text == PARAGRAPH
+    assert all(pair.prompt.endswith("Text:\n") and "14" in pair.prompt for pair in (first, second))
