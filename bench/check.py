@@ -2,10 +2,9 @@
 
     python bench/check.py TEXTS.txt.xz [--only SOURCE]... [--workspace FOLDER.ownwords]...
 
-A file holds documents that begin with the character U+001C and "source/number" on a line. A fifth of
-each author's posts is held out; others' sources are held out as well. Printed are the areas under the
-ROC curve for passages of about 250 and 80 words.
-
+A file holds documents that begin with the character U+001C and "source/number" on a line. A fifth
+of each author's posts is held out; others' sources are held out as well. Printed are the areas
+under the ROC curve for passages of about 250 and 80 words.
 """
 
 import argparse
@@ -32,7 +31,7 @@ def main() -> None:
     args = parser.parse_args()
     posts: dict[str, list[str]] = defaultdict(list)
     for path in args.texts:
-        for document in lzma.open(path, "rt", encoding="utf-8").read().split("\x1c")[1:]:
+        for document in lzma.decompress(path.read_bytes()).decode().split("\x1c")[1:]:
             name, _, text = document.partition("\n")
             posts[name.partition("/")[0]].append(text)
     for workspace in args.workspace:
