@@ -95,18 +95,18 @@ def voice(
     texts = [[vocabulary.pairs(text) for text in kind] for kind in (training, held_out, samples)]
     length = next((n for n in LENGTHS if _fewest(texts, n) >= _MIN_PASSAGES), LENGTHS[-1])
     kinds = [cut(kind, length) for kind in texts]
-    measured = Voice(
-        about_words(length), *(len(passages) for passages, _ in kinds), reason=_too_little(kinds)
-    )
+    own, real, written = (len(passages) for passages, _ in kinds)
+    words, too_little = about_words(length), _too_little(kinds)
+    measured = Voice(words, own, real, written, reason=too_little)
     if measured.reason:
         return measured
     if others and len(training) < FOLDS:
         others = None
         reason = f"There are too few training posts for a comparison: {len(training)}."
     if others is None:
-        own = BigramModel(texts[0], vocabulary.size)
-        real, written = (_distance(own, passages, of) for passages, of in kinds[1:])
-        return replace(measured, distances=(real, written), reason=reason)
+        grammar = BigramModel(texts[0], vocabulary.size)
+        distances = _distance(grammar, *kinds[1]), _distance(grammar, *kinds[2])
+        return replace(measured, distances=distances, reason=reason)
     by_base = cut([vocabulary.pairs(text) for text in base], length)
     return replace(
         measured,
