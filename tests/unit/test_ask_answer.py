@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ownwords.ask import dates
-from ownwords.ask.answer import DEFAULT_PROMPT_TOKENS, NOT_THERE, SEED, Answer, answer, build_prompt
+from ownwords.ask.answer import DEFAULT_PROMPT_TOKENS, SEED, Answer, answer, build_prompt
 from ownwords.ask.citations import CHECKED, find_quote, looks_like_injection, without_injections
 from ownwords.ask.dates import DateAnswer
 from ownwords.ask.passages import Passage, best_sentence, content_stems, sentences, stems
@@ -83,7 +83,7 @@ def test_an_answer_comes_with_its_citations() -> None:
     writer = FakeBackend()
     result = ask(writer)
     assert result.answer == "You keep three copies [1]."
-    assert not result.refused
+    assert result.kind == "answer"
     assert result.model == "a model"
     (citation,) = result.citations
     assert (citation.passage, citation.quote) == (PASSAGES[0], "three copies of everything")
@@ -112,32 +112,25 @@ def test_the_json_has_the_documented_fields() -> None:
     assert {"title", "date", "url", "text", "score"} <= data["passages"][0].keys()
     assert len(data["passages"]) == len(PASSAGES)
     assert data["passages"][0]["matching"][0] in data["passages"][0]["text"]
-    assert (data["refused"], data["model"], data["notes"]) == (False, "a model", [CHECKED])
+    assert (data["kind"], data["model"], data["notes"]) == ("answer", "a model", [CHECKED])
 
 
-def test_a_question_outside_the_archive_is_refused_without_a_model() -> None:
+def test_no_model_is_asked_what_the_archive_has_nothing_about() -> None:
     writer = FakeBackend()
     near = (passage(3, "About bread.", title="Bread"),)
-    weak = FakeSearcher(
-        RetrievalResult(PASSAGES, is_weak=True, why="no post contains “volcano”", nearest=near)
-    )
+    absent: Any = FakeSearcher(RetrievalResult(near, "absent", ("None has “volcano”.",)))
     counts: list[int] = []
     result = answer(
-        "What of volcanoes?",
-        weak,  # type: ignore[arg-type]
-        writer,
-        on_passages=lambda them: counts.append(len(them)),
+        "What of volcanoes?", absent, writer, on_passages=lambda them: counts.append(len(them))
     )
-    assert (result.answer, result.refused, result.why) == (
-        NOT_THERE,
-        True,
-        "No post contains “volcano”.",
-    )
+    assert (result.answer, result.kind, result.passages) == ("", "absent", near)
+    assert result.notes == ("None has “volcano”.",)
+    assert result.to_dict()["sentence"] == "That is not in your archive"
     assert writer.requests == []
-    assert (result.citations, result.passages) == ((), ())
-    assert result.nearest == near
-    assert result.to_dict()["nearest"][0]["document"] == "blog:post/3"
-    assert counts == [0]
+    assert counts == [1]
+    nearest: Any = FakeSearcher(RetrievalResult(PASSAGES, "nearest"))
+    assert answer(QUESTION, nearest, writer).kind == "nearest"
+    assert writer.requests
 
 
 def test_date_questions_need_neither_search_nor_model(
@@ -252,7 +245,6 @@ def test_the_question_comes_first_and_last_and_passages_are_separated() -> None:
         assert f"date: {item.date}" in user[position:]
         assert item.text in user[position:]
     assert "NOT IN THE PASSAGES" in system
-    assert "DISAGREE" in system
 
 
 def test_the_prompt_says_who_wrote_each_passage() -> None:

@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +15,20 @@ import pytest
 
 from fake_hub import NAME, FakeServer, serving
 from ownwords.archive.look import look
-from ownwords.ask import encoder, servers
+from ownwords.ask import encoder, known_encoders, servers
 from ownwords.ask.encoder import (
     EndpointEmbedder,
     SentenceModel,
     embed_missing,
-    encoder_folder,
     open_embedder,
 )
 from ownwords.ask.index import SearchIndex
+from ownwords.ask.known_encoders import WEIGHTS
 from ownwords.ask.passages import windows
 from ownwords.ask.search import ArchiveSearcher
 from ownwords.ask.servers import Endpoint, EndpointError, ServedModel
 from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.fingerprint import sha256_of
 from ownwords.core.progress import Event, Progress
 from sentence_folders import LONGEST, TOKENS, folder_in, put, weights_of
 
@@ -203,22 +206,54 @@ def test_newer_files_define_pooling_and_length_in_other_files(tmp_path: Path) ->
 # ---- by a setting
 
 
-def test_the_default_is_the_installed_model_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_an_installed_model_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the tests' own default is none
+    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path))
+    monkeypatch.setattr(known_encoders, "find_spec", lambda name: name == "tokenizers" or None)
+    monkeypatch.setattr(known_encoders, "download_wheels", lambda *_: pytest.fail("downloaded"))
     assert open_embedder("") is open_embedder("  ") is open_embedder("none") is None
-    monkeypatch.setattr(encoder, "is_installed", lambda: True)
-    monkeypatch.setattr(encoder, "_package_folder", lambda: pytest.fail("opened"))
+    folder_in(tmp_path / "encoders" / "minilm")
+    embedder = open_embedder("")
+    assert embedder is not None
+    assert embedder.name.startswith("all-MiniLM-L6-v2 ")
     assert open_embedder("none") is None
-    with pytest.raises(pytest.fail.Exception, match="opened"):
-        open_embedder("")
+    with pytest.raises(OwnwordsError, match="no/such/folder"):
+        open_embedder("no/such/folder")
 
 
-@pytest.mark.parametrize("setting", ["minilm", "no/such/folder"])
-def test_a_missing_model_is_never_downloaded(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder, "find_spec", lambda _: None)
-    with pytest.raises(OwnwordsError) as caught:
-        open_embedder(setting)
-    assert setting in caught.value.message
-    assert ('pip install "ownwords[embed]"' in caught.value.hint) == (setting == "minilm")
+def wheel_of(folder: Path, member: str, data: Mapping[str, bytes]) -> Path:
+    folder.mkdir(parents=True)
+    with ZipFile(folder / "one.whl", "w") as wheel:
+        for name, content in data.items():
+            wheel.writestr(f"{member}{name}", content)
+    return folder / "one.whl"
+
+
+def test_a_known_encoder_is_taken_out_of_its_wheel_and_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
+    original = folder_in(tmp_path / "model")
+    files = {str(each.relative_to(original)): each.read_bytes() for each in original.rglob("*.*")}
+    known = replace(
+        known_encoders.MINILM, member="no_package/model/", sha256=sha256_of(original / WEIGHTS)
+    )
+
+    def download(_: object, folder: Path, *__: object) -> list[Path]:
+        return [wheel_of(folder, known.member, files)]
+
+    monkeypatch.setattr(known_encoders, "download_wheels", download)
+    false = replace(known, sha256="0" * 64)
+    with pytest.raises(OwnwordsError, match="checksum"):
+        known_encoders.install(false, Progress(), SentenceModel)
+    assert known_encoders.installed(known) is None
+    folder = known_encoders.install(known, Progress(), SentenceModel)
+    assert SentenceModel(folder, "x").name == SentenceModel(original, "x").name
+    assert not (folder / "wheels").exists()
+    monkeypatch.setattr(known_encoders, "download_wheels", lambda *_: pytest.fail("again"))
+    assert known_encoders.install(known, Progress(), SentenceModel) == folder
 
 
 # ---- an endpoint
@@ -290,6 +325,7 @@ class PostCounts:
 
     name, dimensions = "counting", 2
     question_prompt = passage_prompt = ""
+    cosine_scale = None
 
     def __init__(self, breaks_after: int | None = None) -> None:
         self.texts: list[str] = []
@@ -412,12 +448,12 @@ def test_an_unsupported_or_missing_encoder_leaves_no_folder(
     server: FakeServer, tmp_path: Path
 ) -> None:
     with pytest.raises(OwnwordsError, match=NAME):
-        encoder_folder(NAME)
+        known_encoders.from_hub(NAME, SentenceModel)
     original = folder_in(tmp_path / "model")
     (original / "modules.json").write_text("[]")
     server.publish(original)
     with pytest.raises(OwnwordsError, match="lists nothing"):
-        encoder_folder(NAME)
+        known_encoders.from_hub(NAME, SentenceModel)
     assert not [path for path in (tmp_path / "home" / "encoders").iterdir() if path.name[0] != "."]
 
 

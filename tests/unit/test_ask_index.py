@@ -279,7 +279,7 @@ def test_the_cosine_of_a_passage_is_its_best_window(width: int) -> None:
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     passages = np.sort(rng.integers(5, 900, len(rows)))
     query = rows[17]
-    stored = StoredVectors(passages, *quantized(rows))
+    stored = StoredVectors(passages, *quantized(rows), np.arange(900))
     ids, cosines = stored.cosines(query)
     assert ids.tolist() == sorted(set(passages.tolist()))
     exact = rows @ query
@@ -291,7 +291,7 @@ def test_the_cosine_of_a_passage_is_its_best_window(width: int) -> None:
 
 
 def test_a_query_of_another_length_is_never_compared() -> None:
-    stored = StoredVectors(np.arange(3), *quantized(np.ones((3, 8), np.float32)))
+    stored = StoredVectors(np.arange(3), *quantized(np.ones((3, 8), np.float32)), np.arange(3))
     for length in (7, 9):
         with pytest.raises(ValueError, match=rf"\({length},\) for vectors of 8"):
             stored.cosines(np.ones(length, np.float32))

@@ -95,7 +95,7 @@ def test_the_best_matching_passage_comes_first(
     output = capsys.readouterr()
     assert output.err == ""
     lines = [line.strip() for line in output.out.splitlines() if line.strip()]
-    assert lines[0] == "What your posts say"
+    assert lines[0] == "Your posts say"
     head = next(n for n, line in enumerate(lines) if line.endswith("12 March 2009"))
     assert "Three of Everything" in lines[head]
     assert lines[head + 1].startswith("I keep three copies of everything")
@@ -184,7 +184,7 @@ def test_the_python_function_sends_nothing_without_consent(
 def test_all_of_it_as_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ask", "How many copies do I keep?", "--no-model", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert (result["answer"], result["citations"], result["refused"]) == ("", [], False)
+    assert (result["answer"], result["citations"], result["kind"]) == ("", [], "answer")
     first = result["passages"][0]
     assert first["title"] in ("Three of Everything", "Enough Copies")
     assert {"title", "date", "url", "text", "score"} <= first.keys()

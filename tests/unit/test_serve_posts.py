@@ -365,14 +365,6 @@ def test_search_finds_the_post_and_its_passage(served: Served) -> None:
     assert served.get("/api/corpus/search", q="  ")["passages"] == []
 
 
-def test_a_corrected_word_is_highlighted(served: Served) -> None:
-    result = served.get("/api/corpus/search", q="particulra")
-    assert result["notes"] == [
-        "No post contains “particulra”. The search used “particular” instead."
-    ]
-    assert "particular" in result["passages"][0]["words"]
-
-
 @pytest.mark.parametrize("id_", ["", "x", "-1", "99999999", "²", "9" * 40])
 def test_a_deleted_passage_is_reported(served: Served, id_: str) -> None:
     answer = served.client.get("/api/corpus/passage", params={"id": id_})

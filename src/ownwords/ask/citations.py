@@ -30,7 +30,6 @@ from ownwords.view.format import count, plain
 # Shorter quotes match by chance; 12 bytes are four characters of scripts without spaces.
 MIN_QUOTE = 12  # bytes
 
-_DISAGREES = re.compile(r"^\W*(?:they )?disagree[sd]?\b[\s:*–—-]*", re.IGNORECASE)
 _THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)\s*", re.DOTALL | re.IGNORECASE)
 
 _BRACKETS = str.maketrans("【】［］", "[][]")
@@ -109,14 +108,12 @@ class Citation:
 
 @dataclass(slots=True)
 class AnswerSentence:
-    """A sentence of an answer without its marks; `disagrees` if it names a contradiction."""
+    """A sentence of an answer without its marks."""
 
     text: str
     marks: list[CitationMark]
     quotes: list[str]  # words in quotation marks
     is_source: bool  # a line of a list of sources: a number and a quote, nothing else
-    begins_paragraph: bool = False
-    disagrees: bool = False
     cited: list[Citation] = field(default_factory=list)  # verified
     failed: list[str] = field(default_factory=list)  # the reason for each citation that failed
 
@@ -135,25 +132,17 @@ def parse_sentences(text: str) -> list[AnswerSentence]:
     text = _SEVERAL.sub(r"\1] [", closed + bracket + _UNFINISHED.sub(_CUT, rest))
     parsed: list[AnswerSentence] = []
     sources: dict[int, list[str]] = {}
-    begins = True
     for line in text.split("\n"):
-        if not line.strip() or _SOURCES.match(line):
-            begins = True
-            continue
-        disagrees = _DISAGREES.match(line) is not None
-        for sentence in _sentences_of_line(_DISAGREES.sub("", line)):
-            sentence.disagrees = disagrees
-            sentence.begins_paragraph = begins and bool(parsed)
-            if sentence.is_source and not disagrees:
+        for sentence in () if _SOURCES.match(line) else _sentences_of_line(line):
+            if sentence.is_source:
                 for mark in dict.fromkeys(sentence.marks):
                     for number in mark.numbers:
                         sources.setdefault(number, []).extend([*mark.quotes, *sentence.quotes])
-                if parsed and not parsed[-1].marks and not parsed[-1].disagrees:
+                if parsed and not parsed[-1].marks:
                     parsed[-1].marks += sentence.marks
             # Not if the answer was cut within this citation.
             elif _CUT not in sentence.text and (sentence.text or sentence.marks):
                 parsed.append(sentence)
-                begins = False
     for sentence in parsed:
         sentence.marks = [_with_source_quotes(mark, sources) for mark in sentence.marks]
     return parsed
@@ -427,15 +416,6 @@ def _matching_sentence(statement: str, excerpt: Passage) -> Citation | None:
     return None
 
 
-def _contradiction(cited: Sequence[Citation]) -> tuple[Citation, Citation] | None:
-    """The earliest and the latest of the author's own quotes, if from different years."""
-    own = [quote for quote in cited if quote.whose == "own" and quote.passage.date]
-    own.sort(key=lambda quote: quote.passage.date or "")
-    if len(own) < 2 or own[0].year == own[-1].year:
-        return None
-    return own[0], own[-1]
-
-
 _SAME = str.maketrans(
     dict.fromkeys("“”„‟«»＂″", '"') | dict.fromkeys("‘’‚‛′`´", "'") | dict.fromkeys("‐‑‒–—―−", "-")
 )
@@ -491,7 +471,6 @@ class AnswerBuilder:
         self._parts: list[str] = []
         self._reasons: Counter[str] = Counter()
         self._left_out = 0
-        self._contradictions: list[tuple[Citation, Citation]] = []
         self._unchecked: dict[str, None] = {}  # words of shown sentences that their quotes lack
         self.has_no_answer = False
 
@@ -519,20 +498,10 @@ class AnswerBuilder:
         for statement in statements:
             self._judge(statement)
         self.has_no_answer = NOT_THERE.search(strip_reasoning("".join(self._pieces))) is not None
-        for sentence in self._read(disagrees=True):
-            self._reasons.update(sentence.failed)
-            if pair := _contradiction(sentence.cited):
-                self._contradictions.append(pair)
-        if not self._cited:
+        if self._cited:
+            self._flush()
+        else:
             self._left_out += len(self._pending)
-            return
-        self._flush()
-        for first, second in self._contradictions:
-            self._append(
-                f"You said “{plain(first.quote)}” in {first.year}{self._marks([first])}, and"
-                f" “{plain(second.quote)}” in {second.year}{self._marks([second])}.",
-                begins_paragraph=True,
-            )
 
     @property
     def text(self) -> str:
@@ -560,7 +529,7 @@ class AnswerBuilder:
         if others:
             notes.append(f"Not your own words: {' '.join(others)}.")
         years = sorted(cited.year for cited in self._cited if cited.whose == "own" and cited.year)
-        if years and not self._contradictions and years[-1] - years[0] >= _YEARS_TO_MENTION:
+        if years and years[-1] - years[0] >= _YEARS_TO_MENTION:
             notes.append(
                 f"The citations are from {years[0]} to {years[-1]}: you may have changed your mind"
                 " in between."
@@ -573,10 +542,9 @@ class AnswerBuilder:
         more = len(self._reasons) - len(common)
         return "; ".join(common) + (f"; and {count(more, 'more reason')}" if more > 0 else "")
 
-    def _read(self, *, disagrees: bool = False) -> list[AnswerSentence]:
-        """The sentences so far, or the lines that name contradictions."""
-        parsed = parse_answer("".join(self._pieces), self._excerpts, self._question)
-        return [sentence for sentence in parsed if sentence.disagrees == disagrees]
+    def _read(self) -> list[AnswerSentence]:
+        """The sentences so far."""
+        return parse_answer("".join(self._pieces), self._excerpts, self._question)
 
     def _judge(self, statement: AnswerSentence) -> None:
         self._judged += 1
@@ -594,7 +562,7 @@ class AnswerBuilder:
         self._flush()
         marks = self._marks(statement.cited) + (" (unchecked)" if unchecked else "")
         self._unchecked.update(dict.fromkeys(unchecked))
-        self._append(with_marks(_sentence(statement.text), marks), statement.begins_paragraph)
+        self._append(with_marks(_sentence(statement.text), marks))
 
     def _leave_out(self, why: str) -> None:
         self._left_out += 1
@@ -603,14 +571,13 @@ class AnswerBuilder:
 
     def _flush(self) -> None:
         for statement in self._pending:
-            self._append(_sentence(statement.text), statement.begins_paragraph)
+            self._append(_sentence(statement.text))
         self._pending = []
 
-    def _append(self, text: str, begins_paragraph: bool) -> None:
-        separator = "" if not self._parts else "\n\n" if begins_paragraph else " "
-        self._parts.append(separator + text)
+    def _append(self, text: str) -> None:
+        self._parts.append(f" {text}" if self._parts else text)
         if self._on_text:
-            self._on_text(separator + text)
+            self._on_text(self._parts[-1])
 
     def _marks(self, cited: Sequence[Citation]) -> str:
         numbers = sorted({self._number(quote) for quote in cited})

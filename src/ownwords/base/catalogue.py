@@ -3,7 +3,6 @@
 Nothing here needs torch if the C++ library is compiled; only the checks read weights.
 """
 
-import hashlib
 import json
 import re
 import shutil
@@ -15,6 +14,7 @@ from typing import Final, Literal
 
 from ownwords.base.known_bases import find_known
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.fingerprint import sha256_of
 from ownwords.core.hub import is_model_name
 from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import (
@@ -286,12 +286,6 @@ def check_disk_space(folder: Path, needed: int) -> None:
             f" {free / 1e6:,.0f} MB left",
             hint=f"free some space, or choose another folder: {DATA_FOLDER_VARIABLE}=PATH",
         )
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _unreadable(folder: Path) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from ownwords.base import catalogue
 from ownwords.base.catalogue import Manifest
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.fingerprint import sha256_of
 from ownwords.core.hub import (
     CACHE,
     RESUMES,
@@ -51,7 +52,7 @@ class RemoteFile:
         size = path.stat().st_size
         if self.bytes not in (None, size):
             return f"it has {size:,} bytes instead of {self.bytes:,}"
-        if self.sha256 and catalogue.sha256_of(path) != self.sha256:
+        if self.sha256 and sha256_of(path) != self.sha256:
             return "its checksum is wrong"
         if not _SHARD.fullmatch(self.name) and size > _SMALL_BYTES:
             return f"it is larger than {_SMALL_BYTES >> 20} MiB"

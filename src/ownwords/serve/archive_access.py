@@ -33,7 +33,7 @@ class ArchivePool:
 
     def __init__(self, path: Path, embed: str = "") -> None:
         self.path = path
-        self._embed = embed or (encoder.MINILM if encoder.is_installed() else encoder.NONE)
+        self._embed = embed or encoder.default_encoder()
         self._local = threading.local()
         self._opening, self._refreshing, self._embedding = (threading.Lock() for _ in range(3))
         self._index: SearchIndex | None = None

@@ -290,10 +290,9 @@ def search(state: AppState, call: ApiCall) -> dict[str, Any]:
     """Search the passages of all posts."""
     question = call.query.get("q", "")[:_MAX_QUESTION].strip()
     if not question:
-        return {"passages": [], "is_weak": False, "why": "", "nearest": [], "notes": []}
+        return {"passages": [], "kind": "answer", "notes": []}
     result = state.searcher().find(question, limit=_MAX_PASSAGES)
-    searched = result.searched_question(question)
-    wanted = content_stems(searched)
+    wanted = content_stems(question)
 
     def hit(passage: Passage) -> dict[str, Any]:
         cosines = result.window_cosines.get(passage.id, ())
@@ -302,16 +301,14 @@ def search(state: AppState, call: ApiCall) -> dict[str, Any]:
         words = {word for word in _WORD.findall(text) if wanted & set(stems(word))}
         return asdict(passage) | {
             "title": fmt.title_of(passage.title),
-            "excerpt": text[slice(*excerpt_of(searched, text, cosines).span)],
+            "excerpt": text[slice(*excerpt_of(question, text, cosines).span)],
             "words": sorted(words),
         }
 
     return {
         "passages": [hit(passage) for passage in result.passages],
-        "is_weak": result.is_weak,
-        "why": fmt.sentence(result.why) if result.why else "",
-        "nearest": [hit(passage) for passage in result.nearest],
-        "notes": [substitution.note for substitution in result.substitutions],
+        "kind": result.kind,
+        "notes": list(result.notes),
     }
 
 

@@ -183,8 +183,7 @@ def _origins(state: AppState, text: str) -> dict[str, Any]:
     nearest: Sequence[Passage] = ()
     if text.strip():
         query = " ".join(text.split()[-_QUERY_WORDS:])
-        result = state.searcher().find(query, limit=_MAX_NEAREST)
-        nearest = result.passages or result.nearest
+        nearest = state.searcher().find(query, limit=_MAX_NEAREST).passages
     return {
         "shared": [
             {"text": words, "words": len(words.split()), **posts.rows[passage.document]}
@@ -193,7 +192,7 @@ def _origins(state: AppState, text: str) -> dict[str, Any]:
         ],
         "nearest": [
             {**asdict(passage), "matching": _matching_sentence(text, passage.text)}
-            for passage in nearest[:_MAX_NEAREST]
+            for passage in nearest
         ],
         "is_complete": posts.is_complete,
     }

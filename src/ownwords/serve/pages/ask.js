@@ -171,7 +171,7 @@ function turnsOf(saved) {
   const turns = [];
   for (const { role, text, searched, model = "", citations: cited = [] } of saved?.messages ?? []) {
     if (role === "user") turns.push(newTurn(turns.length + 1, text, searched || text));
-    else if (turns.length) turns.at(-1).answer = { answer: text, citations: cited, model, why: "", notes: [], nearest: [], passages: [], refused: false };
+    else if (turns.length) turns.at(-1).answer = { answer: text, citations: cited, model, why: "", notes: [], passages: [], kind: "answer" };
   }
   return turns;
 }
@@ -181,7 +181,7 @@ function drawn(turn, followUp) {
   turn.node = el("article", { class: "turn", "aria-label": `Question: ${turn.question}` }, el("h2", { dir: "auto" }, turn.question), inside);
   turn.draw = () => {
     inside.setAttribute("aria-busy", String(!turn.answer && !turn.problem && !turn.isStopped));
-    fill(inside, parts(turn), turn.answer && !turn.answer.refused ? row(button("Ask a follow-up", () => followUp(turn), { kind: "small" })) : null);
+    fill(inside, parts(turn), turn.answer && turn.answer.kind !== "absent" ? row(button("Ask a follow-up", () => followUp(turn), { kind: "small" })) : null);
   };
   turn.draw();
   return turn.node;
@@ -197,13 +197,11 @@ function parts(turn) {
 function answered(turn, result) {
   const isBare = !result.answer;
   return [
-    result.answer ? (result.refused ? statement(result.answer) : wording(turn, result.answer, result.citations)) : null,
+    result.answer ? wording(turn, result.answer, result.citations) : statement(`${result.sentence}${result.passages.length ? ":" : "."}`),
     result.why ? el("p", { class: "quiet why" }, sentence(result.why)) : null,
     result.citations.length ? citations(turn, result.citations) : null,
     result.notes.length ? el("div", { class: "remarks" }, bullets(result.notes.map(sentence))) : null,
-    result.refused && !result.answer ? row(link(address("posts", ["report"]), "Read the report")) : null,
-    result.nearest.length ? el("div", { class: "nearest" }, el("h3", {}, "Similar passages"), el("ul", { class: "plain-list" }, result.nearest.map((item) => el("li", {}, postLink(item, item.matching?.[0] ?? ""), dated(item.date), item.matching?.length ? el("p", { class: "quiet", dir: "auto" }, item.matching[0]) : null)))) : null,
-    result.passages.length && !result.refused ? passagesOf(turn, result.passages, isBare) : null,
+    result.passages.length ? passagesOf(turn, result.passages, isBare && result.kind !== "absent") : null,
     result.model ? quiet(`Written by ${result.model}. Every citation was checked.`) : null,
   ];
 }
@@ -270,7 +268,6 @@ function announcement(turn) {
   if (turn.problem) return sentence(turn.problem.message);
   if (turn.isStopped) return "Stopped";
   const result = turn.answer;
-  if (result.refused) return `${result.answer} ${result.why}`;
-  if (!result.answer) return `${result.why} ${count(result.passages.length, "passage")} found.`;
+  if (!result.answer) return `${result.sentence}. ${result.why} ${count(result.passages.length, "passage")} found.`;
   return `${result.answer.replace(/\[\d+\]/g, "").slice(0, 600)} ${count(result.citations.length, "citation")}.`;
 }

