@@ -274,15 +274,20 @@ def generate_texts(
     requests: Sequence[GenerationRequest],
     stops: Sequence[str] = (),
     *,
+    sentence: bool = False,
     on_tokens: Callable[[int], object] = bool,
 ) -> list[str]:
     """Generate the text of each request, as `stream_request` would, but in batches.
 
-    `on_tokens` is called with the number of tokens of each step.
+    `sentence` ends each with its first sentence. `on_tokens` is called with the number of tokens
+    of each step.
     """
     if not requests:
         return []
-    detokenizers = [IncrementalDetokenizer(tokenizer, request.ids, stops) for request in requests]
+    detokenizers = [
+        IncrementalDetokenizer(tokenizer, request.ids, stops, sentence=sentence)
+        for request in requests
+    ]
     texts = [""] * len(requests)
     length = max(len(request.ids) + request.max_tokens for request in requests)
     scheduler = BatchScheduler(engine, rows=min(len(requests), _BATCH), length=length)
