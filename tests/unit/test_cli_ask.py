@@ -118,7 +118,7 @@ def running(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     with fake_endpoint(monkeypatch, replies=[GOOD]) as fake:
         endpoint = servers.with_models(servers.endpoint_at(fake.url))
         monkeypatch.setattr(
-            servers, "default_backend", lambda: EndpointBackend(endpoint, named=True)
+            servers, "default_backend", lambda: EndpointBackend(endpoint)
         )
         yield fake
 
