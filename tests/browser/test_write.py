@@ -1,6 +1,6 @@
 """Write in a real browser: a text in turns, two models beside each other, and what is saved."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -41,6 +41,8 @@ def test_it_continues_tries_again_and_takes_back(page: "Page") -> None:
     assert "seed 11" in page.locator(".first .below").inner_text()
     write(page, "Try again")
     assert text(page) == first  # the same seed, the same text
+    page.get_by_role("button", name="Undo").click()  # the second try
+    assert text(page) == first
     page.get_by_role("button", name="Undo").click()
     assert text(page) == "The rain <b>gauge</b>"
     write(page)
@@ -49,13 +51,78 @@ def test_it_continues_tries_again_and_takes_back(page: "Page") -> None:
     assert len(text(page)) > len(first)
 
 
-def test_a_change_by_hand_is_never_taken_back(page: "Page") -> None:
+def test_whose_words_are_whose_and_each_change_is_undone(page: "Page") -> None:
     shown(page, "/#/write")
     set_length(page, 50)
+    box = page.get_by_label("Your text")
+    box.fill("On gauges\n\nIt rained")
     write(page)
-    page.get_by_label("Your text").press_sequentially(" mine")
+    written = text(page)
+    box.press_sequentially(" mine")
     assert page.get_by_role("button", name="Try again").is_hidden()
-    assert page.get_by_role("button", name="Undo").is_hidden()
+    page.wait_for_url("**#/write/*")
+    until(
+        page,
+        "fetch(`/api/texts/${location.hash.split('/')[2]}`).then((a) => a.json())"
+        ".then((saved) => saved.text.endsWith(' mine'))",
+    )
+    page.reload()
+    until(page, "document.querySelector('.shades .machine')")
+    assert page.locator("h1").inner_text() == "On gauges"
+    assert text(page) == f"{written} mine"
+    machine = page.locator(".shades .machine")
+    assert machine.text_content() == written.removeprefix("On gauges\n\nIt rained")
+    assert (page.locator(".shades").text_content() or "")[:-1] == text(page)
+    box.focus()
+    page.keyboard.press("Control+Home")
+    page.keyboard.type("Not ")
+    assert text(page) == f"Not {written} mine"
+    assert machine.text_content() == written.removeprefix("On gauges\n\nIt rained")
+    page.keyboard.press("Control+z")
+    assert text(page) == f"{written} mine"
+    page.keyboard.press("Control+Shift+z")
+    assert text(page) == f"Not {written} mine"
+
+
+def test_grey_text_is_taken_with_tab_and_dropped_with_escape(page: "Page") -> None:
+    asked: list[Any] = []
+
+    def suggest(route: "Route") -> None:
+        asked.append(route.request.post_data_json)
+        events = (
+            'event: text\ndata: " by"\n\nevent: text\ndata: " the sea."\n\nevent: end\ndata: {}\n\n'
+        )
+        route.fulfill(body=events, content_type="text/event-stream")
+
+    shown(page, "/#/write")
+    page.route("**/api/complete?*", suggest)
+    box, grey = page.get_by_label("Your text"), page.locator(".shades .grey")
+    box.fill("The end is in sight\n\nLast line")
+    for _ in "Last line\n\n":
+        page.keyboard.press("ArrowLeft")
+    page.keyboard.type(" now")
+    until(page, "document.querySelector('.grey')?.textContent === ' by the sea.'")
+    assert asked[-1]["text"] == "The end is in sight now"
+    assert asked[-1]["suffix"] == "\n\nLast line"
+    page.keyboard.type(" b")  # what the grey text begins with
+    assert grey.inner_text() == "y the sea."
+    page.keyboard.press("Escape")
+    assert grey.count() == 0
+    page.keyboard.type("y")
+    grey.wait_for()
+    page.keyboard.press("Tab")
+    assert text(page) == "The end is in sight now by by the sea.\n\nLast line"
+    assert page.locator(".shades .machine").inner_text() == " by the sea."
+    assert box.evaluate("(node) => node === document.activeElement")
+    page.keyboard.press("Control+z")
+    assert text(page) == "The end is in sight now by\n\nLast line"
+    page.get_by_label("Suggest as I type").uncheck()
+    before = len(asked)
+    box.focus()
+    page.keyboard.type(" and")
+    page.wait_for_timeout(500)
+    assert len(asked) == before
+    page.get_by_label("Suggest as I type").check()
 
 
 def test_what_is_written_is_saved_found_and_deleted(page: "Page") -> None:

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from ownwords.cli.progress_view import ProgressView, line_chart, picture
+from ownwords.cli.progress_view import ProgressView, picture
 from ownwords.core.progress import Event, Progress
 from ownwords.training.run import RunHistory
 
@@ -82,11 +81,6 @@ def test_the_picture_fits_any_terminal_and_encoding(width: int, encoding: str) -
         assert len(lines) <= 30
 
 
-def test_a_low_terminal_shows_the_figures_first() -> None:
-    assert len(draw_view(some_run(), 80, height=12)) <= 12
-    assert "tokens/s" in "\n".join(draw_view(some_run(), 80, height=12))
-
-
 def test_non_finite_values_cause_no_error() -> None:
     history = some_run(5)
     history.add(metric(6, loss=math.nan, bits_per_byte=math.inf, gradient_norm=math.nan))
@@ -97,41 +91,6 @@ def test_non_finite_values_cause_no_error() -> None:
 
 values = st.floats(allow_nan=True, allow_infinity=True, width=32)
 points = st.tuples(st.integers(0, 500).map(float), values)
-
-
-@given(
-    st.lists(points, max_size=30, unique_by=lambda point: point[0]),
-    st.lists(points, max_size=5),
-    st.integers(0, 600),
-    st.integers(1, 130),
-    st.integers(0, 9),
-    st.booleans(),
-)
-def test_any_curve_has_its_size(
-    line: list[tuple[float, float]],
-    marks: list[tuple[float, float]],
-    steps: int,
-    width: int,
-    height: int,
-    plain: bool,
-) -> None:
-    rows = line_chart(sorted(line), marks, steps=steps, width=width, height=height, plain=plain)
-    assert len(rows) in (0, height + 1)
-    assert all(row.cell_len == width for row in rows)
-    assert not plain or all(row.plain.isascii() for row in rows)
-
-
-def test_a_falling_line_falls_from_the_first_row_to_the_last() -> None:
-    line = [(float(step), 100.0 - step) for step in range(101)]
-    rows = [
-        row.plain[6:] for row in line_chart(line, [], steps=100, width=46, height=5, plain=True)
-    ]
-    firsts = [row.index(".") for row in rows[:5]]
-    assert firsts == sorted(firsts)
-    assert rows[0].startswith("....")
-    assert rows[4].rstrip().endswith("....")
-    marked = line_chart(line, [(50.0, 50.0)], steps=100, width=46, height=5, plain=True)
-    assert marked[2].plain[6:][20] == "o" or marked[3].plain[6:][20] == "o"
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

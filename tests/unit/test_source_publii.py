@@ -130,12 +130,6 @@ def test_dates_of_any_kind(database: Path, stored: str, expected: str | None) ->
     assert (date and date.isoformat()) == expected
 
 
-@pytest.mark.parametrize("core", ["", "null", "[" * 5000])
-def test_a_broken_editor_note_is_harmless(database: Path, core: str) -> None:
-    change(database, f"UPDATE posts_additional_data SET value = '{core}'")
-    assert len(documents_of(database)) == 11
-
-
 def test_text_that_is_not_utf8_is_read(database: Path) -> None:
     change(database, "UPDATE posts SET text = CAST(x'3c703e63616665e9' AS TEXT) WHERE id = 1")
     assert documents_of(database)["post/1"].body == "<p>cafeé"
@@ -227,15 +221,6 @@ def test_files_that_are_not_a_database_are_refused(
         list(publii.read(path))
 
 
-def test_a_file_cut_off_anywhere_is_refused(database: Path) -> None:
-    data = database.read_bytes()
-    dice = random.Random(7)
-    for length in [*(dice.randrange(len(data)) for _ in range(12)), len(data) - 1]:
-        database.write_bytes(data[:length])
-        with pytest.raises(SourceError):
-            list(publii.read(database))
-
-
 def test_damage_gives_all_posts_or_an_error(database: Path) -> None:
     data, posts = database.read_bytes(), len(documents_of(database))
     dice = random.Random(7)
@@ -250,16 +235,6 @@ def test_damage_gives_all_posts_or_an_error(database: Path) -> None:
             continue
         handed = [item for item in items if isinstance(item, RawDocument | SkippedItem)]
         assert len(handed) == posts
-
-
-def test_a_garbled_schema(database: Path) -> None:
-    content = database.read_bytes()
-    assert content.count(b"CREATE TABLE 'posts' (") == 1
-    database.write_bytes(
-        content.replace(b"CREATE TABLE 'posts' (", b"CREATE TABLE '\xff\xd0sts' \xa3")
-    )
-    with pytest.raises(SourceError, match="damaged"):
-        list(publii.read(database))
 
 
 def test_an_open_transaction_is_neither_read_nor_blocked(database: Path) -> None:

@@ -1,22 +1,16 @@
 """The PyTorch engine: ragged rows, cuts and copies equal one forward of the network."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
 from random import Random
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from families import TINY, some_ids, tiny
 from ownwords.inference.engine import ForwardInput
-from ownwords.inference.torch_engine import TorchEngine, _CapturedStep, _GraphedForward, _groups
-from ownwords.models.decoder import CausalLM, build
-from ownwords.models.kv_cache import StaticKVCache
+from ownwords.inference.torch_engine import TorchEngine, _GraphedForward
+from ownwords.models.decoder import CausalLM
 
 MODELS = {name: tiny(name, torch.float64).eval() for name in TINY}
 
@@ -81,111 +75,6 @@ def test_steps_recorded_on_cuda_give_the_same(name: str) -> None:
         cache.truncate(2, 0)
     assert cache._graphs is not None
     assert all(step._graph for step in cache._graphs._graphs.values())
-
-
-class _CopiesFromHost(TorchFunctionMode):
-    """Records what makes a tensor on the device, here "meta", from one of the host or a number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Tensor],
-        types: object,
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> Tensor:
-        made = func(*args, **(kwargs or {}))
-        name = getattr(func, "__name__", "")
-        from_host = name in ("tensor", "as_tensor") or (
-            name in ("to", "copy_") and "cpu" in [str(getattr(a, "device", "")) for a in args]
-        )
-        if from_host and made.device.type == "meta":
-            self.names.append(name)
-        return made
-
-
-@pytest.mark.parametrize("name", TINY)
-def test_a_step_copies_nothing_from_the_host(name: str) -> None:
-    """A CUDA graph allows no such copy, and without a graph it waits for the device."""
-    network = build(TINY[name], device="meta").eval()
-    cache = network.new_cache(2, 16)
-    ids_BT = torch.zeros(2, 1, dtype=torch.int64, device="meta")
-
-    def step() -> None:
-        network.logits(network(ids_BT, cache=StaticKVCache(cache, ids_BT, 16)))
-
-    with torch.inference_mode():
-        step()  # the first one may still set something up
-        with _CopiesFromHost() as copies:
-            step()
-    assert copies.names == []
-
-
-class _Cuda:
-    """Stands in for what `torch.cuda` keeps of streams; every capture fails as PyTorch's does."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.current = self.stream()
-        self.modes: list[str] = []
-        for name, stand_in in {
-            "current_stream": lambda _: self.current,
-            "stream": self.use,
-            "device": lambda _: nullcontext(),
-            "graph": self.capture,
-            "CUDAGraph": object,
-            "synchronize": lambda _: None,
-        }.items():
-            monkeypatch.setattr(torch.cuda, name, stand_in)
-
-    def stream(self) -> SimpleNamespace:
-        return SimpleNamespace(wait_stream=lambda _: None)
-
-    @contextmanager
-    def use(self, stream: SimpleNamespace) -> Iterator[None]:
-        before, self.current = self.current, stream
-        yield
-        self.current = before
-
-    @contextmanager
-    def capture(
-        self, graph: object, pool: object, stream: SimpleNamespace, capture_error_mode: str
-    ) -> Iterator[None]:
-        self.modes.append(capture_error_mode)
-        self.current = stream
-        yield
-        raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
-
-
-def test_after_a_failed_capture_the_step_runs_on_the_stream_of_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cuda, network = _Cuda(monkeypatch), tiny("qwen3").eval()
-    before, kv_cache = cuda.current, network.new_cache(1, 16)
-    with torch.inference_mode():
-        step = _CapturedStep(network, kv_cache, 1, 16, (cuda.stream(), "pool"))  # type: ignore[arg-type]
-        assert cuda.current is before
-        assert cuda.modes == ["thread_local"]  # other threads may use the card meanwhile
-        logits = step.replay(np.array([[5]]), np.array([[0]]))
-    close(logits[0].numpy(), at_once(network, [5]))
-
-
-@pytest.mark.parametrize(
-    ("counts", "groups"),
-    [
-        ([1, 1, 1], [[0, 1, 2]]),
-        ([1, 16, 3], [[0, 1, 2]]),
-        ([1, 200, 2, 120], [[1, 3], [0, 2]]),
-        ([17], [[0]]),
-        ([40, 20, 10, 5], [[0, 1], [2, 3]]),
-    ],
-)
-def test_texts_of_similar_length_are_read_together(
-    counts: list[int], groups: list[list[int]]
-) -> None:
-    assert list(_groups(counts)) == groups
 
 
 def test_a_network_in_training_is_left_in_training_mode() -> None:

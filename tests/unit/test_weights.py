@@ -3,7 +3,6 @@
 import json
 import os
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
@@ -87,21 +86,6 @@ def test_weights_round_trip_bit_for_bit(
     sharded = weights.load(first, model.config, "cpu", None)
     for name, parameter in reloaded.named_parameters():
         assert torch.equal(parameter, sharded.get_parameter(name))
-
-
-def test_small_blocks_give_the_same_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = models.model("gpt2")
-    weights.write(tmp_path, model, None)
-    data = (tmp_path / weight_mapping.SINGLE).read_bytes()
-    monkeypatch.setattr(weights, "_BLOCK_NUMBERS", 50)
-    (tmp_path / weight_mapping.SINGLE).unlink()
-    weights.write(tmp_path, model, None)
-    assert (tmp_path / weight_mapping.SINGLE).read_bytes() == data
-    reloaded = weights.load(tmp_path, model.config, "cpu", None)
-    for name, parameter in model.named_parameters():
-        assert torch.equal(parameter, reloaded.get_parameter(name))
 
 
 def test_a_type_can_be_chosen_and_mixed_files_widen(tmp_path: Path) -> None:
@@ -346,75 +330,6 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     path.write_bytes(data + b"\0")
     with pytest.raises(ModelError, match="describes"):
         read_header(path)
-
-
-# What a job adds to the peak of a process that did the same in small before, in KiB. A fork starts
-# with its memory of that moment as its peak.
-_MEASURED = """
-import os, resource, sys
-from pathlib import Path
-import torch
-torch.set_num_threads(1)
-import model_directories as models
-from ownwords.models import weight_mapping, weights
-from ownwords.models.decoder import build
-from ownwords.models import registry
-
-sizes = dict(vocab_size=40000, hidden_size=512, intermediate_size=2048, num_hidden_layers=8,
-             num_attention_heads=8, num_key_value_heads=4, head_dim=64, n_embd=512, n_layer=10,
-             n_head=8, n_positions=128)
-
-def write(folder, config):
-    model = build(config)
-    for parameter in model.parameters():
-        parameter.data.fill_(0.5)
-    before = peak()
-    weights.write(folder, model, torch.bfloat16)
-    return peak() - before
-
-def load(folder, config, dtype=torch.bfloat16):
-    before = peak()
-    model = weights.load(folder, config, "cpu", dtype)
-    return peak() - before - sum(p.nbytes for p in model.parameters()) // 1024
-
-def convert(folder, config):
-    return load(folder, config, torch.float32)
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-for family in ("gpt2", "qwen3"):
-    small, large = (registry.config_from_json({**models.CONFIGS[family], **s}) for s in ({}, sizes))
-    folder = Path(sys.argv[1], family)
-    Path(folder, "small").mkdir(parents=True)
-    for job in (write, load, convert):
-        job(folder / "small", small)
-    for job in (write, load, convert):
-        number = os.fork()
-        if not number:
-            print(family, job.__name__, job(folder, large), flush=True)
-            os._exit(0)
-        assert os.waitpid(number, 0)[1] == 0
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the peak is counted in another way elsewhere")
-def test_loading_and_saving_need_little_more_memory_than_the_model(tmp_path: Path) -> None:
-    process = subprocess.run(
-        [sys.executable, "-c", _MEASURED, str(tmp_path)],
-        capture_output=True,
-        check=False,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
-    )
-    assert process.returncode == 0, process.stderr
-    file_mib = (tmp_path / "qwen3" / weight_mapping.SINGLE).stat().st_size >> 20
-    print(f"a file of {file_mib} MiB: KiB beyond the model\n{process.stdout}")  # noqa: T201
-    assert file_mib > 90
-    beyond = {line: int(line.split()[-1]) for line in process.stdout.splitlines()}
-    assert len(beyond) == 6
-    one_tensor_kib = 40_000 * 512 * 2 >> 10
-    assert all(-1024 < kib < one_tensor_kib for kib in beyond.values()), beyond
 
 
 VALUES: dict[str, tuple[str, safetensors_header.Array]] = {

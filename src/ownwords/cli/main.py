@@ -35,6 +35,7 @@ _USAGES = {
     "serve": "[PATH]",
     "score": "[MODEL]",
     "draft": "[NOTES]",
+    "rewrite": "[DRAFT]",
 }
 # Of each verb: help and example.
 _VERBS = {
@@ -65,6 +66,10 @@ _VERBS = {
     "draft": (
         "Write a text from your notes, a sentence a line.",
         "notes.txt --samples 3",
+    ),
+    "rewrite": (
+        "Rewrite a draft by your habits, in single edits or freely.",
+        "draft.md --workspace my-blog.ownwords",
     ),
     "chat": (
         "Write together, line by line: you begin, the model continues.",

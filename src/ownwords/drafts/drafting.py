@@ -4,27 +4,31 @@ A line whose numbers, names, links, quotations or negation no candidate keeps is
 small model makes things up, and what cannot be shown to be kept is not passed off as written.
 """
 
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ownwords.ask.passages import sentences
+import numpy as np
+
 from ownwords.core.errors import OwnwordsError
 from ownwords.drafts.notes import Content, beginning_of, prompt_of
 from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
+from ownwords.inference.text_generation import encode_prompt
 from ownwords.models.atomic_dir import readable_dir
 from ownwords.models.directory import PROVENANCE
 from ownwords.models.untrusted_files import read_json
 
 CANDIDATES = 8
 _SAMPLING = SamplingParams(temperature=0.7, top_p=0.95, break_loops=True)
-_MIN_SHARE = 0.6  # of a line's content words, for the line to count as kept
+MIN_SHARE = 0.6  # of a line's content words, for the line to count as kept
 _MAX_LENGTH = 3.0  # times the characters of the note; more would be made up
 _TITLE = re.compile(r"(?:#+|title:)\s*(.+)", re.IGNORECASE)
+_QUOTE_MARK = re.compile('[“”"]')
 _BULLET = re.compile(r"\s*(?:[-*+•–]|\d{1,2}[.)])\s+")
 
 
@@ -94,16 +98,21 @@ def draft(
     model: Model,
     notes: Notes,
     *,
+    before: str = "",
     seed: int = 1,
-    on_line: Callable[[DraftLine], object] = bool,
+    least: float = MIN_SHARE,
 ) -> Draft:
-    """Write a text from notes with a model that has learned to; `on_line` gets each as it comes."""
+    """Write a text from notes with a model that has learned to.
+
+    `before` is the paragraph before it. A line is kept if its facts are, and at least the share
+    `least` of its content words.
+    """
     paragraphs: list[tuple[DraftLine, ...]] = []
-    before = ""
+    before = beginning_of(before)
     for number, lines in enumerate(notes.paragraphs):
         title = notes.title if not number else ""
-        writer = _ParagraphWriter(model, lines, title, before, notes, seed + 1000 * number)
-        paragraphs.append(tuple(writer.lines(on_line)))
+        writer = _ParagraphWriter(model, lines, title, before, notes, least, seed + 1000 * number)
+        paragraphs.append(tuple(writer.lines()))
         before = beginning_of(writer.text) or before
     return Draft(notes.title, tuple(paragraphs))
 
@@ -118,47 +127,60 @@ class _ParagraphWriter:
         title: str,
         before: str,
         all_notes: Notes,
+        least: float,
         seed: int,
     ) -> None:
-        self.model, self.notes, self.seed = model, notes, seed
+        self.model, self.notes, self.least, self.seed = model, notes, least, seed
         self.prompt = prompt_of(notes, title, before)
         self.text = ""
         everything = [line for lines in all_notes.paragraphs for line in lines]
         self.sources = "\n".join([all_notes.title, before, *everything])
 
-    def lines(self, on_line: Callable[[DraftLine], object]) -> Iterator[DraftLine]:
+    def lines(self) -> Iterator[DraftLine]:
+        """Write the paragraph, a line of its notes at a time."""
         for number, note in enumerate(self.notes):
             best = max(self._candidates(number, note), default=None)
             line = DraftLine(note, best[1], True) if best else DraftLine(note, note, False)
             # What stays a note stands in the text all the same, for the next line to follow.
             self.text = f"{self.text} {line.text}".strip()
-            on_line(line)
             yield line
+
+    def _bits(self, text: str) -> float:
+        """Bits per character of a text after the notes and what is written so far."""
+        tokenizer = self.model.tokenizer
+        ids = encode_prompt(tokenizer, self.prompt + self.text)
+        gap = " " if self.text else ""
+        own = tokenizer.encode(gap + text)
+        logits = self.model.logits([*ids, *own])[len(ids) - 1 : -1].astype(np.float64)
+        totals = np.logaddexp.reduce(logits, axis=1)
+        chosen = logits[np.arange(len(own)), own]
+        return float((totals - chosen).sum() / math.log(2) / len(text))
 
     def _candidates(self, number: int, note: str) -> Iterator[tuple[float, str]]:
         """The scores and texts of candidates that keep a line's facts and add none."""
         wanted = Content.of(note)
         others = Content.of("\n".join(self.notes[number + 1 :])).words - wanted.words
         first = self.seed + CANDIDATES * number
-        for written in self.model.write_several(
+        written = self.model.write_several(
             self.prompt + self.text,
             seeds=range(first, first + CANDIDATES),
             max_tokens=16 + len(note),
             stops=["\n"],
+            sentence=True,
             **vars(_SAMPLING),
-        ):
-            for _, end in sentences(written)[:2]:
-                text = written[:end].strip()
-                content = Content.of(text)
-                share = content.share_of(wanted)
-                if (
-                    text[-1:] in '.!?…"”)'
-                    and share >= _MIN_SHARE
-                    and len(text) <= _MAX_LENGTH * len(note) + 40
-                    and content.keeps_facts_of(wanted, text)
-                    and not content.invented(self.sources)
-                    and text not in self.text
-                ):
-                    added = len(content.words - wanted.words) / (len(content.words) or 1)
-                    ahead = len(content.words & others) / (len(others) or 1)
-                    yield share - 0.3 * added - 0.5 * ahead, text
+        )
+        for text in {each.strip() for each in written}:
+            content = Content.of(text)
+            share = content.share_of(wanted)
+            if (
+                text[-1:] in '.!?…"”)'
+                and share >= self.least
+                and len(text) <= _MAX_LENGTH * len(note) + 40
+                and content.keeps_facts_of(wanted, text)
+                and not content.invented(self.sources)
+                and text not in self.text
+                and _QUOTE_MARK.findall(text) == _QUOTE_MARK.findall(note)
+            ):
+                added = len(content.words - wanted.words) / (len(content.words) or 1)
+                ahead = len(content.words & others) / (len(others) or 1)
+                yield share - 0.3 * added - 0.5 * ahead - self._bits(text), text

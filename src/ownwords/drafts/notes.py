@@ -80,8 +80,7 @@ def pairs(text: TrainingText) -> Iterator[TrainingText]:
     for number, paragraph in enumerate(body.split("\n\n")):
         rng = random.Random(digest(text.id, str(number)))  # noqa: S311 - not a secret
         words = len(paragraph.split())
-        is_prose = words in _WORDS_OF_PARAGRAPH and paragraph.rstrip()[-1] in '.!?”")…'
-        if is_prose and not _UNPROSAIC.search(paragraph):
+        if is_prose(paragraph):
             prompt = prompt_of(
                 notes_of(paragraph, rng),
                 title.strip() if rng.random() < (0.6 if before else 0.9) else "",
@@ -91,12 +90,21 @@ def pairs(text: TrainingText) -> Iterator[TrainingText]:
         before = beginning_of(paragraph) if words > 2 else before
 
 
+def is_prose(paragraph: str) -> bool:
+    """Whether a paragraph is one of sentences, neither too short nor too long for notes."""
+    return (
+        len(paragraph.split()) in _WORDS_OF_PARAGRAPH
+        and paragraph.rstrip()[-1] in '.!?”")…'
+        and not _UNPROSAIC.search(paragraph)
+    )
+
+
 def notes_of(paragraph: str, rng: random.Random) -> list[str]:
     """Notes of a paragraph, a line a sentence, sometimes two sentences."""
     manner = Manner.draw(rng)
     lines: list[str] = []
     for begin, end in sentences(paragraph):
-        line = _note(paragraph[begin:end], manner, rng)
+        line = note_of(paragraph[begin:end], manner, rng)
         if line and lines and rng.random() < 0.08:
             lines[-1] += f"; {line}"
         elif line:
@@ -104,7 +112,8 @@ def notes_of(paragraph: str, rng: random.Random) -> list[str]:
     return lines
 
 
-def _note(sentence: str, manner: Manner, rng: random.Random) -> str:
+def note_of(sentence: str, manner: Manner, rng: random.Random) -> str:
+    """A sentence as a line of notes; empty if nothing of it is worth one."""
     parts: list[str] = []
     at = 0
     for token in _TOKEN.finditer(sentence):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.copy_guard import CopyGuard
@@ -76,8 +77,8 @@ class Opening(Protocol):
 
     data: bytes
 
-    def allowed(self, generated: Sequence[int]) -> Sequence[int]:
-        """Return the ids that may come next; none once the opening is complete."""
+    def allowed(self, generated: Sequence[int]) -> npt.NDArray[np.uint32] | None:
+        """Return the ids that may come next; None once the opening is complete."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +148,7 @@ class GenerationState:
         self._loops = LoopDetector() if sampling.break_loops and sampling.temperature > 0 else None
         self._looping: list[int] = []
         self._banned: list[int] = []
-        self._allowed: Sequence[int] = ()  # () allows all that are not banned
+        self._allowed: npt.NDArray[np.uint32] | None = None  # None: all that are not banned
         self._logit_range: LogitRange | None = None
         margin = sampling.logit_margin
         if margin is not None and vocabulary >= _LARGE_VOCABULARY and not request.logprobs:
@@ -165,18 +166,19 @@ class GenerationState:
         if self.read < len(self.ids):
             return ForwardInput(self.row, ids)
         guard, opening = self.request.guard, self.request.opening
-        self._allowed = opening.allowed(self.ids[len(self.request.ids) :]) if opening else ()
-        self._banned = self._looping + (guard.banned(self.ids) if guard else [])
-        if self._allowed:
+        self._allowed = opening.allowed(self.ids[len(self.request.ids) :]) if opening else None
+        if self._allowed is not None:
             self._banned = []
-        limits = self._logit_range if is_alone and not (self._banned or self._allowed) else None
+            return ForwardInput(self.row, ids)
+        self._banned = self._looping + (guard.banned(self.ids) if guard else [])
+        limits = self._logit_range if is_alone and not self._banned else None
         return ForwardInput(self.row, ids, limits)
 
     def sample(self, logits_V: Logits) -> GeneratedToken | None:
         """Sample the token after the last one read; None if it ends the text, or fails."""
         request, generated = self.request, len(self.ids) - len(self.request.ids)
         logits_V = logits_V[: self._vocabulary]
-        if self._allowed:
+        if self._allowed is not None:
             among_V = np.full_like(logits_V, -np.inf)
             among_V[self._allowed] = logits_V[self._allowed]
             logits_V = among_V

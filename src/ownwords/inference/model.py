@@ -117,12 +117,14 @@ class Model:
         max_tokens: int = 400,
         stops: Sequence[str] = (),
         quote: bool = False,
+        sentence: bool = False,
         on_tokens: Callable[[int], object] = bool,
         **sampling: Any,  # noqa: ANN401 - as above
     ) -> list[str]:
         """Return a text for each seed, as `write` would, but generated in batches.
 
-        `on_tokens` is called with the number of tokens of each step.
+        `sentence` ends each with its first sentence. `on_tokens` is called with the number of
+        tokens of each step.
         """
         request = self.request(
             prompt,
@@ -131,7 +133,14 @@ class Model:
             quote=quote,
         )
         requests = [replace(request, seed=seed) for seed in seeds]
-        return generate_texts(self.engine, self.tokenizer, requests, stops, on_tokens=on_tokens)
+        return generate_texts(
+            self.engine,
+            self.tokenizer,
+            requests,
+            stops,
+            sentence=sentence,
+            on_tokens=on_tokens,
+        )
 
     def request(
         self,

@@ -18,7 +18,7 @@ from ownwords.inference.generation import (
 )
 from ownwords.inference.sampling import SamplingParams
 from ownwords.tokenizers.text import encode_utf8
-from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.tokenizers.tokenizer import Ids, Tokenizer
 
 # The default everywhere, also for the scorecard's samples. It samples from the model's own
 # distribution without the unlikely tail; lower temperatures or narrower cuts make small models
@@ -158,11 +158,11 @@ class WordOpening:
         self.data = encode_utf8(word)
         self._tokenizer = tokenizer
 
-    def allowed(self, generated: Sequence[int]) -> Sequence[int]:
+    def allowed(self, generated: Sequence[int]) -> Ids | None:
         """Return the ids whose bytes fit to the part of the word that is not generated yet."""
         table = self._tokenizer.table
         left = self.data[sum(len(table[i] or b"") for i in generated) :]
-        return self._tokenizer.ids_that_begin(left) if left else ()
+        return self._tokenizer.ids_that_begin(left) if left else None
 
 
 def suffix_stops(suffix: str) -> tuple[str, ...]:
@@ -274,15 +274,20 @@ def generate_texts(
     requests: Sequence[GenerationRequest],
     stops: Sequence[str] = (),
     *,
+    sentence: bool = False,
     on_tokens: Callable[[int], object] = bool,
 ) -> list[str]:
     """Generate the text of each request, as `stream_request` would, but in batches.
 
-    `on_tokens` is called with the number of tokens of each step.
+    `sentence` ends each with its first sentence. `on_tokens` is called with the number of tokens
+    of each step.
     """
     if not requests:
         return []
-    detokenizers = [IncrementalDetokenizer(tokenizer, request.ids, stops) for request in requests]
+    detokenizers = [
+        IncrementalDetokenizer(tokenizer, request.ids, stops, sentence=sentence)
+        for request in requests
+    ]
     texts = [""] * len(requests)
     length = max(len(request.ids) + request.max_tokens for request in requests)
     scheduler = BatchScheduler(engine, rows=min(len(requests), _BATCH), length=length)

@@ -4,7 +4,7 @@ Supported kinds: byte-level BPE (ours, GPT-2, Llama 3, Qwen) and BPE with byte f
 Gemma).
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -74,22 +74,20 @@ class Tokenizer:
         return [i for i, piece in enumerate(self.table) if piece is None]
 
     @cached_property
-    def _sorted_pieces(self) -> list[tuple[bytes, int]]:
+    def _sorted(self) -> tuple[list[bytes], Ids]:
+        """The bytes of all tokens but the special ones, in order, and their ids."""
         special = set(self.special.values())
-        return sorted((x, i) for i, x in enumerate(self.table) if x and i not in special)
+        pairs = sorted((x, i) for i, x in enumerate(self.table) if x and i not in special)
+        return [piece for piece, _ in pairs], np.array([i for _, i in pairs], np.uint32)
 
-    def ids_that_begin(self, data: bytes) -> list[int]:
+    def ids_that_begin(self, data: bytes) -> Ids:
         """The tokens that are a beginning of the data, or begin with all of it."""
-        pieces = self._sorted_pieces
-        ids = []
-        for size in range(1, len(data) + 1):
-            at = bisect_left(pieces, (data[:size], -1))
-            while at < len(pieces) and pieces[at][0].startswith(data[:size]):
-                if size < len(data) and pieces[at][0] != data[:size]:
-                    break
-                ids.append(pieces[at][1])
-                at += 1
-        return ids
+        pieces, ids = self._sorted
+        beyond = bisect_left(pieces, data + b"\xff" * 8)  # which no text holds
+        found = [ids[bisect_left(pieces, data) : beyond]]
+        for size in range(1, len(data)):
+            found.append(ids[bisect_left(pieces, data[:size]) : bisect_right(pieces, data[:size])])
+        return np.concatenate(found)
 
     @property
     def row_start(self) -> int | None:

@@ -43,13 +43,17 @@ class SavedMessage:
 
 @dataclass(frozen=True)
 class SavedText:
-    """A text, or a conversation, with what it was made with."""
+    """A text, or a conversation, with what it was made with.
+
+    `machine` are the ranges of the text that a model wrote, in JavaScript's characters.
+    """
 
     kind: Literal["text", "conversation"] = "text"
     title: Annotated[str, Meta(max_length=200)] = ""
     model: Annotated[str, Meta(max_length=300)] = ""
     text: Annotated[str, Meta(max_length=2_000_000)] = ""
     messages: tuple[SavedMessage, ...] = ()
+    machine: tuple[tuple[int, int], ...] = ()
     prompt: Annotated[str, Meta(max_length=2_000_000)] = ""
     settings: dict[str, Any] = field(default_factory=dict)
     id: str = ""
@@ -122,6 +126,8 @@ def change(state: AppState, call: ApiCall) -> SavedText:
     values = {name: value for name, value in vars(call.body(SavedText)).items() if name in names}
     with _CHANGING:
         text = get(state.workspace, call.path["id"])
+        if text.title == _title(text):  # nobody has given it another
+            values.setdefault("title", "")
         return _write(state.workspace, replace(text, **values, changed=time.time()))
 
 
@@ -156,8 +162,7 @@ def find(workspace: Workspace, query: str = "", kind: str = "") -> list[SavedTex
 
 
 def _write(workspace: Workspace, text: SavedText) -> SavedText:
-    beginning = " ".join(text.content.split()[:_TITLE_WORDS])[:_TITLE_CHARACTERS]
-    text = replace(text, title=text.title.strip() or beginning or "Untitled")
+    text = replace(text, title=text.title.strip() or _title(text))
     if not workspace.root.is_dir() or not any(workspace.root.iterdir()):
         workspace.create()
     path = _path(workspace, text.id)
@@ -165,6 +170,12 @@ def _write(workspace: Workspace, text: SavedText) -> SavedText:
         path.parent.mkdir(exist_ok=True)
     write_atomically(path, json.dumps(asdict(text), ensure_ascii=False) + "\n")
     return text
+
+
+def _title(text: SavedText) -> str:
+    """The first words of the first line, which is often a title."""
+    line = text.content.partition("\n")[0]
+    return " ".join(line.split()[:_TITLE_WORDS])[:_TITLE_CHARACTERS] or "Untitled"
 
 
 def _read(path: Path) -> SavedText | None:

@@ -1,14 +1,14 @@
 // Write: a text that you and your model write in turns, saved as it grows.
 
 import { address, go, shortcut } from "/app.js";
-import { add, bullets, button, checkbox, choice, count, day, duration, el, empty, field, fill, folded, input, lines, link, masthead, problem, quiet, quote, row,
-  select, sentence, slider, textarea, title } from "/components.js";
+import { add, bullets, button, checkbox, count, day, duration, el, empty, field, fill, folded, input, lines, link, masthead, problem, quiet, quote, row,
+  select, sentence, slider, title } from "/components.js";
+import { editor, ending } from "/editor.js";
 import { announce, copy, toast } from "/messages.js";
 import { get, post, stream } from "/server.js";
 import { savedList, saver } from "/texts.js";
 
 const SEEDS = 1_000_000_000;
-const MAX_PROMPT = 20_000; // characters; more than any of our models reads
 // Settings stay while other pages are open.
 let settings = null;
 
@@ -30,7 +30,7 @@ export async function show(element, { path, query }) {
 function pageOf(element, offer, saved, query) {
   const models = offer.models, named = (name) => models.find((item) => item.name === name || item.label === name)?.name ?? "";
   const first = models.find((item) => item.role === "tuned") ?? models[0], defaults = offer.defaults;
-  const set = (settings ??= { model: first.name, beside: "", tokens: defaults.tokens, temperature: defaults.temperature, cut: "min_p", min_p: defaults.min_p, top_p: 0.9, seed: "", guard: true });
+  const set = (settings ??= { model: first.name, beside: "", tokens: defaults.tokens, temperature: defaults.temperature, min_p: defaults.min_p, seed: "", guard: true, suggests: true });
   set.model = named(saved?.model) || named(query.get("model")) || named(set.model) || first.name;
   set.beside = named(query.get("beside") ?? set.beside);
   let writing = null, isLeft = false, last = null; // the stretch that was written last: {from, to, seed}
@@ -40,19 +40,13 @@ function pageOf(element, offer, saved, query) {
     list.mark(result.id);
   });
 
-  const text = textarea({ rows: "8", dir: "auto", spellcheck: "true", placeholder: "The trouble with backups", class: "manuscript" });
-  text.value = saved?.text ?? query.get("prompt") ?? "";
-  text.addEventListener("input", () => { store(); label(); });
-  const fits = CSS.supports("field-sizing", "content") ? () => {} : () => {
-    text.style.height = "auto";
-    text.style.height = `${text.scrollHeight + 2}px`;
-  };
+  const draft = editor({ text: saved?.text ?? query.get("prompt") ?? "", machine: saved?.machine ?? [] },
+    { placeholder: "The trouble with backups", model: () => (set.suggests ? set.model : ""), onChange: () => { store(); label(); } });
   const start = button("Write", null, { kind: "primary", icon: "write", type: "submit" });
   const end = button("Stop", stop, { icon: "stop" });
-  const again = button("Try again", () => redo(), {});
-  const undo = button("Undo", () => { cut(); store(); label(); text.focus(); }, {});
-  const below = el("div", { class: "below" }), second = el("div", { class: "second" });
-  const copying = button("Copy", () => copy(text.value), { kind: "small", icon: "copy" });
+  const again = button("Try again", (event) => begin(event, true), {});
+  const whose = quiet(), below = el("div", { class: "below" }), second = el("div", { class: "second" });
+  const copying = button("Copy", () => copy(draft.text), { kind: "small", icon: "copy" });
   const sources = button("Where did this come from?", (event) => origins(event.currentTarget), { kind: "small", icon: "search" });
   const anew = button("New text", () => saving.flush().then(() => go(address("write"))), { kind: "small" });
   const keeping = row(copying, sources, anew);
@@ -60,30 +54,25 @@ function pageOf(element, offer, saved, query) {
 
   const aside = el("aside", { "aria-label": "Settings" }, controls(), list);
   const form = el("form", { class: "writing", on: { submit: (event) => { event.preventDefault(); begin(); } } },
-    el("div", { class: "beside" }, el("div", { class: "columns-of-text" }, el("div", { class: "first" }, field("Your text", text, "A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time."),
-      row(start, end, again, undo), keeping, below), second), aside));
+    el("div", { class: "beside" }, el("div", { class: "columns-of-text" }, el("div", { class: "first" }, draft.node, row(draft.take, whose),
+      row(start, end, again, draft.undo, draft.redo), keeping, below), second), aside));
   add(element, form);
   label();
   list.mark(saved?.id ?? "");
 
   function controls() {
-    const cutSlider = el("div");
-    const drawCut = () => fill(cutSlider, set.cut === "min_p"
-      ? slider({ label: "Unlikely tokens", min: 0, max: 0.3, step: 0.01, value: set.min_p, onChange: (to) => { set.min_p = to; },
-        say: (value) => (value ? `under ${Math.round(100 * value)}% of the likeliest` : "nothing") })
-      : slider({ label: "Unlikely tokens", min: 0.1, max: 1, step: 0.01, value: set.top_p, onChange: (to) => { set.top_p = to; },
-        say: (value) => (value < 1 ? `beyond the likeliest ${Math.round(100 * value)}%` : "nothing") }));
-    drawCut();
     const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric", placeholder: "random", value: set.seed });
     seed.addEventListener("input", () => { set.seed = seed.value; });
     const names = models.map((item) => [item.name, labelOf(item)]);
     return [
       models.length > 1 ? field("Model", select(names, set.model, (to) => { set.model = to; })) : null,
+      checkbox("Suggest as I type", set.suggests, (to) => { set.suggests = to; }, "Grey text ends your sentence: Tab takes it, Esc drops it."),
       slider({ label: "Length", min: 50, max: 1000, step: 50, value: set.tokens, onChange: (to) => { set.tokens = to; }, say: (n) => `about ${Math.round(n * 0.75)} words` }),
       models.length > 1 ? field("Compare with", select([["", "nothing"], ...names], set.beside, (to) => { set.beside = to; fill(second); }), "Writes the same beginning beside it.") : null,
       folded("More", slider({ label: "Temperature", min: 0, max: 1.5, step: 0.05, value: set.temperature, onChange: (to) => { set.temperature = to; },
         say: (value) => `${value.toFixed(2)}${value === 0 ? ", no randomness" : value < 0.6 ? ", calm" : value > 1.1 ? ", wild" : ""}` }),
-      cutSlider, choice("Filter for unlikely tokens", [["min_p", "min-p"], ["top_p", "top-p"]], set.cut, (to) => { set.cut = to; drawCut(); }),
+      slider({ label: "Leave out unlikely words", min: 0, max: 0.3, step: 0.01, value: set.min_p, onChange: (to) => { set.min_p = to; },
+        say: (value) => (value ? `under ${Math.round(100 * value)}% of the likeliest` : "none") }),
       field("Seed", seed, "The same seed gives the same text."),
       checkbox("Copy guard", set.guard, (to) => { set.guard = to; }, "Never copies ten words in a row from the posts that it learned from.")),
     ];
@@ -95,56 +84,47 @@ function pageOf(element, offer, saved, query) {
 
   /** Whether the stretch that was written last still stands at the end, unchanged. */
   function isIntact() {
-    return Boolean(last) && text.value.length === last.to && text.value.endsWith(last.text);
+    return Boolean(last) && draft.text.length === last.to && draft.text.endsWith(last.text);
   }
 
   function label() {
     const busy = Boolean(writing);
-    start.lastChild.textContent = text.value.trim() && last ? "Continue" : "Write";
+    start.lastChild.textContent = draft.machine.length ? "Continue" : "Write";
     start.disabled = busy;
     end.disabled = !busy;
-    again.hidden = undo.hidden = busy || !isIntact();
-    text.readOnly = busy;
-    keeping.hidden = !text.value.trim();
+    again.hidden = busy || !isIntact();
+    draft.freeze(busy);
+    keeping.hidden = !draft.text.trim();
     copying.disabled = sources.disabled = anew.disabled = busy;
-    fits();
+    const words = (text) => text.split(/\s+/).filter(Boolean).length, theirs = words(draft.machine.map(([from, to]) => draft.text.slice(from, to)).join(" "));
+    fill(whose, theirs ? [`${count(Math.max(0, words(draft.text) - theirs), "word")} of yours, `, el("span", { class: "machine" }, `${count(theirs)} of the model’s`)] : null);
   }
 
   function store() {
-    if (text.value.trim()) saving.save({ kind: "text", text: text.value, model: set.model, prompt: last ? text.value.slice(0, last.from) : "", settings: set });
+    const { text, machine } = draft;
+    if (text.trim()) saving.save({ kind: "text", text, machine, model: set.model, prompt: last ? text.slice(0, last.from) : "", settings: set });
   }
 
-  function cut() {
-    text.value = text.value.slice(0, last.from);
-    last = null;
-    fill(below);
-    fill(second);
-  }
-
-  function redo() {
-    cut();
-    begin();
-  }
-
-  async function begin() {
+  async function begin(event, isAgain = false) {
     if (writing) return;
     const given = String(set.seed).trim(), seed = given === "" ? Math.floor(Math.random() * SEEDS) : Math.max(0, Math.floor(Number(given)) || 0);
-    const ends = (writing = new AbortController()), prompt = text.value, from = prompt.length;
+    const ends = (writing = new AbortController()), prompt = isAgain ? draft.text.slice(0, last.from) : draft.text, from = prompt.length;
     last = null;
     fill(below);
     fill(second);
+    if (isAgain) draft.put(from, draft.text.length, "", ends);
     label();
     announce(set.beside ? "Writing two texts" : "Writing");
-    const follows = text.getBoundingClientRect().bottom <= innerHeight + 4;
+    const { box } = draft, follows = box.getBoundingClientRect().bottom <= innerHeight + 4;
     const other = set.beside && set.beside !== set.model ? beside(prompt, seed, ends) : null;
     const result = await run(set.model, prompt, seed, ends, (piece) => {
-      text.value += text.value ? piece : piece.trimStart();
-      fits();
-      if (follows && !other && text.getBoundingClientRect().bottom > innerHeight) scrollTo({ top: scrollY + text.getBoundingClientRect().bottom - innerHeight + 90 });
+      const at = draft.text.length;
+      draft.put(at, at, at ? piece : piece.trimStart(), ends);
+      if (follows && !other && box.getBoundingClientRect().bottom > innerHeight) scrollTo({ top: scrollY + box.getBoundingClientRect().bottom - innerHeight + 90 });
     });
     await other;
     writing = null;
-    last = { from, to: text.value.length, text: text.value.slice(from), seed };
+    last = { from, to: draft.text.length, text: draft.text.slice(from), seed };
     fill(below, told(result, seed));
     label();
     store();
@@ -161,8 +141,7 @@ function pageOf(element, offer, saved, query) {
 
   async function run(model, prompt, seed, ends, onText) {
     const result = { begin: null, end: null, problem: null };
-    const body = { model, prompt: prompt.slice(-MAX_PROMPT), tokens: set.tokens, temperature: set.temperature, seed, guard: set.guard,
-      min_p: set.cut === "min_p" ? set.min_p : 0, top_p: set.cut === "top_p" ? set.top_p : 1 };
+    const body = { model, prompt: ending(prompt), tokens: set.tokens, temperature: set.temperature, seed, guard: set.guard, min_p: set.min_p };
     // Chunks that come faster than the screen refreshes are added together.
     let waiting = "", frame = 0;
     const put = () => {
@@ -195,7 +174,7 @@ function pageOf(element, offer, saved, query) {
   }
 
   async function origins(asked) {
-    const written = (last ? text.value.slice(last.from) : text.value).slice(-MAX_PROMPT);
+    const written = ending(last ? draft.text.slice(last.from) : draft.text);
     asked.disabled = true;
     try {
       const result = await post("/api/write/origins", { text: written });
@@ -214,7 +193,9 @@ function pageOf(element, offer, saved, query) {
     return Boolean(writing);
   }
 
-  return { begin, stop, leave() { isLeft = true; stop(); saving.flush(); } };
+  const hide = () => { if (document.hidden) saving.flush(); };
+  document.addEventListener("visibilitychange", hide);
+  return { begin, stop, leave() { isLeft = true; document.removeEventListener("visibilitychange", hide); draft.close(); stop(); saving.flush(); } };
 }
 
 function guardNote(blocked) {

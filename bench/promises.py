@@ -1,0 +1,81 @@
+"""How true the time is that the page promises while it makes a model.
+
+    python bench/promises.py                      four runs of the sample blog, two beside others
+    python bench/promises.py --runs 20 --minutes 3
+
+Each run is a job of the page, `ownwords make` with its events logged. Prints for each how long it
+took, the largest error of the time left from a third of it on, as a share of what was left and at
+least of ten seconds, and how often the time left rose.
+"""
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+if __package__ in (None, ""):  # run as a file
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+import itertools
+
+from bench.fresh import ROOT
+from bench.machine import measuring
+from bench.processors import BUSY, SPINNING, _neighbour
+
+from ownwords.core.progress import LOG_VARIABLE, parse_event
+
+SAMPLE = ROOT / "examples" / "blog"
+MIXES = ((), (BUSY,), (), (SPINNING,))
+LEAST_S = 10.0  # of what is left: below, nobody counts seconds
+
+
+@measuring()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=4)
+    parser.add_argument("--minutes", type=float, default=2.0)
+    parser.add_argument("--blog", type=Path, default=SAMPLE)
+    options = parser.parse_args()
+    print("| run | beside | seconds | largest error from a third on | rises |")
+    print("|---|---|---:|---:|---:|")
+    for number in range(options.runs):
+        programs = MIXES[number % len(MIXES)]
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            for program in programs:
+                stack.enter_context(_neighbour(program))
+            took, told = make(options.blog, options.minutes, Path(folder))
+        beside = {BUSY: "a busy process", SPINNING: "spinning threads"}
+        names = " and ".join(beside[program] for program in programs) or "nothing"
+        print(f"| {number + 1} | {names} | {took:.0f} | {largest_error(told, took):.0%} |", end="")
+        print(f" {sum(b[1] > a[1] for a, b in itertools.pairwise(told))} |", flush=True)
+
+
+def make(blog: Path, minutes: float, folder: Path) -> tuple[float, list[tuple[float, float]]]:
+    """Make a model; its seconds, and at which second how many were said to be left."""
+    log = folder / "events.jsonl"
+    command = [sys.executable, "-P", "-m", "ownwords", "make", str(blog), "--yes", "--quiet"]
+    command += ["--minutes", str(minutes), "--workspace", str(folder / "made.ownwords")]
+    began = time.time()
+    subprocess.run(command, env=os.environ | {LOG_VARIABLE: str(log)}, check=True)
+    took = time.time() - began
+    events = [parse_event(line) for line in log.read_bytes().splitlines()]
+    told = [
+        (event.time - began, event.values["remaining_s"])
+        for event in events
+        if event and event.kind == "overall"
+    ]
+    return took, told
+
+
+def largest_error(told: list[tuple[float, float]], took: float) -> float:
+    """The largest error of the time left, as a share of it, from a third of the run on."""
+    late = [(at, left) for at, left in told if at >= took / 3]
+    return max(abs(left - (took - at)) / max(took - at, LEAST_S) for at, left in late)
+
+
+if __name__ == "__main__":
+    main()

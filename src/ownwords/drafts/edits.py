@@ -1,0 +1,180 @@
+"""A light rewrite: single edits towards the author's habits, each of which can be undone alone.
+
+What a draft says stays by construction: an edit replaces one form by another of the same, such as
+"do not" by "don't", where the author's texts have the other form nearly always, or ends a sentence
+that is longer than almost all of his at a place where another begins.
+"""
+
+import re
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from ownwords.ask.passages import sentences
+
+_LEAST = 3  # times that the author has a form
+_CONSISTENT = 0.85  # of his uses are that form
+_TOGETHER = ("spelling", "numerals")
+_LONG = 0.95  # of his sentences are shorter than one that is split
+_MIN_LONG = 25  # words
+# Marks that are typed in several ways, each with the expression that finds it.
+_MARKS: Mapping[str, Mapping[str, str]] = {
+    "apostrophes": {"’": r"(?<=\w)’(?=\w)", "'": r"(?<=\w)'(?=\w)"},
+    "quotation marks": {"“": "“", '"': r'(?<![^\s(])"(?=\w)'},
+    "closing quotation marks": {"”": "”", '"': r'(?<=[\w.,!?])"(?!\w)'},
+    "dashes": {"—": "(?<=[^ ])—(?=[^ ])", " — ": " — ", " – ": " – ", " - ": "(?<=[^-\n]) - "},
+    "ellipses": {"…": "…", "...": r"(?<!\.)\.\.\.(?!\.)"},
+}
+_SERIAL = re.compile(r"\w, \w+(,?) (?:and|or) \w")
+# Code, addresses, others' words and front matter.
+_UNTOUCHED = re.compile(
+    r"^```.*?^```|`[^`\n]*`|https?://\S+|^>.*?$|\A---\n.*?^---$", re.DOTALL | re.MULTILINE
+)
+_JOINED = re.compile(r"(?:;|,? (?:and|but|so))( )(?=(?:I|we|you|he|she|it|they|there|this)\b)")
+_OPENING = re.compile(r",? (and|but|so) $")
+
+
+class Use(NamedTuple):
+    """A place where one of several forms stands: their kind, all of them, and which it is."""
+
+    kind: str
+    forms: tuple[str, ...]
+    choice: int
+    start: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change: the characters from `start` on, what they are and what they become, and why."""
+
+    start: int
+    before: str
+    after: str
+    because: str
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.before)
+
+
+class Habits:
+    """How often the author has each form, and how long his sentences are."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._counts: dict[str, Counter[int]] = defaultdict(Counter)
+        lengths: list[int] = []
+        for text in texts:
+            for use in _uses(text):
+                self._counts[use.kind][use.choice] += 1
+            lengths += [len(text[begin:end].split()) for begin, end in sentences(text)]
+        self._long = max(_MIN_LONG, float(np.quantile(lengths, _LONG)) if lengths else 0.0)
+
+    def edits(self, text: str) -> list[Edit]:
+        """The edits that a draft needs, in order; no two overlap."""
+        found = [*self._forms(text), *self._splits(text)]
+        untouched = [each.span() for each in _UNTOUCHED.finditer(text)]
+        chosen: list[Edit] = []
+        for edit in sorted(found, key=lambda edit: (edit.start, -edit.end)):
+            if any(begin < edit.end and edit.start < end for begin, end in untouched):
+                continue
+            if not chosen or edit.start >= chosen[-1].end:
+                chosen.append(edit)
+        return chosen
+
+    def _forms(self, text: str) -> Iterator[Edit]:
+        for use in _uses(text):
+            counts = self._counts[use.kind]
+            ((choice, count),) = counts.most_common(1) or [(use.choice, 0)]
+            if choice != use.choice and count >= max(_LEAST, _CONSISTENT * counts.total()):
+                after = _like(use.text, use.forms[choice])
+                others = counts.total() - count
+                because = f"{count:,} times so in your texts, {others:,} times otherwise"
+                yield Edit(use.start, use.text, after, because)
+
+    def _splits(self, text: str) -> Iterator[Edit]:
+        """Where a sentence much longer than the author's ends, and the next one begins."""
+        for begin, end in sentences(text):
+            words = len(text[begin:end].split())
+            if words <= self._long:
+                continue
+            middle = (begin + end) / 2
+            places = [*_JOINED.finditer(text, begin, end)]
+            place = min(places, key=lambda each: abs(each.start() - middle), default=None)
+            if place is None or not 0.25 < (place.start() - begin) / (end - begin) < 0.75:
+                continue
+            first = text[place.end()]
+            opening = _OPENING.fullmatch(place[0])
+            word = f"{opening[1].capitalize()} {first}" if opening else first.upper()
+            yield Edit(
+                place.start(),
+                text[place.start() : place.end() + 1],
+                f". {word}",
+                f"a sentence of {words} words; {_LONG:.0%} of yours have at most {self._long:.0f}",
+            )
+
+
+def applied(text: str, edits: Sequence[Edit]) -> str:
+    """The text with these edits, which are in order and do not overlap."""
+    parts, at = [], 0
+    for edit in edits:
+        parts += [text[at : edit.start], edit.after]
+        at = edit.end
+    return "".join([*parts, text[at:]])
+
+
+@cache
+def _groups() -> dict[str, tuple[str, tuple[str, ...], int]]:
+    """The kind, the alternatives and the choice of each form in lower case."""
+    return {
+        form.lower(): (section if section in _TOGETHER else line, forms, choice)
+        for section, lines in _sections().items()
+        for line in lines.split("\n")
+        for forms in [tuple(line.split(" = "))]
+        for choice, form in enumerate(forms)
+        if form
+    }
+
+
+@cache
+def _sections() -> dict[str, str]:
+    data = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+    return cast("dict[str, str]", data["same"])
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    """Every form as a word of its own: contractions before a word, numerals before a plural."""
+    either: dict[str, str] = {}
+    for section, lines in _sections().items():
+        forms = sorted(re.split(r" = |\n", lines.strip()), key=len, reverse=True)
+        either[section] = "|".join(re.escape(form).replace("'", "['’]") for form in forms)
+    return re.compile(
+        rf"(?<![\w’'-])(?:{either['contractions']})(?= [\w(“])"
+        rf"|(?<=[a-z] )(?:{either['numerals']})(?= [a-z]{{3,}}s\b)"
+        rf"|(?<![\w’'-])(?:{either['spelling']}|{either['words']})(?![\w’'-])",
+        re.IGNORECASE,
+    )
+
+
+def _uses(text: str) -> Iterator[Use]:
+    for use in _pattern().finditer(text):
+        kind, forms, choice = _groups()[use[0].lower().replace("’", "'")]
+        yield Use(kind, forms, choice, use.start(), use[0])
+    for kind, patterns in _MARKS.items():
+        for choice, pattern in enumerate(patterns.values()):
+            for use in re.finditer(pattern, text):
+                yield Use(kind, tuple(patterns), choice, use.start(), use[0])
+    for use in _SERIAL.finditer(text):
+        yield Use("serial commas", ("", ","), len(use[1]), use.start(1), use[1])
+
+
+def _like(before: str, form: str) -> str:
+    """A form with a capital if what it replaces has one."""
+    return form[:1].upper() + form[1:] if before[:1].isupper() else form

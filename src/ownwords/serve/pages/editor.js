@@ -1,0 +1,182 @@
+// The editor of Write: whose words are whose, grey text that ends the sentence, and undo.
+
+import { add, button, el, field, fill, textarea } from "/components.js";
+import { announce } from "/messages.js";
+import { stream } from "/server.js";
+
+const PAUSE_MS = 100, BURST_MS = 1000, MAX_STEPS = 1000;
+const MAX_PROMPT = 20_000; // characters; more than any of our models reads
+const MAX_SUFFIX = 400;
+
+/** What is sent of a text. Where it begins moves seldom, so that the model has most of it in its cache. */
+export const ending = (text) => text.slice(Math.ceil(Math.max(0, text.length - MAX_PROMPT) / (MAX_PROMPT / 2)) * (MAX_PROMPT / 2));
+
+/** `start`: {text, machine}, the latter as ranges [from, to] of what a model wrote; `model()`: which one suggests, or "". */
+export function editor(start, { placeholder, model, onChange }) {
+  const box = textarea({ rows: "8", dir: "auto", spellcheck: "true", placeholder, class: "manuscript" });
+  const shades = el("div", { class: "shades", dir: "auto", "aria-hidden": "true" });
+  const take = button("Take the grey text (Tab)", () => accept(), { kind: "small", disabled: true });
+  const undo = button("Undo", () => travel(past, future)), redo = button("Redo", () => travel(future, past));
+  const node = field("Your text", box, "A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time.");
+  const past = [], future = [];
+  let now = { ...start, text: lined(start.text), at: 0 }, last = { group: null, time: 0 };
+  let grey = "", asked = null, pause = 0, caret = -1;
+  const paper = el("div", { class: "paper" });
+  box.replaceWith(paper);
+  add(paper, shades, box);
+  take.addEventListener("pointerdown", (event) => event.preventDefault()); // the text keeps the focus, and a phone its keyboard
+
+  function show(state) {
+    now = state;
+    if (box.value !== now.text) {
+      box.value = now.text;
+      box.setSelectionRange(now.at, now.at);
+    }
+    label();
+    draw();
+  }
+
+  function label() {
+    undo.disabled = box.readOnly || !past.length;
+    redo.disabled = box.readOnly || !future.length;
+  }
+
+  /** Change the text. Changes of one group are undone together, typing in bursts. */
+  function edit(state, group) {
+    const time = performance.now();
+    if (group !== last.group || (group === "typing" && time - last.time > BURST_MS)) past.push(now);
+    if (past.length > MAX_STEPS) past.shift();
+    last = { group, time };
+    future.length = 0;
+    show(state);
+    onChange();
+  }
+
+  function travel(from, to) {
+    if (!from.length || box.readOnly) return;
+    drop();
+    to.push(now);
+    last.group = null;
+    show(from.pop());
+    onChange();
+  }
+
+  /** Put the words of a model in place of a stretch of the text. */
+  function put(from, to, written, group) {
+    const words = lined(written), machine = [...replaced(now.machine, from, to, words.length), [from, from + words.length]];
+    edit({ text: now.text.slice(0, from) + words + now.text.slice(to), machine: joined(machine), at: from + words.length }, group);
+  }
+
+  function typed(event) {
+    const { value, selectionEnd: at } = box, same = now.text.endsWith(value.slice(at)) ? value.length - at : 0;
+    const most = Math.min(value.length, now.text.length) - same, to = now.text.length - same;
+    let from = 0;
+    while (from < most && value[from] === now.text[from]) from += 1;
+    const words = value.slice(from, value.length - same), follows = grey && from === to && words && grey.startsWith(words);
+    if (follows) [grey, caret] = [grey.slice(words.length), at];
+    edit({ text: value, machine: replaced(now.machine, from, to, words.length), at }, "typing");
+    if (!(follows && grey) && !event.isComposing) suggest();
+  }
+
+  /** The text in two shades, and the grey text at the caret, behind the box, whose own letters are transparent. */
+  function draw() {
+    const edges = [0, ...now.machine.flat(), now.text.length]; // own words and a model's, by turns
+    let left = grey && el("span", { class: "grey" }, grey);
+    fill(shades, edges.slice(1).map((to, i) => {
+      const part = (a, b) => (a < b ? (i % 2 ? el("span", { class: "machine" }, now.text.slice(a, b)) : now.text.slice(a, b)) : null);
+      if (!left || caret > to) return part(edges[i], to);
+      const parts = [part(edges[i], caret), left, part(caret, to)];
+      left = null;
+      return parts;
+    }), "\u200b"); // the last line has a height, too
+    take.disabled = !grey;
+  }
+
+  // ---- the grey text ----------------------------------------------------------------------------
+
+  function drop() {
+    clearTimeout(pause);
+    asked?.abort();
+    if (!grey) return;
+    grey = "";
+    draw();
+  }
+
+  function suggest() {
+    drop();
+    caret = box.selectionEnd;
+    const isOne = caret === box.selectionStart && document.activeElement === box && !box.readOnly;
+    if (isOne && model() && now.text.trim() && /^[^\S\n]*(\n|$)/.test(now.text.slice(caret))) pause = setTimeout(ask, PAUSE_MS);
+  }
+
+  async function ask() {
+    const mine = (asked = new AbortController());
+    const body = { model: model(), text: ending(now.text.slice(0, caret)), suffix: now.text.slice(caret, caret + MAX_SUFFIX) };
+    try {
+      for await (const { event, data } of stream("/api/complete", body, { signal: mine.signal })) {
+        if (mine.signal.aborted) return;
+        if (event === "text") grey += data;
+        draw();
+      }
+      if (grey) announce(`Tab adds: ${grey}`);
+    } catch {
+      // No suggestion is no failure: what matters is said when the text is saved.
+    }
+  }
+
+  function accept() {
+    const words = grey;
+    drop();
+    put(caret, caret, words, {});
+    suggest();
+  }
+
+  box.addEventListener("input", typed);
+  box.addEventListener("blur", drop);
+  for (const name of ["focus", "keyup", "pointerup"]) box.addEventListener(name, () => { if (box.selectionEnd !== caret || box.selectionStart !== caret) suggest(); });
+  box.addEventListener("beforeinput", (event) => {
+    if (event.inputType.startsWith("history")) event.preventDefault(); // the browser's own undo knows nothing of the model's words
+    if (event.inputType === "historyUndo") travel(past, future);
+    if (event.inputType === "historyRedo") travel(future, past);
+  });
+  box.addEventListener("keydown", (event) => {
+    const key = event.key.toLowerCase(), isCommand = (event.ctrlKey || event.metaKey) && !event.altKey, plain = !isCommand && !event.altKey && !event.shiftKey;
+    if (plain && grey && key === "tab") accept();
+    else if (plain && grey && key === "escape") drop();
+    else if (isCommand && (key === "y" || (key === "z" && event.shiftKey))) travel(future, past);
+    else if (isCommand && key === "z") travel(past, future);
+    else return;
+    event.preventDefault();
+  });
+  show(now);
+  return {
+    node, box, take, undo, redo, put,
+    get text() { return now.text; },
+    get machine() { return now.machine; },
+    freeze(isFrozen) {
+      if (isFrozen) drop();
+      box.readOnly = isFrozen;
+      label();
+    },
+    close: drop,
+  };
+}
+
+/** With the line breaks that a text box makes of others. */
+const lined = (text) => text.replace(/\r\n?/g, "\n");
+
+/** The ranges after [from, to] was replaced by `length` other characters. */
+function replaced(ranges, from, to, length) {
+  const shift = length - (to - from);
+  return ranges.flatMap(([a, b]) => [[a, Math.min(b, from)], [Math.max(a, to) + shift, b + shift]]).filter(([a, b]) => a < b);
+}
+
+/** The ranges in order; those that touch are one. */
+function joined(ranges) {
+  const result = [];
+  for (const [a, b] of ranges.sort(([a], [b]) => a - b)) {
+    if (result.length && result.at(-1)[1] === a) result.push([result.pop()[0], b]);
+    else result.push([a, b]);
+  }
+  return result;
+}
