@@ -17,7 +17,7 @@ from ownwords.evaluation.scorecard import (
     WritingSample,
 )
 from ownwords.evaluation.verdict import with_conclusions
-from ownwords.evaluation.voice import AuthorClassification, Delta, DeltaDistribution, Voice
+from ownwords.evaluation.voice import AuthorClassification, Distance, Voice
 
 EVIL = '<script>alert("x")</script>[red]x[/red]\x1b[31m\u202e'
 
@@ -45,26 +45,19 @@ def classification(
     )
 
 
-def distances(median: float, spread: float | None = 0.05) -> DeltaDistribution:
-    return DeltaDistribution(estimate(median, spread), median - 0.1, median + 0.1)
+def distance(median: float, spread: float | None = 0.05) -> Distance:
+    return Distance(estimate(median, spread), median - 0.1, median + 0.1)
 
 
-def voice(ours: float = 0.85, *, spread: float = 0.08) -> Voice:
+def voice(ours: float = 0.85, *, spread: float = 0.08, base: float = 0.08) -> Voice:
     return Voice(
         passage_words=250,
         training=150,
         held_out=24,
         samples=20,
         others=900,
-        authors=60,
-        delta=Delta(
-            words=150,
-            passage_words=500,
-            held_out=distances(0.81),
-            samples=distances(0.86),
-            others=distances(1.12),
-        ),
-        classification=classification(ours, spread=spread),
+        sources=84,
+        classification=replace(classification(ours, spread=spread), base=estimate(base, spread)),
     )
 
 

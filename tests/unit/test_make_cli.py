@@ -147,7 +147,7 @@ def test_each_stage_is_a_line_and_the_end_lists_the_files(
         "1.53 bits per byte on held-out posts; the base had 1.81.",
         "Your post “The gutter in March” was held out. From its title alone, the model writes:",
         "The gutter was full, and so was I.",
-        "It writes in your manner. A classifier takes 85%",
+        "It writes in your manner; whether it makes sense, only reading tells. 85%",
         "Your model blog.ownwords/model",
         "Its scorecard blog.ownwords/scorecard.html",
         "ownwords chat --model blog.ownwords",
@@ -181,7 +181,7 @@ def test_on_any_terminal_no_line_is_wider(width: int, play: FakePipeline) -> Non
         # Paths and commands are to be copied, and stay whole.
         summary, _, _ = text.partition("  Where things are")
         assert max(len(line) for line in summary.splitlines()) <= min(width, 108)
-        assert "It writes in your manner." in text
+        assert "It writes in your manner" in text
 
 
 def test_json_is_one_object_and_quiet_says_no_stages(

@@ -85,7 +85,7 @@ def test_every_figure_is_shown_with_a_sentence_for_its_kind() -> None:
     card = sample_card.good()
     tree = HTMLParser(render(card))
     panels = gauges(say.scorecard_view(card))
-    assert len(panels) == 8
+    assert len(panels) == 7
     body = words(tree)
     for panel in panels:
         assert panel.title in body

@@ -88,13 +88,13 @@ def test_a_report_is_told() -> None:
 def test_a_scorecard_is_told() -> None:
     text = re.sub(r"\s+", " ", printed(scorecard_view(sample_card.good()), 80))
     for words in (
-        "It writes in your manner.",
+        "It writes in your manner; whether it makes sense,",
         "1.48 bits per byte on unseen posts, 1.59 for its base",
         "Measured on 6 held-out posts (33.1 kB)",
         "A man who wears …",
         "Bits per byte Your model",
         "(1.43 to 1.53)",
-        "Burrows’ Delta",
+        "The untouched base",
         "Made-up words",
         "Known by heart",
         "On Idling, 4 May 2009",

@@ -1,7 +1,6 @@
-"""What texts are compared with: the words of many books, and other authors' styles as counts.
+"""What texts are compared with: the words of many books, and how other authors write today.
 
-`base/reference.py` at the root of the repository makes both files from public-domain books; no text
-is stored. Counts are per unit of `unit_words` words; a stretch is `stretch` consecutive units.
+`base/reference.py` at the root of the repository makes both files; no text is stored.
 """
 
 import io
@@ -15,18 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.evaluation.passages import (
-    TextPassage,
-    character_ngrams,
-    hashes_of,
-    plain,
-    word_counts,
-)
+from ownwords.core.workspace import write_atomically
+from ownwords.evaluation.style import LENGTHS, UNIT, Pairs, StyleVocabulary
 
 REFERENCE = Path(__file__).parent / "reference"
 WORDS_FILE, AUTHORS_FILE = "words.txt.xz", "voices.npz.xz"
-
-Counts = npt.NDArray[np.float32]
 
 # Minimum share of a text's words that are among the 400 most frequent of the language: 0.55 to 0.75
 # in English prose of any kind, less than 0.1 in other European languages.
@@ -95,81 +87,42 @@ class Lexicon:
 # --- other authors --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureVocabulary:
-    """The counted words, and the number of hash buckets for character n-grams."""
-
-    words: tuple[str, ...]  # by frequency over all authors, most frequent first
-    buckets: int
-
-    def count(self, passages: Sequence[TextPassage]) -> "FeatureCounts":
-        """Count the features of each passage."""
-        vocabulary, widths = hashes_of(self.words), (len(self.words), self.buckets)
-        words, ngrams = (np.zeros((len(passages), n), np.float32) for n in widths)
-        for number, passage in enumerate(passages):
-            words[number] = word_counts(passage.hashes, vocabulary)
-            ngrams[number] = character_ngrams(plain(passage.text), self.buckets)
-        return FeatureCounts(words, ngrams, tuple(passage.source for passage in passages))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FeatureCounts:
-    """Feature counts with one row per passage, and the source of each passage."""
-
-    words: Counts
-    ngrams: Counts
-    sources: tuple[int, ...]
-
-    def __len__(self) -> int:
-        return len(self.sources)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ReferenceAuthors:
-    """Passages of other authors, in one language."""
+    """Passages by others, in one language: which pairs of tokens each has, sorted."""
 
-    vocabulary: FeatureVocabulary
-    authors: tuple[str, ...]
-    unit_words: int
-    stretch: int  # units
-    unit_counts: npt.NDArray[np.uint8]
-    unit_ngrams: npt.NDArray[np.uint8]
-    author_of: npt.NDArray[np.uint16]  # by stretch
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """The available passage lengths in words, shortest first."""
-        parts = [n for n in range(1, self.stretch + 1) if self.stretch % n == 0]
-        return tuple(self.unit_words * n for n in parts)
-
-    def passages(self, words: int) -> FeatureCounts:
-        """Sum the units to passages of `words` words; `sources` are the numbers of the authors."""
-        if words not in self.lengths:
-            raise ValueError(f"there are passages of {self.lengths} words, and none of {words}")
-        together = words // self.unit_words
-        counts, ngrams = (
-            units.reshape(-1, together, units.shape[1]).sum(axis=1, dtype=np.float32)
-            for units in (self.unit_counts, self.unit_ngrams)
-        )
-        authors = np.repeat(self.author_of, self.stretch // together)
-        return FeatureCounts(counts, ngrams, tuple(authors.tolist()))
+    vocabulary: StyleVocabulary
+    sources: tuple[str, ...]
+    passages: tuple[Pairs, ...]  # of `LENGTHS[0]` pairs, in sorted units
+    source_of: tuple[int, ...]  # by passage
 
     @classmethod
     def load(cls, folder: Path = REFERENCE) -> "ReferenceAuthors":
         """Read the reference authors from the folder they were saved in."""
         packed = io.BytesIO(_unpacked(folder / AUTHORS_FILE))
         with np.load(packed, allow_pickle=False) as stored:
-            words, ngrams = (np.ascontiguousarray(stored[name]) for name in ("words", "letters"))
-            author_of = stored["author_of"]
+            pairs = np.cumsum(stored["steps"], axis=1, dtype=np.uint32)
             return cls(
-                FeatureVocabulary(_as_words(stored["vocabulary"]), ngrams.shape[1]),
-                _as_words(stored["authors"]),
-                int(stored["unit_words"][0]),
-                len(words) // len(author_of),
-                words,
-                ngrams,
-                author_of,
+                StyleVocabulary(_as_words(stored["vocabulary"])),
+                _as_words(stored["sources"]),
+                tuple(pairs.reshape(-1, LENGTHS[0])),
+                tuple(stored["source_of"].tolist()),
             )
+
+    def save(self, folder: Path) -> Path:
+        """Write the compressed file into a folder and return its path."""
+        pairs = np.concatenate(self.passages).reshape(-1, UNIT)
+        file = io.BytesIO()
+        np.savez(
+            file,
+            # The steps from pair to pair compress better than the pairs.
+            steps=np.diff(pairs, axis=1, prepend=np.uint32(0)),
+            source_of=np.array(self.source_of, np.uint16),
+            sources=np.frombuffer("\n".join(self.sources).encode(), np.uint8),
+            vocabulary=np.frombuffer("\n".join(self.vocabulary.words).encode(), np.uint8),
+        )
+        write_atomically(folder / AUTHORS_FILE, lzma.compress(file.getvalue(), preset=9))
+        return folder / AUTHORS_FILE
 
 
 def _unpacked(path: Path) -> bytes:

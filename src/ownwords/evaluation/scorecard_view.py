@@ -17,8 +17,8 @@ from ownwords.evaluation.scorecard import (
     Topic,
     WritingSample,
 )
-from ownwords.evaluation.verdict import between, bits, compared_with, is_bad, rate, read_together
-from ownwords.evaluation.voice import DeltaDistribution
+from ownwords.evaluation.verdict import between, bits, compared_with, is_bad, rate
+from ownwords.evaluation.voice import Distance
 from ownwords.view import html
 from ownwords.view.blocks import (
     Beside,
@@ -123,7 +123,7 @@ def headline(card: Scorecard) -> list[Figure]:
         rows.append(Figure(bits(ours.bits), "bits per byte on unseen posts", rival))
     if card.voice and (shares := card.voice.classification):
         real = f"{rate(shares.held_out.value)} of your own unseen ones"
-        rows.append(Figure(rate(shares.samples.value), "of its passages classified as yours", real))
+        rows.append(Figure(rate(shares.samples.value), "of its passages are taken for yours", real))
     if card.fluency:
         strange = card.fluency.non_words or card.fluency.new_words
         label = "made-up words" if card.fluency.non_words else "words new to it"
@@ -280,46 +280,35 @@ def _voice(card: Scorecard) -> Section:
     voice, title = card.voice, "Whether it sounds like you"
     if voice is None:
         return _section(card, "voice", title, ())
-    panels: list[Block] = []
-    if shares := voice.classification:
-        panels.append(
-            Gauges(
-                title="Classified as yours",
-                meaning="A classifier trained on your posts and other authors' decides by groups"
-                " of letters who wrote a passage. It has read none of the passages it judges here.",
-                rows=(
-                    _share_gauge(_MODELS, shares.samples, is_ours=True),
-                    _share_gauge(_YOURS, shares.held_out),
-                    _share_gauge(_OTHERS, shares.others),
-                ),
-                scale_end=1.0,
-            )
-        )
     blocks: list[Block] = []
-    if delta := voice.delta:
+    if shares := voice.classification:
         rows = [
-            _distance_gauge(_MODELS, delta.samples, is_ours=True),
-            _distance_gauge(_YOURS, delta.held_out),
+            _share_gauge(_MODELS, shares.samples, is_ours=True),
+            *([_share_gauge("The untouched base", shares.base)] if shares.base else []),
+            _share_gauge(_YOURS, shares.held_out),
+            _share_gauge(_OTHERS, shares.others),
         ]
-        if delta.others:
-            rows.append(_distance_gauge(_OTHERS, delta.others))
         meaning = (
-            f"How far the use of the {delta.words} most common words, which nobody chooses on"
-            f" purpose, is from yours, in passages of {count(delta.passage_words, 'word')}. Lower"
-            " is closer."
+            "Which words follow which, in your posts and in those of other authors today, decides"
+            " who wrote a passage. Words that tell of the topic are masked, and no passage is"
+            " judged by a model that has read it."
         )
-        panels.append(Gauges(title="Burrows’ Delta", meaning=meaning, rows=rows))
+        heading = "Taken for yours"
+        blocks.append(Gauges(title=heading, meaning=meaning, rows=rows, scale_end=1.0))
+    if voice.distances:
+        real, ours = voice.distances
+        rows = [_distance_gauge(_MODELS, ours, is_ours=True), _distance_gauge(_YOURS, real)]
+        meaning = "How unusual a word is for your grammar, in bits. Lower is closer."
+        blocks.append(Gauges(title="Distance", meaning=meaning, rows=rows))
+    if blocks:
         how = (
-            f"Measured on passages of {count(voice.passage_words, 'word')}:"
+            f"Measured on passages of about {count(voice.passage_words, 'word')}:"
             f" {count(voice.training)} from your training posts, {count(voice.held_out)} from your"
             f" held-out posts, {count(voice.samples)} from the model"
         )
-        if voice.authors:
-            how += f", {count(voice.others)} by {count(voice.authors, 'other author')}"
-        parts = (f"{how}.", voice.reason, read_together(voice))
-        blocks.append(_how(" ".join(part for part in parts if part)))
-    if panels:
-        blocks.insert(0, Beside(blocks=panels))
+        if voice.sources:
+            how += f", {count(voice.others)} from {count(voice.sources)} blogs and books of today"
+        blocks.append(_how(f"{how}. {voice.reason}".strip()))
     return _section(card, "voice", title, blocks)
 
 
@@ -428,7 +417,7 @@ def _share_gauge(label: str, share: Estimate, *, is_ours: bool = False) -> Gauge
     return _gauge(label, share, rate, is_ours=is_ours)
 
 
-def _distance_gauge(label: str, distances: DeltaDistribution, *, is_ours: bool = False) -> Gauge:
+def _distance_gauge(label: str, distances: Distance, *, is_ours: bool = False) -> Gauge:
     note = f"middle half {between(distances.low, distances.high, bits)}"
     return _gauge(label, distances.median, bits, note, is_ours=is_ours)
 

@@ -200,7 +200,8 @@ def score_model(
             guarded=run.copied(samples, "guarded") if ours.has_guard else None,
             real=run.copied([post.text for post in run.judged], "held-out"),
         )
-        voice, fluency = run.voice([*samples, *more]), run.fluency([*samples, *more])
+        voice = run.voice([*samples, *more], base_texts)
+        fluency = run.fluency([*samples, *more])
     by_base = dict(zip(run.base_prompts, base_texts, strict=False))
     seconds = {**(spent or {}), "scoring": sum(run.cache.seconds.values())}
     card = Scorecard(
@@ -366,18 +367,25 @@ class _Scoring:
             measure,
         )
 
-    def voice(self, samples: Sequence[str]) -> Voice:
-        """How the samples' style compares with the author's and with other people's."""
+    def voice(self, samples: Sequence[str], by_base: Sequence[str]) -> Voice:
+        """How the samples' style compares with the author's, the base's and other people's."""
         has_authors = (REFERENCE / AUTHORS_FILE).exists()
         return self._measured(
             "voice",
             "Comparing the samples' voice with yours",
             Voice,
-            [digest(*samples), self._training_key, self._unseen_key, str(has_authors)],
+            [
+                digest(*samples),
+                digest(*by_base),
+                self._training_key,
+                self._unseen_key,
+                str(has_authors),
+            ],
             lambda: voice(
                 self._training,
                 self._unseen,
                 samples,
+                by_base,
                 ReferenceAuthors.load(REFERENCE) if has_authors else None,
             ),
         )
@@ -509,7 +517,7 @@ def _notes(run: _Scoring, trained_on: str, samples: int) -> list[str]:
 # --- the cache ------------------------------------------------------------------------------------
 
 # Increment when a figure is measured otherwise.
-_VERSION = "4"
+_VERSION = "5"
 
 
 class MetricCache:

@@ -37,7 +37,7 @@ CLEAN, STUMBLES = "as clean as yours", "stumbles"
 OWN_WORDS = "its own words"
 
 SENTENCES = {
-    WRITES_LIKE_YOU: "It writes in your manner.",
+    WRITES_LIKE_YOU: "It writes in your manner; whether it makes sense, only reading tells.",
     WORDS_ONLY: "It has learned your words, but not your sentences.",
     GIBBERISH: "It writes gibberish.",
     COPIES: "It copies you.",
@@ -63,7 +63,7 @@ BROKEN, VERY_BROKEN = 0.10, 0.50
 REPEATED, LOOPED = 0.05, 0.30
 # Smallest median number of words in a sample that counts as text.
 MIN_WORDS = 12
-# A classifier that ranks the author's own unseen passages no better than this is useless.
+# A measure that ranks the author's own unseen passages no better than this is useless.
 MIN_AUC = 0.75
 
 _GOOD = (YOURS, CLEAN, BETTER, NO_BASE)
@@ -148,54 +148,33 @@ def _voice(voice: Voice | None) -> Conclusion:
     if voice is None:
         return Conclusion("voice", TOO_FEW, "Its voice was not measured.")
     shares = voice.classification
-    if shares is None:
+    if shares is None or shares.held_out_auc.value < MIN_AUC:
         return _voice_by_distance(voice)
-    if shares.held_out_auc.value < MIN_AUC:
-        by_distance = _voice_by_distance(voice)
-        sentence = (
-            "The classifier cannot tell even your own held-out posts from other authors' (it ranks"
-            f" {rate(shares.held_out_auc.value)} of pairs correctly)."
-        )
-        return replace(by_distance, sentence=f"{sentence} {by_distance.sentence}")
+    base = "" if shares.base is None else f" of the untouched base's, {rate(shares.base.value)};"
     sentence = (
-        f"A classifier takes {rate_with_range(shares.samples)} of its passages for yours;"
-        f" of your own held-out ones {rate(shares.held_out.value)}, of other authors'"
+        f"{rate_with_range(shares.samples)} of its passages are taken for yours;{base} of your own"
+        f" held-out ones, {rate(shares.held_out.value)}; of other authors' today,"
         f" {rate(shares.others.value)}."
     )
-    if farther := _farther_than_others(voice):
-        return Conclusion("voice", NOT_YOURS, f"{sentence} {farther}")
     kinds = {"above": YOURS, "below": NOT_YOURS, "unsure": UNCLEAR, "unknown": TOO_FEW}
     kind = kinds[_side(shares.samples, shares.halfway)]
-    if kind == YOURS and (together := read_together(voice)):
-        sentence += f" {together}"
+    if kind == YOURS and shares.base and shares.base.value >= shares.samples.value:
+        kind, sentence = UNCLEAR, f"{sentence} Training did not bring it nearer to you."
     return Conclusion("voice", kind, sentence)
 
 
-def _farther_than_others(voice: Voice) -> str:
-    """A sentence where its frequent words are surely farther from the author's than most people's.
-
-    The classifier knows a few phrases of the author's; frequent words are in every sentence.
-    """
-    delta = voice.delta
-    if delta is None or delta.others is None:
-        return ""
-    if _side(delta.samples.median, delta.others.high) != "above":
-        return ""
-    return (
-        f"But its use of common words is farther from yours ({delta.samples.median.value:.2f}) than"
-        f" other authors' is ({delta.others.median.value:.2f}): it has some of your phrases, not"
-        " your style."
-    )
-
-
 def _voice_by_distance(voice: Voice) -> Conclusion:
-    """Without other authors: is it as close to the training posts as held-out posts are?"""
-    if voice.delta is None:
-        return Conclusion("voice", TOO_FEW, voice.reason or "Its voice was not measured.")
-    ours, real = voice.delta.samples, voice.delta.held_out
+    """Without other authors: is it as usual for the author as held-out posts are?"""
+    if voice.distances is None:
+        sentence = voice.reason or (
+            "Even your own held-out posts cannot be told from other authors', so nothing can be"
+            " said of its voice."
+        )
+        return Conclusion("voice", TOO_FEW, sentence)
+    real, ours = voice.distances
     sentence = (
-        f"Its use of common words is at a distance of {ours.median.value:.2f} from your posts; for"
-        f" the middle half of your own held-out passages it is {real.low:.2f} to {real.high:.2f}."
+        f"Judged by your grammar, a word of it takes {ours.median.value:.2f} bits; for the middle"
+        f" half of your own held-out passages it is {real.low:.2f} to {real.high:.2f}."
     )
     # A smaller distance than the author's own is not a fault.
     kinds = {"above": NOT_YOURS, "below": YOURS, "unsure": UNCLEAR, "unknown": TOO_FEW}
@@ -382,33 +361,6 @@ def compared_with(row: BitsRow) -> str:
         return f"{better} ({rate(-low)} worse to {rate(high)} better)"
     low, high = sorted((abs(low), abs(high)))
     return f"{better} ({between(low, high, rate)})"
-
-
-def read_together(voice: Voice) -> str:
-    """One sentence on what the classifier and Burrows' Delta say together; empty without both."""
-    shares, delta = voice.classification, voice.delta
-    if shares is None or delta is None or delta.others is None:
-        return ""
-    middle = delta.samples.median.value
-    is_your_phrasing = shares.samples.value >= shares.halfway
-    are_your_common_words = middle <= (delta.held_out.median.value + delta.others.median.value) / 2
-    if is_your_phrasing and are_your_common_words:
-        return (
-            "Both measures place it near you: the classifier by its phrases, Burrows’ Delta by how"
-            " often it uses common words."
-        )
-    if is_your_phrasing:
-        return (
-            "The classifier recognizes your phrases, while Burrows’ Delta shows that it uses common"
-            " words (“the”, “but”) more as other authors do: it has picked up what you say more"
-            " than how you build sentences."
-        )
-    if are_your_common_words:
-        return (
-            "It uses common words about as often as you do, which even shuffled text would; the"
-            " classifier, which sees phrases, tells it apart from you."
-        )
-    return "Both measures place it nearer to other authors than to you."
 
 
 def source(passage: CopiedPassage) -> str:

@@ -1,0 +1,75 @@
+"""How well the voice measure tells an author from others, on whole posts held out.
+
+    python bench/check.py TEXTS.txt.xz [--only SOURCE]... [--workspace FOLDER.ownwords]...
+
+A file holds documents that begin with the character U+001C and "source/number" on a line. A fifth
+of each author's posts is held out; others' sources are held out as well. Printed are the areas
+under the ROC curve for passages of about 250 and 80 words.
+"""
+
+import argparse
+import lzma
+import random
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from ownwords.archive.corpus import load_corpus
+from ownwords.archive.store import Archive
+from ownwords.evaluation.reference_data import ReferenceAuthors
+from ownwords.evaluation.style import LENGTHS, CrossValidated, cut
+
+WORDS = 50_000  # of an author to learn from
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("texts", nargs="*", type=Path)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--workspace", action="append", default=[], type=Path)
+    args = parser.parse_args()
+    posts: dict[str, list[str]] = defaultdict(list)
+    for path in args.texts:
+        for document in lzma.decompress(path.read_bytes()).decode().split("\x1c")[1:]:
+            name, _, text = document.partition("\n")
+            posts[name.partition("/")[0]].append(text)
+    for workspace in args.workspace:
+        with Archive(workspace / "archive.sqlite") as archive:
+            corpus = load_corpus(archive)
+            sides = (corpus.train, corpus.validation, corpus.test)
+            posts[workspace.stem] = [post.text for side in sides for post in side]
+    others = ReferenceAuthors.load()
+    for name in args.only or posts:
+        print(name, *(f"{words}: {auc:.3f}" for words, auc in areas(name, posts[name], others)))
+
+
+def areas(name: str, posts: list[str], others: ReferenceAuthors) -> list[tuple[str, float]]:
+    """The area under the ROC curve by length of passage; the author is not among the others."""
+    posts = [post for post in posts if len(post.split()) > 80]
+    random.Random(0).shuffle(posts)
+    held_out, training = posts[: len(posts) // 5], posts[len(posts) // 5 :]
+    sizes = np.cumsum([len(post.split()) for post in training])
+    training = training[: int(np.searchsorted(sizes, WORDS)) + 1]
+    away = [n for n, source in enumerate(others.source_of) if others.sources[source] != name]
+    found = []
+    for length, words in zip(LENGTHS, ("250", "80"), strict=True):
+        known = CrossValidated(
+            [others.vocabulary.pairs(post) for post in training],
+            [others.passages[n] for n in away],
+            [others.source_of[n] for n in away],
+            others.vocabulary.size,
+            length,
+        )
+        real, _ = cut([others.vocabulary.pairs(post) for post in held_out], length)
+        ranked = [
+            float((model.score(passage) > np.array([row.mean() for row in theirs])).mean())
+            for model, theirs in zip(known.models, known.others, strict=True)
+            for passage in real
+        ]
+        found.append((f"{words} words", float(np.mean(ranked))))
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""LambdaG: how much likelier an author is than others to put one word after another.
+
+Words that depend on the topic are masked, so that grammar is left: function words, punctuation, and
+the ending of any other word. Two bigram models with interpolated Kneser-Ney smoothing, one of the
+author and one of many others, give each pair of tokens a weight, the logarithm of the ratio of its
+probabilities. The mean weight of a passage orders its authors (Nini et al. 2025, arXiv 2403.08462),
+and its parts name the words that tell.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Pairs = npt.NDArray[np.uint32]  # each the number of a token and of the one before it
+Vector = npt.NDArray[np.float64]
+
+# What stands for a word outside the vocabulary: a name, initials, or the ending of the word.
+_ENDINGS = (
+    *("tions", "tion", "ments", "ment", "ness", "ity", "ing", "est", "ers"),
+    *("ous", "ive", "able", "ful", "ed", "ly", "er", "al", "es", "s"),
+)
+_MARKS = tuple("¶0.,;:!?()\"—-'…/&%")
+_CLASSES = (*_MARKS, "#", "Name", "NAME", "~", *(f"~{ending}" for ending in _ENDINGS))
+_TOKEN = re.compile(r"\s*\n\s*|\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|\.\.+|--+|[^\w\s]")
+_SAME = {"“": '"', "”": '"', "’": "'", "‘": "'", "–": "—", "`": "'", "*": "'"}
+_ENDS_SENTENCE = frozenset("¶.!?:")
+_DISCOUNT = 0.75  # of Kneser-Ney
+
+
+class Token(NamedTuple):
+    """A word or mark of a text: its number in the vocabulary and where it is."""
+
+    number: int
+    start: int
+    end: int
+
+
+class StyleVocabulary:
+    """The words that do not depend on the topic, and the classes of all other tokens."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = tuple(words)
+        self._numbers = {word: n for n, word in enumerate((*self.words, *_CLASSES))}
+
+    @property
+    def size(self) -> int:
+        return len(self._numbers)
+
+    def tokens(self, text: str) -> Iterator[Token]:
+        """The tokens of a text, in order."""
+        starts = True
+        for match in _TOKEN.finditer(text.strip()):
+            token = self._masked(match[0], starts=starts)
+            yield Token(self._numbers[token], match.start(), match.end())
+            starts = token in _ENDS_SENTENCE
+
+    def pairs(self, text: str) -> Pairs:
+        """Each token of a text with the one before it; the first follows the end of a paragraph."""
+        numbers = [self._numbers["¶"], *(token.number for token in self.tokens(text))]
+        tokens = np.array(numbers, np.uint32)
+        pairs: Pairs = tokens[:-1] * np.uint32(self.size) + tokens[1:]
+        return pairs
+
+    def _masked(self, token: str, *, starts: bool) -> str:
+        if token.isspace():
+            return "¶"
+        if token[0].isdigit():
+            return "0"
+        if not token[0].isalpha():
+            mark = "…" if token[:2] == ".." else "—" if token[:2] == "--" else token
+            mark = _SAME.get(mark, mark)
+            return mark if mark in _MARKS else "#"
+        word = token.lower().replace("’", "'")
+        if word in self._numbers:
+            return word
+        if token[0].isupper() and not starts:
+            return "NAME" if token.isupper() and len(token) > 1 else "Name"
+        ending = next((e for e in _ENDINGS if word.endswith(e) and len(word) > len(e) + 2), "")
+        return f"~{ending}"
+
+
+class BigramModel:
+    """Interpolated Kneser-Ney over the pairs of some texts."""
+
+    def __init__(self, texts: Iterable[Pairs], size: int) -> None:
+        self._size = np.uint32(size)
+        # An unseen pair that no text has keeps the arrays from being empty.
+        found = np.concatenate([*texts, np.array([], np.uint32)])
+        self._pairs, counts = np.unique(found, return_counts=True)
+        before, after = np.divmod(self._pairs, self._size)
+        self._discounted = counts - _DISCOUNT
+        self._totals = np.bincount(before, counts, size)
+        followers = np.bincount(before, minlength=size)
+        # How likely a token is after an unseen one: by how many different tokens it follows.
+        kinds = np.bincount(after, minlength=size)
+        spread = _DISCOUNT * np.count_nonzero(kinds) / size
+        seen = max(1, len(self._pairs))
+        self._after = (np.maximum(kinds - _DISCOUNT, 0) + max(spread, 1 / size)) / seen
+        self._rest = np.where(
+            self._totals > 0, _DISCOUNT * followers / np.maximum(self._totals, 1), 1.0
+        )
+
+    def log_probabilities(self, pairs: Pairs) -> Vector:
+        """The logarithm of the probability of each pair's token after the one before it."""
+        before, after = np.divmod(pairs, self._size)
+        at = np.minimum(np.searchsorted(self._pairs, pairs), max(0, len(self._pairs) - 1))
+        seen = np.zeros(len(pairs))
+        if len(self._pairs):
+            is_seen = self._pairs[at] == pairs
+            seen[is_seen] = self._discounted[at[is_seen]] / self._totals[before[is_seen]]
+        logs: Vector = np.log(seen + self._rest[before] * self._after[after])
+        return logs
+
+
+class StyleModel:
+    """The weight of each pair of tokens: above 0, the author's; below, rather that of others."""
+
+    def __init__(self, own: Sequence[Pairs], others: Sequence[Pairs], size: int) -> None:
+        self._own, self._others = BigramModel(own, size), BigramModel(others, size)
+
+    def weights(self, pairs: Pairs) -> Vector:
+        return self._own.log_probabilities(pairs) - self._others.log_probabilities(pairs)
+
+    def score(self, pairs: Pairs) -> float:
+        """The mean weight of a passage."""
+        return float(self.weights(pairs).mean()) if len(pairs) else 0.0
+
+
+UNIT = 95  # pairs: about 80 words
+LENGTHS = (3 * UNIT, UNIT)  # of passages: about 250 words, which tell more, and 80
+FOLDS = 4  # of the cross-validation
+
+
+def about_words(pairs: int) -> int:
+    """How many words so many pairs are, about, to the next ten."""
+    return 10 * round(0.0865 * pairs)
+
+
+def cut(texts: Sequence[Pairs], length: int) -> tuple[list[Pairs], list[int]]:
+    """Passages of `length` pairs, and the number of the text in which each begins.
+
+    One text follows the other; pairs that do not fill a passage are left out.
+    """
+    stream = np.concatenate([*texts, np.array([], np.uint32)])
+    starts = np.arange(0, len(stream) - length + 1, length)
+    ends = np.cumsum([len(text) for text in texts])
+    sources = np.searchsorted(ends, starts, side="right")
+    return [stream[start : start + length] for start in starts], sources.tolist()
+
+
+def folds(sizes: Sequence[int]) -> npt.NDArray[np.int64]:
+    """The fold of each text: folds of about equal size."""
+    fold = np.zeros(len(sizes), np.int64)
+    fold[np.argsort([-size for size in sizes], kind="stable")] = np.arange(len(sizes)) % FOLDS
+    return fold
+
+
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """How the scores of passages of any length are distributed.
+
+    The variance is that between passages, and that of a pair over the number of pairs.
+    """
+
+    mean: float
+    between: float
+    within: float
+
+    @classmethod
+    def of(cls, passages: Sequence[Vector]) -> "Normal":
+        """Estimate it from the weights of passages of one length."""
+        means = np.array([weights.mean() for weights in passages])
+        within = float(np.mean([weights.var() for weights in passages]))
+        between = float(means.var()) - within / len(passages[0])
+        return cls(float(means.mean()), max(between, 1e-4), within)
+
+    def log_density(self, score: float, pairs: int) -> float:
+        variance = self.between + self.within / max(1, pairs)
+        return -0.5 * ((score - self.mean) ** 2 / variance + float(np.log(variance)))
+
+
+class CrossValidated:
+    """An author's passages and others', scored by models that have read neither post nor source.
+
+    The posts and the sources of the others are divided into folds; each fold's model is fitted
+    without its own.
+    """
+
+    def __init__(
+        self,
+        posts: Sequence[Pairs],
+        others: Sequence[Pairs],  # passages of whole units
+        others_sources: Sequence[int],
+        size: int,
+        length: int,
+    ) -> None:
+        fold = folds([len(post) for post in posts])
+        names, sizes = np.unique(others_sources, return_counts=True)
+        fold_of = dict(zip(names.tolist(), folds(sizes.tolist()).tolist(), strict=True))
+        others_fold = [fold_of[source] for source in others_sources]
+        self.models: list[StyleModel] = []
+        self.own: list[list[Vector]] = []  # by fold: weights of each passage
+        self.others: list[list[Vector]] = []
+        self.others_sources: list[list[int]] = []
+        for k in range(FOLDS):
+            mine = [post for post, of in zip(posts, fold, strict=True) if of != k]
+            theirs = [passage for passage, of in zip(others, others_fold, strict=True) if of != k]
+            model = StyleModel(mine, theirs, size)
+            unseen, _ = cut([post for post, of in zip(posts, fold, strict=True) if of == k], length)
+            away = [n for n, of in enumerate(others_fold) if of == k]
+            passages = [
+                (part, others_sources[n])
+                for n in away
+                for part in np.split(others[n], len(others[n]) // length)
+            ]
+            self.models.append(model)
+            self.own.append([model.weights(passage) for passage in unseen])
+            self.others.append([model.weights(passage) for passage, _ in passages])
+            self.others_sources.append([source for _, source in passages])
