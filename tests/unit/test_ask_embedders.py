@@ -162,7 +162,7 @@ DAMAGED: list[tuple[Damage, str]] = [
     (lambda folder: (folder / "modules.json").unlink(), r"holds no modules\.json"),
     (lambda folder: (folder / "tokenizer.json").unlink(), r"holds no tokenizer\.json"),
     (lambda folder: (folder / "model.safetensors").unlink(), r"holds no model\.safetensors"),
-    (lambda folder: (folder / "modules.json").write_text("[", "utf-8"), "not JSON"),
+    (lambda folder: (folder / "modules.json").write_text("[", "utf-8"), "not a JSON object"),
     (list_modules(), "lists nothing"),
     (list_modules(("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense")), "'Dense'"),
     (list_modules(("", "Transformer"), ("../other", "Pooling")), r"'\.\./other'"),

@@ -23,7 +23,7 @@ MESSAGES = ({"role": "user", "content": "Why?"},)
 
 
 def writer_at(endpoint: Endpoint) -> EndpointBackend:
-    return EndpointBackend(replace(endpoint, models=(ServedModel("writer"),)), named=True)
+    return EndpointBackend(replace(endpoint, models=(ServedModel("writer"),)))
 
 
 def ask(writer: EndpointBackend) -> str:
@@ -87,10 +87,9 @@ def test_the_context_length_reported_by_servers_is_used(monkeypatch: pytest.Monk
         (vllm,) = discover({v.port: "something"}, LONG)
     assert (vllm.models) == ((ServedModel("v", context=8192),))
     listed = [{"id": "l", "owned_by": "llamacpp", "meta": {"n_params": 1_200_000}}]
-    props = {"default_generation_settings": {"n_ctx": 2048}}
-    with fake_endpoint(monkeypatch, models=listed, paths={"/props": props}) as endpoint:
+    with fake_endpoint(monkeypatch, models=listed) as endpoint:
         (llama,) = discover({endpoint.port: "something"}, LONG)
-    assert (llama.models) == ((ServedModel("l", 2048, 1_200_000),))
+    assert (llama.models) == ((ServedModel("l", 0, 1_200_000),))
 
 
 def test_an_answer_is_streamed_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from fake_endpoint import HERE, fake_endpoint
 from ownwords.ask import servers
 from ownwords.ask.servers import (
     Endpoint,
-    EndpointError,
     LLMBackend,
     LocalBackend,
     ServedModel,
@@ -83,23 +82,12 @@ def test_without_a_model_name_the_endpoint_is_asked_for_one(
         assert writer.ended == "stop"
 
 
-def test_a_model_without_chat_is_used_only_by_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    refusal = (400, {"error": {"message": '"embedder" does not support chat'}})
-    models = [{"id": "embedder"}, {"id": "talker"}]
-    with fake_endpoint(monkeypatch, models=models, replies=[refusal, "Yes."]) as endpoint:
-        writer = open_backend(endpoint.url)
-        assert generate(writer) == "Yes."
-        assert [body["model"] for body in endpoint.bodies()] == ["embedder", "talker"]
-        assert generate(writer) == "Yes."  # it is remembered
-        assert endpoint.bodies()[-1]["model"] == "talker"
-    with fake_endpoint(monkeypatch, models=models, replies=[refusal]) as endpoint:
-        with pytest.raises(EndpointError, match="does not support chat"):
-            generate(open_backend(f"{endpoint.url}#embedder"))
-        assert len(endpoint.bodies()) == 1
-        with pytest.raises(EndpointError):
-            generate(open_backend(endpoint.url))
+def test_a_model_for_vectors_is_used_only_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [{"id": "nomic-embed-text"}, {"id": "talker"}]
+    with fake_endpoint(monkeypatch, models=models, replies=["Yes."]) as endpoint:
+        assert generate(open_backend(endpoint.url)) == "Yes."
+        assert generate(open_backend(f"{endpoint.url}#nomic-embed-text")) == "Yes."
+        assert [body["model"] for body in endpoint.bodies()] == ["talker", "nomic-embed-text"]
 
 
 def own_model(model_folder: Path, template: str | None = None) -> Path:

@@ -249,6 +249,13 @@ def test_a_base_is_finetuned_and_a_lora_saved_merged_and_apart(base: Path, tmp_p
         finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "base", TUNED))
 
 
+def test_a_lora_learns_notes_beside_the_texts(base: Path, tmp_path: Path) -> None:
+    pairs = [replace(text, id=f"{text.id}/0", prompt="Notes:\n- hat\nText:\n") for text in OTHERS]
+    tuned = finetune(base, OTHERS, HELD_OTHERS, work(tmp_path, TUNED), by_lora=True, pairs=pairs)
+    assert tuned.plan.recipe.data.replay == PLAN_CONSTANTS.lora_pairs
+    assert bundle.load(tuned.folder).provenance["writes_from_notes"] is (tuned.share > 0)
+
+
 @pytest.mark.parametrize("is_fast", [True, False])
 def test_a_bfloat16_base_needs_no_float32_copy_under_a_lora(
     is_fast: bool, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -408,34 +408,42 @@ class _Words:
 
     def missing_from(self, passages: Sequence[Passage], question: str) -> Missing:
         """What these passages do not say."""
-        ids = {passage.id for passage in passages}
         ordered = sorted(self.chunks_of, key=lambda term: -self._idf(self.chunks_of[term]))
+        ids = {passage.id for passage in passages}
         present = [term for term in ordered if self.chunks_of[term] & ids]
         absent = tuple(term for term in ordered if term not in present)
-        read = {passage.id: [set(stems(passage.text[slice(*at)])) for at in sentences(passage.text)]
-                for passage in passages}  # fmt: skip
-        places = {
-            term: {id_: _sentences_with(term, said) for id_, said in read.items()
-                   if id_ in self.chunks_of[term]}
-            for term in present
-        }  # fmt: skip
+        if not present:
+            return Missing(absent)
+        subject, *others = present
+        about = [
+            (self._sentences_with(subject, passage), passage)
+            for passage in passages
+            if others and passage.id in self.chunks_of[subject]
+        ]
         apart = tuple(
             term
-            for term in present[1:]
+            for term in others
             if not any(
-                _are_near(there, places[term][id_])
-                for id_, there in places[present[0]].items()
-                if id_ in places[term]
+                _are_near(places, self._sentences_with(term, passage))
+                for places, passage in about
+                if passage.id in self.chunks_of[term]
             )
         )
-        asked = [name for name, (wanted, _) in _KINDS.items()
-                 if re.search(wanted, question, re.IGNORECASE)][:1]  # fmt: skip
         words = {stem for term in present for word in term.words for stem in stems(word)}
-        lacks = [name for name in asked if not any(
-            re.search(_KINDS[name][1], part, re.IGNORECASE)
-            for passage in passages for part in _parts_with(words, passage))]  # fmt: skip
-        subject = present[0] if present else None
-        return Missing(absent, apart, subject, lacks[0] if lacks and present else "")
+        for thing, (asked, given) in _KINDS.items():
+            if re.search(asked, question, re.IGNORECASE):
+                said = (part for passage in passages for part in _parts_with(words, passage))
+                if not any(re.search(given, part, re.IGNORECASE) for part in said):
+                    return Missing(absent, apart, subject, thing)
+                break
+        return Missing(absent, apart, subject)
+
+    @staticmethod
+    def _sentences_with(term: QueryTerm, passage: Passage) -> list[int]:
+        """The numbers of the sentences that have a word; none if only the title has it."""
+        wanted = set(stems(" ".join([*term.words, *forms_of(term.words[0])])))
+        spans = sentences(passage.text)
+        return [n for n, at in enumerate(spans) if wanted & set(stems(passage.text[slice(*at)]))]
 
     def strength(self, by_text: Ranking) -> float:
         """How much of what the question says the best passage says, from 0 to 1.
@@ -458,11 +466,6 @@ class _Words:
         sums = list(accumulate(counts[term] for term in ordered))
         rare = max(1, sum(held <= _MAX_HELD for held in sums))
         return ordered[:rare], ordered[rare:]
-
-
-def _sentences_with(term: QueryTerm, said: Sequence[Set[str]]) -> list[int]:
-    wanted = set(stems(" ".join([*term.words, *forms_of(term.words[0])])))
-    return [place for place, each in enumerate(said) if wanted & each]
 
 
 def _are_near(some: Sequence[int], others: Sequence[int]) -> bool:

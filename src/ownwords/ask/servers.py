@@ -93,8 +93,8 @@ class ServedModel:
 
     @property
     def is_fit(self) -> bool:
-        """Whether it is large enough to answer questions, as far as its size is known."""
-        return not 0 < self.parameters < _MIN_PARAMETERS
+        """Whether it can answer questions, as far as its size and its name tell."""
+        return not 0 < self.parameters < _MIN_PARAMETERS and "embed" not in self.name.casefold()
 
 
 @dataclass(frozen=True)
@@ -194,13 +194,6 @@ def with_models(endpoint: Endpoint, silence_s: float | None = None) -> Endpoint:
         ) from error
     if not models:
         raise EndpointError(f"{endpoint.label} has no model", hint="load one there, then ask again")
-    if len(models) == 1 and models[0].parameters and not models[0].context:
-        # Only llama.cpp tells the number of parameters; another of its pages tells the context.
-        with suppress(EndpointError, *_OTHER_SHAPE):
-            root = replace(endpoint, url=endpoint.url.removesuffix("/v1"))
-            props = _answer(root, "/props", silence_s=silence_s)
-            context = int(props["default_generation_settings"]["n_ctx"])
-            models = [replace(models[0], context=context)]
     return replace(endpoint, models=tuple(models))
 
 
@@ -380,8 +373,6 @@ def _one_line(text: str) -> str:
 # examples before the question, none cited a passage, nor did any that copied a sentence copy the
 # one that answers (docs/log.md).
 _MIN_PARAMETERS = 400_000_000
-_MAX_TRIED = 3  # models of an endpoint to try until one can chat
-_NOT_FOR_CHAT = frozenset({400, 404, 405, 422, 501})
 _MAX_NAMED = 6  # models listed in an error
 # Fields to drop or rename if a server rejects them, with the new name, or "" to drop.
 _OPTIONAL_FIELDS: Final[Mapping[str, str]] = {
@@ -391,7 +382,6 @@ _OPTIONAL_FIELDS: Final[Mapping[str, str]] = {
     "stream_options": "",
 }
 _PIECE = re.compile(r"[A-Za-z]+|\d+|[^\W\d_]+|\n+|[^\w\s]|_")
-_LETTERS_A_TOKEN, _DIGITS_A_TOKEN, _BYTES_A_TOKEN = 6, 2, 2
 # Stop strings for models without a chat template.
 _NEXT_IN_TEXT = ("\nQuestion:", "\nPassage", "\n===")
 
@@ -458,7 +448,7 @@ def open_backend(
     if model.startswith(("http://", "https://")):
         name = unquote(urlsplit(model).fragment)
         models = (ServedModel(name),) if name else ()
-        return EndpointBackend(replace(endpoint_at(model), models=models), named=True)
+        return EndpointBackend(replace(endpoint_at(model), models=models))
     path = Path(model).expanduser()
     if path.exists():
         return LocalBackend(path, device=device)
@@ -469,7 +459,7 @@ def open_backend(
         for served in endpoint.models:
             # Ollama's names end in a tag, and people omit ":latest".
             if model in (served.name, served.name.removesuffix(":latest")):
-                return EndpointBackend(replace(endpoint, models=(served,)), named=True)
+                return EndpointBackend(replace(endpoint, models=(served,)))
     known = [f"{served.name} ({each.name})" for each in running for served in each.models]
     more = " and more" if len(known) > _MAX_NAMED else ""
     running_here = (
@@ -485,12 +475,12 @@ def open_backend(
 
 
 class EndpointBackend:
-    """A model at an endpoint; unless the user named it, the next is tried if it cannot chat."""
+    """The first model of an endpoint."""
 
-    def __init__(self, endpoint: Endpoint, *, named: bool = False) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._models = list(endpoint.models[: 1 if named else _MAX_TRIED])
-        self.context = self._models[0].context if self._models else 0
+        self._model = endpoint.models[0] if endpoint.models else None
+        self.context = self._model.context if self._model else 0
         self.prompt_tokens = 0
         self.ended: FinishReason | None = None
         self.thought = False
@@ -498,7 +488,7 @@ class EndpointBackend:
     @property
     def name(self) -> str:
         where = self._endpoint.name if self.is_local else self._endpoint.host
-        return f"{self._models[0].name} at {where}" if self._models else where
+        return f"{self._model.name} at {where}" if self._model else where
 
     @property
     def is_local(self) -> bool:
@@ -512,31 +502,25 @@ class EndpointBackend:
     @property
     def option(self) -> str:
         """The value of --model that selects this backend."""
-        return f"{self.url}#{self._models[0].name}" if self._models else self.url
+        return f"{self.url}#{self._model.name}" if self._model else self.url
 
     def prepare(self) -> None:
         """Request the list of models if none is known yet; EndpointError if there are none."""
-        if not self._models:
+        if self._model is None:
             self._endpoint = with_models(self._endpoint)
-            self._models = list(self._endpoint.models[:_MAX_TRIED])
-            self.context = self._models[0].context
+            models = self._endpoint.models
+            self._model = next((each for each in models if each.is_fit), models[0])
+            self.context = self._model.context
 
     def count(self, text: str) -> int:
         """A conservative (high) estimate of the number of tokens.
 
-        It counts one token for six letters, two digits, or two bytes of other scripts.
+        It counts a token for six letters of English, or two bytes of anything else.
         """
-        total = 0
-        for piece in _PIECE.findall(text):
-            if not piece.isascii():
-                total += -(-len(piece.encode()) // _BYTES_A_TOKEN)
-            elif piece[0].isalnum():
-                total += -(
-                    -len(piece) // (_DIGITS_A_TOKEN if piece.isdigit() else _LETTERS_A_TOKEN)
-                )
-            else:
-                total += 1
-        return total
+        return sum(
+            -(-len(piece.encode()) // (6 if piece.isascii() and piece.isalpha() else 2))
+            for piece in _PIECE.findall(text)
+        )
 
     def write(
         self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
@@ -544,7 +528,7 @@ class EndpointBackend:
         self.prompt_tokens, self.ended, self.thought = 0, None, False
         self.prepare()
         body: dict[str, object] = {
-            "model": self._models[0].name,
+            "model": self._model.name if self._model else "",
             "messages": [dict(message) for message in messages],
             "max_tokens": max_tokens,
             "temperature": temperature,
@@ -588,7 +572,7 @@ class EndpointBackend:
             ) from error
 
     def _adapt(self, body: dict[str, object], error: EndpointError) -> bool:
-        """Change a refused request: without a field, or to the next model; False if neither."""
+        """Drop or rename a field that was refused; False if none was."""
         if error.status in (400, 422):
             for name, other in _OPTIONAL_FIELDS.items():
                 if name in body and (name == error.field or name in error.message):
@@ -596,11 +580,7 @@ class EndpointBackend:
                     if other:
                         body[other] = value
                     return True
-        if len(self._models) < 2 or error.status not in _NOT_FOR_CHAT:
-            return False
-        del self._models[0]
-        body["model"] = self._models[0].name
-        return True
+        return False
 
 
 class LocalBackend:

@@ -48,7 +48,6 @@ class WriteRequest:
     tokens: Annotated[int, Meta(ge=1, le=_MAX_TOKENS)] = _DEFAULT_TOKENS
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 1
     temperature: Annotated[float, Meta(ge=0, le=5)] = DEFAULT_SAMPLING.temperature
-    top_p: Annotated[float, Meta(ge=0.01, le=1)] = DEFAULT_SAMPLING.top_p
     min_p: Annotated[float, Meta(ge=0, le=1)] = DEFAULT_SAMPLING.min_p
 
 
@@ -77,7 +76,6 @@ def routes(state: AppState) -> list[BaseRoute]:
         sampling = replace(
             DEFAULT_SAMPLING,
             temperature=asked.temperature,
-            top_p=asked.top_p,
             min_p=asked.min_p,
         )
         loaded = await state.get_model(asked.model)

@@ -1,7 +1,7 @@
 // Write: a text that you and your model write in turns, saved as it grows.
 
 import { address, go, shortcut } from "/app.js";
-import { add, bullets, button, checkbox, choice, count, day, duration, el, empty, field, fill, folded, input, lines, link, masthead, problem, quiet, quote, row,
+import { add, bullets, button, checkbox, count, day, duration, el, empty, field, fill, folded, input, lines, link, masthead, problem, quiet, quote, row,
   select, sentence, slider, title } from "/components.js";
 import { editor, ending } from "/editor.js";
 import { announce, copy, toast } from "/messages.js";
@@ -30,7 +30,7 @@ export async function show(element, { path, query }) {
 function pageOf(element, offer, saved, query) {
   const models = offer.models, named = (name) => models.find((item) => item.name === name || item.label === name)?.name ?? "";
   const first = models.find((item) => item.role === "tuned") ?? models[0], defaults = offer.defaults;
-  const set = (settings ??= { model: first.name, beside: "", tokens: defaults.tokens, temperature: defaults.temperature, cut: "min_p", min_p: defaults.min_p, top_p: 0.9, seed: "", guard: true, suggests: true });
+  const set = (settings ??= { model: first.name, beside: "", tokens: defaults.tokens, temperature: defaults.temperature, min_p: defaults.min_p, seed: "", guard: true, suggests: true });
   set.model = named(saved?.model) || named(query.get("model")) || named(set.model) || first.name;
   set.beside = named(query.get("beside") ?? set.beside);
   let writing = null, isLeft = false, last = null; // the stretch that was written last: {from, to, seed}
@@ -61,13 +61,6 @@ function pageOf(element, offer, saved, query) {
   list.mark(saved?.id ?? "");
 
   function controls() {
-    const cutSlider = el("div");
-    const drawCut = () => fill(cutSlider, set.cut === "min_p"
-      ? slider({ label: "Unlikely tokens", min: 0, max: 0.3, step: 0.01, value: set.min_p, onChange: (to) => { set.min_p = to; },
-        say: (value) => (value ? `under ${Math.round(100 * value)}% of the likeliest` : "nothing") })
-      : slider({ label: "Unlikely tokens", min: 0.1, max: 1, step: 0.01, value: set.top_p, onChange: (to) => { set.top_p = to; },
-        say: (value) => (value < 1 ? `beyond the likeliest ${Math.round(100 * value)}%` : "nothing") }));
-    drawCut();
     const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric", placeholder: "random", value: set.seed });
     seed.addEventListener("input", () => { set.seed = seed.value; });
     const names = models.map((item) => [item.name, labelOf(item)]);
@@ -78,7 +71,8 @@ function pageOf(element, offer, saved, query) {
       models.length > 1 ? field("Compare with", select([["", "nothing"], ...names], set.beside, (to) => { set.beside = to; fill(second); }), "Writes the same beginning beside it.") : null,
       folded("More", slider({ label: "Temperature", min: 0, max: 1.5, step: 0.05, value: set.temperature, onChange: (to) => { set.temperature = to; },
         say: (value) => `${value.toFixed(2)}${value === 0 ? ", no randomness" : value < 0.6 ? ", calm" : value > 1.1 ? ", wild" : ""}` }),
-      cutSlider, choice("Filter for unlikely tokens", [["min_p", "min-p"], ["top_p", "top-p"]], set.cut, (to) => { set.cut = to; drawCut(); }),
+      slider({ label: "Leave out unlikely words", min: 0, max: 0.3, step: 0.01, value: set.min_p, onChange: (to) => { set.min_p = to; },
+        say: (value) => (value ? `under ${Math.round(100 * value)}% of the likeliest` : "none") }),
       field("Seed", seed, "The same seed gives the same text."),
       checkbox("Copy guard", set.guard, (to) => { set.guard = to; }, "Never copies ten words in a row from the posts that it learned from.")),
     ];
@@ -147,8 +141,7 @@ function pageOf(element, offer, saved, query) {
 
   async function run(model, prompt, seed, ends, onText) {
     const result = { begin: null, end: null, problem: null };
-    const body = { model, prompt: ending(prompt), tokens: set.tokens, temperature: set.temperature, seed, guard: set.guard,
-      min_p: set.cut === "min_p" ? set.min_p : 0, top_p: set.cut === "top_p" ? set.top_p : 1 };
+    const body = { model, prompt: ending(prompt), tokens: set.tokens, temperature: set.temperature, seed, guard: set.guard, min_p: set.min_p };
     // Chunks that come faster than the screen refreshes are added together.
     let waiting = "", frame = 0;
     const put = () => {

@@ -1,0 +1,112 @@
+"""A draft passes off as written only what keeps its notes; everything else stays a note."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from families import TINY
+from ownwords.cli.main import main
+from ownwords.drafts import drafting
+from ownwords.drafts.drafting import Notes, draft
+from ownwords.inference.model import Model
+from ownwords.models import bundle, lora
+from ownwords.models.decoder import build
+from ownwords.models.lora import AdapterConfig
+from ownwords.models.weights import write_tensors
+from ownwords.tokenizers.bpe import ByteTokenizer
+
+NOTE = "count 14 umbrellas at Leeds station, not collected"
+KEPT = "We counted 14 umbrellas at Leeds station, and they were not collected."
+
+
+class ScriptedModel(Model):
+    """A model that writes given sentences, the shortest of which it finds the likeliest."""
+
+    def __init__(self, *written: str) -> None:
+        self.tokenizer = ByteTokenizer()
+        self.written = written
+
+    def write_several(self, prompt: str, **_: Any) -> list[str]:  # noqa: ANN401
+        return list(self.written)
+
+    def logits(self, ids: Sequence[int]) -> Any:  # noqa: ANN401
+        return np.zeros((len(ids), self.tokenizer.vocabulary_size), np.float32)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "We counted 40 umbrellas at Leeds station, and they were not collected.",
+        "We counted 14 umbrellas at the station, and they were not collected.",
+        "We counted 14 umbrellas at Leeds station, and they were collected.",
+        "We counted 14 umbrellas at Leeds station, and Hale had not collected them.",
+        "We did not count 14 at Leeds.",
+        "We counted 14 umbrellas at Leeds station, “not collected”.",
+        "We counted 14 umbrellas at Leeds station, and they were not collected",
+    ],
+)
+def test_what_loses_or_adds_a_fact_is_not_written(written: str) -> None:
+    (line,) = draft(ScriptedModel(written), Notes.parse(NOTE)).lines
+    assert not line.kept and str(line) == f"[{NOTE}]"
+    (line,) = draft(ScriptedModel(written, KEPT), Notes.parse(NOTE)).lines
+    assert line.kept and str(line) == KEPT
+
+
+def test_links_and_quotations_are_kept() -> None:
+    note = "Hale said “we keep it”, see https://example.org/a?b=1"
+    for written in ("Hale said “we keep it”.", "Hale said so, see https://example.org/a?b=1."):
+        assert not draft(ScriptedModel(written), Notes.parse(note)).lines[0].kept
+    kept = "Hale said “we keep it” (see https://example.org/a?b=1)."
+    assert draft(ScriptedModel(kept), Notes.parse(note)).lines[0].kept
+
+
+def test_notes_are_read_with_title_bullets_and_paragraphs() -> None:
+    read = Notes.parse("\n# Lost\n- one\n* two\n\n\n3. three\nfour\n")
+    assert read == Notes("Lost", (("one", "two"), ("three", "four")))
+
+
+def test_the_verb_refuses_a_model_that_has_not_learned_notes_and_leaves_what_is_not_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer, notes = ByteTokenizer(), tmp_path / "notes.txt"
+    notes.write_text(f"# Lost\n{NOTE}\n\nnobody there", encoding="utf-8")
+    network = build(replace(TINY["qwen3"], vocabulary=tokenizer.vocabulary_size, context=512))
+    network.init_weights(1)
+    arguments = ["draft", str(notes), "--model", str(tmp_path / "model"), "--json"]
+    bundle.save(tmp_path / "model", network, tokenizer)
+    assert main(arguments) == 2
+    assert "has not learned to write from notes" in capsys.readouterr().out
+    bundle.save(tmp_path / "model", network, tokenizer, provenance={"writes_from_notes": True})
+    assert drafting.has_learned(tmp_path / "model")
+    assert main([*arguments, "--seed", "3"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["text"] == f"Lost\n\n[{NOTE}]\n\n[nobody there]"
+    assert result["lines"][0] == {"note": NOTE, "text": NOTE, "kept": False}
+
+
+def test_a_stored_adapter_adds_what_it_was_stored_from(tmp_path: Path) -> None:
+    models = [build(TINY["qwen3"]) for _ in range(2)]
+    for model in models:
+        model.init_weights(1)
+    adapter = lora.attach(models[0], AdapterConfig(2), seed=1)
+    stored = {}
+    for name, layer in adapter.layers.items():
+        layer.up.data.normal_()
+        for kind, matrix in (("down", layer.down), ("up", layer.up * layer.scale)):
+            scale = matrix.detach().abs().amax(1) / 127
+            rows = (matrix.detach() / scale[:, None]).round()
+            stored[f"{name}.{kind}"] = rows.char()
+            stored[f"{name}.{kind}.scale"] = scale
+    write_tensors(tmp_path / "a.safetensors", stored)
+    adapter.merge()
+    adapter.detach()
+    lora.merge_stored(models[1], tmp_path / "a.safetensors")
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert (one - other).abs().max() <= 0.02 * one.abs().max()
