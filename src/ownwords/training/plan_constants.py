@@ -17,7 +17,6 @@ from ownwords.training.settings import Precision
 from ownwords.training.step_time import DeviceSpeeds, StepTimeModel, lora_sides
 
 LOG = "docs/log.md"
-SPEED = "docs/performance.md"
 ESTIMATE = "estimate"  # by reasoning, not measured yet
 
 
