@@ -143,6 +143,14 @@ _KINDS: Final = {
 }
 
 
+# Questions about the whole archive, which no passage answers.
+_OVERVIEW = re.compile(
+    r"\b(?:summari[sz]e|summary|overview|sum up|main (?:themes?|topics?|subjects?))\b"
+    r"|\bwhat (?:is|are) (?:my|this|the) (?:blog|archive|site|posts|writing) (?:\w+ )?about\b",
+    re.IGNORECASE,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Missing:
     """What a question asks for and the passages shown do not say, most telling first.
@@ -247,7 +255,9 @@ class ArchiveSearcher:
         }
         passages = self._top_passages(ranking, limit, found_by)
         missing = Missing() if is_title else words.missing_from(passages, question)
-        figures = self._figures(words, by_text, cosines, missing)
+        unread = self.index.size() - len(ids) if self.embedder else 0
+        # A passage without a vector may answer: then the words judge.
+        figures = self._figures(words, by_text, _NO_VECTORS[1] if unread else cosines, missing)
         kind: Kind
         if is_title:
             kind = "answer"
@@ -262,8 +272,9 @@ class ArchiveSearcher:
         if kind == "absent":
             firsts = {passage.document: passage for passage in reversed(passages)}
             passages = [each for each in passages if firsts[each.document] is each][:_NEAREST]
-        unread = self.index.size() - len(ids) if self.embedder else 0
         notes = [] if terms.has_subject else ["The question has no word to search for."]
+        if _OVERVIEW.search(question):
+            notes.append("A search cannot summarise the whole archive; the report does.")
         if unread:
             of = say.count(unread, "passage")
             notes.append(f"The search by meaning has yet to read {of}; it compared words there.")
