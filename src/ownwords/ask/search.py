@@ -426,35 +426,22 @@ class _Words:
         if not present:
             return Missing(absent)
         subject, *others = present
-        about = [
-            (self._sentences_with(subject, passage), passage)
-            for passage in passages
-            if others and passage.id in self.chunks_of[subject]
-        ]
-        apart = tuple(
-            term
-            for term in others
-            if not any(
-                _are_near(places, self._sentences_with(term, passage))
-                for places, passage in about
-                if passage.id in self.chunks_of[term]
-            )
-        )
+        apart = set(others)
+        for passage in passages:
+            there = [term for term in (subject, *apart) if passage.id in self.chunks_of[term]]
+            if subject in there and len(there) > 1:
+                said = [set(stems(passage.text[slice(*at)])) for at in sentences(passage.text)]
+                places = {term: _sentences_with(term, said) for term in there}
+                apart -= {term for term in there if _are_near(places[subject], places[term])}
+        unsaid = tuple(term for term in others if term in apart)
         words = {stem for term in present for word in term.words for stem in stems(word)}
         for thing, (asked, given) in _KINDS.items():
             if re.search(asked, question, re.IGNORECASE):
-                said = (part for passage in passages for part in _parts_with(words, passage))
-                if not any(re.search(given, part, re.IGNORECASE) for part in said):
-                    return Missing(absent, apart, subject, thing)
+                parts = (part for passage in passages for part in _parts_with(words, passage))
+                if not any(re.search(given, part, re.IGNORECASE) for part in parts):
+                    return Missing(absent, unsaid, subject, thing)
                 break
-        return Missing(absent, apart, subject)
-
-    @staticmethod
-    def _sentences_with(term: QueryTerm, passage: Passage) -> list[int]:
-        """The numbers of the sentences that have a word; none if only the title has it."""
-        wanted = set(stems(" ".join([*term.words, *forms_of(term.words[0])])))
-        spans = sentences(passage.text)
-        return [n for n, at in enumerate(spans) if wanted & set(stems(passage.text[slice(*at)]))]
+        return Missing(absent, unsaid, subject)
 
     def strength(self, by_text: Ranking) -> float:
         """How much of what the question says the best passage says, from 0 to 1.
@@ -477,6 +464,12 @@ class _Words:
         sums = list(accumulate(counts[term] for term in ordered))
         rare = max(1, sum(held <= _MAX_HELD for held in sums))
         return ordered[:rare], ordered[rare:]
+
+
+def _sentences_with(term: QueryTerm, said: Sequence[Set[str]]) -> list[int]:
+    """The numbers of the sentences that have a word; none if only the title has it."""
+    wanted = set(stems(" ".join([*term.words, *forms_of(term.words[0])])))
+    return [number for number, words in enumerate(said) if wanted & words]
 
 
 def _are_near(some: Sequence[int], others: Sequence[int]) -> bool:
