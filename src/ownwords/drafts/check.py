@@ -49,6 +49,7 @@ class WrittenBefore:
     """Words of the draft that stand in a post."""
 
     text: str
+    post: str  # its id
     title: str
     url: str
     day: str
@@ -195,7 +196,7 @@ class AuthorStyle:
         posts = {post.id: post for post in self._posts}
         shared = shared_passages(text, [(post.id, post.text) for post in self._posts], _SAID_BEFORE)
         return tuple(
-            WrittenBefore(text[each.start : each.end], post.title, post.url, post.day)
+            WrittenBefore(text[each.start : each.end], post.id, post.title, post.url, post.day)
             for each in shared
             for post in [posts[each.document]]
         )
