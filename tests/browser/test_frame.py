@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-PARTS = ("home", "posts", "write", "ask", "models", "settings")
+PARTS = ("home", "check", "posts", "write", "ask", "models", "settings")
 ADDRESSES = (
     *(f"/#/{part}" for part in PARTS),
     "/#/posts/report",
