@@ -1,6 +1,7 @@
 """Twenty unedited texts of a model: the first seeds, nothing selected.
 
     python bench/samples.py WORKSPACE --out docs/samples.md
+    python bench/samples.py WORKSPACE --openings 40         only how so many texts begin, unprompted
 
 Half start from an empty prompt, half from titles of test posts. Above them stand the shares of
 made-up words and broken sentences, and those of the author's own held-out posts.
@@ -22,15 +23,22 @@ from ownwords.evaluation.intervals import PairedEstimate
 from ownwords.evaluation.reference_data import Lexicon
 
 HOW_MANY = 20
-TOKENS = 300
+TOKENS, OPENING_TOKENS = 300, 60
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("workspace", type=Path)
     parser.add_argument("--out", type=Path, help="a Markdown file; printed unless given")
+    parser.add_argument("--openings", type=int, default=0)
     args = parser.parse_args()
     workspace = Workspace(args.workspace)
+    if args.openings:
+        model = ownwords.load(workspace.root / "model")
+        seeds = range(1, args.openings + 1)
+        for text in model.write_several("", seeds=seeds, max_tokens=OPENING_TOKENS):
+            print(f"---\n{text.strip()}")
+        return
     with Archive(workspace.archive) as archive:
         posts = corpus.load_corpus(archive)
     model = ownwords.load(workspace.root / "model")

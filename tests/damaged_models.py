@@ -1,8 +1,6 @@
 """One damaged model directory after another, for the quick test and for fuzzing."""
 
 import random
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,18 +20,6 @@ CASES: list[tuple[str, int | None]] = [
     *(("int8", None), ("int4", None)),
 ]
 VOCABULARY = 300  # all bytes, and some
-# How often the time of an undamaged load, and the size of its files, a damaged one may take.
-SLOWER = 300
-LARGER = 1000
-
-
-def peak_bytes() -> int:
-    if sys.platform == "win32":
-        return 0
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def load_network(folder: Path) -> None:
@@ -62,7 +48,7 @@ def try_damaged(
 ) -> int:
     """Damage one file of a kind's directory at a time and load it; returns the number of tries.
 
-    Any error but our own, a message of more than a line, a hang or a surge of memory fails.
+    Any error but our own, a message of more than a line or a hang fails.
     """
     model = models.model(kind if kind in models.CONFIGS else "qwen3", vocab_size=VOCABULARY)
     schemes = {"int8": (INT8, INT8), "int4": (INT4, INT8)}.get(kind)
@@ -70,15 +56,11 @@ def try_damaged(
     models.shard(folder, shard_bytes)
     files = sorted(folder.iterdir())
     originals = {path: path.read_bytes() for path in files}
-    began = time.process_time()
     load(folder)
-    undamaged_s = max(time.process_time() - began, time.get_clock_info("process_time").resolution)
-    largest = LARGER * sum(map(len, originals.values()))
-    before, tried, refused = peak_bytes(), 0, 0
+    tried = refused = 0
     while goes_on(tried):
         path = generator.choice(files)
         path.write_bytes(damage.of_file(path, originals[path], generator))
-        began = time.process_time()
         try:
             load(folder)
         except OwnwordsError as error:
@@ -87,8 +69,6 @@ def try_damaged(
             assert "\n" not in str(error)
             assert len(str(error)) < 1200
             str(error).encode("utf-8")
-        assert time.process_time() - began < SLOWER * undamaged_s, path.read_bytes()[:2000]
-        assert peak_bytes() - before < largest, path.read_bytes()[:2000]
         path.write_bytes(originals[path])
         tried += 1
     assert refused > tried // 4

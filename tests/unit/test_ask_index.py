@@ -188,15 +188,6 @@ def test_vectors_are_stored_by_embedder_and_deleted_with_their_chunks(
     assert set(index.vectors("a").passages.tolist()) == set(index.chunks("kettle"))
 
 
-def test_the_vectors_of_an_embedder_no_longer_used_are_deleted(index: SearchIndex) -> None:
-    rows = entries(index.ids(), np.ones((index.size(), 2), np.float32))
-    for name in ("old", "one", "two", "one", "two"):
-        index.put_vectors(name, rows)
-    with index.reading() as db:
-        names = db.execute("SELECT DISTINCT name FROM vectors ORDER BY name").fetchall()
-    assert names == [("one",), ("two",)]
-
-
 def test_a_passage_names_its_source(path: Path) -> None:
     linked = Entry(
         "Hats\U000e0041",

@@ -117,9 +117,7 @@ def running(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
     with fake_endpoint(monkeypatch, replies=[GOOD]) as fake:
         endpoint = servers.with_models(servers.endpoint_at(fake.url))
-        monkeypatch.setattr(
-            servers, "default_backend", lambda: EndpointBackend(endpoint, named=True)
-        )
+        monkeypatch.setattr(servers, "default_backend", lambda: EndpointBackend(endpoint))
         yield fake
 
 

@@ -1,15 +1,11 @@
-import ast
-import dataclasses
-import inspect
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_type_hints
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ownwords
 from ownwords.core.config import (
     Resolved,
     as_toml,
@@ -194,42 +190,6 @@ def test_a_written_file_names_the_source_of_each_value() -> None:
     text = resolve(House, sets=["room.lamps=4"]).to_toml()
     assert "lamps = 4  # --set" in text
     assert "open = false  # default" in text
-
-
-def test_every_setting_of_the_program_is_read_from_its_section() -> None:
-    """From `x.SECTION`, from an argument of its class, or from a copy of `x.SECTION`."""
-    from ownwords.cli.options import Settings
-
-    def words(node: ast.AST) -> set[str]:
-        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-        names |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
-        return names | {str(n.value) for n in ast.walk(node) if isinstance(n, ast.Constant)}
-
-    source = Path(ownwords.__file__).parent
-    reads = set[tuple[str, str]]()  # owner, attribute
-    bound: list[tuple[set[str], set[str]]] = []  # names, words of the annotation or value
-    for path in source.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_bytes())):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                if isinstance(node.value, (ast.Name, ast.Attribute)):
-                    reads.add(
-                        (getattr(node.value, "attr", getattr(node.value, "id", "")), node.attr)
-                    )
-            elif isinstance(node, ast.arg) and node.annotation:
-                bound.append(({node.arg}, words(node.annotation)))
-            elif isinstance(node, ast.AnnAssign):
-                bound.append((words(node.target), words(node.annotation)))
-            elif isinstance(node, ast.Assign):
-                bound.append((set[str]().union(*map(words, node.targets)), words(node.value)))
-    for section, kind in get_type_hints(Settings).items():
-        owners = {section}.union(*(names for names, w in bound if w & {section, kind.__name__}))
-        unread = [
-            setting.name
-            for setting in dataclasses.fields(kind)
-            if not any((owner, setting.name) in reads for owner in owners)
-        ]
-        assert not unread, f"nobody reads these settings of {section}: {unread}"
-        assert inspect.getdoc(kind), f"{kind.__name__} has no docstring"
 
 
 def test_every_setting_of_the_program_can_be_given_as_text() -> None:

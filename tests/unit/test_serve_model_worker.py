@@ -73,7 +73,6 @@ async def read(worker: ModelWorker, request: GenerationRequest) -> list[int]:
     async with worker.generate(request) as stream:
         ids = [token.id async for batch in stream for token in batch]
         assert stream.finish_reason == "length"
-        assert stream.token_count == len(ids)
         return ids
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import damage
 from foreign_tokenizers import DOCUMENTS, ROLES, files_of
 from ownwords.tokenizers import tokenizer_json
 from ownwords.tokenizers.bpe import BPETokenizer, ByteTokenizer, train
@@ -246,62 +247,15 @@ def test_files_besides_the_config_are_read_too() -> None:
     assert Tokenizer({**files_of("Qwen"), tokenizer_json.CONFIG: config}).template == "yes"
 
 
-SEED = 5
-
-
-def mutate(data: bytes, rng: random.Random) -> bytes:
-    """Truncate, flip bits, duplicate parts, or replace a value by another."""
-    kind = rng.randrange(5)
-    if kind == 0:
-        return data[: rng.randrange(len(data))]
-    if kind == 1:
-        flipped = bytearray(data)
-        for _ in range(rng.randint(1, 8)):
-            flipped[rng.randrange(len(flipped))] = rng.randrange(256)
-        return bytes(flipped)
-    if kind == 2:
-        a, b = sorted(rng.sample(range(len(data)), 2))
-        return data[:b] + data[a : min(b, a + 200)] + data[b:]
-    document = json.loads(data)
-    values: list[object] = [
-        None,
-        True,
-        -1,
-        0,
-        1e308,
-        1 << 70,
-        "",
-        "a",
-        "\x00",
-        "▁" * 99,
-        [],
-        {},
-        [[]],
-        "Sequence",
-    ]
-    node = document
-    for _ in range(rng.randint(1, 4)):
-        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
-        if not keys:
-            break
-        key = rng.choice(keys)
-        if isinstance(node[key], dict | list) and rng.random() < 0.8:
-            node = node[key]
-        elif kind == 3 or isinstance(node, list):
-            node[key] = rng.choice(values)
-        else:
-            del node[key]
-    return json.dumps(document).encode()
-
-
 def test_a_thousand_damaged_files_are_read_or_refused() -> None:
-    rng = random.Random(SEED)
+    generator = random.Random(5)
     kinds = [*(files_of(kind) for kind in DOCUMENTS), LEARNED.files(), ByteTokenizer().files()]
     read = refused = 0
     for n in range(1000):
         files = dict(kinds[n % len(kinds)])
         name = tokenizer_json.CONFIG if n % 10 == 9 else tokenizer_json.TOKENIZER
-        files[name] = mutate(files[name], rng)
+        change = generator.choice((damage.of_bytes, damage.of_json))
+        files[name] = change(files[name], generator)
         try:
             tokenizer = Tokenizer(files)
             tokenizer.decode(tokenizer.encode(TEXT, special=True))

@@ -97,7 +97,6 @@ Ids = npt.NDArray[np.int64]
 _LARGEST = 127
 _POST_SHARE = 0.4
 _ROWS_AT_ONCE = 2048  # converted to floats while they are in the cache
-_EMBEDDERS_KEPT = 2  # whose vectors are kept: of the ones that made some last
 
 
 @dataclass(frozen=True)
@@ -431,20 +430,8 @@ class SearchIndex:
     # ---- vectors
 
     def put_vectors(self, name: str, entries: Sequence[tuple[int, Floats]]) -> None:
-        """Store an embedder's vectors of chunks, a row a window, unless a chunk was deleted.
-
-        Those of all embedders but the two that made some last are deleted.
-        """
+        """Store an embedder's vectors of chunks, a row a window, unless a chunk was deleted."""
         with self._writing() as db:
-            used: list[str] = json.loads(self._meta("ask_embedders") or "[]")
-            if used[:1] != [name]:
-                used = [name, *(other for other in used if other != name)][:_EMBEDDERS_KEPT]
-                kept = json.dumps(used)
-                self._set_meta("ask_embedders", kept)
-                db.execute(
-                    "DELETE FROM vectors WHERE name NOT IN (SELECT value FROM json_each(?))",
-                    (kept,),
-                )
             for id_, rows in entries:
                 codes, scales = quantized(rows)
                 db.execute(

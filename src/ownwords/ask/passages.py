@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby, pairwise
 from math import sqrt
 from typing import Literal, NamedTuple
@@ -353,6 +354,7 @@ def _without_accents(word: str) -> str:
     return "".join(letter for letter in parts if not unicodedata.combining(letter))
 
 
+@lru_cache(maxsize=1 << 16)  # a search stems the words of all passages it shows
 def _stem(word: str) -> str:
     plain = _without_accents(word)
     for ending in _ENDINGS:

@@ -143,6 +143,14 @@ _KINDS: Final = {
 }
 
 
+# Questions about the whole archive, which no passage answers.
+_OVERVIEW = re.compile(
+    r"\b(?:summari[sz]e|summary|overview|sum up|main (?:themes?|topics?|subjects?))\b"
+    r"|\bwhat (?:is|are) (?:my|this|the) (?:blog|archive|site|posts|writing) (?:\w+ )?about\b",
+    re.IGNORECASE,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Missing:
     """What a question asks for and the passages shown do not say, most telling first.
@@ -247,7 +255,9 @@ class ArchiveSearcher:
         }
         passages = self._top_passages(ranking, limit, found_by)
         missing = Missing() if is_title else words.missing_from(passages, question)
-        figures = self._figures(words, by_text, cosines, missing)
+        unread = self.index.size() - len(ids) if self.embedder else 0
+        # A passage without a vector may answer: then the words judge.
+        figures = self._figures(words, by_text, _NO_VECTORS[1] if unread else cosines, missing)
         kind: Kind
         if is_title:
             kind = "answer"
@@ -262,8 +272,9 @@ class ArchiveSearcher:
         if kind == "absent":
             firsts = {passage.document: passage for passage in reversed(passages)}
             passages = [each for each in passages if firsts[each.document] is each][:_NEAREST]
-        unread = self.index.size() - len(ids) if self.embedder else 0
         notes = [] if terms.has_subject else ["The question has no word to search for."]
+        if _OVERVIEW.search(question):
+            notes.append("A search cannot summarise the whole archive; the report does.")
         if unread:
             of = say.count(unread, "passage")
             notes.append(f"The search by meaning has yet to read {of}; it compared words there.")
@@ -408,34 +419,29 @@ class _Words:
 
     def missing_from(self, passages: Sequence[Passage], question: str) -> Missing:
         """What these passages do not say."""
-        ids = {passage.id for passage in passages}
         ordered = sorted(self.chunks_of, key=lambda term: -self._idf(self.chunks_of[term]))
+        ids = {passage.id for passage in passages}
         present = [term for term in ordered if self.chunks_of[term] & ids]
         absent = tuple(term for term in ordered if term not in present)
-        read = {passage.id: [set(stems(passage.text[slice(*at)])) for at in sentences(passage.text)]
-                for passage in passages}  # fmt: skip
-        places = {
-            term: {id_: _sentences_with(term, said) for id_, said in read.items()
-                   if id_ in self.chunks_of[term]}
-            for term in present
-        }  # fmt: skip
-        apart = tuple(
-            term
-            for term in present[1:]
-            if not any(
-                _are_near(there, places[term][id_])
-                for id_, there in places[present[0]].items()
-                if id_ in places[term]
-            )
-        )
-        asked = [name for name, (wanted, _) in _KINDS.items()
-                 if re.search(wanted, question, re.IGNORECASE)][:1]  # fmt: skip
+        if not present:
+            return Missing(absent)
+        subject, *others = present
+        apart = set(others)
+        for passage in passages:
+            there = [term for term in (subject, *apart) if passage.id in self.chunks_of[term]]
+            if subject in there and len(there) > 1:
+                said = [set(stems(passage.text[slice(*at)])) for at in sentences(passage.text)]
+                places = {term: _sentences_with(term, said) for term in there}
+                apart -= {term for term in there if _are_near(places[subject], places[term])}
+        unsaid = tuple(term for term in others if term in apart)
         words = {stem for term in present for word in term.words for stem in stems(word)}
-        lacks = [name for name in asked if not any(
-            re.search(_KINDS[name][1], part, re.IGNORECASE)
-            for passage in passages for part in _parts_with(words, passage))]  # fmt: skip
-        subject = present[0] if present else None
-        return Missing(absent, apart, subject, lacks[0] if lacks and present else "")
+        for thing, (asked, given) in _KINDS.items():
+            if re.search(asked, question, re.IGNORECASE):
+                parts = (part for passage in passages for part in _parts_with(words, passage))
+                if not any(re.search(given, part, re.IGNORECASE) for part in parts):
+                    return Missing(absent, unsaid, subject, thing)
+                break
+        return Missing(absent, unsaid, subject)
 
     def strength(self, by_text: Ranking) -> float:
         """How much of what the question says the best passage says, from 0 to 1.
@@ -461,8 +467,9 @@ class _Words:
 
 
 def _sentences_with(term: QueryTerm, said: Sequence[Set[str]]) -> list[int]:
+    """The numbers of the sentences that have a word; none if only the title has it."""
     wanted = set(stems(" ".join([*term.words, *forms_of(term.words[0])])))
-    return [place for place, each in enumerate(said) if wanted & each]
+    return [number for number, words in enumerate(said) if wanted & words]
 
 
 def _are_near(some: Sequence[int], others: Sequence[int]) -> bool:

@@ -93,8 +93,8 @@ class ServedModel:
 
     @property
     def is_fit(self) -> bool:
-        """Whether it is large enough to answer questions, as far as its size is known."""
-        return not 0 < self.parameters < _MIN_PARAMETERS
+        """Whether it can answer questions, as far as its size and its name tell."""
+        return not 0 < self.parameters < _MIN_PARAMETERS and "embed" not in self.name.casefold()
 
 
 @dataclass(frozen=True)
@@ -194,13 +194,6 @@ def with_models(endpoint: Endpoint, silence_s: float | None = None) -> Endpoint:
         ) from error
     if not models:
         raise EndpointError(f"{endpoint.label} has no model", hint="load one there, then ask again")
-    if len(models) == 1 and models[0].parameters and not models[0].context:
-        # Only llama.cpp tells the number of parameters; another of its pages tells the context.
-        with suppress(EndpointError, *_OTHER_SHAPE):
-            root = replace(endpoint, url=endpoint.url.removesuffix("/v1"))
-            props = _answer(root, "/props", silence_s=silence_s)
-            context = int(props["default_generation_settings"]["n_ctx"])
-            models = [replace(models[0], context=context)]
     return replace(endpoint, models=tuple(models))
 
 
@@ -380,18 +373,14 @@ def _one_line(text: str) -> str:
 # examples before the question, none cited a passage, nor did any that copied a sentence copy the
 # one that answers (docs/log.md).
 _MIN_PARAMETERS = 400_000_000
-_MAX_TRIED = 3  # models of an endpoint to try until one can chat
-_NOT_FOR_CHAT = frozenset({400, 404, 405, 422, 501})
 _MAX_NAMED = 6  # models listed in an error
 # Fields to drop or rename if a server rejects them, with the new name, or "" to drop.
 _OPTIONAL_FIELDS: Final[Mapping[str, str]] = {
     "max_tokens": "max_completion_tokens",
     "temperature": "",
     "seed": "",
-    "stream_options": "",
 }
 _PIECE = re.compile(r"[A-Za-z]+|\d+|[^\W\d_]+|\n+|[^\w\s]|_")
-_LETTERS_A_TOKEN, _DIGITS_A_TOKEN, _BYTES_A_TOKEN = 6, 2, 2
 # Stop strings for models without a chat template.
 _NEXT_IN_TEXT = ("\nQuestion:", "\nPassage", "\n===")
 
@@ -402,8 +391,7 @@ Message = Mapping[str, str]
 class LLMBackend(Protocol):
     """A model that continues a conversation. `context` is in tokens, 0 if unknown.
 
-    `is_local` means that nothing leaves this machine. `prompt_tokens` (0 if unknown), `ended` and
-    `thought` (whether it wrote reasoning) describe the last answer and are known when it has ended.
+    `is_local` means that nothing leaves this machine. `ended` says why the last answer ended.
     A caller that finds the context to be smaller sets `context`. `write` sends nothing before its
     first piece is requested. It raises OwnwordsError, or ContextLengthError if the messages are too
     long.
@@ -416,11 +404,7 @@ class LLMBackend(Protocol):
     @property
     def is_local(self) -> bool: ...
     @property
-    def prompt_tokens(self) -> int: ...
-    @property
     def ended(self) -> FinishReason | None: ...
-    @property
-    def thought(self) -> bool: ...
     def prepare(self) -> None: ...
     def count(self, text: str) -> int: ...
     def write(
@@ -458,7 +442,7 @@ def open_backend(
     if model.startswith(("http://", "https://")):
         name = unquote(urlsplit(model).fragment)
         models = (ServedModel(name),) if name else ()
-        return EndpointBackend(replace(endpoint_at(model), models=models), named=True)
+        return EndpointBackend(replace(endpoint_at(model), models=models))
     path = Path(model).expanduser()
     if path.exists():
         return LocalBackend(path, device=device)
@@ -469,7 +453,7 @@ def open_backend(
         for served in endpoint.models:
             # Ollama's names end in a tag, and people omit ":latest".
             if model in (served.name, served.name.removesuffix(":latest")):
-                return EndpointBackend(replace(endpoint, models=(served,)), named=True)
+                return EndpointBackend(replace(endpoint, models=(served,)))
     known = [f"{served.name} ({each.name})" for each in running for served in each.models]
     more = " and more" if len(known) > _MAX_NAMED else ""
     running_here = (
@@ -485,20 +469,18 @@ def open_backend(
 
 
 class EndpointBackend:
-    """A model at an endpoint; unless the user named it, the next is tried if it cannot chat."""
+    """The first model of an endpoint."""
 
-    def __init__(self, endpoint: Endpoint, *, named: bool = False) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._models = list(endpoint.models[: 1 if named else _MAX_TRIED])
-        self.context = self._models[0].context if self._models else 0
-        self.prompt_tokens = 0
+        self._model = endpoint.models[0] if endpoint.models else None
+        self.context = self._model.context if self._model else 0
         self.ended: FinishReason | None = None
-        self.thought = False
 
     @property
     def name(self) -> str:
         where = self._endpoint.name if self.is_local else self._endpoint.host
-        return f"{self._models[0].name} at {where}" if self._models else where
+        return f"{self._model.name} at {where}" if self._model else where
 
     @property
     def is_local(self) -> bool:
@@ -512,45 +494,38 @@ class EndpointBackend:
     @property
     def option(self) -> str:
         """The value of --model that selects this backend."""
-        return f"{self.url}#{self._models[0].name}" if self._models else self.url
+        return f"{self.url}#{self._model.name}" if self._model else self.url
 
     def prepare(self) -> None:
         """Request the list of models if none is known yet; EndpointError if there are none."""
-        if not self._models:
+        if self._model is None:
             self._endpoint = with_models(self._endpoint)
-            self._models = list(self._endpoint.models[:_MAX_TRIED])
-            self.context = self._models[0].context
+            models = self._endpoint.models
+            self._model = next((each for each in models if each.is_fit), models[0])
+            self.context = self._model.context
 
     def count(self, text: str) -> int:
         """A conservative (high) estimate of the number of tokens.
 
-        It counts one token for six letters, two digits, or two bytes of other scripts.
+        It counts a token for six letters of English, or two bytes of anything else.
         """
-        total = 0
-        for piece in _PIECE.findall(text):
-            if not piece.isascii():
-                total += -(-len(piece.encode()) // _BYTES_A_TOKEN)
-            elif piece[0].isalnum():
-                total += -(
-                    -len(piece) // (_DIGITS_A_TOKEN if piece.isdigit() else _LETTERS_A_TOKEN)
-                )
-            else:
-                total += 1
-        return total
+        return sum(
+            -(-len(piece.encode()) // (6 if piece.isascii() and piece.isalpha() else 2))
+            for piece in _PIECE.findall(text)
+        )
 
     def write(
         self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
     ) -> Generator[str]:
-        self.prompt_tokens, self.ended, self.thought = 0, None, False
+        self.ended = None
         self.prepare()
         body: dict[str, object] = {
-            "model": self._models[0].name,
+            "model": self._model.name if self._model else "",
             "messages": [dict(message) for message in messages],
             "max_tokens": max_tokens,
             "temperature": temperature,
             "seed": seed,
             "stream": True,
-            "stream_options": {"include_usage": True},
         }
         has_begun = False
         while not has_begun:
@@ -568,17 +543,14 @@ class EndpointBackend:
             )
 
     def _text(self, event: Any) -> str:  # noqa: ANN401 - JSON
-        """The text of an event; notes the number of tokens and why the answer ended."""
+        """The text of an event; notes why the answer ended."""
         try:
-            if usage := event.get("usage"):
-                self.prompt_tokens = int(usage.get("prompt_tokens") or 0)
             if not event["choices"]:  # an event with only the token counts
                 return ""
             choice = event["choices"][0]
             if reason := choice.get("finish_reason"):
                 self.ended = "length" if reason == "length" else "stop"
             delta = choice.get("delta") or choice.get("message") or {}
-            self.thought |= bool(delta.get("reasoning_content") or delta.get("reasoning"))
             text: str = delta.get("content") or ""
             # Some servers send half of a surrogate pair, which UTF-8 cannot encode.
             return text.encode("utf-8", "replace").decode("utf-8")
@@ -588,7 +560,7 @@ class EndpointBackend:
             ) from error
 
     def _adapt(self, body: dict[str, object], error: EndpointError) -> bool:
-        """Change a refused request: without a field, or to the next model; False if neither."""
+        """Drop or rename a field that was refused; False if none was."""
         if error.status in (400, 422):
             for name, other in _OPTIONAL_FIELDS.items():
                 if name in body and (name == error.field or name in error.message):
@@ -596,11 +568,7 @@ class EndpointBackend:
                     if other:
                         body[other] = value
                     return True
-        if len(self._models) < 2 or error.status not in _NOT_FOR_CHAT:
-            return False
-        del self._models[0]
-        body["model"] = self._models[0].name
-        return True
+        return False
 
 
 class LocalBackend:
@@ -611,7 +579,6 @@ class LocalBackend:
     """
 
     is_local = True
-    thought = False
 
     def __init__(
         self,
@@ -623,7 +590,6 @@ class LocalBackend:
     ) -> None:
         """Locate the model; OwnwordsError if there is none at the path."""
         self._path = resolve_model(path, path)
-        self.prompt_tokens = 0
         self.ended: FinishReason | None = None
         self.context = 0
         self._loaded, self._generate, self._device = model, generate, device
@@ -651,7 +617,7 @@ class LocalBackend:
     ) -> Generator[str]:
         from ownwords.inference.text_generation import stream_request  # noqa: PLC0415
 
-        self.prompt_tokens, self.ended = 0, None
+        self.ended = None
         model = self._model
         request = self._request(messages, max_tokens=max_tokens, seed=seed, temperature=temperature)
         stops = () if model.tokenizer.template else _NEXT_IN_TEXT
@@ -659,7 +625,6 @@ class LocalBackend:
             outcome = yield from stream_request(model.engine, model.tokenizer, request, stops)
         else:
             outcome = yield from self._generate(request, stops)
-        self.prompt_tokens = len(request.ids)
         self.ended = "length" if outcome.finish_reason == "length" else "stop"
 
     def _request(

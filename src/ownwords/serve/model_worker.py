@@ -70,7 +70,6 @@ class GenerationStream:
     def __init__(self, request: GenerationRequest) -> None:
         self.request = request
         self.finish_reason: FinishReason | None = None
-        self.token_count = 0  # number of tokens that the reader has taken
         self.steps: asyncio.Queue[tuple[list[GeneratedToken], StreamEnd]] = asyncio.Queue()
         self.handle: GenerationState | None = None  # used by the worker only, under its lock
 
@@ -81,7 +80,6 @@ class GenerationStream:
             if isinstance(end, OwnwordsError):
                 raise end
             self.finish_reason = end
-            self.token_count += len(tokens)
             yield tokens
 
 

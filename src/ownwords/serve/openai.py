@@ -336,10 +336,6 @@ class Formatter:
         """A text, or a part of it."""
         raise NotImplementedError
 
-    def begins_with_chunk(self, index: int) -> bool:
-        """Whether a chunk is streamed before the text itself."""
-        raise NotImplementedError
-
     def response(
         self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: JsonObject
     ) -> JsonObject:
@@ -360,9 +356,6 @@ class CompletionFormatter(Formatter):
     prefix = "cmpl"
     kind = chunk_kind = "text_completion"
 
-    def begins_with_chunk(self, index: int) -> bool:
-        return bool(self.echoes[index])
-
     def choice(
         self, index: int, chunk: TextChunk, finish_reason: FinishReason | None, part: Part
     ) -> JsonObject:
@@ -379,9 +372,6 @@ class ChatFormatter(Formatter):
 
     prefix = "chatcmpl"
     kind, chunk_kind = "chat.completion", "chat.completion.chunk"
-
-    def begins_with_chunk(self, index: int) -> bool:
-        return True
 
     def choice(
         self, index: int, chunk: TextChunk, finish_reason: FinishReason | None, part: Part
@@ -503,9 +493,10 @@ class _Task:
         async def send(index: int, chunk: TextChunk, reason: FinishReason | None) -> None:
             async with is_begun:  # send the first chunks of all texts before any other
                 if not events.has_started:
-                    for i in filter(formatter.begins_with_chunk, range(len(self.requests))):
+                    for i in range(len(self.requests)):  # such as a role, or an echo
                         first = formatter.choice(i, TextChunk(""), None, "first")
-                        await events.send(formatter.chunk(first) | no_usage)
+                        if first != formatter.choice(i, TextChunk(""), None, "next"):
+                            await events.send(formatter.chunk(first) | no_usage)
             choice = formatter.choice(index, chunk, reason, "next")
             await events.send(formatter.chunk(choice) | no_usage)
 

@@ -81,13 +81,13 @@ class Tokenizer:
         return [piece for piece, _ in pairs], np.array([i for _, i in pairs], np.uint32)
 
     def ids_that_begin(self, data: bytes) -> Ids:
-        """The tokens that are a beginning of the data, or begin with all of it."""
+        """The tokens that begin with all of the data; without any, those that it begins with."""
         pieces, ids = self._sorted
         beyond = bisect_left(pieces, data + b"\xff" * 8)  # which no text holds
-        found = [ids[bisect_left(pieces, data) : beyond]]
-        for size in range(1, len(data)):
-            found.append(ids[bisect_left(pieces, data[:size]) : bisect_right(pieces, data[:size])])
-        return np.concatenate(found)
+        whole = ids[bisect_left(pieces, data) : beyond]
+        starts = [data[:size] for size in range(1, len(data))]
+        parts = [ids[bisect_left(pieces, each) : bisect_right(pieces, each)] for each in starts]
+        return whole if len(whole) or not parts else np.concatenate(parts)
 
     @property
     def row_start(self) -> int | None:

@@ -93,7 +93,7 @@ async def _backend(state: AppState, found: "_EndpointCache", name: str) -> LLMBa
     for endpoint in await state.run(found.get):
         for model in endpoint.models:
             if name == _name_of(endpoint, model.name):
-                return EndpointBackend(replace(endpoint, models=(model,)), named=True)
+                return EndpointBackend(replace(endpoint, models=(model,)))
     raise ApiError(
         HTTPStatus.NOT_FOUND,
         "the model that you chose is no longer there",
