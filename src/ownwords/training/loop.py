@@ -26,7 +26,7 @@ from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.training import metrics
 from ownwords.training.batches import Batch, Batches, prefetched
 from ownwords.training.checkpoint import Checkpoint, CheckpointError, Groups, Run
-from ownwords.training.device import Device
+from ownwords.training.device import Device, try_compile
 from ownwords.training.distributed import SINGLE_PROCESS, World, full_tensor
 from ownwords.training.metrics import LossModule
 from ownwords.training.optim import Optimizer, lr_scale
@@ -155,6 +155,10 @@ class _TrainingLoop:
         self.model.dropout = self.loop.dropout
         self.model.gradient_checkpointing = self.loop.gradient_checkpointing
         self.state = TrainingState(job.model, job.settings, job.run, job.world, progress.note)
+        # FSDP could not assemble the blocks of a compiled model one at a time.
+        compiles = self.loop.compile and not self.world.is_sharded
+        if note := try_compile(self.model, compiles, self.device):
+            progress.note(note)
         self.task = self.world.wrap(LossModule(self.model), self.model.blocks)
         self.state.make_optimizer(job.batches.dataset.pure_start)
         self.optimizer, self.ema = self.state.optimizer, self.state.ema
