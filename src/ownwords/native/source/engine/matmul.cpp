@@ -55,13 +55,13 @@ inline void quantize_group(const float *f32, Code *codes, float &scale, int32_t 
 }
 
 // 32 numbers of a row, in the type that the matrix is multiplied with.
-inline void prepare_group(const Matrix &m, const float *f32, MatmulInput &input, i64 at,
-                          i64 group) {
+inline void prepare_group(const Matrix &m, bool as_bf16, const float *f32, MatmulInput &input,
+                          i64 at, i64 group) {
     if (m.type == WeightType::INT8 || m.type == WeightType::INT4) {
         int32_t sum;
         quantize_group(f32, reinterpret_cast<Code *>(input.codes) + at, input.scales[group], sum);
         input.corrections[group] = -(m.type == WeightType::INT8 ? INT8_OFFSET : 8) * sum;
-    } else if (m.type == WeightType::BF16 && has_bf16_activations()) {
+    } else if (as_bf16) {
         auto *to = reinterpret_cast<Bf16 *>(input.bf16) + at;
         for (int s = 0; s < STEPS; ++s) store(to + s * LANES, load(f32 + s * LANES));
     } else {
@@ -85,6 +85,7 @@ MatmulInput::MatmulInput(i64 rows, i64 inputs) {
 void prepare_input(const Matrix &m, const float *in, i64 rows, i64 stride, MatmulInput &input,
                    i64 begin, i64 end) {
     const i64 depth = m.depth();
+    const bool as_bf16 = m.type == WeightType::BF16 && has_bf16_activations();
     for (i64 n = begin; n < end; ++n) {
         const float *from = in + n * stride;
 #if defined(OWNWORDS_INT15)
@@ -95,11 +96,11 @@ void prepare_input(const Matrix &m, const float *in, i64 rows, i64 stride, Matmu
 #endif
         i64 k = 0;
         for (; k + GROUP <= m.inputs; k += GROUP)
-            prepare_group(m, from + k, input, n * depth + k, k / GROUP * rows + n);
+            prepare_group(m, as_bf16, from + k, input, n * depth + k, k / GROUP * rows + n);
         for (; k < depth; k += GROUP) {
             float tail[GROUP] = {};
             std::copy(from + std::min(k, m.inputs), from + m.inputs, tail);
-            prepare_group(m, tail, input, n * depth + k, k / GROUP * rows + n);
+            prepare_group(m, as_bf16, tail, input, n * depth + k, k / GROUP * rows + n);
         }
     }
 }
