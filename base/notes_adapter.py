@@ -221,9 +221,9 @@ Bits per byte of texts of whole sources that it has never seen; fewer are better
 
 ## What it learned from
 
-Paragraphs of prose under licences that allow it, each after notes made of it by rule. These blogs
-were left out, so that drafting can be judged with them: {judges}. The texts are not part of the
-package. They are by:
+Paragraphs of prose under licences that allow it, each after notes made of it by rule. The texts are
+not part of the package. These blogs were left out, so that drafting can be judged with them:
+{judges}. The others are by:
 
 {credits}
 """
@@ -246,6 +246,7 @@ def publish(folder: Path, sources: Path) -> None:
         stored[f"{key}.scale"] = scale
     out = catalogue.ADAPTERS / BASE / catalogue.NOTES
     out.parent.mkdir(parents=True, exist_ok=True)
+    out.unlink(missing_ok=True)
     write_tensors(out, stored)
     training = NotesTraining(folder, Progress())
     bits = []
@@ -281,7 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--share", type=float, default=0.2, help="of the steps, for `finish`")
     parser.add_argument("--sources", type=Path, help="the table of the texts and their licences")
     args = parser.parse_args(arguments)
-    if args.step != "prepare" and hasattr(os, "nice"):
+    if args.step in ("train", "finish") and hasattr(os, "nice"):
         os.nice(max(0, 19 - os.nice(0)))
     if args.step == "prepare":
         prepare(args.folder, args.modern, args.held_out)

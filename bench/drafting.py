@@ -38,7 +38,8 @@ def main() -> None:
     invented: list[str] = []
     bits, sizes = {"with": 0.0, "without": 0.0}, 0
     for pair in pairs[: args.paragraphs]:
-        noted = [line[2:] for line in pair.prompt.split("\n") if line.startswith("- ")]
+        marked = [line[2:] for line in pair.prompt.split("\n") if line.startswith("- ")]
+        noted = [part for line in marked for part in line.split("; ")]
         draft = drafting.draft(model, drafting.Notes("", (tuple(noted),)))
         lines += draft.lines
         written = " ".join(line.text for line in draft.lines if line.kept)

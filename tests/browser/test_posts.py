@@ -144,14 +144,6 @@ def test_a_search_finds_passages_and_opens_them_there(page: "Page") -> None:
     assert page.get_by_role("searchbox").input_value() == "limescale in the kettle"
 
 
-def test_a_word_that_is_misspelt_is_named_and_what_was_searched_is_marked(page: "Page") -> None:
-    shown(page, "/#/posts/search?q=baromter")
-    text = page.locator(".found").inner_text()
-    assert "No post contains “baromter”. The search used “barometer” instead." in text
-    marked = {mark.inner_text().lower() for mark in page.locator(".hits mark").all()}
-    assert "barometer" in marked
-
-
 def test_a_post_can_be_found_read_and_decided_on_by_keyboard(
     own_page: "Page", own_site: Site
 ) -> None:

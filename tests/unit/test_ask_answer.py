@@ -38,9 +38,7 @@ class FakeBackend:
     says: str = GOOD
     context: int = 0
     is_local: bool = True
-    prompt_tokens: int = 0
     ended: FinishReason | None = "stop"
-    thought: bool = False
     name: str = "a model"
     requests: list[tuple[Sequence[Message], int, int, float]] = field(default_factory=list)
     closed: int = 0

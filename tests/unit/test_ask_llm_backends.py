@@ -127,7 +127,6 @@ def test_an_own_model_continues_from_the_same_prompt(tmp_path: Path) -> None:
         plain = "Be short.\n\nQuestion: Why?\n\nAnswer:"
         expected = Model.load(folder).write(plain, max_tokens=12, seed=1, temperature=0.0)
         assert text == "".join(expected)
-        assert writer.prompt_tokens == writer.count(plain) + 1  # a token that begins it
         assert writer.ended in ("stop", "length")
 
 
@@ -168,7 +167,8 @@ def test_the_model_s_own_template_is_used(tmp_path: Path) -> None:
     ):
         writer = LocalBackend(own_model(tmp_path / str(number), template))
         generate(writer, max_tokens=3)
-        assert writer.prompt_tokens == writer.count(text)
+        request = writer._request(MESSAGES, max_tokens=3, seed=1, temperature=0.0)
+        assert len(request.ids) == writer.count(text)
 
 
 def test_an_invalid_model_is_reported(tmp_path: Path) -> None:

@@ -416,21 +416,18 @@ def test_only_the_topic_is_named_as_missing(
 
 
 @pytest.mark.parametrize(
-    ("question", "language", "words"),
+    ("question", "words"),
     [
-        ("What did I say about backups?", "en", ["backups"]),
-        ("On Running After One's Hat", "en", ["running", "hat"]),  # "hat" is a word in German
-        ("Was habe ich über den Hut gesagt?", "de", ["hut"]),
-        ("Qu'est-ce que j'ai écrit sur le pain ?", "fr", ["pain"]),
-        ("¿Qué escribí sobre la lluvia?", "es", ["lluvia"]),
-        ("backups", "en", ["backups"]),
+        ("What did I say about backups?", ["backups"]),
+        ("On Running After One's Hat", ["running", "hat"]),  # "hat" is a word in German
+        ("Was habe ich über den Hut gesagt?", ["hut"]),
+        ("Qu'est-ce que j'ai écrit sur le pain ?", ["pain"]),
+        ("¿Qué escribí sobre la lluvia?", ["lluvia"]),
+        ("backups", ["backups"]),
     ],
 )
-def test_stop_words_depend_on_the_language_of_the_question(
-    question: str, language: str, words: list[str]
-) -> None:
+def test_stop_words_depend_on_the_language_of_the_question(question: str, words: list[str]) -> None:
     terms = QueryTerms.of(question)
-    assert terms.language == language
     assert [term.label for term in terms.words] == words
 
 

@@ -239,7 +239,7 @@ def test_a_damaged_base_is_listed_as_such(box: Path, home: Path, model: Path) ->
     folder = install.add(str(model), "mine")
     (folder / "config.json").write_text("{")
     (entry,) = catalogue.entries()
-    assert "not JSON" in entry.problem
+    assert "not a JSON object" in entry.problem
     assert (entry.parameters, entry.config) == (0, None)
     assert catalogue.verify(folder) != []
 

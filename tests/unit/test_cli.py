@@ -82,7 +82,7 @@ def test_every_verb_explains_itself_with_an_example(
     text = capsys.readouterr().out
     assert f"Example: ownwords {verb}" in text or verb == "base"
     options = ("--workspace", "--config", "--set", "--yes", "--json", "--quiet")
-    if verb not in ("ask", "base", "chat", "draft", "rewrite", "serve", "write"):
+    if verb not in ("ask", "base", "chat", "check", "draft", "rewrite", "serve", "write"):
         assert all(option in text for option in options)
     assert max(map(len, text.splitlines())) <= 80
     assert "\x1b" not in text

@@ -1,7 +1,7 @@
 import platform
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -84,45 +84,6 @@ def test_a_container_limits_the_memory(tmp_path: Path) -> None:
 def test_threads_are_limited_to_the_available_cores() -> None:
     assert threads(Cpu("", "", (), physical_cores=4, logical_cores=8, usable_cores=8)) == 4
     assert threads(Cpu("", "", (), physical_cores=4, logical_cores=8, usable_cores=2)) == 2
-
-
-class _Square:
-    def __matmul__(self, operand: object) -> "_Square":
-        return self
-
-    def sum(self) -> "_Square":
-        return self
-
-    def item(self) -> float:
-        return 64.0
-
-
-def _ones(*_: int, dtype: str, device: str) -> _Square:
-    if (dtype, device) == ("float16", "cpu"):
-        raise RuntimeError('"addmm" not implemented for half')
-    return _Square()
-
-
-@pytest.mark.parametrize(("hip", "kind"), [(None, "cuda"), ("6.2", "rocm")])
-def test_devices_of_torch_are_listed_best_first(hip: str | None, kind: str) -> None:
-    card = SimpleNamespace(name="Card", total_memory=8_000)
-    torch = SimpleNamespace(
-        cuda=SimpleNamespace(
-            is_available=lambda: True,
-            device_count=lambda: 1,
-            get_device_properties=lambda index: card,
-        ),
-        backends=SimpleNamespace(mps=SimpleNamespace(is_available=lambda: False)),
-        version=SimpleNamespace(hip=hip),
-        float32="float32",
-        bfloat16="bfloat16",
-        float16="float16",
-        ones=_ones,
-    )
-    assert list(hardware._devices(torch)) == [  # type: ignore[arg-type]
-        hardware.ComputeDevice(kind, "Card", 8_000, ("float32", "bfloat16", "float16")),
-        hardware.ComputeDevice("cpu", "processor", 0, ("float32", "bfloat16")),
-    ]
 
 
 class _Finder:

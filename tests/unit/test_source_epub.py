@@ -67,25 +67,6 @@ def test_a_drm_locked_book_is_refused_and_obfuscated_fonts_are_not(tmp_path: Pat
         documents(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "says"),
-    [
-        ("META-INF/container.xml", "", "not XML"),
-        ("META-INF/container.xml", "<container/>", "is missing in it"),
-        ("OEBPS/book.opf", "no xml at all", "not XML"),
-        ("../evil.xhtml", "x", "outside"),
-    ],
-)
-def test_unreadable_input_is_one_sentence(
-    tmp_path: Path, name: str, data: str | bytes, says: str
-) -> None:
-    path = book(tmp_path, **{name: data})
-    epub.detect(path)
-    with pytest.raises(SourceError, match=says) as caught:
-        documents(path)
-    assert "\n" not in caught.value.message
-
-
 def test_entities_declared_in_a_chapter_are_never_read(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("INTRUDER", encoding="utf-8")

@@ -286,8 +286,9 @@ def test_a_prompt_is_read_and_not_learned(tmp_path: Path) -> None:
     for each in (dataset, opened):
         assert bytes(each.document(0)[1:-1].astype(np.uint8)) == b"hat: brim."
         # The start token and the prompt; then the text and the end token.
-        assert each.learned[: len(each.document(0))].tolist() == [False] * 6 + [True] * 6
-        assert each.learned[len(each.document(0)) :].all()
+        learned = each.learned(np.arange(each.tokens))
+        assert learned[: len(each.document(0))].tolist() == [False] * 6 + [True] * 6
+        assert learned[len(each.document(0)) :].all()
         assert each.text_bytes == len("brim.cap.")
     (batch,) = sequential_batches(dataset, rows=1, context=dataset.tokens)
     targets = batch.targets_BT[0]

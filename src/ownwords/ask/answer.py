@@ -251,15 +251,7 @@ def _truncations(
     prompt: "Prompt", passages: Sequence[Passage], writer: LLMBackend
 ) -> Iterator[str]:
     """Notes on a prompt or an answer that was cut."""
-    read = writer.prompt_tokens
-    least = sum(len(message["content"].split()) for message in prompt.messages)
-    if 0 < read < least:
-        writer.context = read
-        yield (
-            f"{writer.name} read only {read:,} of at least {least:,} tokens and cut the rest"
-            " silently. Give it a longer context; for Ollama, OLLAMA_CONTEXT_LENGTH=8192."
-        )
-    elif len(prompt.excerpts) < len(passages) or prompt.is_shortened:
+    if len(prompt.excerpts) < len(passages) or prompt.is_shortened:
         part = ", the last in part" if prompt.is_shortened else ""
         of = count(len(passages), "passage")
         yield f"Only {len(prompt.excerpts)} of {of} fit into the context{part}."
@@ -277,8 +269,6 @@ def _why_nothing(writer: LLMBackend, builder: AnswerBuilder | None) -> str:
             f"The answer of {writer.name} is not shown, because no sentence was supported:"
             f" {reasons}."
         )
-    if writer.thought and writer.ended == "length":
-        return f"{writer.name} used all its tokens for thinking and gave no answer."
     return f"{writer.name} gave no answer."
 
 

@@ -27,10 +27,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.ask import servers
-from ownwords.ask.known_encoders import KNOWN, MODULES, PROMPTS, from_hub, install, installed
+from ownwords.ask.known_encoders import (
+    KNOWN,
+    MODULES,
+    PROMPTS,
+    from_hub,
+    install,
+    installed,
+    tokenizers_missing,
+)
 from ownwords.ask.passages import windows
 from ownwords.ask.servers import Endpoint, EndpointError
-from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import usable_cores
 from ownwords.core.progress import Progress
@@ -221,10 +229,7 @@ def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Toke
     try:
         from tokenizers import Tokenizer  # noqa: PLC0415 - only who asks for vectors waits for it
     except ModuleNotFoundError as error:
-        raise OwnwordsError(
-            "vectors of meaning take the `tokenizers` library, which is not installed",
-            hint='pip install "ownwords[embed]"',
-        ) from error
+        raise tokenizers_missing() from error
     with _translate_tokenizer_errors(folder):
         tokenizer = Tokenizer.from_str(data.decode("utf-8"))
         # Replace the padding and truncation stored in the file, such as 128 tokens: they may be

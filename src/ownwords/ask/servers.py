@@ -379,7 +379,6 @@ _OPTIONAL_FIELDS: Final[Mapping[str, str]] = {
     "max_tokens": "max_completion_tokens",
     "temperature": "",
     "seed": "",
-    "stream_options": "",
 }
 _PIECE = re.compile(r"[A-Za-z]+|\d+|[^\W\d_]+|\n+|[^\w\s]|_")
 # Stop strings for models without a chat template.
@@ -392,8 +391,7 @@ Message = Mapping[str, str]
 class LLMBackend(Protocol):
     """A model that continues a conversation. `context` is in tokens, 0 if unknown.
 
-    `is_local` means that nothing leaves this machine. `prompt_tokens` (0 if unknown), `ended` and
-    `thought` (whether it wrote reasoning) describe the last answer and are known when it has ended.
+    `is_local` means that nothing leaves this machine. `ended` says why the last answer ended.
     A caller that finds the context to be smaller sets `context`. `write` sends nothing before its
     first piece is requested. It raises OwnwordsError, or ContextLengthError if the messages are too
     long.
@@ -406,11 +404,7 @@ class LLMBackend(Protocol):
     @property
     def is_local(self) -> bool: ...
     @property
-    def prompt_tokens(self) -> int: ...
-    @property
     def ended(self) -> FinishReason | None: ...
-    @property
-    def thought(self) -> bool: ...
     def prepare(self) -> None: ...
     def count(self, text: str) -> int: ...
     def write(
@@ -481,9 +475,7 @@ class EndpointBackend:
         self._endpoint = endpoint
         self._model = endpoint.models[0] if endpoint.models else None
         self.context = self._model.context if self._model else 0
-        self.prompt_tokens = 0
         self.ended: FinishReason | None = None
-        self.thought = False
 
     @property
     def name(self) -> str:
@@ -525,7 +517,7 @@ class EndpointBackend:
     def write(
         self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
     ) -> Generator[str]:
-        self.prompt_tokens, self.ended, self.thought = 0, None, False
+        self.ended = None
         self.prepare()
         body: dict[str, object] = {
             "model": self._model.name if self._model else "",
@@ -534,7 +526,6 @@ class EndpointBackend:
             "temperature": temperature,
             "seed": seed,
             "stream": True,
-            "stream_options": {"include_usage": True},
         }
         has_begun = False
         while not has_begun:
@@ -552,17 +543,14 @@ class EndpointBackend:
             )
 
     def _text(self, event: Any) -> str:  # noqa: ANN401 - JSON
-        """The text of an event; notes the number of tokens and why the answer ended."""
+        """The text of an event; notes why the answer ended."""
         try:
-            if usage := event.get("usage"):
-                self.prompt_tokens = int(usage.get("prompt_tokens") or 0)
             if not event["choices"]:  # an event with only the token counts
                 return ""
             choice = event["choices"][0]
             if reason := choice.get("finish_reason"):
                 self.ended = "length" if reason == "length" else "stop"
             delta = choice.get("delta") or choice.get("message") or {}
-            self.thought |= bool(delta.get("reasoning_content") or delta.get("reasoning"))
             text: str = delta.get("content") or ""
             # Some servers send half of a surrogate pair, which UTF-8 cannot encode.
             return text.encode("utf-8", "replace").decode("utf-8")
@@ -591,7 +579,6 @@ class LocalBackend:
     """
 
     is_local = True
-    thought = False
 
     def __init__(
         self,
@@ -603,7 +590,6 @@ class LocalBackend:
     ) -> None:
         """Locate the model; OwnwordsError if there is none at the path."""
         self._path = resolve_model(path, path)
-        self.prompt_tokens = 0
         self.ended: FinishReason | None = None
         self.context = 0
         self._loaded, self._generate, self._device = model, generate, device
@@ -631,7 +617,7 @@ class LocalBackend:
     ) -> Generator[str]:
         from ownwords.inference.text_generation import stream_request  # noqa: PLC0415
 
-        self.prompt_tokens, self.ended = 0, None
+        self.ended = None
         model = self._model
         request = self._request(messages, max_tokens=max_tokens, seed=seed, temperature=temperature)
         stops = () if model.tokenizer.template else _NEXT_IN_TEXT
@@ -639,7 +625,6 @@ class LocalBackend:
             outcome = yield from stream_request(model.engine, model.tokenizer, request, stops)
         else:
             outcome = yield from self._generate(request, stops)
-        self.prompt_tokens = len(request.ids)
         self.ended = "length" if outcome.finish_reason == "length" else "stop"
 
     def _request(

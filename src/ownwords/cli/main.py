@@ -75,6 +75,10 @@ _VERBS = {
         "Write together, line by line: you begin, the model continues.",
         "--model my-blog.ownwords --temperature 0.7",
     ),
+    "check": (
+        "Check a draft: how much it sounds like you, which sentences do not, and why.",
+        "draft.txt",
+    ),
     "ask": (
         "Ask your posts: get an answer with citations, or the passages themselves.",
         '"What did I say about backups?"',

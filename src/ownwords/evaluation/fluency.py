@@ -307,6 +307,19 @@ def sentences(text: str, habits: SentenceConventions) -> list[Sentence]:
     return judged
 
 
+def sentence_spans(text: str, habits: SentenceConventions) -> list[tuple[int, int]]:
+    """The start and end of each sentence, heading and list item of a text."""
+    spans, at = list[tuple[int, int]](), 0
+    for line in text.split("\n"):
+        for start, end in _split(line, habits.abbreviations):
+            sentence = line[start:end]
+            first = start + len(sentence) - len(sentence.lstrip())
+            if sentence.strip():
+                spans.append((at + first, at + first + len(sentence.strip())))
+        at += len(line) + 1
+    return spans
+
+
 def _lines(text: str) -> list[str]:
     lines = (_MARKER.sub("", line.strip(), count=1).strip() for line in text.split("\n"))
     return [line for line in lines if line]

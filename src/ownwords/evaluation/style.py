@@ -53,7 +53,7 @@ class StyleVocabulary:
     def tokens(self, text: str) -> Iterator[Token]:
         """The tokens of a text, in order."""
         starts = True
-        for match in _TOKEN.finditer(text.strip()):
+        for match in _TOKEN.finditer(text.rstrip()):
             token = self._masked(match[0], starts=starts)
             yield Token(self._numbers[token], match.start(), match.end())
             starts = token in _ENDS_SENTENCE
@@ -178,9 +178,9 @@ class Normal:
         between = float(means.var()) - within / len(passages[0])
         return cls(float(means.mean()), max(between, 1e-4), within)
 
-    def log_density(self, score: float, pairs: int) -> float:
-        variance = self.between + self.within / max(1, pairs)
-        return -0.5 * ((score - self.mean) ** 2 / variance + float(np.log(variance)))
+    def variance(self, pairs: int) -> float:
+        """Of the scores of passages of so many pairs."""
+        return self.between + self.within / max(1, pairs)
 
 
 class CrossValidated:

@@ -45,7 +45,6 @@ SENTENCES = {
     UNCLEAR: "It does not clearly write like you yet.",
     TOO_FEW: "There is too little text to tell whether it writes like you.",
 }
-MANNER = "This judges how it writes, not whether it makes sense: for that, read what it wrote."
 
 # Share of training passages continued word for word: less than 0.01 for models of many books
 # (Carlini et al. 2023), nearly all for a model trained on a blog for too many epochs.
@@ -118,10 +117,8 @@ def _overall(
 
 
 def _conclude(kind: str, *because: Conclusion) -> Conclusion:
-    reasons = [topic.sentence for topic in because]
-    if kind == WRITES_LIKE_YOU:
-        reasons.append(MANNER)
-    return Conclusion("all", kind, SENTENCES[kind], tuple(reasons))
+    reasons = tuple(topic.sentence for topic in because)
+    return Conclusion("all", kind, SENTENCES[kind], reasons)
 
 
 def _prediction(card: Scorecard) -> Conclusion:

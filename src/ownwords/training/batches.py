@@ -90,7 +90,7 @@ class TokenStream:
                 shifts = np.repeat(epoch.shifts_S[pieces], lengths)
                 places = np.arange(at, end) + shifts
                 ids_T1[here] = self._dataset.ids[places]
-                learned_T1[here] = self._dataset.learned[places]
+                learned_T1[here] = self._dataset.learned(places)
                 pieces_T1[here] = np.repeat(np.arange(len(lengths)) + number, lengths)
                 number += len(lengths)
 
@@ -285,7 +285,7 @@ def sequential_batches(
         there = places < dataset.tokens
         ids = np.zeros(size + 1, np.int64)
         ids[there] = dataset.ids[begin : begin + size + 1]
-        there[there] = dataset.learned[begin : begin + size + 1]
+        there[there] = dataset.learned(places[there])
         ids_BT1, learned_BT1 = in_rows(ids), in_rows(there)
         # The padding is a document of its own, numbered after the last.
         documents_BT1 = in_rows(np.searchsorted(ends_D, places, side="right"))

@@ -89,7 +89,7 @@ class PlanConstants:
     # Times the embedding's learning rate, for the token that texts begin with
     tune_start_lr_scale: float = 40  # log
     tune_replay: float = 0.3  # share of rows that are replay text; log
-    lora_pairs: float = 0.3  # share of rows that are notes and the text made of them; log
+    lora_pairs: float = 0.2  # share of rows that are notes and the text made of them; estimate
     # Tokens of replay text that the base writes, if none is given
     replay_tokens: float = 100_000  # estimate
     replay_time_share: float = 0.1  # of the time, at most, to write it; estimate

@@ -304,8 +304,10 @@ class TrainingSession:
             if replay is not None:
                 self.replay = self._build_replay(replay)
             elif pairs:
-                self.replay = self._encode(pairs)
-                self.has_pairs = self.replay.documents > 0
+                # Fewer tokens than the texts have may be too few for a row, and teach little.
+                built = self._encode(pairs)
+                self.has_pairs = built.tokens >= self.dataset.tokens
+                self.replay = built if self.has_pairs else None
 
     def _encode(self, texts: Iterable[TrainingText], *, marks: bool = True) -> TokenDataset:
         return build_dataset(
@@ -589,7 +591,9 @@ class TrainingSession:
                 card=_card(request.workspace.name, model, made, self.texts, how),
                 provenance={
                     **_provenance(made, kind, corpus, base),
-                    "writes_from_notes": self.has_pairs and share > 0,
+                    "writes_from_notes": self.has_pairs
+                    and plan.recipe.data.replay > 0
+                    and share > 0,
                 },
                 dtype=dtype,
                 # Half the disk and faster writing; `export` restores bfloat16 (docs/log.md).

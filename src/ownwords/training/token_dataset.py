@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +47,15 @@ class TokenDataset:
     start: int | None = None  # the token that documents begin with; None: with their text
     end: int | None = None  # the token that documents end with
     row_start: int | None = None  # the id that every row begins with; None: any
-    prompts: tuple[int, ...] = ()  # tokens at each document's beginning that are not learned
+    # The number of tokens at each document's beginning that are only read; None: all are learned.
+    prompts_D: npt.NDArray[np.int64] | None = None
 
-    @cached_property
-    def learned(self) -> npt.NDArray[np.bool_]:
-        """Whether each token is learned, and not only read."""
-        lengths_D = np.diff(self.offsets_D1)
-        prompts_D = np.array(self.prompts or [0] * self.documents, np.int64)
-        kinds = np.tile([False, True], self.documents)
-        return np.repeat(kinds, np.stack([prompts_D, lengths_D - prompts_D], axis=1).ravel())
+    def learned(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether the tokens at these places of the dataset are learned, and not only read."""
+        if self.prompts_D is None:
+            return np.ones(len(places), np.bool_)
+        documents = np.searchsorted(self.offsets_D1, places, side="right") - 1
+        return places >= (self.offsets_D1[:-1] + self.prompts_D)[documents]
 
     @property
     def documents(self) -> int:
@@ -131,6 +130,7 @@ def open_dataset(folder: Path) -> TokenDataset:
     """Open what `build_dataset` has written; OSError or ValueError if it is damaged."""
     index = json.loads((folder / _INDEX).read_bytes())
     offsets_D1 = np.array(index.pop("offsets"), np.int64)
+    prompts = index.pop("prompts", None)
     path, dtype = folder / _TOKENS, _dtype(index["vocabulary"])
     size, expected = path.stat().st_size, int(offsets_D1[-1]) * dtype.itemsize
     if size != expected:
@@ -140,7 +140,13 @@ def open_dataset(folder: Path) -> TokenDataset:
     with suppress(OSError):
         os.utime(folder)  # record the last use, for pruning
     # A plain ndarray view: slicing a memmap takes ten times as long.
-    return TokenDataset(folder.name, ids=ids.view(np.ndarray), offsets_D1=offsets_D1, **index)
+    return TokenDataset(
+        folder.name,
+        ids=ids.view(np.ndarray),
+        offsets_D1=offsets_D1,
+        prompts_D=None if prompts is None else np.array(prompts, np.int64),
+        **index,
+    )
 
 
 def prune_datasets(root: Path) -> None:

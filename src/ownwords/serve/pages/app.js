@@ -5,7 +5,7 @@ import { begin, follow, running, shareOf } from "/jobs.js";
 import { announce, ask, dismiss, remember, remembered, toast } from "/messages.js";
 import { ApiError, get, load, post, remove } from "/server.js";
 
-const PARTS = [["home", "Home"], ["posts", "Posts"], ["write", "Write"], ["ask", "Ask"], ["models", "Models"], ["settings", "Settings"]];
+const PARTS = [["home", "Home"], ["check", "Check"], ["posts", "Posts"], ["write", "Write"], ["ask", "Ask"], ["models", "Models"], ["settings", "Settings"]];
 const main = document.getElementById("main");
 
 // ---- addresses --------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ const newTurn = (id, question, searched) => ({ id, question, searched, passages:
 function messages({ question, searched, answer }) {
   if (!answer) return [];
   const shown = answer.citations.length || answer.answer ? answer.citations : answer.passages.slice(0, AT_ONCE).map((item, i) => ({ ...item, number: i + 1, quote: best(item), text: undefined, matching: undefined }));
-  return [{ role: "user", text: question, searched }, { role: "assistant", text: answer.answer || answer.why, model: answer.model, citations: shown }];
+  return [{ role: "user", text: question, searched }, { role: "assistant", text: answer.answer || answer.why || `${answer.sentence}:`, model: answer.model, citations: shown }];
 }
 
 function turnsOf(saved) {
@@ -197,7 +197,7 @@ function parts(turn) {
 function answered(turn, result) {
   const isBare = !result.answer;
   return [
-    result.answer ? wording(turn, result.answer, result.citations) : statement(`${result.sentence}${result.passages.length ? ":" : "."}`),
+    result.answer ? wording(turn, result.answer, result.citations) : result.sentence ? statement(`${result.sentence}${result.passages.length ? ":" : "."}`) : null,
     result.why ? el("p", { class: "quiet why" }, sentence(result.why)) : null,
     result.citations.length ? citations(turn, result.citations) : null,
     result.notes.length ? el("div", { class: "remarks" }, bullets(result.notes.map(sentence))) : null,

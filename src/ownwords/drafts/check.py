@@ -1,0 +1,212 @@
+"""Check a draft: how much each sentence sounds like the author, and why; without any model.
+
+The measure is that of the scorecard (`evaluation.style`): the pairs of words of the author's posts
+against those of others today. What the author's own posts score is found by cross-validation, so
+that figures of a draft compare with those of posts that the measure has not read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ownwords.archive.corpus import TrainingText
+from ownwords.core.errors import CorpusError, OwnwordsError
+from ownwords.evaluation.fluency import SentenceConventions, sentence_spans
+from ownwords.evaluation.reference_data import (
+    Lexicon,
+    ReferenceAuthors,
+    begins_sentence,
+    is_in_the_language,
+    words_in,
+)
+from ownwords.evaluation.style import LENGTHS, CrossValidated, Normal, StyleModel, Vector
+from ownwords.evaluation.verbatim import shared_passages
+
+_MIN_PASSAGES = 12  # of about 80 words in the posts
+_SENTENCE_PAIRS = 19  # of the pieces whose scores say what a usual sentence of the author's is
+_MARKED = 0.1  # share of the author's own sentences that would be marked
+_TELLING = -0.8  # weight of a pair that is worth naming
+_REASONS = 3  # pairs, and words, that are named
+_SAID_BEFORE = 8  # words in a row
+_FREQUENT = 400
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSentence:
+    """A sentence, `text[start:end]` of the draft."""
+
+    text: str
+    start: int
+    end: int
+    yours: float  # the probability that it is the author's rather than another's
+    is_marked: bool  # fewer than one in ten of the author's sentences are as unusual
+    because: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBefore:
+    """Words of the draft that stand in a post."""
+
+    text: str
+    post: str  # its id
+    title: str
+    url: str
+    day: str
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Where passages of one kind lie: the middle one, and the middle eight of ten."""
+
+    middle: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was found about a draft."""
+
+    yours: float
+    above: float  # share of the author's own passages that score lower
+    own: Range
+    others: Range
+    paragraphs: tuple[float, ...]
+    sentences: tuple[CheckedSentence, ...]
+    written_before: tuple[WrittenBefore, ...]
+
+
+class AuthorStyle:
+    """What is usual for an author, learned from the posts once, for any number of drafts."""
+
+    def __init__(self, posts: Sequence[TrainingText], others: ReferenceAuthors) -> None:
+        texts = [post.text for post in posts]
+        if not is_in_the_language(texts, others.vocabulary.words[:_FREQUENT]):
+            raise OwnwordsError(
+                "drafts can be checked in English only: there are no other authors in the language"
+                " of these posts to compare with"
+            )
+        self._posts, self._vocabulary = posts, others.vocabulary
+        pairs = [others.vocabulary.pairs(text) for text in texts]
+        length, size = LENGTHS[-1], others.vocabulary.size
+        if sum(map(len, pairs)) < _MIN_PASSAGES * length:
+            raise CorpusError(
+                f"{sum(post.words for post in posts):,} words of yours are too few to compare a"
+                " draft with; about 1,000 are needed",
+                hint="add posts, and read the blog again: ownwords look PATH",
+            )
+        known = CrossValidated(pairs, others.passages, others.source_of, size, length)
+        own, away = ([row for fold in side for row in fold] for side in (known.own, known.others))
+        self._model = StyleModel(pairs, others.passages, size)
+        self._own, self._others = Normal.of(own), Normal.of(away)
+        self._passages = tuple(np.array([row.mean() for row in side]) for side in (own, away))
+        pieces = [piece for row in own for piece in np.split(row, length // _SENTENCE_PAIRS)]
+        self._threshold = float(np.quantile([self.yours(piece) for piece in pieces], _MARKED))
+        self._words, self._habits = Lexicon.of(texts), SentenceConventions.of(texts)
+        lengths = [end - start for text in texts for start, end in self._spans(text)]
+        self._long = float(np.quantile(lengths, 0.99))
+
+    def check(self, text: str) -> Check:
+        """Check a draft."""
+        tokens = list(self._vocabulary.tokens(text))
+        if not tokens:
+            raise OwnwordsError("the draft is empty", hint="give a text file, or pipe a text in")
+        weights = self._model.weights(self._vocabulary.pairs(text))
+        starts = np.array([token.start for token in tokens])
+
+        def within(start: int, end: int) -> slice:
+            return slice(*np.searchsorted(starts, [start, end]))
+
+        sentences = []
+        for start, end in self._spans(text):
+            part = within(start, end)
+            yours = self.yours(weights[part])
+            spans = [(token.start, token.end) for token in tokens[part]]
+            because = self._because(text, start, end, weights[part], spans)
+            is_marked = yours < self._threshold
+            sentences.append(
+                CheckedSentence(text[start:end], start, end, yours, is_marked, because)
+            )
+        own, others = self._passages
+        score = float(weights.mean())
+        return Check(
+            yours=self.yours(weights),
+            above=float((own < score).mean()),
+            own=self._range(own),
+            others=self._range(others),
+            paragraphs=tuple(
+                self.yours(weights[within(start, end)]) for start, end in paragraphs(text)
+            ),
+            sentences=tuple(sentences),
+            written_before=self._written_before(text),
+        )
+
+    def yours(self, weights: Vector) -> float:
+        """The probability that some pairs are the author's, if half of all texts are.
+
+        By linear discriminant analysis: both kinds of texts are taken to vary alike.
+        """
+        pairs = len(weights)
+        if not pairs:
+            return 0.5
+        own, others = self._own, self._others
+        from_middle = float(weights.mean()) - (own.mean + others.mean) / 2
+        variance = (own.variance(pairs) + others.variance(pairs)) / 2
+        odds = (own.mean - others.mean) * from_middle / variance
+        return 1 / (1 + float(np.exp(-np.clip(odds, -50, 50))))
+
+    def _range(self, scores: Vector) -> Range:
+        low, middle, high = (
+            self.yours(np.full(LENGTHS[-1], score))
+            for score in np.quantile(scores, (0.1, 0.5, 0.9))
+        )
+        return Range(middle, low, high)
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        return sentence_spans(text, self._habits)
+
+    def _because(
+        self,
+        text: str,
+        start: int,
+        end: int,
+        weights: Vector,
+        spans: Sequence[tuple[int, int]],
+    ) -> tuple[str, ...]:
+        reasons = []
+        if end - start > self._long:
+            reasons.append("99 of 100 of your sentences are shorter")
+        rare = [n for n in np.argsort(weights) if n and weights[n] < _TELLING][:_REASONS]
+        if rare:
+            pairs = ", ".join(f"“{text[spans[n - 1][0] : spans[n][1]]}”" for n in rare)
+            reasons.append(f"others write {pairs.replace(chr(10), ' ')} more often than you")
+        new = [
+            word[0]
+            for word in words_in(text[start:end])
+            if not self._words.knows(word[0])
+            and (begins_sentence(word) or not word[0][0].isupper())
+        ]
+        if new:
+            words = ", ".join(f"“{word}”" for word in dict.fromkeys(new[:_REASONS]))
+            reasons.append(f"you have not written {words} before")
+        return tuple(reasons)
+
+    def _written_before(self, text: str) -> tuple[WrittenBefore, ...]:
+        posts = {post.id: post for post in self._posts}
+        shared = shared_passages(text, [(post.id, post.text) for post in self._posts], _SAID_BEFORE)
+        return tuple(
+            WrittenBefore(text[each.start : each.end], post.id, post.title, post.url, post.day)
+            for each in shared
+            for post in [posts[each.document]]
+        )
+
+
+def paragraphs(text: str) -> list[tuple[int, int]]:
+    """The start and end of each line that is not blank."""
+    spans, at = [], 0
+    for line in text.split("\n"):
+        if line.strip():
+            spans.append((at, at + len(line)))
+        at += len(line) + 1
+    return spans

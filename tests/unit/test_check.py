@@ -1,0 +1,54 @@
+"""A draft is checked against the author's posts and other authors today."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ownwords.archive.corpus import TrainingText, load_corpus
+from ownwords.archive.look import look
+from ownwords.archive.store import Archive
+from ownwords.cli.main import main
+from ownwords.core.errors import CorpusError
+from ownwords.drafts.check import AuthorStyle
+from ownwords.evaluation.reference_data import ReferenceAuthors
+
+MODERN = (
+    "We leverage the new API to streamline deployment. You can install the package with pip, and"
+    " then configure your environment variables. If you have any questions, please open an issue."
+)
+
+
+@pytest.mark.shared
+def test_a_draft_is_placed_marked_and_found_in_the_posts(
+    columnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workspace = tmp_path / "w.ownwords"
+    look([columnist], workspace=workspace)
+    with Archive(workspace / "archive.sqlite") as archive:
+        corpus = load_corpus(archive)
+    held_out = next(iter(corpus.test))
+    draft = tmp_path / "draft.txt"
+    first, *rest = held_out.text.split("\n\n")[1:4]
+    draft.write_text("\n\n".join([first, MODERN, *rest]), encoding="utf-8")
+    capsys.readouterr()
+    assert main(["check", str(draft), "--workspace", str(workspace), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    foreign = [each for each in found["sentences"] if each["text"] in MODERN]
+    own = [each for each in found["sentences"] if each["text"] not in MODERN]
+    assert len(foreign) == 3
+    assert all(each["is_marked"] for each in foreign)
+    assert sum(each["is_marked"] for each in own) <= max(1, len(own) // 4)
+    assert any("“leverage”" in reason for reason in foreign[0]["because"])
+    whole = draft.read_text(encoding="utf-8")
+    assert all(whole[each["start"] : each["end"]] == each["text"] for each in foreign)
+    assert found["others"]["middle"] < 0.1 < 0.9 < found["own"]["middle"]
+    assert held_out.title in {each["title"] for each in found["written_before"]}
+    assert main(["check", str(draft), "--workspace", str(workspace)]) == 0
+    assert "You wrote this before" in capsys.readouterr().out
+
+
+def test_too_few_posts_are_one_sentence() -> None:
+    post = TrainingText("1", "The cat sat on the mat, and that was the end of it.", "The cat")
+    with pytest.raises(CorpusError, match="too few"):
+        AuthorStyle([post], ReferenceAuthors.load())
