@@ -43,7 +43,7 @@ WORDS, MOST_TOKENS = 3, 12
 PLACES = 600
 OPENING = 20  # words of a post that are always given
 LONG, TYPED = 1000, 40  # words of the text that is typed on, and how many are typed
-MOST = 12_000  # characters of a text that are sent
+MOST = 8_000  # characters of a text that are sent, which any context of 4,096 tokens holds
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
 
@@ -95,6 +95,8 @@ def right(
                 written = _WORD.findall(completed(server, model, text[: words[at].start()]))
                 pairs = zip(expected, map(str.casefold, written), strict=False)
                 hits[model][n] += sum(one == other for one, other in pairs)
+        shown = " and ".join(str(hits[model][n]) for model in models)
+        print(f"  a post of {len(words):,} words: {shown} of {asked[n]} right", flush=True)
     for model in models:
         print(f"{model}: {sum(hits[model]) / sum(asked):.1%} of {sum(asked):,} words right")
     ours, base = (hits[model] for model in models)
