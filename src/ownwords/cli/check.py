@@ -13,8 +13,6 @@ from ownwords.view.terminal import TerminalWriter
 if TYPE_CHECKING:
     from ownwords.drafts.check import Check, Range
 
-_LIKE_YOU, _UNLIKE_YOU = 0.8, 0.2
-
 
 def check(
     draft: Annotated[
@@ -51,21 +49,14 @@ def check(
 def blocks(check: "Check") -> list[Block]:
     """What is said of a draft."""
     marked = [sentence for sentence in check.sentences if sentence.is_marked]
-    sentence = (
-        "It sounds like you."
-        if check.yours > _LIKE_YOU
-        else "It does not sound like you."
-        if check.yours < _UNLIKE_YOU
-        else "It could be yours, or somebody else’s."
-    )
     rows = [
         Gauge("This draft", check.yours, f"{check.yours:.0%}", is_ours=True),
         _gauge("Passages of yours", check.own),
         _gauge("Other authors today", check.others),
     ]
-    place = f"It scores above {check.above:.0%} of the passages of your own posts."
+    place = f"{check.above:.0%} of the passages of your own posts score lower."
     found: list[Block] = [
-        Paragraph(line=sentence, style="statement"),
+        Paragraph(line=check.sentence, style="statement"),
         Paragraph(line=place),
         Gauges(title="How likely it is yours", rows=rows, scale_end=1.0),
     ]

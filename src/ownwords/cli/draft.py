@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from ownwords.cli.options import OUTPUT, OutputOptions, check_positive, text_in
 from ownwords.cli.output import print_json
-from ownwords.cli.write import WRITING, Threads, WritingOptions, resolve_model_directory
+from ownwords.cli.write import MODEL, ModelOptions, Threads, resolve_model_directory
 from ownwords.core.errors import OwnwordsError
 from ownwords.drafts import drafting
 from ownwords.inference.model import Model
@@ -28,7 +28,7 @@ def draft(
     *,
     samples: Annotated[int, Parameter(help="Write this many drafts.")] = 1,
     threads: Threads = None,
-    options: WritingOptions = WRITING,
+    options: ModelOptions = MODEL,
     output: OutputOptions = OUTPUT,
 ) -> None:
     """Write a text from notes, a sentence a line.
@@ -40,22 +40,22 @@ def draft(
     check_positive("--threads", threads)
     read = drafting.Notes.parse(text_in(notes, "notes"))
     model = load_model(options, threads)
-    first = options.first_seed
-    drafts = [drafting.draft(model, read, seed=seed) for seed in range(first, first + samples)]
+    seed = options.first_seed
+    drafts = [drafting.draft(model, read, seed=seed, rank=rank) for rank in range(samples)]
     if output.json:
-        figures = [{"seed": first + number, **each.to_dict()} for number, each in enumerate(drafts)]
+        figures = [{"seed": seed, **each.to_dict()} for each in drafts]
         print_json(figures[0] if samples == 1 else {"drafts": figures})
         return
-    for number, each in enumerate(drafts):
+    for number, each in enumerate(drafts, 1):
         if samples > 1:
-            print(f"--- seed {first + number}")
+            print(f"--- {number}")
         print(each)
         left = sum(not line.kept for line in each.lines)
         if left and not output.quiet:
             print(f"{left} of {len(each.lines)} lines stay as notes, in brackets.", file=sys.stderr)
 
 
-def load_model(options: WritingOptions, threads: int | None = None) -> Model:
+def load_model(options: ModelOptions, threads: int | None = None) -> Model:
     """Load a model that has learned to write from notes; OwnwordsError for any other."""
     folder = resolve_model_directory(options.model)
     if not drafting.has_learned(folder):

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from ownwords.cli.draft import load_model
 from ownwords.cli.options import OUTPUT, OutputOptions, described, flag, text_in
 from ownwords.cli.output import print_json, stderr
-from ownwords.cli.write import WRITING, WritingOptions
+from ownwords.cli.write import MODEL, ModelOptions
 from ownwords.core.workspace import resolve_workspace
 
 
@@ -30,7 +30,7 @@ def rewrite(
         Path | None,
         Parameter(help="The workspace. [default: this folder, or the only NAME.ownwords here]"),
     ] = None,
-    options: WritingOptions = WRITING,
+    options: ModelOptions = MODEL,
     output: OutputOptions = OUTPUT,
 ) -> None:
     """Rewrite a draft by your habits: contractions, spelling, numerals, marks, long sentences.
@@ -46,7 +46,7 @@ def rewrite(
     from ownwords.drafts.edits import Habits
 
     draft = text_in(text, "draft")
-    place = resolve_workspace(workspace, Path.cwd())
+    place = resolve_workspace(workspace or options.model, Path.cwd())
     with Archive(place.archive) as archive:
         habits = Habits(post.text for post in load_corpus(archive).train)
     model = load_model(options) if free else None

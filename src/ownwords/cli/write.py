@@ -51,8 +51,8 @@ Threads = Annotated[int | None, Parameter(help="Use this many threads. [default:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class WritingOptions:
-    """The model and how it writes."""
+class ModelOptions:
+    """The model, where it runs, and the seed of what it writes."""
 
     model: Annotated[
         Path | None,
@@ -61,24 +61,31 @@ class WritingOptions:
             " here]"
         ),
     ] = None
-    temperature: Annotated[
-        float, Parameter(help="Lower is safer, higher is bolder; 0 takes the likeliest token.")
-    ] = DEFAULT_SAMPLING.temperature
     seed: Annotated[
         int | None,
         Parameter(help="The same seed writes the same text. [default: random]"),
     ] = None
     device: Device = "auto"
-    quote: Annotated[
-        bool, flag("Allow long passages copied word for word from the training texts.")
-    ] = False
 
     @property
     def first_seed(self) -> int:
         return secrets.randbelow(1 << 31) if self.seed is None else self.seed
 
 
-WRITING = WritingOptions()
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class WritingOptions(ModelOptions):
+    """The model and how it writes."""
+
+    temperature: Annotated[
+        float, Parameter(help="Lower is safer, higher is bolder; 0 takes the likeliest token.")
+    ] = DEFAULT_SAMPLING.temperature
+    quote: Annotated[
+        bool, flag("Allow long passages copied word for word from the training texts.")
+    ] = False
+
+
+MODEL, WRITING = ModelOptions(), WritingOptions()
 
 
 def resolve_model_directory(given: Path | None) -> Path:

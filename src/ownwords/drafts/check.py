@@ -26,6 +26,7 @@ from ownwords.evaluation.verbatim import shared_passages
 _MIN_PASSAGES = 12  # of about 80 words in the posts
 _SENTENCE_PAIRS = 19  # of the pieces whose scores say what a usual sentence of the author's is
 _MARKED = 0.1  # share of the author's own sentences that would be marked
+_LIKE, _UNLIKE = 0.8, 0.2  # from and up to which the verdict is one or the other
 _TELLING = -0.8  # weight of a pair that is worth naming
 _REASONS = 3  # pairs, and words, that are named
 _SAID_BEFORE = 8  # words in a row
@@ -68,6 +69,7 @@ class Range:
 class Check:
     """What was found about a draft."""
 
+    sentence: str  # the verdict
     yours: float
     above: float  # share of the author's own passages that score lower
     own: Range
@@ -129,10 +131,11 @@ class AuthorStyle:
                 CheckedSentence(text[start:end], start, end, yours, is_marked, because)
             )
         own, others = self._passages
-        score = float(weights.mean())
+        yours, above = self.yours(weights), float((own < weights.mean()).mean())
         return Check(
-            yours=self.yours(weights),
-            above=float((own < score).mean()),
+            sentence=_verdict(yours, above),
+            yours=yours,
+            above=above,
             own=self._range(own),
             others=self._range(others),
             paragraphs=tuple(
@@ -200,6 +203,16 @@ class AuthorStyle:
             for each in shared
             for post in [posts[each.document]]
         )
+
+
+def _verdict(yours: float, above: float) -> str:
+    if yours < _UNLIKE:
+        return "It does not sound like you."
+    if yours < _LIKE:
+        return "It could be yours, or somebody else’s."
+    if above < _MARKED:
+        return "It sounds like you in part: nearly all of your own passages do so more clearly."
+    return "It sounds like you."
 
 
 def paragraphs(text: str) -> list[tuple[int, int]]:

@@ -100,18 +100,21 @@ def draft(
     *,
     before: str = "",
     seed: int = 1,
+    rank: int = 0,
     least: float = MIN_SHARE,
 ) -> Draft:
     """Write a text from notes with a model that has learned to.
 
     `before` is the paragraph before it. A line is kept if its facts are, and at least the share
-    `least` of its content words.
+    `least` of its content words. A `rank` above 0 takes the next best sentence of each line.
     """
     paragraphs: list[tuple[DraftLine, ...]] = []
     before = beginning_of(before)
     for number, lines in enumerate(notes.paragraphs):
         title = notes.title if not number else ""
-        writer = _ParagraphWriter(model, lines, title, before, notes, least, seed + 1000 * number)
+        writer = _ParagraphWriter(
+            model, lines, title, before, notes, least, seed + 1000 * number, rank
+        )
         paragraphs.append(tuple(writer.lines()))
         before = beginning_of(writer.text) or before
     return Draft(notes.title, tuple(paragraphs))
@@ -129,8 +132,10 @@ class _ParagraphWriter:
         all_notes: Notes,
         least: float,
         seed: int,
+        rank: int,
     ) -> None:
-        self.model, self.notes, self.least, self.seed = model, notes, least, seed
+        self.model, self.notes, self.least = model, notes, least
+        self.seed, self.rank = seed, rank
         self.prompt = prompt_of(notes, title, before)
         self.text = ""
         everything = [line for lines in all_notes.paragraphs for line in lines]
@@ -139,8 +144,9 @@ class _ParagraphWriter:
     def lines(self) -> Iterator[DraftLine]:
         """Write the paragraph, a line of its notes at a time."""
         for number, note in enumerate(self.notes):
-            best = max(self._candidates(number, note), default=None)
-            line = DraftLine(note, best[1], True) if best else DraftLine(note, note, False)
+            found = sorted(self._candidates(number, note), reverse=True)
+            text = found[min(self.rank, len(found) - 1)][1] if found else note
+            line = DraftLine(note, text, bool(found))
             # What stays a note stands in the text all the same, for the next line to follow.
             self.text = f"{self.text} {line.text}".strip()
             yield line

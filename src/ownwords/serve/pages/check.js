@@ -5,7 +5,6 @@ import { add, bullets, button, count, day, el, empty, fill, link, loading, masth
 import { announce } from "/messages.js";
 import { get, post } from "/server.js";
 
-const LIKE_YOU = 0.8, UNLIKE_YOU = 0.2;
 const HEADING = "Does it sound like me?";
 
 export async function show(element) {
@@ -34,24 +33,19 @@ export async function show(element) {
       const found = await post("/api/check", { text });
       if (now !== turn) return;
       fill(result, drawn(found, text));
-      announce(verdict(found));
+      announce(found.sentence);
     } catch (error) {
       if (now === turn) fill(result, problem(error, check));
     }
   }
 }
 
-function verdict(found) {
-  if (found.yours > LIKE_YOU) return "It sounds like you.";
-  return found.yours < UNLIKE_YOU ? "It does not sound like you." : "It could be yours, or somebody else’s.";
-}
-
 function drawn(found, text) {
   const marked = found.sentences.filter((each) => each.is_marked);
   return [
-    statement(verdict(found)),
+    statement(found.sentence),
     strip([["This draft", { low: 0, high: found.yours, middle: found.yours }, "own"], ["Passages of yours", found.own, ""], ["Other authors today", found.others, ""]]),
-    quiet(`How likely it is yours. Bars of passages span the middle eight of ten. The draft scores above ${percent(found.above)} of your own passages.`),
+    quiet(`How likely it is yours. Bars of passages span the middle eight of ten. ${percent(found.above)} of your own passages score lower than the draft.`),
     section("Sentence by sentence", quiet(marked.length ? `${count(marked.length)} of ${count(found.sentences.length, "sentence")} sound unlike you. About one in ten of your own would be marked as well.` : "No sentence sounds unlike you."),
       reading(found.sentences, text),
       marked.length ? el("ol", { class: "notes" }, marked.map((each) => el("li", {}, el("q", { dir: "auto" }, each.text), bullets(each.because)))) : null),
