@@ -123,6 +123,7 @@ def test_conversations_are_found_downloaded_and_deleted(page: "Page") -> None:
     until(page, "!document.querySelector('.turn')")
     # Below the question: what is read does not move when the list appears.
     saved, box = page.get_by_text("Saved conversations"), page.locator(".question")
+    saved.wait_for()
     assert box.bounding_box()["y"] < saved.bounding_box()["y"]  # type: ignore[index]
     saved.click()
     page.get_by_label("Search saved conversations").fill("umbrella")

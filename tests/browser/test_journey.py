@@ -111,14 +111,14 @@ def begin(page: "Page", file: Path) -> None:
     shown(page, "/")
     page.locator("input[type=file]").set_input_files(file)
     page.wait_for_selector(".cards", timeout=_LONG_MS)
-    page.get_by_role("radio", name="Quick").check()
+    page.locator(".cards input").first.check()
     page.get_by_role("button", name="Start", exact=True).click()
 
 
 def use(page: "Page") -> None:
     """The verdict, an export and an answer with a citation."""
     page.wait_for_selector(".verdict", timeout=_LONG_MS)
-    assert page.locator(".verdict").inner_text().startswith("It ")
+    assert page.locator(".verdict").inner_text().endswith(".")
     assert page.locator(".samples blockquote").count() == 3
     page.get_by_role("button", name="Export").click()
     page.wait_for_selector(_EXPORTED, timeout=_LONG_MS)
@@ -179,7 +179,7 @@ def test_the_server_dies_in_each_stage_and_the_page_goes_on(
     assert len(killed) > 2  # those that are faster than the eye are over before
     with serving(place, port, environment):
         page.wait_for_selector(".verdict", timeout=_LONG_MS)
-        assert page.locator("#lost").is_hidden()
+        page.wait_for_selector("#lost", state="hidden")
         assert "/login" not in page.url
     with pytest.raises(StopIteration):
         next(pages)
