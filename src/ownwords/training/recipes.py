@@ -164,7 +164,8 @@ def plan_finetuning(
     base writes some itself, unless `data.replay` is 0 or a LoRA is trained, which forgets little.
     A LoRA learns `pairs` beside the texts; `adapter` is merged into its base before.
     The saved weights lie between the base's and the trained ones, where they score best on the
-    held-out texts. A LoRA is saved merged, and in PEFT's format in the workspace's `adapter`.
+    held-out texts. A LoRA is saved merged, and in PEFT's format in the workspace's `adapter`, but
+    not where the base that others have is another one, without the adapter that was merged here.
     """
     if base.resolve() == request.folder.resolve():
         raise ConfigError(
@@ -206,17 +207,17 @@ def plan_finetuning(
     recipe = plan.recipe
 
     def train() -> TrainedModel:
-        adapter = None
+        author = None
         if recipe.lora.rank and recipe.train.steps:
             settings = lora.AdapterConfig(recipe.lora.rank, recipe.lora.alpha, recipe.train.dropout)
-            adapter = lora.attach(model, settings, recipe.train.seed)
+            author = lora.attach(model, settings, recipe.train.seed)
         outcome = session.train(plan, model)
-        share, bits, base_bits = session.best_share(model, adapter, plan, outcome, before)
-        if adapter:
-            if session.world.is_first:
-                lora.save(request.workspace / "adapter", adapter, base.name)
-            adapter.merge()
-            adapter.detach()
+        share, bits, base_bits = session.best_share(model, author, plan, outcome, before)
+        if author:
+            if session.world.is_first and not adapter:
+                lora.save(request.workspace / "adapter", author, base.name)
+            author.merge()
+            author.detach()
         kind, kept = ("lora", dtype) if rank else ("finetune", None)
         return session.save(model, plan, outcome, bits, kind, base.name, share, base_bits, kept)
 
@@ -576,6 +577,8 @@ class TrainingSession:
         )
         made = TrainedModel(request.folder, self.run, plan, outcome, bits, judged, share, before)
         how = f"fine-tuned from {request.base_title or base}" if base else "trained"
+        if self.has_pairs:
+            how += " and the notes adapter of ownwords"
         if kind == "lora":
             how += " through a LoRA"
         model = self.world.unsharded(model)
