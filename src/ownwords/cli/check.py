@@ -35,14 +35,11 @@ def check(
     from ownwords.core.validation import encode
     from ownwords.core.workspace import resolve_workspace
     from ownwords.drafts.check import AuthorStyle
-    from ownwords.evaluation.reference_data import ReferenceAuthors
 
     text = text_in(draft, "draft to check")
     place = resolve_workspace(workspace, Path.cwd())
     with Archive(place.archive) as archive:
-        corpus = load_corpus(archive)
-        posts = [*corpus.train, *corpus.validation, *corpus.test]
-    found = AuthorStyle(posts, ReferenceAuthors.load()).check(text)
+        found = AuthorStyle.of(load_corpus(archive)).check(text)
     output.show(encode(found), lambda console: TerminalWriter(console).blocks(blocks(found)))
 
 

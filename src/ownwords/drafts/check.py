@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ownwords.archive.corpus import TrainingText
+from ownwords.archive.corpus import Corpus, TrainingText
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.evaluation.fluency import SentenceConventions, sentence_spans
 from ownwords.evaluation.reference_data import (
@@ -108,6 +108,12 @@ class AuthorStyle:
         self._words, self._habits = Lexicon.of(texts), SentenceConventions.of(texts)
         lengths = [end - start for text in texts for start, end in self._spans(text)]
         self._long = float(np.quantile(lengths, 0.99))
+
+    @classmethod
+    def of(cls, corpus: Corpus) -> "AuthorStyle":
+        """Learn from all posts of an archive, beside the authors that the package knows."""
+        posts = [*corpus.train, *corpus.validation, *corpus.test]
+        return cls(posts, ReferenceAuthors.load())
 
     def check(self, text: str) -> Check:
         """Check a draft."""

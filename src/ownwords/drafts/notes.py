@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from ownwords import ask
 from ownwords.archive.corpus import TrainingText
 from ownwords.ask.passages import sentences
+from ownwords.ask.query import IRREGULAR
 from ownwords.core.fingerprint import digest
 from ownwords.evaluation.reference_data import Lexicon
 
@@ -169,9 +169,7 @@ def _lexicon() -> Lexicon:
 @cache
 def _irregular() -> dict[str, str]:
     """The dictionary forms of irregular ones, such as "keep" of "kept"."""
-    data = tomllib.loads(Path(ask.__file__).with_name("words.toml").read_text("utf-8"))
-    groups = (group.split() for group in data["forms"].split(","))
-    return {form: group[0] for group in groups for form in group[1:]}
+    return {form: group[0] for group in IRREGULAR for form in group[1:]}
 
 
 @cache

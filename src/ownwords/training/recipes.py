@@ -180,6 +180,7 @@ def plan_finetuning(
     dtype = next(model.parameters()).dtype
     if adapter:
         lora.merge_stored(model, adapter)
+        session.base_adapter = "the notes adapter of ownwords"
     session.encode(tokenizer, replay, pairs)
     origin = model_fingerprint(base) + (digest(adapter.read_bytes()) if adapter else "")
     session.open_run("lora" if by_lora else "finetune", origin)
@@ -282,6 +283,7 @@ class TrainingSession:
         self.progress = request.progress if self.world.is_first else Progress()
         self.base: BaseModelInfo | None = None
         self.base_license = BaseLicense()
+        self.base_adapter = ""  # what the card calls the adapter that was merged into the base
         self.dataset: TokenDataset | None = None
         self.replay: TokenDataset | None = None
         self.has_pairs = False
@@ -577,8 +579,8 @@ class TrainingSession:
         )
         made = TrainedModel(request.folder, self.run, plan, outcome, bits, judged, share, before)
         how = f"fine-tuned from {request.base_title or base}" if base else "trained"
-        if self.has_pairs:
-            how += " and the notes adapter of ownwords"
+        if self.base_adapter:
+            how += f" and {self.base_adapter}"
         if kind == "lora":
             how += " through a LoRA"
         model = self.world.unsharded(model)

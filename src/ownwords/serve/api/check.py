@@ -8,7 +8,6 @@ from starlette.routing import BaseRoute
 from ownwords.archive.corpus import load_corpus
 from ownwords.core.validation import Meta
 from ownwords.drafts.check import AuthorStyle, Check
-from ownwords.evaluation.reference_data import ReferenceAuthors
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import invalid
 from ownwords.serve.json_api import ApiCall, json_route
@@ -33,8 +32,7 @@ def routes(state: AppState) -> list[BaseRoute]:
         corpus = load_corpus(state.archive())
         style = learned.get(corpus.key)
         if style is None:
-            posts = [*corpus.train, *corpus.validation, *corpus.test]
-            style = AuthorStyle(posts, ReferenceAuthors.load())
+            style = AuthorStyle.of(corpus)
             learned.clear()
             learned[corpus.key] = style
         return style.check(text)

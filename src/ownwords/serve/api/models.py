@@ -237,15 +237,15 @@ def _bases(state: AppState) -> list[dict[str, Any]]:
                 "minutes": round(slower * each.minutes, 2),  # to train
                 "total": slower * each.minutes * (1 + SCORING_SHARE),
             }
-            for each in task.readings(rung)
+            for each in (task.readings(rung) if rung.entry else ())
         ]
 
-    usual = ladder.choose_base(replace(task, seconds=60 * MINUTES), listed)
+    usual = ladder.best_installed(replace(task, seconds=60 * MINUTES), listed)
     bases: list[dict[str, Any]] = []
     for rung in listed:
         base = task.figures(rung)
         base["title"] = rung.title[0].upper() + rung.title[1:]
-        base["is_usual"] = usual is not None and rung.name == usual.name
+        base["is_usual"] = usual is not None and rung is usual[1]
         base["readings"] = readings(rung)
         bases.append(base)
     return bases

@@ -16,7 +16,7 @@ export async function show(element) {
   const result = el("div");
   const send = button("Check", null, { kind: "primary", icon: "check", type: "submit" });
   let turn = 0;
-  const form = el("form", { on: { submit: (event) => { event.preventDefault(); check(); } } }, draft, row(send));
+  const form = el("form", { class: "checking", on: { submit: (event) => { event.preventDefault(); check(); } } }, draft, row(send));
   draft.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
