@@ -318,11 +318,11 @@ PROGRAM_FOLDERS = frozenset({"node_modules", "__pycache__", "__MACOSX", "bower_c
 
 NOT_TEXTS = PROGRAM_FOLDERS | {".git"}
 # Suffixes of text formats; a folder read as one kind reports the files of the other kinds.
-_READ_BY_THEMSELVES = frozenset(
-    {".md", ".markdown", ".mdown", ".mkd", ".html", ".htm", ".txt", ".text", ".epub"}
+READ_BY_THEMSELVES = frozenset(
+    {".md", ".markdown", ".mdown", ".mkd", ".html", ".htm", ".txt", ".text", ".epub", ".docx", ".odt"}
 )
-_WRITTEN = _READ_BY_THEMSELVES | {
-    *(".org", ".rst", ".adoc", ".tex", ".docx", ".doc", ".odt", ".rtf", ".pages", ".pdf"),
+_WRITTEN = READ_BY_THEMSELVES | {
+    *(".org", ".rst", ".adoc", ".tex", ".doc", ".rtf", ".pages", ".pdf"),
     ".canvas",
 }
 
@@ -423,7 +423,7 @@ def list_files(
         else:
             files.append(file)
     for suffix, count in sorted(others.items()):
-        apart = "; to take it in, give its path, too" if suffix in _READ_BY_THEMSELVES else ""
+        apart = "; to take it in, give its path, too" if suffix in READ_BY_THEMSELVES else ""
         files.append(SkippedItem("file", f"not {kind} ({suffix}){apart}", count))
     return files
 
