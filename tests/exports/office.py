@@ -30,7 +30,9 @@ def relations(**targets: str) -> str:
 
 
 def item(text: str, list_id: int) -> str:
-    return paragraph(text, more=f'<w:numPr><w:ilvl w:val="0"/><w:numId w:val="{list_id}"/></w:numPr>')
+    return paragraph(
+        text, more=f'<w:numPr><w:ilvl w:val="0"/><w:numId w:val="{list_id}"/></w:numPr>'
+    )
 
 
 # Word's styles have English names in every language, and ids in the language of the program.
@@ -51,7 +53,7 @@ BODY = (
     + paragraph("INTRUDER contents 1", "Verzeichnis1")
     + paragraph(f"A hat is a roof one wears. {NON_ASCII}")
     + '<w:p><w:r><w:t xml:space="preserve">It was </w:t></w:r><w:del><w:r><w:delText>TRASHCANARY'
-    '</w:delText></w:r></w:del><w:ins><w:r><w:t>felt</w:t></w:r></w:ins><w:r><w:rPr><w:vanish/>'
+    "</w:delText></w:r></w:del><w:ins><w:r><w:t>felt</w:t></w:r></w:ins><w:r><w:rPr><w:vanish/>"
     "</w:rPr><w:t>INTRUDER</w:t></w:r><w:r><w:tab/><w:t>&amp; straw</w:t><w:br/><w:t>once.</w:t>"
     '<w:footnoteReference w:id="2"/></w:r></w:p>'
     + paragraph("Kinds", "berschrift2")

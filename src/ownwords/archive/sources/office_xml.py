@@ -175,7 +175,7 @@ class DocxReader(Reader):
         root = self._relations("")
         main = next((to for kind, to in root.values() if kind == "officeDocument"), _MAIN)
         self._links = self._relations(main)
-        beside = {kind: to for kind, to in self._links.values()}
+        beside = dict(self._links.values())
         if (styles := self.xml(beside.get("styles", ""))) is not None:
             self.styles = {_value(node, "styleId"): node for node in styles.iter("{*}style")}
         if (numbering := self.xml(beside.get("numbering", ""))) is not None:
