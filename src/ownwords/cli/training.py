@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ownwords.archive.analysis import AskAuthor
     from ownwords.archive.corpus import Corpus, TextCollection
-    from ownwords.training.distributed import Mode, World
+    from ownwords.training.distributed import World
     from ownwords.training.plan import Plan, PlannedValue
     from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
 
@@ -63,10 +63,6 @@ class TrainingOptions:
     out: Annotated[
         Path | None, Parameter(help="Folder for the model. [default: model in the workspace]")
     ] = None
-    sharded: Annotated[
-        bool,
-        flag("With torchrun: shard the weights over the processes (FSDP) instead of copying them."),
-    ] = False
     tensorboard: Annotated[
         bool, flag("Also write curves for TensorBoard, to runs/tensorboard.")
     ] = False
@@ -163,8 +159,7 @@ def _train(
 
     began = command_start()
     check_minutes(options.minutes)
-    mode: Mode = "fsdp" if options.sharded else "ddp"
-    world = init_distributed(choose(options.device).torch_device, mode)
+    world = init_distributed(choose(options.device).torch_device)
     if not world.is_first:  # only the first process asks and shows anything
         common = replace(common, yes=True, quiet=True)
     workspace = common.workspace_for(paths)

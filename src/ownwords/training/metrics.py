@@ -29,7 +29,7 @@ _EVERY_S = 0.3
 
 
 class LossModule(nn.Module):
-    """A model and its loss as one module: DDP and FSDP act when `forward` is called."""
+    """A model and its loss as one module: DDP acts when `forward` is called."""
 
     def __init__(self, model: CausalLM) -> None:
         super().__init__()
