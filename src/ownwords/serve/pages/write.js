@@ -47,7 +47,7 @@ function pageOf(element, offer, saved, query) {
   const fromNotes = button("Write it from notes", writeNotes), voice = button("Put it into my voice", rewrite);
   const how = select([["", "lightly: spelling, contractions, marks"], ["free", "freely: each sentence anew"]], "", label);
   how.setAttribute("aria-label", "How to put it into my voice");
-  const needs = quiet("Your model cannot write from notes. ", link(address("home"), "Make one"), " from a starting model that can, such as SmolLM2.");
+  const needs = quiet("No model here can write from notes yet. ", link(address("home"), "Make one"), " from a starting model that can, such as SmolLM2.");
   const start = button("Write", null, { kind: "primary", icon: "write", type: "submit" }), several = button("Three variants", variants);
   const end = button("Stop", stop, { icon: "stop" }), again = button("Try again", (event) => begin(event, true));
   const checking = button("Check it", check, { icon: "check" }), below = el("div", { class: "below" }), whose = quiet();
@@ -156,7 +156,7 @@ function pageOf(element, offer, saved, query) {
       if (!result) return "";
       const at = draft.text.length, gap = draft.text.trim() ? "\n\n".slice(/\n*$/.exec(draft.text)[0].length) : "";
       draft.put(at, at, gap + result.text, ends);
-      const left = result.lines.filter((line) => !line.kept).length, said = left ? `${count(left)} of ${count(result.lines.length, "line")} ${left === 1 ? "stays a note" : "stay notes"}, in brackets: the model kept leaving out what they say.` : "All lines are written out.";
+      const left = result.lines.filter((line) => !line.kept).length, said = left ? `${count(left)} of ${count(result.lines.length, "line")} ${left === 1 ? "stays a note" : "stay notes"}, in brackets: the model could not keep what they say.` : "All lines are written out.";
       fill(below, quiet(`${said} Read it before you use it: a small model may say what you did not mean.`), curious(`Seed ${result.seed}.`));
       return said;
     });
@@ -190,7 +190,7 @@ function pageOf(element, offer, saved, query) {
       own.closest("li").classList.toggle("mine", change.isMine);
       return apply();
     };
-    if (changes.length) apply();
+    if (changes.length || !draft.text.trim()) apply();
     return el("ol", { class: "changes" }, changes.map((change) => {
       const own = button("Keep mine", () => choose(change, own), { kind: "small", label: `Keep mine: ${change.before || "nothing"}` });
       const from = Math.max(source.lastIndexOf("\n", change.from - 1) + 1, change.from - 40), end = source.indexOf("\n", change.to);
