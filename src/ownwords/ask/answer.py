@@ -28,12 +28,12 @@ from ownwords.ask.passages import (
     Whose,
     best_sentence,
     excerpt_of,
-    sentences,
 )
 from ownwords.ask.search import Kind
 from ownwords.ask.servers import ContextLengthError, LLMBackend, Message
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.fingerprint import digest
+from ownwords.core.sentences import sentences
 from ownwords.view.format import count, sentence
 
 if TYPE_CHECKING:

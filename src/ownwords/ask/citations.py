@@ -21,10 +21,10 @@ from ownwords.ask.passages import (
     content_stems,
     content_words,
     covered_share,
-    sentences,
     stems,
 )
 from ownwords.ask.query import forms_of
+from ownwords.core.sentences import sentences
 from ownwords.view.format import count, plain
 
 # Shorter quotes match by chance; 12 bytes are four characters of scripts without spaces.

@@ -16,7 +16,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from ownwords.ask.passages import sentences
+from ownwords.core.sentences import sentences
 
 _LEAST = 3  # times that the author has a form
 _CONSISTENT = 0.85  # of his uses are that form

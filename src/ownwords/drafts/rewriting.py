@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ownwords.ask.passages import sentences
+from ownwords.core.sentences import sentences
 from ownwords.drafts import drafting
 from ownwords.drafts.edits import Edit, Habits, applied
 from ownwords.drafts.notes import Manner, is_prose, note_of
