@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from ownwords.ask.passages import (
     Passage,
-    Span,
     Whose,
     best_sentence,
     content_stems,
@@ -24,7 +23,7 @@ from ownwords.ask.passages import (
     stems,
 )
 from ownwords.ask.query import forms_of
-from ownwords.core.sentences import sentences
+from ownwords.core.sentences import Span, sentences
 from ownwords.view.format import count, plain
 
 # Shorter quotes match by chance; 12 bytes are four characters of scripts without spaces.
