@@ -125,6 +125,7 @@ def _score(model: Path, texts: "Iterable[TrainingText]") -> float:
 
 def _given_notes(folder: Path, texts: "Iterable[TrainingText]") -> float:
     from bench.drafting import bits_of
+
     from ownwords.drafts import notes
     from ownwords.inference.model import Model
 
