@@ -4,7 +4,7 @@
     python bench/tuning.py BASE --replay none generated books --seeds 3
     python bench/tuning.py BASE --minutes 2 --set train.dropout=0.2
     python bench/tuning.py BASE --blog PATH                        another author
-    python bench/tuning.py BASE --notes --replay none              as `make` tunes: notes learned too
+    python bench/tuning.py BASE --notes                            as `make` tunes: notes are learned
 
 Each line is `recipes.finetune` as users have it, on the columnist's training posts; its share of
 the way from the base's weights is chosen on the validation posts. Bits per byte of the test posts,
@@ -103,7 +103,8 @@ def _tune(args: argparse.Namespace, texts: "Corpus", folder: Path, replay: str, 
     bits = _score(trained.folder, texts.test)
     given = f" ({_given_notes(trained.folder, texts.test):.4f} given notes)" if args.notes else ""
     print(
-        f"{replay} {' '.join(args.sets)} seed {seed}: {bits:.4f}{given} at {trained.share:g} of the way"
+        f"{replay} {' '.join(args.sets)} seed {seed}: {bits:.4f}{given}"
+        f" at {trained.share:g} of the way"
         f" (validation {trained.before or 0:.4f} -> {trained.bits_per_byte or 0:.4f};"
         f" best after {trained.outcome.best_step} of {trained.outcome.steps} steps,"
         f" {trained.outcome.tokens / 1e3:,.0f}k tokens; {time.perf_counter() - began:.0f} s)",
