@@ -4,7 +4,7 @@
     python bench/tuning.py BASE --replay none generated books --seeds 3
     python bench/tuning.py BASE --minutes 2 --set train.dropout=0.2
     python bench/tuning.py BASE --blog PATH                        another author
-    python bench/tuning.py BASE --notes                            as `make` tunes: notes are learned
+    python bench/tuning.py BASE --notes                            as `make`, notes learned too
 
 Each line is `recipes.finetune` as users have it, on the columnist's training posts; its share of
 the way from the base's weights is chosen on the validation posts. Bits per byte of the test posts,
