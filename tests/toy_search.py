@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ownwords.tune.search import TrialFailedError, TrialResult
-from ownwords.tune.verdict import SearchAxis
+from ownwords.tune.verdict import SearchAxis, TrialRecord
 
 AXES = (
-    SearchAxis("rate", 0.25, 4.0, 1.0, True, "learning rate, times the plan's"),
-    SearchAxis("memory", 0.25, 4.0, 1.0, True, "memory, times the plan's"),
-    SearchAxis("dropout", 0.0, 0.3, 0.1, False, "dropout"),
-    SearchAxis("size", 0.25, 4.0, 1.0, True, "parameters, times the plan's"),
+    SearchAxis("rate", 0.25, 4.0, 1.0, True),
+    SearchAxis("memory", 0.25, 4.0, 1.0, True),
+    SearchAxis("dropout", 0.0, 0.3, 0.1, False),
+    SearchAxis("size", 0.25, 4.0, 1.0, True),
 )
 PLAN = {axis.name: axis.plan for axis in AXES}
 
@@ -56,16 +56,15 @@ class Toy:
             far += (width * steps) ** 2
         return 1.5 + self.steep * far
 
-    def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
-        self.trials_run.append((dict(settings), seed))
-        self.clock.now += min(self.seconds, seconds)
+    def __call__(self, trial: TrialRecord) -> TrialResult:
+        self.trials_run.append((trial.settings, trial.seed))
+        self.clock.now += self.seconds
         for name in self.fails:
-            if settings[name] > PLAN[name]:
+            if trial.settings[name] > PLAN[name]:
                 raise TrialFailedError(f"{name} is too much")
-        score = self.true(settings) + self.noise * normal(self.noise_seed, settings, seed)
-        return TrialResult(
-            score, min(self.seconds, seconds), f"kept-{len(self.trials_run)}", {"tokens": 1000}
-        )
+        noise = normal(self.noise_seed, trial.settings, trial.seed)
+        score = self.true(trial.settings) + self.noise * noise
+        return TrialResult(score, self.seconds, {"tokens": 1000})
 
 
 def normal(*parts: object) -> float:

@@ -25,7 +25,7 @@ from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.checkpoint import Run
 from ownwords.training.device import choose
-from ownwords.training.distributed import World, full_tensor, init_distributed
+from ownwords.training.distributed import World, init_distributed
 from ownwords.training.loop import TrainingInterrupted, TrainJob, train
 from ownwords.training.run import DivergenceDetector
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Recipe
@@ -85,7 +85,7 @@ def job(
         model=model,
         batches=batches,
         settings=Recipe(train=loop, optim=optim),
-        run=Run.new(folder, f"{world.mode}-{world.size}"),
+        run=Run.new(folder, f"run-{world.size}"),
         device=choose("cpu"),
         validation=held_out,
         world=world,
@@ -137,36 +137,32 @@ def observed(
             outcome = train(run_job)
         except TrainingInterrupted as stopped:
             return {"stopped": str(stopped), "steps": len(losses)}
-    weights = {name: full_tensor(p.detach()) for name, p in run_job.model.named_parameters()}
     return {
         "losses": losses,
         "blocks": [sum(by_library), len(by_library)],
         "bits_per_byte": outcome.bits_per_byte,
-        "weights": {name: tensor.flatten().tolist() for name, tensor in weights.items()},
+        "weights": {n: p.flatten().tolist() for n, p in run_job.model.named_parameters()},
     }
 
 
 def main(folder: Path, what: str) -> None:
     torch.set_num_threads(1)
-    world = init_distributed(torch.device("cpu"), "fsdp")
-    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    world = init_distributed(torch.device("cpu"))
 
     def tell(name: str, result: dict[str, Any]) -> None:
         (folder / f"{name}-{world.rank}.json").write_text(json.dumps(result), encoding="utf-8")
 
-    for number, mode in enumerate(("ddp", "fsdp")):
-        here = replace(world, mode=mode)  # type: ignore[arg-type]
-        if what == "disturbed" and number == restarts:
-            stop: Objective = next_token
-            kill: Objective = next_token
-            if world.rank == 1:
-                stop = DisturbedObjective(5, signal.SIGTERM)
-                kill = DisturbedObjective(8, signal.SIGKILL)
-            tell(f"{mode}-stopped", observed(folder, here, stop))
-            observed(folder, here, kill)
-        tell(mode, observed(folder, here))
-        if what == "calm":
-            tell(f"{mode}-bfloat16", observed(folder / "bfloat16", here, seed=3))
+    if what == "disturbed" and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+        stop: Objective = next_token
+        kill: Objective = next_token
+        if world.rank == 1:
+            stop = DisturbedObjective(5, signal.SIGTERM)
+            kill = DisturbedObjective(8, signal.SIGKILL)
+        tell("stopped", observed(folder, world, stop))
+        observed(folder, world, kill)
+    tell("ended", observed(folder, world))
+    if what == "calm":
+        tell("bfloat16", observed(folder / "bfloat16", world, seed=3))
     world.close()
 
 

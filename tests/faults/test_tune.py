@@ -17,15 +17,15 @@ pytest.importorskip("torch")
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def start(folder: Path, worker: str, journal: str = "trials") -> subprocess.Popen[bytes]:
+def start(folder: Path, worker: str, record: str = "record") -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, str(TESTS / "tune_process.py"), str(folder), worker, journal],
+        [sys.executable, str(TESTS / "tune_process.py"), str(folder), worker, record],
         env={**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
     )
 
 
 def result(folder: Path, worker: str) -> list[list[object]]:
-    trials: list[list[object]] = json.loads((folder / f"{worker}.json").read_text())
+    trials: list[list[object]] = json.loads((folder / f"{worker}-trials.json").read_text())
     return trials
 
 

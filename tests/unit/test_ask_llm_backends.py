@@ -8,13 +8,7 @@ import pytest
 
 from fake_endpoint import HERE, fake_endpoint
 from ownwords.ask import servers
-from ownwords.ask.servers import (
-    Endpoint,
-    LLMBackend,
-    LocalBackend,
-    ServedModel,
-    open_backend,
-)
+from ownwords.ask.servers import Endpoint, LLMBackend, LocalBackend, open_backend
 from ownwords.core.errors import OwnwordsError
 
 if TYPE_CHECKING:
@@ -31,40 +25,30 @@ def generate(writer: LLMBackend, max_tokens: int = 30) -> str:
     return "".join(writer.write(MESSAGES, max_tokens=max_tokens, seed=1, temperature=0.0))
 
 
-def here(name: str, *models: ServedModel) -> Endpoint:
+def here(name: str, *models: str) -> Endpoint:
     return Endpoint(f"http://{HERE}:1/v1", name, models)
 
 
-def test_the_default_is_a_running_server_and_never_a_small_model() -> None:
-    small, big = (
-        ServedModel("small", parameters=268_000_000),
-        ServedModel("big", parameters=3_000_000_000),
-    )
+def test_the_default_is_a_running_model_that_writes() -> None:
     assert servers.default_backend(lambda: []) is None
-    assert servers.default_backend(lambda: [here("llama.cpp", small)]) is None
-    backend = servers.default_backend(
-        lambda: [here("llama.cpp", small), here("Ollama", small, big)]
-    )
+    assert servers.default_backend(lambda: [here("llama.cpp", "nomic-embed-text")]) is None
+    running = [here("llama.cpp", "nomic-embed-text"), here("Ollama", "an-embedder", "big")]
+    backend = servers.default_backend(lambda: running)
     assert backend is not None
     assert (backend.name, backend.is_local) == ("big at Ollama", True)
-    unknown = servers.default_backend(
-        lambda: [here("LM Studio", ServedModel("some", context=8192))]
-    )
-    assert unknown is not None
-    assert unknown.context == 8192
 
 
 def test_names_are_understood(tmp_path: Path) -> None:
     def look() -> list[Endpoint]:
-        return [here("Ollama", ServedModel("llama3:latest"), ServedModel("qwen:4b"))]
+        return [here("Ollama", "llama3:latest", "qwen:4b")]
 
     assert open_backend("qwen:4b", discover=look).name == "qwen:4b at Ollama"
     assert open_backend("llama3", discover=look).name == "llama3:latest at Ollama"
     base = open_backend("mine", folder_of={"mine": tmp_path}.get, discover=look)
     assert isinstance(base, LocalBackend)
-    with pytest.raises(OwnwordsError, match=r"no model called 'nobody'.*llama3:latest \(Ollama\)"):
+    with pytest.raises(OwnwordsError, match=r"no model called 'nobody'.*llama3:latest at Ollama"):
         open_backend("nobody", discover=look)
-    with pytest.raises(OwnwordsError, match="no Ollama"):
+    with pytest.raises(OwnwordsError, match="none runs here"):
         open_backend("nobody", discover=lambda: [])
     named = open_backend("https://example.org/v1#clever", discover=look)
     assert (named.name, named.is_local) == ("clever at example.org", False)
@@ -73,11 +57,11 @@ def test_names_are_understood(tmp_path: Path) -> None:
 def test_without_a_model_name_the_endpoint_is_asked_for_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with fake_endpoint(monkeypatch, models=[{"id": "only", "max_model_len": 9000}]) as endpoint:
+    with fake_endpoint(monkeypatch, models=[{"id": "only"}]) as endpoint:
         writer = open_backend(endpoint.url)
         assert endpoint.requests == []
         assert generate(writer) == "Nothing."
-        assert (writer.name, writer.context) == (f"only at {HERE}", 9000)
+        assert writer.name == f"only at {HERE}"
         assert endpoint.bodies()[0]["model"] == "only"
         assert writer.ended == "stop"
 
@@ -167,8 +151,7 @@ def test_the_model_s_own_template_is_used(tmp_path: Path) -> None:
     ):
         writer = LocalBackend(own_model(tmp_path / str(number), template))
         generate(writer, max_tokens=3)
-        request = writer._request(MESSAGES, max_tokens=3, seed=1, temperature=0.0)
-        assert len(request.ids) == writer.count(text)
+        assert len(writer._prompt(MESSAGES)) == writer.count(text)
 
 
 def test_an_invalid_model_is_reported(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from ownwords.archive.look import look
 from ownwords.ask import servers
 from ownwords.ask.answer import Answer
 from ownwords.ask.citations import Citation
-from ownwords.ask.servers import EndpointBackend, EndpointConsent
+from ownwords.ask.passages import Passage, excerpt_of
+from ownwords.ask.servers import EndpointConsent
 from ownwords.cli.ask import print_answer
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
@@ -116,8 +117,8 @@ def running(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     """A model server on this machine that was not named."""
     monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
     with fake_endpoint(monkeypatch, replies=[GOOD]) as fake:
-        endpoint = servers.with_models(servers.endpoint_at(fake.url))
-        monkeypatch.setattr(servers, "default_backend", lambda: EndpointBackend(endpoint))
+        endpoint = servers.endpoint_at(f"{fake.url}#writer")
+        monkeypatch.setattr(servers, "default_backend", lambda: endpoint)
         yield fake
 
 
@@ -294,13 +295,16 @@ def shown_of(answer: Answer, width: int = 80, encoding: str = "utf-8", **options
     return file.read()
 
 
+def answer_of(question: str, passages: tuple[Passage, ...], **more: Any) -> Answer:  # noqa: ANN401
+    excerpts = {each.id: excerpt_of(question, each.text) for each in passages}
+    return Answer(question, passages=passages, excerpts=excerpts, **more)
+
+
 def test_control_characters_in_posts_do_not_reach_the_terminal() -> None:
     sly = passage(
         1, "[red]Copies[/red] \x1b[2J and \x9b31m of it.", title="A\x1b[31m [bold]title", date="x"
     )
-    out = shown_of(
-        Answer("Copies?", passages=(sly,)), color_system="truecolor", force_terminal=True
-    )
+    out = shown_of(answer_of("Copies?", (sly,)), color_system="truecolor", force_terminal=True)
     assert "\x1b[2J" not in out
     assert "\x9b" not in out
     assert "[bold]title" in out
@@ -310,14 +314,14 @@ def test_control_characters_in_posts_do_not_reach_the_terminal() -> None:
 @pytest.mark.parametrize("width", [20, 80])
 def test_it_fits_any_terminal(width: int) -> None:
     cited = Citation(PASSAGES[0], "three copies of everything")
-    long_answer = Answer(
+    long_answer = answer_of(
         "How many copies?",
+        PASSAGES,
         citations=(cited,),
         answer="You keep three copies [1].",
-        passages=PASSAGES,
         notes=("A note about what was left out, which is rather long for a narrow terminal.",),
     )
-    for answer in (long_answer, Answer("Which copies of a tree?", passages=PASSAGES, why="So.")):
+    for answer in (long_answer, answer_of("Which copies of a tree?", PASSAGES, why="So.")):
         lines = shown_of(answer, width).splitlines()
         assert max(map(len, lines)) <= width
         assert shown_of(answer, width, encoding="ascii").isascii()

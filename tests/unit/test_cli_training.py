@@ -246,14 +246,6 @@ def test_of_several_processes_one_on_each_machine_reads_and_only_the_first_speak
     assert bool("".join(capsys.readouterr())) == (rank == 0)
 
 
-def test_curves_for_tensorboard_lie_beside_the_runs(play: Play, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    assert main(["pretrain", BLOG, "--quiet", "--tensorboard"]) == 0
-    (folder,) = (tmp_path / "blog.ownwords" / "runs" / "tensorboard").iterdir()
-    assert folder.name.startswith("pretrain-")
-    assert any(folder.iterdir())
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

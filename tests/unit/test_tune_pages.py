@@ -15,19 +15,19 @@ HOSTILE = '<script>alert("x")</script>'
 
 def search() -> list[TrialRecord]:
     trials = [
-        TrialRecord(1, "done", "plan", 1, PLAN, 1.5, 61.0, "a", {"tokens": 12_345, "settings": {}})
+        TrialRecord(1, "plan", 1, PLAN, "done", 1.5, 61.0, {"tokens": 12_345, "settings": {}})
     ]
     for number in range(2, 12):
         settings = {axis.name: axis.low + (axis.high - axis.low) * number / 12 for axis in AXES}
         figures = {"tokens": 1000 * number, "steps": 7, "settings": {"optim.learning_rate": number}}
         score = 1.48 + 0.004 * number
-        trials.append(TrialRecord(number, "done", "search", 1, settings, score, 60.0, "b", figures))
-    trials.append(TrialRecord(12, "failed", "search", 1, PLAN, error=f"out of memory\n{HOSTILE}"))
+        trials.append(TrialRecord(number, "search", 1, settings, "done", score, 60.0, figures))
+    trials.append(TrialRecord(12, "search", 1, PLAN, "failed", error=f"out of memory\n{HOSTILE}"))
     for number, of, seed in ((13, 1, 2), (14, 2, 2), (15, 1, 3), (16, 2, 3)):
         first = trials[of - 1]
         repeat = replace(first, number=number, kind="again", seed=seed, figures={}, repeats=of)
         trials.append(replace(repeat, score=(first.score or 0) + 0.001 * seed))
-    trials.append(TrialRecord(17, "running", "again", 4, PLAN, repeats=1))
+    trials.append(TrialRecord(17, "again", 4, PLAN, repeats=1))
     return trials
 
 

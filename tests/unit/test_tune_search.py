@@ -2,7 +2,8 @@
 
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +11,30 @@ import pytest
 
 pytest.importorskip("optuna")
 
-from optuna.storages import BaseStorage, InMemoryStorage
-
-from ownwords.tune.search import (
-    Search,
-    Study,
-    TrialFailedError,
-    TrialResult,
-    open_storage,
-)
+from ownwords.tune.search import Search, TrialFailedError, TrialResult
 from ownwords.tune.verdict import TrialRecord, judge, scored_trials, winning_runs
 from toy_search import AXES, PLAN, Toy, far
 
 ELSEWHERE = {"rate": 2.8, "memory": 1.0, "dropout": 0.1, "size": 0.5}
 
 
-def run_search(
-    toy: Toy, storage: BaseStorage | None = None, **changes: object
-) -> list[TrialRecord]:
-    study = Study(storage or InMemoryStorage(), "toy", AXES)
-    options: dict[str, Any] = {"budget_s": 300.0, "each_s": 12.0, "worker": "here", **changes}
-    return Search(toy, study, clock=toy.clock, **options).run()
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a search; not flushed to the disk, for there are many."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    return tmp_path / "search.json"
+
+
+def run_search(toy: Toy, record: Path, **changes: float) -> list[TrialRecord]:
+    options: dict[str, Any] = {"budget_s": 300.0, "each_s": 12.0, **changes}
+    search = Search(record, AXES, clock=toy.clock, **options)
+    search.run(toy)
+    return search.trials
+
+
+def run_new(toy: Toy, record: Path, **changes: float) -> list[TrialRecord]:
+    record.unlink(missing_ok=True)
+    return run_search(toy, record, **changes)
 
 
 def without_repetitions(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
@@ -44,12 +48,12 @@ def repetitions(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
 # --- what is found --------------------------------------------------------------------------------
 
 
-def test_a_search_finds_an_improvement_with_its_interval() -> None:
+def test_a_search_finds_an_improvement_with_its_interval(record: Path) -> None:
     """Over five searches: the winner's region, its true gain, and the noise of a seed."""
     distances, noises, covered = [], [], 0
     for noise_seed in range(5):
         toy = Toy(best=ELSEWHERE, noise_seed=noise_seed)
-        trials = run_search(toy, budget_s=400)
+        trials = run_new(toy, record, budget_s=400)
         assert toy.trials_run[0] == (PLAN, 1)
         verdict = judge(trials)
         assert verdict.kind == "better"
@@ -64,8 +68,8 @@ def test_a_search_finds_an_improvement_with_its_interval() -> None:
     assert 0.75 < sum(noises) / 5 < 1.25
 
 
-def test_the_best_two_and_the_plan_are_repeated_with_three_new_seeds() -> None:
-    trials = run_search(Toy(best=ELSEWHERE))
+def test_the_best_two_and_the_plan_are_repeated_with_three_new_seeds(record: Path) -> None:
+    trials = run_new(Toy(best=ELSEWHERE), record)
     best = [trial.number for trial in scored_trials(trials) if trial.kind == "search"][:2]
     repeats = repetitions(trials)
     assert {(trial.repeats, trial.seed) for trial in repeats} == {
@@ -76,11 +80,11 @@ def test_the_best_two_and_the_plan_are_repeated_with_three_new_seeds() -> None:
     assert all(trial.settings == trials[trial.repeats - 1].settings for trial in repeats)
 
 
-def test_noise_is_hardly_ever_mistaken_for_a_gain() -> None:
+def test_noise_is_hardly_ever_mistaken_for_a_gain(record: Path) -> None:
     """40 searches where all settings are equally good: the apparent best was lucky."""
     gains = 0
     for noise_seed in range(40):
-        trials = run_search(Toy(steep=0.0, noise_seed=noise_seed), max_trials=9)
+        trials = run_new(Toy(steep=0.0, noise_seed=noise_seed), record, max_trials=9)
         assert len(trials) == 9 + 9
         gains += judge(trials).kind == "better"
     assert gains <= 6  # 5% are the promise of the interval
@@ -90,8 +94,8 @@ def test_noise_is_hardly_ever_mistaken_for_a_gain() -> None:
 
 
 @pytest.mark.parametrize(("budget", "expected"), [(300, 9), (100, 6), (80, 4), (25, 0)])
-def test_with_little_time_fewer_are_repeated(budget: float, expected: int) -> None:
-    trials = run_search(Toy(steep=0.0), budget_s=budget)
+def test_with_little_time_fewer_are_repeated(budget: float, expected: int, record: Path) -> None:
+    trials = run_new(Toy(steep=0.0), record, budget_s=budget)
     assert len(repetitions(trials)) == expected
     assert len(trials) == budget // 10
     assert expected or judge(trials).kind == "unsure"
@@ -100,12 +104,12 @@ def test_with_little_time_fewer_are_repeated(budget: float, expected: int) -> No
 # --- failures -------------------------------------------------------------------------------------
 
 
-def test_failed_trials_are_counted_and_their_region_avoided() -> None:
+def test_failed_trials_are_counted_and_their_region_avoided(record: Path) -> None:
     """Half of the ranges cannot be trained: few later trials are there."""
     shares = []
     for noise_seed in range(2):
         toy = Toy(best=ELSEWHERE, fails=["size"], noise_seed=noise_seed)
-        trials = run_search(toy, max_trials=24, budget_s=1000)
+        trials = run_new(toy, record, max_trials=24, budget_s=1000)
         failed = [trial for trial in trials if trial.state == "failed"]
         assert {(trial.error, trial.score) for trial in failed} == {("size is too much", None)}
         verdict = judge(trials)
@@ -116,24 +120,24 @@ def test_failed_trials_are_counted_and_their_region_avoided() -> None:
     assert sum(shares) / 2 < 0.35
 
 
-def test_if_every_trial_fails_the_search_ends_soon() -> None:
+def test_if_every_trial_fails_the_search_ends_soon(record: Path) -> None:
     class Broken(Toy):
-        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
+        def __call__(self, trial: TrialRecord) -> TrialResult:
             raise TrialFailedError("out of memory")
 
-    trials = run_search(Broken())
+    trials = run_new(Broken(), record)
     assert len(trials) == 8
     assert judge(trials).kind == "nothing"
 
 
-def test_if_the_plan_fails_the_best_other_trial_is_used() -> None:
+def test_if_the_plan_fails_the_best_other_trial_is_used(record: Path) -> None:
     class NoPlan(Toy):
-        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
-            if settings == PLAN:
+        def __call__(self, trial: TrialRecord) -> TrialResult:
+            if trial.settings == PLAN:
                 raise TrialFailedError("out of memory")
-            return super().__call__(settings, seconds, seed)
+            return super().__call__(trial)
 
-    trials = run_search(NoPlan())
+    trials = run_new(NoPlan(), record)
     verdict = judge(trials)
     assert verdict.kind == "instead"
     assert verdict.winner in {trial.repeats for trial in repetitions(trials)} - {1}
@@ -152,49 +156,46 @@ class DyingToy(Toy):
     dies_at: tuple[int, ...] = ()
     trials_begun = 0
 
-    def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
+    def __call__(self, trial: TrialRecord) -> TrialResult:
         self.trials_begun += 1
         if self.trials_begun in self.dies_at:
-            self.trials_run.append((dict(settings), seed))
+            self.trials_run.append((trial.settings, trial.seed))
             raise ProcessKilledError
-        return super().__call__(settings, seconds, seed)
+        return super().__call__(trial)
 
 
-def test_a_killed_search_resumes(tmp_path: Path) -> None:
+def test_a_killed_search_resumes(record: Path) -> None:
     """In the plan's trial, among the first points, with TPE, and among repetitions."""
-    calm = run_search(Toy(best=ELSEWHERE))
+    calm = run_search(Toy(best=ELSEWHERE), record.with_name("calm.json"))
     toy = DyingToy(best=ELSEWHERE)
     toy.dies_at = (1, 5, 14, 25)
     trials = None
     for _ in range(5):
         try:
-            trials = run_search(toy, open_storage(tmp_path / "trials #1 {x}.journal"))
+            trials = run_search(toy, record)
         except ProcessKilledError:
             toy.clock.now += 1000  # however long it lay there
     assert trials is not None
-    assert [(t.kind, t.repeats, t.seed, t.settings, t.score) for t in trials] == [
-        (t.kind, t.repeats, t.seed, t.settings, t.score) for t in calm
-    ]
-    assert judge(trials) == judge(calm)
+    assert [replace(trial, attempts=1) for trial in trials] == calm
     for death in toy.dies_at:  # the same again, at once
         assert toy.trials_run[death - 1] == toy.trials_run[death]
     # Once more the same command: nothing is left to do.
     count = len(toy.trials_run)
-    assert run_search(toy, open_storage(tmp_path / "trials #1 {x}.journal")) == trials
+    assert run_search(toy, record) == trials
     assert len(toy.trials_run) == count
 
 
-def test_a_trial_that_always_kills_its_process_is_abandoned() -> None:
+def test_a_trial_that_always_kills_its_process_is_abandoned(record: Path) -> None:
     class Deadly(Toy):
-        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
-            if settings["size"] > 2:
+        def __call__(self, trial: TrialRecord) -> TrialResult:
+            if trial.settings["size"] > 2:
                 raise ProcessKilledError
-            return super().__call__(settings, seconds, seed)
+            return super().__call__(trial)
 
-    storage, toy, deaths = InMemoryStorage(), Deadly(), 0
+    toy, deaths = Deadly(), 0
     while True:
         try:
-            trials = run_search(toy, storage)
+            trials = run_search(toy, record)
         except ProcessKilledError:
             deaths += 1
         else:
@@ -204,46 +205,18 @@ def test_a_trial_that_always_kills_its_process_is_abandoned() -> None:
     assert deaths == 3 * len(failed)
 
 
-def test_two_workers_share_a_search(tmp_path: Path) -> None:
-    toys = [Toy(best=ELSEWHERE), Toy(best=ELSEWHERE)]
-    searches = [
-        Search(toy, Study(open_storage(tmp_path / "trials"), "toy", AXES), 300, 12, name, 10)
-        for toy, name in zip(toys, "ab", strict=True)
-    ]
-    for search, toy in zip(searches, toys, strict=True):
-        search.clock, search.ends = toy.clock, 400.0
-    while sum(search.step() for search in searches):
-        pass
-    trials = searches[0].study.trials()
-    assert trials == searches[1].study.trials()
-    assert (len(without_repetitions(trials)), len(repetitions(trials))) == (10, 9)
-    tried = [(repr(settings), seed) for toy in toys for settings, seed in toy.trials_run]
-    assert len(set(tried)) == len(tried)
-    assert all(len(toy.trials_run) >= 9 for toy in toys)
-
-
-def test_a_trial_that_another_machine_has_begun_is_left_to_it() -> None:
-    storage, toy = InMemoryStorage(), DyingToy()
-    toy.dies_at = (3,)
-    with pytest.raises(ProcessKilledError):
-        run_search(toy, storage, worker="a")
-    trials = run_search(Toy(), storage, worker="b", max_trials=4)
-    assert [trial.state for trial in trials[:4]] == ["done", "done", "running", "done"]
-    assert judge(trials).trials == 3 and len(repetitions(trials)) == 9
-
-
 # --- the verdict ----------------------------------------------------------------------------------
 
 
 def study_of(plan: Sequence[float], *rest: Sequence[float]) -> list[TrialRecord]:
     """Scores by seed, of the plan and of trials 2, 3, ...; the first seed is the search's."""
-    trials = [TrialRecord(1, "done", "plan", 1, {}, plan[0])]
+    trials = [TrialRecord(1, "plan", 1, {}, "done", plan[0])]
     for scores in rest:
-        trials.append(TrialRecord(len(trials) + 1, "done", "search", 1, {}, scores[0]))
+        trials.append(TrialRecord(len(trials) + 1, "search", 1, {}, "done", scores[0]))
     for of, scores in enumerate((plan, *rest), 1):
         for seed, score in enumerate(scores[1:], 2):
             number = len(trials) + 1
-            trials.append(TrialRecord(number, "done", "again", seed, {}, score, repeats=of))
+            trials.append(TrialRecord(number, "again", seed, {}, "done", score, repeats=of))
     return trials
 
 

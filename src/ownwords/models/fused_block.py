@@ -314,7 +314,7 @@ class _BlockFunction(torch.autograd.Function):
         ]
         buffer = pool.allocate(args.backward_scratch_bytes)
         dx_BTC = torch.empty_like(x_BTC)
-        # Saved tensors may have moved: checkpointing recomputes them, FSDP gathers them anew.
+        # Saved tensors may have moved: checkpointing recomputes them.
         _set_inputs(args, x_BTC, saved, buffer, first_BT, None if cos is None else (cos, sin))
         count = len(roles)
         _set_weights(args, "weights", roles, tensors[:count])

@@ -27,7 +27,7 @@ from ownwords.training import metrics
 from ownwords.training.batches import Batch, Batches, prefetched
 from ownwords.training.checkpoint import Checkpoint, CheckpointError, Groups, Run
 from ownwords.training.device import Device, try_compile
-from ownwords.training.distributed import SINGLE_PROCESS, World, full_tensor
+from ownwords.training.distributed import SINGLE_PROCESS, World
 from ownwords.training.metrics import LossModule
 from ownwords.training.optim import Optimizer, lr_scale
 from ownwords.training.run import SAMPLE, STAGE, Evaluation, RunRecord
@@ -154,15 +154,12 @@ class _TrainingLoop:
         self.model.to(self.device.torch_device).train()
         self.model.dropout = self.loop.dropout
         self.model.gradient_checkpointing = self.loop.gradient_checkpointing
-        self.state = TrainingState(job.model, job.settings, job.run, job.world, progress.note)
-        # FSDP could not assemble the blocks of a compiled model one at a time.
-        compiles = self.loop.compile and not self.world.is_sharded
-        if note := try_compile(self.model, compiles, self.device):
+        self.state = TrainingState(job, progress.note)
+        if note := try_compile(self.model, self.loop.compile, self.device):
             progress.note(note)
-        self.task = self.world.wrap(LossModule(self.model), self.model.blocks)
-        self.state.make_optimizer(job.batches.dataset.pure_start)
+        self.task = self.world.wrap(LossModule(self.model))
         self.optimizer, self.ema = self.state.optimizer, self.state.ema
-        rows = self.world.rows_per_process(self.loop.batch_size)
+        rows = -(-self.loop.batch_size // self.world.size)
         at_once = min(rows, self.loop.micro_batch_size or rows)
         self.micro_batch_size = self.world.min(job.run.micro_batch_limit(at_once))
         self.pending: deque[tuple[int, Callable[[], Tensor]]] = deque()
@@ -249,7 +246,7 @@ class _TrainingLoop:
         self.optimizer.step(scale, step)
         if self.ema is not None:
             self.ema.update(self.optimizer.weights())
-        norm = full_tensor(self.optimizer.gradient_norm).detach().to(loss)
+        norm = self.optimizer.gradient_norm.detach().to(loss)
         figures = torch.stack((self.world.sum(loss) / total, norm))
         self.pending.append((step, self.device.later(figures)))
         self.record.step += 1
@@ -336,11 +333,10 @@ class _TrainingLoop:
                 with metrics.swapped_weights(self.model, self.ema.weights()):
                     averaged = self._bits_per_byte()
         if self.job.memorised or self.job.samples:
-            model = self.world.unsharded(self.model)
             if self.world.is_first:
-                with eval_mode(model):
-                    memorised = self.job.memorised(model) if self.job.memorised else None
-                    self._write_samples(self.job.samples(model) if self.job.samples else ())
+                with eval_mode(self.model):
+                    memorised = self.job.memorised(self.model) if self.job.memorised else None
+                    self._write_samples(self.job.samples(self.model) if self.job.samples else ())
             memorised = self.world.broadcast(memorised)
         record = self.record
         return Evaluation(record.step, bits, averaged, memorised, progress=record.progress)
@@ -464,40 +460,24 @@ class TrainingState:
     All processes must call each method; only the first one reads and writes files.
     """
 
-    def __init__(
-        self,
-        model: CausalLM,
-        settings: Recipe,
-        run: Run,
-        world: World,
-        note: Callable[[str], None],
-    ) -> None:
-        self._model, self._world, self._note = model, world, note
-        self._optim, self._loop = settings.optim, settings.train
-        self._is_bf16 = self._loop.precision == "bf16"
-        self._float32_weights = float32_weights(model, is_bf16=self._is_bf16)
-        self._checkpoints = run.checkpoints
+    def __init__(self, job: TrainJob, note: Callable[[str], None]) -> None:
+        self._world, self._note = job.world, note
+        self._loop = job.settings.train
+        self._checkpoints = job.run.checkpoints
         self.record = RunRecord()
-        self.ema: EMA | None = None
-        self.optimizer: Optimizer
-        self._saved_step = self._rolled_back_to = -1
-        self._saved_at = self._began = time.monotonic()
-
-    def make_optimizer(self, start_token: int | None) -> None:
-        """Make the optimizer and the average, after sharding has replaced the parameters."""
-        exact = self._float32_weights
-        if exact:
-            exact = self._world.scatter(exact, self._model)
-        self._float32_weights = {}
+        is_bf16 = self._loop.precision == "bf16"
         self.optimizer = Optimizer(
-            self._model,
-            self._optim,
-            master_weights=self._is_bf16,
-            exact=exact or None,
-            start_token=start_token,
+            job.model,
+            job.settings.optim,
+            master_weights=is_bf16,
+            exact=float32_weights(job.model, is_bf16=is_bf16),
+            start_token=job.batches.dataset.pure_start,
         )
+        self.ema: EMA | None = None
         if half_life := self._loop.ema_half_life:
             self.ema = EMA(self.optimizer.weights(), half_life * self._loop.steps)
+        self._saved_step = self._rolled_back_to = -1
+        self._saved_at = self._began = time.monotonic()
 
     def begin(self) -> None:
         """Restore the newest checkpoint, or save the first one, so that rollback has one."""
@@ -531,13 +511,10 @@ class TrainingState:
         if self._saved_step == record.step and not again:
             return
         record.seconds = self.seconds
-        groups = {
-            "weights": self._world.gather(self.optimizer.weights()),
-            "optimizer": self._world.gather(self.optimizer.state()),
-        }
-        if self.ema is not None:
-            groups["average"] = self._world.gather(self.ema.state())
         if self._world.is_first:
+            groups = {"weights": self.optimizer.weights(), "optimizer": self.optimizer.state()}
+            if self.ema is not None:
+                groups["average"] = self.ema.state()
             best = record.best(self._loop.memorised_limit)
             try:
                 self._checkpoints.save(record.step, groups, record)
@@ -617,15 +594,13 @@ class TrainingState:
         self.record = checkpoint.record
         self._began = time.monotonic() - self.record.seconds
         self._load(checkpoint)
-        optimizer = self._world.scatter(checkpoint.groups["optimizer"], self._model)
-        self.optimizer.load_state(optimizer)
+        self.optimizer.load_state(self._world.share(checkpoint.groups["optimizer"]))
         self.optimizer.lr_factor = self.record.lr_factor
 
     def _load(self, checkpoint: Checkpoint) -> None:
-        model = self._model
-        self.optimizer.load_weights(self._world.scatter(checkpoint.groups["weights"], model))
+        self.optimizer.load_weights(self._world.share(checkpoint.groups["weights"]))
         if self.ema is not None:
-            self.ema.load_state(self._world.scatter(checkpoint.groups["average"], model))
+            self.ema.load_state(self._world.share(checkpoint.groups["average"]))
 
 
 def float32_weights(model: torch.nn.Module, *, is_bf16: bool) -> dict[str, Tensor]:

@@ -4,15 +4,11 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ownwords.core.errors import OwnwordsError
-from ownwords.core.progress import Event, Stage
-from ownwords.core.workspace import translate_os_errors
+from ownwords.core.progress import Stage
 from ownwords.inference.text_generation import build_request, stream_request
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.configs.config import ModelConfig
@@ -29,7 +25,7 @@ _EVERY_S = 0.3
 
 
 class LossModule(nn.Module):
-    """A model and its loss as one module: DDP and FSDP act when `forward` is called."""
+    """A model and its loss as one module: DDP acts when `forward` is called."""
 
     def __init__(self, model: CausalLM) -> None:
         super().__init__()
@@ -160,31 +156,3 @@ class SampleWriter:
         text = "".join(stream_request(TorchEngine(model), self._tokenizer, request))
         self._seconds_left -= time.perf_counter() - began
         return (text,)
-
-
-class TensorBoard:
-    """A subscriber that writes metrics and notes; see them with `tensorboard --logdir RUNS`."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard.writer import SummaryWriter  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            hint = 'pip install "ownwords[tensorboard]"; metrics.jsonl has the same figures'
-            raise OwnwordsError("the package tensorboard is not installed", hint) from error
-        with translate_os_errors(folder):
-            self._writer: Any = SummaryWriter(str(folder))
-        self._step = 0
-
-    def __call__(self, event: Event) -> None:
-        if event.kind == "note":
-            self._writer.add_text("notes", event.message, self._step, event.time)
-        if event.kind != "metric":
-            return
-        self._step = int(event.values.get("step", event.done))
-        for name, value in event.values.items():
-            # An infinite value would flatten the rest of the curve.
-            if name != "step" and math.isfinite(value):
-                self._writer.add_scalar(f"{event.stage}/{name}", value, self._step, event.time)
-
-    def close(self) -> None:
-        self._writer.close()

@@ -25,15 +25,6 @@ from ownwords.models import fused
 from ownwords.models.lora import LoraLinear
 from ownwords.models.untrusted_files import preview
 from ownwords.native.bindings import interface
-from ownwords.training.distributed import (
-    as_sharded,
-    copy_shard,
-    full_tensor,
-    global_norm,
-    is_sharded,
-    local_like,
-    local_shard,
-)
 from ownwords.training.settings import OptimConfig, ScheduleConfig
 
 # A quintic that takes every singular value in (0, 1] to about [0.7, 1.2] in five steps.
@@ -64,7 +55,7 @@ def lr_scale(step: int, steps: int, progress: float, config: ScheduleConfig) -> 
 class Optimizer:
     """The optimizer of a model's trainable parameters, with their master weights.
 
-    Make it after the model is on its device and sharded. With `master_weights` the parameters are
+    Make it after the model is on its device. With `master_weights` the parameters are
     narrower than float32, and the optimizer keeps float32 copies of them. A step whose gradients
     are not finite changes nothing and is counted in `skipped`. `gradient_norm` is that of the last
     step, before clipping. Both stay on the device.
@@ -97,12 +88,11 @@ class Optimizer:
         # Whether each step reads the norm from the device, which costs nothing on a CPU. Where it
         # need not, PyTorch's fused kernel clips, or skips the step.
         self._waits = device.type != "cuda"
-        self._split = any(is_sharded(each) for each in self._parameters.values())
         self._master_weights = self._make_master_weights(master_weights, exact or {})
-        # Name and rows of the start token's embedding, if it learns faster.
-        self._start: tuple[str, Tensor] | None = None
+        # Name and row of the start token's embedding, if it learns faster.
+        self._start: tuple[str, int] | None = None
         if start_token is not None and config.start_lr_scale != 1:
-            self._start = self._start_rows(model, start_token)
+            self._start = self._start_row(model, start_token)
         self.skipped = torch.zeros((), dtype=torch.float32, device=device)
         self.gradient_norm = torch.zeros((), dtype=torch.float32, device=device)
         matrices = _matrices(model) if config.kind == "muon" else set()
@@ -136,7 +126,7 @@ class Optimizer:
             )
         # A tensor that already has that dtype and device is not copied.
         return {
-            name: local_shard(exact.get(name, p).detach()).to(p.device, torch.float32).contiguous()
+            name: exact.get(name, p).detach().to(p.device, torch.float32).contiguous()
             for name, p in narrow.items()
         }
 
@@ -187,30 +177,26 @@ class Optimizer:
                 clip=clip,
                 narrow=narrow,
             )
-        before = weights[self._start[0]][self._start[1]] if self._start else None
+        before = weights[self._start[0]][self._start[1]].clone() if self._start else None
         lr = config.learning_rate * scale
         for group in self._adamw:
             if group.step(weights, lr=lr, clip=clip, narrow=narrow):
                 rounded.update(group.names)
         if self._start and before is not None:
-            name, rows = self._start
-            faster = torch.lerp(before, weights[name][rows], config.start_lr_scale)
-            weights[name][rows] = faster
+            name, row = self._start
+            faster = torch.lerp(before, weights[name][row], config.start_lr_scale)
+            weights[name][row] = faster
             if name in rounded:
-                narrow[name][rows] = faster.to(narrow[name].dtype)
+                narrow[name][row] = faster.to(narrow[name].dtype)
         self._round_masters(rounded)
 
-    def _start_rows(self, model: nn.Module, start_token: int) -> tuple[str, Tensor] | None:
+    def _start_row(self, model: nn.Module, start_token: int) -> tuple[str, int] | None:
         """Where the start token's embedding is; None if the embedding is frozen."""
         table = model.get_parameter("embedding.weight")
         name = next((name for name, each in self._parameters.items() if each is table), None)
         if name is None:
             return None
-        embedding_VC = self._parameters[name]
-        is_start_V1 = torch.zeros(len(embedding_VC), 1, device=embedding_VC.device)
-        is_start_V1[start_token] = 1
-        # A sharded embedding has that row in one process, and none in the others.
-        return name, local_like(is_start_V1, embedding_VC.detach())[:, 0].nonzero()[:, 0]
+        return name, start_token
 
     def _gather(self) -> Tensor:
         """Give Muon and AdamW their gradients; returns the norm of all gradients together."""
@@ -225,23 +211,17 @@ class Optimizer:
             muon_norms = self._muon.gather(gradients)
             for name in self._muon.names:
                 del gradients[name]
-        here = {n: local_shard(g) for n, g in gradients.items()} if self._split else gradients
-        norms = [norm for group in self._adamw for norm in group.gather(here)]
-        if norms and self._split:
-            norms = [global_norm(norms, next(iter(self._parameters.values())))]
+        norms = [norm for group in self._adamw for norm in group.gather(gradients)]
         norm: Tensor = torch.linalg.vector_norm(torch.stack(muon_norms + norms))
         return norm
 
     def _weights(self) -> dict[str, Tensor]:
-        """The tensors that a step updates: master weights or parameters, as local shards."""
-        if self._split:
-            here = {name: local_shard(p.detach()) for name, p in self._parameters.items()}
-            return here | self._master_weights
+        """The tensors that a step updates: master weights or parameters."""
         return self._parameters | self._master_weights
 
     def _narrow(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """The narrow parameters of these master weights, as local shards."""
-        return {name: local_shard(self._parameters[name].detach()) for name in names}
+        """The narrow parameters of these master weights."""
+        return {name: self._parameters[name].detach() for name in names}
 
     def _round_masters(self, rounded: Set[str] = frozenset()) -> None:
         """Round the master weights into their parameters, except those already `rounded`."""
@@ -255,10 +235,7 @@ class Optimizer:
 
     def weights(self) -> dict[str, Tensor]:
         """The float32 weights by parameter name, not copied."""
-        weights = {name: p.detach() for name, p in self._parameters.items()}
-        return weights | {
-            n: as_sharded(each, weights[n]) for n, each in self._master_weights.items()
-        }
+        return {name: each.detach() for name, each in self._weights().items()}
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
@@ -274,8 +251,7 @@ class Optimizer:
             bfloat16 = self._muon.precision == torch.bfloat16
             state["bfloat16"] = torch.full_like(self.skipped, float(bfloat16))
         for group in self._adamw:
-            for key, each in group.moments().items():
-                state[key] = as_sharded(each, self._parameters[key.partition("/")[2]].detach())
+            state |= group.moments()
         if self._adamw:
             state["count"] = self._adamw[0].count
         return state
@@ -304,7 +280,7 @@ def _fill(places: dict[str, Tensor], values: Mapping[str, Tensor], what: str) ->
             raise OwnwordsError(
                 f"{what}: {name!r} has the shape {list(value.shape)}, not {list(place.shape)}"
             )
-        copy_shard(place, value)
+        place.copy_(value)
 
 
 def _matrices(model: nn.Module) -> set[str]:
@@ -414,14 +390,10 @@ def _gram(x_NRC: Tensor) -> Tensor:
 class MatrixStack:
     """All matrices of one shape: their momenta, and their gradients during a step."""
 
-    def __init__(self, names: Sequence[str], parameters: Sequence[Tensor]) -> None:
+    def __init__(self, names: Sequence[str], parameter: Tensor) -> None:
         self.names = tuple(names)
-        self.parameters = list(parameters)
-        rows, columns = parameters[0].shape
-        device = parameters[0].device
-        self.momentum_NRC = torch.zeros(
-            len(names), rows, columns, dtype=torch.float32, device=device
-        )
+        rows, columns = parameter.shape
+        self.momentum_NRC = torch.zeros(len(names), rows, columns, device=parameter.device)
         self.gradients: list[Tensor] = []
         self.scale = max(1.0, rows / columns) ** 0.5
 
@@ -437,14 +409,12 @@ class Muon:
         shapes: dict[torch.Size, list[str]] = {}
         for name, parameter in parameters.items():
             shapes.setdefault(parameter.shape, []).append(name)
-        self.stacks = [
-            MatrixStack(names, [parameters[name] for name in names]) for names in shapes.values()
-        ]
+        self.stacks = [MatrixStack(names, parameters[names[0]]) for names in shapes.values()]
 
     def gather(self, gradients: Mapping[str, Tensor]) -> list[Tensor]:
         """Keep the gradients for the step; returns norms to be combined into one."""
         for stack in self.stacks:
-            stack.gradients = [full_tensor(gradients[n]).contiguous() for n in stack.names]
+            stack.gradients = [gradients[n].contiguous() for n in stack.names]
         return _norms([each for stack in self.stacks for each in stack.gradients])
 
     def release(self) -> None:
@@ -462,7 +432,7 @@ class Muon:
         clip: GradClip,
         narrow: Mapping[str, Tensor],
     ) -> set[str]:
-        """Update the weights, or their local shards, from the gathered gradients.
+        """Update the weights from the gathered gradients.
 
         `narrow`: the bfloat16 parameters of some of the weights; returns the names of the weights
         for which the step has updated these too.
@@ -475,21 +445,14 @@ class Muon:
                 continue
             updates = list(self._orthogonal_update(stack, momentum, clip).unbind())
             here = [weights[name] for name in stack.names]
-            if is_sharded(stack.parameters[0]):
-                pairs = zip(updates, stack.parameters, strict=True)
-                updates = [local_like(update, parameter) for update, parameter in pairs]
             if decay:
                 torch._foreach_mul_(here, 1 - clip.unless_skipped(lr * decay))
             torch._foreach_add_(here, updates, alpha=-lr * stack.scale)
         return {name for stack in native for name in stack.names}
 
     def _is_native(self, stack: MatrixStack) -> bool:
-        parameter = stack.parameters[0]
-        return (
-            parameter.device.type == "cpu"
-            and not is_sharded(parameter)
-            and has_native_muon(*parameter.shape)
-        )
+        momentum_NRC = stack.momentum_NRC
+        return momentum_NRC.device.type == "cpu" and has_native_muon(*momentum_NRC.shape[1:])
 
     def _step_native(
         self,
@@ -545,7 +508,7 @@ def has_native_muon(rows: int, columns: int) -> bool:
 class AdamW:
     """The AdamW optimizer of parameters that share one weight decay.
 
-    `weights` are float32, their gradients of any dtype; sharded tensors are passed as local shards.
+    `weights` are float32, their gradients of any dtype.
     """
 
     def __init__(

@@ -509,7 +509,7 @@ class TrainingSession:
     def bits_per_byte(
         self, model: CausalLM, recipe: Recipe, held_out: TokenDataset | None, rows: int = 0
     ) -> float | None:
-        """Bits per byte of an unsharded model on held-out texts; None without texts."""
+        """Bits per byte on held-out texts; None without texts."""
         if held_out is None:
             return None
         return metrics.bits_per_byte(
@@ -538,7 +538,7 @@ class TrainingSession:
         `before` holds the base's weights; it is not used with an adapter, which is scaled instead.
         """
         recipe, held_out = plan.recipe, self.held_out
-        if held_out is None or self.world.is_sharded:
+        if held_out is None:
             return 1.0, outcome.bits_per_byte, None
         if not recipe.train.steps:
             bits = self.bits_per_byte(model, recipe, held_out)
@@ -583,7 +583,6 @@ class TrainingSession:
             how += f" and {self.base_adapter}"
         if kind == "lora":
             how += " through a LoRA"
-        model = self.world.unsharded(model)
         if self.world.is_first:
             library = ModelLibrary(request.workspace)
             kept = library.keep() if request.out is None else None

@@ -11,7 +11,6 @@ from torch import Tensor
 from ownwords.core.errors import OwnwordsError
 from ownwords.models.decoder import CausalLM
 from ownwords.models.lora import LoraAdapter
-from ownwords.training.distributed import copy_shard, local_shard
 
 # Points tried between the base's weights (0) and the tuned ones (1).
 _SHARES = (1.0, 0.85, 0.7, 0.5, 0.3)
@@ -37,9 +36,8 @@ class EMA:
     @torch.no_grad()
     def update(self, weights: Mapping[str, Tensor]) -> None:
         """Add the weights after one more step."""
-        sums = [local_shard(tensor) for tensor in self._sum.values()]
-        here = [local_shard(weights[name].detach()) for name in self._sum]
-        torch._foreach_lerp_(sums, [tensor.float() for tensor in here], 1 - self.decay)
+        here = [weights[name].detach().float() for name in self._sum]
+        torch._foreach_lerp_(list(self._sum.values()), here, 1 - self.decay)
         self.updates += 1
 
     def weights(self) -> dict[str, Tensor]:
@@ -58,7 +56,7 @@ class EMA:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state, bit for bit."""
         for name, tensor in self._sum.items():
-            copy_shard(tensor, state[f"sum/{name}"])
+            tensor.copy_(state[f"sum/{name}"])
         self.updates = int(state["updates"])
 
 

@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from ownwords.core.progress import duration
 from ownwords.core.version import __version__
@@ -41,26 +41,28 @@ class SearchAxis:
     high: float
     plan: float
     is_ratio: bool
-    means: str  # for the user: "learning rate, times the plan's"
 
 
-@dataclass(frozen=True)
+@dataclass
 class TrialRecord:
-    """A trial as the storage holds it; `number` starts at 1."""
+    """A trial as the record of a search holds it; `number` starts at 1."""
 
     number: int
-    state: TrialStatus
     kind: TrialKind
     seed: int
-    settings: Mapping[str, float]
+    settings: dict[str, float]  # by axis
+    state: TrialStatus = "running"
     score: float | None = None
     seconds: float = 0.0
-    model: str = ""
-    figures: Mapping[str, object] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
     error: str = ""
-    worker: str = ""
     attempts: int = 0
     repeats: int = 0  # number of the trial that this one repeats; 0 if it is no repetition
+
+    @property
+    def name(self) -> str:
+        """The name of its model's folder."""
+        return f"trial-{self.number}"
 
 
 def scored_trials(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
@@ -112,13 +114,11 @@ def judge(trials: Sequence[TrialRecord]) -> TuneVerdict:
     scored, others = scored_trials(trials), best_trials(trials)
     counted = sum(trial.kind != "again" for trial in scored)
     failed = sum(trial.state == "failed" for trial in trials)
-    # By seed: two machines may have begun the same repetition.
-    by_seed: dict[int, dict[int, float]] = {}
+    fresh: dict[int, list[float]] = {}
     for trial in scored:
         if trial.repeats or trial.number == 1:
-            by_seed.setdefault(trial.repeats or 1, {})[trial.seed] = trial.score or 0.0
-    plan_scores = list(by_seed.pop(1, {}).values())
-    fresh = {number: list(scores.values()) for number, scores in by_seed.items()}
+            fresh.setdefault(trial.repeats or 1, []).append(trial.score or 0.0)
+    plan_scores = fresh.pop(1, [])
     means = {number: statistics.fmean(scores) for number, scores in fresh.items()}
     means = means or {trial.number: trial.score or 0.0 for trial in others[:1]}
     best = min(means, key=lambda number: (means[number], number), default=0)
@@ -166,6 +166,16 @@ def winning_runs(trials: Sequence[TrialRecord], verdict: TuneVerdict) -> list[Tr
 def percent(share: float) -> str:
     """Format a share as a percentage with one decimal, such as "1.3%" or "-0.4%"."""
     return f"{share:.1%}".replace("-0.0%", "0.0%")
+
+
+def outcome(verdict: TuneVerdict) -> str:
+    """What won, in a few words."""
+    if verdict.kind == "better" and verdict.gain is not None:
+        fewer = percent(verdict.gain)
+        return f"trial {verdict.winner} has {fewer} fewer bits per byte than the plan"
+    if verdict.kind == "instead":
+        return f"trial {verdict.winner} is the best of {verdict.trials}"
+    return f"the plan's own settings, out of {verdict.trials} choices"
 
 
 def _sentences(v: TuneVerdict) -> list[str]:

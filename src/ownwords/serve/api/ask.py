@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.ask import servers
 from ownwords.ask.answer import Answer, answer
-from ownwords.ask.servers import Endpoint, EndpointBackend, LLMBackend, LocalBackend
+from ownwords.ask.servers import Endpoint, LLMBackend, LocalBackend
 from ownwords.core.validation import Meta
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
@@ -24,7 +24,7 @@ from ownwords.serve.sse import EventSender, EventStreamResponse
 NO_BACKEND = "none"  # no answer, passages only
 _KEEP_ALIVE_S = 10.0
 _FRESH_S = 15.0  # how long the list of endpoints is cached
-_OWN, _ENDPOINT = "own:", "at:"  # prefixes of backend names
+_OWN = "own:"  # begins the name of a model made here; that of another is its --model
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,10 @@ def routes(state: AppState) -> list[BaseRoute]:
         vectors = await state.run(state.vector_counts)
         return JSONResponse(
             {
-                "endpoints": [row for endpoint in listed for row in _rows(endpoint)],
+                "endpoints": [
+                    {"name": each.option, "label": each.model, "where": each.server}
+                    for each in listed
+                ],
                 "own": [{"name": _OWN + name, "label": label} for name, label in own.items()],
                 "vectors": vectors and {"ready": vectors[0], "passages": vectors[1]},
             }
@@ -91,9 +94,8 @@ async def _backend(state: AppState, found: "_EndpointCache", name: str) -> LLMBa
         local.context = loaded.worker.length
         return local
     for endpoint in await state.run(found.get):
-        for model in endpoint.models:
-            if name == _name_of(endpoint, model.name):
-                return EndpointBackend(replace(endpoint, models=(model,)))
+        if name == endpoint.option:
+            return replace(endpoint)
     raise ApiError(
         HTTPStatus.NOT_FOUND,
         "the model that you chose is no longer there",
@@ -137,7 +139,7 @@ async def _send_answer(
 
 
 class _EndpointCache:
-    """Caches the list of model servers on this machine for a few seconds."""
+    """Caches the list of models that run on this machine for a few seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -148,22 +150,7 @@ class _EndpointCache:
         """Return the available endpoints; may block while probing them."""
         with self._lock:
             if refresh or time.monotonic() - self._found_at > _FRESH_S:
-                self._endpoints, self._found_at = servers.discover(), time.monotonic()
+                found = servers.discover()
+                self._endpoints = [replace(each, model=x) for each in found for x in each.models]
+                self._found_at = time.monotonic()
             return self._endpoints
-
-
-def _rows(endpoint: Endpoint) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": _name_of(endpoint, model.name),
-            "label": model.name,
-            "where": endpoint.name,
-            # Smaller models produce the form of an answer, but not reliable content.
-            "is_fit": model.is_fit,
-        }
-        for model in endpoint.models
-    ]
-
-
-def _name_of(endpoint: Endpoint, model: str) -> str:
-    return f"{_ENDPOINT}{endpoint.url}#{model}"

@@ -129,7 +129,7 @@ function panel(number, step) {
 
 // ---- steps 1 and 2 ----------------------------------------------------------------------------
 
-const KINDS = "Publii, WordPress, Ghost, Substack, Medium, Blogger, Markdown, EPUB or plain text; zip files are fine.";
+const KINDS = "Publii, WordPress, Ghost, Substack, Medium, Blogger, Markdown, Notion, Day One, Word, LibreOffice, EPUB, sent mail, Mastodon, Bluesky, X or plain text; zip files are fine.";
 const TAKES = [["drafts", "Drafts"], ["pages", "Pages, such as “About”"], ["hidden", "Hidden posts"], ["private", "Private posts"]];
 
 function blogStep(state) {
