@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ from ownwords.drafts import drafting, rewriting
 from ownwords.drafts.check import AuthorStyle
 from ownwords.drafts.check_view import check_view
 from ownwords.drafts.edits import Habits
+from ownwords.inference.engine import Logits
 from ownwords.inference.model import Model
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import invalid
@@ -40,11 +41,10 @@ class CheckRequest:
 class DraftRequest:
     """The body of a POST to /api/draft, whose text are notes, and to /api/rewrite.
 
-    `before` is the paragraph that a draft follows; `free` rewrites each sentence anew.
+    `free` rewrites each sentence anew.
     """
 
     text: Annotated[str, Meta(max_length=200_000)] = ""
-    before: Annotated[str, Meta(max_length=20_000)] = ""
     free: bool = False
     model: Annotated[str, Meta(max_length=300)] = ""
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 1
@@ -63,7 +63,7 @@ def routes(state: AppState) -> list[BaseRoute]:
         loaded = await _model_for_notes(state, asked.model)
 
         def write(model: Model) -> dict[str, Any]:
-            written = drafting.draft(model, notes, before=asked.before, seed=asked.seed)
+            written = drafting.draft(model, notes, seed=asked.seed)
             return {"seed": asked.seed, **written.to_dict()}
 
         return EventStreamResponse(partial(_send, state, loaded, write))
@@ -135,6 +135,10 @@ class _SharedModel(Model):
         self.lines += 1
         with self._turn.hold():
             return super().write_several(prompt, **{**how, "on_tokens": self._go_on})
+
+    def logits(self, ids: Sequence[int]) -> Logits:
+        with self._turn.hold():
+            return super().logits(ids)
 
     def _go_on(self, _: int) -> None:
         if self.has_left.is_set():

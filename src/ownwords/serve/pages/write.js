@@ -151,7 +151,7 @@ function pageOf(element, offer, saved, query) {
 
   function writeNotes() {
     return busy("Writing from your notes", async (ends) => {
-      const body = { text: notes.text, before: lines(draft.text).at(-1) ?? "", model: drafter().name, seed: seedNow() };
+      const body = { text: notes.text, model: drafter().name, seed: seedNow() };
       const result = await ended("/api/draft", body, ends, "Writing line");
       if (!result) return "";
       const at = draft.text.length, gap = draft.text.trim() ? "\n\n".slice(/\n*$/.exec(draft.text)[0].length) : "";
