@@ -16,7 +16,7 @@ from ownwords.ask import dates
 from ownwords.ask.citations import CHECKED, AnswerBuilder, Citation
 from ownwords.ask.passages import Passage, PassageExcerpt, Whose, excerpt_of
 from ownwords.ask.search import Kind
-from ownwords.ask.servers import ContextLengthError, LLMBackend, Message
+from ownwords.ask.servers import ContextLengthError, Endpoint, Message
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.view.format import count, sentence
@@ -83,7 +83,7 @@ class Answer:
 def answer(
     question: str,
     searcher: "ArchiveSearcher",
-    writer: LLMBackend | None = None,
+    writer: Endpoint | None = None,
     *,
     on_text: Callable[[str], None] | None = None,
     on_passages: Callable[[Sequence[Passage]], None] | None = None,
@@ -122,7 +122,7 @@ def answer(
 
 
 def _written(
-    found: Answer, writer: LLMBackend, on_text: Callable[[str], None] | None, seed: int
+    found: Answer, writer: Endpoint, on_text: Callable[[str], None] | None, seed: int
 ) -> Answer:
     """The answer of a model, which gets a shorter prompt if its context is too small."""
     notes = [*([found.answer] if found.answer else []), *found.notes]
@@ -130,7 +130,7 @@ def _written(
     why = ""
     try:
         writer.prepare()
-        context = writer.context or _USUAL_CONTEXT
+        context = _USUAL_CONTEXT
         prompt = build_prompt(found.question, found.passages, writer.count, context)
         if not writer.is_local:
             sent = count(len(prompt.excerpts), "passage")
@@ -171,7 +171,7 @@ def _written(
 
 def _write(
     prompt: "Prompt",
-    writer: LLMBackend,
+    writer: Endpoint,
     builder: AnswerBuilder,
     on_text: Callable[[str], None] | None,
     seed: int,
@@ -187,7 +187,7 @@ def _write(
     builder.end(is_cut=writer.ended == "length")
 
 
-def _why_nothing(writer: LLMBackend, builder: AnswerBuilder) -> str:
+def _why_nothing(writer: Endpoint, builder: AnswerBuilder) -> str:
     """Why no sentence of the model can be shown."""
     if builder.has_no_answer:
         return f"{writer.name} finds no answer in these passages."

@@ -12,7 +12,7 @@ mostly compared as they are.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
@@ -298,11 +298,6 @@ def _matches(question: str, text: str, spans: Sequence[Span]) -> tuple[list[set[
     return matched, [sum(1 / spans_with[word] for word in sorted(each)) for each in matched]
 
 
-def covered_share(words: Collection[str], known: set[str]) -> float:
-    """The share of the words that are in `known`; 1 if there are no words."""
-    return sum(word in known for word in words) / len(words) if words else 1.0
-
-
 def _words(text: str) -> Iterator[str]:
     return map("".join, word_units(text))
 
@@ -431,8 +426,7 @@ _MARKED = 2  # units of a passage
 _BEFORE_SHARE = 0.6
 
 
-@dataclass(frozen=True, slots=True)
-class PassageExcerpt:
+class PassageExcerpt(NamedTuple):
     """What to show of a passage: the `span` of adjacent units, about `SHOWN` characters.
 
     `matching` are the spans of the units that match the question best, best first; they may stand
@@ -445,9 +439,7 @@ class PassageExcerpt:
 
 def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> PassageExcerpt:
     """What to show of a passage, by words and by the `cosines` of its units, if there are any."""
-    spans = units(text)
-    if not spans:
-        return PassageExcerpt((0, 0), ())
+    spans = units(text) or [(0, 0)]
     words, own = _matches(question, text, spans)
     most = max(own) or 1.0
     scores: list[float] = []
@@ -455,36 +447,23 @@ def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> Passa
         before = own[at - 1] if at else 0.0
         gained = before * (1.0 if is_code(text[begin:end]) else _BEFORE_SHARE)
         scores.append((own[at] + gained) / most + (cosines[at] if cosines else 0.0))
-    chosen: list[int] = []
-    covered: set[str] = set()
-    for at in sorted(range(len(spans)), key=lambda at: -scores[at]):
+    ranked = sorted(range(len(spans)), key=lambda at: -scores[at])
+    chosen = ranked[:1] if words[ranked[0]] or cosines else []
+    for at in ranked[1:]:
         # Each further unit must contain a word not yet covered, or be the code after the first.
-        is_next = bool(chosen) and at == chosen[0] + 1 and is_code(text[slice(*spans[at])])
-        is_first = not chosen and bool(words[at] or cosines)
-        if len(chosen) < _MARKED and (is_first or is_next or not words[at] <= covered):
+        is_next = at - 1 in chosen and is_code(text[slice(*spans[at])])
+        covered = {word for one in chosen for word in words[one]}
+        if len(chosen) < _MARKED and (is_next or not words[at] <= covered):
             chosen.append(at)
-            covered |= words[at]
-    return PassageExcerpt(_best_run(text, spans, scores), tuple(spans[at] for at in chosen))
-
-
-def _best_run(text: str, spans: Sequence[Span], scores: Iterable[float]) -> Span:
-    """The adjacent units that fit into `SHOWN` with the highest sum of score * sqrt(length).
-
-    The root keeps a few short units from outweighing a long one, and the reverse.
-    """
-    lengths = [
-        min(end - begin, SHOWN // 2) if is_code(text[begin:end]) else end - begin
-        for begin, end in spans
-    ]
-    values = [max(0.0, score) * sqrt(size) for score, size in zip(scores, lengths, strict=True)]
-    best, best_value = (0, 0), -1.0
-    for first in range(len(spans)):
-        size = value = 0.0
-        for last in range(first, len(spans)):
-            size += lengths[last]
-            if size > SHOWN and last > first:
+    # The adjacent units that fit, with the highest sum of score * sqrt(length): the root keeps a
+    # few short units from outweighing a long one, and the reverse.
+    best, best_value = spans[0], -1.0
+    for first, (begin, _) in enumerate(spans):
+        value = 0.0
+        for (start, end), score in zip(spans[first:], scores[first:], strict=True):
+            if end - begin > SHOWN and value:
                 break
-            value += values[last]
+            value += max(0.0, score) * sqrt(min(end - start, SHOWN))
             if value > best_value:
-                best, best_value = (first, last), value
-    return spans[best[0]][0], spans[best[1]][1]
+                best, best_value = (begin, end), value
+    return PassageExcerpt(best, tuple(spans[at] for at in chosen))
