@@ -284,18 +284,18 @@ def sentences(text: str) -> list[Span]:
 def best_sentence(question: str, text: str) -> Span | None:
     """The sentence of a text that matches a question best; None if none matches."""
     spans = sentences(text)
-    _, scores = _matches(question, text, spans)
+    scores = _matches(question, text, spans)
     return spans[scores.index(max(scores))] if any(scores) else None
 
 
-def _matches(question: str, text: str, spans: Sequence[Span]) -> tuple[list[set[str]], list[float]]:
-    """The stems of the question in each span, and their sum, each 1 / the number of its spans."""
+def _matches(question: str, text: str, spans: Sequence[Span]) -> list[float]:
+    """For each span the stems of the question in it, each as 1 / the number of its spans."""
     words = list(_words(question))
     _, empty = detect_stop_words([word.lower() for word in words])
     asked = {_stem(word) for word in words if word.lower() not in empty}
     matched = [asked & set(stems(text[begin:end])) for begin, end in spans]
     spans_with = Counter(word for each in matched for word in each)
-    return matched, [sum(1 / spans_with[word] for word in sorted(each)) for each in matched]
+    return [sum(1 / spans_with[word] for word in sorted(each)) for each in matched]
 
 
 def _words(text: str) -> Iterator[str]:
@@ -424,6 +424,8 @@ _MARKED = 2  # units of a passage
 # What answers often stands after what the question names: a unit gains this share of the words'
 # score of the one before it, and code all of it.
 _BEFORE_SHARE = 0.6
+# What the cosine of a unit counts beside the share of the question's words: 2 to 5 find as much.
+_MEANING = 5.0
 
 
 class PassageExcerpt(NamedTuple):
@@ -440,21 +442,15 @@ class PassageExcerpt(NamedTuple):
 def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> PassageExcerpt:
     """What to show of a passage, by words and by the `cosines` of its units, if there are any."""
     spans = units(text) or [(0, 0)]
-    words, own = _matches(question, text, spans)
+    own = _matches(question, text, spans)
     most = max(own) or 1.0
     scores: list[float] = []
     for at, (begin, end) in enumerate(spans):
         before = own[at - 1] if at else 0.0
         gained = before * (1.0 if is_code(text[begin:end]) else _BEFORE_SHARE)
-        scores.append((own[at] + gained) / most + (cosines[at] if cosines else 0.0))
+        scores.append((own[at] + gained) / most + (_MEANING * cosines[at] if cosines else 0.0))
     ranked = sorted(range(len(spans)), key=lambda at: -scores[at])
-    chosen = ranked[:1] if words[ranked[0]] or cosines else []
-    for at in ranked[1:]:
-        # Each further unit must contain a word not yet covered, or be the code after the first.
-        is_next = at - 1 in chosen and is_code(text[slice(*spans[at])])
-        covered = {word for one in chosen for word in words[one]}
-        if len(chosen) < _MARKED and (is_next or not words[at] <= covered):
-            chosen.append(at)
+    chosen = [at for at in ranked[:_MARKED] if scores[at] > 0]
     # The adjacent units that fit, with the highest sum of score * sqrt(length): the root keeps a
     # few short units from outweighing a long one, and the reverse.
     best, best_value = spans[0], -1.0
