@@ -198,7 +198,7 @@ def _fit(folder: Path, questions: Sequence[QualityQuestion], embedder: Embedder 
         model.fit(rows[is_fitted], is_true[is_fitted])
         chances = model.predict_proba(rows)[:, 1]
         weights = {key: round(float(w), 2) for key, w in zip(names, model.coef_[0], strict=True)}
-        print(f"{name} = Logistic({model.intercept_[0]:.2f}, {weights})")
+        print(f"{name} = ({model.intercept_[0]:.2f}, {weights})")
         for half in ("choose", "judge"):
             part = np.array([each.half == half for each in some])
             curve = roc_auc_score(is_true[part], chances[part])

@@ -152,8 +152,8 @@ def test_dropped_sentences_are_reported() -> None:
     result = ask(FakeBackend(says="You live on the moon."))
     assert result.answer == ""
     assert result.why == (
-        "The answer of a model at a server is not shown, because no sentence was supported: it has"
-        " no citation."
+        "a model at a server gave an answer that is not shown: no sentence was supported: it has no"
+        " citation."
     )
     assert result.passages == PASSAGES
     assert ask(FakeBackend(says="NOT IN THE PASSAGES")).why == (

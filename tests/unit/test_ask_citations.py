@@ -281,8 +281,8 @@ def test_paragraphs_and_what_contradicts_are_kept() -> None:
 
 def test_a_model_without_an_answer_says_so() -> None:
     answer = build_answer("NOT IN THE PASSAGES")
-    assert (answer.text, answer.has_no_answer) == ("", True)
-    assert build_answer("Not in the passages.").has_no_answer
+    assert answer.text == ""
+    assert "no answer in these passages" in answer.why_nothing()
 
 
 def test_sentences_are_streamed_once_verified() -> None:

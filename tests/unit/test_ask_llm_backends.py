@@ -18,7 +18,8 @@ def generate(writer: Endpoint, max_tokens: int = 30) -> str:
 
 
 def here(name: str, *models: str) -> Endpoint:
-    return Endpoint(f"http://{HERE}:1/v1", name, models)
+    writers = [model for model in models if "embed" not in model]
+    return Endpoint(f"http://{HERE}:1/v1", name, models, [*writers, *models][0])
 
 
 def test_the_default_is_a_running_model_that_writes() -> None:

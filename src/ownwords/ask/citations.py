@@ -338,7 +338,6 @@ class AnswerBuilder:
         self._unchecked: dict[str, None] = {}  # words of shown sentences that their quotes lack
         self.citations: list[Citation] = []  # in the order of their numbers
         self.text = ""  # the supported sentences with the numbers of their citations
-        self.has_no_answer = False
 
     def add(self, piece: str) -> None:
         """Add a piece of the model's text."""
@@ -357,7 +356,6 @@ class AnswerBuilder:
             statements = statements[:-1]
         for statement in statements:
             self._judge(statement)
-        self.has_no_answer = _NO_ANSWER.search(_THINKING.sub("", self._written)) is not None
 
     def notes(self) -> list[str]:
         """Notes on sentences left out, with the reasons, and on the citations."""
@@ -385,6 +383,14 @@ class AnswerBuilder:
     def reasons(self) -> str:
         """The two most frequent reasons for left-out sentences and failed citations."""
         return "; ".join(why for why, _ in self._reasons.most_common(2))
+
+    def why_nothing(self) -> str:
+        """Why no sentence can be shown, as what follows the name of the model."""
+        if _NO_ANSWER.search(_THINKING.sub("", self._written)):
+            return "finds no answer in these passages."
+        if self._reasons:
+            return f"gave an answer that is not shown: no sentence was supported: {self.reasons()}."
+        return "gave no answer."
 
     def _parsed(self) -> list[AnswerSentence]:
         return parse_answer(self._written, self._excerpts)

@@ -64,11 +64,6 @@ _EXCERPT = 160  # characters quoted from a server's message
 _ABOUT_CONTEXT = re.compile(
     r"exceeds? .{0,40}context|context.(?:length|size|window)", re.IGNORECASE
 )
-_HINTS: Final[Mapping[int, str]] = {
-    401: "set OWNWORDS_API_KEY=... in the environment, and name the endpoint with --model",
-    403: "set OWNWORDS_API_KEY=... in the environment, and name the endpoint with --model",
-    404: "name one of its models: --model URL#NAME",
-}
 _MAX_NAMED = 6  # models listed in an error
 _OPTIONAL_FIELDS = ("max_tokens", "temperature", "seed")  # left out where a server rejects them
 _PIECE = re.compile(r"[A-Za-z]+|\d+|[^\W\d_]+|\n+|[^\w\s]|_")
@@ -79,7 +74,7 @@ Message = Mapping[str, str]
 
 @dataclass
 class Endpoint:
-    """A model of an OpenAI-compatible server, or the first that can write if `model` is empty.
+    """A model of an OpenAI-compatible server, or its first that writes if `model` is empty.
 
     `url` usually ends in /v1, `server` is what a reader calls it. What makes a request raises
     EndpointError where it fails.
@@ -111,13 +106,8 @@ class Endpoint:
         """The value of --model that selects this model."""
         return f"{self.url}#{self.model}"
 
-    @property
-    def writers(self) -> tuple[str, ...]:
-        """The models that can write, as far as their names tell."""
-        return tuple(name for name in self.models if "embed" not in name.casefold())
-
     def list_models(self, silence_s: float = _SILENCE_S) -> None:
-        """Request the list of models."""
+        """Request the list of models, and choose the first that writes if none is named."""
         reply = self._answer("/models", silence_s=silence_s)
         try:
             self.models = tuple(printable(entry["id"]) for entry in reply["data"])
@@ -125,13 +115,8 @@ class Endpoint:
             raise self._error("did not answer with a list of models", _NOT_AN_ENDPOINT) from error
         if not self.models:
             raise self._error("has no model", "load one there, then ask again")
-
-    def prepare(self) -> None:
-        """Choose a model if none is named."""
-        if not self.model:
-            if not self.models:
-                self.list_models()
-            self.model = (self.writers or self.models)[0]
+        writers = (name for name in self.models if "embed" not in name.casefold())
+        self.model = self.model or next(writers, self.models[0])
 
     def count(self, text: str) -> int:
         """A conservative (high) estimate of the number of tokens.
@@ -151,7 +136,8 @@ class Endpoint:
         ContextLengthError if the messages are too long.
         """
         self.ended = None
-        self.prepare()
+        if not self.model:
+            self.list_models()
         body: dict[str, object] = {
             "model": self.model,
             "messages": [dict(message) for message in messages],
@@ -268,9 +254,9 @@ class Endpoint:
                 f"{self.server} cannot take a prompt this long: {message}",
                 hint="give its model a longer context",
             )
-        is_busy = status == 429 or status >= 500
-        hint = "it is busy or broken: try again in a moment" if is_busy else _HINTS.get(status, "")
-        return self._error(f"refuses the request ({status}): {message}", hint, status)
+        is_key = status in (401, 403)
+        hint = "set OWNWORDS_API_KEY=... in the environment, and name it with --model"
+        return self._error(f"refuses ({status}): {message}", hint if is_key else "", status)
 
     def _error(self, what: str, hint: str = "", status: int = 0) -> EndpointError:
         return EndpointError(f"the endpoint at {self.url.removesuffix('/v1')} {what}", hint, status)
@@ -333,8 +319,7 @@ def default_backend(discover: Callable[[], list[Endpoint]] = discover) -> Endpoi
     Only the list of models has been requested; the user decides whether the endpoint may get
     passages (`EndpointConsent`).
     """
-    found = (replace(each, model=each.writers[0]) for each in discover() if each.writers)
-    return next(found, None)
+    return next((each for each in discover() if "embed" not in each.model.casefold()), None)
 
 
 def open_backend(model: str, *, discover: Callable[[], list[Endpoint]] = discover) -> Endpoint:

@@ -4,7 +4,7 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
@@ -17,8 +17,6 @@ from ownwords.ask.search import ArchiveSearcher
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace
-from ownwords.inference.generation import GenerationRequest
-from ownwords.inference.text_generation import TextGenerator, TextOutcome
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE, Stamp, base_name, model_stamp
 from ownwords.models.model_library import ModelLibrary
@@ -36,7 +34,6 @@ from ownwords.serve.jobs import (
     MakeJob,
 )
 from ownwords.serve.model_worker import (
-    DecodedStream,
     FairLock,
     LoadedModel,
     ModelWorker,
@@ -206,30 +203,6 @@ class AppState:
         self._loaded[name] = self._loaded.pop(name, loaded)
         return loaded
 
-    def generate_text(
-        self, loaded: LoadedModel, request: GenerationRequest, stops: Sequence[str] = ()
-    ) -> TextGenerator:
-        """Generate text in chunks, synchronously, for work inside `run_long`."""
-        assert self._loop is not None
-        loop, outcomes = self._loop, list[TextOutcome]()
-        chunks = _chunks(loaded, request, stops, outcomes.append)
-
-        def wait_for(work: Coroutine[Any, Any, T]) -> T:
-            return asyncio.run_coroutine_threadsafe(work, loop).result()
-
-        async def next_chunk() -> str | None:
-            return await anext(chunks, None)
-
-        async def close() -> None:
-            await chunks.aclose()
-
-        try:
-            while (text := wait_for(next_chunk())) is not None:
-                yield text
-        finally:
-            wait_for(close())
-        return outcomes[0]
-
     def _find(self, name: str) -> tuple[str, Path, Stamp]:
         models = self.models()
         if not models:
@@ -379,17 +352,3 @@ def no_model() -> ApiError:
         "there is no model yet",
         hint="make one on the page, or with `ownwords make PATH`",
     )
-
-
-async def _chunks(
-    loaded: LoadedModel,
-    request: GenerationRequest,
-    stops: Sequence[str],
-    on_end: Callable[[TextOutcome], None],
-) -> AsyncGenerator[str, None]:
-    async with loaded.worker.generate(request) as tokens:
-        stream = DecodedStream(tokens, loaded.model.tokenizer, stops)
-        async for chunk in stream:
-            if chunk.text:
-                yield chunk.text
-        on_end(TextOutcome(stream.token_count, stream.finish_reason or "error"))
