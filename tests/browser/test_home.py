@@ -205,7 +205,7 @@ def test_the_details_show_curve_samples_plan_and_log(
     shown(page, "/")
     page.get_by_role("button", name="Start", exact=True).click()
     until_heading(page, "Making your model")
-    page.get_by_text("Details", exact=True).click()
+    page.get_by_text("For the curious", exact=True).first.click()
     until(page, "document.querySelector('.details .totals')?.innerText.includes('500')")
     log = JsonLines(home_workspace.runs / "finetune-aaaa" / "metrics.jsonl")
     for step in range(11, 31):

@@ -14,10 +14,11 @@ from ownwords.ask import dates
 from ownwords.ask.answer import SEED, Answer, answer, build_prompt
 from ownwords.ask.citations import CHECKED, find_quote
 from ownwords.ask.dates import DateAnswer
-from ownwords.ask.passages import Passage, best_sentence, content_stems, sentences, stems
+from ownwords.ask.passages import Passage, best_sentence, content_stems, stems
 from ownwords.ask.search import RetrievalResult
 from ownwords.ask.servers import ContextLengthError, Endpoint, Message
 from ownwords.core.errors import ConfigError
+from ownwords.core.sentences import sentences
 from sample_passages import BACKUPS, PASSAGES, PLANTED, QUOTED, FakeSearcher, passage
 
 QUESTION = "How many copies do I keep?"

@@ -15,15 +15,14 @@ from typing import Any
 
 from ownwords.ask.passages import (
     Passage,
-    Span,
     Whose,
     best_sentence,
     content_stems,
     content_words,
-    sentences,
     stems,
 )
 from ownwords.ask.query import forms_of
+from ownwords.core.sentences import Span, sentences
 from ownwords.view.format import count, joined, plain
 
 # Shorter quotes match by chance; 12 bytes are four characters of scripts without spaces.

@@ -21,9 +21,9 @@ from typing import Literal, NamedTuple
 
 from ownwords.archive.document import Document, Segment, SegmentKind
 from ownwords.ask.query import detect_stop_words, is_content_word, visible, word_units
+from ownwords.core.sentences import Span, sentences, stripped
 
 Whose = Literal["own", "quoted", "other"]
-Span = tuple[int, int]
 
 QUOTED_LINE = ">"  # begins each line of somebody else's words, as in Markdown
 
@@ -239,17 +239,6 @@ def _divided(pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
         yield chunk
 
 
-# The lookbehind keeps a long run of dots from being tried again from each of them.
-_END = re.compile(
-    r"""(?<![.!?…؟۔।])(?:[.!?…]|[؟۔।])+['"”’»)\]*_]*(?=\s|$)|[。！？]+[」』”’）]*|\n+"""
-)
-# A full stop after these abbreviations does not end a sentence.
-_SHORTENED = frozenset(
-    "mr mrs ms dr st prof gen col capt rev no nos vol fig ch vs eg ie cf etc ca approx jr sr".split()  # noqa: SIM905, E501
-)
-_BEFORE = re.compile(r"[\w.'’]*$")
-_LONGEST_BEFORE = 40  # characters; longer words are no abbreviations
-_FOLLOWING = re.compile(r"""\s*["'“”„«»‘’(\[*_]*(.?)""", re.DOTALL)
 _STEM = 3  # minimum letters of a stem
 _ENDINGS = ("ings", "ing", "edly", "ed", "ies", "es", "ly", "s", "e", "y")
 
@@ -267,18 +256,6 @@ def content_words(text: str) -> dict[str, str]:
 def content_stems(text: str) -> set[str]:
     """The stems of the words that say what a text is about."""
     return set(content_words(text))
-
-
-def sentences(text: str) -> list[Span]:
-    """The spans of the sentences, without surrounding space; a newline ends a sentence."""
-    spans: list[Span] = []
-    start = 0
-    for mark in _END.finditer(text):
-        if mark[0][0] != "\n" and mark.end() < len(text) and not _ends_sentence(text, start, mark):
-            continue
-        spans += _stripped(text, start, mark.end())
-        start = mark.end()
-    return spans + list(_stripped(text, start, len(text)))
 
 
 def best_sentence(question: str, text: str) -> Span | None:
@@ -300,23 +277,6 @@ def _matches(question: str, text: str, spans: Sequence[Span]) -> list[float]:
 
 def _words(text: str) -> Iterator[str]:
     return map("".join, word_units(text))
-
-
-def _ends_sentence(text: str, start: int, mark: re.Match[str]) -> bool:
-    following = _FOLLOWING.match(text, mark.end())
-    if following and following[1].islower():
-        return False
-    before = _BEFORE.search(text[max(start, mark.start() - _LONGEST_BEFORE) : mark.start()])
-    word = before[0].casefold() if before else ""
-    is_initial = len(word) == 1 and word.isalpha() and word != "i"
-    return not (mark[0] == "." and (is_initial or word.replace(".", "") in _SHORTENED))
-
-
-def _stripped(text: str, begin: int, end: int) -> Iterator[Span]:
-    part = text[begin:end]
-    if stripped := part.strip():
-        begin += len(part) - len(part.lstrip())
-        yield begin, begin + len(stripped)
 
 
 @lru_cache(maxsize=1 << 16)  # a search stems the words of all passages it shows
@@ -373,9 +333,9 @@ def _blocks(text: str) -> Iterator[Span]:
 
 def _paragraphs(text: str, start: int, end: int) -> Iterator[Span]:
     for blank in _BLANK.finditer(text, start, end):
-        yield from _stripped(text, start, blank.start())
+        yield from stripped(text, start, blank.start())
         start = blank.end()
-    yield from _stripped(text, start, end)
+    yield from stripped(text, start, end)
 
 
 def _units_of(text: str, block: Span) -> list[Span]:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from ownwords.ask.index import Floats, Ids, SearchIndex, StoredVectors, folded
-from ownwords.ask.passages import Passage, PassageExcerpt, excerpt_of, sentences, stems, units
+from ownwords.ask.passages import Passage, PassageExcerpt, excerpt_of, stems, units
 from ownwords.ask.query import QueryTerm, QueryTerms, forms_of, normalized_question, quotations
+from ownwords.core.sentences import sentences
 from ownwords.view import format as say
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ownwords.archive.corpus import Corpus, TrainingText
 from ownwords.core.errors import CorpusError, OwnwordsError
-from ownwords.evaluation.fluency import SentenceConventions, sentence_spans
+from ownwords.core.sentences import abbreviations_of, sentences
 from ownwords.evaluation.reference_data import (
     Lexicon,
     ReferenceAuthors,
@@ -105,7 +105,7 @@ class AuthorStyle:
         self._passages = tuple(np.array([row.mean() for row in side]) for side in (own, away))
         pieces = [piece for row in own for piece in np.split(row, length // _SENTENCE_PAIRS)]
         self._threshold = float(np.quantile([self.yours(piece) for piece in pieces], _MARKED))
-        self._words, self._habits = Lexicon.of(texts), SentenceConventions.of(texts)
+        self._words, self._abbreviations = Lexicon.of(texts), abbreviations_of(texts)
         lengths = [end - start for text in texts for start, end in self._spans(text)]
         self._long = float(np.quantile(lengths, 0.99))
 
@@ -173,7 +173,7 @@ class AuthorStyle:
         return Range(middle, low, high)
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
-        return sentence_spans(text, self._habits)
+        return sentences(text, self._abbreviations)
 
     def _because(
         self,

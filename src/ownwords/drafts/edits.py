@@ -16,7 +16,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from ownwords.ask.passages import sentences
+from ownwords.core.sentences import sentences
 
 _LEAST = 3  # times that the author has a form
 _CONSISTENT = 0.85  # of his uses are that form
@@ -38,6 +38,16 @@ _UNTOUCHED = re.compile(
 )
 _JOINED = re.compile(r"(?:;|,? (?:and|but|so))( )(?=(?:I|we|you|he|she|it|they|there|this)\b)")
 _OPENING = re.compile(r",? (and|but|so) $")
+# A word, a number with its point, or a sign; of the marks of punctuation only what ends a sentence.
+_MEANT = re.compile(r"\w+(?:[.,:'-]\w+)*|'\w+|\(\)|[^\w\s,;:'\"“”()–—…-]")
+_SPELT_OUT = {"can't": "cannot", "won't": "will not", "n't": " not", "'s": " is", "'m": " am"}
+_SPELT_OUT |= {"'re": " are", "'ve": " have", "'ll": " will"}
+_CONTRACTED = re.compile(
+    r"\b(?:can't|won't)\b|(?:n't|'m|'re|'ve|'ll|(?:(?<=\bit)|(?<=he)|(?<=re)|(?<=\bthat))'s)\b"
+)
+_SAME = {"which": "that", "who": "that", "an": "a"}
+_COUNTING = frozenset(("few", "little", "lot", "bit", "number", "couple", "one", "other"))
+_SUBJECTS = frozenset(("I", "we", "you", "he", "she", "it", "they", "there"))
 
 
 class Use(NamedTuple):
@@ -120,6 +130,41 @@ class Habits:
             )
 
 
+def variants(sentence: str) -> Iterator[str]:
+    """The sentence with one form of `words.toml` replaced by another of the same."""
+    for use in _pattern().finditer(sentence):
+        for form in _groups()[_lower(use[0])][1]:
+            yield sentence[: use.start()] + _like(use[0], form) + sentence[use.end() :]
+
+
+def says_the_same(one: str, other: str) -> bool:
+    """Whether two sentences have all words and signs in common, in order, and so differ in manner.
+
+    Not counted are the marks within them, a "that" which may be left out, which of the forms of
+    `words.toml` they have, and an article that only one of them has.
+    """
+    words, others = _meant(one), _meant(other)
+    return len(words) == len(others) and all(
+        word == same and (not article or not another or article == another)
+        for (article, word), (another, same) in zip(words, others, strict=True)
+    )
+
+
+def _meant(sentence: str) -> list[tuple[str, str]]:
+    """The words and signs, each with the article before it."""
+    plain = _pattern().sub(lambda use: _groups()[_lower(use[0])][1][0], sentence.replace("’", "'"))
+    plain = _CONTRACTED.sub(lambda use: _SPELT_OUT[use[0]], plain[:1].lower() + plain[1:])
+    words = [_SAME.get(word, word) for word in _MEANT.findall(plain)]
+    found, article = list[tuple[str, str]](), ""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word in ("a", "the") and following not in _COUNTING:
+            article = word
+        elif not (word == "that" and following in _SUBJECTS):
+            found.append((article, word))
+            article = ""
+    return found
+
+
 def applied(text: str, edits: Sequence[Edit]) -> str:
     """The text with these edits, which are in order and do not overlap."""
     parts, at = [], 0
@@ -165,7 +210,7 @@ def _pattern() -> re.Pattern[str]:
 
 def _uses(text: str) -> Iterator[Use]:
     for use in _pattern().finditer(text):
-        kind, forms, choice = _groups()[use[0].lower().replace("’", "'")]
+        kind, forms, choice = _groups()[_lower(use[0])]
         yield Use(kind, forms, choice, use.start(), use[0])
     for kind, patterns in _MARKS.items():
         for choice, pattern in enumerate(patterns.values()):
@@ -173,6 +218,10 @@ def _uses(text: str) -> Iterator[Use]:
                 yield Use(kind, tuple(patterns), choice, use.start(), use[0])
     for use in _SERIAL.finditer(text):
         yield Use("serial commas", ("", ","), len(use[1]), use.start(1), use[1])
+
+
+def _lower(text: str) -> str:
+    return text.lower().replace("’", "'")
 
 
 def _like(before: str, form: str) -> str:

@@ -37,7 +37,7 @@ from ownwords.models import atomic_dir
 _COUNT_S = 20.0  # after which the posts are no longer counted
 _TEXTS = frozenset(
     {".md", ".markdown", ".mdown", ".mkd", ".html", ".htm", ".txt", ".text", ".epub"}
-    | {".xml", ".json", ".yml", ".yaml", ".toml"}
+    | {".xml", ".json", ".yml", ".yaml", ".toml", ".docx", ".odt"}
 )
 _UNPACKED = "posts"
 
