@@ -36,6 +36,7 @@ _USAGES = {
     "score": "[MODEL]",
     "draft": "[NOTES]",
     "rewrite": "[DRAFT]",
+    "mcp": "[WORKSPACE]",
 }
 # Of each verb: help and example.
 _VERBS = {
@@ -94,6 +95,10 @@ _VERBS = {
     "export": (
         "Export a model for other tools: as a directory, as GGUF, or for Ollama.",
         "my-blog.ownwords/model --to gguf --type q8_0",
+    ),
+    "mcp": (
+        "Let agents, such as editors and chat programs, search and use your writing.",
+        "my-blog.ownwords",
     ),
     "doctor": (
         "Check this machine: what it has, how fast it is, which optional parts are missing.",
@@ -209,6 +214,7 @@ def build() -> "App":
         sort_key=len(_VERBS),
         help="Manage the base models that training can start from.",
     )
+    app.register_install_completion_command(help="Complete verbs and options in your shell.")
     return app
 
 

@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 
 FILE = "ownwords.toml"
 _STDIN = "-"
-_PACKAGES = {"torch": ("PyTorch", "train"), "optuna": ("Optuna", "train,tune")}
+# Of each optional package: its name, and the extra that brings it.
+_PACKAGES = {
+    "torch": ("PyTorch", "train"),
+    "optuna": ("Optuna", "train,tune"),
+    "mcp": ("the package mcp", "mcp"),
+}
 _LIKE_AN_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?", re.DOTALL)
 
 
