@@ -442,7 +442,7 @@ function useStep(state) {
     if (text === shown || status === "later") return;
     shown = text;
     fill(node, el("div", { class: "ways" }, way("write", "Write", "Begin a text; your model goes on."), way("ask", "Ask", "What did I write about …? With quotations."), way("models", "Models", "Compare your models, or go back to an earlier one.")),
-      el("section", {}, el("h3", {}, "Take it with you"), files, exporting), el("section", {}, el("h3", {}, "Use it from other programs"), connect));
+      exporting, folded("Take it with you", files), folded("Use it from other programs", connect));
   }
 
   async function opened() {

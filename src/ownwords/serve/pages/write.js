@@ -100,7 +100,7 @@ function pageOf(element, offer, saved, query) {
     voice.disabled = busy || !(isNoted || isBegun) || (how.value && !drafter());
     checking.disabled = busy || !(isNoted || isBegun);
     start.disabled = several.disabled = copying.disabled = sources.disabled = anew.disabled = busy;
-    end.disabled = !busy;
+    end.hidden = !busy;
     again.hidden = busy || !isIntact();
     needs.hidden = Boolean(drafter()) || !(isNoted || how.value);
     notes.freeze(busy);
