@@ -13,6 +13,7 @@ import numpy as np
 from ownwords.archive.corpus import Corpus, TrainingText
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.sentences import abbreviations_of, sentences
+from ownwords.drafts.edits import Edit, Habits
 from ownwords.evaluation.reference_data import (
     Lexicon,
     ReferenceAuthors,
@@ -106,6 +107,7 @@ class AuthorStyle:
         pieces = [piece for row in own for piece in np.split(row, length // _SENTENCE_PAIRS)]
         self._threshold = float(np.quantile([self.yours(piece) for piece in pieces], _MARKED))
         self._words, self._abbreviations = Lexicon.of(texts), abbreviations_of(texts)
+        self._habits = Habits(texts)
         lengths = [end - start for text in texts for start, end in self._spans(text)]
         self._long = float(np.quantile(lengths, 0.99))
 
@@ -126,16 +128,16 @@ class AuthorStyle:
         def within(start: int, end: int) -> slice:
             return slice(*np.searchsorted(starts, [start, end]))
 
-        sentences = []
+        forms = [edit for edit in self._habits.forms(text) if any(map(str.isalpha, edit.before))]
+        checked = []
         for start, end in self._spans(text):
             part = within(start, end)
             yours = self.yours(weights[part])
             spans = [(token.start, token.end) for token in tokens[part]]
-            because = self._because(text, start, end, weights[part], spans)
+            better = [edit for edit in forms if start <= edit.start < end]
+            because = self._because(text, start, end, weights[part], spans, better)
             is_marked = yours < self._threshold
-            sentences.append(
-                CheckedSentence(text[start:end], start, end, yours, is_marked, because)
-            )
+            checked.append(CheckedSentence(text[start:end], start, end, yours, is_marked, because))
         own, others = self._passages
         yours, above = self.yours(weights), float((own < weights.mean()).mean())
         return Check(
@@ -147,7 +149,7 @@ class AuthorStyle:
             paragraphs=tuple(
                 self.yours(weights[within(start, end)]) for start, end in paragraphs(text)
             ),
-            sentences=tuple(sentences),
+            sentences=tuple(checked),
             written_before=self._written_before(text),
         )
 
@@ -182,8 +184,9 @@ class AuthorStyle:
         end: int,
         weights: Vector,
         spans: Sequence[tuple[int, int]],
+        forms: Sequence[Edit],
     ) -> tuple[str, ...]:
-        reasons = []
+        reasons = [f"you write “{edit.after}” rather than “{edit.before}”" for edit in forms]
         if end - start > self._long:
             reasons.append("99 of 100 of your sentences are shorter")
         rare = [n for n in np.argsort(weights) if n and weights[n] < _TELLING][:_REASONS]
