@@ -15,7 +15,7 @@ from ownwords.evaluation.reference_data import ReferenceAuthors
 
 MODERN = (
     "We leverage the new API to streamline deployment. You can install the package prior to that,"
-    " and then configure your environment variables. If you have any questions, please open an issue."
+    " then configure your environment variables. If you have any questions, please open an issue."
 )
 
 
