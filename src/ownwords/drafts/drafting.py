@@ -38,6 +38,15 @@ def has_learned(folder: Path) -> bool:
     return path.exists() and read_json(path).get("writes_from_notes") is True
 
 
+def require_learned(folder: Path) -> None:
+    """Raise OwnwordsError for a model that has not learned to write from notes."""
+    if not has_learned(folder):
+        raise OwnwordsError(
+            f"the model in {folder} has not learned to write from notes",
+            hint="ownwords base add smollm2-135m, then make it again: `make` takes that base",
+        )
+
+
 @dataclass(frozen=True)
 class Notes:
     """Somebody's notes: a title, if there is one, and paragraphs of lines."""
