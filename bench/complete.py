@@ -40,6 +40,7 @@ from ownwords.archive.store import Archive
 from ownwords.evaluation.intervals import ratio_interval
 
 WORDS, MOST_TOKENS = 3, 12
+FIXED = {"sentence": True, "temperature": 0, "max_tokens": MOST_TOKENS}
 PLACES = 600
 OPENING = 20  # words of a post that are always given
 LONG, TYPED = 1000, 40  # words of the text that is typed on, and how many are typed
@@ -73,8 +74,7 @@ def post(server: http.client.HTTPConnection, path: str, body: object) -> http.cl
 def completed(server: http.client.HTTPConnection, model: str, text: str) -> str:
     """What the model writes after the text."""
     cut = -(-max(0, len(text) - MOST) // (MOST // 2)) * (MOST // 2)  # moves seldom
-    fixed = {"sentence": True, "temperature": 0, "max_tokens": MOST_TOKENS}
-    answer = post(server, "/v1/completions", {"model": model, "prompt": text[cut:], **fixed})
+    answer = post(server, "/v1/completions", {"model": model, "prompt": text[cut:], **FIXED})
     return str(json.load(answer)["choices"][0]["text"])
 
 
@@ -108,10 +108,11 @@ def right(
 def first_ms(server: http.client.HTTPConnection, model: str, text: str, *, leaves: bool) -> float:
     """Milliseconds until the first piece of a suggestion; nothing to suggest counts, too."""
     began = time.perf_counter()
-    answer = post(server, "/api/complete", {"model": model, "text": text})
+    asked = {"model": model, "prompt": text, "stream": True, **FIXED}
+    answer = post(server, "/v1/completions", asked)
     shown = 0.0
     while line := answer.readline():
-        if line.startswith((b"event: text", b"event: end")) and not shown:
+        if line.startswith(b"data: ") and not shown:
             shown = time.perf_counter() - began
             if leaves:
                 server.close()

@@ -4,14 +4,17 @@
     python bench/tuning.py BASE --replay none generated books --seeds 3
     python bench/tuning.py BASE --minutes 2 --set train.dropout=0.2
     python bench/tuning.py BASE --blog PATH                        another author
+    python bench/tuning.py BASE --notes                            as `make`, notes learned too
 
 Each line is `recipes.finetune` as users have it, on the columnist's training posts; its share of
 the way from the base's weights is chosen on the validation posts. Bits per byte of the test posts,
 sliding by half a context, each document's end included, and of the base itself. "generated" is text
-the base writes itself; "books" are --books megabytes of what it was trained on.
+the base writes itself; "books" are --books megabytes of what it was trained on. With --notes a
+second figure: bits per byte of paragraphs of the test posts after their notes.
 """
 
 import argparse
+import random
 import statistics
 import sys
 import tempfile
@@ -44,6 +47,7 @@ def main() -> int:
     parser.add_argument("--books", type=int, default=2, help="megabytes of books to replay")
     parser.add_argument("--set", action="append", default=[], dest="sets", metavar="KEY=VALUE")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--notes", action="store_true")
     args = parser.parse_args()
     if not args.blog.exists():
         print(f"skipped: {args.blog} is not there")
@@ -65,7 +69,9 @@ def main() -> int:
 
 
 def _tune(args: argparse.Namespace, texts: "Corpus", folder: Path, replay: str, seed: int) -> float:
+    from ownwords.base import catalogue
     from ownwords.core.config import resolve, settings_of
+    from ownwords.drafts import notes
     from ownwords.training.recipes import TrainRequest, plan_finetuning
     from ownwords.training.settings import Recipe
 
@@ -74,7 +80,7 @@ def _tune(args: argparse.Namespace, texts: "Corpus", folder: Path, replay: str, 
     chosen: dict[str, object] = {
         setting.key: setting.default for setting in settings if setting.key in wanted
     }
-    if replay == "none":
+    if replay == "none" and not args.notes:
         chosen["data.replay"] = 0.0
     work = TrainRequest(
         workspace=folder / str(seed),
@@ -91,10 +97,14 @@ def _tune(args: argparse.Namespace, texts: "Corpus", folder: Path, replay: str, 
         texts.validation,
         work,
         replay=_books(args.books) if replay == "books" else None,
+        pairs=[pair for text in texts.train for pair in notes.pairs(text)] if args.notes else (),
+        adapter=catalogue.notes_adapter(args.base) if args.notes else None,
     ).train()
     bits = _score(trained.folder, texts.test)
+    given = f" ({_given_notes(trained.folder, texts.test):.4f} given notes)" if args.notes else ""
     print(
-        f"{replay} {' '.join(args.sets)} seed {seed}: {bits:.4f} at {trained.share:g} of the way"
+        f"{replay} {' '.join(args.sets)} seed {seed}: {bits:.4f}{given}"
+        f" at {trained.share:g} of the way"
         f" (validation {trained.before or 0:.4f} -> {trained.bits_per_byte or 0:.4f};"
         f" best after {trained.outcome.best_step} of {trained.outcome.steps} steps,"
         f" {trained.outcome.tokens / 1e3:,.0f}k tokens; {time.perf_counter() - began:.0f} s)",
@@ -112,6 +122,19 @@ def _score(model: Path, texts: "Iterable[TrainingText]") -> float:
     held_out_texts = [text.text for text in texts]
     read = tokenizer.Tokenizer(loaded.tokenizer_files)
     return bits_per_byte.score(loaded.model.float(), read, held_out_texts).bits_per_byte
+
+
+def _given_notes(folder: Path, texts: "Iterable[TrainingText]") -> float:
+    from bench.drafting import bits_of
+
+    from ownwords.drafts import notes
+    from ownwords.inference.model import Model
+
+    pairs = [pair for text in texts for pair in notes.pairs(text)]
+    random.Random(1).shuffle(pairs)
+    model = Model.load(folder)
+    bits = sum(bits_of(model, pair.prompt, pair.text) for pair in pairs[:60])
+    return bits / sum(pair.bytes for pair in pairs[:60])
 
 
 def _books(megabytes: int) -> "list[TrainingText]":

@@ -94,8 +94,8 @@ def shot(page: Page, path: str, name: str) -> None:
     page.goto(path)
     page.wait_for_selector("main :is(h1, h2)")
     if path.startswith("/#/write"):
-        page.locator("textarea").first.press("Control+Enter")
-        page.wait_for_selector(".first .below > *")
+        page.get_by_label("Your text").press("Control+Enter")
+        page.wait_for_selector(".below > :not(.loading)")
     settle(page)
     page.evaluate("document.activeElement.blur()")
     page.screenshot(path=FOLDER / name)

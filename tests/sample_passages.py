@@ -1,8 +1,9 @@
 """Passages for the tests of answering, and a fake search that returns them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ownwords.ask.passages import Passage, Whose
+from ownwords.ask.passages import Passage, PassageExcerpt, Whose, excerpt_of
 from ownwords.ask.search import RetrievalResult
 
 BACKUPS = (
@@ -66,3 +67,6 @@ class FakeSearcher:
     def find(self, question: str, limit: int = 8, mode: str = "") -> RetrievalResult:
         self.requests.append((question, limit))
         return self.result
+
+    def excerpts(self, question: str, passages: Sequence[Passage]) -> dict[int, PassageExcerpt]:
+        return {each.id: excerpt_of(question, each.text) for each in passages}

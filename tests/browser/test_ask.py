@@ -102,8 +102,10 @@ def test_a_conversation_goes_on_after_a_reload(page: "Page") -> None:
         page.wait_for_timeout(50)
     page.reload()
     until(page, "document.querySelectorAll('.turn').length === 2")
-    assert page.locator(".turn").last.locator(".citations li").count() > 0
-    page.locator(".turn").last.get_by_role("button", name="Ask a follow-up").click()
+    last = page.locator(".turn").last
+    assert last.locator(".citations li").count() > 0
+    assert "Follows on from “copper”" in last.inner_text()
+    last.get_by_role("button", name="Ask a follow-up").click()
     with page.expect_request("**/api/ask?*") as sent:
         page.get_by_label("Your question").fill("the brass one")
         page.keyboard.press("Enter")

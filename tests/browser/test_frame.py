@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-PARTS = ("home", "check", "posts", "write", "ask", "models", "settings")
+PARTS = ("home", "write", "ask", "posts", "models", "settings")
 ADDRESSES = (
     *(f"/#/{part}" for part in PARTS),
     "/#/posts/report",
@@ -113,7 +113,7 @@ def test_single_keys_can_be_switched_off(page: "Page") -> None:
     page.locator("#keys").click()
     page.get_by_label("Single-key shortcuts").uncheck()
     page.keyboard.press("Escape")
-    page.keyboard.press("4")
+    page.keyboard.press("2")
     page.keyboard.press("?")
     assert page.url.endswith("#/posts")
     assert page.get_by_role("dialog").count() == 0

@@ -120,6 +120,7 @@ def use(page: "Page") -> None:
     page.wait_for_selector(".verdict", timeout=_LONG_MS)
     assert page.locator(".verdict").inner_text().endswith(".")
     assert page.locator(".samples blockquote").count() == 3
+    page.get_by_text("Take it with you").click()
     page.get_by_role("button", name="Export").click()
     page.wait_for_selector(_EXPORTED, timeout=_LONG_MS)
     with page.expect_download() as download:

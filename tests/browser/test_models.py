@@ -20,7 +20,7 @@ from ownwords.tokenizers.bpe import ByteTokenizer
 from unit import sample_card
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
 
@@ -73,6 +73,13 @@ def stop(page: "Page", job: str) -> None:
     until(page, "document.getElementById('busy').hidden")
 
 
+def unfolded(page: "Page") -> None:
+    """All sections of the scorecard."""
+    page.evaluate(
+        "document.querySelectorAll('.unfolding').forEach((part) => { part.open = true; })"
+    )
+
+
 def _headers(page: "Page") -> dict[str, str]:
     return {"X-Ownwords": "1", "Origin": page.evaluate("location.origin")}
 
@@ -86,6 +93,8 @@ def test_the_verdict_comes_first_and_every_figure_is_shown(page: "Page") -> None
     card = sample_card.good()
     shown(page, card_address(page))
     assert page.locator("h1").inner_text() == card.verdict.sentence
+    assert page.evaluate("document.documentElement.scrollHeight") <= 2 * 900  # the rest unfolds
+    unfolded(page)
     text = page.locator("main").inner_text()
     for sentence in card.verdict.because:
         assert sentence in text
@@ -109,6 +118,7 @@ def test_the_scorecard_can_be_read_at_every_width(
 ) -> None:
     for page in open_page(browser, site, dark=dark):
         shown(page, card_address(page))
+        unfolded(page)
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
             assert sticking_out(page) == [], width
@@ -119,6 +129,7 @@ def test_the_scorecard_can_be_read_at_every_width(
 
 def test_samples_are_side_by_side_and_further_ones_are_folded(page: "Page") -> None:
     shown(page, card_address(page))
+    unfolded(page)
     first = page.locator(".samples > li").first
     base, tuned = first.locator("blockquote").all()
     left, right = base.bounding_box(), tuned.bounding_box()
@@ -191,48 +202,6 @@ def test_the_page_of_a_model_follows_when_another_becomes_the_current_one(
     page.get_by_role("button", name="Make it the current one").wait_for()
 
 
-def test_more_samples_are_written_without_a_job_and_beside_one(job_page: "Page") -> None:
-    page = job_page
-    shown(page, "/")
-    samples = page.locator(".samples blockquote")
-    before = samples.count()
-    page.get_by_role("button", name="Write more samples").click()
-    until(page, f"document.querySelectorAll('.samples blockquote').length > {before}")
-    page.get_by_role("button", name="Write more samples").wait_for()  # again, when it is done
-    assert samples.count() == before + 3
-    assert all(len(text) > len("A new text …") for text in samples.all_inner_texts())
-    assert page.request.get("/api/home").json()["jobs"] == []
-    start(page, "make")
-    page.get_by_role("button", name="Result").click()
-    page.get_by_role("button", name="Write more samples").click()
-    until(page, f"document.querySelectorAll('.samples blockquote').length === {before + 6}")
-
-
-def test_stopped_samples_leave_what_was_written_and_block_nothing(job_page: "Page") -> None:
-    page = job_page
-    answers = ['event: text\ndata: "Rain fell."\n\nevent: end\ndata: {"finished": "stop"}\n\n']
-
-    def answer(route: "Route") -> None:
-        if answers:  # and then it waits
-            route.fulfill(headers={"Content-Type": "text/event-stream"}, body=answers.pop())
-
-    page.route("**/api/write*", answer)
-    shown(page, "/")
-    before = page.locator(".samples blockquote").count()
-    page.get_by_role("button", name="Write more samples").click()
-    until(page, f"document.querySelectorAll('.samples blockquote').length === {before + 2}")
-    page.get_by_role("button", name="Make my model").click()
-    page.get_by_role("button", name="Make another model").click()
-    page.get_by_role("button", name="Start", exact=True).click()
-    until(page, "document.querySelector('h1').innerText === 'Making another model'")
-    page.get_by_role("button", name="Result").click()
-    page.locator(".step").nth(3).get_by_role("button", name="Stop").click()
-    page.get_by_role("button", name="Write more samples").wait_for()
-    assert page.locator(".samples blockquote").count() == before + 1
-    assert page.locator(".samples blockquote").last.inner_text().split("\n")[-1] == "Rain fell."
-    assert page.locator(".paused").count() == 0
-
-
 def test_a_stopped_scoring_is_offered_until_there_is_a_scorecard_or_it_is_dismissed(
     job_page: "Page", job_site: Site
 ) -> None:
@@ -248,3 +217,15 @@ def test_a_stopped_scoring_is_offered_until_there_is_a_scorecard_or_it_is_dismis
     page.get_by_role("button", name="Dismiss").click()
     until(page, "!document.querySelector('.paused')")
     assert page.request.get("/api/home").json()["jobs"] == []
+
+
+def test_new_posts_are_offered_to_be_learned(job_page: "Page") -> None:
+    page = job_page
+    home = page.request.get("/api/home").json()
+    home["blog"]["new_sentence"] = "3 new posts, not yet learned"
+    page.route("**/api/home?*", lambda route: route.fulfill(json=home))
+    shown(page, "/")
+    page.get_by_text("3 new posts, not yet learned.").wait_for()
+    with page.expect_request("**/api/jobs?*") as sent:
+        page.get_by_role("button", name="Learn them").click()
+    assert sent.value.post_data_json == {"kind": "make", "base": "none"}

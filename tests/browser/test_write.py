@@ -1,10 +1,12 @@
-"""Write in a real browser: a text in turns, two models beside each other, and what is saved."""
+"""Write in a real browser: notes, drafts, a text in turns with a model, and what is saved."""
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from browser.looking import shown, until
+from browser.axe import violations
+from browser.looking import shown, sticking_out, too_faint, until
 from browser.site import Site, open_page
 
 if TYPE_CHECKING:
@@ -12,14 +14,20 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-DONE = "document.querySelector('.first .below')?.textContent !== ''"
+DONE = "!!document.querySelector('.below > :not(.loading)')"
 
 
 def text(page: "Page") -> str:
     return page.get_by_label("Your text").input_value()
 
 
+def open_settings(page: "Page") -> None:
+    if page.get_by_label("Length").is_hidden():
+        page.get_by_text("Settings", exact=True).last.click()
+
+
 def set_length(page: "Page", tokens: int) -> None:
+    open_settings(page)
     page.get_by_label("Length").fill(str(tokens))
 
 
@@ -32,13 +40,12 @@ def test_it_continues_tries_again_and_takes_back(page: "Page") -> None:
     shown(page, "/#/write")
     set_length(page, 50)
     page.get_by_label("Your text").fill("The rain <b>gauge</b>")
-    page.get_by_text("More", exact=True).click()
     page.get_by_label("Seed").fill("11")
     write(page)
     first = text(page)
     assert first.startswith("The rain <b>gauge</b>")
     assert len(first) > 30
-    assert "seed 11" in page.locator(".first .below").inner_text()
+    assert "seed 11" in (page.locator(".below").text_content() or "")
     write(page, "Try again")
     assert text(page) == first  # the same seed, the same text
     page.get_by_role("button", name="Undo").click()  # the second try
@@ -72,7 +79,7 @@ def test_whose_words_are_whose_and_each_change_is_undone(page: "Page") -> None:
     assert text(page) == f"{written} mine"
     machine = page.locator(".shades .machine")
     assert machine.text_content() == written.removeprefix("On gauges\n\nIt rained")
-    assert (page.locator(".shades").text_content() or "")[:-1] == text(page)
+    assert (page.locator(".shades").last.text_content() or "")[:-1] == text(page)
     box.focus()
     page.keyboard.press("Control+Home")
     page.keyboard.type("Not ")
@@ -89,20 +96,19 @@ def test_grey_text_is_taken_with_tab_and_dropped_with_escape(page: "Page") -> No
 
     def suggest(route: "Route") -> None:
         asked.append(route.request.post_data_json)
-        events = (
-            'event: text\ndata: " by"\n\nevent: text\ndata: " the sea."\n\nevent: end\ndata: {}\n\n'
-        )
-        route.fulfill(body=events, content_type="text/event-stream")
+        chunks = [{"choices": [{"text": text}]} for text in (" by", " the sea.")]
+        events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)
+        route.fulfill(body=f"{events}data: [DONE]\n\n", content_type="text/event-stream")
 
     shown(page, "/#/write")
-    page.route("**/api/complete?*", suggest)
+    page.route("**/v1/completions?*", suggest)
     box, grey = page.get_by_label("Your text"), page.locator(".shades .grey")
     box.fill("The end is in sight\n\nLast line")
     for _ in "Last line\n\n":
         page.keyboard.press("ArrowLeft")
     page.keyboard.type(" now")
     until(page, "document.querySelector('.grey')?.textContent === ' by the sea.'")
-    assert asked[-1]["text"] == "The end is in sight now"
+    assert asked[-1]["prompt"] == "The end is in sight now"
     assert asked[-1]["suffix"] == "\n\nLast line"
     page.keyboard.type(" b")  # what the grey text begins with
     assert grey.inner_text() == "y the sea."
@@ -116,6 +122,7 @@ def test_grey_text_is_taken_with_tab_and_dropped_with_escape(page: "Page") -> No
     assert box.evaluate("(node) => node === document.activeElement")
     page.keyboard.press("Control+z")
     assert text(page) == "The end is in sight now by\n\nLast line"
+    open_settings(page)
     page.get_by_label("Suggest as I type").uncheck()
     before = len(asked)
     box.focus()
@@ -133,10 +140,10 @@ def test_what_is_written_is_saved_found_and_deleted(page: "Page") -> None:
     page.wait_for_url("**#/write/*")
     before = text(page)
     page.reload()
-    until(page, "document.querySelector('.manuscript')?.value.includes('zeppelin')")
+    until(page, "document.querySelectorAll('.manuscript')[1]?.value.includes('zeppelin')")
     assert text(page) == before
     page.get_by_role("button", name="New text").click()
-    until(page, "document.querySelector('.manuscript')?.value === ''")
+    until(page, "document.querySelectorAll('.manuscript')[1]?.value === ''")
     page.get_by_text("Saved texts").click()
     page.get_by_label("Search saved texts").fill("zeppelin")
     until(page, "document.querySelectorAll('.saved > li').length === 1")
@@ -169,52 +176,98 @@ def test_a_text_that_is_saved_after_leaving_does_not_change_the_address(page: "P
     assert page.url.endswith("#/posts")
 
 
-def test_two_models_write_the_same_beginning(page: "Page") -> None:
+def test_variants_stand_beside_one_another_and_one_is_taken(page: "Page") -> None:
     shown(page, "/#/write")
     set_length(page, 50)
-    page.get_by_label("Compare with").select_option(index=2)
     page.get_by_label("Your text").fill("The harbour")
-    page.get_by_role("button", name="Write", exact=True).click()
-    until(page, "document.querySelectorAll('.below:not(:empty)').length === 2")
-    left, right = page.locator(".manuscript"), page.locator(".written .text")
-    assert right.inner_text().startswith("The harbour")
-    boxes = left.bounding_box(), right.bounding_box()
-    assert boxes[0] is not None
-    assert boxes[1] is not None
-    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+    page.get_by_role("button", name="Three variants").click()
+    until(page, "document.querySelectorAll('.written button').length === 3")
+    boxes = [box.bounding_box() for box in page.locator(".written").all()]
+    assert len({box["y"] for box in boxes if box}) == 1
+    variant = page.locator(".written .text").nth(1).text_content()
+    page.locator(".written").nth(1).get_by_role("button", name="Take this one").click()
+    assert text(page) == variant
+    page.get_by_label("Compare with").select_option(index=2)
+    page.get_by_role("button", name="Both models").click()
+    until(page, "document.querySelectorAll('.written button').length === 2")
     page.get_by_label("Compare with").select_option("")
 
 
-def test_nothing_moves_sideways_while_text_comes(page: "Page") -> None:
+def test_a_draft_is_put_into_the_own_voice_and_one_change_taken_back(page: "Page") -> None:
+    source = "🦊 I cannot say.\n\nIt does not <b>matter</b>, and she cannot say why."
     shown(page, "/#/write")
-    set_length(page, 1000)
-    # The tiny model may end its noise at any token; the built-in one writes on.
-    page.get_by_label("Model", exact=True).select_option("shipped")
-    page.get_by_label("Compare with").select_option(index=1)
-    script = "JSON.stringify(['.manuscript', '.writing aside'].map((one) => {"
-    script += " const box = document.querySelector(one).getBoundingClientRect();"
-    script += " return [box.left, box.width, box.top + scrollY]; }))"
-    page.get_by_role("button", name="Write", exact=True).click()
-    until(page, "document.querySelector('.written .text')?.textContent.length > 0")
-    until(page, "document.querySelector('.manuscript').value.length > 20")
-    before = page.evaluate(script)
-    length = len(text(page))
-    until(page, f"document.querySelector('.manuscript').value.length > {length + 40}")
-    assert page.evaluate(script) == before
-    page.keyboard.press("Escape")
-    until(page, DONE)
-    page.get_by_label("Compare with").select_option("")
+    page.get_by_label("Notes or a draft").fill(source)
+    page.get_by_role("button", name="Put it into my voice").click()
+    page.wait_for_selector(".changes li")
+    assert page.locator(".changes b").count() == 0
+    changed = text(page)
+    assert changed == source.replace("cannot", "can't")
+    page.get_by_role("button", name="Keep mine: cannot").first.click()
+    assert text(page) == changed.replace("can't", "cannot", 1)
+    page.get_by_role("button", name="Undo").click()
+    assert text(page) == changed
+    page.wait_for_url("**#/write/*")
+    page.reload()
+    until(page, "document.querySelector('.manuscript')?.value.includes('matter')")
+    assert page.get_by_label("Notes or a draft").input_value() == source
+
+
+def test_a_check_marks_the_text_until_it_is_changed(page: "Page") -> None:
+    foreign = "In order to leverage best practices, users should configure appropriate settings."
+    shown(page, "/#/write")
+    box = page.get_by_label("Your text")
+    box.fill(f"It rained. I stayed in <b>bed</b>.\n\n{foreign}")
+    page.get_by_role("button", name="Check it").click()
+    until(page, "!!document.querySelector('.below .statement')")
+    assert page.locator(".shades b").count() == 0
+    assert foreign in page.locator(".shades mark").all_inner_texts()
+    assert "“leverage”" in page.locator(".below .notes").first.inner_text()
+    assert too_faint(page) == []
+    page.set_viewport_size({"width": 360, "height": 800})
+    assert sticking_out(page) == []
+    assert violations(page) == []
+    box.fill("It rained.")
+    assert page.locator(".shades mark").count() == 0
+
+
+def test_notes_are_written_out_after_the_text_and_stopped(page: "Page") -> None:
+    offer = page.request.get("/api/write").json()
+    for model in offer["models"]:
+        model["writes_from_notes"] = True
+    page.route("**/api/write?*", lambda route: route.fulfill(json=offer))
+    events = [
+        ("line", {"number": 1}),
+        (
+            "end",
+            {
+                "seed": 1,
+                "text": "Copper is best. [no rust]",
+                "lines": [{"kept": True}, {"kept": False}],
+            },
+        ),
+    ]
+    body = "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in events)
+    page.route(
+        "**/api/draft?*",
+        lambda route: route.fulfill(body=body, content_type="text/event-stream"),
+    )
+    shown(page, "/#/write")
+    page.get_by_label("Your text").fill("On gauges")
+    page.get_by_label("Notes or a draft").fill("copper, best\nno rust")
+    page.keyboard.press("Control+Enter")
+    until(page, "document.querySelector('.below').innerText.includes('1 of 2 lines stays a note')")
+    assert text(page) == "On gauges\n\nCopper is best. [no rust]"
+    assert page.locator(".shades .machine").text_content() == "\n\nCopper is best. [no rust]"
 
 
 def test_keys_alone_write_and_stop_and_leaving_ends_it(page: "Page") -> None:
     shown(page, "/#/write")
     set_length(page, 1000)
-    page.get_by_text("More", exact=True).click()
     page.get_by_label("Seed").fill("11")  # with which the tiny model does not end at once
     page.get_by_label("Your text").focus()
     page.keyboard.type("It rained")
     page.keyboard.press("Control+Enter")
-    until(page, "document.querySelector('.manuscript').value.length > 'It rained'.length")
+    until(page, "document.querySelectorAll('.manuscript')[1].value.length > 'It rained'.length")
     page.keyboard.press("Escape")
     until(page, DONE)
     assert text(page).startswith("It rained")
@@ -223,7 +276,7 @@ def test_keys_alone_write_and_stop_and_leaving_ends_it(page: "Page") -> None:
         """() => {
           const real = window.fetch;
           window.fetch = (path, options = {}) => {
-            if (!String(path).startsWith("/api/write")) return real(path, options);
+            if (!String(path).startsWith("/v1/completions")) return real(path, options);
             window.written = options.signal;
             return new Promise(() => {}); // never answered
           };

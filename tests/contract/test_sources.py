@@ -184,7 +184,7 @@ def test_an_unknown_source_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("letter.docx", "save it as plain text"),
+        ("letter.rtf", "save it as plain text"),
         ("book.mobi", "as EPUB"),
         ("notes.zip", "unpack it"),
         ("diary", "ends in .txt or .md"),

@@ -14,7 +14,6 @@ from fake_endpoint import (
     allowed,
     breaks_off,
     chunk,
-    drips,
     event,
     fake_endpoint,
     is_silent,
@@ -23,7 +22,7 @@ from fake_endpoint import (
 from ownwords.ask import dates, servers
 from ownwords.ask.answer import Answer, answer
 from ownwords.ask.search import RetrievalResult
-from ownwords.ask.servers import Endpoint, EndpointBackend, ServedModel
+from ownwords.ask.servers import Endpoint
 from sample_passages import BACKUPS, PASSAGES, FakeSearcher, passage
 
 QUESTION = "How many copies do I keep?"
@@ -40,11 +39,11 @@ def _no_dates(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def writer_of(fake: FakeEndpoint) -> EndpointBackend:
-    return EndpointBackend(Endpoint(fake.url, "Ollama", (ServedModel("m"),)))
+def writer_of(fake: FakeEndpoint) -> Endpoint:
+    return Endpoint(fake.url, "Ollama", model="m")
 
 
-def ask(writer: EndpointBackend, passages: Any = PASSAGES) -> Answer:  # noqa: ANN401
+def ask(writer: Endpoint, passages: Any = PASSAGES) -> Answer:  # noqa: ANN401
     return answer(QUESTION, FakeSearcher(RetrievalResult(tuple(passages))), writer)  # type: ignore[arg-type]
 
 
@@ -55,28 +54,20 @@ def shows_passages(answer: Answer, why: str) -> None:
     assert answer.passages == PASSAGES
     assert why in answer.why
     assert answer.why.startswith("m at Ollama") or answer.why[0].isupper()
-    assert answer.why[-1] in ".?!"
+    assert answer.why[-1] in ".?!…"
     assert "Traceback" not in answer.why
 
 
 def test_a_refused_connection_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with allowed(monkeypatch):
-        away = Endpoint(f"http://{HERE}:9/v1", "Ollama", (ServedModel("m"),))
-        shows_passages(
-            ask(EndpointBackend(away)), f"The endpoint at http://{HERE}:9 does not answer."
-        )
+        away = Endpoint(f"http://{HERE}:9/v1", "Ollama", model="m")
+        shows_passages(ask(away), f"The endpoint at http://{HERE}:9 does not answer.")
 
 
 def test_a_silent_endpoint_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "_SILENCE_S", 0.3)
     with fake_endpoint(monkeypatch, replies=[is_silent]) as endpoint:
-        shows_passages(ask(writer_of(endpoint)), "did not respond within 0.3 s")
-
-
-def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "_TOTAL_S", 0.6)
-    with fake_endpoint(monkeypatch, replies=[drips(0.05)]) as endpoint:
-        shows_passages(ask(writer_of(endpoint)), "did not finish within 0.6 s")
+        shows_passages(ask(writer_of(endpoint)), "broke off: timed out")
 
 
 def test_a_stream_without_an_end_marker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +92,6 @@ def test_sentences_checked_before_a_crash_are_kept(monkeypatch: pytest.MonkeyPat
         (b"\xff\xfe\x00garbage\n\n", "broke off"),
         (b"", "broke off"),
         (b"data: " + b"[" * 100_000 + b"\n\n", "did not answer with JSON"),
-        (b"data: " + b"x" * (2 << 20), "sent too much data"),
         (
             chunk("x") + event({"choices": [{"delta": 7, "finish_reason": {"a": 1}}]}),
             "answered with unexpected JSON",
@@ -109,7 +99,6 @@ def test_sentences_checked_before_a_crash_are_kept(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_it_sends_rubbish(data: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "_MAX_BYTES", 1 << 20)
     with fake_endpoint(monkeypatch, replies=[sends(data)]) as endpoint:
         shows_passages(ask(writer_of(endpoint)), why)
 
@@ -119,7 +108,7 @@ def test_it_sends_rubbish(data: bytes, why: str, monkeypatch: pytest.MonkeyPatch
     [
         (401, {"error": {"message": "no key"}}, "OWNWORDS_API_KEY"),
         (404, {"error": {"message": "model 'm' not found"}}, "model 'm' not found"),
-        (429, {"error": {"message": "slow down"}}, "try again in a moment"),
+        (429, {"error": {"message": "slow down"}}, "slow down"),
         (500, {"error": "\x1b[31mpanic\n" + "x" * 10_000}, "panic"),
         (301, {}, "301"),
     ],
@@ -154,15 +143,14 @@ def test_a_context_overflow_is_reported_and_retried_with_less(
         asked_for = [body["max_tokens"] for body in endpoint.bodies()]
     assert answer.answer == "You keep three copies [1]."
     assert second < 0.75 * first
-    assert asked_for[1] <= 512
-    assert writer.context <= 2048
-    assert any("the context of 2,048 tokens" in note for note in answer.notes)
+    assert asked_for[1] < asked_for[0]
+    assert any("fit into the context" in note for note in answer.notes)
     with fake_endpoint(monkeypatch, replies=[refuses(9000, 100)]) as endpoint:
         answer = ask(writer_of(endpoint), LONG)
-        assert len(endpoint.bodies()) <= 3
+        assert len(endpoint.bodies()) == 3
     assert answer.answer == ""
     assert answer.passages == tuple(LONG)
-    assert "No passage fits" in answer.why
+    assert "cannot take a prompt this long" in answer.why
 
 
 def test_a_refusal_without_figures_is_retried_with_less(monkeypatch: pytest.MonkeyPatch) -> None:

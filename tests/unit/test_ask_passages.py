@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +17,6 @@ from ownwords.ask.passages import (
     count_words,
     excerpt_of,
     units,
-    window_spans,
     windows,
 )
 from ownwords.ask.query import visible
@@ -224,24 +222,11 @@ def test_code_after_the_words_of_the_question_is_shown() -> None:
     ]
 
 
-def test_vectors_select_the_window_where_words_do_not() -> None:
-    parts = [f"{name} part. {'It says little of it. ' * 20}".strip() for name in ("One", "Two")]
-    text = "\n\n".join(parts)
-    assert len(window_spans(text)) == len(parts)
-    excerpt = excerpt_of("What of the moon?", text, [0.1, 0.7])
-    assert "Two part." in text[slice(*excerpt.span)]
-    assert spans_text(text, excerpt.matching)[0] == "Two part."
-    assert excerpt_of("What of the moon?", text, [0.7, 0.1]).span[0] == 0
-    # Cosines of another number of windows are of another text.
-    assert excerpt_of("What of the moon?", text, [0.1, 0.7, 0.9]).matching == ()
-
-
-@given(st.text(alphabet="ab \n.-`é日", max_size=1500))
-def test_each_window_has_a_span_that_begins_after_the_one_before_ends(text: str) -> None:
-    spans = window_spans(text)
-    if spans:
-        assert len(windows("", "", text)) == len(spans)
-        assert all(before[1] <= after[0] for before, after in pairwise(spans))
+def test_cosines_select_the_sentence_where_words_do_not() -> None:
+    text = " ".join(f"The {name} part of it." for name in ("first", "second", "third"))
+    excerpt = excerpt_of("What of the moon?", text, [0.1, 0.7, 0.2])
+    assert spans_text(text, excerpt.matching)[0] == "The second part of it."
+    assert excerpt_of("What of the moon?", text).matching == ()
 
 
 def test_an_excerpt_shows_what_answers_even_where_the_first_match_stands_far_above() -> None:

@@ -442,17 +442,12 @@ NEAR = {
 @pytest.mark.parametrize(
     ("question", "note"),
     [
-        ("How much is the kettle?", "gives an amount"),
-        ("Who mended the kettle?", "gives a name"),
-        ("Where is the kettle from?", "gives a place"),
         ("What did I pay for the kettle?", "near “pay”"),
         ("How much did I pay for the tap?", ""),
-        ("Who mended the tap?", ""),
-        ("In which city is the tap?", ""),
     ],
 )
-def test_what_is_asked_for_and_not_said_beside_the_subject_is_told(
+def test_what_is_not_said_near_the_subject_is_told(
     tmp_path: Path, question: str, note: str
 ) -> None:
     notes = " ".join(searching(tmp_path / "archive.sqlite", NEAR).find(question).notes)
-    assert (note in notes) if note else ("gives" not in notes)
+    assert (note in notes) if note else ("near" not in notes)

@@ -406,5 +406,5 @@ def test_exports_keep_the_licence(base: Path, tmp_path: Path) -> None:
 def test_without_conditions_no_license_text_is_added(card: str, base: Path) -> None:
     (base / "README.md").write_text(card)
     assert BaseLicense.of(base) == BaseLicense()
-    assert BaseLicense.of(base).on("# Mine\n") == "# Mine\n"
+    assert BaseLicense.of(base).on("# Mine\n").endswith("cc-by-4.0\n---\n\n# Mine\n")
     assert BaseLicense.of(base).provenance() == {}

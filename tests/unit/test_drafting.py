@@ -15,6 +15,8 @@ from families import TINY
 from ownwords.cli.main import main
 from ownwords.drafts import drafting
 from ownwords.drafts.drafting import Notes, draft
+from ownwords.drafts.edits import Habits
+from ownwords.drafts.rewriting import rewrite
 from ownwords.inference.model import Model
 from ownwords.models import bundle, lora
 from ownwords.models.decoder import build
@@ -57,6 +59,16 @@ def test_what_loses_or_adds_a_fact_is_not_written(written: str) -> None:
     assert not line.kept and str(line) == f"[{NOTE}]"
     (line,) = draft(ScriptedModel(written, KEPT), Notes.parse(NOTE)).lines
     assert line.kept and str(line) == KEPT
+
+
+def test_a_sentence_that_is_written_anew_says_the_same_or_stays() -> None:
+    draft = "Copper does not rust at all, which surprised the people of Leeds."
+    turned = "Copper is not rust at all, which surprised the people of Leeds."
+    (sentence,) = rewrite(draft, Habits([]), ScriptedModel(turned)).sentences
+    assert sentence.after == draft.replace("does not", "doesn't")
+    shorter = "Copper does not rust at all, which surprised people of Leeds."
+    rewritten = rewrite(draft, Habits([]), ScriptedModel(turned, shorter))
+    assert str(rewritten) == shorter and rewritten.sentences[0].is_rewritten
 
 
 def test_links_and_quotations_are_kept() -> None:

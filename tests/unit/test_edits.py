@@ -1,9 +1,10 @@
 """A light rewrite changes forms to the author's, nothing else, and can be undone one by one."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.drafts.edits import Habits, applied
+from ownwords.drafts.edits import Habits, applied, says_the_same, variants
 from ownwords.drafts.rewriting import rewrite
 
 OWN = (
@@ -42,6 +43,13 @@ def test_a_sentence_longer_than_the_authors_ends_where_another_begins() -> None:
     assert " fell. And we went home" in str(rewrite(long, HABITS))
 
 
+def test_a_phrase_that_the_author_never_has_becomes_what_says_the_same() -> None:
+    draft = "In order to see, we came prior to noon."
+    habits = Habits(["We went there in order to see the boats. "] * 1200)
+    assert str(rewrite(draft, habits)) == "In order to see, we came before noon."
+    assert not Habits(["We went there."]).edits(draft)  # too little to say "never"
+
+
 def test_without_habits_nothing_changes() -> None:
     assert str(rewrite(DRAFT, Habits([]))) == DRAFT
 
@@ -53,3 +61,49 @@ def test_any_text_has_edits_that_do_not_overlap(text: str) -> None:
     starts = [0, *(edit.end for edit in edits)]
     assert all(edit.start >= start for edit, start in zip(edits, starts, strict=False))
     applied(text, edits)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Copper does not rust.", "Copper is not rust."),
+        ("Copper does not rust, iron does.", "Copper does rust, iron does not."),
+        ("The dog bit the man.", "The man bit the dog."),
+        ("The dog that bit the man ran.", "The dog bit the man that ran."),
+        ("I do not know when it left.", "I did not know when it had left."),
+        ("We saw Hale at 9.", "We saw Hall at 9."),
+        ("We saw Hale at 9.", "We saw Hale at 9.30."),
+        ("It is in May.", "It is in may."),
+        ("It costs ~5 pounds.", "It costs 5 pounds."),
+        ("Call stop() first.", "Call stop first."),
+        ("It rains.", "It rains?"),
+        ("A few came.", "Few came."),
+        ("I met a king.", "I met the king."),
+    ],
+)
+def test_what_changes_more_than_the_manner_does_not_say_the_same(one: str, other: str) -> None:
+    assert not says_the_same(one, other) and not says_the_same(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("I do not know that he’s here.", "I don't know he is here."),
+        ("However, it will rain (on Monday).", "However it'll rain, on Monday."),
+        ("Users of the two boats can't swim.", "The users of 2 boats cannot swim."),
+        ("My favorite color, which fades.", "My favourite colour - that fades."),
+    ],
+)
+def test_marks_contractions_and_spelling_are_manner(one: str, other: str) -> None:
+    assert says_the_same(one, other)
+
+
+def test_variants_say_the_same() -> None:
+    sentence = "My grey dog didn't see five cats."
+    found = set(variants(sentence)) - {sentence}
+    assert found == {
+        "My grey dog did not see five cats.",
+        "My grey dog didn't see 5 cats.",
+        "My gray dog didn't see five cats.",
+    }
+    assert all(says_the_same(sentence, each) for each in found)

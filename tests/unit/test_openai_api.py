@@ -15,7 +15,7 @@ from openai_server import CHATTY, CONTEXT, LEARNED, OWN, Api, Client, Letters
 from ownwords.core.workspace import Workspace
 from ownwords.inference.model import Model
 from ownwords.serve.app_state import AppState
-from ownwords.serve.openai import CompletionFormatter
+from ownwords.serve.openai import Formatter
 
 WRITE, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
 
@@ -392,6 +392,15 @@ def test_without_an_embedder_it_says_how_to_set_one(client: Api) -> None:
     assert "--embed" in error["message"]
 
 
+def test_a_prompt_longer_than_the_context_is_read_from_its_end_if_that_is_asked(
+    client: Api, own: Model
+) -> None:
+    prompt = "x" * (2 * CONTEXT) + "On "
+    asked = {"prompt": prompt, "max_tokens": 5, "seed": 3, "truncate_prompt_tokens": -1}
+    answer = client.request(WRITE, **asked)
+    assert answer["choices"][0]["text"] == generate_text(own, prompt, 5, 3)
+
+
 # --- refusals ------------------------------------------------------------------------------------
 
 
@@ -440,7 +449,7 @@ def test_too_many_requests_get_a_retry_later(workspace: Workspace) -> None:
     async def work(client: Client) -> list[Any]:
         body = {"model": OWN, "prompt": "x", "max_tokens": 400}
         await client.post(WRITE, {**body, "max_tokens": 1})  # the model is loaded then
-        with client.state._compute_lock.hold():  # nothing is generated meanwhile
+        with client.state.compute_lock.hold():  # nothing is generated meanwhile
             tasks = [asyncio.create_task(client.post(WRITE, body)) for _ in range(6)]
             while sum(task.done() for task in tasks) < 3:
                 await asyncio.sleep(0.001)
@@ -463,7 +472,7 @@ def test_a_bug_is_reported_without_a_traceback(
 ) -> None:
     """In the middle of a stream; before it begins, the middleware answers."""
 
-    chunk, calls = CompletionFormatter.chunk, []
+    chunk, calls = Formatter.chunk, []
 
     def fail_later(*arguments: Any) -> Any:  # noqa: ANN401
         calls.append(arguments)
@@ -471,7 +480,7 @@ def test_a_bug_is_reported_without_a_traceback(
             raise RuntimeError("secret")
         return chunk(*arguments)
 
-    monkeypatch.setattr(CompletionFormatter, "chunk", fail_later)
+    monkeypatch.setattr(Formatter, "chunk", fail_later)
     answer = client.post(WRITE, {"model": OWN, "prompt": "x", "stream": True, "n": 2})
     _, event = openai_server.events_of(answer.text, ended=False)
     assert event["error"]["type"] == "server_error"

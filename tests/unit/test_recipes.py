@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 
 import families
 import foreign_tokenizers
@@ -145,6 +146,8 @@ def test_a_trained_model_records_its_provenance(tmp_path: Path) -> None:
     assert recipe["train"]["steps"] == 24
     assert "bits per byte on whole held-out texts" in loaded.card
     assert "| train.batch_size | 8 | as you set it | setting |" in loaded.card
+    results = ModelCard(loaded.card).data.eval_results or []
+    assert results[0].metric_value == round(trained.bits_per_byte, 3)
     assert read_plan((trained.run.folder / "plan.toml").read_text()) == trained.plan
     assert "steps = 24  # setting" in trained.plan.resolved().to_toml()
     assert planned.plan == trained.plan

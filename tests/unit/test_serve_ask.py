@@ -112,7 +112,8 @@ def running(
 ) -> Iterator[FakeEndpoint]:
     """An endpoint on this machine that gives these replies, and is discovered."""
     with fake_endpoint(monkeypatch, replies=list(replies), **behaviour) as endpoint:
-        there = servers.with_models(servers.endpoint_at(endpoint.url))
+        there = servers.endpoint_at(endpoint.url)
+        there.list_models()
         with monkeypatch.context() as patch:
             patch.setattr(servers, "discover", lambda: [there])
             yield endpoint
@@ -138,7 +139,7 @@ def test_a_question_without_an_answer_is_refused_without_a_model(
 ) -> None:
     with running(monkeypatch, "It is so.") as endpoint:
         events = ask_question(
-            workspace, f"at:{endpoint.url}#writer", "Did I ever parachute from a zeppelin?"
+            workspace, f"{endpoint.url}#writer", "Did I ever parachute from a zeppelin?"
         )
     answer = dict(events)["answer"]
     assert (answer["kind"], answer["answer"]) == ("absent", "")
@@ -150,7 +151,7 @@ def test_the_passages_come_before_the_answer_and_only_supported_sentences_are_sh
 ) -> None:
     reply = f'It is copper, you wrote [1: "{QUOTE}"]. It is also gold [1: "made of purest gold"].'
     with running(monkeypatch, reply) as endpoint:
-        events = ask_question(workspace, f"at:{endpoint.url}#writer")
+        events = ask_question(workspace, f"{endpoint.url}#writer")
     names = [name for name, _ in events]
     assert names[0] == "passages"
     assert names[-1] == "answer"
@@ -175,23 +176,10 @@ def test_the_models_that_could_answer_are_listed(
     without_server = run_with_client(workspace, work)
     assert without_server["endpoints"] == []
     assert without_server["vectors"] is None
-    assert without_server["own"][0] == {"name": "own:blog", "label": "blog"}
-    small = {"id": "tiny", "meta": {"n_params": 5_000_000}}
-    with running(monkeypatch, "x", models=[small, {"id": "large"}]) as endpoint:
+    with running(monkeypatch, "x", models=[{"id": "one"}, {"id": "two"}]) as endpoint:
         answer = run_with_client(workspace, work)
-    rows = [(row["name"], row["label"], row["is_fit"]) for row in answer["endpoints"]]
-    assert rows == [
-        (f"at:{endpoint.url}#tiny", "tiny", False),
-        (f"at:{endpoint.url}#large", "large", True),
-    ]
-
-
-def test_an_own_model_answers_through_the_server(workspace: Workspace) -> None:
-    events = ask_question(workspace, "own:blog")
-    answer = dict(events)["answer"]
-    assert answer["passages"]
-    assert answer["answer"] == ""  # of noise nothing holds
-    assert answer["why"]
+    rows = [(row["name"], row["label"]) for row in answer["endpoints"]]
+    assert rows == [(f"{endpoint.url}#one", "one"), (f"{endpoint.url}#two", "two")]
 
 
 @pytest.mark.parametrize(
@@ -201,8 +189,6 @@ def test_an_own_model_answers_through_the_server(workspace: Workspace) -> None:
         ({"question": "x" * 3000}, 400, "characters"),
         ({"question": 5}, 400, "must be text"),
         ({"question": "x", "backend": "http://elsewhere.example/v1"}, 404, "no longer there"),
-        ({"question": "x", "backend": "own:../model"}, 404, "no model called"),
-        ({"question": "x", "seed": "a"}, 400, "a whole number"),
     ],
 )
 def test_invalid_questions_are_refused(
@@ -237,7 +223,7 @@ def test_a_disconnect_ends_the_answer(
         async def work(client: httpx.AsyncClient) -> None:
             app = client._transport.app  # type: ignore[attr-defined]
             has_left = asyncio.Event()
-            body = json.dumps({"question": QUESTION, "backend": f"at:{endpoint.url}#writer"})
+            body = json.dumps({"question": QUESTION, "backend": f"{endpoint.url}#writer"})
             messages = [{"type": "http.request", "body": body.encode()}]
 
             async def receive() -> Any:  # noqa: ANN401

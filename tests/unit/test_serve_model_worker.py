@@ -25,7 +25,7 @@ from ownwords.serve.model_worker import (
     TextChunk,
     join_chunks,
 )
-from ownwords.serve.openai import ChatFormatter, CompletionFormatter
+from ownwords.serve.openai import Formatter
 from ownwords.tokenizers.bpe import BPETokenizer, ByteTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 
@@ -289,12 +289,12 @@ def test_unused_ids_are_left_out_of_the_top_logprobs() -> None:
 
 def test_partial_characters_are_named_by_their_bytes() -> None:
     piece = join_chunks(decode_stream(BYTES, "é".encode(), top=1)[0])
-    chat = ChatFormatter("m", "fp", has_logprobs=True).response([(piece, "stop")], {})
+    chat = Formatter("m", "fp", is_chat=True, has_logprobs=True).response([(piece, "stop")], {})
     logprobs = chat["choices"][0]["logprobs"]["content"]
     assert [token["token"] for token in logprobs] == ["\\xc3", "\\xa9"]
     assert [token["bytes"] for token in logprobs] == [[0xC3], [0xA9]]
     assert logprobs[0]["top_logprobs"] == [{"token": "\0", "logprob": 0.0, "bytes": [0]}]
-    older = CompletionFormatter("m", "fp", has_logprobs=True, echoes=[""])
+    older = Formatter("m", "fp", is_chat=False, has_logprobs=True, echoes=[""])
     lists = older.response([(piece, "stop")], {})["choices"][0]["logprobs"]
     assert lists["tokens"] == ["bytes:\\xc3", "bytes:\\xa9"]
     assert lists["text_offset"] == [0, 0]

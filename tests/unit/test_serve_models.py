@@ -57,6 +57,26 @@ def test_model_output_stays_text(client: TestClient, workspace: Workspace) -> No
     assert not re.search(r"<[^>]+ (style|on\w+)=", drawn)
 
 
+def test_the_scorecard_is_downloaded_as_one_page(client: TestClient, workspace: Workspace) -> None:
+    assert client.get("/api/score/page").status_code == 404
+    write_scorecard(sample_card.good(), workspace.root)
+    answer = client.get("/api/score/page")
+    assert "attachment" in answer.headers["content-disposition"]
+    assert answer.text == html.document(scorecard_view(sample_card.good()))
+
+
+def test_what_broken_off_trainings_keep_is_shown_and_freed(
+    client: TestClient, workspace: Workspace
+) -> None:
+    checkpoints = workspace.runs / "finetune-1" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    (checkpoints / "step-1.safetensors").write_bytes(bytes(1000))
+    (checkpoints.parent / "plan.toml").touch()
+    assert client.get("/api/machine").json()["unfinished_bytes"] >= 1000
+    assert client.post("/api/machine/free").json()["unfinished_bytes"] == 0
+    assert (checkpoints.parent / "plan.toml").exists() and not checkpoints.exists()
+
+
 def test_without_a_card_the_answer_says_why(client: TestClient, workspace: Workspace) -> None:
     nothing = client.get("/api/score").json()
     assert nothing == {"html": "", "has_model": False, "unreadable": False}

@@ -149,8 +149,8 @@ def test_the_verdict_follows_from_the_figures(
     assert (about(card, topic).kind, card.verdict.kind) == (kind, overall)
     if overall not in (WRITES_LIKE_YOU, UNCLEAR):
         assert about(card, topic).sentence in card.verdict.because
-    # That there is too little text is not said of a wide interval.
-    assert ("too little text" in card.verdict.sentence) == (overall == TOO_FEW)
+    # That there are too few texts is not said of a wide interval.
+    assert ("Too few texts" in card.verdict.sentence) == (overall == TOO_FEW)
 
 
 @pytest.mark.parametrize(

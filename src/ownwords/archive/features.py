@@ -139,6 +139,15 @@ _SCRIPTS: Final = (
     ("Thai", re.compile(r"[\u0e00-\u0e7f]")),
 )
 
+# ISO 639, of each of these names.
+LANGUAGE_CODES: Final = dict(
+    zip(
+        [*_FREQUENT, *(language for language, _ in _SCRIPTS)],
+        "en de nl sv da fr es it pt pl cs hu tr fi ru uk ja zh ko el he ar hi th".split(),  # noqa: SIM905
+        strict=True,
+    )
+)
+
 
 def identify_language(text: str) -> str:
     """The English name of a text's language; empty if the text is too short or unknown."""

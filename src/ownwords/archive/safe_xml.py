@@ -85,6 +85,22 @@ def iter_elements(
         )
 
 
+def parse_xml(data: bytes) -> etree._Element | None:
+    """The root of a small file, with the same care; None if it is not XML."""
+    parser = etree.XMLParser(
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        recover=True,
+        remove_comments=True,
+        remove_pis=True,
+    )
+    try:
+        return etree.fromstring(data, parser)
+    except (etree.XMLSyntaxError, ValueError):
+        return None
+
+
 def element_text(element: etree._Element | None) -> str:
     """All text inside an element."""
     if element is None:

@@ -3,8 +3,9 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache, partial
+from typing import Any
 
 ENCODING = "encoding damage mended"
 ZERO_WIDTH = "zero-width characters"
@@ -83,6 +84,12 @@ def repair_surrogates(text: str) -> tuple[str, int]:
         mended = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         return mended, mended.count("\ufffd") - text.count("\ufffd")
     return text, 0
+
+
+def text_value(row: Mapping[str, Any], name: str) -> str:
+    """A text of a JSON object, its surrogates repaired; "" if it is missing or no text."""
+    value = row.get(name)
+    return repair_surrogates(value)[0] if isinstance(value, str) else ""
 
 
 def may_be_mojibake(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 import codecs
 import io
+import json
 import lzma
 import os
 import re
@@ -297,6 +298,14 @@ class ExportFormat:
                     if self._matches(opened):
                         yield name, opened
 
+    def read(self, path: Path) -> Iterator[tuple[str, bytes]]:
+        """Yield the name and the bytes of each file of an export; SourceError for a huge one."""
+        for name, opened in self.open(path):
+            data = opened.read(MAX_EXPORT_BYTES + 1)
+            if len(data) > MAX_EXPORT_BYTES:
+                raise SourceError(f"{name} is over {MAX_EXPORT_BYTES >> 20} MiB")
+            yield name, data
+
     def _matches(self, opened: IO[bytes]) -> bool:
         """Whether a file is one of the export's; leaves it at its beginning."""
         head = opened.read(HEAD_BYTES)
@@ -304,6 +313,16 @@ class ExportFormat:
         is_ours = self.mark.search(head) is not None
         # What may be anywhere may lie across the end of the head, too.
         return is_ours and (self.anywhere in head or count_bytes(self.anywhere, opened) > 0)
+
+
+def parse_json(name: str, data: bytes) -> object:
+    """The value of a JSON file; `name` it is called by in the SourceError if it is damaged."""
+    try:
+        value: object = json.loads(decode_text(data))
+    except (ValueError, RecursionError) as error:
+        hint = "export it again"
+        raise SourceError(f"{name} is not whole JSON: {error}", hint=hint) from error
+    return value
 
 
 # ---- bounded listing and reading of folders of texts
@@ -318,11 +337,12 @@ PROGRAM_FOLDERS = frozenset({"node_modules", "__pycache__", "__MACOSX", "bower_c
 
 NOT_TEXTS = PROGRAM_FOLDERS | {".git"}
 # Suffixes of text formats; a folder read as one kind reports the files of the other kinds.
-_READ_BY_THEMSELVES = frozenset(
+READ_BY_THEMSELVES = frozenset(
     {".md", ".markdown", ".mdown", ".mkd", ".html", ".htm", ".txt", ".text", ".epub"}
+    | {".docx", ".odt", ".eml", ".mbox"}
 )
-_WRITTEN = _READ_BY_THEMSELVES | {
-    *(".org", ".rst", ".adoc", ".tex", ".docx", ".doc", ".odt", ".rtf", ".pages", ".pdf"),
+_WRITTEN = READ_BY_THEMSELVES | {
+    *(".org", ".rst", ".adoc", ".tex", ".doc", ".rtf", ".pages", ".pdf"),
     ".canvas",
 }
 
@@ -423,7 +443,7 @@ def list_files(
         else:
             files.append(file)
     for suffix, count in sorted(others.items()):
-        apart = "; to take it in, give its path, too" if suffix in _READ_BY_THEMSELVES else ""
+        apart = "; to take it in, give its path, too" if suffix in READ_BY_THEMSELVES else ""
         files.append(SkippedItem("file", f"not {kind} ({suffix}){apart}", count))
     return files
 

@@ -1,4 +1,4 @@
-"""Encoders for the search by meaning: packaged, in a folder, from the Hub, or at an endpoint.
+"""Encoders for the search by meaning: by name, or in a folder.
 
 A folder is in sentence-transformers' layout:
 
@@ -13,38 +13,31 @@ It is checked when it is opened; the weights are read when the first text is emb
 library computes, or NumPy where it is missing; PyTorch is not needed.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.ask import servers
 from ownwords.ask.known_encoders import (
     KNOWN,
     MODULES,
     PROMPTS,
-    from_hub,
     install,
     installed,
     tokenizers_missing,
 )
 from ownwords.ask.passages import windows
-from ownwords.ask.servers import Endpoint, EndpointError
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import usable_cores
 from ownwords.core.progress import Progress
 from ownwords.models.bert import Bert, BertConfig, NativeBert, Pooling, load_weights
 from ownwords.models.directory import check_size
-from ownwords.models.safetensors_header import TensorInfo
 from ownwords.models.untrusted_files import (
     ModelError,
     open_file,
@@ -61,16 +54,17 @@ if TYPE_CHECKING:
 
     from ownwords.ask.index import SearchIndex
 
+Vectors = npt.NDArray[np.float32]
 
 _KINDS = frozenset({"WordPiece", "Unigram"})  # of sentence-transformers' BERT models
+_POOLINGS: Final[dict[str, Pooling]] = {
+    "mean": "mean", "mean_tokens": "mean", "cls": "cls", "cls_token": "cls",
+}  # fmt: skip
 _MAX_TOKENIZER_BYTES = 64 << 20
 # Per call: enough to read each weight once for many tokens, few enough for the cache.
 _TOKENS_AT_ONCE = 256
 _SAMPLE_BYTES = 1 << 20  # of each file of weights
-_FOLDER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ELSEWHERE = "sentence-transformers/all-MiniLM-L6-v2 is one that can be used"
-
-Vectors = npt.NDArray[np.float32]
 
 
 class SentenceModel:
@@ -104,8 +98,12 @@ class SentenceModel:
             ) from error
         self._tokenizer, tokens = _tokenizer(folder, self.max_tokens, config)
         settings = (data, tokens, self._pooling, str(self.max_tokens), self.passage_prompt)
-        key = digest(*settings, *_weight_samples(find_tensors(folder)))
-        self.name = f"{name or folder.resolve().name} {key[:8]}"
+        samples = []  # the end of each file tells weights apart; reading them all takes a second
+        for path in sorted({each.path for each in find_tensors(folder).values()}):
+            with open_file(path) as file:
+                file.seek(max(0, path.stat().st_size - _SAMPLE_BYTES))
+                samples.append(file.read())
+        self.name = f"{name or folder.resolve().name} {digest(*settings, *samples)[:8]}"
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """A unit vector for each text as it is, as rows in order."""
@@ -123,14 +121,10 @@ class SentenceModel:
         return sum(map(len, self._ids(texts)))
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        data = [text.strip() for text in texts]
+        data = [text.strip().encode("utf-8", "replace").decode("utf-8") for text in texts]
         if self._lowercase:
             data = [text.lower() for text in data]
-        with _translate_tokenizer_errors(self._folder):
-            encoded = self._tokenizer.encode_batch(
-                [text.encode("utf-8", "replace").decode("utf-8") for text in data]
-            )
-        return [encoding.ids for encoding in encoded]
+        return [encoding.ids for encoding in self._tokenizer.encode_batch(data)]
 
     @cached_property
     def _encoder(self) -> Bert | NativeBert:
@@ -165,22 +159,20 @@ def _pooling(folder: Path) -> Pooling:
             hint=_ELSEWHERE,
         )
     first, second = (each["path"] for each in modules[:2])
-    if first or not _FOLDER.fullmatch(second):
+    if first or not second.replace("_", "").isalnum():
         raise ModelError(f"{folder / MODULES} has its parts in {preview([first, second])}")
     settings = read_json(folder / second / "config.json")
     # Later versions of sentence-transformers write a name instead of the flags.
-    flags = [name for name, value in settings.items() if value is True]
-    flags = [name.removeprefix("pooling_mode_") for name in flags if "pooling_mode_" in name]
+    flags = [name for name, on in settings.items() if on is True and "pooling_mode_" in name]
+    flags = [name.removeprefix("pooling_mode_") for name in flags]
     names = [str(settings["pooling_mode"])] if "pooling_mode" in settings else flags
-    if names in (["mean"], ["mean_tokens"]):
-        return "mean"
-    if names in (["cls"], ["cls_token"]):
-        return "cls"
-    raise ModelError(
-        f"{folder / second} pools by {preview(names) or 'nothing'}; known are the mean of all"
-        " tokens and the first one (cls)",
-        hint=_ELSEWHERE,
-    )
+    if len(names) != 1 or names[0] not in _POOLINGS:
+        raise ModelError(
+            f"{folder / second} pools by {preview(names) or 'nothing'}; known are the mean of all"
+            " tokens and the first one (cls)",
+            hint=_ELSEWHERE,
+        )
+    return _POOLINGS[names[0]]
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -212,12 +204,6 @@ def _prompts(folder: Path) -> tuple[str, str]:
 def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Tokenizer", str]:
     """The tokenizer, and its vocabulary as text."""
     path = folder / "tokenizer.json"
-    if not path.exists():
-        raise ModelError(
-            f"{folder} holds no tokenizer.json",
-            hint="transformers writes it with"
-            " AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
-        )
     data = read_bytes(path, _MAX_TOKENIZER_BYTES)
     model = parse_json(data, str(path)).get("model")
     kind = model.get("type", "WordPiece") if isinstance(model, dict) else None
@@ -230,45 +216,21 @@ def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Toke
         from tokenizers import Tokenizer  # noqa: PLC0415 - only who asks for vectors waits for it
     except ModuleNotFoundError as error:
         raise tokenizers_missing() from error
-    with _translate_tokenizer_errors(folder):
+    try:
         tokenizer = Tokenizer.from_str(data.decode("utf-8"))
-        # Replace the padding and truncation stored in the file, such as 128 tokens: they may be
-        # left over from an earlier use.
-        tokenizer.no_padding()
-        tokenizer.enable_truncation(max_tokens)
-        ids = tokenizer.get_vocab()
+    except Exception as error:
+        hint = "the file is damaged: copy it again"
+        raise ModelError(f"`tokenizers` cannot read {path}: {str(error)[:200]}", hint) from error
+    # Replace the padding and truncation stored in the file: they may be left from an earlier use.
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(max_tokens)
+    ids = tokenizer.get_vocab()
     check_size(max(ids.values(), default=-1) + 1, config, str(path))
     return tokenizer, repr(sorted(ids.items()))
 
 
-@contextmanager
-def _translate_tokenizer_errors(folder: Path) -> Iterator[None]:
-    """Turn the library's exceptions and panics into a ModelError."""
-    try:
-        yield
-    except BaseException as error:
-        # The library's panics derive from BaseException, and their class cannot be imported.
-        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            raise ModelError(
-                f"the `tokenizers` library cannot use {folder / 'tokenizer.json'}:"
-                f" {str(error)[:200]}",
-                hint="the file is damaged: copy it again",
-            ) from None
-        raise
-
-
-def _weight_samples(stored: dict[str, TensorInfo]) -> Iterator[bytes]:
-    """What tells the weights apart: the end of each file; reading them all takes a second."""
-    for path in sorted({each.path for each in stored.values()}):
-        with open_file(path) as file:
-            file.seek(max(0, path.stat().st_size - _SAMPLE_BYTES))
-            yield file.read()
-
-
 NONE: Final = "none"
-_ON_HUB: Final = "hf:"
 INSTALL: Final = 'pip install "ownwords[embed]", then ask once with --embed minilm (83 MB)'
-_LARGEST = 4  # numbers of a vector that tell models apart
 _BATCH = 32  # passages; an interruption loses at most one batch
 
 
@@ -281,16 +243,13 @@ class Embedder(Protocol):
     which say whether the archive answers a question; None if unknown.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def dimensions(self) -> int: ...
+    name: str
+    dimensions: int
+    question_prompt: str
+    passage_prompt: str
+
     @property
     def cosine_scale(self) -> tuple[float, float] | None: ...
-    @property
-    def question_prompt(self) -> str: ...
-    @property
-    def passage_prompt(self) -> str: ...
     def embed(self, texts: Sequence[str]) -> "Vectors": ...
 
 
@@ -302,11 +261,9 @@ def default_encoder() -> str:
 def open_embedder(setting: str, progress: Progress | None = None) -> Embedder | None:
     """The embedder that a setting names.
 
-    "" is the first installed of `known_encoders.KNOWN`, "none" none. The name of a known encoder,
-    or "hf:ORG/NAME" of the Hugging Face Hub, is downloaded the first time; nothing else is.
-    Otherwise it is the address of an OpenAI-compatible endpoint
-    ("http://127.0.0.1:11434/v1#nomic-embed-text") or a folder in sentence-transformers' layout.
-    OwnwordsError says what is missing.
+    "" is the first installed of `known_encoders.KNOWN`, "none" none. One of their names is
+    downloaded the first time; nothing else is. Otherwise it is a folder in sentence-transformers'
+    layout. OwnwordsError says what is missing.
     """
     setting = setting.strip() or default_encoder()
     if setting == NONE:
@@ -315,70 +272,14 @@ def open_embedder(setting: str, progress: Progress | None = None) -> Embedder | 
         if setting == known.name:
             folder = install(known, progress or Progress(), SentenceModel)
             return SentenceModel(folder, known.title, known.cosine_scale)
-    if setting.startswith(("http://", "https://")):
-        return EndpointEmbedder.at(setting)
-    if setting.startswith(_ON_HUB):
-        name = setting.removeprefix(_ON_HUB)
-        return SentenceModel(from_hub(name, SentenceModel), name.rpartition("/")[2])
     folder = Path(setting).expanduser()
     if not folder.is_dir():
         raise ConfigError(
             f"there is no embedding model {setting!r:.200}: no such folder",
-            hint=f"give {', '.join(known.name for known in KNOWN)}, {_ON_HUB}ORG/NAME, a folder of"
-            " sentence-transformers, or an endpoint's address"
-            " (http://127.0.0.1:11434/v1#nomic-embed-text)",
+            hint=f"give {', '.join(known.name for known in KNOWN)} or a folder of"
+            " sentence-transformers",
         )
     return SentenceModel(folder)
-
-
-class EndpointEmbedder:
-    """An embedding model at an OpenAI-compatible endpoint, to which the texts are sent."""
-
-    question_prompt = passage_prompt = ""  # an endpoint adds what its model needs
-    cosine_scale = None
-
-    def __init__(self, endpoint: Endpoint, model: str) -> None:
-        """Embed a test text; EndpointError if the endpoint does not answer with a vector."""
-        self._endpoint, self._model = endpoint, model
-        self.dimensions = 0
-        (test,) = self.embed(["a passage"])
-        self.dimensions = len(test)
-        # Another model may be loaded behind the same name. What it makes of a text tells them
-        # apart: the places of its largest numbers, since the last digits change with the hardware.
-        largest = np.argsort(-np.abs(test), kind="stable")[:_LARGEST]
-        key = digest(str(len(test)), *(f"{at} {test[at] > 0}" for at in largest.tolist()))
-        self.name = f"{model} at {endpoint.url} {key[:8]}"
-
-    @classmethod
-    def at(cls, address: str) -> "EndpointEmbedder":
-        """The model named after "#" in the address, or the only suitable one of the endpoint."""
-        endpoint = servers.endpoint_at(address)
-        if model := unquote(urlsplit(address).fragment):
-            return cls(endpoint, model)
-        names = [served.name for served in servers.with_models(endpoint).models]
-        fit = [name for name in names if "embed" in name.casefold()] or names
-        if len(fit) > 1:
-            raise ConfigError(
-                f"{endpoint.url} has {len(names)} models: {', '.join(names[:5])}"
-                + (" and more" if len(names) > 5 else ""),
-                hint=f"name the one to use: {endpoint.url}#{fit[0]}",
-            )
-        return cls(endpoint, fit[0])
-
-    def embed(self, texts: Sequence[str]) -> "Vectors":
-        """A unit vector for each text, as rows in order. May raise EndpointError."""
-        if not texts:
-            return np.empty((0, self.dimensions), np.float32)
-        rows = servers.embeddings(self._endpoint, self._model, texts)
-        if rows.shape[1] != (self.dimensions or rows.shape[1]):
-            raise EndpointError(
-                f"{self._endpoint.url} sent vectors of {rows.shape[1]} numbers, and of"
-                f" {self.dimensions} before",
-                hint="another model may have been loaded there",
-            )
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        unit: Vectors = rows / np.maximum(lengths, np.finfo(np.float32).tiny)
-        return unit
 
 
 def embed_missing(
@@ -389,7 +290,8 @@ def embed_missing(
 ) -> int:
     """Compute and store this embedder's missing vectors; returns for how many passages.
 
-    Each batch is stored at once, so the next call resumes where an interrupted one stopped.
+    Each batch is stored at once, so the next call resumes where an interrupted one stopped. Once
+    all are there, those of a former embedder are deleted.
     """
     missing = index.without_vectors(embedder.name)
     if not missing:
@@ -402,16 +304,15 @@ def embed_missing(
             batch = missing[start : start + _BATCH]
             # Leaves out chunks deleted since they were listed.
             passages = index.passages([(id_, 0.0) for id_ in batch])
-            parts = [(x.id, windows(x.title, x.heading, x.text)) for x in passages]
-            rows = embedder.embed(
-                [embedder.passage_prompt + window for _, some in parts for window in some]
-            )
-            ends = list(accumulate(len(some) for _, some in parts))
+            parts = [windows(x.title, x.heading, x.text) for x in passages]
+            rows = embedder.embed([embedder.passage_prompt + x for some in parts for x in some])
+            ends = list(accumulate(map(len, parts), initial=0))
             entries = [
-                (id_, rows[end - len(some) : end])
-                for (id_, some), end in zip(parts, ends, strict=True)
+                (passage.id, rows[begin:end])
+                for passage, begin, end in zip(passages, ends, ends[1:], strict=False)
             ]
             index.put_vectors(embedder.name, entries)
             count += len(parts)
             stage.advance(len(batch))
+    index.remove_former_vectors(embedder.name)
     return count

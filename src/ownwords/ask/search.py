@@ -9,17 +9,18 @@ functions for hybrid retrieval") whose weight depends on how rare the words of t
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
 from ownwords.ask.index import Floats, Ids, SearchIndex, StoredVectors, folded
-from ownwords.ask.passages import Passage, sentences, stems
+from ownwords.ask.passages import Passage, PassageExcerpt, excerpt_of, stems, units
 from ownwords.ask.query import QueryTerm, QueryTerms, forms_of, normalized_question, quotations
+from ownwords.core.sentences import sentences
 from ownwords.view import format as say
 
 if TYPE_CHECKING:
@@ -44,55 +45,36 @@ def fuse(by_text: Ranking, passages: Ids, closeness: Floats, rarity: float) -> R
     """
     if not len(passages):
         return by_text
-    best = nearest(passages, closeness, RANKED)
-    least = best[-1][1]
-    known = dict(best)
-    ids = [id_ for id_, _ in by_text]
-    places = np.minimum(np.searchsorted(passages, ids), len(passages) - 1)
-    for id_, place in zip(ids, places.tolist(), strict=True):
-        known[id_] = float(closeness[place]) if passages[place] == id_ else least
+    known = dict(nearest(passages, closeness, RANKED))
+    least = min(known.values())
+    text = {id_: score / by_text[0][1] for id_, score in by_text}
+    for id_, place in zip(text, np.searchsorted(passages, list(text)).tolist(), strict=True):
+        has_vector = place < len(passages) and passages[place] == id_
+        known[id_] = float(closeness[place]) if has_vector else least
     weight = _WORDS_WEIGHT * rarity**2
-    top = by_text[0][1] if by_text else 1.0
-    text = {id_: score / top for id_, score in by_text}
     fused = [(id_, close + weight * text.get(id_, 0.0)) for id_, close in known.items()]
     return sorted(fused, key=lambda entry: (-entry[1], entry[0]))
 
 
 def nearest(passages: Ids, scores: Floats, limit: int) -> Ranking:
     """The passages with the highest scores, best first, equal ones by id."""
-    if not len(passages) or limit < 1:
-        return []
-    if limit < len(passages):
+    places = np.arange(len(passages))
+    if 0 < limit < len(passages):
         places = np.argpartition(-scores, limit - 1)[:limit]
-    else:
-        places = np.arange(len(passages))
-    places = places[np.lexsort((passages[places], -scores[places]))]
+    places = places[np.lexsort((passages[places], -scores[places]))][:limit]
     return list(zip(passages[places].tolist(), scores[places].tolist(), strict=True))
 
 
 # ---- what was found
 
 
-@dataclass(frozen=True)
-class Logistic:
-    """A logistic regression of a few figures of a search."""
-
-    intercept: float
-    weights: Mapping[str, float]
-
-    def probability(self, figures: Mapping[str, float]) -> float:
-        """The probability of what it was fitted to."""
-        score = sum(weight * figures[name] for name, weight in self.weights.items())
-        return 1 / (1 + math.exp(-self.intercept - score))
-
-
-# Fitted to half of the public questions (`python -m bench.ask_quality FOLDER --fit`); what they
-# tell of the other half is in docs/log.md. "cosine" is the best of a passage, "deviation" by how
-# many standard deviations it exceeds the mean; "absent" the share of the question's IDF that no
-# shown passage has.
-_IS_ABOUT: Final = Logistic(-16.24, {"cosine": 58.70, "deviation": -1.27})
-_ANSWERS: Final = Logistic(3.17, {"cosine": 6.92, "absent": -4.86, "deviation": -0.86})
-_IS_ABOUT_BY_WORDS: Final = Logistic(-6.80, {"strength": 5.33, "words": 1.12})
+# Logistic regressions, an intercept and the weights of a few figures of a search, fitted to half of
+# the public questions (`python -m bench.ask_quality FOLDER --fit`); what they tell of the other
+# half is in docs/log.md. "cosine" is the best of a passage, "deviation" by how many standard
+# deviations it exceeds the mean; "absent" the share of the IDF that no shown passage has.
+_IS_ABOUT: Final = (-16.24, {"cosine": 58.70, "deviation": -1.27})
+_ANSWERS: Final = (3.17, {"cosine": 6.92, "absent": -4.86, "deviation": -0.86})
+_IS_ABOUT_BY_WORDS: Final = (-6.80, {"strength": 5.33, "words": 1.12})
 # Below these a question is not in the archive: that it is should never be denied.
 _ABSENT, _ABSENT_BY_WORDS = 0.2, 0.1
 _ANSWERED = 0.4  # below this, nothing answers directly
@@ -100,48 +82,20 @@ _ANSWERED = 0.4  # below this, nothing answers directly
 
 def kind_of(figures: Mapping[str, float]) -> Kind:
     """What the passages with these figures are to the question."""
-    if "cosine" not in figures:
-        probability = _IS_ABOUT_BY_WORDS.probability(figures)
-        if probability < _ABSENT_BY_WORDS:
-            return "absent"
-    elif _IS_ABOUT.probability(figures) < _ABSENT:
+
+    def probability(intercept: float, weights: Mapping[str, float]) -> float:
+        score = sum(weight * figures[name] for name, weight in weights.items())
+        return 1 / (1 + math.exp(-intercept - score))
+
+    has_cosine = "cosine" in figures
+    is_about = probability(*(_IS_ABOUT if has_cosine else _IS_ABOUT_BY_WORDS))
+    if is_about < (_ABSENT if has_cosine else _ABSENT_BY_WORDS):
         return "absent"
-    else:
-        probability = _ANSWERS.probability(figures)
-    return "nearest" if probability < _ANSWERED else "answer"
+    answers = probability(*_ANSWERS) if has_cosine else is_about
+    return "nearest" if answers < _ANSWERED else "answer"
 
 
-_MAX_NAMED = 4  # terms named in a sentence
-_LONGEST_NAMED = 40  # characters of each
 _BESIDE = 3  # sentences between words that say something of each other, at most
-
-_MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
-# The kinds of things that English questions ask for, and what each looks like in a text.
-_KINDS: Final = {
-    "an amount": (
-        r"\bhow (?:much|many|long|old|high|tall|deep|far|fast|loud|big|large|heavy|wide|often)\b"
-        r"|\b(?:price|salary|wage|fee|phone number|calories|temperature|percentage)\b"
-        r"|\bwhat (?:\w+ ){0,4}(?:cost|weigh)s?\b",
-        r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty"
-        r"|fifty|hundred|thousand|million|dozen|half|twice|once|couple)\b",
-    ),
-    "a date": (
-        r"^when (?!.*\b(?:I|my|me)\b)|\b(?:what|which) (?:day|date|month|year|season)\b",
-        rf"\b(?:1[89]|20)\d\d\b|\b(?:{_MONTHS})\b|\b\w+day\b|\b\d+(?:st|nd|rd|th)\b"
-        r"|\b(?:ago|yesterday|tomorrow|last (?:week|month|year))\b",
-    ),
-    "a place": (
-        r"^where\b|\b(?:what|which) (?:\w+ )?(?:city|country|town|suburb|village|street|place"
-        r"|university|hospital|school|state)\b",
-        r"\b(?:in|at|from|to|near|of|around) (?:the )?(?-i:[A-Z])[a-z]+",
-    ),
-    "a name": (
-        r"^who(?:m|se)?\b|\b(?:what|which) (?:\w+ )?(?:brand|company|airline|lawyer|doctor"
-        r"|candidate|author|person|insurance|bank)\b",
-        r"(?<=[a-z,;] )(?!I\b)(?-i:[A-Z])[A-Za-z]+",
-    ),
-}
-
 
 # Questions about the whole archive, which no passage answers.
 _OVERVIEW = re.compile(
@@ -152,59 +106,29 @@ _OVERVIEW = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """What a question asks for and the passages shown do not say, most telling first.
-
-    `absent` words are in none of them, `apart` words never near the `subject`, and the `thing` is
-    an amount, a date, a place or a name that stands near no word of the question.
-    """
-
-    absent: tuple[QueryTerm, ...] = ()
-    apart: tuple[QueryTerm, ...] = ()
-    subject: QueryTerm | None = None
-    thing: str = ""
-
-    def notes(self) -> list[str]:
-        """As sentences."""
-        notes = []
-        if self.absent:
-            notes.append(f"None of these passages contains {quoted_list(self.absent, 'or')}.")
-        if self.subject and self.apart:
-            near = quoted_list([self.subject], "or")
-            notes.append(f"None of them has {quoted_list(self.apart, 'or')} near {near}.")
-        if self.thing:
-            notes.append(f"None of them gives {self.thing} there.")
-        return notes
-
-
-@dataclass(frozen=True, slots=True)
 class RetrievalResult:
     """The passages of a search, best first, and what they are to the question.
 
     `kind` is "answer", "nearest" if nothing answers directly, "absent" if the archive has nothing
-    about it: then `passages` are the best of the three closest posts. `notes` say what is missing.
-    `window_cosines` are those of each passage's windows by its id, where vectors were searched.
+    about it: then `passages` are the best of the three closest posts. `notes` say what is missing,
+    and `figures` are those by which `kind` was judged.
     """
 
     passages: tuple[Passage, ...]
     kind: Kind = "answer"
     notes: tuple[str, ...] = ()
-    window_cosines: Mapping[int, Sequence[float]] = field(default_factory=dict)
-    figures: Mapping[str, float] = field(default_factory=dict)  # by which `kind` was judged
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
-def quoted_list(terms: Sequence[QueryTerm], word: str) -> str:
-    """The terms in quotation marks, the last one joined by "or" or "and"."""
-    labels = (say.plain(term.label, _LONGEST_NAMED) for term in terms[:_MAX_NAMED])
-    return say.joined((f"“{label}”" for label in labels), word)
+def _named(terms: Iterable[QueryTerm]) -> str:
+    labels = [f"“{say.plain(term.label, 40)}”" for term in terms]
+    return say.joined(labels[:4], "or")
 
 
 # ---- the search
 
 MAX_OF_A_POST = 3  # passages, so that one long post cannot push out the others
 
-# BM25 weights of title, heading, date and text.
-_WEIGHTS = (5.0, 2.0, 1.0, 1.0)
 _AT_ONCE = 16
 # Chunks are looked up by the rarest words, up to this many matches in all: BM25 is computed for
 # each match, and common words say little.
@@ -217,9 +141,9 @@ _OTHERS_FACTOR = 0.8
 # A chunk gains this share of the scores of the 2 best other chunks of its post.
 _OTHER_CHUNKS, _OTHER_SHARE = 2, 0.2
 _NEAREST = 3
+_READ = 4  # passages whose sentences are compared by meaning: it takes as long as all the rest
 _FEW = 50  # chunks; with fewer, IDF means little
 _MIN_IDF = 1e-6  # for terms in half of the chunks or more
-_NO_VECTORS = (np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 class ArchiveSearcher:
@@ -236,13 +160,20 @@ class ArchiveSearcher:
         its words, comes first.
         """
         terms = QueryTerms.of(question)
-        chunks_of = {term: set(self.index.chunks_with(term.match)) for term in terms.words}
-        words = _Words(chunks_of, self.index.size())
+        words = _Words(
+            {term: set(self.index.chunks_with(term.match)) for term in terms.words},
+            self.index.size(),
+        )
         by_text = self._rank_by_text(words)
-        embedded = self._vectors(question)
-        ids, cosines = embedded[0].cosines(embedded[1]) if embedded else _NO_VECTORS
-        closeness = embedded[0].closeness(cosines) if embedded else cosines
-        phrase_chunks = self.index.chunks_with(_all(terms.phrases)) if terms.phrases else []
+        vectors = self._vectors()
+        ids, cosines = np.empty(0, np.int64), np.empty(0, np.float32)
+        if self.embedder and vectors and (original := normalized_question(question)):
+            query = self.embedder.embed([self.embedder.question_prompt + original])[0]
+            ids, cosines = vectors.passages, vectors.cosines(query)
+        closeness = vectors.closeness(cosines) if vectors and len(ids) else cosines
+        phrase_chunks = (
+            self.index.chunks_with(_matching(" AND ", terms.phrases)) if terms.phrases else []
+        )
         title_chunks, is_title = self._title_matches(question, words, by_text)
 
         ranking = fuse(by_text, ids, closeness, words.rarity)
@@ -254,86 +185,82 @@ class ArchiveSearcher:
             "vectors": {id_ for id_, _ in nearest(ids, closeness, RANKED)},
         }
         passages = self._top_passages(ranking, limit, found_by)
-        missing = Missing() if is_title else words.missing_from(passages, question)
-        unread = self.index.size() - len(ids) if self.embedder else 0
+        absent, notes = ([], []) if is_title else words.missing_from(passages)
+        figures = {
+            "strength": words.strength(by_text),
+            "absent": words.share_of(absent),
+            "words": len(words.chunks_of),
+        }
+        unread = words.size - len(ids) if self.embedder else 0
         # A passage without a vector may answer: then the words judge.
-        figures = self._figures(words, by_text, _NO_VECTORS[1] if unread else cosines, missing)
-        kind: Kind
-        if is_title:
-            kind = "answer"
-        elif terms.phrases:
+        if len(ids) and not unread and self.embedder and self.embedder.cosine_scale:
+            scale, shift = self.embedder.cosine_scale
+            best = float(cosines.max())
+            deviation = (best - float(cosines.mean())) / (float(cosines.std()) or 1.0)
+            figures |= {"cosine": scale * best + shift, "deviation": deviation}
+        kind: Kind = "absent"
+        if terms.phrases and not is_title:
             kind = "answer" if phrase_chunks else "absent"
-        elif not (terms.has_subject or embedded):
-            kind = "absent"
-        elif terms.is_bare and words.stand_together(by_text):
+        elif is_title or (terms.is_bare and words.stand_together(by_text)):
             kind = "answer"  # "limescale" asks where the word is
-        else:
-            kind = kind_of(figures) if passages else "absent"
+        elif passages and (terms.has_subject or len(ids)):
+            kind = kind_of(figures)
         if kind == "absent":
             firsts = {passage.document: passage for passage in reversed(passages)}
             passages = [each for each in passages if firsts[each.document] is each][:_NEAREST]
-        notes = [] if terms.has_subject else ["The question has no word to search for."]
+        if not terms.has_subject:
+            notes.append("The question has no word to search for.")
         if _OVERVIEW.search(question):
             notes.append("A search cannot summarise the whole archive; the report does.")
         if unread:
             of = say.count(unread, "passage")
             notes.append(f"The search by meaning has yet to read {of}; it compared words there.")
-        return RetrievalResult(
-            tuple(passages),
-            kind,
-            (*missing.notes(), *notes),
-            {x.id: embedded[0].of_windows(embedded[1], x.id) for x in passages if embedded},
-            figures,
-        )
+        return RetrievalResult(tuple(passages), kind, tuple(notes), figures)
 
-    def _figures(
-        self, words: "_Words", by_text: Ranking, cosines: Floats, missing: Missing
-    ) -> dict[str, float]:
-        """What the kind of the result is judged by; cosines only where they can be compared."""
-        figures = {
-            "strength": words.strength(by_text),
-            "absent": words.share_of(missing.absent),
-            "words": len(words.chunks_of),
+    def excerpts(self, question: str, passages: Sequence[Passage]) -> dict[int, PassageExcerpt]:
+        """What to show of each passage, by its id; the first are read sentence by sentence."""
+        near: Iterator[float] = iter(())
+        read = passages[:_READ] if self.embedder else ()
+        if self.embedder and read:
+            asked = self.embedder.question_prompt + normalized_question(question)
+            texts = (each.text[slice(*unit)] for each in read for unit in units(each.text))
+            rows = self.embedder.embed(
+                [asked, *(self.embedder.passage_prompt + text for text in texts)]
+            )
+            near = iter((rows[1:] @ rows[0]).tolist())
+        cosines = {each.id: list(islice(near, len(units(each.text)))) for each in read}
+        return {
+            each.id: excerpt_of(question, each.text, cosines.get(each.id, ())) for each in passages
         }
-        if len(cosines) and self.embedder and self.embedder.cosine_scale:
-            scale, shift = self.embedder.cosine_scale
-            best = float(cosines.max())
-            deviation = (best - float(cosines.mean())) / (float(cosines.std()) or 1.0)
-            figures |= {"cosine": scale * best + shift, "deviation": deviation}
-        return figures
 
     def _rank_by_text(self, words: "_Words") -> Ranking:
         rare, common = words.by_frequency()
         if not rare:
             return []
-        wanted = _any(rare)
+        wanted = _matching(" OR ", rare)
         if common:
             # A chunk must contain a rare word; common words then add to its score.
-            wanted = f"({_any(rare)}) AND ({_any((*rare, *common))})"
+            wanted = f"({_matching(' OR ', rare)}) AND ({_matching(' OR ', (*rare, *common))})"
         rows = self.index.rows(
             "SELECT c.id, c.document, f.score * CASE c.whose WHEN 'other' THEN ? ELSE 1.0 END"
-            " FROM (SELECT rowid AS id, -bm25(chunk_search, ?, ?, ?, ?) AS score"
+            # The weights of title, heading, date and text.
+            " FROM (SELECT rowid AS id, -bm25(chunk_search, 5.0, 2.0, 1.0, 1.0) AS score"
             " FROM chunk_search WHERE chunk_search MATCH ? ORDER BY score DESC, id LIMIT ?) f"
             " JOIN chunks c ON c.id = f.id",
             _OTHERS_FACTOR,
-            *_WEIGHTS,
             wanted,
             RANKED,
         )
         return _with_post_scores(rows)
 
-    def _vectors(self, question: str) -> tuple[StoredVectors, Floats] | None:
-        """The stored vectors and that of the question; None if most passages have none yet.
+    def _vectors(self) -> StoredVectors | None:
+        """The stored vectors; None if most passages have none yet.
 
         The few that have one would push out all others, whatever their words.
         """
-        original = normalized_question(question)
-        if self.embedder is None or not original:
-            return None
-        vectors = self.index.vectors(self.embedder.name)
-        if not len(vectors) or 2 * len(vectors.firsts) < self.index.size():
-            return None
-        return vectors, self.embedder.embed([self.embedder.question_prompt + original])[0]
+        vectors = self.index.vectors(self.embedder.name) if self.embedder else None
+        is_enough = vectors and 0 < self.index.size() <= 2 * len(vectors.passages)
+        return vectors if is_enough else None
 
     def _title_matches(
         self, question: str, words: "_Words", ranking: Ranking
@@ -345,10 +272,13 @@ class ArchiveSearcher:
         sneaky testing library", not for one that names it more often.
         """
         titles = {folded(part) for part in (normalized_question(question), *quotations(question))}
-        exact = self.index.documents_titled(titles - {""})
-        named = exact
+        exact = named = self.index.documents_titled(titles - {""})
         if not exact and words.chunks_of and all(words.chunks_of.values()):
-            with_all = self.index.documents_with(f"title : ({_all(words.chunks_of)})", most=2)
+            with_all = self.index.column(
+                "SELECT DISTINCT c.document FROM chunk_search f JOIN chunks c ON c.id = f.rowid"
+                " WHERE chunk_search MATCH ? LIMIT 2",
+                f"title : ({_matching(' AND ', words.chunks_of)})",
+            )
             named = with_all if len(with_all) == 1 else []
         best = (_in_order(self.index.chunks(document), ranking)[:1] for document in named)
         return [id_ for ids in best for id_ in ids], bool(exact)
@@ -366,16 +296,16 @@ class ArchiveSearcher:
                 id_: tuple(name for name, ids in found_by.items() if id_ in ids) for id_, _ in some
             }
             for passage in self.index.passages(some, by):
-                if len(chosen) == limit:
-                    return chosen
-                if of_post[passage.document] == MAX_OF_A_POST:
-                    continue
-                word_runs = _runs(passage.text)
-                if len(word_runs & shown) > _COPY_SHARE * len(word_runs):
+                words = passage.text.split()
+                runs = set(zip(*(words[at:] for at in range(min(_RUN, len(words)))), strict=False))
+                is_copy = len(runs & shown) > _COPY_SHARE * len(runs)
+                if is_copy or of_post[passage.document] == MAX_OF_A_POST:
                     continue
                 of_post[passage.document] += 1
-                shown |= word_runs
+                shown |= runs
                 chosen.append(passage)
+                if len(chosen) == limit:
+                    return chosen
         return chosen
 
 
@@ -396,10 +326,6 @@ class _Words:
         return sum(self._idf(self.chunks_of[term]) for term in terms)
 
     @cached_property
-    def _total(self) -> float:
-        return self._told_by(self.chunks_of)
-
-    @cached_property
     def _present(self) -> float:
         return self._told_by(term for term, chunks in self.chunks_of.items() if chunks)
 
@@ -411,37 +337,36 @@ class _Words:
 
     def share_of(self, terms: Iterable[QueryTerm]) -> float:
         """The share of the summed IDF that these words have."""
-        return self._told_by(terms) / self._total if self._total else 0.0
+        return self._told_by(terms) / self._told_by(self.chunks_of) if self.chunks_of else 0.0
 
     def stand_together(self, by_text: Ranking) -> bool:
         """Whether a passage has all words."""
         return any(all(id_ in chunks for chunks in self.chunks_of.values()) for id_, _ in by_text)
 
-    def missing_from(self, passages: Sequence[Passage], question: str) -> Missing:
-        """What these passages do not say."""
+    def missing_from(self, passages: Sequence[Passage]) -> tuple[list[QueryTerm], list[str]]:
+        """The words that no passage has, most telling first, and in sentences what is missing.
+
+        That is also what never stands near the subject, the most telling word that they have.
+        """
         ordered = sorted(self.chunks_of, key=lambda term: -self._idf(self.chunks_of[term]))
         ids = {passage.id for passage in passages}
+        absent = [term for term in ordered if not self.chunks_of[term] & ids]
         present = [term for term in ordered if self.chunks_of[term] & ids]
-        absent = tuple(term for term in ordered if term not in present)
-        if not present:
-            return Missing(absent)
-        subject, *others = present
-        apart = set(others)
+        far = present[1:]
         for passage in passages:
-            there = [term for term in (subject, *apart) if passage.id in self.chunks_of[term]]
-            if subject in there and len(there) > 1:
+            if far and passage.id in self.chunks_of[present[0]]:
                 said = [set(stems(passage.text[slice(*at)])) for at in sentences(passage.text)]
-                places = {term: _sentences_with(term, said) for term in there}
-                apart -= {term for term in there if _are_near(places[subject], places[term])}
-        unsaid = tuple(term for term in others if term in apart)
-        words = {stem for term in present for word in term.words for stem in stems(word)}
-        for thing, (asked, given) in _KINDS.items():
-            if re.search(asked, question, re.IGNORECASE):
-                parts = (part for passage in passages for part in _parts_with(words, passage))
-                if not any(re.search(given, part, re.IGNORECASE) for part in parts):
-                    return Missing(absent, unsaid, subject, thing)
-                break
-        return Missing(absent, unsaid, subject)
+                subject = _sentences_with(present[0], said)
+                far = [
+                    term
+                    for term in far
+                    if passage.id not in self.chunks_of[term]
+                    or not _are_near(subject, _sentences_with(term, said))
+                ]
+        notes = [f"None of these passages contains {_named(absent)}."] if absent else []
+        if far:
+            notes.append(f"None of them has {_named(far)} near {_named(present[:1])}.")
+        return absent, notes
 
     def strength(self, by_text: Ranking) -> float:
         """How much of what the question says the best passage says, from 0 to 1.
@@ -455,13 +380,14 @@ class _Words:
             chunks_of = self.chunks_of.values()
             most = max(sum(id_ in chunks for chunks in chunks_of) for id_, _ in by_text)
             return most / len(self.chunks_of)
-        return min(1.0, by_text[0][1] / self._total * self._present / self._total)
+        total = self._told_by(self.chunks_of)
+        return min(1.0, by_text[0][1] / total * self._present / total)
 
     def by_frequency(self) -> tuple[list[QueryTerm], list[QueryTerm]]:
         """The rare words that select chunks, and the common ones that only add to their scores."""
         counts = {term: len(chunks) for term, chunks in self.chunks_of.items() if chunks}
         ordered = sorted(counts, key=lambda term: counts[term])[:_MAX_WORDS]
-        sums = list(accumulate(counts[term] for term in ordered))
+        sums = accumulate(counts[term] for term in ordered)
         rare = max(1, sum(held <= _MAX_HELD for held in sums))
         return ordered[:rare], ordered[rare:]
 
@@ -479,17 +405,6 @@ def _are_near(some: Sequence[int], others: Sequence[int]) -> bool:
     return any(abs(one - other) <= _BESIDE for one in some for other in others)
 
 
-def _parts_with(words: Set[str], passage: Passage) -> Iterable[str]:
-    """The sentences with one of these stems, each with the next one; all if the title has one."""
-    text = passage.text
-    if words & set(stems(f"{passage.title} {passage.heading}")):
-        yield text
-    spans = [*sentences(text), (len(text), len(text))]
-    for (begin, end), (_, after) in pairwise(spans):
-        if words & set(stems(text[begin:end])):
-            yield text[begin : max(end, after)]
-
-
 def _with_post_scores(rows: Iterable[tuple[int, str, float]]) -> Ranking:
     """Rank rows of (id, document, score), adding a share of the scores of a post's other chunks."""
     scores: dict[str, list[float]] = {}
@@ -504,12 +419,8 @@ def _with_post_scores(rows: Iterable[tuple[int, str, float]]) -> Ranking:
     return sorted(ranking, key=lambda entry: (-entry[1], entry[0]))
 
 
-def _all(terms: Iterable[QueryTerm]) -> str:
-    return " AND ".join(term.match for term in terms)
-
-
-def _any(terms: Iterable[QueryTerm]) -> str:
-    return " OR ".join(term.match for term in terms)
+def _matching(operator: str, terms: Iterable[QueryTerm]) -> str:
+    return operator.join(term.match for term in terms)
 
 
 def _in_order(ids: Iterable[int], ranking: Ranking) -> list[int]:
@@ -522,8 +433,3 @@ def _put_first(ranking: Ranking, ids: Sequence[int]) -> Ranking:
     top = ranking[0][1] if ranking else 0.0
     first = [(id_, top + len(ids) - place) for place, id_ in enumerate(ids)]
     return first + [entry for entry in ranking if entry[0] not in set(ids)]
-
-
-def _runs(text: str) -> set[tuple[str, ...]]:
-    words = text.split()
-    return set(zip(*(words[at:] for at in range(min(_RUN, len(words)))), strict=False))

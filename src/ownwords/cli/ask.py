@@ -1,16 +1,15 @@
 """`ownwords ask`."""
 
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ownwords.cli.options import OUTPUT, Device, OutputOptions, described, flag, text_of
+from ownwords.cli.options import OUTPUT, OutputOptions, described, flag, text_of
 from ownwords.cli.output import StreamingWordWrap, are_terminals, confirm, stderr, stdout
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.view import format as say
@@ -19,11 +18,9 @@ from ownwords.view.terminal import DIM, TerminalWriter
 
 if TYPE_CHECKING:
     from ownwords.ask.answer import Answer
-    from ownwords.ask.encoder import Embedder
-    from ownwords.ask.index import SearchIndex
     from ownwords.ask.passages import Passage, PassageExcerpt
     from ownwords.ask.search import ArchiveSearcher
-    from ownwords.ask.servers import LLMBackend
+    from ownwords.ask.servers import Endpoint
 
 _PASSAGES, _MAX_PASSAGES = 8, 50
 _ADVICE = (
@@ -34,7 +31,6 @@ _BY_WORDS = (
     "The search compares words. Your posts may use others: rephrase the question, or search by"
     " meaning as well: {}."
 )
-_VECTORS_S = 1.5  # to make vectors of new posts before a question is answered
 HELP = "Ask your archive, one question per line. An empty line or Ctrl-D ends."
 _QUOTED = 280  # characters
 _CODE_LINES = 12
@@ -60,8 +56,8 @@ def ask(
     model: Annotated[
         str,
         described(
-            "The model that writes the answer: a model directory, a GGUF file, the name of a"
-            " base or of a model that runs here, or an address (http://127.0.0.1:8080/v1#NAME)."
+            "The model that writes the answer: the name of one that runs here, or an address"
+            " (http://127.0.0.1:8080/v1#NAME)."
             " [default: what Ollama, llama.cpp, LM Studio or vLLM run here, once you allowed it]",
         ),
     ] = "",
@@ -72,14 +68,12 @@ def ask(
     embed: Annotated[
         str,
         described(
-            "The model that searches by meaning: minilm (English), multilingual or hf:ORG/NAME,"
-            " each downloaded once, a folder of sentence-transformers, the address of an endpoint,"
-            " or none to search by words only. [default: minilm or multilingual, once downloaded]",
+            "The model that searches by meaning: minilm (English) or multilingual, each downloaded"
+            " once, a folder of sentence-transformers, or none to search by words only. [default:"
+            " minilm or multilingual, once downloaded]",
         ),
     ] = "",
-    device: Device = "auto",
     passages: Annotated[int, Parameter(help="The number of passages.")] = _PASSAGES,
-    seed: Annotated[int, Parameter(help="The random seed of the answer.")] = 1,
     output: OutputOptions = OUTPUT,
 ) -> None:
     """Answer a question from your posts, with citations, or show the matching passages."""
@@ -98,20 +92,19 @@ def ask(
         with output.watched() as (progress, _):
             embedder = open_embedder(embed, progress)
             index.refresh(progress)
-            if embedder is not None and embed:
-                embed_missing(index, embedder, progress)
-        backend, advice = (None, "") if no_model else _backend(model, device, output)
+            if embedder is not None:
+                with suppress(KeyboardInterrupt):  # the next question continues
+                    embed_missing(index, embedder, progress)
+        backend, advice = (None, "") if no_model else _backend(model, output)
         if advice and output.json:
             print(advice, file=sys.stderr)
         searcher = ArchiveSearcher(index, embedder)
-        session = _Session(searcher, backend, passages, seed, advice, output)
+        session = _Session(searcher, backend, passages, advice, output)
         if text:
             session.answer(text)
         else:
             print(HELP, file=sys.stderr)
             session.talk()
-        if embedder is not None and not output.quiet and not output.json:
-            _finish_vectors(index, embedder, output)
 
 
 @dataclass(frozen=True)
@@ -119,9 +112,8 @@ class _Session:
     """Answers questions from one archive and prints the answers."""
 
     searcher: "ArchiveSearcher"
-    backend: "LLMBackend | None"
+    backend: "Endpoint | None"
     passages: int
-    seed: int
     advice: str
     output: OutputOptions
 
@@ -129,7 +121,6 @@ class _Session:
         """Answer one question."""
         from ownwords.ask.answer import answer
 
-        self._make_vectors()
         writer = TerminalWriter(stdout())
         flow = StreamingWordWrap(
             writer.console.file,
@@ -137,31 +128,33 @@ class _Session:
             margin=writer.margin,
             shown=lambda word: writer.text(word).plain,
         )
+
+        def on_text(sentence: str) -> None:
+            if sentence and not self.output.json:
+                if not flow.has_begun:
+                    writer.space()
+                flow.add(sentence)
+
+        if self.backend and not self.output.quiet and sys.stderr.isatty():
+            print(f"{self.backend.name} is reading the passages", file=sys.stderr)
         try:
-            with self._waiting() as stop:
-
-                def on_text(sentence: str) -> None:
-                    if sentence and not self.output.json:
-                        stop()
-                        if not flow.has_begun:
-                            writer.space()
-                        flow.add(sentence)
-
-                result = answer(
-                    question,
-                    self.searcher,
-                    self.backend,
-                    on_text=on_text,
-                    limit=self.passages,
-                    seed=self.seed,
-                )
+            result = answer(
+                question,
+                self.searcher,
+                self.backend,
+                on_text=on_text,
+                limit=self.passages,
+            )
         finally:
             flow.end()
+        advice = self.advice if result.passages and not result.answer else ""
+        if result.kind != "answer" and not self.searcher.embedder:
+            from ownwords.ask.encoder import INSTALL
+
+            advice = _BY_WORDS.format(INSTALL)
         self.output.show(
             result.to_dict(),
-            lambda _: print_answer(
-                result, writer, self._advice_for(result), has_text=flow.has_begun
-            ),
+            lambda _: print_answer(result, writer, advice, has_text=flow.has_begun),
         )
 
     def talk(self) -> None:
@@ -183,53 +176,6 @@ class _Session:
             except OwnwordsError as error:
                 print(str(error), file=sys.stderr)
 
-    def _make_vectors(self) -> None:
-        """Make vectors of new posts, but not for long: a question need not wait for all."""
-        from ownwords.ask.encoder import embed_missing
-
-        until = time.monotonic() + _VECTORS_S
-        if self.searcher.embedder:
-            with suppress(OwnwordsError):  # the search goes on without them
-                embed_missing(
-                    self.searcher.index,
-                    self.searcher.embedder,
-                    is_stopped=lambda: time.monotonic() > until,
-                )
-
-    def _advice_for(self, result: "Answer") -> str:
-        if result.kind != "answer" and not self.searcher.embedder:
-            from ownwords.ask.encoder import INSTALL
-
-            return _BY_WORDS.format(INSTALL)
-        return self.advice if result.passages and not result.answer else ""
-
-    @contextmanager
-    def _waiting(self) -> Iterator[Callable[[], None]]:
-        """Show which model is reading, on a terminal, until there is something to print."""
-        if self.backend is None or self.output.quiet or not sys.stderr.isatty():
-            yield lambda: None
-            return
-        from rich.text import Text
-
-        with stderr().status(Text(f"{self.backend.name} is reading the passages")) as status:
-            yield status.stop
-
-
-def _finish_vectors(index: "SearchIndex", embedder: "Embedder", output: OutputOptions) -> None:
-    """Make the vectors that the answer had to do without, where somebody can see and end it."""
-    from ownwords.ask.encoder import embed_missing
-
-    missing = len(index.without_vectors(embedder.name))
-    if not missing or not sys.stderr.isatty():
-        return
-    print(
-        f"The search by meaning did not know {missing:,} passages yet. It reads them now, once;"
-        " Ctrl-C ends it, and the next question continues.",
-        file=sys.stderr,
-    )
-    with suppress(KeyboardInterrupt), output.watched() as (progress, _):
-        embed_missing(index, embedder, progress)
-
 
 def _question_text(question: Sequence[str], output: OutputOptions) -> str:
     """The question; empty if the user will be prompted for questions."""
@@ -241,13 +187,13 @@ def _question_text(question: Sequence[str], output: OutputOptions) -> str:
     return text
 
 
-def _backend(model: str, device: str, output: OutputOptions) -> tuple["LLMBackend | None", str]:
+def _backend(model: str, output: OutputOptions) -> tuple["Endpoint | None", str]:
     """What writes the answers, or None and why; a server that nobody named needs consent."""
     from ownwords.ask import servers
     from ownwords.ask.servers import EndpointConsent, consent_file
 
     if model:
-        return servers.open_backend(model, folder_of=_base, device=device), ""
+        return servers.open_backend(model), ""
     backend = servers.default_backend()
     if backend is None:
         return None, _ADVICE
@@ -266,16 +212,6 @@ def _backend(model: str, device: str, output: OutputOptions) -> tuple["LLMBacken
         f"{backend.name} answers at {backend.url}, and nothing was sent to it{why}. To have it"
         f" write the answer, name it: --model {backend.option}"
     )
-
-
-def _base(name: str) -> Path | None:
-    """The folder of a base of that name."""
-    from ownwords.base import catalogue
-
-    try:
-        return catalogue.find(name)
-    except OwnwordsError:
-        return None
 
 
 # --- the answer as blocks -------------------------------------------------------------------------
@@ -311,7 +247,7 @@ def print_answer(
     if answer.passages and not answer.citations:
         for number, passage in enumerate(answer.passages, 1):
             heading = Paragraph(line=say.plain(passage.heading, 120), style="quiet")
-            excerpt = _excerpt(passage.text, answer.excerpt(passage))
+            excerpt = _excerpt(passage.text, answer.excerpts[passage.id])
             entry = _entry(passage, f"{number}", [heading, *excerpt])
             writer.blocks([Items(rows=[entry], style="passages")])
     _print_notes((*notes, *([advice] if advice else ())), writer)

@@ -9,7 +9,6 @@ from cyclopts import Parameter
 from ownwords.cli.options import OUTPUT, OutputOptions, check_positive, text_in
 from ownwords.cli.output import print_json
 from ownwords.cli.write import MODEL, ModelOptions, Threads, resolve_model_directory
-from ownwords.core.errors import OwnwordsError
 from ownwords.drafts import drafting
 from ownwords.inference.model import Model
 
@@ -58,9 +57,5 @@ def draft(
 def load_model(options: ModelOptions, threads: int | None = None) -> Model:
     """Load a model that has learned to write from notes; OwnwordsError for any other."""
     folder = resolve_model_directory(options.model)
-    if not drafting.has_learned(folder):
-        raise OwnwordsError(
-            f"the model in {folder} has not learned to write from notes",
-            hint="ownwords base add smollm2-135m, then make it again: `make` takes that base",
-        )
+    drafting.require_learned(folder)
     return Model.load(folder, device=options.device, threads=threads)

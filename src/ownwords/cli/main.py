@@ -36,6 +36,7 @@ _USAGES = {
     "score": "[MODEL]",
     "draft": "[NOTES]",
     "rewrite": "[DRAFT]",
+    "mcp": "[WORKSPACE]",
 }
 # Of each verb: help and example.
 _VERBS = {
@@ -95,6 +96,10 @@ _VERBS = {
         "Export a model for other tools: as a directory, as GGUF, or for Ollama.",
         "my-blog.ownwords/model --to gguf --type q8_0",
     ),
+    "mcp": (
+        "Let agents, such as editors and chat programs, search and use your writing.",
+        "my-blog.ownwords",
+    ),
     "doctor": (
         "Check this machine: what it has, how fast it is, which optional parts are missing.",
         "--json",
@@ -138,6 +143,11 @@ def main(arguments: Sequence[str]) -> int:
         reason = "the disk is full" if is_disk_full(error) else os.strerror(error.errno).lower()
         where = f"{error.filename}: " if error.filename else ""
         return _report(where + reason, "", as_json)
+    except ModuleNotFoundError as error:
+        from ownwords.cli.options import missing_package
+
+        missing = missing_package((error.name or "").partition(".")[0])
+        return _report(missing.message, missing.hint, as_json) if missing else _bug(as_json)
     except Exception as error:
         if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
             return _bug(as_json)
@@ -209,6 +219,7 @@ def build() -> "App":
         sort_key=len(_VERBS),
         help="Manage the base models that training can start from.",
     )
+    app.register_install_completion_command(help="Complete verbs and options in your shell.")
     return app
 
 

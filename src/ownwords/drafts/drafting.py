@@ -38,6 +38,15 @@ def has_learned(folder: Path) -> bool:
     return path.exists() and read_json(path).get("writes_from_notes") is True
 
 
+def require_learned(folder: Path) -> None:
+    """Raise OwnwordsError for a model that has not learned to write from notes."""
+    if not has_learned(folder):
+        raise OwnwordsError(
+            f"the model in {folder} has not learned to write from notes",
+            hint="ownwords base add smollm2-135m, then make it again: `make` takes that base",
+        )
+
+
 @dataclass(frozen=True)
 class Notes:
     """Somebody's notes: a title, if there is one, and paragraphs of lines."""
@@ -98,26 +107,43 @@ def draft(
     model: Model,
     notes: Notes,
     *,
-    before: str = "",
     seed: int = 1,
     rank: int = 0,
-    least: float = MIN_SHARE,
 ) -> Draft:
     """Write a text from notes with a model that has learned to.
 
-    `before` is the paragraph before it. A line is kept if its facts are, and at least the share
-    `least` of its content words. A `rank` above 0 takes the next best sentence of each line.
+    A `rank` above 0 takes the next best sentence of each line.
     """
     paragraphs: list[tuple[DraftLine, ...]] = []
-    before = beginning_of(before)
+    before = ""
     for number, lines in enumerate(notes.paragraphs):
         title = notes.title if not number else ""
-        writer = _ParagraphWriter(
-            model, lines, title, before, notes, least, seed + 1000 * number, rank
-        )
+        writer = _ParagraphWriter(model, lines, title, before, notes, seed + 1000 * number, rank)
         paragraphs.append(tuple(writer.lines()))
         before = beginning_of(writer.text) or before
     return Draft(notes.title, tuple(paragraphs))
+
+
+def candidates(model: Model, prompt: str, note: str, seed: int) -> set[str]:
+    """Sentences that the model writes of a note, after the notes and what is written so far."""
+    written = model.write_several(
+        prompt,
+        seeds=range(seed, seed + CANDIDATES),
+        max_tokens=16 + len(note),
+        stops=["\n"],
+        sentence=True,
+        **vars(_SAMPLING),
+    )
+    return {each.strip() for each in written}
+
+
+def bits(model: Model, prompt: str, text: str) -> float:
+    """How many bits the model takes for a text after the notes and what is written so far."""
+    ids = encode_prompt(model.tokenizer, prompt)
+    own = model.tokenizer.encode(f" {text}" if prompt and prompt[-1] != "\n" else text)
+    logits = model.logits([*ids, *own])[len(ids) - 1 : -1].astype(np.float64)
+    chosen = logits[np.arange(len(own)), own]
+    return float((np.logaddexp.reduce(logits, axis=1) - chosen).sum() / math.log(2))
 
 
 class _ParagraphWriter:
@@ -130,12 +156,10 @@ class _ParagraphWriter:
         title: str,
         before: str,
         all_notes: Notes,
-        least: float,
         seed: int,
         rank: int,
     ) -> None:
-        self.model, self.notes, self.least = model, notes, least
-        self.seed, self.rank = seed, rank
+        self.model, self.notes, self.seed, self.rank = model, notes, seed, rank
         self.prompt = prompt_of(notes, title, before)
         self.text = ""
         everything = [line for lines in all_notes.paragraphs for line in lines]
@@ -151,36 +175,18 @@ class _ParagraphWriter:
             self.text = f"{self.text} {line.text}".strip()
             yield line
 
-    def _bits(self, text: str) -> float:
-        """Bits per character of a text after the notes and what is written so far."""
-        tokenizer = self.model.tokenizer
-        ids = encode_prompt(tokenizer, self.prompt + self.text)
-        gap = " " if self.text else ""
-        own = tokenizer.encode(gap + text)
-        logits = self.model.logits([*ids, *own])[len(ids) - 1 : -1].astype(np.float64)
-        totals = np.logaddexp.reduce(logits, axis=1)
-        chosen = logits[np.arange(len(own)), own]
-        return float((totals - chosen).sum() / math.log(2) / len(text))
-
     def _candidates(self, number: int, note: str) -> Iterator[tuple[float, str]]:
         """The scores and texts of candidates that keep a line's facts and add none."""
         wanted = Content.of(note)
         others = Content.of("\n".join(self.notes[number + 1 :])).words - wanted.words
         first = self.seed + CANDIDATES * number
-        written = self.model.write_several(
-            self.prompt + self.text,
-            seeds=range(first, first + CANDIDATES),
-            max_tokens=16 + len(note),
-            stops=["\n"],
-            sentence=True,
-            **vars(_SAMPLING),
-        )
-        for text in {each.strip() for each in written}:
+        prompt = self.prompt + self.text
+        for text in candidates(self.model, prompt, note, first):
             content = Content.of(text)
             share = content.share_of(wanted)
             if (
                 text[-1:] in '.!?…"”)'
-                and share >= self.least
+                and share >= MIN_SHARE
                 and len(text) <= _MAX_LENGTH * len(note) + 40
                 and content.keeps_facts_of(wanted, text)
                 and not content.invented(self.sources)
@@ -189,4 +195,5 @@ class _ParagraphWriter:
             ):
                 added = len(content.words - wanted.words) / (len(content.words) or 1)
                 ahead = len(content.words & others) / (len(others) or 1)
-                yield share - 0.3 * added - 0.5 * ahead - self._bits(text), text
+                per_letter = bits(self.model, prompt, text) / len(text)
+                yield share - 0.3 * added - 0.5 * ahead - per_letter, text

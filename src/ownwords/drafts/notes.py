@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from ownwords.archive.corpus import TrainingText
-from ownwords.ask.passages import sentences
 from ownwords.ask.query import IRREGULAR
 from ownwords.core.fingerprint import digest
+from ownwords.core.sentences import sentences
 from ownwords.evaluation.reference_data import Lexicon
 
 _WORDS_OF_PARAGRAPH: Final = range(8, 160)

@@ -1,28 +1,18 @@
-"""A draft in the author's manner: light, by single edits, or freely, by notes of its sentences.
+"""A draft in the author's manner: light, by single edits, or freely, each sentence anew.
 
-Freely written sentences are those of `drafting` from the fullest notes that the rules make of the
-draft's. One that does not show to keep what the draft's says leaves that as it is.
+A model that has learned notes writes each sentence with itself as its note. What changes more than
+its manner is not taken (`edits.says_the_same`), nor what the author would less likely have written.
 """
 
-import random
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ownwords.ask.passages import sentences
-from ownwords.drafts import drafting
-from ownwords.drafts.edits import Edit, Habits, applied
-from ownwords.drafts.notes import Manner, is_prose, note_of
+from ownwords.core.sentences import sentences
+from ownwords.drafts.drafting import CANDIDATES, bits, candidates
+from ownwords.drafts.edits import Edit, Habits, applied, says_the_same, variants
+from ownwords.drafts.notes import is_prose, prompt_of
 from ownwords.inference.model import Model
-
-_FULL = Manner(
-    drops_prepositions=False,
-    drops_persons=False,
-    dropped_share=0.0,
-    plain_forms=False,
-    small_letters=False,
-)
-_LEAST_KEPT = 0.9  # of a sentence's content words, or it stays as it was
 
 
 @dataclass(frozen=True)
@@ -76,13 +66,14 @@ def rewrite(text: str, habits: Habits, model: Model | None = None, *, seed: int 
 
 def _freely(text: str, model: Model, seed: int) -> Iterator[Sentence]:
     """The sentences of a draft's paragraphs of prose, in order."""
-    rng = random.Random(seed)  # noqa: S311 - not a secret, and the manner leaves it nothing to draw
-    before = ""
     for paragraph in filter(is_prose, map(str.strip, text.split("\n\n"))):
         own = [paragraph[begin:end] for begin, end in sentences(paragraph)]
-        noted = [note_of(sentence, _FULL, rng) or sentence for sentence in own]
-        notes = drafting.Notes("", (tuple(noted),))
-        lines = drafting.draft(model, notes, before=before, least=_LEAST_KEPT, seed=seed).lines
-        for sentence, line in zip(own, lines, strict=True):
-            yield Sentence(sentence, line.text if line.kept else sentence)
-        before = paragraph
+        notes, written = [sentence.rstrip(".!") for sentence in own], ""
+        for number, sentence in enumerate(own):
+            first = seed + CANDIDATES * number
+            found = candidates(model, prompt_of(notes) + written, sentence, first)
+            same = {each for each in [*found, *variants(sentence)] if says_the_same(each, sentence)}
+            costs = {each: bits(model, written, each) for each in [sentence, *sorted(same)]}
+            best = min(costs, key=costs.__getitem__)
+            yield Sentence(sentence, best)
+            written = f"{written} {best}".strip()

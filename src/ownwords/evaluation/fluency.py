@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from ownwords.core.sentences import ABBREVIATIONS, END_MARK, abbreviations_of
+from ownwords.core.sentences import sentences as sentence_spans
 from ownwords.core.text import count_words, distinct, hash_words, shingles
 from ownwords.evaluation.intervals import PairedEstimate, beside, rate
 from ownwords.evaluation.passages import openings
@@ -201,29 +203,10 @@ FAULTS: tuple[Fault, ...] = get_args(Fault)
 HEADING_WORDS = 12  # a longer line should have an end mark
 MAX_SENTENCE = 60  # words; no sentence up to this length counts as too long
 
-# Before a name, or before a number or a small letter, their period does not end a sentence.
-# `SentenceConventions.of` learns the author's own.
-_TITLES = (
-    "mr mrs ms dr st prof rev hon gen col capt lt sgt maj gov sen messrs mme mlle hr fr sr sra mt"
-)
-_ABBREVIATIONS = (
-    "no nos vol vols fig figs ch chap sec art pp ed etc vs viz cf eg ie al jr inc ltd co corp dept"
-    " est approx ca p eds op cit ft am pm jan feb mar apr jun jul aug sep sept oct nov dec"
-)
-_BEFORE_NAMES, _BEFORE_SMALL = (frozenset(words.split()) for words in (_TITLES, _ABBREVIATIONS))
-_ROMAN = re.compile(r"[ivxlc]+")
 # Doubled words that are correct English: "all that that means", "he had had enough".
 _DOUBLED_CORRECTLY = frozenset({"that", "had"})
 _MARKER = re.compile(r"^(?:[-–—*•·▪◦]|\(?\w{1,2}[.)])\s+(?=\S)")
-# The lookbehind keeps a long run of dots from being tried again from each of them.
-_END = re.compile(
-    r"""(?<![.!?…؟۔।])(?:[.!?…]|[؟۔।])+['"”’“»«)\]*_]*(?=\s|$)|[。！？]+[」』”’）]*""",
-)
-_BEFORE = re.compile(r"[\w.'’]*$")
-_MAX_ABBREVIATION = 40  # characters; longer words are no abbreviations
-_FOLLOWING = re.compile(r"""\s*["'“”„«»‘’(\[*_]*(.?)""", re.DOTALL)
 _DOUBLED = re.compile(r"\b([^\W\d_]+)\s+\1\b", re.IGNORECASE)
-_ABBREVIATED = re.compile(r"\b([^\W\d_]+)\.\s+(?=([^\W\d_]))")
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 _QUOTES = '"“”„«»'
 _SMILEY = re.compile(r"[:;=]-?[()]")
@@ -242,7 +225,7 @@ class Sentence:
 class SentenceConventions:
     """An author's conventions, so that his own habits do not count as faults."""
 
-    abbreviations: frozenset[str] = _BEFORE_SMALL
+    abbreviations: frozenset[str] = ABBREVIATIONS
     doubled: frozenset[str] = _DOUBLED_CORRECTLY
     longest: int = MAX_SENTENCE  # words
 
@@ -253,17 +236,13 @@ class SentenceConventions:
         The length limit is 1.5 times the 99.5th percentile of sentence lengths, at least
         `MAX_SENTENCE`.
         """
-        within: Counter[str] = Counter()
-        for text in texts:
-            for match in _ABBREVIATED.finditer(text):
-                within[match[1].casefold()] += 1 if match[2].islower() else -1
-        abbreviations = _BEFORE_SMALL | {word for word, more in within.items() if more >= 2}
+        abbreviations = abbreviations_of(texts)
         doubled = {match[1].casefold() for text in texts for match in _DOUBLED.finditer(text)}
         lengths = [
             len(_WORD.findall(line[start:end]))
             for text in texts
             for line in _lines(text)
-            for start, end in _split(line, abbreviations)
+            for start, end in sentence_spans(line, abbreviations)
         ]
         usual = float(np.quantile(lengths, 0.995)) if lengths else 0.0
         longest = max(MAX_SENTENCE, round(1.5 * usual))
@@ -276,9 +255,9 @@ def sentences(text: str, habits: SentenceConventions) -> list[Sentence]:
     lines = _lines(text)
     after_end = False  # whether the line before ended a sentence
     for number, line in enumerate(lines):
-        spans = _split(line, habits.abbreviations)
+        spans = sentence_spans(line, habits.abbreviations)
         is_last = number == len(lines) - 1
-        has_end = any(mark.end() == len(line) for mark in _END.finditer(line))
+        has_end = any(mark.end() == len(line) for mark in END_MARK.finditer(line))
         if not has_end and len(spans) == 1 and len(_WORD.findall(line)) <= HEADING_WORDS:
             after_end = False
             continue
@@ -307,47 +286,9 @@ def sentences(text: str, habits: SentenceConventions) -> list[Sentence]:
     return judged
 
 
-def sentence_spans(text: str, habits: SentenceConventions) -> list[tuple[int, int]]:
-    """The start and end of each sentence, heading and list item of a text."""
-    spans, at = list[tuple[int, int]](), 0
-    for line in text.split("\n"):
-        for start, end in _split(line, habits.abbreviations):
-            sentence = line[start:end]
-            first = start + len(sentence) - len(sentence.lstrip())
-            if sentence.strip():
-                spans.append((at + first, at + first + len(sentence.strip())))
-        at += len(line) + 1
-    return spans
-
-
 def _lines(text: str) -> list[str]:
     lines = (_MARKER.sub("", line.strip(), count=1).strip() for line in text.split("\n"))
     return [line for line in lines if line]
-
-
-def _split(line: str, abbreviations: frozenset[str]) -> list[tuple[int, int]]:
-    """The (start, end) of each sentence in a line."""
-    ends = [
-        mark.end()
-        for mark in _END.finditer(line)
-        if mark.end() < len(line) and _ends_sentence(line, mark, abbreviations)
-    ]
-    if not ends or line[ends[-1] :].strip():
-        ends.append(len(line))
-    return list(zip([0, *ends], ends, strict=False))
-
-
-def _ends_sentence(line: str, mark: re.Match[str], abbreviations: frozenset[str]) -> bool:
-    match = _FOLLOWING.match(line, mark.end())
-    following = match[1] if match else ""
-    if mark[0] != ".":
-        return not following.islower()  # "What!" he cried; and so on ... until the end.
-    before = _BEFORE.search(line[max(0, mark.start() - _MAX_ABBREVIATION) : mark.start()])
-    word = before[0].casefold() if before else ""
-    if "." in word or word in abbreviations or _ROMAN.fullmatch(word):
-        return not (following.islower() or following.isdigit())
-    is_initial = len(word) == 1 and word.isalpha()
-    return not (is_initial or word in _BEFORE_NAMES)
 
 
 def _unpaired(line: str, following: str, *, is_first: bool, cut_from: int) -> list[int]:

@@ -1,6 +1,6 @@
 """Conclusions from the figures, in plain words; thresholds are relative to the author's own posts.
 
-A figure whose interval includes its threshold is not clear. "Too little text" is said only where
+A figure whose interval includes its threshold is not clear. "Too few texts" is said only where
 there are too few posts or samples for an interval. All of it is about manner: nothing here measures
 sense (docs/log.md).
 """
@@ -43,7 +43,7 @@ SENTENCES = {
     COPIES: "It copies you.",
     ANOTHER_VOICE: "It writes, but not like you.",
     UNCLEAR: "It does not clearly write like you yet.",
-    TOO_FEW: "There is too little text to tell whether it writes like you.",
+    TOO_FEW: "Too few texts were compared to tell whether it writes like you.",
 }
 
 # Share of training passages continued word for word: less than 0.01 for models of many books

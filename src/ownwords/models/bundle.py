@@ -62,6 +62,7 @@ def save(
     tokenizer: Tokenizer,
     *,
     card: str = "",
+    metadata: str = "",
     provenance: Mapping[str, object] | None = None,
     generation: Mapping[str, object] | None = None,
     dtype: torch.dtype | None = None,
@@ -74,9 +75,9 @@ def save(
     `dtype` (float32, bfloat16, float16) rounds the weights; without it they keep their type.
     `schemes` quantises the matrices, and the embedding and the head; only ownwords reads these.
     `copy_guard` is the file `inference.copy_guard` computed from the training text. Front matter
-    is added to a `card` that has none ("---"), with the `license` of its base. Raises ModelError
-    if tokenizer and model do not match or the folder holds files that are not a model's,
-    WorkspaceError if writing fails.
+    is added to a `card` that has none ("---"): `metadata`, and the `license` of its base. Raises
+    ModelError if tokenizer and model do not match or the folder holds files that are not a
+    model's, WorkspaceError if writing fails.
     """
     folder, config = Path(folder), model.config
     files = dict(tokenizer.files())
@@ -100,7 +101,9 @@ def save(
     files[CONFIG] = _json({**config.to_hf(), **ids, "torch_dtype": stored})
     files[GENERATION] = _json({**ids, **(generation or {})})
     files |= license.files
-    files[CARD] = _card(license.on(card), folder.resolve().name, model).encode()
+    if not card.startswith("---\n"):
+        card = license.on(card or _about(folder.resolve().name, model), metadata)
+    files[CARD] = card.encode()
     files[PROVENANCE] = _json(
         {
             "format": FORMAT,
@@ -153,18 +156,11 @@ def _json(value: Mapping[str, object]) -> bytes:
     return text.encode("utf-8") + b"\n"
 
 
-def _card(card: str, name: str, model: CausalLM) -> str:
-    if card.startswith("---\n"):
-        return card
+def _about(name: str, model: CausalLM) -> str:
     config = model.config
     count = sum(parameter.numel() for parameter in model.parameters())
-    body = card or (
+    return (
         f"# {name}\n\nA language model of {count:,} parameters ({config.MODEL_TYPE},"
         f" {config.layers} layers of width {config.width}, {config.vocabulary:,} tokens, a"
         f" context of {config.context:,}), made with ownwords.\n"
     )
-    front = (
-        "library_name: transformers\npipeline_tag: text-generation\ntags:\n- ownwords\n"
-        "# license: yours to choose, for example cc-by-4.0\n"
-    )
-    return f"---\n{front}---\n\n{body}"

@@ -229,21 +229,26 @@ class BaseLicense:
         base = entries.get("base_model", folder.name)
         return cls(entries["license"], entries.get("license_link", ""), base, files)
 
-    def on(self, card: str) -> str:
-        """A card that says what the model derives from, and under which licence."""
-        if not self.license:
-            return card
-        front = f"license: {self.license}\nbase_model: {self.base_model}\n"
-        link = ""
-        if self.link:
-            front += f"license_link: {self.link}\n"
-            link = f", {self.link}"
-        papers = " and ".join(sorted(self.files))
-        goes = f" {papers} must go with every copy." if papers else ""
+    def on(self, card: str, metadata: str = "") -> str:
+        """A card with front matter; it says what the model derives from, and under which licence.
+
+        `metadata` are further lines of the front matter.
+        """
+        front = "# license: yours to choose, for example cc-by-4.0\n"
+        section = ""
+        if self.license:
+            front = f"license: {self.license}\nbase_model: {self.base_model}\n"
+            front += f"license_link: {self.link}\n" if self.link else ""
+            link = f", {self.link}" if self.link else ""
+            papers = " and ".join(sorted(self.files))
+            goes = f" {papers} must go with every copy." if papers else ""
+            section = (
+                f"\n## License\n\nThis model derives from {self.base_model} and comes under its"
+                f" license ({self.license}{link}).{goes}\n"
+            )
         return (
             "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- ownwords\n"
-            f"{front}---\n\n{card}\n## License\n\nThis model derives from {self.base_model} and"
-            f" comes under its license ({self.license}{link}).{goes}\n"
+            f"{metadata}{front}---\n\n{card}{section}"
         )
 
     def provenance(self) -> dict[str, object]:

@@ -19,14 +19,25 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 from ownwords.core.workspace import Workspace, path_text
 from ownwords.serve import openai, security, static_files
-from ownwords.serve.api import ask, check, home, jobs, machine, models, posts, sources, texts, write
+from ownwords.serve.api import (
+    ask,
+    drafts,
+    home,
+    jobs,
+    machine,
+    models,
+    posts,
+    sources,
+    texts,
+    write,
+)
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, error_response, is_navigation
 from ownwords.serve.security import LOGIN, Authenticator, SecurityMiddleware
 from ownwords.serve.static_files import FRONT, with_blog
 from ownwords.serve.workspace_list import WorkspaceList
 
-_PARTS = (openai, sources, models, posts, jobs, write, ask, check, texts, machine)
+_PARTS = (openai, sources, models, posts, jobs, write, ask, drafts, texts, machine)
 _HEALTH = "/healthz"
 
 

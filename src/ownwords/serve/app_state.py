@@ -4,7 +4,7 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
@@ -17,8 +17,6 @@ from ownwords.ask.search import ArchiveSearcher
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace
-from ownwords.inference.generation import GenerationRequest
-from ownwords.inference.text_generation import TextGenerator, TextOutcome
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE, Stamp, base_name, model_stamp
 from ownwords.models.model_library import ModelLibrary
@@ -35,14 +33,7 @@ from ownwords.serve.jobs import (
     LookJob,
     MakeJob,
 )
-from ownwords.serve.model_worker import (
-    DecodedStream,
-    FairLock,
-    LoadedModel,
-    ModelWorker,
-    cache_size,
-    load,
-)
+from ownwords.serve.model_worker import FairLock, LoadedModel, ModelWorker, cache_size, load
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.source_list import SourceList
 from ownwords.serve.sse import EventSender
@@ -125,8 +116,7 @@ class AppState:
         self._loaded: dict[str, LoadedModel] = {}  # the most recently used last
         self._loading = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
-        self._compute_lock = FairLock()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.compute_lock = FairLock()
         self._short = ThreadPool("archive", self.settings.workers, self.settings.tasks)
         self._long = ThreadPool("answers", _LONG_THREADS, _LONG_QUEUE)
         self._archive_pool = ArchivePool(workspace.archive, self.settings.embed)
@@ -139,7 +129,7 @@ class AppState:
     def of_workspace(self, workspace: Workspace) -> "AppState":
         """The state of another workspace, served beside this one."""
         state = AppState(workspace, self.settings, models=self._extra_models)
-        state.stop_server, state._compute_lock = self.stop_server, self._compute_lock
+        state.stop_server, state.compute_lock = self.stop_server, self.compute_lock
         return state
 
     # --- work that would block the event loop ----------------------------------------------------
@@ -150,7 +140,6 @@ class AppState:
 
     async def run_long(self, work: Callable[[], T]) -> T:
         """Run work of up to minutes, such as an answer, in other threads than those of `run`."""
-        self._loop = asyncio.get_running_loop()
         return await self._long.run(work)
 
     async def sleep(self, seconds: float) -> bool:
@@ -206,30 +195,6 @@ class AppState:
         self._loaded[name] = self._loaded.pop(name, loaded)
         return loaded
 
-    def generate_text(
-        self, loaded: LoadedModel, request: GenerationRequest, stops: Sequence[str] = ()
-    ) -> TextGenerator:
-        """Generate text in chunks, synchronously, for work inside `run_long`."""
-        assert self._loop is not None
-        loop, outcomes = self._loop, list[TextOutcome]()
-        chunks = _chunks(loaded, request, stops, outcomes.append)
-
-        def wait_for(work: Coroutine[Any, Any, T]) -> T:
-            return asyncio.run_coroutine_threadsafe(work, loop).result()
-
-        async def next_chunk() -> str | None:
-            return await anext(chunks, None)
-
-        async def close() -> None:
-            await chunks.aclose()
-
-        try:
-            while (text := wait_for(next_chunk())) is not None:
-                yield text
-        finally:
-            wait_for(close())
-        return outcomes[0]
-
     def _find(self, name: str) -> tuple[str, Path, Stamp]:
         models = self.models()
         if not models:
@@ -238,11 +203,7 @@ class AppState:
         if name not in models and name in {kept.name for kept in self.library.models()}:
             name = next(iter(models))  # the current model, by the name that it is kept under
         if name not in models:
-            raise ApiError(
-                HTTPStatus.NOT_FOUND,
-                f"there is no model called {name[:80]!r}",
-                hint="available models: " + ", ".join(models),
-            )
+            raise no_such_model(name, models)
         return name, models[name], model_stamp(models[name])
 
     async def _load(self, name: str, folder: Path) -> LoadedModel:
@@ -254,7 +215,7 @@ class AppState:
             rows=rows,
             length=length,
             queue=self.settings.queue,
-            compute_lock=self._compute_lock,
+            compute_lock=self.compute_lock,
         )
         if replaced := self._loaded.pop(name, None):
             self._retire(replaced)
@@ -378,18 +339,17 @@ def no_model() -> ApiError:
         HTTPStatus.NOT_FOUND,
         "there is no model yet",
         hint="make one on the page, or with `ownwords make PATH`",
+        param="model",
+        code="model_not_found",
     )
 
 
-async def _chunks(
-    loaded: LoadedModel,
-    request: GenerationRequest,
-    stops: Sequence[str],
-    on_end: Callable[[TextOutcome], None],
-) -> AsyncGenerator[str, None]:
-    async with loaded.worker.generate(request) as tokens:
-        stream = DecodedStream(tokens, loaded.model.tokenizer, stops)
-        async for chunk in stream:
-            if chunk.text:
-                yield chunk.text
-        on_end(TextOutcome(stream.token_count, stream.finish_reason or "error"))
+def no_such_model(name: str, models: Iterable[str]) -> ApiError:
+    """Create the error for a model that none of `models` is."""
+    return ApiError(
+        HTTPStatus.NOT_FOUND,
+        f"there is no model called {name[:80]!r}",
+        hint="available models: " + ", ".join(models),
+        param="model",
+        code="model_not_found",
+    )

@@ -37,9 +37,9 @@ from ownwords.models import atomic_dir
 _COUNT_S = 20.0  # after which the posts are no longer counted
 _TEXTS = frozenset(
     {".md", ".markdown", ".mdown", ".mkd", ".html", ".htm", ".txt", ".text", ".epub"}
-    | {".xml", ".json", ".yml", ".yaml", ".toml"}
+    | {".xml", ".json", ".yml", ".yaml", ".toml", ".docx", ".odt"}
 )
-_UNPACKED = "posts"
+_UNPACKED = "unpacked.tmp"  # until it is known to be a blog, which has the file's name
 
 
 def inspect_upload(path: Path) -> dict[str, Any]:
@@ -70,7 +70,8 @@ def inspect_path(path: Path) -> dict[str, Any]:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         path.unlink()
-        path = unpacked
+        path = unpacked.rename(path.with_name(Path(path.name.removesuffix(".gz")).stem))
+        shutil.rmtree(folder, ignore_errors=True)
     return {"path": path_text(path), "label": label, "posts": _count(kind, path)}
 
 

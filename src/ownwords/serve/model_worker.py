@@ -317,7 +317,6 @@ class TextChunk:
 
     text: str
     tokens: tuple[SampledToken, ...] = ()
-    id: int | None = None  # of the token that was read, whose text may be held back
 
     def __bool__(self) -> bool:
         return bool(self.text or self.tokens)
@@ -330,11 +329,44 @@ class StreamDecoder:
     """
 
     def __init__(self, detokenizer: IncrementalDetokenizer, *, top: int = 0) -> None:
-        self._detokenizer = detokenizer
-        self._top = top
+        self.finish_reason: FinishReason | None = None
+        self.token_count = 0  # tokens up to and including the stop string
+        self._detokenizer, self._top = detokenizer, top
         self._shown = 0  # characters
         self._pending: deque[SampledToken] = deque()
         self._gaps = frozenset(detokenizer.tokenizer.gaps)
+
+    @classmethod
+    def of(
+        cls,
+        request: GenerationRequest,
+        tokenizer: Tokenizer,
+        stops: Sequence[str] = (),
+        *,
+        sentence: bool = False,
+        top: int = 0,
+    ) -> "StreamDecoder":
+        """The decoder of a request. Raises ConfigError for invalid stop strings."""
+        skipped = len(request.opening.data) if request.opening else 0
+        text = IncrementalDetokenizer(
+            tokenizer, request.ids, stops, sentence=sentence, skipped=skipped
+        )
+        return cls(text, top=top)
+
+    async def decode(self, stream: GenerationStream) -> AsyncIterator[TextChunk]:
+        """Yield the text of a stream.
+
+        When it ends, exit `ModelWorker.generate`: after a stop string, generation would continue.
+        """
+        async for tokens in stream:
+            for token in tokens:
+                yield self.feed(token)
+                if self.is_stopped:
+                    self.finish_reason = "stop"
+                    return
+        chunk = self.finish()
+        self.finish_reason = "stop" if self.is_stopped else stream.finish_reason
+        yield chunk
 
     @property
     def is_stopped(self) -> bool:
@@ -343,6 +375,7 @@ class StreamDecoder:
 
     def feed(self, token: GeneratedToken) -> TextChunk:
         """Decode the next token; return the text that no later token can change."""
+        self.token_count += 1
         if token.logprob is not None:
             top = tuple(
                 self._logprob(i, logprob)
@@ -351,7 +384,7 @@ class StreamDecoder:
             )
             sampled = self._logprob(token.id, token.logprob)
             self._pending.append(SampledToken(sampled, top, self._detokenizer.characters))
-        return self._chunk(self._detokenizer.feed(token.id), token.id)
+        return self._chunk(self._detokenizer.feed(token.id))
 
     def finish(self) -> TextChunk:
         """Return the text that was held back, at the end of a text without a stop string."""
@@ -365,51 +398,12 @@ class StreamDecoder:
     def _logprob(self, token: int, logprob: float) -> TokenLogprob:
         return TokenLogprob(self._detokenizer.bytes_of(token), max(_LOWEST_LOGPROB, logprob))
 
-    def _chunk(self, text: str, id_: int | None = None) -> TextChunk:
+    def _chunk(self, text: str) -> TextChunk:
         self._shown += len(text)
         tokens = []
         while self._pending and self._pending[0].offset < self._shown:
             tokens.append(self._pending.popleft())
-        return TextChunk(text, tuple(tokens), id_)
-
-
-class DecodedStream:
-    """Decodes a GenerationStream token by token. Raises ConfigError for invalid stop strings.
-
-    When it ends, exit `ModelWorker.generate`: after a stop string, generation would continue.
-    """
-
-    def __init__(
-        self,
-        stream: GenerationStream,
-        tokenizer: Tokenizer,
-        stops: Sequence[str] = (),
-        *,
-        sentence: bool = False,
-        top: int = 0,
-    ) -> None:
-        self.finish_reason: FinishReason | None = None
-        self.token_count = 0  # tokens up to and including the stop string
-        self._stream = stream
-        ids, opening = stream.request.ids, stream.request.opening
-        skipped = len(opening.data) if opening else 0
-        detokenizer = IncrementalDetokenizer(
-            tokenizer, ids, stops, sentence=sentence, skipped=skipped
-        )
-        self._decoder = StreamDecoder(detokenizer, top=top)
-
-    async def __aiter__(self) -> AsyncIterator[TextChunk]:
-        decoder = self._decoder
-        async for tokens in self._stream:
-            for token in tokens:
-                self.token_count += 1
-                yield decoder.feed(token)
-                if decoder.is_stopped:
-                    self.finish_reason = "stop"
-                    return
-        chunk = decoder.finish()
-        self.finish_reason = "stop" if decoder.is_stopped else self._stream.finish_reason
-        yield chunk
+        return TextChunk(text, tuple(tokens))
 
 
 def join_chunks(chunks: Sequence[TextChunk]) -> TextChunk:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -29,13 +28,13 @@ from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import DEFAULT_SAMPLING, encode_prompt, suffix_stops
 from ownwords.models.directory import CONFIG
-from ownwords.serve.app_state import AppState
+from ownwords.serve.app_state import AppState, no_such_model
 from ownwords.serve.errors import ApiError, invalid
 from ownwords.serve.json_api import json_response, read_body, wrong_type
 from ownwords.serve.model_worker import (
-    DecodedStream,
     LoadedModel,
     SampledToken,
+    StreamDecoder,
     TextChunk,
     TokenLogprob,
     join_chunks,
@@ -108,6 +107,7 @@ class GenerationParams:
     typical_p: Annotated[float, Meta(ge=_MIN_SHARE, le=1)] | None = None
     repetition_penalty: Annotated[float, Meta(ge=1e-3, le=1e3)] | None = None
     guard: bool = True
+    truncate_prompt_tokens: Literal[-1] | None = None  # vLLM's: read what fits, from the end
 
     def __post_init__(self) -> None:
         if self.stream_options is not None and not self.stream:
@@ -313,18 +313,24 @@ Part = Literal["whole", "first", "next"]  # of a text: all of it, or what is str
 
 
 class Formatter:
-    """Formats the texts of one response as OpenAI's JSON; `echoes` are put before them."""
+    """Formats the texts of one response, of a chat or of completions, as OpenAI's JSON.
 
-    prefix: str  # of the response's id
-    kind: str
-    chunk_kind: str
+    `echoes` are put before completions; a chat's role comes with the first chunk.
+    """
 
     def __init__(
-        self, model: str, fingerprint: str, *, has_logprobs: bool, echoes: Sequence[str] = ()
+        self,
+        model: str,
+        fingerprint: str,
+        *,
+        is_chat: bool,
+        has_logprobs: bool,
+        echoes: Sequence[str] = (),
     ) -> None:
-        self.has_logprobs, self.echoes = has_logprobs, echoes
+        self.is_chat, self.has_logprobs, self.echoes = is_chat, has_logprobs, echoes
+        self._kind = "chat.completion" if is_chat else "text_completion"
         self._head: JsonObject = {
-            "id": f"{self.prefix}-{secrets.token_hex(12)}",
+            "id": f"{'chatcmpl' if is_chat else 'cmpl'}-{secrets.token_hex(12)}",
             "created": int(time.time()),
             "model": model,
             "system_fingerprint": fingerprint,
@@ -334,48 +340,15 @@ class Formatter:
         self, index: int, chunk: TextChunk, finish_reason: FinishReason | None, part: Part
     ) -> JsonObject:
         """A text, or a part of it."""
-        raise NotImplementedError
+        if self.is_chat:
+            body = self._message(chunk, part)
+        else:
+            text = chunk.text if part == "next" else self.echoes[index] + chunk.text
+            logprobs = _logprob_lists(chunk.tokens) if self.has_logprobs else None
+            body = {"text": text, "logprobs": logprobs}
+        return {"index": index, **body, "finish_reason": finish_reason}
 
-    def response(
-        self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: JsonObject
-    ) -> JsonObject:
-        """The whole response."""
-        choices = [
-            self.choice(i, chunk, reason, "whole") for i, (chunk, reason) in enumerate(texts)
-        ]
-        return {**self._head, "object": self.kind, "choices": choices, "usage": usage}
-
-    def chunk(self, *choices: JsonObject) -> JsonObject:
-        """A streamed chunk; the one with the usage holds no choices."""
-        return {**self._head, "object": self.chunk_kind, "choices": choices}
-
-
-class CompletionFormatter(Formatter):
-    """Formats the responses of /v1/completions."""
-
-    prefix = "cmpl"
-    kind = chunk_kind = "text_completion"
-
-    def choice(
-        self, index: int, chunk: TextChunk, finish_reason: FinishReason | None, part: Part
-    ) -> JsonObject:
-        return {
-            "index": index,
-            "text": chunk.text if part == "next" else self.echoes[index] + chunk.text,
-            "logprobs": _logprob_lists(chunk.tokens) if self.has_logprobs else None,
-            "finish_reason": finish_reason,
-        }
-
-
-class ChatFormatter(Formatter):
-    """Formats the responses of /v1/chat/completions; the role comes with the first chunk."""
-
-    prefix = "chatcmpl"
-    kind, chunk_kind = "chat.completion", "chat.completion.chunk"
-
-    def choice(
-        self, index: int, chunk: TextChunk, finish_reason: FinishReason | None, part: Part
-    ) -> JsonObject:
+    def _message(self, chunk: TextChunk, part: Part) -> JsonObject:
         message: JsonObject = {"content": chunk.text} if chunk.text else {}
         if part != "next":
             message = {"role": "assistant", "content": chunk.text, "refusal": None}
@@ -387,12 +360,21 @@ class ChatFormatter(Formatter):
                 for token in chunk.tokens
             ]
             logprobs = {"content": content, "refusal": None}
-        return {
-            "index": index,
-            "message" if part == "whole" else "delta": message,
-            "logprobs": logprobs,
-            "finish_reason": finish_reason,
-        }
+        return {"message" if part == "whole" else "delta": message, "logprobs": logprobs}
+
+    def response(
+        self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: JsonObject
+    ) -> JsonObject:
+        """The whole response."""
+        choices = [
+            self.choice(i, chunk, reason, "whole") for i, (chunk, reason) in enumerate(texts)
+        ]
+        return {**self._head, "object": self._kind, "choices": choices, "usage": usage}
+
+    def chunk(self, *choices: JsonObject) -> JsonObject:
+        """A streamed chunk; the one with the usage holds no choices."""
+        kind = f"{self._kind}.chunk" if self.is_chat else self._kind
+        return {**self._head, "object": kind, "choices": choices}
 
 
 def _logprob_object(token: TokenLogprob) -> JsonObject:
@@ -443,16 +425,14 @@ class _Task:
 
         async def generate(index: int, request: GenerationRequest) -> None:
             nonlocal tokens
-            top = self.params.logprob_count or 0
+            tokenizer, params = self.loaded.model.tokenizer, self.params
+            top = params.logprob_count or 0
             try:
+                text = StreamDecoder.of(
+                    request, tokenizer, params.stops, sentence=params.sentence, top=top
+                )
                 async with self.loaded.worker.generate(request) as stream:
-                    tokenizer = self.loaded.model.tokenizer
-                    text = DecodedStream(
-                        *(stream, tokenizer, self.params.stops),
-                        sentence=self.params.sentence,
-                        top=top,
-                    )
-                    async for chunk in text:
+                    async for chunk in text.decode(stream):
                         if chunk:
                             await handle(index, chunk, None)
                 await handle(index, TextChunk(""), text.finish_reason or "length")
@@ -509,7 +489,7 @@ class _Task:
 async def create_completion(state: AppState, request: Request) -> Response:
     """Continue one or several prompts."""
     params = await read_body(state, request, CompletionRequest)
-    loaded = await _get_model(state, params.model)
+    loaded = await state.get_model(params.model)
 
     def prepare() -> _Task:
         decode = loaded.model.tokenizer.decode
@@ -518,11 +498,7 @@ async def create_completion(state: AppState, request: Request) -> Response:
             for each in params.prompts
             for _ in range(params.n)
         ]
-        has_logprobs = params.logprobs is not None
-        formatter = CompletionFormatter(
-            loaded.name, _fingerprint(loaded), has_logprobs=has_logprobs, echoes=echoes
-        )
-        return _task(state, loaded, params, params.prompts, formatter, name="prompt")
+        return _task(state, loaded, params, params.prompts, echoes)
 
     return await _respond(request, await state.run(prepare))
 
@@ -530,12 +506,11 @@ async def create_completion(state: AppState, request: Request) -> Response:
 async def create_chat_completion(state: AppState, request: Request) -> Response:
     """Continue a conversation."""
     params = await read_body(state, request, ChatRequest)
-    loaded = await _get_model(state, params.model)
+    loaded = await state.get_model(params.model)
 
     def prepare() -> _Task:
         prompt = encode_conversation(loaded.model.tokenizer, params.conversation)
-        formatter = ChatFormatter(loaded.name, _fingerprint(loaded), has_logprobs=params.logprobs)
-        return _task(state, loaded, params, [prompt], formatter, name="messages")
+        return _task(state, loaded, params, [prompt])
 
     return await _respond(request, await state.run(prepare))
 
@@ -558,28 +533,16 @@ def encode_conversation(
     return encode_prompt(tokenizer, text)
 
 
-async def _get_model(state: AppState, name: str) -> LoadedModel:
-    try:
-        return await state.get_model(name)
-    except ApiError as error:
-        raise _no_such_model(error) if error.status == HTTPStatus.NOT_FOUND else error from None
-
-
-def _no_such_model(error: ApiError) -> ApiError:
-    code = "model_not_found"
-    return ApiError(error.status, error.message, error.hint, param="model", code=code)
-
-
 def _task(
     state: AppState,
     loaded: LoadedModel,
     params: GenerationParams,
     prompts: Sequence[str | Sequence[int]],
-    formatter: Formatter,
-    *,
-    name: str,
+    echoes: Sequence[str] = (),
 ) -> _Task:
     """The texts of a request. Raises ApiError if they are too many or the model cannot read it."""
+    is_chat, has_logprobs = isinstance(params, ChatRequest), params.logprob_count is not None
+    name = "messages" if is_chat else "prompt"
     texts = len(prompts) * params.n
     if texts > state.settings.queue:
         raise invalid(
@@ -591,13 +554,19 @@ def _task(
     context = loaded.worker.length
     firsts = [_request(loaded.model, prompt, params) for prompt in prompts]
     for first in firsts:
-        if len(first.ids) > context:
+        if len(first.ids) > context and not params.truncate_prompt_tokens:
             raise invalid(
                 f"{name} has {len(first.ids):,} tokens, but the model's context is {context:,}",
                 hint="shorten it; its end matters most",
                 param=name,
                 code="context_length_exceeded",
             )
+    formatter = Formatter(
+        *(loaded.name, _fingerprint(loaded)),
+        is_chat=is_chat,
+        has_logprobs=has_logprobs,
+        echoes=echoes,
+    )
     seeds = range(params.seed, params.seed + params.n)
     requests = [replace(first, seed=seed) for first in firsts for seed in seeds]
     return _Task(loaded, params, requests, sum(len(first.ids) for first in firsts), formatter)
@@ -652,13 +621,8 @@ async def get_model(state: AppState, request: Request) -> Response:
     models = await _models(state)
     name = str(request.path_params["name"])
     if name not in models:
-        raise _unknown(name, "models: " + ", ".join(models))
+        raise no_such_model(name, models)
     return json_response(models[name])
-
-
-def _unknown(name: str, hint: str) -> ApiError:
-    message = f"there is no model {name[:80]!r}"
-    return _no_such_model(ApiError(HTTPStatus.NOT_FOUND, message, hint))
 
 
 async def _models(state: AppState) -> dict[str, JsonObject]:
@@ -723,7 +687,7 @@ async def create_embeddings(state: AppState, request: Request) -> Response:
     if asked.model not in (name, embedder.name):
         if asked.model in await state.run(state.models):
             raise unsupported("model", f"{asked.model} generates text; {name} computes vectors")
-        raise _unknown(asked.model, f"{name} computes vectors here")
+        raise no_such_model(asked.model, [name])
     if asked.dimensions not in (None, embedder.dimensions):
         raise unsupported("dimensions", f"the vectors of {name} have {embedder.dimensions}")
     return await state.run_long(lambda: json_response(_embed(asked, embedder)))

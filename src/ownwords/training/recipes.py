@@ -4,10 +4,12 @@ Both encode the texts, plan, measure, train, evaluate and save within the given 
 when the same command runs again.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ownwords.archive.corpus import TextCollection, TrainingText
+from ownwords.archive.features import LANGUAGE_CODES, identify_language
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
@@ -593,6 +596,7 @@ class TrainingSession:
                 self.tokenizer,
                 generation=generation_config(),
                 card=_card(request.workspace.name, model, made, self.texts, how),
+                metadata=_card_metadata(request.workspace.name, made, self.texts),
                 provenance={
                     **_provenance(made, kind, corpus, base),
                     "writes_from_notes": self.has_pairs
@@ -618,6 +622,21 @@ class TrainingSession:
             return b""
         documents = (self.dataset.document(i) for i in range(self.dataset.documents))
         return copy_guard.build(documents, self.tokenizer).to_bytes()
+
+
+def _card_metadata(name: str, made: TrainedModel, texts: TextCollection) -> str:
+    """What the hub shows beside a model, as lines of the card's front matter."""
+    sample = "\n".join(text.text[:600] for text in islice(texts, 10))
+    code = LANGUAGE_CODES.get(identify_language(sample))
+    lines = f"language: {code}\n" if code else ""
+    if made.bits_per_byte is None:
+        return lines
+    return (
+        f"{lines}model-index:\n- name: {json.dumps(name)}\n  results:\n  - task:\n"
+        "      type: text-generation\n    dataset:\n      name: held-out texts of the author\n"
+        "      type: private\n    metrics:\n    - type: bits_per_byte\n"
+        f"      value: {made.bits_per_byte:.3f}\n"
+    )
 
 
 def _card(name: str, model: CausalLM, made: TrainedModel, texts: TextCollection, how: str) -> str:

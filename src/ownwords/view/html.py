@@ -92,6 +92,11 @@ def fragment(view: b.View) -> str:
     return join(writer.masthead(view), *map(writer.section, view.sections), writer.footer(view))
 
 
+def drawn(blocks: Sequence[b.Block]) -> str:
+    """Blocks alone as a part of the served page."""
+    return str(join(*map(_Writer("", in_page=True).block, blocks)))
+
+
 @cache
 def _styles() -> Html:
     return Html("\n".join(path.read_text("utf-8") for path in (STYLE, _DOCUMENT_STYLE)))
@@ -234,7 +239,8 @@ class _Writer:
     def _item(self, item: b.Item, style: str) -> Html:
         aside = tag("span", item.aside, class_="quiet") if item.aside else None
         if style in ("notes", "phrases", "columns"):
-            return tag("li", *self._line(item.title), " " if aside else None, aside)
+            lines = (tag("small", *self._line(line)) for line in item.lines)
+            return tag("li", *self._line(item.title), " " if aside else None, aside, *lines)
         label = "verdict on" if item.is_marked else "verdict"
         heading = "h3" if style in ("pairs", "samples") else "p"
         return tag(

@@ -36,9 +36,16 @@ SOURCE_NAMES = (
     "blogger",
     "substack",
     "medium",
+    "mastodon",
+    "twitter",
+    "bluesky",
+    "dayone",
+    "notion",
     "feed",
     "epub",
     "gutenberg",
+    "mail",
+    "office",
     "markdown",
     "html",
     "text",
@@ -56,7 +63,7 @@ _MEDIA = {"image": "a picture", "audio": "a recording", "video": "a film"}
 # Advice on common files that cannot be read as they are, by suffix.
 _SAVE_AS_TEXT = "save it as plain text (.txt), Markdown or HTML, and give that file"
 _ADVICE = {
-    **dict.fromkeys((".docx", ".doc", ".odt", ".rtf", ".pages", ".pdf"), _SAVE_AS_TEXT),
+    **dict.fromkeys((".doc", ".rtf", ".pages", ".pdf"), _SAVE_AS_TEXT),
     **dict.fromkeys((".org", ".rst", ".adoc", ".tex"), _SAVE_AS_TEXT),
     **dict.fromkeys((".mobi", ".azw", ".azw3", ".fb2"), "give the book as EPUB"),
     **dict.fromkeys(

@@ -13,6 +13,7 @@ from selectolax.lexbor import LexborNode
 
 from ownwords.archive import dates, readability, untrusted_files
 from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, SkippedItem, SourceItem
+from ownwords.archive.safe_xml import parse_xml
 from ownwords.core.errors import SourceError
 
 LABEL = "an EPUB book"
@@ -114,12 +115,7 @@ def _xml(path: Path, members: untrusted_files.ExportFiles, name: str) -> etree._
         raise SourceError(
             f"{path} is no whole EPUB: {name or 'its package file'!r} is missing in it"
         )
-    data = members.read(name)
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, recover=True)
-    try:
-        root = etree.fromstring(data, parser)
-    except (etree.XMLSyntaxError, ValueError):
-        root = None
+    root = parse_xml(members.read(name))
     if root is None:
         raise SourceError(f"{path} is no whole EPUB: {name!r} in it is not XML")
     return root

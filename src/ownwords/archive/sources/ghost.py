@@ -1,6 +1,5 @@
 """Source: a Ghost export, the JSON file of Settings > Export, or a folder or zip that holds it."""
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,7 @@ from ownwords.archive.document import (
     Status,
     site_identity,
 )
-from ownwords.archive.text_repair import repair_surrogates
+from ownwords.archive.text_repair import text_value
 from ownwords.core.errors import SourceError
 
 LABEL = "a Ghost export"
@@ -60,20 +59,20 @@ def detect(path: Path) -> str | None:
 
 def read(path: Path) -> Iterator[SourceItem]:
     """Yield the site, its posts and pages in the order of the export, then what was skipped."""
-    name, export = next(_contents(path), ("", None))
+    name, data = next(_EXPORTS.read(path), ("", b""))
     if not name:
         raise SourceError(
             f"{path} holds no Ghost export", hint="give the JSON file of Ghost's export"
         )
-    tables = _tables(export)
+    tables = _tables(untrusted_files.parse_json(name, data))
     if tables is None:
         raise SourceError(
             f"{name} is JSON, but has no posts where a Ghost export has them (db, data, posts)",
             hint="give the file of Settings > Export in Ghost",
         )
     settings = {str(row.get("key")): row.get("value") for row in _rows(tables, "settings")}
-    home = _word(settings, "url").rstrip("/")
-    title = _word(settings, "title")
+    home = text_value(settings, "url").rstrip("/")
+    title = text_value(settings, "title")
     yield SiteInfo(title or path.stem, home, identity=site_identity(home, title))
     if not home:
         yield SourceNote(
@@ -90,51 +89,38 @@ def read(path: Path) -> Iterator[SourceItem]:
         yield SkippedItem("post", "not in the form of a post", broken)
 
 
-def _contents(path: Path) -> Iterator[tuple[str, object]]:
-    for name, opened in _EXPORTS.open(path):
-        data = opened.read(untrusted_files.MAX_EXPORT_BYTES + 1)
-        if len(data) > untrusted_files.MAX_EXPORT_BYTES:
-            raise SourceError(f"{name} is over {untrusted_files.MAX_EXPORT_BYTES >> 20} MiB")
-        try:
-            yield name, json.loads(untrusted_files.decode_text(data))
-        except (ValueError, RecursionError) as error:
-            raise SourceError(
-                f"{name} is not whole JSON: {error}", hint="export again in Ghost's settings"
-            ) from error
-
-
 class _ExportTables:
     """The export's tables of tags, authors and metadata, joined to their posts."""
 
     def __init__(self, tables: Row, home: str) -> None:
         self._home = home
         tags = {
-            row.get("id"): _word(row, "name")
+            row.get("id"): text_value(row, "name")
             for row in _rows(tables, "tags")
-            if row.get("visibility") != "internal" and not _word(row, "name").startswith("#")
+            if row.get("visibility") != "internal" and not text_value(row, "name").startswith("#")
         }
-        users = {row.get("id"): _word(row, "name") for row in _rows(tables, "users")}
+        users = {row.get("id"): text_value(row, "name") for row in _rows(tables, "users")}
         self._tags = _joined(tables, "posts_tags", "tag_id", tags)
         self._authors = _joined(tables, "posts_authors", "author_id", users)
         self._users = users
 
     def document(self, post: Row) -> RawDocument | SkippedItem:
-        identity = post.get("id") or _word(post, "slug")
+        identity = post.get("id") or text_value(post, "slug")
         kind = "page" if post.get("type") == "page" or post.get("page") in (1, True) else "post"
-        ref, title, slug = f"{kind}/{identity}", _word(post, "title"), _word(post, "slug")
+        ref, title, slug = f"{kind}/{identity}", text_value(post, "title"), text_value(post, "slug")
         if not identity:
             return SkippedItem("post", "it has neither number nor name", title=title)
         body, markup = _body(post)
         path = f"/{slug}/" if slug else ""
         url = f"{self._home}{path}" if self._home and path else ""
-        canonical = _word(post, "canonical_url").replace(_SITE_URL, self._home)
+        canonical = text_value(post, "canonical_url").replace(_SITE_URL, self._home)
         author = ", ".join(self._authors.get(identity, ()))
         return RawDocument(
             ref=ref,
             title=title,
             body=body.replace(_SITE_URL, self._home),
             markup=markup,
-            status=_STATUSES.get(_word(post, "status"), "draft"),
+            status=_STATUSES.get(text_value(post, "status"), "draft"),
             kind="page" if kind == "page" else "post",
             date=_moment(post.get("published_at")) or _moment(post.get("created_at")),
             url=canonical if canonical.startswith("http") else url,
@@ -147,11 +133,13 @@ class _ExportTables:
 
 def _body(post: Row) -> tuple[str, Markup]:
     """Body and markup: the HTML that Ghost stores beside the editor's document, or Markdown."""
-    if _word(post, "html").strip():
-        return readability.remove_chrome(_word(post, "html"), _CARDS_CLASS, _CARD_CHROME), "html"
-    if _word(post, "markdown").strip():
-        return _word(post, "markdown"), "markdown"
-    return _word(post, "plaintext"), "text"
+    if text_value(post, "html").strip():
+        return readability.remove_chrome(
+            text_value(post, "html"), _CARDS_CLASS, _CARD_CHROME
+        ), "html"
+    if text_value(post, "markdown").strip():
+        return text_value(post, "markdown"), "markdown"
+    return text_value(post, "plaintext"), "text"
 
 
 def _joined(
@@ -187,11 +175,6 @@ def _rows(tables: Row, name: str) -> list[Row]:
         for row in (rows if isinstance(rows, list) else [])
         if isinstance(row, dict) and not any(isinstance(row.get(key), list | dict) for key in _KEYS)
     ]
-
-
-def _word(row: Mapping[str, Any], name: str) -> str:
-    value = row.get(name)
-    return repair_surrogates(value)[0] if isinstance(value, str) else ""
 
 
 def _moment(value: object) -> datetime | None:

@@ -349,7 +349,7 @@ def _document(meta: FrontMatter, path: PurePosixPath, tool: str, home: str) -> R
     title, body = meta.text("title"), meta.body
     if _is_markdown(path):
         body = rewrite_wikilinks(body, vault=tool == "obsidian")
-        title, body = _with_heading(title, body)
+        title, body = split_heading(title, body)
     elif tool:
         body = _TAGS.sub("", body)
     permalink = meta.text("permalink", "url")
@@ -393,7 +393,7 @@ def slugify(title: str) -> str:
     return re.sub(r"[\W_]+", "-", title.casefold()).strip("-")
 
 
-def _with_heading(title: str, body: str) -> tuple[str, str]:
+def split_heading(title: str, body: str) -> tuple[str, str]:
     """Title and body; a first heading that is or repeats the title is removed from the body."""
     lines = body.split("\n")
     is_fenced = has_text = False

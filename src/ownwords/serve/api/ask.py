@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.ask import servers
 from ownwords.ask.answer import Answer, answer
-from ownwords.ask.servers import Endpoint, EndpointBackend, LLMBackend, LocalBackend
+from ownwords.ask.servers import Endpoint
 from ownwords.core.validation import Meta
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
@@ -24,7 +24,6 @@ from ownwords.serve.sse import EventSender, EventStreamResponse
 NO_BACKEND = "none"  # no answer, passages only
 _KEEP_ALIVE_S = 10.0
 _FRESH_S = 15.0  # how long the list of endpoints is cached
-_OWN, _ENDPOINT = "own:", "at:"  # prefixes of backend names
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,7 @@ class AskRequest:
     """The body of a POST to /api/ask."""
 
     question: Annotated[str, Meta(max_length=2000)] = ""  # the default of ask.answer
-    backend: Annotated[str, Meta(max_length=500)] = NO_BACKEND
-    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 1
+    backend: Annotated[str, Meta(max_length=500)] = NO_BACKEND  # or its --model
 
 
 class _ReaderLeftError(Exception):
@@ -52,12 +50,13 @@ def routes(state: AppState) -> list[BaseRoute]:
         """
         refresh = "refresh" in request.query_params
         listed = await state.run(partial(found.get, refresh=refresh))
-        own = await state.run(lambda: {name: state.label_of(name) for name in state.models()})
         vectors = await state.run(state.vector_counts)
         return JSONResponse(
             {
-                "endpoints": [row for endpoint in listed for row in _rows(endpoint)],
-                "own": [{"name": _OWN + name, "label": label} for name, label in own.items()],
+                "endpoints": [
+                    {"name": each.option, "label": each.model, "where": each.server}
+                    for each in listed
+                ],
                 "vectors": vectors and {"ready": vectors[0], "passages": vectors[1]},
             }
         )
@@ -70,7 +69,7 @@ def routes(state: AppState) -> list[BaseRoute]:
             raise invalid("there is no question", hint="type one, then ask")
         backend = await _backend(state, found, asked.backend)
         await state.run(state.archive)  # raises ApiError if the archive is missing
-        return EventStreamResponse(partial(_send_answer, state, question, backend, asked.seed))
+        return EventStreamResponse(partial(_send_answer, state, question, backend))
 
     return [
         Route("/api/ask", backends, methods=["GET"]),
@@ -78,22 +77,12 @@ def routes(state: AppState) -> list[BaseRoute]:
     ]
 
 
-async def _backend(state: AppState, found: "_EndpointCache", name: str) -> LLMBackend | None:
+async def _backend(state: AppState, found: "_EndpointCache", name: str) -> Endpoint | None:
     if name == NO_BACKEND:
         return None
-    if name.startswith(_OWN):
-        loaded = await state.get_model(name.removeprefix(_OWN))
-        local = LocalBackend(
-            loaded.folder,
-            model=loaded.model,
-            generate=lambda request, stops: state.generate_text(loaded, request, stops),
-        )
-        local.context = loaded.worker.length
-        return local
     for endpoint in await state.run(found.get):
-        for model in endpoint.models:
-            if name == _name_of(endpoint, model.name):
-                return EndpointBackend(replace(endpoint, models=(model,)))
+        if name == endpoint.option:
+            return replace(endpoint)
     raise ApiError(
         HTTPStatus.NOT_FOUND,
         "the model that you chose is no longer there",
@@ -102,7 +91,7 @@ async def _backend(state: AppState, found: "_EndpointCache", name: str) -> LLMBa
 
 
 async def _send_answer(
-    state: AppState, question: str, backend: LLMBackend | None, seed: int, events: EventSender
+    state: AppState, question: str, backend: Endpoint | None, events: EventSender
 ) -> None:
     loop = asyncio.get_running_loop()
     has_left = threading.Event()
@@ -121,7 +110,6 @@ async def _send_answer(
             backend,
             on_text=lambda text: emit("text", text),
             on_passages=lambda some: emit("passages", [asdict(passage) for passage in some]),
-            seed=seed,
         )
 
     task = asyncio.create_task(state.run_long(work))
@@ -137,7 +125,7 @@ async def _send_answer(
 
 
 class _EndpointCache:
-    """Caches the list of model servers on this machine for a few seconds."""
+    """Caches the list of models that run on this machine for a few seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -148,22 +136,7 @@ class _EndpointCache:
         """Return the available endpoints; may block while probing them."""
         with self._lock:
             if refresh or time.monotonic() - self._found_at > _FRESH_S:
-                self._endpoints, self._found_at = servers.discover(), time.monotonic()
+                found = servers.discover()
+                self._endpoints = [replace(each, model=x) for each in found for x in each.models]
+                self._found_at = time.monotonic()
             return self._endpoints
-
-
-def _rows(endpoint: Endpoint) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": _name_of(endpoint, model.name),
-            "label": model.name,
-            "where": endpoint.name,
-            # Smaller models produce the form of an answer, but not reliable content.
-            "is_fit": model.is_fit,
-        }
-        for model in endpoint.models
-    ]
-
-
-def _name_of(endpoint: Endpoint, model: str) -> str:
-    return f"{_ENDPOINT}{endpoint.url}#{model}"

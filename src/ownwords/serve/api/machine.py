@@ -15,10 +15,12 @@ from starlette.routing import BaseRoute, Route
 from ownwords.core import hardware
 from ownwords.core.version import __version__
 from ownwords.core.workspace import path_text
+from ownwords.models import atomic_dir
 from ownwords.native import bindings
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
 from ownwords.serve.json_api import ApiCall, json_route
+from ownwords.training.run import CHECKPOINTS
 
 _STOP_AFTER_S: Final = 0.1  # so that the answer is sent first
 _PROMPT, _MAX_TOKENS = "The trouble with backups", 100
@@ -37,6 +39,7 @@ def routes(state: AppState) -> list[BaseRoute]:
     return [
         json_route(state, "GET", "/api/machine", show_machine),
         json_route(state, "GET", "/api/connect", show_connection),
+        json_route(state, "POST", "/api/machine/free", free_space),
         Route("/api/machine/stop", stop, methods=["POST"]),
     ]
 
@@ -57,8 +60,23 @@ def show_machine(state: AppState, _: ApiCall) -> dict[str, Any]:
         "version": __version__,
         "workspace": path_text(root.resolve()),
         "workspace_bytes": _size(root),
+        "unfinished_bytes": sum(map(_size, _unfinished(state))),
         "can_stop": state.stop_server is not None,
     }
+
+
+def free_space(state: AppState, call: ApiCall) -> dict[str, Any]:
+    """Delete what unfinished trainings would go on with; show the machine. ApiError during one."""
+    if holder := state.jobs.find_worker():
+        raise ApiError(HTTPStatus.CONFLICT, holder, hint="wait until it ends, or stop it")
+    for folder in _unfinished(state):
+        atomic_dir.delete_dir(folder)
+    return show_machine(state, call)
+
+
+def _unfinished(state: AppState) -> list[Path]:
+    """The checkpoints of trainings that were not ended: `make` deletes those of the others."""
+    return [*state.workspace.runs.glob(f"*/{CHECKPOINTS}")]
 
 
 def show_connection(state: AppState, _: ApiCall) -> dict[str, str]:

@@ -19,7 +19,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import Meta, decode
 from ownwords.core.workspace import path_text
 from ownwords.evaluation import scorecard_view as card_view
-from ownwords.evaluation.scorecard import DATA, read_scorecard
+from ownwords.evaluation.scorecard import DATA, PAGE, read_scorecard
 from ownwords.evaluation.verdict import limits, tone
 from ownwords.make.make_request import MINUTES, SCORING_SHARE
 from ownwords.make.result import FINISHED, StageCache, TrainingSummary
@@ -63,6 +63,7 @@ def routes(state: AppState) -> list[BaseRoute]:
         json_route(state, "DELETE", one, delete_model),
         json_route(state, "DELETE", "/api/bases/{name}", delete_base),
         json_route(state, "GET", "/api/score", show_scorecard),
+        Route("/api/score/page", partial(_download_scorecard, state), methods=["GET"]),
         json_route(state, "GET", "/api/exports", list_exports),
         Route(export, partial(_download, state), methods=["GET"]),
         json_route(state, "DELETE", export, delete_export),
@@ -266,6 +267,14 @@ def show_scorecard(state: AppState, _: ApiCall) -> dict[str, Any]:
     here = replace(card.about, model=path_text((folder / "model").absolute()))
     drawn = str(html.fragment(card_view.scorecard_view(replace(card, about=here))))
     return {"html": drawn, "has_model": has_model, "unreadable": False}
+
+
+async def _download_scorecard(state: AppState, _: Request) -> Response:
+    """Download the scorecard as one HTML file, which needs nothing else."""
+    page = state.workspace.root / PAGE
+    if not await state.run(page.exists):
+        raise ApiError(HTTPStatus.NOT_FOUND, "this model has not been scored yet")
+    return FileResponse(page, filename=f"{state.own_name}.html")
 
 
 def list_exports(state: AppState, _: ApiCall) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ownwords.archive.selection import (
     write_choices,
 )
 from ownwords.archive.settings import ProvenanceConfig
-from ownwords.ask.passages import Passage, content_stems, excerpt_of, stems
+from ownwords.ask.passages import Passage, content_stems, stems
 from ownwords.core.config import resolve
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace, write_atomically
@@ -291,17 +291,18 @@ def search(state: AppState, call: ApiCall) -> dict[str, Any]:
     question = call.query.get("q", "")[:_MAX_QUESTION].strip()
     if not question:
         return {"passages": [], "kind": "answer", "notes": []}
-    result = state.searcher().find(question, limit=_MAX_PASSAGES)
+    searcher = state.searcher()
+    result = searcher.find(question, limit=_MAX_PASSAGES)
+    excerpts = searcher.excerpts(question, result.passages)
     wanted = content_stems(question)
 
     def hit(passage: Passage) -> dict[str, Any]:
-        cosines = result.window_cosines.get(passage.id, ())
         text = passage.text
         # The words of the text, in its own spelling, that match the query.
         words = {word for word in _WORD.findall(text) if wanted & set(stems(word))}
         return asdict(passage) | {
             "title": fmt.title_of(passage.title),
-            "excerpt": text[slice(*excerpt_of(question, text, cosines).span)],
+            "excerpt": text[slice(*excerpts[passage.id].span)],
             "words": sorted(words),
         }
 

@@ -43,7 +43,7 @@ class SavedMessage:
 
 @dataclass(frozen=True)
 class SavedText:
-    """A text, or a conversation, with what it was made with.
+    """A text with the notes or draft beside it, or a conversation, and what it was made with.
 
     `machine` are the ranges of the text that a model wrote, in JavaScript's characters.
     """
@@ -52,6 +52,7 @@ class SavedText:
     title: Annotated[str, Meta(max_length=200)] = ""
     model: Annotated[str, Meta(max_length=300)] = ""
     text: Annotated[str, Meta(max_length=2_000_000)] = ""
+    notes: Annotated[str, Meta(max_length=2_000_000)] = ""
     messages: tuple[SavedMessage, ...] = ()
     machine: tuple[tuple[int, int], ...] = ()
     prompt: Annotated[str, Meta(max_length=2_000_000)] = ""
@@ -63,7 +64,8 @@ class SavedText:
     @property
     def content(self) -> str:
         """All words of it, to be counted and searched."""
-        return "\n\n".join([self.text, *(message.text for message in self.messages)]).strip()
+        parts = (self.text, self.notes, *(message.text for message in self.messages))
+        return "\n\n".join(parts).strip()
 
 
 def routes(state: AppState) -> list[BaseRoute]:
@@ -200,7 +202,7 @@ def markdown(texts: Sequence[SavedText]) -> str:
 
 def _body(text: SavedText) -> str:
     if text.kind == "text":
-        return text.text.strip()
+        return (text.text or text.notes).strip()
     parts = []
     for message in text.messages:
         parts.append(f"## {message.text}" if message.role == "user" else message.text)

@@ -5,7 +5,7 @@ import { begin, follow, running, shareOf } from "/jobs.js";
 import { announce, ask, dismiss, remember, remembered, toast } from "/messages.js";
 import { ApiError, get, load, post, remove } from "/server.js";
 
-const PARTS = [["home", "Home"], ["check", "Check"], ["posts", "Posts"], ["write", "Write"], ["ask", "Ask"], ["models", "Models"], ["settings", "Settings"]];
+const PARTS = [["home", "Home"], ["write", "Write"], ["ask", "Ask"], ["posts", "Posts"], ["models", "Models"], ["settings", "Settings"]];
 const main = document.getElementById("main");
 
 // ---- addresses --------------------------------------------------------------------------------
@@ -140,11 +140,11 @@ document.addEventListener("keydown", (event) => {
 });
 
 /** Single keys can be switched off: dictation software types them (WCAG 2.1.4). */
-export const keysOn = () => remembered("keys") !== "off";
+const keysOn = () => remembered("keys") !== "off";
 
-export const setKeys = (isOn) => remember("keys", isOn ? "on" : "off");
+const setKeys = (isOn) => remember("keys", isOn ? "on" : "off");
 
-export function showKeys() {
+function showKeys() {
   const line = ([key, { label }]) => el("div", {}, el("dt", {}, kbd(key)), el("dd", {}, label));
   ask("Keyboard shortcuts", [el("dl", { class: "keys" }, [...pageKeys].map(line), [...globalKeys].map(line)),
     checkbox("Single-key shortcuts", keysOn(), setKeys, "Switch them off if you dictate, or press keys by accident."),
@@ -155,9 +155,9 @@ export function showKeys() {
 
 const THEMES = ["auto", "light", "dark"];
 const THEME_SAID = { auto: "System colours", light: "Light colours", dark: "Dark colours" };
-export const themeNow = () => document.documentElement.dataset.theme ?? "auto";
+const themeNow = () => document.documentElement.dataset.theme ?? "auto";
 
-export function setTheme(theme) {
+function setTheme(theme) {
   if (theme === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
   remember("theme", theme);

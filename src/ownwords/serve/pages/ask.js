@@ -57,21 +57,19 @@ function pageOf(element, offer, years, saved) {
   list.mark(saved?.id ?? "");
 
   function writers(result) {
-    const known = [NO_MODEL, ...result.endpoints.map((item) => item.name), ...result.own.map((item) => item.name)];
+    const known = [NO_MODEL, ...result.endpoints.map((item) => item.name)];
     if (!known.includes(backend)) backend = NO_MODEL; // nothing is sent to a model that was not chosen
     const option = (value, label) => el("option", { value }, label);
     const choose = el("select", { "aria-label": "Who answers", on: { change: () => { backend = choose.value; remember(ANSWERER, backend); say(); } } },
       option(NO_MODEL, "Passages only"),
-      result.endpoints.length ? el("optgroup", { label: "On this machine" }, result.endpoints.map((item) => option(item.name, `${item.label} (${item.where})`))) : null,
-      result.own.length ? el("optgroup", { label: "Yours" }, result.own.map((item) => option(item.name, item.label))) : null);
+      result.endpoints.length ? el("optgroup", { label: "On this machine" }, result.endpoints.map((item) => option(item.name, `${item.label} (${item.where})`))) : null);
     choose.value = backend;
     const wording = el("span", { class: "quiet", role: "status" });
     const say = () => {
       const to = result.endpoints.find((item) => item.name === backend);
       who.classList.toggle("idle", backend === NO_MODEL);
       if (backend === NO_MODEL) wording.textContent = result.endpoints.length ? "You see the passages. Choose a model to have answers in words." : "You see the passages. Ollama, llama.cpp, LM Studio or vLLM on this machine would be listed here.";
-      else if (to) wording.textContent = `${to.label} (${to.where}, on this machine) is sent your question and the passages, and puts the answer into words.${to.is_fit ? "" : " It is small: it seldom answers well."}`;
-      else wording.textContent = "Your own model puts the answer into words, here. A small model imitates you, but seldom answers.";
+      else wording.textContent = `${to.label} (${to.where}, on this machine) is sent your question and the passages, and puts the answer into words.`;
     };
     say();
     const again = button("Look again", async () => {
@@ -163,7 +161,7 @@ const newTurn = (id, question, searched) => ({ id, question, searched, passages:
 /** A turn as it is saved; where no model answered, the best passages stand for the answer. */
 function messages({ question, searched, answer }) {
   if (!answer) return [];
-  const shown = answer.citations.length || answer.answer ? answer.citations : answer.passages.slice(0, AT_ONCE).map((item, i) => ({ ...item, number: i + 1, quote: best(item), text: undefined, matching: undefined }));
+  const shown = answer.citations.length ? answer.citations : answer.passages.slice(0, AT_ONCE).map((item, i) => ({ ...item, number: i + 1, quote: best(item), text: undefined, matching: undefined }));
   return [{ role: "user", text: question, searched }, { role: "assistant", text: answer.answer || answer.why || `${answer.sentence}:`, model: answer.model, citations: shown }];
 }
 
@@ -178,7 +176,8 @@ function turnsOf(saved) {
 
 function drawn(turn, followUp) {
   const inside = el("div", { class: "answer" });
-  turn.node = el("article", { class: "turn", "aria-label": `Question: ${turn.question}` }, el("h2", { dir: "auto" }, turn.question), inside);
+  const before = turn.searched.slice(0, -turn.question.length).trim();
+  turn.node = el("article", { class: "turn", "aria-label": `Question: ${turn.question}` }, el("h2", { dir: "auto" }, turn.question), before ? quiet("Follows on from “", el("bdi", {}, before), "”") : null, inside);
   turn.draw = () => {
     inside.setAttribute("aria-busy", String(!turn.answer && !turn.problem && !turn.isStopped));
     fill(inside, parts(turn), turn.answer && turn.answer.kind !== "absent" ? row(button("Ask a follow-up", () => followUp(turn), { kind: "small" })) : null);
@@ -195,13 +194,12 @@ function parts(turn) {
 }
 
 function answered(turn, result) {
-  const isBare = !result.answer;
   return [
     result.answer ? wording(turn, result.answer, result.citations) : result.sentence ? statement(`${result.sentence}${result.passages.length ? ":" : "."}`) : null,
     result.why ? el("p", { class: "quiet why" }, sentence(result.why)) : null,
     result.citations.length ? citations(turn, result.citations) : null,
     result.notes.length ? el("div", { class: "remarks" }, bullets(result.notes.map(sentence))) : null,
-    result.passages.length ? passagesOf(turn, result.passages, isBare && result.kind !== "absent") : null,
+    result.passages.length ? passagesOf(turn, result.passages, !result.citations.length && result.kind !== "absent") : null,
     result.model ? quiet(`Written by ${result.model}. Every citation was checked.`) : null,
   ];
 }

@@ -1,18 +1,16 @@
 // A training in detail: its figures, curve, samples, plan and log, as its files show them.
 
-import { add, bullets, choice, clock, count, duration, el, figures as plain, fill, folded, lines, loading, percent, problem, quiet, quote, size, statement, svg, table, tag, totals, when } from "/components.js";
+import { add, bullets, clock, count, duration, el, figures as plain, fill, folded, lines, loading, percent, problem, quiet, quote, size, statement, svg, table, tag, totals, when } from "/components.js";
 import { listen } from "/server.js";
 
 /** Fill `element` with the newest training, and keep it up to date. Returns a function that ends it. */
 export function details(element) {
   const numbers = el("div"), course = el("div"), samples = el("div"), plan = el("div"), log = el("div"), lost = el("div"), rows = el("div", { class: "as-table" });
-  const learned = chart({ height: 300, settle: 0.1, say: (value) => value.toFixed(3) }), speed = chart({ height: 130, from: 0 }), rate = chart({ height: 130, from: 0 });
+  const learned = chart({ height: 300, settle: 0.1 });
   const asTable = folded("As a table", rows), now = { state: null, curve: null, samples: [] }, last = {};
-  let measure = "bits";
   fill(lost, loading("Loading"));
   add(element, el("div", { class: "details stack" }, lost, numbers, course, samples, plan, log));
-  const curves = [choice("Measure", [["bits", "Bits per byte"], ["loss", "Loss"]], measure, (to) => { measure = to; draw(); }), el("div", { class: "course" }, learned, asTable),
-    el("div", { class: "small-charts" }, speed, rate), quiet("The line shows training, smoothed; the dots show posts that it does not learn from. Lower is better.")];
+  const curves = [el("div", { class: "course" }, learned, asTable), quiet("The line shows training, smoothed; the dots show posts that it does not learn from. Lower is better.")];
   asTable.addEventListener("toggle", () => asTable.open && draw());
 
   // Unchanged parts are not redrawn, or their reader would lose the place.
@@ -28,13 +26,11 @@ export function details(element) {
     if (state) fill(numbers, state.step || state.outcome ? totals(totalsOf(state)) : null);
     if (!curve || !(curve.step.length || curve.evaluations.length)) return void fill(course);
     if (!course.firstChild) fill(course, el("h3", {}, "What it learns"), curves);
-    const by = measure === "loss" ? lossPerBit(curve) : 1, held = curve.evaluations.map((mark) => [mark.step, best(mark) * by]).filter(([, value]) => Number.isFinite(value));
-    const end = Math.max(curve.steps ?? 0, curve.step.at(-1) ?? 0, held.at(-1)?.[0] ?? 0, 1), before = state?.outcome?.before;
-    const points = (name, scale = 1) => curve.step.map((step, i) => [step, curve[name][i] * scale]).filter((_, i) => curve[name][i] !== null);
-    learned.update({ label: measure === "loss" ? "nats per token" : "bits per byte", end, level: before ? before * by : null, series: [{ look: "raw", points: points("bits", by) },
-      { label: "in training", look: "curve own", points: points("smooth", by) }, { label: "held-out posts", look: "held", points: held, isMarked: true }] });
-    speed.update({ label: "Tokens per second", end, series: [{ label: "tokens/s", look: "curve k2", points: points("speed") }] });
-    rate.update({ label: "Learning rate", end, series: [{ label: "rate", look: "curve k2", points: points("rate") }] });
+    const held = curve.evaluations.map((mark) => [mark.step, best(mark)]).filter(([, value]) => Number.isFinite(value));
+    const end = Math.max(curve.steps ?? 0, curve.step.at(-1) ?? 0, held.at(-1)?.[0] ?? 0, 1);
+    const points = (name) => curve.step.map((step, i) => [step, curve[name][i]]).filter(([, value]) => value !== null);
+    learned.update({ label: "bits per byte", end, level: state?.outcome?.before, series: [{ look: "raw", points: points("bits") },
+      { label: "in training", look: "curve own", points: points("smooth") }, { label: "held-out posts", look: "held", points: held, isMarked: true }] });
     if (asTable.open) fill(rows, tableOf(curve));
   }
 
@@ -107,29 +103,22 @@ const LEFT = 48, RIGHT = 14, TOP = 12, BOTTOM = 30;
 const figure = (value) => value?.toFixed(3) ?? "–";
 const best = (mark) => Math.min(mark.bits_per_byte ?? Infinity, mark.averaged_bits_per_byte ?? Infinity);
 
-/** Nats per token in one bit per byte, a constant of the run. */
-function lossPerBit(curve) {
-  const i = curve.step.findLastIndex((_, at) => curve.bits[at] && curve.loss[at]);
-  return i < 0 ? 1 : curve.loss[i] / curve.bits[i];
-}
-
-/** Curves over the steps; `update({label, end, series, level})` redraws them. The legend shows the values under the pointer.
+/** Curves over the steps; `update({label, end, series, level})` redraws them.
  *  `series`: [{label, look, points: [[step, value], …], isMarked}]; `settle`: the share of the steps whose plunge does not flatten the rest. */
-function chart({ height, from = null, settle = 0, say = plain }) {
+function chart({ height, settle }) {
   const legend = el("p", { class: "legend" }), plot = el("div", { class: "plot", "aria-hidden": "true" });
-  let now = { label: "", end: 1, series: [] }, at = null, width = 0;
-  const pointAt = ({ points }) => points.findLast(([step]) => at === null || step <= at) ?? points[0];
+  let now = { label: "", end: 1, series: [] }, width = 0;
 
   function draw() {
-    fill(legend, el("span", { class: "at" }, at === null ? now.label : `${now.label} at step ${count(at)}`), now.series.filter((item) => item.label).map((item) =>
-      el("span", {}, el("i", { class: ["swatch", item.look.split(" ").at(-1)] }), item.label, el("b", {}, ` ${item.points.length ? say(pointAt(item)[1]) : "–"}`))));
+    fill(legend, el("span", { class: "at" }, now.label), now.series.filter((item) => item.label).map((item) =>
+      el("span", {}, el("i", { class: ["swatch", item.look.split(" ").at(-1)] }), item.label, el("b", {}, ` ${figure(item.points.at(-1)?.[1])}`))));
     fill(plot, width && now.series.some((item) => item.points.length) ? curves() : null);
   }
 
   function curves() {
     const { series, end, level } = now, all = series.flatMap((item) => item.points), most = Math.max(...all.map(([step]) => step));
     const values = [...all.filter(([step]) => step >= settle * most).map(([, value]) => value), ...(level ? [level] : [])];
-    let low = Math.min(from ?? Infinity, ...values), high = Math.max(...values);
+    let low = Math.min(...values), high = Math.max(...values);
     const least = Math.abs(high) * 0.02 || 0.02; // or noise would look like mountains
     if (high - low < least) [low, high] = [(low + high - least) / 2, (low + high + least) / 2];
     const ticks = niceTicks(low, high);
@@ -148,25 +137,10 @@ function chart({ height, from = null, settle = 0, say = plain }) {
       const lowest = Math.min(...points.map(([, value]) => value)), first = points.findIndex(([, value]) => value === lowest);
       if (isMarked) parts.push(points.map(([step, value], i) => svg("circle", { class: i === first ? "mark best" : "mark", cx: x(step), cy: y(value), r: i === first ? 5 : 3.5 })));
     }
-    const point = at === null ? null : pointAt(series.find((item) => item.label)); // none if a new training has just begun
-    if (point) {
-      const [step, value] = point;
-      parts.push(svg("line", { class: "cross", x1: x(step), x2: x(step), y1: TOP, y2: height - BOTTOM }), svg("circle", { class: "dot own", cx: x(step), cy: y(value), r: 4 }));
-    }
     return svg("svg", { class: "curves", width, height, "aria-hidden": "true" }, parts);
   }
 
-  function move(event) {
-    const steps = now.series.find((item) => item.label)?.points ?? [];
-    if (!steps.length) return;
-    const wanted = ((event.clientX - plot.getBoundingClientRect().left - LEFT) / (width - LEFT - RIGHT)) * now.end;
-    [at] = steps.reduce((near, point) => (Math.abs(point[0] - wanted) < Math.abs(near[0] - wanted) ? point : near));
-    draw();
-  }
-
   plot.style.minHeight = `${height}px`;
-  plot.addEventListener("pointermove", move);
-  plot.addEventListener("pointerleave", () => { at = null; draw(); });
   new ResizeObserver(([entry]) => {
     const measured = Math.floor(entry.contentRect.width);
     if (measured === width || !measured) return;

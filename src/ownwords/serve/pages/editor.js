@@ -2,24 +2,24 @@
 
 import { add, button, el, field, fill, textarea } from "/components.js";
 import { announce } from "/messages.js";
-import { stream } from "/server.js";
+import { completion } from "/server.js";
 
 const PAUSE_MS = 100, BURST_MS = 1000, MAX_STEPS = 1000;
 const MAX_PROMPT = 20_000; // characters; more than any of our models reads
-const MAX_SUFFIX = 400;
+const MAX_SUFFIX = 400, MAX_SUGGESTED = 40; // characters, tokens
 
 /** What is sent of a text. Where it begins moves seldom, so that the model has most of it in its cache. */
 export const ending = (text) => text.slice(Math.ceil(Math.max(0, text.length - MAX_PROMPT) / (MAX_PROMPT / 2)) * (MAX_PROMPT / 2));
 
 /** `start`: {text, machine}, the latter as ranges [from, to] of what a model wrote; `model()`: which one suggests, or "". */
-export function editor(start, { placeholder, model, onChange }) {
+export function editor(start, { label: name, hint, placeholder, model = () => "", onChange }) {
   const box = textarea({ rows: "8", dir: "auto", spellcheck: "true", placeholder, class: "manuscript" });
   const shades = el("div", { class: "shades", dir: "auto", "aria-hidden": "true" });
   const take = button("Take the grey text (Tab)", () => accept(), { kind: "small", disabled: true });
   const undo = button("Undo", () => travel(past, future)), redo = button("Redo", () => travel(future, past));
-  const node = field("Your text", box, "A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time.");
+  const node = field(name, box, hint);
   const past = [], future = [];
-  let now = { ...start, text: lined(start.text), at: 0 }, last = { group: null, time: 0 };
+  let now = { machine: [], ...start, text: lined(start.text), marks: [], at: 0 }, last = { group: null, time: 0 };
   let grey = "", asked = null, pause = 0, caret = -1;
   const paper = el("div", { class: "paper" });
   box.replaceWith(paper);
@@ -64,7 +64,18 @@ export function editor(start, { placeholder, model, onChange }) {
   /** Put the words of a model in place of a stretch of the text. */
   function put(from, to, written, group) {
     const words = lined(written), machine = [...replaced(now.machine, from, to, words.length), [from, from + words.length]];
-    edit({ text: now.text.slice(0, from) + words + now.text.slice(to), machine: joined(machine), at: from + words.length }, group);
+    edit({ text: now.text.slice(0, from) + words + now.text.slice(to), machine: joined(machine), marks: now.marks, at: from + words.length }, group);
+  }
+
+  /** Another text in place of all of it, with the ranges of a model's words. */
+  function replace(text, machine) {
+    edit({ text: lined(text), machine, marks: [], at: text.length }, {});
+  }
+
+  /** Mark some ranges, until they are changed. */
+  function mark(marks) {
+    now = { ...now, marks };
+    draw();
   }
 
   function typed(event) {
@@ -74,20 +85,17 @@ export function editor(start, { placeholder, model, onChange }) {
     while (from < most && value[from] === now.text[from]) from += 1;
     const words = value.slice(from, value.length - same), follows = grey && from === to && words && grey.startsWith(words);
     if (follows) [grey, caret] = [grey.slice(words.length), at];
-    edit({ text: value, machine: replaced(now.machine, from, to, words.length), at }, "typing");
+    edit({ text: value, machine: replaced(now.machine, from, to, words.length), marks: replaced(now.marks, from, to, words.length), at }, "typing");
     if (!(follows && grey) && !event.isComposing) suggest();
   }
 
-  /** The text in two shades, and the grey text at the caret, behind the box, whose own letters are transparent. */
+  /** The text in two shades, its marks, and the grey text at the caret, behind the box, whose own letters are transparent. */
   function draw() {
-    const edges = [0, ...now.machine.flat(), now.text.length]; // own words and a model's, by turns
-    let left = grey && el("span", { class: "grey" }, grey);
-    fill(shades, edges.slice(1).map((to, i) => {
-      const part = (a, b) => (a < b ? (i % 2 ? el("span", { class: "machine" }, now.text.slice(a, b)) : now.text.slice(a, b)) : null);
-      if (!left || caret > to) return part(edges[i], to);
-      const parts = [part(edges[i], caret), left, part(caret, to)];
-      left = null;
-      return parts;
+    const { text, machine, marks } = now, within = (ranges, at) => ranges.some(([from, to]) => from <= at && at < to);
+    const cuts = [...new Set([0, ...machine.flat(), ...marks.flat(), ...(grey ? [caret] : []), text.length])].sort((a, b) => a - b);
+    fill(shades, cuts.map((from, i) => {
+      const words = text.slice(from, cuts[i + 1] ?? from), look = within(machine, from) && "machine";
+      return [grey && from === caret ? el("span", { class: "grey" }, grey) : null, within(marks, from) ? el("mark", { class: look }, words) : look ? el("span", { class: look }, words) : words];
     }), "\u200b"); // the last line has a height, too
     take.disabled = !grey;
   }
@@ -111,11 +119,11 @@ export function editor(start, { placeholder, model, onChange }) {
 
   async function ask() {
     const mine = (asked = new AbortController());
-    const body = { model: model(), text: ending(now.text.slice(0, caret)), suffix: now.text.slice(caret, caret + MAX_SUFFIX) };
+    const body = { model: model(), prompt: ending(now.text.slice(0, caret)), suffix: now.text.slice(caret, caret + MAX_SUFFIX), sentence: true, temperature: 0, max_tokens: MAX_SUGGESTED };
     try {
-      for await (const { event, data } of stream("/api/complete", body, { signal: mine.signal })) {
+      for await (const text of completion(body, mine.signal)) {
         if (mine.signal.aborted) return;
-        if (event === "text") grey += data;
+        grey += text;
         draw();
       }
       if (grey) announce(`Tab adds: ${grey}`);
@@ -150,7 +158,7 @@ export function editor(start, { placeholder, model, onChange }) {
   });
   show(now);
   return {
-    node, box, take, undo, redo, put,
+    node, box, take, undo, redo, put, replace, mark,
     get text() { return now.text; },
     get machine() { return now.machine; },
     freeze(isFrozen) {

@@ -3,10 +3,10 @@
 import { address, setTitle } from "/app.js";
 import { add, bullets, button, checkbox, command, count, duration, el, field, fill, folded, icon, input, lines, link, masthead, p, problem, quiet, quote, row, select,
   size, totals, uniqueId, when } from "/components.js";
-import { follow, isOpen, isOpenScoring, isRunning, know, newest, progress, shareOf, start } from "/jobs.js";
+import { exclusive, follow, isOpen, isOpenScoring, isRunning, know, newest, progress, shareOf, start } from "/jobs.js";
 import { announce, ask, toast } from "/messages.js";
 import { baseChoice } from "/models.js";
-import { ApiError, get, load, ofBlog, patch, post, remove, stream, upload } from "/server.js";
+import { get, load, ofBlog, patch, post, remove, upload } from "/server.js";
 
 const REREAD = ["workspace", "sources", "blog", "model", "models"];
 
@@ -32,7 +32,12 @@ export async function show(element) {
   add(list, steps.map((step) => step.node));
   add(element, head, list);
   draw();
-  return leave;
+  const look = () => document.hidden || refresh().catch(() => {}); // the blog may have changed while another window was looked at
+  document.addEventListener("visibilitychange", look);
+  return () => {
+    leave();
+    document.removeEventListener("visibilitychange", look);
+  };
 
   async function refresh() {
     await reread();
@@ -54,10 +59,10 @@ export async function show(element) {
 
   function draw() {
     if (!steps.length) return;
-    const says = headingOf(state.home), text = JSON.stringify(says);
+    const says = headingOf(state.home), news = newsOf(state.home), text = JSON.stringify([says, news?.wording]);
     if (text !== wording) {
       const focused = head.contains(document.activeElement);
-      fill(head, masthead(says));
+      fill(head, masthead(says), news ? row(el("p", { class: "notice" }, news.wording), button(news.label, () => start(news.job), { kind: "primary small" })) : null);
       setTitle(says.heading);
       if (wording) announce(says.heading);
       if (focused) head.querySelector("h1").focus({ preventScroll: true });
@@ -79,6 +84,14 @@ function headingOf({ model, blog }) {
   if (model) return { heading: "Your model is ready", lede: model.sentence ? "It runs on this machine. Nothing is sent anywhere." : "It runs on this machine, and has not been scored yet." };
   if (blog?.is_read) return { heading: "Ready to make your model", lede: "It takes minutes, on this machine. Nothing is sent anywhere." };
   return { heading: "A language model of your own writing", lede: "From your blog’s file, in minutes, on this machine. Nothing is sent anywhere." };
+}
+
+/** What has changed in the blog, and the job that takes it in; null where a job is at work. */
+function newsOf({ model, blog, sources }) {
+  if (exclusive() || !blog?.is_read) return null;
+  if (blog.is_stale && sources.length) return { wording: "Your blog has changed since it was read.", label: "Read it again", job: { kind: "look" } };
+  const job = { kind: "make", base: model?.base || "none", ...model?.minutes && { minutes: model.minutes } };
+  return blog.new_sentence ? { wording: `${blog.new_sentence}.`, label: model.minutes ? `Learn them: ${count(model.minutes, "minute")}` : "Learn them", job } : null;
 }
 
 /** A step: `draw(isNext)` shows it and says whether the one after it can be next. */
@@ -116,7 +129,7 @@ function panel(number, step) {
 
 // ---- steps 1 and 2 ----------------------------------------------------------------------------
 
-const KINDS = "Publii, WordPress, Ghost, Substack, Medium, Blogger, Markdown, EPUB or plain text; zip files are fine.";
+const KINDS = "Publii, WordPress, Ghost, Substack, Medium, Blogger, Markdown, Notion, Day One, Word, LibreOffice, EPUB, sent mail, Mastodon, Bluesky, X or plain text; zip files are fine.";
 const TAKES = [["drafts", "Drafts"], ["pages", "Pages, such as “About”"], ["hidden", "Hidden posts"], ["private", "Private posts"]];
 
 function blogStep(state) {
@@ -239,8 +252,6 @@ function lookStep(state) {
     const result = blog();
     if (!result?.is_read) return void fill(body, isReading() ? null : job ? null : row(button("Read my blog", () => start({ kind: "look" }), { kind: "primary" }), quiet("It takes seconds, and changes nothing in your files.")));
     fill(body, result.problem ? problem({ message: result.problem }) : null, el("div", { class: "lines" }, result.lines.map((line) => p(line))),
-      result.new_sentence ? el("p", { class: "notice" }, result.new_sentence, ".") : null,
-      result.is_stale && !isReading() ? row(el("p", { class: "notice" }, "Your blog has changed since it was read."), button("Read it again", () => start({ kind: "look" }), { kind: "small" })) : null,
       row(result.decisions ? el("a", { class: "button", href: address("posts", ["decisions"]) }, `Decide about ${count(result.decisions, "post")}`) : null, link(address("posts", ["report"]), "Read the full report"), link(address("posts"), "All posts")),
       folded("What is read", el("div", { class: "checks" }, TAKES.map(([name, label]) => checkbox(label, result.flags?.[name] ?? false, (isOn) => choose(name, isOn)))), row(button("Read it again", () => start({ kind: "look" }), { kind: "small" }))));
   }
@@ -283,7 +294,7 @@ function reading(times) {
 }
 
 function makeStep(state) {
-  const running = progress({ isStaged: true }), body = el("div"), details = folded("Details");
+  const running = progress({ isStaged: true }), body = el("div"), details = folded("For the curious");
   let offer = null, shown = "", leaveDetails = null, isAgain = false;
   details.hidden = true;
   details.addEventListener("toggle", async () => {
@@ -367,7 +378,6 @@ function makeStep(state) {
 // ---- steps 4 and 5 ----------------------------------------------------------------------------
 
 const SAMPLE_WORDS = 70, SAMPLE_LINES = 6;
-const MORE = 3, SAMPLE_TOKENS = 100; // as many samples as are shown, and about as long
 /** The first lines and words of a text. One word at a time: a pattern that repeats takes forever on a short text. */
 function beginning(text) {
   const words = /\S+/g;
@@ -381,9 +391,8 @@ function cut(text) {
 }
 
 function resultStep(state) {
-  const scoring = progress({ isStaged: false }), body = el("div", { class: "stack" }), samples = el("div", { class: "samples three" });
-  const writer = button("Write more samples", () => (writing ? writing.abort() : write())), advice = el("div", { class: "row" });
-  let shown = "", of = "", writing = null;
+  const scoring = progress({ isStaged: false }), body = el("div", { class: "stack" }), advice = el("div", { class: "row" });
+  let shown = "";
 
   function draw(status) {
     const job = newest("score"), model = state.home.model;
@@ -391,15 +400,14 @@ function resultStep(state) {
     const isBusy = isRunning(job) || isRunning(newest("make")), text = JSON.stringify([model, isBusy]);
     if (text === shown || status === "later" || !model) return;
     shown = text;
-    if (of !== JSON.stringify(model)) {
-      of = JSON.stringify(model);
-      writing?.abort();
-      fill(samples, model.samples.map((item) => quote(beginning(item.text), { cite: item.beginning.replace(/ …$/, "\u00a0…"), class: "tuned" })));
-    }
     advise(model);
-    fill(body, model.sentence ? el("p", { class: ["verdict", model.tone] }, model.sentence) : p("This model has not been scored yet."), model.figures.length ? totals(model.figures) : null,
-      advice, samples, model.limits.length ? el("div", {}, el("h3", {}, "What it is not good for"), bullets(model.limits)) : null,
-      row(model.sentence ? el("a", { class: "button", href: address("models", [model.name]) }, "See the scorecard") : isBusy ? null : button("Score it", () => start({ kind: "score" })), writer));
+    fill(body, model.sentence ? el("p", { class: ["verdict", model.tone] }, model.sentence) : p("This model has not been scored yet."), advice,
+      el("div", { class: "samples three" }, model.samples.map((item) => quote(beginning(item.text), { cite: item.beginning.replace(/ …$/, "\u00a0…"), class: "tuned" }))),
+      row(model.sentence ? el("a", { class: "button", href: address("models", [model.name]) }, "See the scorecard") : isBusy ? null : button("Score it", () => start({ kind: "score" })),
+        el("a", { class: "button", href: address("write") }, "Let it write more"),
+        model.sentence ? el("a", { class: "button", href: ofBlog("/api/score/page"), download: `${model.name}.html` }, "Save as a page to share") : null),
+      model.limits.length ? folded("What it is not good for", bullets(model.limits)) : null,
+      model.figures.length ? folded("For the curious", totals(model.figures)) : null);
   }
 
   /** How often it has read the posts, and the one step that helps most. */
@@ -414,37 +422,6 @@ function resultStep(state) {
       isRunning(newest("make")) ? null : once ? make(base, once)
         : best ? make(better, best)
           : better ? el("a", { class: "button", href: address("models") }, `Use a starting model that writes better sentences: ${size(better.bytes)}`) : null);
-  }
-
-  /** Let the model write new texts beside the samples, until there are enough or the reader stops it. */
-  async function write() {
-    const { signal } = (writing = new AbortController());
-    writer.lastChild.textContent = "Stop";
-    announce("Writing samples");
-    try {
-      for (let i = 0; i < MORE && !signal.aborted; i += 1) await writeOne(signal);
-    } catch (error) {
-      if (!signal.aborted) toast(error);
-    }
-    announce(signal.aborted ? "Stopped" : "Samples written");
-    writing = null;
-    writer.lastChild.textContent = "Write more samples";
-  }
-
-  async function writeOne(signal) {
-    const words = el("div", {}, "…"), node = el("blockquote", { class: "tuned", dir: "auto" }, el("cite", {}, "A new text"), words);
-    let text = "";
-    add(samples, node);
-    try {
-      for await (const { event, data } of stream("/api/write", { tokens: SAMPLE_TOKENS, seed: Math.floor(Math.random() * 2 ** 31) }, { signal })) {
-        if (!samples.isConnected) writing.abort(); // another page is open
-        if (event === "error") throw new ApiError(data.message, data.hint);
-        if (event === "text") text += data;
-        fill(words, lines(event === "end" && data.finished === "stop" ? text : `${text} …`).map((line) => p(line)));
-      }
-    } finally {
-      if (!text) node.remove();
-    }
   }
 
   return {
@@ -465,7 +442,7 @@ function useStep(state) {
     if (text === shown || status === "later") return;
     shown = text;
     fill(node, el("div", { class: "ways" }, way("write", "Write", "Begin a text; your model goes on."), way("ask", "Ask", "What did I write about …? With quotations."), way("models", "Models", "Compare your models, or go back to an earlier one.")),
-      el("section", {}, el("h3", {}, "Take it with you"), files, exporting), el("section", {}, el("h3", {}, "Use it from other programs"), connect));
+      exporting, folded("Take it with you", files), folded("Use it from other programs", connect));
   }
 
   async function opened() {

@@ -1,11 +1,11 @@
 // Models: all of them in a table, each with its scorecard, and the bases to start from.
 
 import { address, go, refresh, setTitle } from "/app.js";
-import { add, button, checkbox, compact, contents, count, drawn, el, empty, field, fill, folded, input, lines, link, masthead, outward, p, quiet,
-  quote, row, section, size, table, tag, title, totals, uniqueId, when } from "/components.js";
+import { add, button, checkbox, compact, count, drawn, el, empty, field, fill, folded, input, lines, link, masthead, outward, p, quiet,
+  quote, row, section, select, size, table, tag, title, totals, when } from "/components.js";
 import { exclusive, follow, isOpenScoring, isRunning, newest, progress, start } from "/jobs.js";
 import { ask, toast } from "/messages.js";
-import { get, load, patch, post, remove } from "/server.js";
+import { get, load, ofBlog, patch, post, remove } from "/server.js";
 
 export async function show(element, where) {
   if (where.path[0]) return one(element, where.path[0]);
@@ -28,23 +28,10 @@ export async function show(element, where) {
 function listed({ models, bases }) {
   const titles = new Map(bases.map((item) => [item.name, item.title]));
   if (!models.length) return empty("No model yet", "Once you have made one, it is listed here, with all later ones.", el("a", { class: "button primary", href: address("home") }, "Make one"));
-  const compare = new Set(models.slice(0, 2).map((item) => item.name));
-  const both = el("a", { class: "button" }, "Let both write the same beginning");
-  const drawn = () => {
-    const [left, right] = compare;
-    both.hidden = compare.size !== 2;
-    both.href = address("write", [], { model: left, beside: right });
-  };
-  const box = (item) => el("input", { type: "checkbox", checked: compare.has(item.name), "aria-label": `Compare ${item.name}`, on: { change: (event) => {
-    if (event.target.checked) compare.add(item.name);
-    else compare.delete(item.name);
-    drawn();
-  } } });
-  drawn();
-  return el("div", { class: "stack" }, table({ caption: "Your models", class: "models-table", heads: ["Model", "Made", "Starting model", "Learned from", "Bits per byte", "Before", "Size", ...(models.length > 1 ? ["Compare"] : [])],
+  return el("div", { class: "stack" }, table({ caption: "Your models", class: "models-table", heads: ["Model", "Made", "Starting model", "Learned from", "Bits per byte", "Before", "Size"],
     rows: models.map((item) => [el("div", {}, link(address("models", [item.name]), title(item.name)), item.is_current ? [" ", tag("current", "on")] : null, el("span", { class: ["quiet", "line-below", item.tone === "bad" && "bad"] }, item.sentence || "Not scored yet")),
-      when(item.made_at), titles.get(item.base) ?? (item.base || "none"), item.posts === null ? "–" : count(item.posts, "post"), item.bits_per_byte?.toFixed(3) ?? "–", item.before?.toFixed(3) ?? "–", size(item.bytes), ...(models.length > 1 ? [box(item)] : [])]) }),
-  models.length > 1 ? row(both) : null, quiet("Bits per byte: how much the model is surprised by posts it has never seen. Lower is better."));
+      when(item.made_at), titles.get(item.base) ?? (item.base || "none"), item.posts === null ? "–" : count(item.posts, "post"), item.bits_per_byte?.toFixed(3) ?? "–", item.before?.toFixed(3) ?? "–", size(item.bytes)]) }),
+  quiet("Bits per byte: how much the model is surprised by posts it has never seen. Lower is better."));
 }
 
 function startingModels({ bases }, reload) {
@@ -132,32 +119,27 @@ async function one(element, name) {
 
 // ---- the models to start from -----------------------------------------------------------------
 
-const BEST = { name: "", title: "The best that the time allows", is_installed: true, note: "Recommended: chosen from those that are installed." };
-const NOTHING = { name: "none", title: "Your posts only", is_installed: true, note: "For large blogs; on a small one it learns words, but little grammar." };
+const BEST = { name: "", title: "The best that the time allows", note: "Recommended: chosen from those that are installed." };
+const NOTHING = { name: "none", title: "Your posts only", note: "For large blogs; on a small one it learns words, but little grammar." };
 
-/** A list to choose from, folded under the one that is chosen. `reload` gets the models anew; `onChoice` hears of another one. */
+/** One of the installed starting models; a better one that can be installed stands above. `reload` gets them anew; `onChoice` hears of another one. */
 export function baseChoice(offer, reload, onChoice) {
-  const group = uniqueId("base"), list = el("ul", { class: "rows" }), loading = progress();
-  const chosen = el("summary"), recommended = el("ul", { class: "rows" });
-  const node = el("div", {}, recommended, loading, el("details", { class: "bases" }, chosen, el("fieldset", {}, el("legend", { class: "visually-hidden" }, "Starting model"), list)));
-  let bases = [], value = "";
-  const take = (result) => {
-    bases = [BEST, ...result.bases, NOTHING];
-    draw();
-  };
-
-  function draw() {
-    const now = bases.find((item) => item.name === value);
+  const loading = progress(), recommended = el("ul", { class: "rows" }), chosen = el("summary"), list = el("div");
+  const node = el("div", {}, recommended, loading, el("details", { class: "bases" }, chosen, list, quiet(link(address("models"), "All starting models"))));
+  let value = "";
+  function draw({ bases }) {
     const better = bases.find((item) => item.is_recommended && !item.is_installed && !item.is_too_large);
+    const known = [BEST, ...bases.filter((item) => item.is_installed && !item.problem), NOTHING];
     recommended.hidden = !better;
     if (better) fill(recommended, described(better));
-    fill(chosen, `Starting model: ${now.title}`);
-    fill(list, bases.map((item) => el("li", {}, el("label", { class: "pick" },
-      el("input", { type: "radio", name: group, value: item.name, checked: item.name === value, disabled: !item.is_installed || Boolean(item.problem), on: { change: () => { value = item.name; fill(chosen, `Starting model: ${item.title}`); onChoice(); } } }),
-      el("span", {}, el("strong", {}, item.title), el("small", {}, facts(item)), noteOf(item) ? el("small", {}, noteOf(item)) : null, item.problem ? el("small", { class: "bad" }, item.problem) : null)),
-      item.is_installed ? null : installer(item))));
+    const choose = (to) => {
+      const now = known.find((item) => item.name === to);
+      value = to;
+      fill(chosen, `Starting model: ${now.title}`);
+      fill(list, field("Starting model", select(known.map((item) => [item.name, item.title]), to, (next) => { choose(next); onChoice(); }), noteOf(now)));
+    };
+    choose(value);
   }
-
   const leave = follow({
     onJob(job) {
       if (!node.isConnected && list.firstChild && job) return; // the form has been replaced
@@ -165,10 +147,10 @@ export function baseChoice(offer, reload, onChoice) {
     },
     async onChange(what) {
       if (!node.isConnected) return void leave();
-      if (what.includes("bases")) { take(await reload()); onChoice(); }
+      if (what.includes("bases")) { draw(await reload()); onChoice(); }
     },
   });
-  take(offer);
+  draw(offer);
   return Object.assign(node, { value: () => value });
 }
 
@@ -202,10 +184,19 @@ function expected({ minutes, memory_bytes: memory, is_too_large: isTooLarge, exp
 
 /** Draw a scorecard, or what there is instead; `measure` begins to score the model, if nothing does yet. */
 function drawScore(body, result, measure) {
-  if (result.html) return void fill(body, contents(drawn(result.html)));
+  if (result.html) return void fill(body, unfolding(drawn(result.html)), row(el("a", { class: "button", href: ofBlog("/api/score/page"), download: "scorecard.html" }, "Save as a page to share")));
   const [heading, wording] = result.unreadable ? ["This scorecard was made by another version", "Score the model again; the model itself is as good as it was."]
     : ["This model has not been scored yet", "How well it predicts posts it has never seen, whether it sounds like you, how fluent it is, and whether it copies you. This takes a few minutes."];
   return void fill(body, masthead({ heading: "Scorecard" }), empty(heading, wording, measure && button("Score it", measure, { kind: "primary" })));
+}
+
+/** A drawn view whose sections unfold, so that its main figures fit one screen. */
+function unfolding(content) {
+  for (const part of content.querySelectorAll(".part")) {
+    const [head, ...rest] = part.childNodes;
+    part.replaceWith(el("details", { class: "unfolding", id: part.id }, el("summary", {}, head), rest));
+  }
+  return content;
 }
 
 /** The samples of a model without a scorecard. */

@@ -55,7 +55,7 @@ export function upload(path, file, onShare, signal) {
   });
 }
 
-/** Events as they come: for await (const {event, data} of stream("/api/write", {prompt}, {signal})).
+/** Events as they come: for await (const {event, data} of stream("/api/draft", {text}, {signal})).
  *  Without a body it is a GET. `data` is parsed where it is JSON. Ends when the server ends. */
 export async function* stream(path, body = null, { signal } = {}) {
   const how = body === null ? {} : { method: "POST", body: JSON.stringify(body) };
@@ -102,6 +102,19 @@ export function listen(path, onEvent, { onLost = () => {} } = {}) {
     }
   })();
   return () => ended.abort();
+}
+
+/** A text as it is written, piece by piece; `outcome` takes its tokens and why it ended. */
+export async function* completion(body, signal, outcome = {}) {
+  const asked = { ...body, stream: true, stream_options: { include_usage: true }, truncate_prompt_tokens: -1 };
+  for await (const { data } of stream("/v1/completions", asked, { signal })) {
+    if (data.error) throw new ApiError(data.error.message);
+    if (data.usage) outcome.tokens = data.usage.completion_tokens;
+    for (const { text, finish_reason: finished } of data.choices ?? []) {
+      outcome.finished = finished;
+      if (text) yield text;
+    }
+  }
 }
 
 /** A module of the page; the browser's own error does not say that the server is gone. */

@@ -1,14 +1,14 @@
-// Write: a text that you and your model write in turns, saved as it grows.
+// Write: notes or a draft on the left, the text on the right; both are saved as they grow.
 
 import { address, go, shortcut } from "/app.js";
-import { add, bullets, button, checkbox, count, day, duration, el, empty, field, fill, folded, input, lines, link, masthead, problem, quiet, quote, row,
+import { add, button, checkbox, count, day, drawn, duration, el, empty, field, fill, folded, input, lines, link, loading, masthead, problem, quiet, quote, row,
   select, sentence, slider, title } from "/components.js";
 import { editor, ending } from "/editor.js";
 import { announce, copy, toast } from "/messages.js";
-import { get, post, stream } from "/server.js";
+import { ApiError, completion, get, post, stream } from "/server.js";
 import { savedList, saver } from "/texts.js";
 
-const SEEDS = 1_000_000_000;
+const SEEDS = 1_000_000_000, VARIANTS = 3, SHOWN = 160; // characters before a variant
 // Settings stay while other pages are open.
 let settings = null;
 
@@ -22,7 +22,7 @@ export async function show(element, { path, query }) {
     return undefined;
   }
   const page = pageOf(element, offer, text, query);
-  shortcut("Ctrl+Enter", "Write", page.begin, { whileTyping: true });
+  shortcut("Ctrl+Enter", "Go on with the text, or write the notes out", page.go, { whileTyping: true });
   shortcut("Escape", "Stop writing", page.stop, { whileTyping: true });
   return page.leave;
 }
@@ -30,33 +30,36 @@ export async function show(element, { path, query }) {
 function pageOf(element, offer, saved, query) {
   const models = offer.models, named = (name) => models.find((item) => item.name === name || item.label === name)?.name ?? "";
   const first = models.find((item) => item.role === "tuned") ?? models[0], defaults = offer.defaults;
-  const set = (settings ??= { model: first.name, beside: "", tokens: defaults.tokens, temperature: defaults.temperature, min_p: defaults.min_p, seed: "", guard: true, suggests: true });
+  const set = (settings ??= { model: first.name, beside: "", tokens: defaults.tokens, temperature: defaults.temperature, seed: "", guard: true, suggests: true });
   set.model = named(saved?.model) || named(query.get("model")) || named(set.model) || first.name;
   set.beside = named(query.get("beside") ?? set.beside);
-  let writing = null, isLeft = false, last = null; // the stretch that was written last: {from, to, seed}
+  let writing = null, isLeft = false, last = null; // the stretch that was written last: {from, to, text}
   const saving = saver(saved?.id ?? "", (result) => {
     if (isLeft) return;
     if (location.hash !== address("write", [result.id])) go(address("write", [result.id]), { replace: true, quietly: true });
     list.mark(result.id);
   });
 
-  const draft = editor({ text: saved?.text ?? query.get("prompt") ?? "", machine: saved?.machine ?? [] },
-    { placeholder: "The trouble with backups", model: () => (set.suggests ? set.model : ""), onChange: () => { store(); label(); } });
-  const start = button("Write", null, { kind: "primary", icon: "write", type: "submit" });
-  const end = button("Stop", stop, { icon: "stop" });
-  const again = button("Try again", (event) => begin(event, true), {});
-  const whose = quiet(), below = el("div", { class: "below" }), second = el("div", { class: "second" });
+  const changed = () => { store(); label(); };
+  const notes = editor({ text: saved?.notes ?? "" }, { label: "Notes or a draft", hint: "Notes are a line for each sentence: who, what, where, when. A blank line begins a paragraph.", placeholder: "rain gauge, copper, five inches\nmade it in 2014, from a tube", onChange: changed });
+  const draft = editor({ text: saved?.text ?? query.get("prompt") ?? "", machine: saved?.machine ?? [] }, { label: "Your text", hint: "A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time.",
+    placeholder: "The trouble with backups", model: () => (set.suggests ? set.model : ""), onChange: changed });
+  const fromNotes = button("Write it from notes", writeNotes), voice = button("Put it into my voice", rewrite);
+  const how = select([["", "lightly: spelling, contractions, marks"], ["free", "freely: each sentence anew"]], "", label);
+  how.setAttribute("aria-label", "How to put it into my voice");
+  const needs = quiet("No model here can write from notes yet. ", link(address("home"), "Make one"), " from a starting model that can, such as SmolLM2.");
+  const start = button("Write", null, { kind: "primary", icon: "write", type: "submit" }), several = button("Three variants", variants);
+  const end = button("Stop", stop, { icon: "stop" }), again = button("Try again", (event) => begin(event, true));
+  const checking = button("Check it", check, { icon: "check" }), below = el("div", { class: "below" }), whose = quiet();
   const copying = button("Copy", () => copy(draft.text), { kind: "small", icon: "copy" });
   const sources = button("Where did this come from?", (event) => origins(event.currentTarget), { kind: "small", icon: "search" });
   const anew = button("New text", () => saving.flush().then(() => go(address("write"))), { kind: "small" });
-  const keeping = row(copying, sources, anew);
-  const list = savedList("text", "write", "Saved texts");
+  const keeping = row(copying, sources, anew), list = savedList("text", "write", "Saved texts");
 
-  const aside = el("aside", { "aria-label": "Settings" }, controls(), list);
-  const form = el("form", { class: "writing", on: { submit: (event) => { event.preventDefault(); begin(); } } },
-    el("div", { class: "beside" }, el("div", { class: "columns-of-text" }, el("div", { class: "first" }, draft.node, row(draft.take, whose),
-      row(start, end, again, draft.undo, draft.redo), keeping, below), second), aside));
-  add(element, form);
+  add(element, el("form", { class: "writing", on: { submit: (event) => { event.preventDefault(); begin(); } } },
+    el("div", { class: "desk" }, el("div", {}, notes.node, row(fromNotes), row(voice, how), needs),
+      el("div", {}, draft.node, row(draft.take, whose), row(start, several, again, end), row(checking, draft.undo, draft.redo), keeping)),
+    below, folded("Settings", el("div", { class: "two" }, controls())), list));
   label();
   list.mark(saved?.id ?? "");
 
@@ -64,22 +67,24 @@ function pageOf(element, offer, saved, query) {
     const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric", placeholder: "random", value: set.seed });
     seed.addEventListener("input", () => { set.seed = seed.value; });
     const names = models.map((item) => [item.name, labelOf(item)]);
-    return [
-      models.length > 1 ? field("Model", select(names, set.model, (to) => { set.model = to; })) : null,
-      checkbox("Suggest as I type", set.suggests, (to) => { set.suggests = to; }, "Grey text ends your sentence: Tab takes it, Esc drops it."),
+    return [el("div", {}, models.length > 1 ? field("Model", select(names, set.model, (to) => { set.model = to; label(); })) : null,
       slider({ label: "Length", min: 50, max: 1000, step: 50, value: set.tokens, onChange: (to) => { set.tokens = to; }, say: (n) => `about ${Math.round(n * 0.75)} words` }),
-      models.length > 1 ? field("Compare with", select([["", "nothing"], ...names], set.beside, (to) => { set.beside = to; fill(second); }), "Writes the same beginning beside it.") : null,
-      folded("More", slider({ label: "Temperature", min: 0, max: 1.5, step: 0.05, value: set.temperature, onChange: (to) => { set.temperature = to; },
-        say: (value) => `${value.toFixed(2)}${value === 0 ? ", no randomness" : value < 0.6 ? ", calm" : value > 1.1 ? ", wild" : ""}` }),
-      slider({ label: "Leave out unlikely words", min: 0, max: 0.3, step: 0.01, value: set.min_p, onChange: (to) => { set.min_p = to; },
-        say: (value) => (value ? `under ${Math.round(100 * value)}% of the likeliest` : "none") }),
-      field("Seed", seed, "The same seed gives the same text."),
-      checkbox("Copy guard", set.guard, (to) => { set.guard = to; }, "Never copies ten words in a row from the posts that it learned from.")),
-    ];
+      models.length > 1 ? field("Compare with", select([["", "itself"], ...names], set.beside, (to) => { set.beside = to; label(); }), "Variants of the same beginning, beside one another.") : null,
+      checkbox("Suggest as I type", set.suggests, (to) => { set.suggests = to; }, "Grey text ends your sentence: Tab takes it, Esc drops it.")),
+    el("div", {}, slider({ label: "Variety", min: 0, max: 1.5, step: 0.05, value: set.temperature, onChange: (to) => { set.temperature = to; },
+      say: (value) => `${value.toFixed(2)}${value === 0 ? ", no randomness" : value < 0.6 ? ", calm" : value > 1.1 ? ", wild" : ""}` }),
+    field("Seed", seed, "The same seed gives the same text."),
+    checkbox("Copy guard", set.guard, (to) => { set.guard = to; }, "Never copies ten words in a row from the posts that it learned from."))];
   }
 
   function labelOf(item) {
     return { tuned: `${item.label} (yours)`, base: item.name === "shipped" ? "Built-in model" : `${item.name} (starting model)` }[item.role] ?? item.name;
+  }
+
+  /** The model that writes from notes: the chosen one if it can, else another. */
+  function drafter() {
+    const able = models.filter((item) => item.writes_from_notes);
+    return able.find((item) => item.name === set.model) ?? able[0];
   }
 
   /** Whether the stretch that was written last still stands at the end, unchanged. */
@@ -88,60 +93,169 @@ function pageOf(element, offer, saved, query) {
   }
 
   function label() {
-    const busy = Boolean(writing);
+    const busy = Boolean(writing), isNoted = Boolean(notes.text.trim()), isBegun = Boolean(draft.text.trim());
     start.lastChild.textContent = draft.machine.length ? "Continue" : "Write";
-    start.disabled = busy;
-    end.disabled = !busy;
+    several.textContent = set.beside && set.beside !== set.model ? "Both models" : "Three variants";
+    fromNotes.disabled = busy || !isNoted || !drafter();
+    voice.disabled = busy || !(isNoted || isBegun) || (how.value && !drafter());
+    checking.disabled = busy || !(isNoted || isBegun);
+    start.disabled = several.disabled = copying.disabled = sources.disabled = anew.disabled = busy;
+    end.hidden = !busy;
     again.hidden = busy || !isIntact();
+    needs.hidden = Boolean(drafter()) || !(isNoted || how.value);
+    notes.freeze(busy);
     draft.freeze(busy);
-    keeping.hidden = !draft.text.trim();
-    copying.disabled = sources.disabled = anew.disabled = busy;
-    const words = (text) => text.split(/\s+/).filter(Boolean).length, theirs = words(draft.machine.map(([from, to]) => draft.text.slice(from, to)).join(" "));
-    fill(whose, theirs ? [`${count(Math.max(0, words(draft.text) - theirs), "word")} of yours, `, el("span", { class: "machine" }, `${count(theirs)} of the model’s`)] : null);
+    keeping.hidden = !isBegun && !isNoted;
+    const theirs = wordsOf(draft.machine.map(([from, to]) => draft.text.slice(from, to)).join(" "));
+    fill(whose, theirs ? [`${count(Math.max(0, wordsOf(draft.text) - theirs), "word")} of yours, `, el("span", { class: "machine" }, `${count(theirs)} of the model’s`)] : null);
   }
 
   function store() {
     const { text, machine } = draft;
-    if (text.trim()) saving.save({ kind: "text", text, machine, model: set.model, prompt: last ? text.slice(0, last.from) : "", settings: set });
+    if (text.trim() || notes.text.trim()) saving.save({ kind: "text", text, notes: notes.text, machine, model: set.model, prompt: last ? text.slice(0, last.from) : "", settings: set });
   }
 
-  async function begin(event, isAgain = false) {
+  /** Do one thing at a time; Stop, Esc and leaving the page end it. `run` gives what is to be announced. */
+  async function busy(what, run) {
     if (writing) return;
-    const given = String(set.seed).trim(), seed = given === "" ? Math.floor(Math.random() * SEEDS) : Math.max(0, Math.floor(Number(given)) || 0);
-    const ends = (writing = new AbortController()), prompt = isAgain ? draft.text.slice(0, last.from) : draft.text, from = prompt.length;
-    last = null;
-    fill(below);
-    fill(second);
-    if (isAgain) draft.put(from, draft.text.length, "", ends);
+    const ends = (writing = new AbortController());
+    let said = "";
+    fill(below, loading(what));
     label();
-    announce(set.beside ? "Writing two texts" : "Writing");
-    const { box } = draft, follows = box.getBoundingClientRect().bottom <= innerHeight + 4;
-    const other = set.beside && set.beside !== set.model ? beside(prompt, seed, ends) : null;
-    const result = await run(set.model, prompt, seed, ends, (piece) => {
-      const at = draft.text.length;
-      draft.put(at, at, at ? piece : piece.trimStart(), ends);
-      if (follows && !other && box.getBoundingClientRect().bottom > innerHeight) scrollTo({ top: scrollY + box.getBoundingClientRect().bottom - innerHeight + 90 });
-    });
-    await other;
+    announce(what);
+    try {
+      said = await run(ends);
+    } catch (error) {
+      if (!ends.signal.aborted) fill(below, problem(error));
+      said = ends.signal.aborted ? "" : sentence(error.message);
+    }
+    if (!said) fill(below, quiet("Stopped."));
     writing = null;
-    last = { from, to: draft.text.length, text: draft.text.slice(from), seed };
-    fill(below, told(result, seed));
     label();
     store();
     saving.flush();
-    announce(result.problem ? sentence(result.problem.message) : result.end ? `Written: ${count(last.text.split(/\s+/).filter(Boolean).length, "word")}` : "Stopped");
+    announce(said || "Stopped");
   }
 
-  /** The same beginning, by the other model, in a column of its own. */
-  async function beside(prompt, seed, ends) {
-    const words = document.createTextNode(""), under = el("div", { class: "below" }), model = models.find((item) => item.name === set.beside);
-    fill(second, el("article", { class: "written", "aria-label": `Written by ${labelOf(model)}` }, el("h2", {}, labelOf(model)), el("div", { class: "text", dir: "auto" }, prompt ? el("span", { class: "prompt" }, prompt) : null, words), under));
-    fill(under, told(await run(model.name, prompt, seed, ends, (piece) => words.appendData(piece)), seed));
+  const seedNow = () => (String(set.seed).trim() === "" ? Math.floor(Math.random() * SEEDS) : Math.max(0, Math.floor(Number(set.seed)) || 0));
+
+  /** What a stream of `line` events ends with; null if it was stopped. */
+  async function ended(path, body, ends, what) {
+    for await (const { event, data } of stream(path, body, { signal: ends.signal })) {
+      if (event === "error") throw new ApiError(data.message, data.hint);
+      if (event === "end") return data;
+      fill(below, loading(`${what} ${data.number}`));
+    }
+    return null;
   }
 
+  function writeNotes() {
+    return busy("Writing from your notes", async (ends) => {
+      const body = { text: notes.text, model: drafter().name, seed: seedNow() };
+      const result = await ended("/api/draft", body, ends, "Writing line");
+      if (!result) return "";
+      const at = draft.text.length, gap = draft.text.trim() ? "\n\n".slice(/\n*$/.exec(draft.text)[0].length) : "";
+      draft.put(at, at, gap + result.text, ends);
+      const left = result.lines.filter((line) => !line.kept).length, said = left ? `${count(left)} of ${count(result.lines.length, "line")} ${left === 1 ? "stays a note" : "stay notes"}, in brackets: the model could not keep what they say.` : "All lines are written out.";
+      fill(below, quiet(`${said} Read it before you use it: a small model may say what you did not mean.`), curious(`Seed ${result.seed}.`));
+      return said;
+    });
+  }
+
+  function rewrite() {
+    return busy("Comparing with your posts", async (ends) => {
+      if (!notes.text.trim()) notes.replace(draft.text, draft.machine); // what it was stays on the left
+      const source = notes.text, free = Boolean(how.value);
+      const result = await ended("/api/rewrite", { text: source, free, model: free ? drafter().name : "", seed: seedNow() }, ends, "Writing sentence");
+      if (!result) return "";
+      const changes = changesOf(source, result), same = result.sentences.filter((each) => each.before === each.after).length;
+      const said = changes.length ? `${count(changes.length, "change")}.` : "Nothing to change: it has your habits already.";
+      fill(below, quiet(said, free ? ` ${count(same)} of ${count(result.sentences.length, "sentence")} stay as they were. A small model may say what you did not mean: read each.` : ""), choices(source, changes));
+      return said;
+    });
+  }
+
+  /** A list of changes, each of which can be taken back alone; the text follows. */
+  function choices(source, changes) {
+    let made = null;
+    const apply = () => {
+      const next = withChanges(source, changes);
+      draft.replace(next.text, next.machine);
+      made = draft.text;
+    };
+    const choose = (change, own) => {
+      if (draft.text !== made) return toast("You have changed the text since. Put it into your voice again to choose.");
+      change.isMine = !change.isMine;
+      own.textContent = change.isMine ? "Change it" : "Keep mine";
+      own.closest("li").classList.toggle("mine", change.isMine);
+      return apply();
+    };
+    if (changes.length || !draft.text.trim()) apply();
+    return el("ol", { class: "changes" }, changes.map((change) => {
+      const own = button("Keep mine", () => choose(change, own), { kind: "small", label: `Keep mine: ${change.before || "nothing"}` });
+      const from = Math.max(source.lastIndexOf("\n", change.from - 1) + 1, change.from - 40), end = source.indexOf("\n", change.to);
+      return el("li", {}, el("div", {}, el("span", { dir: "auto" }, source.slice(from, change.from), el("del", {}, change.before || " "), el("ins", {}, change.after || " "), source.slice(change.to, Math.min(end < 0 ? source.length : end, change.to + 40))),
+        change.because ? quiet(sentence(change.because)) : null), own);
+    }));
+  }
+
+  function check() {
+    return busy("Comparing with your posts", async (ends) => {
+      const pane = draft.text.trim() ? draft : notes, { text } = pane;
+      const found = await post("/api/check", { text }, { signal: ends.signal });
+      let at = 0;
+      pane.mark(found.sentences.flatMap((each) => {
+        const from = text.indexOf(each.text, at); // the server counts characters in another way
+        at = from + each.text.length;
+        return each.is_marked ? [[from, at]] : [];
+      }));
+      fill(below, el("div", { class: "body" }, drawn(found.html)));
+      return found.sentence;
+    });
+  }
+
+  function begin(event, isAgain = false) {
+    return busy("Writing", async (ends) => {
+      const seed = seedNow(), prompt = isAgain ? draft.text.slice(0, last.from) : draft.text, from = prompt.length;
+      last = null;
+      if (isAgain) draft.put(from, draft.text.length, "", ends);
+      const { box } = draft, follows = box.getBoundingClientRect().bottom <= innerHeight + 4;
+      const result = await run(set.model, prompt, seed, ends, (piece) => {
+        const at = draft.text.length;
+        draft.put(at, at, at ? piece : piece.trimStart(), ends);
+        if (follows && box.getBoundingClientRect().bottom > innerHeight) scrollTo({ top: scrollY + box.getBoundingClientRect().bottom - innerHeight + 90 });
+      });
+      last = { from, to: draft.text.length, text: draft.text.slice(from) };
+      fill(below, told(result, seed));
+      return result ? `Written: ${count(wordsOf(last.text), "word")}` : "Stopped";
+    });
+  }
+
+  /** The same beginning several times beside one another: by one model, or by two with the same seed. */
+  function variants() {
+    const other = set.beside !== set.model && models.find((item) => item.name === set.beside), seed = seedNow(), prompt = draft.text;
+    const each = other ? [named(set.model), other.name].map((name) => [name, seed, labelOf(models.find((item) => item.name === name))])
+      : Array.from({ length: VARIANTS }, (_, i) => [set.model, seed + i, `Variant ${i + 1}`]);
+    return busy(other ? "Writing two texts" : "Writing three texts", async (ends) => {
+      const place = el("div", { class: ["variants", other ? "two" : "three"] });
+      fill(below, place);
+      await Promise.all(each.map(async ([model, own, name]) => {
+        const words = document.createTextNode(""), under = el("div");
+        add(place, el("article", { class: "written", "aria-label": name }, el("h2", {}, name), el("div", { class: "text", dir: "auto" }, prompt ? el("span", { class: "prompt" }, prompt.length > SHOWN ? `… ${prompt.slice(-SHOWN)}` : prompt) : null, words), under));
+        const result = await run(model, prompt, own, ends, (piece) => words.appendData(piece));
+        const take = button("Take this one", () => {
+          draft.put(draft.text.length, draft.text.length, draft.text ? words.data : words.data.trimStart(), {});
+          fill(below);
+        }, { kind: "small" });
+        fill(under, words.data ? row(take) : null, told(result, own));
+      }));
+      return "Written";
+    });
+  }
+
+  /** Write a text; gives its tokens and seconds, null if it was stopped. */
   async function run(model, prompt, seed, ends, onText) {
-    const result = { begin: null, end: null, problem: null };
-    const body = { model, prompt: ending(prompt), tokens: set.tokens, temperature: set.temperature, seed, guard: set.guard, min_p: set.min_p };
+    const body = { model, prompt: ending(prompt), max_tokens: set.tokens, temperature: set.temperature, seed, guard: set.guard };
     // Chunks that come faster than the screen refreshes are added together.
     let waiting = "", frame = 0;
     const put = () => {
@@ -149,28 +263,19 @@ function pageOf(element, offer, saved, query) {
       if (waiting) onText(waiting);
       waiting = "";
     };
+    const result = {}, began = performance.now();
     try {
-      for await (const { event, data } of stream("/api/write", body, { signal: ends.signal })) {
-        if (event === "text") {
-          waiting += data;
-          frame ||= requestAnimationFrame(put);
-        } else if (event === "error") result.problem = data;
-        else result[event] = data;
+      for await (const text of completion(body, ends.signal, result)) {
+        waiting += text;
+        frame ||= requestAnimationFrame(put);
       }
     } catch (error) {
-      if (!ends.signal.aborted) result.problem = error;
+      if (!ends.signal.aborted) throw error;
+    } finally {
+      cancelAnimationFrame(frame);
+      put();
     }
-    cancelAnimationFrame(frame);
-    put();
-    return result;
-  }
-
-  function told({ begin: begun, end: ended, problem: wrong }, seed) {
-    if (wrong) return problem(wrong);
-    if (!ended) return quiet("Stopped.");
-    const seconds = ended.seconds < 10 ? `${ended.seconds.toFixed(1)} s` : duration(ended.seconds);
-    return [quiet(`${count(ended.tokens, "token")} in ${seconds}, ${count(ended.tokens / Math.max(ended.seconds, 0.001))} a second; seed ${seed}${ended.finished === "stop" ? "; the model ended it" : ""}.`),
-      begun?.guarded ? guardNote(ended.blocked) : begun?.has_guard ? quiet("The copy guard was off: passages may be copied from your posts.") : null];
+    return ends.signal.aborted ? null : { ...result, seconds: (performance.now() - began) / 1000 };
   }
 
   async function origins(asked) {
@@ -195,14 +300,56 @@ function pageOf(element, offer, saved, query) {
 
   const hide = () => { if (document.hidden) saving.flush(); };
   document.addEventListener("visibilitychange", hide);
-  return { begin, stop, leave() { isLeft = true; document.removeEventListener("visibilitychange", hide); draft.close(); stop(); saving.flush(); } };
+  return { go: (event) => (event.target === notes.box ? !fromNotes.disabled && writeNotes() : begin()), stop,
+    leave() { isLeft = true; document.removeEventListener("visibilitychange", hide); notes.close(); draft.close(); stop(); saving.flush(); } };
 }
 
-function guardNote(blocked) {
-  if (!blocked.length) return quiet("The copy guard blocked nothing.");
-  const times = blocked.length === 1 ? "once" : blocked.length === 2 ? "twice" : `${blocked.length} times`;
-  return folded(`The copy guard stepped in ${times}`, quiet("After these words, continuing as in one of your posts was blocked:"),
-    bullets(blocked.map((wording) => el("span", { dir: "auto" }, `… ${wording}`, el("span", { class: "cut", "aria-hidden": "true" }, " ⌇")))));
+const wordsOf = (text) => text.split(/\s+/).filter(Boolean).length;
+const curious = (...parts) => folded("For the curious", quiet(parts));
+
+function told(result, seed) {
+  if (!result) return quiet("Stopped.");
+  const seconds = result.seconds < 10 ? `${result.seconds.toFixed(1)} s` : duration(result.seconds);
+  return curious(`${count(result.tokens, "token")} in ${seconds}, ${count(result.tokens / Math.max(result.seconds, 0.001))} a second; seed ${seed}${result.finished === "stop" ? "; the model ended it" : ""}.`);
+}
+
+/** What a rewrite changes, in the draft's own characters: sentences written anew, and single edits in what stays. */
+function changesOf(draft, { edits, sentences }) {
+  const anew = [];
+  let at = 0, written = "";
+  for (const { before, after } of sentences) {
+    const from = draft.indexOf(before, at);
+    written += draft.slice(at, from);
+    at = from + before.length;
+    if (before !== after) anew.push({ from, to: at, before, after, start: written.length, end: written.length + after.length, isAnew: true });
+    written += after;
+  }
+  written += draft.slice(at);
+  const points = [...written], single = [];
+  for (const { start, before, after, because } of edits.toReversed()) { // from the end, so that earlier places hold
+    const place = points.slice(0, start).join("").length; // the server counts characters, not their halves
+    const inside = anew.find((each) => each.start <= place && place < each.end);
+    if (inside) {
+      inside.after = inside.after.slice(0, place - inside.start) + after + inside.after.slice(place - inside.start + before.length);
+    } else {
+      const from = place - anew.reduce((sum, each) => sum + (each.end <= place ? each.end - each.start - each.before.length : 0), 0);
+      single.push({ from, to: from + before.length, before, after, because });
+    }
+  }
+  return [...anew, ...single].sort((a, b) => a.from - b.from);
+}
+
+/** The draft with the changes that are not taken back, and the ranges of what a model wrote. */
+function withChanges(draft, changes) {
+  const machine = [];
+  let text = "", at = 0;
+  for (const { from, to, after, isAnew } of changes.filter((change) => !change.isMine)) {
+    text += draft.slice(at, from);
+    if (isAnew) machine.push([text.length, text.length + after.length]);
+    text += after;
+    at = to;
+  }
+  return { text: text + draft.slice(at), machine };
 }
 
 function originsLede(result) {

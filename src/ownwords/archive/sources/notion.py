@@ -1,0 +1,73 @@
+"""Source: a Notion export as Markdown, whose file names end in the ids of the pages."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from ownwords.archive import dates, untrusted_files
+from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem
+from ownwords.archive.sources.markdown import split_heading
+from ownwords.core.errors import SourceError
+
+LABEL = "a Notion export"
+
+_PAGE = re.compile(r"(?P<title>[^/]*?) ?(?P<id>[0-9a-f]{32})\.md$")
+# A page of a database begins with its properties, a line each.
+_PROPERTY = re.compile(r"([A-Z][^:\n]{0,40}): (.*)")
+_DATES = ("date", "published", "publish date", "created", "created time")
+
+
+def detect(path: Path) -> str | None:
+    """Recognise a zip or folder by the names of its files."""
+    if not path.is_dir():
+        return LABEL if untrusted_files.is_zip_with(path, lambda m: _pages(m.names)) else None
+    names = (file.name for file in untrusted_files.first_files(path))
+    return "an unpacked Notion export" if any(map(_PAGE.search, names)) else None
+
+
+def _pages(names: tuple[str, ...]) -> list[str]:
+    return sorted(name for name in names if _PAGE.search(name))
+
+
+def read(path: Path) -> Iterator[SourceItem]:
+    """Yield the pages, sorted by file."""
+    with untrusted_files.open_export(path) as members:
+        pages = _pages(members.names)
+        if not pages:
+            raise SourceError(
+                f"{path} holds no pages of Notion",
+                hint="export them as Markdown & CSV, unpack the zip, and give what is inside",
+            )
+        yield from members.skipped
+        yield ExpectedCount(len(pages))
+        for name in pages:
+            try:
+                yield _document(name, untrusted_files.decode_text(members.read(name)))
+            except SourceError as error:
+                yield SkippedItem("page", f"it cannot be unpacked: {error.message}", ref=name)
+        if rest := len(members.names) - len(pages):
+            yield SkippedItem("file", "a table or a picture, not a page", rest)
+
+
+def _document(name: str, text: str) -> RawDocument:
+    page = _PAGE.search(name)
+    assert page is not None  # so `_pages` found it
+    title, body = split_heading("", text.replace("\r\n", "\n"))
+    lines = body.strip("\n").split("\n")
+    properties: dict[str, str] = {}
+    while lines and (found := _PROPERTY.fullmatch(lines[0])):
+        properties[found[1].casefold()] = found[2].strip()
+        del lines[0]
+    if lines and lines[0].strip():  # the lines belong to a paragraph
+        properties, lines = {}, body.split("\n")
+    written = (dates.parse_date(properties.get(key, "")) for key in _DATES)
+    return RawDocument(
+        ref=f"page/{page['id']}",
+        title=title or page["title"],
+        body="\n".join(lines).strip("\n"),
+        markup="markdown",
+        date=next(filter(None, written), None),
+        tags=tuple(tag for t in properties.get("tags", "").split(",") if (tag := t.strip())),
+        base=name,
+        aliases=(name, str(PurePosixPath(name).with_suffix(""))),
+    )

@@ -1,0 +1,103 @@
+"""A plugin of LLM (https://llm.datasette.io): the models of this user's workspaces, and encoders.
+
+LLM imports this at every start, so nothing heavy is imported before a model is used.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import llm
+from pydantic import Field
+
+from ownwords.ask.encoder import Embedder, open_embedder
+from ownwords.ask.known_encoders import KNOWN, installed
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import SUFFIX, Workspace
+from ownwords.serve.workspace_list import WorkspaceList
+
+if TYPE_CHECKING:
+    from ownwords.inference.model import Model
+
+
+@llm.hookimpl  # type: ignore[untyped-decorator]
+def register_models(register: Callable[..., None]) -> None:
+    """Register the model of each workspace that is in this folder, or was opened before."""
+    # Of workspaces with one name, the first is the one that is nearer.
+    folders: dict[str, Path] = {}
+    for root in WorkspaceList(Workspace(Path.cwd() / SUFFIX)).paths():
+        if (root / "model").is_dir():
+            folders.setdefault(root.name.removesuffix(SUFFIX), root / "model")
+    for name, folder in folders.items():
+        register(WorkspaceModel(f"ownwords/{name}", folder))
+
+
+@llm.hookimpl  # type: ignore[untyped-decorator]
+def register_embedding_models(register: Callable[..., None]) -> None:
+    """Register the encoders that are installed."""
+    for known in filter(installed, KNOWN):
+        register(Encoder(f"ownwords/{known.name}", known.name))
+
+
+class WorkspaceModel(llm.Model):  # type: ignore[misc]
+    """A model that continues the prompt, in the voice of one author."""
+
+    can_stream = True
+
+    class Options(llm.Options):  # type: ignore[misc]
+        """What `ownwords write` takes."""
+
+        max_tokens: int = Field(default=400, ge=1, description="The most tokens to write.")
+        temperature: float | None = Field(
+            default=None, ge=0, description="Lower is safer, higher is bolder."
+        )
+        seed: int = Field(default=1, ge=0, description="The same seed gives the same text.")
+
+    def __init__(self, model_id: str, folder: Path) -> None:
+        self.model_id, self._folder = model_id, folder
+
+    @cached_property
+    def _model(self) -> "Model":
+        from ownwords.inference.model import Model
+
+        return Model.load(self._folder)
+
+    def execute(
+        self,
+        prompt: Any,  # noqa: ANN401 - LLM's types, which need not be installed to check these
+        stream: bool,
+        response: Any,  # noqa: ANN401
+        conversation: Any,  # noqa: ANN401
+    ) -> Iterator[str]:
+        """Continue the prompt; in a conversation, the whole text so far."""
+        turns = conversation.responses if conversation else ()
+        before = "".join(f"{turn.prompt.prompt}{turn.text()}" for turn in turns)
+        options = prompt.options
+        bold = {} if options.temperature is None else {"temperature": options.temperature}
+        try:
+            pieces = self._model.write(
+                before + prompt.prompt, max_tokens=options.max_tokens, seed=options.seed, **bold
+            )
+            yield from pieces if stream else ("".join(pieces),)
+        except OwnwordsError as error:
+            raise llm.ModelError(str(error)) from error
+
+
+class Encoder(llm.EmbeddingModel):  # type: ignore[misc]
+    """An encoder of `ownwords ask`."""
+
+    batch_size = 32
+
+    def __init__(self, model_id: str, name: str) -> None:
+        self.model_id, self._name = model_id, name
+
+    @cached_property
+    def _encoder(self) -> Embedder | None:
+        return open_embedder(self._name)
+
+    def embed_batch(self, items: Any, *, key: str | None = None) -> Iterator[list[float]]:  # noqa: ANN401
+        """Yield a vector for each text, as a passage of a post has it."""
+        encoder = self._encoder
+        assert encoder is not None  # only installed ones are registered
+        yield from encoder.embed([encoder.passage_prompt + item for item in items]).tolist()

@@ -1,0 +1,167 @@
+"""Drafts of the Write page: checked, written from notes, and put into the author's manner."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from ownwords.archive.corpus import load_corpus
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.validation import Meta, encode
+from ownwords.drafts import drafting, rewriting
+from ownwords.drafts.check import AuthorStyle
+from ownwords.drafts.check_view import check_view
+from ownwords.drafts.edits import Habits
+from ownwords.inference.engine import Logits
+from ownwords.inference.model import Model
+from ownwords.serve.app_state import AppState
+from ownwords.serve.errors import invalid
+from ownwords.serve.json_api import ApiCall, json_route, read_body
+from ownwords.serve.model_worker import FairLock, LoadedModel
+from ownwords.serve.sse import EventSender, EventStreamResponse
+from ownwords.view import html
+
+_LOOK_S = 0.2  # between two looks at how far a draft is
+
+
+@dataclass(frozen=True)
+class CheckRequest:
+    """The body of a POST to /api/check."""
+
+    text: Annotated[str, Meta(max_length=200_000)] = ""
+
+
+@dataclass(frozen=True)
+class DraftRequest:
+    """The body of a POST to /api/draft, whose text are notes, and to /api/rewrite.
+
+    `free` rewrites each sentence anew.
+    """
+
+    text: Annotated[str, Meta(max_length=200_000)] = ""
+    free: bool = False
+    model: Annotated[str, Meta(max_length=300)] = ""
+    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 1
+
+
+def routes(state: AppState) -> list[BaseRoute]:
+    """The routes /api/check, /api/draft and /api/rewrite.
+
+    The latter two stream `line` events with the number of lines or sentences begun so far, and
+    `end` with what `ownwords draft --json` or `rewrite --json` prints.
+    """
+
+    async def draft(request: Request) -> Response:
+        asked = await read_body(state, request, DraftRequest)
+        notes = drafting.Notes.parse(asked.text)
+        loaded = await _model_for_notes(state, asked.model)
+
+        def write(model: Model) -> dict[str, Any]:
+            written = drafting.draft(model, notes, seed=asked.seed)
+            return {"seed": asked.seed, **written.to_dict()}
+
+        return EventStreamResponse(partial(_send, state, loaded, write))
+
+    async def rewrite(request: Request) -> Response:
+        asked = await read_body(state, request, DraftRequest)
+        if not asked.text.strip():
+            raise invalid("there is no draft", hint="write or paste one first")
+        loaded = await _model_for_notes(state, asked.model) if asked.free else None
+
+        def write(model: Model | None) -> dict[str, Any]:
+            habits = state.report.derived("habits", lambda _: _habits(state))
+            return rewriting.rewrite(asked.text, habits, model, seed=asked.seed).to_dict()
+
+        return EventStreamResponse(partial(_send, state, loaded, write))
+
+    return [
+        json_route(state, "POST", "/api/check", check),
+        Route("/api/draft", draft, methods=["POST"]),
+        Route("/api/rewrite", rewrite, methods=["POST"]),
+    ]
+
+
+def check(state: AppState, call: ApiCall) -> dict[str, Any]:
+    """Check a draft: what `ownwords check --json` prints, and the same drawn."""
+    text = call.body(CheckRequest).text
+    if not text.strip():
+        raise invalid("there is no draft", hint="write or paste one first")
+    style: AuthorStyle = state.report.derived(
+        "style", lambda _: AuthorStyle.of(load_corpus(state.archive()))
+    )
+    found = style.check(text)
+    return {**encode(found), "html": html.drawn(check_view(found))}
+
+
+def _habits(state: AppState) -> Habits:
+    return Habits(post.text for post in load_corpus(state.archive()).train)
+
+
+async def _model_for_notes(state: AppState, name: str) -> LoadedModel:
+    """The model of this name. Raises ApiError if it has not learned to write from notes."""
+    loaded = await state.get_model(name)
+    if not await state.run(lambda: drafting.has_learned(loaded.folder)):
+        raise invalid(
+            f"{state.label_of(loaded.name)} has not learned to write from notes",
+            hint="ownwords base add smollm2-135m, then make a model from it",
+            param="model",
+        )
+    return loaded
+
+
+class _ReaderLeftError(OwnwordsError):
+    pass
+
+
+class _SharedModel(Model):
+    """A loaded model that writes for one reader, by turns with its other work.
+
+    `lines` counts the texts begun. Once the reader `has_left`, it ends at the next token.
+    """
+
+    def __init__(self, model: Model, turn: FairLock) -> None:
+        super().__init__(model.engine, model.tokenizer, model.guard, model.stop_ids)
+        self.lines = 0
+        self.has_left = threading.Event()
+        self._turn = turn
+
+    def write_several(self, prompt: str, **how: Any) -> list[str]:  # noqa: ANN401 - as in Model
+        self.lines += 1
+        with self._turn.hold():
+            return super().write_several(prompt, **{**how, "on_tokens": self._go_on})
+
+    def logits(self, ids: Sequence[int]) -> Logits:
+        with self._turn.hold():
+            return super().logits(ids)
+
+    def _go_on(self, _: int) -> None:
+        if self.has_left.is_set():
+            raise _ReaderLeftError("nobody waits for this draft any more")
+
+
+async def _send(
+    state: AppState,
+    loaded: LoadedModel | None,
+    write: Callable[[Any], dict[str, Any]],
+    events: EventSender,
+) -> None:
+    """Let a model write in a thread, and send how far it is, then the result."""
+    told = 0
+    model = _SharedModel(loaded.model, state.compute_lock) if loaded else None
+    work = asyncio.create_task(state.run_long(lambda: write(model)))
+    try:
+        while not (await asyncio.wait([work], timeout=_LOOK_S))[0]:
+            if model and model.lines != told:
+                told = model.lines
+                await events.send({"number": told}, "line")
+        await events.send(await work, "end")
+    finally:
+        if model:
+            model.has_left.set()
+        work.cancel()

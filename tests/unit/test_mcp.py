@@ -1,0 +1,72 @@
+"""`ownwords mcp`, as an agent uses it: with the protocol's own client, over stdin and stdout."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("mcp")
+
+from mcp import ClientSession, StdioServerParameters, stdio_client
+
+import model_directories
+from ownwords.archive.look import look
+from ownwords.models import bundle
+from ownwords.tokenizers.bpe import ByteTokenizer
+
+BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("mcp") / "w.ownwords"
+    look([BLOG], workspace=root)
+    bundle.save(root / "model", model_directories.model("qwen3", vocab_size=300), ByteTokenizer())
+    return root
+
+
+def call_all(workspace: Path, calls: list[tuple[str, dict[str, Any]]]) -> tuple[list[Any], Any]:
+    """The results of the calls, and the tools that there are."""
+
+    async def talk() -> tuple[list[Any], Any]:
+        command = ["-m", "ownwords", "mcp", str(workspace)]
+        parameters = StdioServerParameters(command=sys.executable, args=command)
+        async with stdio_client(parameters) as (read, write), ClientSession(read, write) as session:
+            await session.initialize()
+            tools = (await session.list_tools()).tools
+            return [await session.call_tool(name, given) for name, given in calls], tools
+
+    return anyio.run(talk)
+
+
+def test_an_agent_finds_reads_and_writes(workspace: Path) -> None:
+    before = {p: p.read_bytes() for p in workspace.rglob("*.json")}
+    results, tools = call_all(
+        workspace,
+        [
+            ("search", {"query": "gutter", "limit": 2}),
+            ("ask", {"question": "How many posts did I write in 2019?"}),
+            ("posts", {"limit": 3}),
+            ("read_post", {"id": "nowhere"}),
+            ("check", {"draft": "The gutter is a small river. I like it as it is, most days."}),
+            ("draft", {"notes": "rain fell"}),
+            ("complete", {"text": "The gutter"}),
+            ("read_post", {"id": "blog:post/57"}),
+        ],
+    )
+    assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
+    texts = ["\n".join(part.text for part in result.content) for result in results]
+    failed = [number for number, result in enumerate(results) if result.is_error]
+    assert failed == [3, 5]
+    assert "gutter" in texts[0]
+    assert json.loads(texts[1])["sentence"]
+    assert texts[2].count('"title"') == 3
+    assert "`posts` lists them" in texts[3]
+    assert 0 <= json.loads(texts[4])["yours"] <= 1
+    assert "has not learned to write from notes" in texts[5]
+    assert {p: p.read_bytes() for p in workspace.rglob("*.json")} == before
+    assert "jubilee clip" in json.loads(texts[7])["text"]

@@ -1,0 +1,151 @@
+"""The drafts API: a draft is checked, written from notes, or rewritten, as the commands do it."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+import openai_server
+from asgi_scope import http_scope
+from ownwords.archive.corpus import load_corpus
+from ownwords.archive.look import look
+from ownwords.archive.store import Archive
+from ownwords.drafts.edits import Habits
+from ownwords.drafts.rewriting import rewrite
+from ownwords.inference.model import Model
+from ownwords.models.directory import PROVENANCE
+from ownwords.serve.app import create_app
+from ownwords.serve.app_state import AppState
+from ownwords.tokenizers.bpe import ByteTokenizer
+from page_client import page_client
+
+BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
+NOTES = "# Umbrellas\n- count 14 umbrellas at Leeds station\n- they stayed there"
+KEPT = "We counted 14 umbrellas at Leeds station."
+FOREIGN = "In order to leverage best practices, users should configure appropriate settings."
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> AppState:
+    """The sample blog, its own model, and one that has learned to write from notes."""
+    folder = tmp_path_factory.mktemp("drafts")
+    workspace = openai_server.workspace(folder)
+    (workspace.root / "ownwords.toml").touch()
+    look([BLOG], workspace=workspace.root)
+    tokenizer = ByteTokenizer()
+    openai_server.save(folder / "noted", tokenizer)
+    known = {"tokenizer": {"fingerprint": tokenizer.fingerprint()}, "writes_from_notes": True}
+    (folder / "noted" / PROVENANCE).write_text(json.dumps({"format": 1, **known}), "utf-8")
+    return AppState(workspace, openai_server.settings(), models={"noted": folder / "noted"})
+
+
+@pytest.fixture
+def client(state: AppState) -> Iterator[TestClient]:
+    with page_client(AppState(state.workspace, state.settings, models=state._extra_models)) as own:
+        yield own
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model whose only sentence is KEPT, at any beginning."""
+
+    def zeros(model: Model, ids: list[int]) -> Any:  # noqa: ANN401
+        return np.zeros((len(ids), model.tokenizer.vocabulary_size), np.float32)
+
+    monkeypatch.setattr(Model, "write_several", lambda *_, **how: [KEPT for _ in how["seeds"]])
+    monkeypatch.setattr(Model, "logits", zeros)
+
+
+def sent(client: TestClient, path: str, **body: object) -> dict[str, Any]:
+    """The data of the event that ends the answer."""
+    answer = client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    event, data = answer.text.strip().split("\n\n")[-1].splitlines()
+    assert event == "event: end", answer.text
+    found: dict[str, Any] = json.loads(data.removeprefix("data: "))
+    return found
+
+
+@pytest.mark.usefixtures("written")
+def test_notes_are_written_out_and_what_is_lost_stays_a_note(client: TestClient) -> None:
+    found = sent(client, "/api/draft", text=NOTES, model="noted", seed=7)
+    assert found["seed"] == 7
+    assert [line["kept"] for line in found["lines"]] == [True, False]
+    assert found["text"] == f"Umbrellas\n\n{KEPT} [they stayed there]"
+
+
+def test_a_light_rewrite_is_that_of_the_command(client: TestClient, state: AppState) -> None:
+    draft = "I do not know; it is not here, and I cannot find it.\n\nIt does not matter, does it?"
+    with Archive(state.workspace.archive) as archive:
+        habits = Habits(post.text for post in load_corpus(archive).train)
+    found = sent(client, "/api/rewrite", text=draft)
+    assert found == json.loads(json.dumps(rewrite(draft, habits).to_dict()))
+    assert found["edits"]
+
+
+@pytest.mark.usefixtures("written")
+def test_a_free_rewrite_keeps_the_sentences_that_it_would_change(client: TestClient) -> None:
+    draft = "We counted 14 umbrellas at Leeds station. The kettle stayed at home with Hale."
+    found = sent(client, "/api/rewrite", text=draft, free=True, model="noted")
+    assert [each["before"] == each["after"] for each in found["sentences"]] == [True, True]
+
+
+def test_only_a_model_that_has_learned_notes_writes_from_them(client: TestClient) -> None:
+    answer = client.post("/api/draft", json={"text": NOTES})
+    assert answer.status_code == 400
+    assert "has not learned" in answer.json()["error"]["message"]
+    models = client.get("/api/write").json()["models"]
+    assert [each["name"] for each in models if each["writes_from_notes"]] == ["noted"]
+
+
+def test_a_check_is_drawn_as_in_the_terminal(client: TestClient) -> None:
+    found = client.post("/api/check", json={"text": f"It rained. <b>Bed</b>.\n\n{FOREIGN}"}).json()
+    assert FOREIGN in [each["text"] for each in found["sentences"] if each["is_marked"]]
+    assert "“leverage”" in found["html"] and found["sentence"] in found["html"]
+    assert "<b>" not in found["html"]
+
+
+def test_a_model_at_work_ends_when_the_reader_leaves(
+    state: AppState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def write(*_: object, on_tokens: Callable[[int], object], **__: object) -> list[str]:
+        begun.set()
+        try:
+            while True:
+                on_tokens(1)
+                time.sleep(0.01)
+        finally:
+            over.set()
+
+    monkeypatch.setattr(Model, "write_several", write)
+    body = json.dumps({"text": NOTES, "model": "noted"}).encode()
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        if messages:
+            return messages.pop()
+        await asyncio.to_thread(begun.wait)
+        return {"type": "http.disconnect"}
+
+    async def send(_: object) -> None:
+        pass
+
+    headers = {"Host": "127.0.0.1:8377", "X-Ownwords": "1", "Content-Type": "application/json"}
+    own = AppState(state.workspace, state.settings, models=state._extra_models)
+
+    async def ask() -> None:
+        await create_app(own)(http_scope("/api/draft", "POST", headers), receive, send)
+        assert await asyncio.to_thread(over.wait, 60)
+        await own.close()
+
+    asyncio.run(ask())

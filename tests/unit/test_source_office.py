@@ -1,0 +1,61 @@
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from exports import office as export
+from items import documents
+from ownwords.archive.document import SkippedItem
+from ownwords.archive.segments import parse_body
+from ownwords.archive.sources import office
+from ownwords.core.errors import SourceError
+
+
+def segments_of(path: Path) -> list[tuple[str, str]]:
+    (document,) = documents(office.read(path)).values()
+    return [(s.kind, s.text) for s in parse_body(document.body, document.markup).segments]
+
+
+def test_a_word_document_is_read_with_its_changes_accepted(tmp_path: Path) -> None:
+    folder = export.write(tmp_path)
+    assert segments_of(folder / "2020-01-31 hats.docx") == [
+        ("prose", f"A hat is a roof one wears. {export.NON_ASCII}"),
+        ("prose", "It was felt & straw\nonce."),
+        ("heading", "Kinds"),
+        ("list", "- bowler\n- top"),
+        ("list", "1. first"),
+        ("quote", "A quoted line."),
+        ("table", "size | seven"),
+        ("prose", "Coats"),
+        ("prose", "Or twice."),
+    ]
+    assert [i.count for i in office.read(folder) if isinstance(i, SkippedItem)] == [1, 1, 1, 1, 1]
+
+
+def test_a_libreoffice_document_is_read_with_its_changes_accepted(tmp_path: Path) -> None:
+    assert segments_of(export.write(tmp_path) / "coats.odt") == [
+        ("prose", "After hats, coats: warm\nand long."),
+        ("heading", "Kinds"),
+        ("list", "1. first\n2. second"),
+        ("quote", "A quoted line."),
+        ("prose", "To the knee."),
+    ]
+
+
+def test_a_locked_document_is_refused_with_advice(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="locked with a password") as caught:
+        list(office.read(export.write(tmp_path) / "secret.docx"))
+    assert "without a password" in caught.value.hint
+    path = tmp_path / "secret.odt"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("content.xml", b"\xff\x00\x17")
+        packed.writestr("META-INF/manifest.xml", '<m xmlns="x"><e><encryption-data/></e></m>')
+    with pytest.raises(SourceError, match="locked with a password"):
+        list(office.read(path))
+
+
+def test_entities_are_not_expanded(tmp_path: Path) -> None:
+    bomb = '<!DOCTYPE d [<!ENTITY a "INTRUDER"><!ENTITY b SYSTEM "file:///etc/passwd">]>'
+    text = export.DOCX["word/document.xml"].replace("once.", "once&a;&b;.")
+    export.pack(tmp_path / "a.docx", export.DOCX | {"word/document.xml": bomb + text})
+    assert segments_of(tmp_path / "a.docx")[1] == ("prose", "It was felt & straw\nonce")
