@@ -4,6 +4,7 @@
     python -m bench.ask_quality FOLDER --half judge    only the half that nothing was chosen by
     python -m bench.ask_quality FOLDER --misses words  with the questions that a column misses
     python -m bench.ask_quality FOLDER --fit           the coefficients in ask/search.py
+    python -m bench.ask_quality FOLDER --marked        whether what is marked answers
 
 FOLDER holds workspaces named NAME.ownwords; `bench/ask_questions.tsv`, or another file of
 `--questions`, holds kind, NAME, question and what is right, separated by tabs. What is right is a
@@ -97,7 +98,11 @@ def main() -> int:
     parser.add_argument("--misses", default="", help="a column whose misses are printed")
     parser.add_argument("--embed", default="minilm")
     parser.add_argument("--fit", action="store_true", help="fit what judges a search")
+    parser.add_argument("--marked", action="store_true", help="ask for marked sentences")
     options = parser.parse_args()
+    if options.marked:
+        _marked(options.folder, open_embedder(options.embed))
+        return 0
     questions = [
         question
         for question in _questions(options.questions)
@@ -135,6 +140,31 @@ def main() -> int:
     return 0
 
 
+def _marked(folder: Path, embedder: Embedder | None) -> None:
+    """Of the first passage with the words that answer: whether they are in what is shown of it."""
+    lines = (QUESTIONS.with_name("ask_marked.tsv")).read_text(encoding="utf-8").splitlines()
+    rows = [line.split("\t") for line in lines if not line.startswith("#")]
+    searchers = {
+        name: ArchiveSearcher(SearchIndex(folder / f"{name}.ownwords" / "archive.sqlite"), embedder)
+        for name, *_ in rows
+    }
+    for half, names in (("choose", ("mtlynch", "eevee")), ("judge", ("brandur", "oskar", "ruben"))):
+        some = [row for row in rows if row[0] in names]
+        hits = dict.fromkeys(("shown", "first mark", "a mark", "excerpt"), 0)
+        for name, question, words in some:
+            passages = searchers[name].find(question).passages
+            with_words = [each for each in passages if words.casefold() in each.text.casefold()]
+            for each in with_words[:1]:
+                excerpt = searchers[name].excerpts(question, [each])[each.id]
+                marks = [each.text[slice(*span)].casefold() for span in excerpt.matching]
+                part = each.text[slice(*excerpt.span)].casefold()
+                hits["shown"] += 1
+                hits["first mark"] += any(words.casefold() in mark for mark in marks[:1])
+                hits["a mark"] += any(words.casefold() in mark for mark in marks)
+                hits["excerpt"] += words.casefold() in part
+        print(half, f"of {len(some)}:", hits)
+
+
 # ---- how the logistic regressions of ask/search.py were fitted
 
 FITS = (
@@ -168,7 +198,7 @@ def _fit(folder: Path, questions: Sequence[QualityQuestion], embedder: Embedder 
         model.fit(rows[is_fitted], is_true[is_fitted])
         chances = model.predict_proba(rows)[:, 1]
         weights = {key: round(float(w), 2) for key, w in zip(names, model.coef_[0], strict=True)}
-        print(f"{name} = Logistic({model.intercept_[0]:.2f}, {weights})")
+        print(f"{name} = ({model.intercept_[0]:.2f}, {weights})")
         for half in ("choose", "judge"):
             part = np.array([each.half == half for each in some])
             curve = roc_auc_score(is_true[part], chances[part])

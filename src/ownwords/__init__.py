@@ -17,7 +17,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 if TYPE_CHECKING:
     from ownwords.archive.report import Report
     from ownwords.ask.answer import Answer
-    from ownwords.ask.servers import LLMBackend
+    from ownwords.ask.servers import Endpoint
     from ownwords.inference.engine import WeightFormat
     from ownwords.inference.model import Model
     from ownwords.make.result import MakeResult
@@ -74,18 +74,17 @@ def ask_archive(
     question: str,
     workspace: str | Path | None = None,
     *,
-    model: str | Path | None = "",
+    model: str | None = "",
     embed: str = "",
     passages: int = 8,
 ) -> Answer:
     """Answer a question from the archive of a workspace.
 
     The same as `ownwords ask`: the workspace is this folder or the only `NAME.ownwords` here unless
-    given; `model` is a model directory, a GGUF file, the address of an endpoint, or the name of a
-    model that runs here; "" is what runs on this machine, if `ownwords ask` was allowed to send
-    passages to it; None shows the passages alone;
-    `embed` names what makes vectors: "" is what is installed, "none" nothing. `Answer`
-    holds the text, each citation with its verbatim quote, and the passages. Raises
+    given; `model` is the address of an endpoint, or the name of a model that runs here; "" is what
+    runs on this machine, if `ownwords ask` was allowed to send passages to it; None shows the
+    passages alone; `embed` names what makes vectors: "" is what is installed, "none" nothing.
+    `Answer` holds the text, each citation with its verbatim quote, and the passages. Raises
     `ownwords.core.errors.OwnwordsError` for what cannot be.
     """
     # Not called `ask`: importing the package of that name would put it in the function's place.
@@ -98,9 +97,9 @@ def ask_archive(
 
     place = resolve_workspace(Path(workspace) if workspace else None, Path.cwd())
     embedder = open_embedder(embed)
-    backend: LLMBackend | None = None
+    backend: Endpoint | None = None
     if model:
-        backend = servers.open_backend(str(model))
+        backend = servers.open_backend(model)
     elif model is not None:
         running = servers.default_backend()
         if running and running.url in EndpointConsent.read().allowed:

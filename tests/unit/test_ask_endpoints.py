@@ -3,7 +3,6 @@
 import socket
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from fake_endpoint import HERE, allowed, chunk, event, fake_endpoint, sends
@@ -20,7 +19,7 @@ def writer_at(endpoint: Endpoint) -> Endpoint:
 
 
 def ask(writer: Endpoint) -> str:
-    return "".join(writer.write(MESSAGES, max_tokens=50, seed=3, temperature=0.2))
+    return "".join(writer.write(MESSAGES, 50))
 
 
 def test_local_servers_are_found_without_sending_them_anything(
@@ -75,7 +74,7 @@ def test_an_answer_is_streamed_and_counted(monkeypatch: pytest.MonkeyPatch) -> N
     usage = {"prompt_tokens": 12, "completion_tokens": 9, "total_tokens": 21}
     with fake_endpoint(monkeypatch, replies=[text], usage=usage) as endpoint:
         writer = writer_at(endpoint_at(endpoint.url))
-        reply = writer.write(MESSAGES, max_tokens=50, seed=3, temperature=0.2)
+        reply = writer.write(MESSAGES, 50)
         assert endpoint.requests == []  # nothing is sent before it is wanted
         pieces = list(reply)
         (body,) = endpoint.bodies()
@@ -83,7 +82,7 @@ def test_an_answer_is_streamed_and_counted(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(pieces) > 1
     assert writer.ended == "stop"
     assert body["messages"] == [dict(MESSAGES[0])]
-    assert (body["model"], body["max_tokens"], body["seed"]) == ("writer", 50, 3)
+    assert (body["model"], body["max_tokens"], body["seed"]) == ("writer", 50, 1)
     assert (body["stream"], body["temperature"]) == (True, 0.2)
     assert "tools" not in body
 
@@ -152,39 +151,6 @@ def test_addresses_are_normalised_or_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(ConfigError):
             endpoint_at(wrong, {})
-
-
-def test_vectors_are_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    def vectors(body: dict[str, list[str]]) -> object:
-        data = [
-            {"index": at, "embedding": [float(len(text)), 1.0]}
-            for at, text in enumerate(body["input"])
-        ]
-        return {"data": data[::-1]}
-
-    texts = ["x" * length for length in range(1, 131)]  # more than one request takes
-    with fake_endpoint(monkeypatch, paths={"/v1/embeddings": vectors}) as endpoint:
-        rows = endpoint_at(f"{endpoint.url}#e").embeddings(texts)
-        assert len(endpoint.bodies("/v1/embeddings")) > 1
-    assert rows.dtype == np.float32
-    assert rows.tolist() == [[float(len(text)), 1.0] for text in texts]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        {"data": [{"index": 0, "embedding": [1.0]}]},
-        {"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [1.0, 2.0]}]},
-        {"data": [{"index": 0, "embedding": ["a"]}, {"index": 1, "embedding": ["b"]}]},
-        {"data": [{"index": 0, "embedding": [1e999]}, {"index": 1, "embedding": [1.0]}]},
-    ],
-)
-def test_invalid_vectors_are_reported(data: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    with (
-        fake_endpoint(monkeypatch, paths={"/v1/embeddings": data}) as endpoint,
-        pytest.raises(EndpointError),
-    ):
-        endpoint_at(f"{endpoint.url}#e").embeddings(["a", "b"])
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\n\ndata:[DONE]", b"\n\ndata: [DONE]\n\nrubbish"])

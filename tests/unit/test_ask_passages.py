@@ -225,7 +225,7 @@ def test_code_after_the_words_of_the_question_is_shown() -> None:
 def test_cosines_select_the_sentence_where_words_do_not() -> None:
     text = " ".join(f"The {name} part of it." for name in ("first", "second", "third"))
     excerpt = excerpt_of("What of the moon?", text, [0.1, 0.7, 0.2])
-    assert spans_text(text, excerpt.matching) == ["The second part of it."]
+    assert spans_text(text, excerpt.matching)[0] == "The second part of it."
     assert excerpt_of("What of the moon?", text).matching == ()
 
 

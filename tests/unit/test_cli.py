@@ -82,7 +82,7 @@ def test_every_verb_explains_itself_with_an_example(
     text = capsys.readouterr().out
     assert f"Example: ownwords {verb}" in text or verb == "base"
     options = ("--workspace", "--config", "--set", "--yes", "--json", "--quiet")
-    if verb not in ("ask", "base", "chat", "check", "draft", "rewrite", "serve", "write"):
+    if verb not in ("ask", "base", "chat", "check", "draft", "mcp", "rewrite", "serve", "write"):
         assert all(option in text for option in options)
     assert max(map(len, text.splitlines())) <= 80
     assert "\x1b" not in text
@@ -210,6 +210,15 @@ def test_a_missing_package_is_named_with_what_to_install(
     first, hint = capsys.readouterr().err.splitlines()
     assert "which is not installed" in first
     assert hint == f'hint: pip install "ownwords[{extra}]"'
+
+
+def test_a_package_that_is_missed_on_the_way_is_named_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # so that importing it fails
+    monkeypatch.setattr("ownwords.base.catalogue.entries", lambda: __import__("torch"))
+    assert main(["base", "list"]) == 2
+    assert 'pip install "ownwords[train]"' in capsys.readouterr().err
 
 
 class OutOfMemoryError(RuntimeError):

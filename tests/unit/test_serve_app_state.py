@@ -222,28 +222,6 @@ def test_unavailable_models_are_reported(workspace: Workspace, loads: CountingLo
     run_within(state, work)
 
 
-def test_a_stream_for_a_thread_ends_when_the_thread_stops_reading(
-    workspace: Workspace, loads: CountingLoader
-) -> None:
-    state = AppState(workspace)
-
-    async def work() -> None:
-        loaded = await state.get_model()
-
-        def some() -> str:
-            pieces = state.generate_text(
-                loaded, build_request(ByteTokenizer(), "Dear", max_tokens=1_000_000)
-            )
-            first = next(pieces)
-            pieces.close()
-            return first
-
-        assert await state.run_long(some)
-        assert loaded.worker.is_idle
-
-    run_within(state, work)
-
-
 def test_the_cache_size_follows_the_available_memory(
     model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

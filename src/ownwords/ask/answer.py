@@ -16,7 +16,7 @@ from ownwords.ask import dates
 from ownwords.ask.citations import CHECKED, AnswerBuilder, Citation
 from ownwords.ask.passages import Passage, PassageExcerpt, Whose, excerpt_of
 from ownwords.ask.search import Kind
-from ownwords.ask.servers import ContextLengthError, LLMBackend, Message
+from ownwords.ask.servers import ContextLengthError, Endpoint, Message
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.view.format import count, sentence
@@ -31,9 +31,6 @@ SENTENCES: Final[dict[Kind, str]] = {
     "absent": "That is not in your archive",
 }
 PASSAGES: Final = 8
-# Above 0, or small models loop; low, since the answer must keep to the passages.
-TEMPERATURE: Final = 0.2
-SEED: Final = 1
 _LONGEST_QUESTION = 2000  # characters
 _TRIES, _SHORTER = 3, 0.6  # attempts, each with a shorter prompt than the one before
 
@@ -83,12 +80,11 @@ class Answer:
 def answer(
     question: str,
     searcher: "ArchiveSearcher",
-    writer: LLMBackend | None = None,
+    writer: Endpoint | None = None,
     *,
     on_text: Callable[[str], None] | None = None,
     on_passages: Callable[[Sequence[Passage]], None] | None = None,
     limit: int = PASSAGES,
-    seed: int = SEED,
 ) -> Answer:
     """Answer a question from the archive; without a `writer`, only with passages.
 
@@ -118,19 +114,16 @@ def answer(
     if on_passages:
         on_passages(found.passages)
     is_done = found.kind == "absent" or (counted and counted.is_complete)
-    return found if writer is None or is_done else _written(found, writer, on_text, seed)
+    return found if writer is None or is_done else _written(found, writer, on_text)
 
 
-def _written(
-    found: Answer, writer: LLMBackend, on_text: Callable[[str], None] | None, seed: int
-) -> Answer:
+def _written(found: Answer, writer: Endpoint, on_text: Callable[[str], None] | None) -> Answer:
     """The answer of a model, which gets a shorter prompt if its context is too small."""
     notes = [*([found.answer] if found.answer else []), *found.notes]
     builder = AnswerBuilder((), found.question)
     why = ""
     try:
-        writer.prepare()
-        context = writer.context or _USUAL_CONTEXT
+        context = _USUAL_CONTEXT
         prompt = build_prompt(found.question, found.passages, writer.count, context)
         if not writer.is_local:
             sent = count(len(prompt.excerpts), "passage")
@@ -138,7 +131,13 @@ def _written(
         for left in range(_TRIES - 1, -1, -1):
             builder = AnswerBuilder(prompt.excerpts, found.question, on_text)
             try:
-                _write(prompt, writer, builder, on_text, seed)
+                pieces = writer.write(prompt.messages, prompt.max_tokens)
+                with closing(pieces):
+                    for piece in pieces:
+                        if on_text:
+                            on_text("")
+                        builder.add(piece)
+                builder.end(is_cut=writer.ended == "length")
                 break
             except ContextLengthError:
                 if not left or builder.text:
@@ -150,8 +149,7 @@ def _written(
             notes.append(f"Only {len(prompt.excerpts)} of {of} fit into the context.")
         if writer.ended == "length":
             notes.append("The answer was cut at its maximum length.")
-        if not builder.text:
-            why = _why_nothing(writer, builder)
+        why = f"{writer.name} {builder.why_nothing()}"
     except OwnwordsError as error:
         why = f"{sentence(error.message, 0)} {sentence(error.hint, 0)}".strip()
         builder.end(is_cut=True)
@@ -167,36 +165,6 @@ def _written(
         notes=tuple(notes),
         model=writer.name,
     )
-
-
-def _write(
-    prompt: "Prompt",
-    writer: LLMBackend,
-    builder: AnswerBuilder,
-    on_text: Callable[[str], None] | None,
-    seed: int,
-) -> None:
-    pieces = writer.write(
-        prompt.messages, max_tokens=prompt.max_tokens, seed=seed, temperature=TEMPERATURE
-    )
-    with closing(pieces):
-        for piece in pieces:
-            if on_text:
-                on_text("")
-            builder.add(piece)
-    builder.end(is_cut=writer.ended == "length")
-
-
-def _why_nothing(writer: LLMBackend, builder: AnswerBuilder) -> str:
-    """Why no sentence of the model can be shown."""
-    if builder.has_no_answer:
-        return f"{writer.name} finds no answer in these passages."
-    if reasons := builder.reasons():
-        return (
-            f"The answer of {writer.name} is not shown, because no sentence was supported:"
-            f" {reasons}."
-        )
-    return f"{writer.name} gave no answer."
 
 
 # ---- the prompt
@@ -258,7 +226,7 @@ def build_prompt(
     answer = min(ANSWER, context // 4)
     # Nobody who wrote a passage could know the fence.
     fence = f"=== {digest(*(f'{each.title} {each.text}' for each in passages))[:8]} ==="
-    line = _neutralized(" ".join(question.split()))
+    line = _neutralized(question)
     begin = f"Question: {line}\n\nPassages, each between lines with {fence}:\n\n"
     end = f"\n\nQuestion: {line}"
     room = context - answer - count(_RULES + begin + end) - 2 * _PER_MESSAGE
@@ -287,15 +255,10 @@ def build_prompt(
 
 
 def _fenced(number: int, passage: Passage, fence: str) -> str:
-    head = [f"Passage {number}", f"title: {_line(passage.title) or '(untitled)'}"]
-    if passage.heading:
-        head.append(f"section: {_line(passage.heading)}")
+    title, section = (_neutralized(part[:200]) for part in (passage.title, passage.heading))
+    head = [f"Passage {number}", f"title: {title or '(untitled)'}", f"section: {section}"]
     head += [f"date: {passage.date or 'unknown'}", f"words: {_WHOSE[passage.whose]}"]
     return "\n".join([*head, fence, _neutralized(passage.text), fence])
-
-
-def _line(text: str) -> str:
-    return _neutralized(" ".join(text.split())[:200])
 
 
 def _neutralized(text: str) -> str:

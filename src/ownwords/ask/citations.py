@@ -19,7 +19,6 @@ from ownwords.ask.passages import (
     best_sentence,
     content_stems,
     content_words,
-    covered_share,
     stems,
 )
 from ownwords.ask.query import forms_of
@@ -177,7 +176,7 @@ def _sentence_of(part: str, held: Sequence[str]) -> AnswerSentence:
 
 # The share that must occur in one sentence of the passage for a citation without a quote.
 _NEARLY_SAID = 0.6
-_YEAR = re.compile(r"\b\d{3,}\b")
+_NUMBER = re.compile(r"\b\d{3,}\b")
 _THOUSANDS = re.compile(r"(?<=\d)[,.\u2009\u202f ](?=\d{3}\b)")
 _PARTED = re.compile(r"\[\s*(?:…|\.\.\.)\s*\]|…|\.\.\.")
 _SAME = str.maketrans(
@@ -262,12 +261,10 @@ def _find_in(quote: str, excerpts: Iterable[Passage]) -> Citation | None:
 def _matching_sentence(statement: str, excerpt: Passage) -> Citation | None:
     """The sentence of a passage that says nearly the same as a statement, if there is one."""
     said = content_stems(statement)
-    if said and (span := best_sentence(statement, excerpt.text)):
-        quote = excerpt.text[slice(*span)]
-        share = covered_share(said, set(stems(quote)))
-        if len(quote) <= LONGEST_QUOTE and share >= _NEARLY_SAID:
-            return Citation(excerpt, quote)
-    return None
+    span = best_sentence(statement, excerpt.text) if said else None
+    quote = excerpt.text[slice(*span)] if span else ""
+    is_same = len(said & set(stems(quote))) >= _NEARLY_SAID * len(said)
+    return Citation(excerpt, quote) if 0 < len(quote) <= LONGEST_QUOTE and is_same else None
 
 
 def check_support(
@@ -279,11 +276,13 @@ def check_support(
     in the passages or the question, or if no quoted sentence has any of the words that are not in
     the question.
     """
-    context = " ".join(f"{_head(quote)} {quote.passage.text}" for quote in cited)
+    context = " ".join(f"{quote.passage.text} {_around(quote)}" for quote in cited)
+    known = set(_NUMBER.findall(_THOUSANDS.sub("", f"{context} {question}")))
+    for number in _NUMBER.findall(_THOUSANDS.sub("", statement)):
+        if number not in known:
+            return f"it says {number}, and the cited passage does not", []
     asked = set(stems(question))
-    if number := _unknown_number(statement, f"{context} {question}"):
-        return f"it says {number}, and the cited passage does not", []
-    quoted = {stem for quote in cited for stem in stems(f"{_head(quote)} {_around(quote)}")}
+    quoted = {stem for quote in cited for stem in stems(_around(quote))}
     new = [word for word in content_words(statement).values() if not _occurs(word, asked)]
     unchecked = [word for word in new if not _occurs(word, quoted)]
     if new and len(unchecked) == len(new):
@@ -291,17 +290,15 @@ def check_support(
     return "", unchecked
 
 
-def _head(quote: Citation) -> str:
-    return f"{quote.passage.title} {quote.passage.heading} {quote.passage.date or ''}"
-
-
 def _around(quote: Citation) -> str:
-    """The sentences that a quote is from."""
-    text = quote.passage.text
+    """The title of a quote, and the sentences that it is from."""
+    passage = quote.passage
+    text = passage.text
     begin = text.find(quote.quote)
     end = begin + len(quote.quote)
     spans = [span for span in sentences(text) if span[0] < end and span[1] > begin]
-    return "\n".join(text[slice(*span)] for span in spans)
+    parts = (text[slice(*span)] for span in spans)
+    return "\n".join([passage.title, passage.heading, passage.date or "", *parts])
 
 
 def _occurs(word: str, known: set[str]) -> bool:
@@ -309,24 +306,8 @@ def _occurs(word: str, known: set[str]) -> bool:
     return not known.isdisjoint(stems(" ".join([word, *forms_of(word)])))
 
 
-def _repeats_known(statement: str, cited: Sequence[Citation], question: str) -> bool:
-    """Whether a sentence without citations adds nothing: all its words are in the quotes."""
-    known = " ".join([question, *(f"{_head(each)} {each.quote}" for each in cited)])
-    is_known = content_stems(statement) <= set(stems(known))
-    return is_known and not _unknown_number(statement, known)
-
-
-def _unknown_number(statement: str, known: str) -> str:
-    """A number of three or more digits in the statement that is not in the known text."""
-    numbers = _YEAR.findall(_THOUSANDS.sub("", statement))
-    known_numbers = set(_YEAR.findall(_THOUSANDS.sub("", known)))
-    return next((number for number in numbers if number not in known_numbers), "")
-
-
 # ---- the answer that is shown
 
-# Quotes from posts this many years apart get a note about their ages.
-_YEARS_TO_MENTION = 5
 _MAX_NAMED = 6  # words, or two of the reasons, named in a note
 CHECKED = (
     "Checked: every quote is in its post, word for word. Not checked: whether the sentences"
@@ -337,8 +318,7 @@ CHECKED = (
 class AnswerBuilder:
     """Reads an answer while it is written and passes on each supported sentence once.
 
-    A sentence is supported if one of its citations is verified and contains its words. A sentence
-    without citations is passed on only next to such a sentence, and if it adds nothing.
+    A sentence is supported if one of its citations is verified and contains its words.
     """
 
     def __init__(
@@ -350,13 +330,11 @@ class AnswerBuilder:
         self._excerpts, self._question, self._on_text = excerpts, question, on_text
         self._written = ""
         self._judged = 0  # number of statements judged
-        self._pending: list[AnswerSentence] = []  # without citations, until one with some follows
         self._reasons: Counter[str] = Counter()
         self._left_out = 0
         self._unchecked: dict[str, None] = {}  # words of shown sentences that their quotes lack
         self.citations: list[Citation] = []  # in the order of their numbers
         self.text = ""  # the supported sentences with the numbers of their citations
-        self.has_no_answer = False
 
     def add(self, piece: str) -> None:
         """Add a piece of the model's text."""
@@ -375,11 +353,6 @@ class AnswerBuilder:
             statements = statements[:-1]
         for statement in statements:
             self._judge(statement)
-        self.has_no_answer = _NO_ANSWER.search(_THINKING.sub("", self._written)) is not None
-        if self.citations:
-            self._flush()
-        else:
-            self._left_out += len(self._pending)
 
     def notes(self) -> list[str]:
         """Notes on sentences left out, with the reasons, and on the citations."""
@@ -396,17 +369,19 @@ class AnswerBuilder:
         others = [f"[{at}]" for at, cited in enumerate(self.citations, 1) if cited.whose != "own"]
         if others:
             notes.append(f"Not your own words: {' '.join(others)}.")
-        years = sorted(each.year for each in self.citations if each.whose == "own" and each.year)
-        if years and years[-1] - years[0] >= _YEARS_TO_MENTION:
-            notes.append(
-                f"The citations are from {years[0]} to {years[-1]}: you may have changed your mind"
-                " in between."
-            )
         return notes
 
     def reasons(self) -> str:
         """The two most frequent reasons for left-out sentences and failed citations."""
         return "; ".join(why for why, _ in self._reasons.most_common(2))
+
+    def why_nothing(self) -> str:
+        """Why no sentence can be shown, as what follows the name of the model."""
+        if _NO_ANSWER.search(_THINKING.sub("", self._written)):
+            return "finds no answer in these passages."
+        if self._reasons:
+            return f"gave an answer that is not shown: no sentence was supported: {self.reasons()}."
+        return "gave no answer."
 
     def _parsed(self) -> list[AnswerSentence]:
         return parse_answer(self._written, self._excerpts)
@@ -421,16 +396,11 @@ class AnswerBuilder:
             if why:
                 self._leave_out(why)
                 return
-            self._flush()
             marks = self._marks(statement.cited) + (" (unchecked)" if unchecked else "")
             self._unchecked.update(dict.fromkeys(unchecked))
             self._append(with_marks(_sentence(statement.text), marks), statement)
-        elif statement.failed:
-            self._left_out += 1
-        elif _repeats_known(statement.text, self.citations, self._question):
-            self._pending.append(statement)
         else:
-            self._leave_out("it has no citation")
+            self._leave_out("" if statement.failed else "it has no citation")
 
     def _contradict(self, statement: AnswerSentence) -> None:
         """Say what the author said first and last, if that was in different years."""
@@ -445,12 +415,7 @@ class AnswerBuilder:
 
     def _leave_out(self, why: str) -> None:
         self._left_out += 1
-        self._reasons[why] += 1
-
-    def _flush(self) -> None:
-        for statement in self._pending:
-            self._append(_sentence(statement.text), statement)
-        self._pending = []
+        self._reasons.update([why] if why else [])
 
     def _append(self, text: str, statement: AnswerSentence) -> None:
         between = "\n\n" if statement.begins_paragraph else " "

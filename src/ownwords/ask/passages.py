@@ -12,7 +12,7 @@ mostly compared as they are.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
@@ -261,23 +261,18 @@ def content_stems(text: str) -> set[str]:
 def best_sentence(question: str, text: str) -> Span | None:
     """The sentence of a text that matches a question best; None if none matches."""
     spans = sentences(text)
-    _, scores = _matches(question, text, spans)
+    scores = _matches(question, text, spans)
     return spans[scores.index(max(scores))] if any(scores) else None
 
 
-def _matches(question: str, text: str, spans: Sequence[Span]) -> tuple[list[set[str]], list[float]]:
-    """The stems of the question in each span, and their sum, each 1 / the number of its spans."""
+def _matches(question: str, text: str, spans: Sequence[Span]) -> list[float]:
+    """For each span the stems of the question in it, each as 1 / the number of its spans."""
     words = list(_words(question))
     _, empty = detect_stop_words([word.lower() for word in words])
     asked = {_stem(word) for word in words if word.lower() not in empty}
     matched = [asked & set(stems(text[begin:end])) for begin, end in spans]
     spans_with = Counter(word for each in matched for word in each)
-    return matched, [sum(1 / spans_with[word] for word in sorted(each)) for each in matched]
-
-
-def covered_share(words: Collection[str], known: set[str]) -> float:
-    """The share of the words that are in `known`; 1 if there are no words."""
-    return sum(word in known for word in words) / len(words) if words else 1.0
+    return [sum(1 / spans_with[word] for word in sorted(each)) for each in matched]
 
 
 def _words(text: str) -> Iterator[str]:
@@ -389,10 +384,11 @@ _MARKED = 2  # units of a passage
 # What answers often stands after what the question names: a unit gains this share of the words'
 # score of the one before it, and code all of it.
 _BEFORE_SHARE = 0.6
+# What the cosine of a unit counts beside the share of the question's words: 2 to 5 find as much.
+_MEANING = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class PassageExcerpt:
+class PassageExcerpt(NamedTuple):
     """What to show of a passage: the `span` of adjacent units, about `SHOWN` characters.
 
     `matching` are the spans of the units that match the question best, best first; they may stand
@@ -405,46 +401,25 @@ class PassageExcerpt:
 
 def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> PassageExcerpt:
     """What to show of a passage, by words and by the `cosines` of its units, if there are any."""
-    spans = units(text)
-    if not spans:
-        return PassageExcerpt((0, 0), ())
-    words, own = _matches(question, text, spans)
+    spans = units(text) or [(0, 0)]
+    own = _matches(question, text, spans)
     most = max(own) or 1.0
     scores: list[float] = []
     for at, (begin, end) in enumerate(spans):
         before = own[at - 1] if at else 0.0
         gained = before * (1.0 if is_code(text[begin:end]) else _BEFORE_SHARE)
-        scores.append((own[at] + gained) / most + (cosines[at] if cosines else 0.0))
-    chosen: list[int] = []
-    covered: set[str] = set()
-    for at in sorted(range(len(spans)), key=lambda at: -scores[at]):
-        # Each further unit must contain a word not yet covered, or be the code after the first.
-        is_next = bool(chosen) and at == chosen[0] + 1 and is_code(text[slice(*spans[at])])
-        is_first = not chosen and bool(words[at] or cosines)
-        if len(chosen) < _MARKED and (is_first or is_next or not words[at] <= covered):
-            chosen.append(at)
-            covered |= words[at]
-    return PassageExcerpt(_best_run(text, spans, scores), tuple(spans[at] for at in chosen))
-
-
-def _best_run(text: str, spans: Sequence[Span], scores: Iterable[float]) -> Span:
-    """The adjacent units that fit into `SHOWN` with the highest sum of score * sqrt(length).
-
-    The root keeps a few short units from outweighing a long one, and the reverse.
-    """
-    lengths = [
-        min(end - begin, SHOWN // 2) if is_code(text[begin:end]) else end - begin
-        for begin, end in spans
-    ]
-    values = [max(0.0, score) * sqrt(size) for score, size in zip(scores, lengths, strict=True)]
-    best, best_value = (0, 0), -1.0
-    for first in range(len(spans)):
-        size = value = 0.0
-        for last in range(first, len(spans)):
-            size += lengths[last]
-            if size > SHOWN and last > first:
+        scores.append((own[at] + gained) / most + (_MEANING * cosines[at] if cosines else 0.0))
+    ranked = sorted(range(len(spans)), key=lambda at: -scores[at])
+    chosen = [at for at in ranked[:_MARKED] if scores[at] > 0]
+    # The adjacent units that fit, with the highest sum of score * sqrt(length): the root keeps a
+    # few short units from outweighing a long one, and the reverse.
+    best, best_value = spans[0], -1.0
+    for first, (begin, _) in enumerate(spans):
+        value = 0.0
+        for (start, end), score in zip(spans[first:], scores[first:], strict=True):
+            if end - begin > SHOWN and value:
                 break
-            value += values[last]
+            value += max(0.0, score) * sqrt(min(end - start, SHOWN))
             if value > best_value:
-                best, best_value = (first, last), value
-    return spans[best[0]][0], spans[best[1]][1]
+                best, best_value = (begin, end), value
+    return PassageExcerpt(best, tuple(spans[at] for at in chosen))

@@ -9,10 +9,10 @@ functions for hybrid retrieval") whose weight depends on how rare the words of t
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -68,26 +68,13 @@ def nearest(passages: Ids, scores: Floats, limit: int) -> Ranking:
 # ---- what was found
 
 
-@dataclass(frozen=True)
-class Logistic:
-    """A logistic regression of a few figures of a search."""
-
-    intercept: float
-    weights: Mapping[str, float]
-
-    def probability(self, figures: Mapping[str, float]) -> float:
-        """The probability of what it was fitted to."""
-        score = sum(weight * figures[name] for name, weight in self.weights.items())
-        return 1 / (1 + math.exp(-self.intercept - score))
-
-
-# Fitted to half of the public questions (`python -m bench.ask_quality FOLDER --fit`); what they
-# tell of the other half is in docs/log.md. "cosine" is the best of a passage, "deviation" by how
-# many standard deviations it exceeds the mean; "absent" the share of the question's IDF that no
-# shown passage has.
-_IS_ABOUT: Final = Logistic(-16.24, {"cosine": 58.70, "deviation": -1.27})
-_ANSWERS: Final = Logistic(3.17, {"cosine": 6.92, "absent": -4.86, "deviation": -0.86})
-_IS_ABOUT_BY_WORDS: Final = Logistic(-6.80, {"strength": 5.33, "words": 1.12})
+# Logistic regressions, an intercept and the weights of a few figures of a search, fitted to half of
+# the public questions (`python -m bench.ask_quality FOLDER --fit`); what they tell of the other
+# half is in docs/log.md. "cosine" is the best of a passage, "deviation" by how many standard
+# deviations it exceeds the mean; "absent" the share of the IDF that no shown passage has.
+_IS_ABOUT: Final = (-16.24, {"cosine": 58.70, "deviation": -1.27})
+_ANSWERS: Final = (3.17, {"cosine": 6.92, "absent": -4.86, "deviation": -0.86})
+_IS_ABOUT_BY_WORDS: Final = (-6.80, {"strength": 5.33, "words": 1.12})
 # Below these a question is not in the archive: that it is should never be denied.
 _ABSENT, _ABSENT_BY_WORDS = 0.2, 0.1
 _ANSWERED = 0.4  # below this, nothing answers directly
@@ -95,17 +82,19 @@ _ANSWERED = 0.4  # below this, nothing answers directly
 
 def kind_of(figures: Mapping[str, float]) -> Kind:
     """What the passages with these figures are to the question."""
-    if "cosine" in figures:
-        is_absent = _IS_ABOUT.probability(figures) < _ABSENT
-        probability = _ANSWERS.probability(figures)
-    else:
-        probability = _IS_ABOUT_BY_WORDS.probability(figures)
-        is_absent = probability < _ABSENT_BY_WORDS
-    return "absent" if is_absent else "nearest" if probability < _ANSWERED else "answer"
+
+    def probability(intercept: float, weights: Mapping[str, float]) -> float:
+        score = sum(weight * figures[name] for name, weight in weights.items())
+        return 1 / (1 + math.exp(-intercept - score))
+
+    has_cosine = "cosine" in figures
+    is_about = probability(*(_IS_ABOUT if has_cosine else _IS_ABOUT_BY_WORDS))
+    if is_about < (_ABSENT if has_cosine else _ABSENT_BY_WORDS):
+        return "absent"
+    answers = probability(*_ANSWERS) if has_cosine else is_about
+    return "nearest" if answers < _ANSWERED else "answer"
 
 
-_MAX_NAMED = 4  # terms named in a sentence
-_LONGEST_NAMED = 40  # characters of each
 _BESIDE = 3  # sentences between words that say something of each other, at most
 
 # Questions about the whole archive, which no passage answers.
@@ -132,8 +121,8 @@ class RetrievalResult:
 
 
 def _named(terms: Iterable[QueryTerm]) -> str:
-    labels = [f"“{say.plain(term.label, _LONGEST_NAMED)}”" for term in terms]
-    return say.joined(labels[:_MAX_NAMED], "or")
+    labels = [f"“{say.plain(term.label, 40)}”" for term in terms]
+    return say.joined(labels[:4], "or")
 
 
 # ---- the search
@@ -152,6 +141,7 @@ _OTHERS_FACTOR = 0.8
 # A chunk gains this share of the scores of the 2 best other chunks of its post.
 _OTHER_CHUNKS, _OTHER_SHARE = 2, 0.2
 _NEAREST = 3
+_READ = 4  # passages whose sentences are compared by meaning: it takes as long as all the rest
 _FEW = 50  # chunks; with fewer, IDF means little
 _MIN_IDF = 1e-6  # for terms in half of the chunks or more
 
@@ -181,7 +171,9 @@ class ArchiveSearcher:
             query = self.embedder.embed([self.embedder.question_prompt + original])[0]
             ids, cosines = vectors.passages, vectors.cosines(query)
         closeness = vectors.closeness(cosines) if vectors and len(ids) else cosines
-        phrase_chunks = self.index.chunks_with(_all(terms.phrases)) if terms.phrases else []
+        phrase_chunks = (
+            self.index.chunks_with(_matching(" AND ", terms.phrases)) if terms.phrases else []
+        )
         title_chunks, is_title = self._title_matches(question, words, by_text)
 
         ranking = fuse(by_text, ids, closeness, words.rarity)
@@ -226,28 +218,29 @@ class ArchiveSearcher:
         return RetrievalResult(tuple(passages), kind, tuple(notes), figures)
 
     def excerpts(self, question: str, passages: Sequence[Passage]) -> dict[int, PassageExcerpt]:
-        """What to show of each passage, by its id."""
-        texts = [[each.text[slice(*unit)] for unit in units(each.text)] for each in passages]
-        cosines: list[list[float]] = [[] for _ in passages]
-        if self.embedder and passages:
+        """What to show of each passage, by its id; the first are read sentence by sentence."""
+        near: Iterator[float] = iter(())
+        read = passages[:_READ] if self.embedder else ()
+        if self.embedder and read:
             asked = self.embedder.question_prompt + normalized_question(question)
-            prompt = self.embedder.passage_prompt
-            rows = self.embedder.embed([asked, *(prompt + unit for some in texts for unit in some)])
+            texts = (each.text[slice(*unit)] for each in read for unit in units(each.text))
+            rows = self.embedder.embed(
+                [asked, *(self.embedder.passage_prompt + text for text in texts)]
+            )
             near = iter((rows[1:] @ rows[0]).tolist())
-            cosines = [[next(near) for _ in some] for some in texts]
+        cosines = {each.id: list(islice(near, len(units(each.text)))) for each in read}
         return {
-            each.id: excerpt_of(question, each.text, some)
-            for each, some in zip(passages, cosines, strict=True)
+            each.id: excerpt_of(question, each.text, cosines.get(each.id, ())) for each in passages
         }
 
     def _rank_by_text(self, words: "_Words") -> Ranking:
         rare, common = words.by_frequency()
         if not rare:
             return []
-        wanted = _any(rare)
+        wanted = _matching(" OR ", rare)
         if common:
             # A chunk must contain a rare word; common words then add to its score.
-            wanted = f"({_any(rare)}) AND ({_any((*rare, *common))})"
+            wanted = f"({_matching(' OR ', rare)}) AND ({_matching(' OR ', (*rare, *common))})"
         rows = self.index.rows(
             "SELECT c.id, c.document, f.score * CASE c.whose WHEN 'other' THEN ? ELSE 1.0 END"
             # The weights of title, heading, date and text.
@@ -284,7 +277,7 @@ class ArchiveSearcher:
             with_all = self.index.column(
                 "SELECT DISTINCT c.document FROM chunk_search f JOIN chunks c ON c.id = f.rowid"
                 " WHERE chunk_search MATCH ? LIMIT 2",
-                f"title : ({_all(words.chunks_of)})",
+                f"title : ({_matching(' AND ', words.chunks_of)})",
             )
             named = with_all if len(with_all) == 1 else []
         best = (_in_order(self.index.chunks(document), ranking)[:1] for document in named)
@@ -426,12 +419,8 @@ def _with_post_scores(rows: Iterable[tuple[int, str, float]]) -> Ranking:
     return sorted(ranking, key=lambda entry: (-entry[1], entry[0]))
 
 
-def _all(terms: Iterable[QueryTerm]) -> str:
-    return " AND ".join(term.match for term in terms)
-
-
-def _any(terms: Iterable[QueryTerm]) -> str:
-    return " OR ".join(term.match for term in terms)
+def _matching(operator: str, terms: Iterable[QueryTerm]) -> str:
+    return operator.join(term.match for term in terms)
 
 
 def _in_order(ids: Iterable[int], ranking: Ranking) -> list[int]:

@@ -1,7 +1,8 @@
-"""The models that write answers: OpenAI-compatible servers, model directories and GGUF files.
+"""The models that write answers: those of OpenAI-compatible servers.
 
-Of a server only what all of them share is used: models, chat completions and embeddings. By default
-only a model that already runs on this machine is used, of a server that the user has allowed.
+Of a server only what all of them share is used: the list of models and chat completions. By
+default it is one that runs on this machine and that the user has allowed. A small model cannot
+answer questions, neither one that ownwords trains nor a base (docs/log.md).
 """
 
 import ipaddress
@@ -12,32 +13,22 @@ import socket
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote, urlsplit
-
-import numpy as np
-import numpy.typing as npt
 
 from ownwords.core.config import Resolved, resolve
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import printable
 from ownwords.core.workspace import (
     data_folder,
-    resolve_model,
-    source_name,
     translate_os_errors,
     write_atomically,
 )
 
 if TYPE_CHECKING:
     import httpx
-
-    from ownwords.inference.generation import GenerationRequest
-    from ownwords.inference.model import Model
-    from ownwords.inference.text_generation import TextGenerator
 
 
 class EndpointError(OwnwordsError):
@@ -69,54 +60,25 @@ _KEYS = ("OWNWORDS_API_KEY", "OPENAI_API_KEY")
 _NOT_AN_ENDPOINT = "is it an OpenAI-compatible endpoint? Its address usually ends in /v1"
 # What reading JSON of another shape than expected raises.
 _OTHER_SHAPE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-_EMBEDDING_BATCH = 64  # texts of one request for vectors
 _EXCERPT = 160  # characters quoted from a server's message
 _ABOUT_CONTEXT = re.compile(
     r"exceeds? .{0,40}context|context.(?:length|size|window)", re.IGNORECASE
 )
-_HINTS: Final[Mapping[int, str]] = {
-    401: "set OWNWORDS_API_KEY=... in the environment, and name the endpoint with --model",
-    403: "set OWNWORDS_API_KEY=... in the environment, and name the endpoint with --model",
-    404: "name one of its models: --model URL#NAME",
-}
+_TEMPERATURE = 0.2  # above 0, or small models loop; low, to keep to the passages
 _MAX_NAMED = 6  # models listed in an error
 _OPTIONAL_FIELDS = ("max_tokens", "temperature", "seed")  # left out where a server rejects them
 _PIECE = re.compile(r"[A-Za-z]+|\d+|[^\W\d_]+|\n+|[^\w\s]|_")
-# Stop strings for models without a chat template.
-_NEXT_IN_TEXT = ("\nQuestion:", "\nPassage", "\n===")
 
 FinishReason = Literal["stop", "length"]
 Message = Mapping[str, str]
 
 
-class LLMBackend(Protocol):
-    """A model that continues a conversation. `context` is in tokens, 0 if unknown.
-
-    `is_local` means that nothing leaves this machine. `ended` says why the last answer ended.
-    `write` sends nothing before its first piece is requested. It raises OwnwordsError, or
-    ContextLengthError if the messages are too long.
-    """
-
-    context: int
-    ended: FinishReason | None
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def is_local(self) -> bool: ...
-    def prepare(self) -> None: ...
-    def count(self, text: str) -> int: ...
-    def write(
-        self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
-    ) -> Generator[str]: ...
-
-
 @dataclass
 class Endpoint:
-    """A model of an OpenAI-compatible server, or the first that can write if `model` is empty.
+    """A model of an OpenAI-compatible server, or its first that writes if `model` is empty.
 
-    `url` usually ends in /v1, `server` is what a reader calls it. Every method that makes a request
-    raises EndpointError where it fails.
+    `url` usually ends in /v1, `server` is what a reader calls it. What makes a request raises
+    EndpointError where it fails.
     """
 
     url: str
@@ -124,8 +86,7 @@ class Endpoint:
     models: tuple[str, ...] = ()
     model: str = ""
     key: str = field(default="", repr=False)
-    context = 0  # no server tells it in the same way
-    ended: FinishReason | None = None
+    ended: FinishReason | None = None  # why the last answer ended
 
     @property
     def is_local(self) -> bool:
@@ -146,13 +107,8 @@ class Endpoint:
         """The value of --model that selects this model."""
         return f"{self.url}#{self.model}"
 
-    @property
-    def writers(self) -> tuple[str, ...]:
-        """The models that can write, as far as their names tell."""
-        return tuple(name for name in self.models if "embed" not in name.casefold())
-
     def list_models(self, silence_s: float = _SILENCE_S) -> None:
-        """Request the list of models."""
+        """Request the list of models, and choose the first that writes if none is named."""
         reply = self._answer("/models", silence_s=silence_s)
         try:
             self.models = tuple(printable(entry["id"]) for entry in reply["data"])
@@ -160,29 +116,8 @@ class Endpoint:
             raise self._error("did not answer with a list of models", _NOT_AN_ENDPOINT) from error
         if not self.models:
             raise self._error("has no model", "load one there, then ask again")
-
-    def prepare(self) -> None:
-        """Choose a model if none is named."""
-        if not self.model:
-            if not self.models:
-                self.list_models()
-            self.model = (self.writers or self.models)[0]
-
-    def embeddings(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """A row for each text."""
-        rows: list[list[float]] = []
-        try:
-            for begin in range(0, len(texts), _EMBEDDING_BATCH):
-                batch = list(texts[begin : begin + _EMBEDDING_BATCH])
-                data = self._answer("/embeddings", {"model": self.model, "input": batch})["data"]
-                by_index = {entry["index"]: entry["embedding"] for entry in data}
-                rows += [by_index[at] for at in range(len(batch))]
-            vectors = np.array(rows, np.float32)
-            if vectors.ndim != 2 or not np.isfinite(vectors).all():
-                raise ValueError("numbers that are not finite")
-        except _OTHER_SHAPE as error:
-            raise self._error("did not send a vector for each text") from error
-        return vectors
+        writers = (name for name in self.models if "embed" not in name.casefold())
+        self.model = self.model or next(writers, self.models[0])
 
     def count(self, text: str) -> int:
         """A conservative (high) estimate of the number of tokens.
@@ -194,18 +129,20 @@ class Endpoint:
             for piece in _PIECE.findall(text)
         )
 
-    def write(
-        self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
-    ) -> Generator[str]:
-        """Yield the pieces of an answer as they arrive."""
+    def write(self, messages: Sequence[Message], max_tokens: int) -> Generator[str]:
+        """Yield the pieces of an answer as they arrive; nothing is sent before the first is wanted.
+
+        ContextLengthError if the messages are too long.
+        """
         self.ended = None
-        self.prepare()
+        if not self.model:
+            self.list_models()
         body: dict[str, object] = {
             "model": self.model,
             "messages": [dict(message) for message in messages],
             "max_tokens": max_tokens,
-            "temperature": temperature,
-            "seed": seed,
+            "temperature": _TEMPERATURE,
+            "seed": 1,
             "stream": True,
         }
         while True:
@@ -316,9 +253,9 @@ class Endpoint:
                 f"{self.server} cannot take a prompt this long: {message}",
                 hint="give its model a longer context",
             )
-        is_busy = status == 429 or status >= 500
-        hint = "it is busy or broken: try again in a moment" if is_busy else _HINTS.get(status, "")
-        return self._error(f"refuses the request ({status}): {message}", hint, status)
+        is_key = status in (401, 403)
+        hint = "set OWNWORDS_API_KEY=... in the environment, and name it with --model"
+        return self._error(f"refuses ({status}): {message}", hint if is_key else "", status)
 
     def _error(self, what: str, hint: str = "", status: int = 0) -> EndpointError:
         return EndpointError(f"the endpoint at {self.url.removesuffix('/v1')} {what}", hint, status)
@@ -381,117 +318,29 @@ def default_backend(discover: Callable[[], list[Endpoint]] = discover) -> Endpoi
     Only the list of models has been requested; the user decides whether the endpoint may get
     passages (`EndpointConsent`).
     """
-    found = (replace(each, model=each.writers[0]) for each in discover() if each.writers)
-    return next(found, None)
+    return next((each for each in discover() if "embed" not in each.model.casefold()), None)
 
 
-def open_backend(
-    model: str,
-    *,
-    folder_of: Callable[[str], Path | None] = lambda _: None,
-    discover: Callable[[], list[Endpoint]] = discover,
-    device: str = "auto",
-) -> LLMBackend:
-    """The backend for an address, a folder, a GGUF file or a name.
-
-    A name is looked up with `folder_of` and then among the endpoints on this machine. `device` runs
-    a folder or a file. OwnwordsError if it is none of these.
-    """
+def open_backend(model: str, *, discover: Callable[[], list[Endpoint]] = discover) -> Endpoint:
+    """The model at an address, or of that name on this machine; OwnwordsError if it is neither."""
     if model.startswith(("http://", "https://")):
         return endpoint_at(model)
-    path = Path(model).expanduser()
-    if folder := path if path.exists() else folder_of(model):
-        return LocalBackend(folder, device=device)
     running = [replace(each, model=name) for each in discover() for name in each.models]
     for endpoint in running:
         # Ollama's names end in a tag, and people omit ":latest".
         if model in (endpoint.model, endpoint.model.removesuffix(":latest")):
             return endpoint
     known = ", ".join(endpoint.name for endpoint in running[:_MAX_NAMED])
-    here = f"those that run here are {known}" if known else "none runs here"
     raise OwnwordsError(
-        f"there is no model called {model!r:.200}: no such folder or base, and {here}",
-        hint="give a folder, a GGUF file, or an address: --model http://127.0.0.1:11434/v1#NAME",
+        f"no model called {model!r:.200} runs here: "
+        + (
+            f"those that do are {known}"
+            if known
+            else "no Ollama, llama.cpp, LM Studio or vLLM does"
+        ),
+        hint="give its address: --model http://127.0.0.1:11434/v1#NAME; a model directory or a GGUF"
+        " file runs with ownwords serve",
     )
-
-
-class LocalBackend:
-    """A local model (directory, workspace or GGUF file), run by ownwords' own engines.
-
-    The model is loaded when first needed. A caller that has loaded it already passes it as `model`,
-    and may pass as `generate` the function that generates the text of a request.
-    """
-
-    is_local = True
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        model: "Model | None" = None,
-        device: str = "auto",
-        generate: "Callable[[GenerationRequest, Sequence[str]], TextGenerator] | None" = None,
-    ) -> None:
-        """Locate the model; OwnwordsError if there is none at the path."""
-        self._path = resolve_model(path, path)
-        self.ended: FinishReason | None = None
-        self.context = 0
-        self._loaded, self._generate, self._device = model, generate, device
-
-    @property
-    def name(self) -> str:
-        own = self._path.name == "model"
-        return source_name(self._path.parent if own else self._path).removesuffix(".ownwords")
-
-    def prepare(self) -> None:
-        """Load the model."""
-        self.context = self.context or self._model.engine.context
-
-    @cached_property
-    def _model(self) -> "Model":
-        from ownwords.inference.model import Model  # noqa: PLC0415
-
-        return self._loaded or Model.load(self._path, device=self._device)
-
-    def count(self, text: str) -> int:
-        return len(self._model.tokenizer.encode(text))
-
-    def write(
-        self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
-    ) -> Generator[str]:
-        from ownwords.inference.sampling import SamplingParams  # noqa: PLC0415
-        from ownwords.inference.text_generation import stream_request  # noqa: PLC0415
-
-        self.ended = None
-        model = self._model
-        # Without the copy guard, since the answer quotes the prompt.
-        request = model.request(
-            self._prompt(messages),
-            max_tokens=max_tokens,
-            seed=seed,
-            sampling=SamplingParams(temperature=temperature, min_p=0.05),
-            quote=True,
-        )
-        stops = () if model.tokenizer.template else _NEXT_IN_TEXT
-        if self._generate is None:
-            outcome = yield from stream_request(model.engine, model.tokenizer, request, stops)
-        else:
-            outcome = yield from self._generate(request, stops)
-        self.ended = "length" if outcome.finish_reason == "length" else "stop"
-
-    def _prompt(self, messages: Sequence[Message]) -> str | Sequence[int]:
-        from ownwords.tokenizers import chat  # noqa: PLC0415 - Jinja
-        from ownwords.tokenizers.text import TokenizerError  # noqa: PLC0415
-
-        text = "\n\n".join(message["content"] for message in messages)
-        tokenizer = self._model.tokenizer
-        if tokenizer.template is None:
-            return f"{text}\n\nAnswer:"
-        try:
-            return chat.encode(tokenizer, messages, add_generation_prompt=True)
-        except TokenizerError:  # some templates have no system role
-            together = [{"role": "user", "content": text}]
-            return chat.encode(tokenizer, together, add_generation_prompt=True)
 
 
 @dataclass(frozen=True)

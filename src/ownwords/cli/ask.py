@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ownwords.cli.options import OUTPUT, Device, OutputOptions, described, flag, text_of
+from ownwords.cli.options import OUTPUT, OutputOptions, described, flag, text_of
 from ownwords.cli.output import StreamingWordWrap, are_terminals, confirm, stderr, stdout
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.view import format as say
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ownwords.ask.answer import Answer
     from ownwords.ask.passages import Passage, PassageExcerpt
     from ownwords.ask.search import ArchiveSearcher
-    from ownwords.ask.servers import LLMBackend
+    from ownwords.ask.servers import Endpoint
 
 _PASSAGES, _MAX_PASSAGES = 8, 50
 _ADVICE = (
@@ -56,8 +56,8 @@ def ask(
     model: Annotated[
         str,
         described(
-            "The model that writes the answer: a model directory, a GGUF file, the name of a"
-            " base or of a model that runs here, or an address (http://127.0.0.1:8080/v1#NAME)."
+            "The model that writes the answer: the name of one that runs here, or an address"
+            " (http://127.0.0.1:8080/v1#NAME)."
             " [default: what Ollama, llama.cpp, LM Studio or vLLM run here, once you allowed it]",
         ),
     ] = "",
@@ -68,14 +68,12 @@ def ask(
     embed: Annotated[
         str,
         described(
-            "The model that searches by meaning: minilm (English), multilingual or hf:ORG/NAME,"
-            " each downloaded once, a folder of sentence-transformers, the address of an endpoint,"
-            " or none to search by words only. [default: minilm or multilingual, once downloaded]",
+            "The model that searches by meaning: minilm (English) or multilingual, each downloaded"
+            " once, a folder of sentence-transformers, or none to search by words only. [default:"
+            " minilm or multilingual, once downloaded]",
         ),
     ] = "",
-    device: Device = "auto",
     passages: Annotated[int, Parameter(help="The number of passages.")] = _PASSAGES,
-    seed: Annotated[int, Parameter(help="The random seed of the answer.")] = 1,
     output: OutputOptions = OUTPUT,
 ) -> None:
     """Answer a question from your posts, with citations, or show the matching passages."""
@@ -97,11 +95,11 @@ def ask(
             if embedder is not None:
                 with suppress(KeyboardInterrupt):  # the next question continues
                     embed_missing(index, embedder, progress)
-        backend, advice = (None, "") if no_model else _backend(model, device, output)
+        backend, advice = (None, "") if no_model else _backend(model, output)
         if advice and output.json:
             print(advice, file=sys.stderr)
         searcher = ArchiveSearcher(index, embedder)
-        session = _Session(searcher, backend, passages, seed, advice, output)
+        session = _Session(searcher, backend, passages, advice, output)
         if text:
             session.answer(text)
         else:
@@ -114,9 +112,8 @@ class _Session:
     """Answers questions from one archive and prints the answers."""
 
     searcher: "ArchiveSearcher"
-    backend: "LLMBackend | None"
+    backend: "Endpoint | None"
     passages: int
-    seed: int
     advice: str
     output: OutputOptions
 
@@ -147,7 +144,6 @@ class _Session:
                 self.backend,
                 on_text=on_text,
                 limit=self.passages,
-                seed=self.seed,
             )
         finally:
             flow.end()
@@ -191,19 +187,13 @@ def _question_text(question: Sequence[str], output: OutputOptions) -> str:
     return text
 
 
-def _backend(model: str, device: str, output: OutputOptions) -> tuple["LLMBackend | None", str]:
+def _backend(model: str, output: OutputOptions) -> tuple["Endpoint | None", str]:
     """What writes the answers, or None and why; a server that nobody named needs consent."""
     from ownwords.ask import servers
     from ownwords.ask.servers import EndpointConsent, consent_file
-    from ownwords.base import catalogue
-
-    def folder_of(name: str) -> Path | None:
-        with suppress(OwnwordsError):
-            return catalogue.find(name)
-        return None
 
     if model:
-        return servers.open_backend(model, folder_of=folder_of, device=device), ""
+        return servers.open_backend(model), ""
     backend = servers.default_backend()
     if backend is None:
         return None, _ADVICE

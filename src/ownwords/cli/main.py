@@ -143,6 +143,11 @@ def main(arguments: Sequence[str]) -> int:
         reason = "the disk is full" if is_disk_full(error) else os.strerror(error.errno).lower()
         where = f"{error.filename}: " if error.filename else ""
         return _report(where + reason, "", as_json)
+    except ModuleNotFoundError as error:
+        from ownwords.cli.options import missing_package
+
+        missing = missing_package((error.name or "").partition(".")[0])
+        return _report(missing.message, missing.hint, as_json) if missing else _bug(as_json)
     except Exception as error:
         if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
             return _bug(as_json)

@@ -29,9 +29,13 @@ if TYPE_CHECKING:
 
 FILE = "ownwords.toml"
 _STDIN = "-"
-# Of each optional package: its name, and the extra that brings it.
+# Of each optional package: its name, and the extras that bring it.
 _PACKAGES = {
     "torch": ("PyTorch", "train"),
+    "gguf": ("the package gguf", "train"),
+    "huggingface_hub": ("the package huggingface_hub", "train"),
+    "jinja2": ("the package Jinja2", "train"),
+    "tokenizers": ("the package tokenizers", "embed"),
     "optuna": ("Optuna", "train,tune"),
     "mcp": ("the package mcp", "mcp"),
 }
@@ -206,9 +210,16 @@ def check_positive(option: str, value: int | None) -> None:
 
 def require_package(package: str, purpose: str) -> None:
     """Raise OwnwordsError where the package is missing; nothing is imported."""
-    if importlib.util.find_spec(package) is None:
-        name, extra = _PACKAGES[package]
-        raise OwnwordsError(
-            f"{purpose} needs {name}, which is not installed",
-            hint=f'pip install "ownwords[{extra}]"',
-        )
+    if importlib.util.find_spec(package) is None and (missing := missing_package(package, purpose)):
+        raise missing
+
+
+def missing_package(package: str, purpose: str = "this") -> OwnwordsError | None:
+    """The error that says how to install an optional package; None if it is none."""
+    if package not in _PACKAGES:
+        return None
+    name, extras = _PACKAGES[package]
+    return OwnwordsError(
+        f"{purpose} needs {name}, which is not installed",
+        hint=f'pip install "ownwords[{extras}]"',
+    )

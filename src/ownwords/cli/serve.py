@@ -84,9 +84,8 @@ def serve(
     embed: Annotated[
         str,
         described(
-            "The model that searches by meaning: minilm, multilingual or hf:ORG/NAME (downloaded"
-            " once), a folder of sentence-transformers, an endpoint's address, or none. [default:"
-            " minilm if it is installed]"
+            "The model that searches by meaning: minilm or multilingual (downloaded once), a folder"
+            " of sentence-transformers, or none. [default: minilm if it is installed]"
         ),
     ] = "",
     weights: Weights = "stored",

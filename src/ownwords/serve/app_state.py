@@ -17,8 +17,6 @@ from ownwords.ask.search import ArchiveSearcher
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace
-from ownwords.inference.generation import GenerationRequest
-from ownwords.inference.text_generation import TextGenerator, TextOutcome, stream_request
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE, Stamp, base_name, model_stamp
 from ownwords.models.model_library import ModelLibrary
@@ -196,21 +194,6 @@ class AppState:
                     loaded = await self._load(name, folder)
         self._loaded[name] = self._loaded.pop(name, loaded)
         return loaded
-
-    def generate_text(
-        self, loaded: LoadedModel, request: GenerationRequest, stops: Sequence[str] = ()
-    ) -> TextGenerator:
-        """Generate text in chunks, synchronously, for work inside `run_long`."""
-        model = loaded.model
-        texts = stream_request(model.engine, model.tokenizer, request, stops)
-        while True:
-            with self.compute_lock.hold():
-                try:
-                    text = next(texts)
-                except StopIteration as end:
-                    outcome: TextOutcome = end.value
-                    return outcome
-            yield text
 
     def _find(self, name: str) -> tuple[str, Path, Stamp]:
         models = self.models()

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.ask import servers
 from ownwords.ask.answer import Answer, answer
-from ownwords.ask.servers import Endpoint, LLMBackend, LocalBackend
+from ownwords.ask.servers import Endpoint
 from ownwords.core.validation import Meta
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
@@ -24,7 +24,6 @@ from ownwords.serve.sse import EventSender, EventStreamResponse
 NO_BACKEND = "none"  # no answer, passages only
 _KEEP_ALIVE_S = 10.0
 _FRESH_S = 15.0  # how long the list of endpoints is cached
-_OWN = "own:"  # begins the name of a model made here; that of another is its --model
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,7 @@ class AskRequest:
     """The body of a POST to /api/ask."""
 
     question: Annotated[str, Meta(max_length=2000)] = ""  # the default of ask.answer
-    backend: Annotated[str, Meta(max_length=500)] = NO_BACKEND
-    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 1
+    backend: Annotated[str, Meta(max_length=500)] = NO_BACKEND  # or its --model
 
 
 class _ReaderLeftError(Exception):
@@ -52,7 +50,6 @@ def routes(state: AppState) -> list[BaseRoute]:
         """
         refresh = "refresh" in request.query_params
         listed = await state.run(partial(found.get, refresh=refresh))
-        own = await state.run(lambda: {name: state.label_of(name) for name in state.models()})
         vectors = await state.run(state.vector_counts)
         return JSONResponse(
             {
@@ -60,7 +57,6 @@ def routes(state: AppState) -> list[BaseRoute]:
                     {"name": each.option, "label": each.model, "where": each.server}
                     for each in listed
                 ],
-                "own": [{"name": _OWN + name, "label": label} for name, label in own.items()],
                 "vectors": vectors and {"ready": vectors[0], "passages": vectors[1]},
             }
         )
@@ -73,7 +69,7 @@ def routes(state: AppState) -> list[BaseRoute]:
             raise invalid("there is no question", hint="type one, then ask")
         backend = await _backend(state, found, asked.backend)
         await state.run(state.archive)  # raises ApiError if the archive is missing
-        return EventStreamResponse(partial(_send_answer, state, question, backend, asked.seed))
+        return EventStreamResponse(partial(_send_answer, state, question, backend))
 
     return [
         Route("/api/ask", backends, methods=["GET"]),
@@ -81,18 +77,9 @@ def routes(state: AppState) -> list[BaseRoute]:
     ]
 
 
-async def _backend(state: AppState, found: "_EndpointCache", name: str) -> LLMBackend | None:
+async def _backend(state: AppState, found: "_EndpointCache", name: str) -> Endpoint | None:
     if name == NO_BACKEND:
         return None
-    if name.startswith(_OWN):
-        loaded = await state.get_model(name.removeprefix(_OWN))
-        local = LocalBackend(
-            loaded.folder,
-            model=loaded.model,
-            generate=lambda request, stops: state.generate_text(loaded, request, stops),
-        )
-        local.context = loaded.worker.length
-        return local
     for endpoint in await state.run(found.get):
         if name == endpoint.option:
             return replace(endpoint)
@@ -104,7 +91,7 @@ async def _backend(state: AppState, found: "_EndpointCache", name: str) -> LLMBa
 
 
 async def _send_answer(
-    state: AppState, question: str, backend: LLMBackend | None, seed: int, events: EventSender
+    state: AppState, question: str, backend: Endpoint | None, events: EventSender
 ) -> None:
     loop = asyncio.get_running_loop()
     has_left = threading.Event()
@@ -123,7 +110,6 @@ async def _send_answer(
             backend,
             on_text=lambda text: emit("text", text),
             on_passages=lambda some: emit("passages", [asdict(passage) for passage in some]),
-            seed=seed,
         )
 
     task = asyncio.create_task(state.run_long(work))

@@ -57,21 +57,19 @@ function pageOf(element, offer, years, saved) {
   list.mark(saved?.id ?? "");
 
   function writers(result) {
-    const known = [NO_MODEL, ...result.endpoints.map((item) => item.name), ...result.own.map((item) => item.name)];
+    const known = [NO_MODEL, ...result.endpoints.map((item) => item.name)];
     if (!known.includes(backend)) backend = NO_MODEL; // nothing is sent to a model that was not chosen
     const option = (value, label) => el("option", { value }, label);
     const choose = el("select", { "aria-label": "Who answers", on: { change: () => { backend = choose.value; remember(ANSWERER, backend); say(); } } },
       option(NO_MODEL, "Passages only"),
-      result.endpoints.length ? el("optgroup", { label: "On this machine" }, result.endpoints.map((item) => option(item.name, `${item.label} (${item.where})`))) : null,
-      result.own.length ? el("optgroup", { label: "Yours" }, result.own.map((item) => option(item.name, item.label))) : null);
+      result.endpoints.length ? el("optgroup", { label: "On this machine" }, result.endpoints.map((item) => option(item.name, `${item.label} (${item.where})`))) : null);
     choose.value = backend;
     const wording = el("span", { class: "quiet", role: "status" });
     const say = () => {
       const to = result.endpoints.find((item) => item.name === backend);
       who.classList.toggle("idle", backend === NO_MODEL);
       if (backend === NO_MODEL) wording.textContent = result.endpoints.length ? "You see the passages. Choose a model to have answers in words." : "You see the passages. Ollama, llama.cpp, LM Studio or vLLM on this machine would be listed here.";
-      else if (to) wording.textContent = `${to.label} (${to.where}, on this machine) is sent your question and the passages, and puts the answer into words.`;
-      else wording.textContent = "Your own model puts the answer into words, here. A small model imitates you, but seldom answers.";
+      else wording.textContent = `${to.label} (${to.where}, on this machine) is sent your question and the passages, and puts the answer into words.`;
     };
     say();
     const again = button("Look again", async () => {
