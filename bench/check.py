@@ -5,7 +5,7 @@
 A file holds documents that begin with the character U+001C and "source/number" on a line. A fifth
 of each author's posts is held out; others' sources are held out as well. Printed are the areas
 under the ROC curve for passages of about 250 and 80 words, and what share of single sentences of
-others, one planted into each held-out post, and of the author's own there, `check` marks.
+others, three planted into each held-out post, and of the author's own there, `check` marks.
 """
 
 import argparse
@@ -77,11 +77,12 @@ def planted(
     began = time.perf_counter()
     for post in held_out[:60]:
         paragraphs = post.split("\n\n")
-        added = rng.choice(foreign)
-        paragraphs.insert(rng.randrange(1, len(paragraphs) + 1), added)
+        added = rng.sample(foreign, 3)
+        for each in added:
+            paragraphs.insert(rng.randrange(1, len(paragraphs) + 1), each)
         for each in style.check("\n\n".join(paragraphs)).sentences:
             if len(each.text.split()) >= 8:
-                marked[each.text != added].append(each.is_marked)
+                marked[each.text not in added].append(each.is_marked)
     seconds = (time.perf_counter() - began) / len(held_out[:60])
     return float(np.mean(marked[0])), float(np.mean(marked[1])), seconds
 

@@ -19,7 +19,7 @@ def writer_at(endpoint: Endpoint) -> Endpoint:
 
 
 def ask(writer: Endpoint) -> str:
-    return "".join(writer.write(MESSAGES, max_tokens=50, seed=3, temperature=0.2))
+    return "".join(writer.write(MESSAGES, 50))
 
 
 def test_local_servers_are_found_without_sending_them_anything(
@@ -74,7 +74,7 @@ def test_an_answer_is_streamed_and_counted(monkeypatch: pytest.MonkeyPatch) -> N
     usage = {"prompt_tokens": 12, "completion_tokens": 9, "total_tokens": 21}
     with fake_endpoint(monkeypatch, replies=[text], usage=usage) as endpoint:
         writer = writer_at(endpoint_at(endpoint.url))
-        reply = writer.write(MESSAGES, max_tokens=50, seed=3, temperature=0.2)
+        reply = writer.write(MESSAGES, 50)
         assert endpoint.requests == []  # nothing is sent before it is wanted
         pieces = list(reply)
         (body,) = endpoint.bodies()
@@ -82,7 +82,7 @@ def test_an_answer_is_streamed_and_counted(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(pieces) > 1
     assert writer.ended == "stop"
     assert body["messages"] == [dict(MESSAGES[0])]
-    assert (body["model"], body["max_tokens"], body["seed"]) == ("writer", 50, 3)
+    assert (body["model"], body["max_tokens"], body["seed"]) == ("writer", 50, 1)
     assert (body["stream"], body["temperature"]) == (True, 0.2)
     assert "tools" not in body
 

@@ -14,7 +14,7 @@ MESSAGES = (
 
 
 def generate(writer: Endpoint, max_tokens: int = 30) -> str:
-    return "".join(writer.write(MESSAGES, max_tokens=max_tokens, seed=1, temperature=0.0))
+    return "".join(writer.write(MESSAGES, max_tokens))
 
 
 def here(name: str, *models: str) -> Endpoint:

@@ -14,7 +14,7 @@ from ownwords.drafts.check import AuthorStyle
 from ownwords.evaluation.reference_data import ReferenceAuthors
 
 MODERN = (
-    "We leverage the new API to streamline deployment. You can install the package with pip, and"
+    "We leverage the new API to streamline deployment. You can install the package prior to that,"
     " then configure your environment variables. If you have any questions, please open an issue."
 )
 
@@ -40,6 +40,7 @@ def test_a_draft_is_placed_marked_and_found_in_the_posts(
     assert all(each["is_marked"] for each in foreign)
     assert sum(each["is_marked"] for each in own) <= max(1, len(own) // 4)
     assert any("“leverage”" in reason for reason in foreign[0]["because"])
+    assert "you write “before” rather than “prior to”" in foreign[1]["because"]
     whole = draft.read_text(encoding="utf-8")
     assert all(whole[each["start"] : each["end"]] == each["text"] for each in foreign)
     assert found["others"]["middle"] < 0.1 < 0.9 < found["own"]["middle"]

@@ -43,6 +43,13 @@ def test_a_sentence_longer_than_the_authors_ends_where_another_begins() -> None:
     assert " fell. And we went home" in str(rewrite(long, HABITS))
 
 
+def test_a_phrase_that_the_author_never_has_becomes_what_says_the_same() -> None:
+    draft = "In order to see, we came prior to noon."
+    habits = Habits(["We went there in order to see the boats. "] * 1200)
+    assert str(rewrite(draft, habits)) == "In order to see, we came before noon."
+    assert not Habits(["We went there."]).edits(draft)  # too little to say "never"
+
+
 def test_without_habits_nothing_changes() -> None:
     assert str(rewrite(DRAFT, Habits([]))) == DRAFT
 

@@ -31,8 +31,6 @@ SENTENCES: Final[dict[Kind, str]] = {
     "absent": "That is not in your archive",
 }
 PASSAGES: Final = 8
-SEED: Final = 1
-_TEMPERATURE = 0.2  # above 0, or small models loop; low, to keep to the passages
 _LONGEST_QUESTION = 2000  # characters
 _TRIES, _SHORTER = 3, 0.6  # attempts, each with a shorter prompt than the one before
 
@@ -87,7 +85,6 @@ def answer(
     on_text: Callable[[str], None] | None = None,
     on_passages: Callable[[Sequence[Passage]], None] | None = None,
     limit: int = PASSAGES,
-    seed: int = SEED,
 ) -> Answer:
     """Answer a question from the archive; without a `writer`, only with passages.
 
@@ -117,12 +114,10 @@ def answer(
     if on_passages:
         on_passages(found.passages)
     is_done = found.kind == "absent" or (counted and counted.is_complete)
-    return found if writer is None or is_done else _written(found, writer, on_text, seed)
+    return found if writer is None or is_done else _written(found, writer, on_text)
 
 
-def _written(
-    found: Answer, writer: Endpoint, on_text: Callable[[str], None] | None, seed: int
-) -> Answer:
+def _written(found: Answer, writer: Endpoint, on_text: Callable[[str], None] | None) -> Answer:
     """The answer of a model, which gets a shorter prompt if its context is too small."""
     notes = [*([found.answer] if found.answer else []), *found.notes]
     builder = AnswerBuilder((), found.question)
@@ -136,12 +131,7 @@ def _written(
         for left in range(_TRIES - 1, -1, -1):
             builder = AnswerBuilder(prompt.excerpts, found.question, on_text)
             try:
-                pieces = writer.write(
-                    prompt.messages,
-                    max_tokens=prompt.max_tokens,
-                    seed=seed,
-                    temperature=_TEMPERATURE,
-                )
+                pieces = writer.write(prompt.messages, prompt.max_tokens)
                 with closing(pieces):
                     for piece in pieces:
                         if on_text:

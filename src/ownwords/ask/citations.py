@@ -154,7 +154,7 @@ def _sentence_of(part: str, held: Sequence[str]) -> AnswerSentence:
             return words
         unquoted = _UNQUOTED.fullmatch(words[1:-1])
         if unquoted and not _IN_MARK.search(words):
-            each.numbers += map(int, re.findall(r"\d+", unquoted[1]))
+            each.numbers += map(int, re.findall(r"\d{1,3}", unquoted[1]))
             each.quotes.append((each.numbers[-1], unquoted[2]))
             return ""
         for at, inside in enumerate(_IN_MARK.split(words)):
@@ -308,8 +308,6 @@ def _occurs(word: str, known: set[str]) -> bool:
 
 # ---- the answer that is shown
 
-# Quotes from posts this many years apart get a note about their ages.
-_YEARS_TO_MENTION = 5
 _MAX_NAMED = 6  # words, or two of the reasons, named in a note
 CHECKED = (
     "Checked: every quote is in its post, word for word. Not checked: whether the sentences"
@@ -371,12 +369,6 @@ class AnswerBuilder:
         others = [f"[{at}]" for at, cited in enumerate(self.citations, 1) if cited.whose != "own"]
         if others:
             notes.append(f"Not your own words: {' '.join(others)}.")
-        years = sorted(each.year for each in self.citations if each.whose == "own" and each.year)
-        if years and years[-1] - years[0] >= _YEARS_TO_MENTION:
-            notes.append(
-                f"The citations are from {years[0]} to {years[-1]}: you may have changed your mind"
-                " in between."
-            )
         return notes
 
     def reasons(self) -> str:

@@ -243,16 +243,13 @@ class Embedder(Protocol):
     which say whether the archive answers a question; None if unknown.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def dimensions(self) -> int: ...
+    name: str
+    dimensions: int
+    question_prompt: str
+    passage_prompt: str
+
     @property
     def cosine_scale(self) -> tuple[float, float] | None: ...
-    @property
-    def question_prompt(self) -> str: ...
-    @property
-    def passage_prompt(self) -> str: ...
     def embed(self, texts: Sequence[str]) -> "Vectors": ...
 
 

@@ -9,10 +9,10 @@ functions for hybrid retrieval") whose weight depends on how rare the words of t
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -141,6 +141,7 @@ _OTHERS_FACTOR = 0.8
 # A chunk gains this share of the scores of the 2 best other chunks of its post.
 _OTHER_CHUNKS, _OTHER_SHARE = 2, 0.2
 _NEAREST = 3
+_READ = 4  # passages whose sentences are compared by meaning: it takes as long as all the rest
 _FEW = 50  # chunks; with fewer, IDF means little
 _MIN_IDF = 1e-6  # for terms in half of the chunks or more
 
@@ -217,18 +218,19 @@ class ArchiveSearcher:
         return RetrievalResult(tuple(passages), kind, tuple(notes), figures)
 
     def excerpts(self, question: str, passages: Sequence[Passage]) -> dict[int, PassageExcerpt]:
-        """What to show of each passage, by its id."""
-        texts = [[each.text[slice(*unit)] for unit in units(each.text)] for each in passages]
-        cosines: list[list[float]] = [[] for _ in passages]
-        if self.embedder and passages:
+        """What to show of each passage, by its id; the first are read sentence by sentence."""
+        near: Iterator[float] = iter(())
+        read = passages[:_READ] if self.embedder else ()
+        if self.embedder and read:
             asked = self.embedder.question_prompt + normalized_question(question)
-            prompt = self.embedder.passage_prompt
-            rows = self.embedder.embed([asked, *(prompt + unit for some in texts for unit in some)])
+            texts = (each.text[slice(*unit)] for each in read for unit in units(each.text))
+            rows = self.embedder.embed(
+                [asked, *(self.embedder.passage_prompt + text for text in texts)]
+            )
             near = iter((rows[1:] @ rows[0]).tolist())
-            cosines = [[next(near) for _ in some] for some in texts]
+        cosines = {each.id: list(islice(near, len(units(each.text)))) for each in read}
         return {
-            each.id: excerpt_of(question, each.text, some)
-            for each, some in zip(passages, cosines, strict=True)
+            each.id: excerpt_of(question, each.text, cosines.get(each.id, ())) for each in passages
         }
 
     def _rank_by_text(self, words: "_Words") -> Ranking:

@@ -64,6 +64,7 @@ _EXCERPT = 160  # characters quoted from a server's message
 _ABOUT_CONTEXT = re.compile(
     r"exceeds? .{0,40}context|context.(?:length|size|window)", re.IGNORECASE
 )
+_TEMPERATURE = 0.2  # above 0, or small models loop; low, to keep to the passages
 _MAX_NAMED = 6  # models listed in an error
 _OPTIONAL_FIELDS = ("max_tokens", "temperature", "seed")  # left out where a server rejects them
 _PIECE = re.compile(r"[A-Za-z]+|\d+|[^\W\d_]+|\n+|[^\w\s]|_")
@@ -128,9 +129,7 @@ class Endpoint:
             for piece in _PIECE.findall(text)
         )
 
-    def write(
-        self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
-    ) -> Generator[str]:
+    def write(self, messages: Sequence[Message], max_tokens: int) -> Generator[str]:
         """Yield the pieces of an answer as they arrive; nothing is sent before the first is wanted.
 
         ContextLengthError if the messages are too long.
@@ -142,8 +141,8 @@ class Endpoint:
             "model": self.model,
             "messages": [dict(message) for message in messages],
             "max_tokens": max_tokens,
-            "temperature": temperature,
-            "seed": seed,
+            "temperature": _TEMPERATURE,
+            "seed": 1,
             "stream": True,
         }
         while True:

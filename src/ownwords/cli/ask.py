@@ -74,7 +74,6 @@ def ask(
         ),
     ] = "",
     passages: Annotated[int, Parameter(help="The number of passages.")] = _PASSAGES,
-    seed: Annotated[int, Parameter(help="The random seed of the answer.")] = 1,
     output: OutputOptions = OUTPUT,
 ) -> None:
     """Answer a question from your posts, with citations, or show the matching passages."""
@@ -100,7 +99,7 @@ def ask(
         if advice and output.json:
             print(advice, file=sys.stderr)
         searcher = ArchiveSearcher(index, embedder)
-        session = _Session(searcher, backend, passages, seed, advice, output)
+        session = _Session(searcher, backend, passages, advice, output)
         if text:
             session.answer(text)
         else:
@@ -115,7 +114,6 @@ class _Session:
     searcher: "ArchiveSearcher"
     backend: "Endpoint | None"
     passages: int
-    seed: int
     advice: str
     output: OutputOptions
 
@@ -146,7 +144,6 @@ class _Session:
                 self.backend,
                 on_text=on_text,
                 limit=self.passages,
-                seed=self.seed,
             )
         finally:
             flow.end()

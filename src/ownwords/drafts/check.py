@@ -5,14 +5,18 @@ against those of others today. What the author's own posts score is found by cro
 that figures of a draft compare with those of posts that the measure has not read.
 """
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ownwords.archive.corpus import Corpus, TrainingText
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.sentences import abbreviations_of, sentences
+from ownwords.drafts.edits import Edit, Habits
 from ownwords.evaluation.reference_data import (
     Lexicon,
     ReferenceAuthors,
@@ -20,11 +24,22 @@ from ownwords.evaluation.reference_data import (
     is_in_the_language,
     words_in,
 )
-from ownwords.evaluation.style import LENGTHS, CrossValidated, Normal, StyleModel, Vector
+from ownwords.evaluation.style import (
+    LENGTHS,
+    CrossValidated,
+    Normal,
+    StyleModel,
+    Token,
+    Vector,
+    folds,
+)
 from ownwords.evaluation.verbatim import shared_passages
 
 _MIN_PASSAGES = 12  # of about 80 words in the posts
-_SENTENCE_PAIRS = 19  # of the pieces whose scores say what a usual sentence of the author's is
+_MIN_WORDS, _ENOUGH = 8, 2000  # of a sentence, and such sentences, to say what is usual
+# What a word that the author has not written says, as log odds, and the share at which it says
+# nothing: 2 to 5% of the words of a new post are new, and 9 to 12% of others' sentences.
+_NEW_WORD, _NEW_SHARE = -0.8, 0.06
 _MARKED = 0.1  # share of the author's own sentences that would be marked
 _LIKE, _UNLIKE = 0.8, 0.2  # from and up to which the verdict is one or the other
 _TELLING = -0.8  # weight of a pair that is worth naming
@@ -79,6 +94,17 @@ class Check:
     written_before: tuple[WrittenBefore, ...]
 
 
+class _Judged(NamedTuple):
+    """A sentence: its place, its pairs and words, which are new, and how much it is his."""
+
+    start: int
+    end: int
+    pairs: slice
+    words: int
+    new: list[re.Match[str]]
+    yours: float
+
+
 class AuthorStyle:
     """What is usual for an author, learned from the posts once, for any number of drafts."""
 
@@ -103,10 +129,19 @@ class AuthorStyle:
         self._model = StyleModel(pairs, others.passages, size)
         self._own, self._others = Normal.of(own), Normal.of(away)
         self._passages = tuple(np.array([row.mean() for row in side]) for side in (own, away))
-        pieces = [piece for row in own for piece in np.split(row, length // _SENTENCE_PAIRS)]
-        self._threshold = float(np.quantile([self.yours(piece) for piece in pieces], _MARKED))
-        self._words, self._abbreviations = Lexicon.of(texts), abbreviations_of(texts)
-        lengths = [end - start for text in texts for start, end in self._spans(text)]
+        self._abbreviations, self._habits = abbreviations_of(texts), Habits(texts)
+        posts_with = Counter(word for text in texts for word in Lexicon.of([text]).words)
+        self._words = Lexicon(frozenset(posts_with))
+        elsewhere = Lexicon(frozenset(word for word, of in posts_with.items() if of > 1))
+        usual: list[float] = []
+        for text, fold in zip(texts, folds([len(post) for post in pairs]), strict=True):
+            if len(usual) < _ENOUGH:
+                judged = self._judge(text, known.models[fold], elsewhere)
+                usual += [each.yours for each in judged if each.words >= _MIN_WORDS]
+        self._threshold = float(np.quantile(usual, _MARKED)) if usual else 0.0
+        lengths = [
+            end - start for text in texts for start, end in sentences(text, self._abbreviations)
+        ]
         self._long = float(np.quantile(lengths, 0.99))
 
     @classmethod
@@ -122,19 +157,15 @@ class AuthorStyle:
             raise OwnwordsError("the draft is empty", hint="give a text file, or pipe a text in")
         weights = self._model.weights(self._vocabulary.pairs(text))
         starts = np.array([token.start for token in tokens])
-
-        def within(start: int, end: int) -> slice:
-            return slice(*np.searchsorted(starts, [start, end]))
-
-        sentences = []
-        for start, end in self._spans(text):
-            part = within(start, end)
-            yours = self.yours(weights[part])
-            spans = [(token.start, token.end) for token in tokens[part]]
-            because = self._because(text, start, end, weights[part], spans)
-            is_marked = yours < self._threshold
-            sentences.append(
-                CheckedSentence(text[start:end], start, end, yours, is_marked, because)
+        forms = [edit for edit in self._habits.forms(text) if any(map(str.isalpha, edit.before))]
+        checked = []
+        for each in self._judge(text, self._model, self._words):
+            better = [edit for edit in forms if each.start <= edit.start < each.end]
+            because = tuple(self._because(text, each, better, weights, tokens))
+            is_marked = each.yours < self._threshold
+            part = text[each.start : each.end]
+            checked.append(
+                CheckedSentence(part, each.start, each.end, each.yours, is_marked, because)
             )
         own, others = self._passages
         yours, above = self.yours(weights), float((own < weights.mean()).mean())
@@ -145,16 +176,30 @@ class AuthorStyle:
             own=self._range(own),
             others=self._range(others),
             paragraphs=tuple(
-                self.yours(weights[within(start, end)]) for start, end in paragraphs(text)
+                self.yours(weights[slice(*np.searchsorted(starts, span))])
+                for span in paragraphs(text)
             ),
-            sentences=tuple(sentences),
+            sentences=tuple(checked),
             written_before=self._written_before(text),
         )
 
-    def yours(self, weights: Vector) -> float:
+    def _judge(self, text: str, model: StyleModel, known: Lexicon) -> Iterator["_Judged"]:
+        """The sentences of a text, by a model of style and the words that the author has."""
+        starts = np.array([token.start for token in self._vocabulary.tokens(text)])
+        weights = model.weights(self._vocabulary.pairs(text))
+        for start, end in sentences(text, self._abbreviations):
+            pairs = slice(*np.searchsorted(starts, (start, end)))
+            words = words_in(text[start:end])
+            new = [word for word in words if not known.knows(word[0])]
+            novelty = _NEW_WORD * (len(new) - _NEW_SHARE * len(words))
+            yours = self.yours(weights[pairs], novelty)
+            yield _Judged(start, end, pairs, len(words), new, yours)
+
+    def yours(self, weights: Vector, more: float = 0.0) -> float:
         """The probability that some pairs are the author's, if half of all texts are.
 
-        By linear discriminant analysis: both kinds of texts are taken to vary alike.
+        By linear discriminant analysis: both kinds of texts are taken to vary alike. `more` are log
+        odds by something else.
         """
         pairs = len(weights)
         if not pairs:
@@ -162,7 +207,7 @@ class AuthorStyle:
         own, others = self._own, self._others
         from_middle = float(weights.mean()) - (own.mean + others.mean) / 2
         variance = (own.variance(pairs) + others.variance(pairs)) / 2
-        odds = (own.mean - others.mean) * from_middle / variance
+        odds = (own.mean - others.mean) * from_middle / variance + more
         return 1 / (1 + float(np.exp(-np.clip(odds, -50, 50))))
 
     def _range(self, scores: Vector) -> Range:
@@ -172,34 +217,30 @@ class AuthorStyle:
         )
         return Range(middle, low, high)
 
-    def _spans(self, text: str) -> list[tuple[int, int]]:
-        return sentences(text, self._abbreviations)
-
     def _because(
         self,
         text: str,
-        start: int,
-        end: int,
+        sentence: "_Judged",
+        forms: Sequence[Edit],
         weights: Vector,
-        spans: Sequence[tuple[int, int]],
-    ) -> tuple[str, ...]:
-        reasons = []
-        if end - start > self._long:
-            reasons.append("99 of 100 of your sentences are shorter")
-        rare = [n for n in np.argsort(weights) if n and weights[n] < _TELLING][:_REASONS]
+        tokens: Sequence[Token],
+    ) -> Iterator[str]:
+        for edit in forms:
+            yield f"you write “{edit.after}” rather than “{edit.before}”"
+        if sentence.end - sentence.start > self._long:
+            yield "99 of 100 of your sentences are shorter"
+        first = sentence.pairs.start
+        order = first + np.argsort(weights[sentence.pairs])
+        rare = [n for n in order if n > first and weights[n] < _TELLING][:_REASONS]
         if rare:
-            pairs = ", ".join(f"“{text[spans[n - 1][0] : spans[n][1]]}”" for n in rare)
-            reasons.append(f"others write {pairs.replace(chr(10), ' ')} more often than you")
+            pairs = ", ".join(f"“{text[tokens[n - 1].start : tokens[n].end]}”" for n in rare)
+            yield f"others write {pairs.replace(chr(10), ' ')} more often than you"
         new = [
-            word[0]
-            for word in words_in(text[start:end])
-            if not self._words.knows(word[0])
-            and (begins_sentence(word) or not word[0][0].isupper())
+            word[0] for word in sentence.new if begins_sentence(word) or not word[0][0].isupper()
         ]
         if new:
             words = ", ".join(f"“{word}”" for word in dict.fromkeys(new[:_REASONS]))
-            reasons.append(f"you have not written {words} before")
-        return tuple(reasons)
+            yield f"you have not written {words} before"
 
     def _written_before(self, text: str) -> tuple[WrittenBefore, ...]:
         posts = {post.id: post for post in self._posts}

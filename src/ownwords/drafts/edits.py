@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ownwords.core.sentences import sentences
 
 _LEAST = 3  # times that the author has a form
+_ENOUGH = 10_000  # words of his, to say that he never has one
 _CONSISTENT = 0.85  # of his uses are that form
 _TOGETHER = ("spelling", "numerals")
 _LONG = 0.95  # of his sentences are shorter than one that is split
@@ -79,16 +80,20 @@ class Habits:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._counts: dict[str, Counter[int]] = defaultdict(Counter)
+        self._phrases = set[str]()  # that he has
         lengths: list[int] = []
         for text in texts:
+            self._phrases.update(_lower(phrase[0]) for phrase in _phrase().finditer(text))
             for use in _uses(text):
                 self._counts[use.kind][use.choice] += 1
             lengths += [len(text[begin:end].split()) for begin, end in sentences(text)]
+        if sum(lengths) < _ENOUGH:
+            self._phrases.update(_phrases())
         self._long = max(_MIN_LONG, float(np.quantile(lengths, _LONG)) if lengths else 0.0)
 
     def edits(self, text: str) -> list[Edit]:
         """The edits that a draft needs, in order; no two overlap."""
-        found = [*self._forms(text), *self._splits(text)]
+        found = [*self.forms(text), *self._splits(text)]
         untouched = [each.span() for each in _UNTOUCHED.finditer(text)]
         chosen: list[Edit] = []
         for edit in sorted(found, key=lambda edit: (edit.start, -edit.end)):
@@ -98,7 +103,12 @@ class Habits:
                 chosen.append(edit)
         return chosen
 
-    def _forms(self, text: str) -> Iterator[Edit]:
+    def forms(self, text: str) -> Iterator[Edit]:
+        """Where the author never has a phrase, or nearly always has another form."""
+        for phrase in _phrase().finditer(text):
+            if _lower(phrase[0]) not in self._phrases:
+                after = _like(phrase[0], _phrases()[_lower(phrase[0])])
+                yield Edit(phrase.start(), phrase[0], after, "you never write so")
         for use in _uses(text):
             counts = self._counts[use.kind]
             ((choice, count),) = counts.most_common(1) or [(use.choice, 0)]
@@ -152,7 +162,8 @@ def says_the_same(one: str, other: str) -> bool:
 
 def _meant(sentence: str) -> list[tuple[str, str]]:
     """The words and signs, each with the article before it."""
-    plain = _pattern().sub(lambda use: _groups()[_lower(use[0])][1][0], sentence.replace("’", "'"))
+    plain = _phrase().sub(lambda phrase: _phrases()[_lower(phrase[0])], sentence.replace("’", "'"))
+    plain = _pattern().sub(lambda use: _groups()[_lower(use[0])][1][0], plain)
     plain = _CONTRACTED.sub(lambda use: _SPELT_OUT[use[0]], plain[:1].lower() + plain[1:])
     words = [_SAME.get(word, word) for word in _MEANT.findall(plain)]
     found, article = list[tuple[str, str]](), ""
@@ -179,7 +190,7 @@ def _groups() -> dict[str, tuple[str, tuple[str, ...], int]]:
     """The kind, the alternatives and the choice of each form in lower case."""
     return {
         form.lower(): (section if section in _TOGETHER else line, forms, choice)
-        for section, lines in _sections().items()
+        for section, lines in _words()["same"].items()
         for line in lines.split("\n")
         for forms in [tuple(line.split(" = "))]
         for choice, form in enumerate(forms)
@@ -188,16 +199,27 @@ def _groups() -> dict[str, tuple[str, tuple[str, ...], int]]:
 
 
 @cache
-def _sections() -> dict[str, str]:
-    data = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
-    return cast("dict[str, str]", data["same"])
+def _words() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+
+
+@cache
+def _phrases() -> dict[str, str]:
+    """The long phrases in lower case, each with what says the same."""
+    pairs = (line.partition(" = ") for line in _words()["phrases"].strip().split("\n"))
+    return {long: short for long, _, short in pairs}
+
+
+@cache
+def _phrase() -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(_phrases())})\b", re.IGNORECASE)
 
 
 @cache
 def _pattern() -> re.Pattern[str]:
     """Every form as a word of its own: contractions before a word, numerals before a plural."""
     either: dict[str, str] = {}
-    for section, lines in _sections().items():
+    for section, lines in _words()["same"].items():
         forms = sorted(re.split(r" = |\n", lines.strip()), key=len, reverse=True)
         either[section] = "|".join(re.escape(form).replace("'", "['’]") for form in forms)
     return re.compile(

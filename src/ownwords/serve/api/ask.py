@@ -32,7 +32,6 @@ class AskRequest:
 
     question: Annotated[str, Meta(max_length=2000)] = ""  # the default of ask.answer
     backend: Annotated[str, Meta(max_length=500)] = NO_BACKEND  # or its --model
-    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 1
 
 
 class _ReaderLeftError(Exception):
@@ -70,7 +69,7 @@ def routes(state: AppState) -> list[BaseRoute]:
             raise invalid("there is no question", hint="type one, then ask")
         backend = await _backend(state, found, asked.backend)
         await state.run(state.archive)  # raises ApiError if the archive is missing
-        return EventStreamResponse(partial(_send_answer, state, question, backend, asked.seed))
+        return EventStreamResponse(partial(_send_answer, state, question, backend))
 
     return [
         Route("/api/ask", backends, methods=["GET"]),
@@ -92,7 +91,7 @@ async def _backend(state: AppState, found: "_EndpointCache", name: str) -> Endpo
 
 
 async def _send_answer(
-    state: AppState, question: str, backend: Endpoint | None, seed: int, events: EventSender
+    state: AppState, question: str, backend: Endpoint | None, events: EventSender
 ) -> None:
     loop = asyncio.get_running_loop()
     has_left = threading.Event()
@@ -111,7 +110,6 @@ async def _send_answer(
             backend,
             on_text=lambda text: emit("text", text),
             on_passages=lambda some: emit("passages", [asdict(passage) for passage in some]),
-            seed=seed,
         )
 
     task = asyncio.create_task(state.run_long(work))
