@@ -75,7 +75,6 @@ def request(draw_uniform: Random, guard: CopyGuard) -> GenerationRequest:
         top_p=draw_uniform.choice([1.0, 0.9]),
         min_p=draw_uniform.choice([0.0, 0.02]),
         repetition_penalty=draw_uniform.choice([1.0, 1.2]),
-        no_repeat_ngram_size=draw_uniform.choice([0, 3]),
     )
     return GenerationRequest(
         ids=prompt,

@@ -16,12 +16,11 @@ from ownwords.inference.text_generation import (
     encode_prompt,
     generation_config,
 )
-from ownwords.models import bundle, ollama
+from ownwords.models import bundle
 from ownwords.models.configs.llama import config_for_budget
 from ownwords.models.decoder import build
 from ownwords.models.gguf.container import open_gguf
 from ownwords.models.gguf.tokenizer import files_of
-from ownwords.tokenizers import chat
 from ownwords.tokenizers.bpe import train
 from ownwords.tokenizers.text import START
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -128,73 +127,6 @@ def test_every_export_has_the_sampling_settings_of_the_scorecard(
     assert {"PARAMETER temperature 1", "PARAMETER top_k 0", "PARAMETER repeat_penalty 1"} <= {
         *lines
     }
-
-
-def turns_of(template: str, start: str = "", opening: str = "") -> str | None:
-    chat_template = chat.ChatTemplate(template)
-    return ollama.chat_template(
-        lambda messages: chat_template.render(messages, add_generation_prompt=True), start, opening
-    )
-
-
-MARKED = (
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-# Without a turn for the system: its words go into the user's first, or are refused.
-INSIDE = (
-    "{% set system = messages[0]['content'] + '\n\n' if messages[0]['role'] == 'system' else '' %}"
-    "<s>{% for m in messages if m['role'] != 'system' %}{{ '[' + m['role'] + ']'"
-    " + (system if loop.first else '') + m['content'] + '[/]' }}{% endfor %}{{ '[assistant]' }}"
-)
-REFUSING = (
-    "{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('no') }}{% endif %}"
-    "{{ '[' + m['role'] + ']' + m['content'] }}{% endfor %}{{ '[assistant]' }}"
-)
-
-
-TURNS = (
-    '{{ range $i, $_ := .Messages }}{{ if eq .Role "system" }}SYSTEM{{ else if eq .Role "user" }}'
-    'USER{{ else if eq .Role "assistant" }}{{ .Content }}'
-    "{{ if gt (len (slice $.Messages $i)) 1 }}END{{ end }}{{ end }}{{ end }}"
-)
-
-
-def turns(system: str, user: str, end: str) -> str:
-    return TURNS.replace("SYSTEM", system).replace("USER", user).replace("END", end)
-
-
-def test_chat_templates_are_parsed() -> None:
-    ours = turns(
-        "<|turn|>system\n{{ .Content }}<|end|>\n",
-        "<|turn|>user\n{{ .Content }}<|end|>\n<|turn|>assistant\n",
-        "<|end|>\n",
-    )
-    assert turns_of(chat.DEFAULT_TEMPLATE, START, START) == START + ours
-    assert turns_of(MARKED) == turns(
-        "<|im_start|>system\n{{ .Content }}<|im_end|>\n",
-        "<|im_start|>user\n{{ .Content }}<|im_end|>\n<|im_start|>assistant\n",
-        "<|im_end|>\n",
-    )
-    inside = "{{ if and $.System (le $i 1) }}{{ $.System }}\n\n{{ end }}"
-    user = f"[user]{inside}{{{{ .Content }}}}[/][assistant]"
-    assert turns_of(INSIDE, "<s>") == turns("", user, "[/]")
-    assert turns_of(REFUSING) == turns("", "[user]{{ .Content }}[assistant]", "")
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{% for m in messages %}{{ m['content'] | upper }}{% endfor %}",
-        "{% for m in messages %}{{ m['content'] + m['content'] }}{% endfor %}",
-        "{% for m in messages %}{{ m['role'] + loop.index | string + m['content'] }}{% endfor %}",
-        "{{ messages[-1]['content'] }}",
-        MARKED.replace("|im", "{{im"),
-        "{{ raise_exception('never') }}",
-    ],
-)
-def test_templates_that_do_more_are_not_guessed_at(template: str) -> None:
-    assert turns_of(template) is None
 
 
 def test_a_model_that_continues_text_begins_a_document(folder: Path) -> None:

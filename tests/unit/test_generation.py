@@ -34,7 +34,7 @@ from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.decoder import CausalLM
 
 GREEDY = SamplingParams(temperature=0)
-LIVELY = SamplingParams(temperature=1.5, repetition_penalty=1.2, no_repeat_ngram_size=4)
+LIVELY = SamplingParams(temperature=1.5, repetition_penalty=1.2)
 
 ENGINES = {name: TorchEngine(tiny(name).double().eval(), frozen=True) for name in TINY}
 

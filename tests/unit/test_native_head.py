@@ -261,6 +261,5 @@ def test_logit_margins_exclude_only_tokens_that_are_never_chosen() -> None:
         SamplingParams(min_p=0.1, typical_p=0.9),
         SamplingParams(temperature=0, bias={3: 1.0}),
         SamplingParams(temperature=0, repetition_penalty=1.1),
-        SamplingParams(temperature=0, no_repeat_ngram_size=3),
     ):
         assert needs_all.logit_margin is None

@@ -40,12 +40,6 @@ def by_hand(
             params.presence_penalty if times else 0.0
         )
     excluded = {*banned}
-    if params.no_repeat_ngram_size:
-        for i in remaining:
-            run = [*history, i][-params.no_repeat_ngram_size :]
-            runs = [history[n : n + params.no_repeat_ngram_size] for n in range(len(history))]
-            if len(run) == params.no_repeat_ngram_size and run in runs:
-                excluded.add(i)
     remaining = {i: s for i, s in remaining.items() if i not in excluded and s > NEVER}
     ranked = sorted(remaining, key=lambda i: (-remaining[i], i))
     if params.temperature == 0:
@@ -112,7 +106,6 @@ class Case:
             repetition_penalty=float(sometimes(dice.uniform(0.5, 2), 1.0)),
             frequency_penalty=float(sometimes(dice.uniform(-1, 1), 0.0)),
             presence_penalty=float(sometimes(dice.uniform(-1, 1), 0.0)),
-            no_repeat_ngram_size=int(sometimes(dice.integers(1, 4), 0)),
             bias=sometimes(dict(zip(bias_ids, [1.37, NEVER], strict=True)), {}),
         )
 
@@ -264,11 +257,6 @@ def test_penalties_and_bias() -> None:
     assert likeliest_of([2.0, 0.5], [0, 0], 2, presence_penalty=1.6) == 0
     assert likeliest_of([2.0, 0.5], [], bias={0: -1.0, 1: 1.0}) == 1
     assert likeliest_of([2.0, 0.5], [], bias={0: NEVER}) == 1
-    # "1 2 3 1 2": after it no 3 if runs of three come once, no 1 or 2 after if runs of one do.
-    history = [1, 2, 3, 1, 2]
-    assert likeliest_of([0.0, 1.0, 2.0, 3.0], history, no_repeat_ngram_size=3) == 2
-    assert likeliest_of([0.0, 1.0, 2.0, 3.0], history, no_repeat_ngram_size=4) == 3
-    assert likeliest_of([0.0, 1.0, 2.0, 3.0], history, no_repeat_ngram_size=1) == 0
     assert likeliest_of([0.0, 1.0], [-5, 9, 1], repetition_penalty=3.0) == 1  # no such tokens
 
 
@@ -321,7 +309,6 @@ def test_top_logprobs_of_many_and_of_invalid_scores() -> None:
         ("repetition_penalty", 0),
         ("frequency_penalty", float("nan")),
         ("presence_penalty", float("inf")),
-        ("no_repeat_ngram_size", -1),
         ("bias", {-1: 0.0}),
         ("bias", {1: float("nan")}),
         ("bias", {1: float("inf")}),

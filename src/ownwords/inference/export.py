@@ -2,7 +2,6 @@
 
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -16,7 +15,7 @@ from ownwords.models import atomic_dir, bundle, gguf, ollama
 from ownwords.models.bundle import Bundle
 from ownwords.models.directory import BaseLicense
 from ownwords.models.gguf.reading import convert
-from ownwords.tokenizers import chat, tokenizer
+from ownwords.tokenizers import tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 ExportFormat = Literal["hf", "gguf", "ollama", "zip"]
@@ -118,12 +117,7 @@ def _for_ollama(
     name: str,
     license: BaseLicense | None,
 ) -> gguf.GGUFFile:
-    names = {i: name for name, i in own_tokenizer.special.items()}
-
-    def render(messages: Sequence[Mapping[str, str]]) -> str:
-        return chat.render(own_tokenizer, messages, add_generation_prompt=True)
-
-    end = names.get(own_tokenizer.end) if own_tokenizer.end is not None else None
+    end = next((name for name, i in own_tokenizer.special.items() if i == own_tokenizer.end), None)
     return ollama.save(
         out,
         loaded.model,
@@ -132,9 +126,7 @@ def _for_ollama(
         name=name,
         generation=loaded.generation,
         license=license,
-        render=render if own_tokenizer.template else None,
-        start=names.get(own_tokenizer.start, "") if own_tokenizer.start is not None else "",
-        adds_start=own_tokenizer.adds_start,
+        chats=bool(own_tokenizer.template),
         stops=(end,) if end else (),
     )
 

@@ -6,8 +6,7 @@ The parts of `SamplingParams` apply in this order; the default of each changes n
 2. Penalties lower the logits of tokens in the history: `repetition_penalty` once for each token
    that occurs (dividing it, or multiplying where it is negative), then `frequency_penalty` times
    the number of times it was generated, and `presence_penalty` if it was generated at all.
-3. Banned ids, and ids that would repeat an n-gram of `no_repeat_ngram_size` tokens, become -inf.
-   `break_loops` lets the generation ban what would continue a loop.
+3. Banned ids become -inf. `break_loops` lets the generation ban what would continue a loop.
 4. At `temperature` 0 the highest logit wins, the lowest id of equals. Otherwise logits are divided
    by it and filtered: `top_k`, then `typical_p`, then `top_p`, then `min_p`, each on the
    probabilities that the filter before it left. Among equal logits the lower ids are kept.
@@ -47,7 +46,6 @@ _LIMITS = {
     "repetition_penalty": (0.001, 1000),
     "frequency_penalty": (-1000, 1000),
     "presence_penalty": (-1000, 1000),
-    "no_repeat_ngram_size": (0, math.inf),
 }
 
 
@@ -63,7 +61,6 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
-    no_repeat_ngram_size: int = 0  # forbid repeating n-grams of this size; 0: off
     break_loops: bool = False  # forbid continuing a loop; without a temperature, nothing is
     bias: Mapping[int, float] = field(default_factory=dict)  # by id; -inf: never sampled
 
@@ -81,12 +78,8 @@ class SamplingParams:
     @cached_property
     def uses_history(self) -> bool:
         """Whether the next token depends on the history."""
-        return bool(
-            self.repetition_penalty != 1
-            or self.frequency_penalty
-            or self.presence_penalty
-            or self.no_repeat_ngram_size
-        )
+        penalties = self.frequency_penalty, self.presence_penalty
+        return self.repetition_penalty != 1 or any(penalties)
 
     @cached_property
     def logit_margin(self) -> float | None:
@@ -165,24 +158,12 @@ def apply_logits_processors(
         x_N = np.where(x_N > 0, x_N / penalty, x_N * penalty)
         x_N -= params.frequency_penalty * counts_N + params.presence_penalty * (counts_N > 0)
         logits_V[ids_N] = x_N
-        if n := params.no_repeat_ngram_size:
-            logits_V[_in_vocabulary(_repeated_ngram_ids(history_N, n), size)] = _NEG_INF
     logits_V[[i for i in banned if 0 <= i < size]] = _NEG_INF
     return logits_V
 
 
 def _in_vocabulary(ids_N: _Ints, size: int) -> _Ints:
     return ids_N[(ids_N >= 0) & (ids_N < size)]
-
-
-def _repeated_ngram_ids(history_N: _Ints, n: int) -> _Ints:
-    """Return the ids that would complete an n-gram that already occurs in the history."""
-    if len(history_N) < n:
-        return history_N[:0]
-    ngrams = np.lib.stride_tricks.sliding_window_view(history_N, n)
-    last = history_N[len(history_N) - n + 1 :]
-    repeated_N: _Ints = ngrams[(ngrams[:, :-1] == last).all(axis=1), -1]
-    return repeated_N
 
 
 def candidates(logits_V: Logits, params: SamplingParams) -> tuple[_Ints, Logits]:
@@ -274,7 +255,7 @@ def _no_token_error(top: np.float32) -> OwnwordsError:
     if top == _NEG_INF:
         return OwnwordsError(
             "every token of the vocabulary is forbidden, so none can be sampled",
-            hint="forbid fewer: through bias, no_repeat_ngram_size, or the copy guard",
+            hint="forbid fewer: through bias, or the copy guard",
         )
     return OwnwordsError(
         "the model's logits are not finite numbers: its weights are damaged or training diverged",
