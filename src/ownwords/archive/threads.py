@@ -4,13 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ownwords.archive.document import (
-    ExpectedCount,
-    RawDocument,
-    SkippedItem,
-    SourceItem,
-    Status,
-)
+from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem, Status
 
 _FIRST = datetime.min.replace(tzinfo=UTC)
 

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from functools import cached_property, wraps
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from ownwords.archive.document import Document
     from ownwords.drafts.check import AuthorStyle
     from ownwords.inference.model import Model
-
-_Parameters = ParamSpec("_Parameters")
-_Result = TypeVar("_Result")
 
 _ABOUT = (
     "The writing of one author, read from a blog and kept on this machine: search the posts, read"
@@ -54,11 +51,11 @@ def mcp(
     server = MCPServer("ownwords", instructions=_ABOUT, version=__version__, log_level="WARNING")
     tools = _Tools(resolve_workspace(workspace, Path.cwd()))
 
-    def told(tool: "Callable[_Parameters, _Result]") -> "Callable[_Parameters, _Result]":
+    def told(tool: "Callable[..., Any]") -> "Callable[..., Any]":
         @wraps(tool)
-        def call(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        def call(**given: Any) -> Any:  # noqa: ANN401 - as the tool
             try:
-                return tool(*args, **kwargs)
+                return tool(**given)
             except OwnwordsError as error:
                 raise ToolError(str(error)) from error
 

@@ -62,11 +62,9 @@ class Reader:
         self.notes: list[_Node] = []
 
     def body(self) -> _Node:
-        """The element that holds the text."""
         raise NotImplementedError
 
     def paragraph(self, node: _Node, listed: str) -> Block:
-        """A paragraph; `listed` is the list that it is in."""
         raise NotImplementedError
 
     def named(self, style: str) -> tuple[str, str]:
@@ -74,7 +72,6 @@ class Reader:
         raise NotImplementedError
 
     def link(self, node: _Node) -> str:
-        """The address of a link."""
         return _value(node, "href")
 
     def document(self) -> list[Block]:
@@ -95,7 +92,6 @@ class Reader:
         return root
 
     def required(self, name: str) -> _Node:
-        """The root of a file without which there is no document."""
         if (root := self.xml(name)) is None:
             raise SourceError(f"{self.members.path} is no whole document: it has no {name!r}")
         return root

@@ -30,7 +30,7 @@ from ownwords.archive.document import (
     Status,
     site_identity,
 )
-from ownwords.archive.text_repair import repair_surrogates
+from ownwords.archive.text_repair import text_value
 from ownwords.core.errors import SourceError
 
 LABEL = "a Publii site"
@@ -226,9 +226,9 @@ def _items(
         for number, name, user in connection.execute("SELECT id, name, username FROM authors")
     }
     addresses = _addresses(connection, site, pages, authors)
-    identity = site_identity("", _word(site, "name") or original.identity)
+    identity = site_identity("", text_value(site, "name") or original.identity)
     yield SiteInfo(
-        repair_surrogates(_word(site, "displayName") or _word(site, "name") or original.name)[0],
+        text_value(site, "displayName") or text_value(site, "name") or original.name,
         addresses.domain,
         identity=identity if original.identity else "",
     )
@@ -292,7 +292,7 @@ def _addresses(
     advanced = site.get("advanced")
     urls = advanced.get("urls") if isinstance(advanced, dict) else None
     urls = urls if isinstance(urls, dict) else {}
-    domain = _word(site, "domain").strip().rstrip("/")
+    domain = text_value(site, "domain").strip().rstrip("/")
     if domain and not re.match(r"(?:https?:)?//", domain):
         domain = f"https://{domain}"
     tags = connection.execute("SELECT id FROM tags").fetchall()
@@ -301,7 +301,7 @@ def _addresses(
     return _SiteAddresses(
         domain=re.sub(r"[\s\"'<>\\]", "", domain),
         is_clean=is_clean,
-        posts_prefix=_word(urls, "postsPrefix"),
+        posts_prefix=text_value(urls, "postsPrefix"),
         listed=frozenset(
             (*(f"tag/{number}" for (number,) in tags), *(f"author/{name}" for name in users))
         ),
@@ -404,11 +404,6 @@ def parse_json(text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _word(settings: Mapping[str, object], name: str) -> str:
-    value = settings.get(name)
-    return value if isinstance(value, str) else ""
 
 
 def _text(value: object) -> str:
