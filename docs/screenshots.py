@@ -20,8 +20,12 @@ WIDE, TALL = 1280, 900
 PHONE = {"width": 360, "height": 760}
 TABLET = {"width": 768, "height": 1100}
 QUESTION = "What did I do about the limescale?"
-PROMPT = "The trouble with the kettle"
+NOTES = """# The rain gauge
+made the gauge in 2014 from a copper tube, five inches
+32 mm of rain in May, the most since 2009
+the kettle not in the garden"""
 LOOK_MS, STILL_LOOKS, MOST_LOOKS = 250, 8, 240
+WRITING_MS = 600_000
 
 
 def main() -> None:
@@ -61,7 +65,7 @@ def places(browser: Browser, link: str) -> dict[str, str]:
         "search": f"/#/posts/search?q={quote('limescale')}",
         "decisions": "/#/posts/decisions",
         "report": "/#/posts/report",
-        "write": f"/#/write?prompt={quote(PROMPT)}",
+        "write": "/#/write",
         "ask": f"/#/ask?q={quote(QUESTION)}",
         "models": "/#/models",
         "scorecard": f"/#/models/{quote(model)}",
@@ -94,8 +98,10 @@ def shot(page: Page, path: str, name: str) -> None:
     page.goto(path)
     page.wait_for_selector("main :is(h1, h2)")
     if path.startswith("/#/write"):
-        page.get_by_label("Your text").press("Control+Enter")
-        page.wait_for_selector(".below > :not(.loading)")
+        page.get_by_label("Notes or a draft").fill(NOTES)
+        page.get_by_label("Notes or a draft").press("Control+Enter")
+        page.wait_for_selector(".below > :not(.loading)", timeout=WRITING_MS)
+    page.wait_for_selector("main .loading", state="detached", timeout=WRITING_MS)
     settle(page)
     page.evaluate("document.activeElement.blur()")
     page.screenshot(path=FOLDER / name)

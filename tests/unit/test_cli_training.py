@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +63,7 @@ class Play:
         self.base: Path | None = None
         self.by_lora: bool | None = False
         self.replay: list[TrainingText] | None = None
+        self.pairs: Sequence[TrainingText] = ()
         self.fails: BaseException | None = None
         monkeypatch.setattr(recipes, "plan_pretraining", self.pretrain)
         monkeypatch.setattr(recipes, "plan_finetuning", self.finetune)
@@ -94,9 +95,11 @@ class Play:
         work: TrainRequest,
         *,
         replay: Iterable[TrainingText] | None,
+        pairs: Sequence[TrainingText],
+        adapter: Path | None,
         by_lora: bool | None,
     ) -> PlannedTraining:
-        self.base, self.by_lora = base, by_lora
+        self.base, self.by_lora, self.pairs = base, by_lora, pairs
         self.replay = None if replay is None else list(replay)
         planned = self.pretrain(train, held_out, work)
         return replace(planned, train=lambda: self.train(work, share=0.7))
@@ -195,6 +198,16 @@ def test_a_base_is_tuned_with_or_without_replay(play: Play, tmp_path: Path) -> N
     assert play.replay
     assert any("The sea was calm" in text.text for text in play.replay)
     assert not any("The sea was calm" in text.text for text in play.texts)
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_large_base_learns_to_write_from_notes(
+    play: Play, monkeypatch: pytest.MonkeyPatch, *, is_large: bool
+) -> None:
+    monkeypatch.setattr("ownwords.base.catalogue.is_large", lambda _: is_large)
+    assert main(["finetune", BLOG, "--base", "./base", "--no-trim", "--quiet"]) == 0
+    assert bool(play.pairs) == is_large
+    assert all(pair.prompt.endswith("Text:\n") for pair in play.pairs)
 
 
 def test_a_base_with_a_large_vocabulary_is_trimmed(

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from exports import publii
 from ownwords.archive.look import look
+from ownwords.cli.main import main
 from ownwords.core.workspace import Workspace
 from ownwords.make.result import write_learned
 from ownwords.serve.app_state import AppState
@@ -63,7 +64,9 @@ def test_all_sums_agree(tmp_path: Path, blog: Path) -> None:
     assert third
 
 
-def test_new_posts_are_counted_until_they_are_learned(tmp_path: Path, blog: Path) -> None:
+def test_new_posts_are_counted_until_they_are_learned(
+    tmp_path: Path, blog: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     workspace = Workspace(tmp_path / "mine.ownwords")
     report = look([blog], workspace=workspace.root)
     (workspace.root / "model").mkdir()
@@ -80,6 +83,8 @@ def test_new_posts_are_counted_until_they_are_learned(tmp_path: Path, blog: Path
     look([blog], workspace=workspace.root)
     result = api.get("/api/blog").json()
     assert result["new_sentence"] == "3 new posts, not yet learned"
+    assert main(["look", str(blog), "--workspace", str(workspace.root)]) == 0
+    assert result["new_sentence"] in capsys.readouterr().out
 
 
 def later(path: Path, seconds: float = 60) -> None:

@@ -154,7 +154,7 @@ def _sentence_of(part: str, held: Sequence[str]) -> AnswerSentence:
             return words
         unquoted = _UNQUOTED.fullmatch(words[1:-1])
         if unquoted and not _IN_MARK.search(words):
-            each.numbers += map(int, re.findall(r"\d+", unquoted[1]))
+            each.numbers += map(int, re.findall(r"\d{1,3}", unquoted[1]))
             each.quotes.append((each.numbers[-1], unquoted[2]))
             return ""
         for at, inside in enumerate(_IN_MARK.split(words)):

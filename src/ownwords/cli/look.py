@@ -46,6 +46,8 @@ def look(
     """Read the paths, build the archive, show the report."""
     from ownwords.archive.look import look as build_archive
     from ownwords.archive.report_view import report_view
+    from ownwords.make.result import count_new
+    from ownwords.view.format import count
     from ownwords.view.terminal import print_view
 
     settings = common.resolve(
@@ -74,7 +76,10 @@ def look(
         page = f"{report.workspace.rstrip('/')}/report.html" if report.workspace else ""
         common.show(report.to_dict(), lambda out: print_view(report_view(report), out, page))
         if not common.json and not common.quiet:
-            _prepare_search(common.workspace_for(paths), progress)
+            place = common.workspace_for(paths)
+            if new := count_new(place.root, report):
+                print(f"{count(new, 'new post')}, not yet learned: `ownwords make` trains on them")
+            _prepare_search(place, progress)
 
 
 def _prepare_search(workspace: Workspace, progress: Progress) -> None:

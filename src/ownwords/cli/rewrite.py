@@ -20,7 +20,7 @@ def rewrite(
     *,
     free: Annotated[
         bool,
-        flag("Write each sentence anew, where its words, names and numbers are kept."),
+        flag("Let the model write each sentence anew; one that would say more or less stays."),
     ] = False,
     without: Annotated[
         tuple[int, ...],
@@ -35,8 +35,7 @@ def rewrite(
 ) -> None:
     """Rewrite a draft by your habits: contractions, spelling, numerals, marks, long sentences.
 
-    Each change replaces a form by another of the same, so that what the draft says stays. With
-    --free a small model writes the sentences anew: read each, it may not say what you meant.
+    Each change replaces a form by another of the same, so that what the draft says stays.
     """
     from rich.text import Text
 

@@ -114,6 +114,7 @@ def finetune(
     require_package("torch", "training a model")
     from ownwords.base import catalogue
     from ownwords.base.trimming import TRIMMED, trim
+    from ownwords.drafts import notes
 
     folder = catalogue.find(base)
 
@@ -126,12 +127,15 @@ def finetune(
         if not (no_trim or int(os.environ.get("WORLD_SIZE", "1")) > 1):
             own, out = (text.text for text in texts.train), request.workspace / "runs" / TRIMMED
             start = trim(folder, own, out / folder.name, progress=request.progress)
+        pairs, adapter = notes.lessons(folder, texts.train)
         return recipes.plan_finetuning(
             start,
             texts.train,
             texts.validation,
             replace(request, base_title=catalogue.called(folder)),
             replay=base_text,
+            pairs=pairs,
+            adapter=adapter,
             by_lora=lora or None,
         )
 

@@ -9,7 +9,7 @@ paragraph, as it does between people.
 import random
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,8 @@ from typing import Final
 
 from ownwords.archive.corpus import TrainingText
 from ownwords.ask.query import IRREGULAR
+from ownwords.base import catalogue
+from ownwords.base.trimming import are_english
 from ownwords.core.fingerprint import digest
 from ownwords.core.sentences import sentences
 from ownwords.evaluation.reference_data import Lexicon
@@ -71,6 +73,16 @@ def prompt_of(notes: Sequence[str], title: str = "", before: str = "") -> str:
 def beginning_of(paragraph: str) -> str:
     """The first words of a paragraph, which tell the next what came before it."""
     return " ".join(paragraph.split()[:_BEFORE])
+
+
+def lessons(base: Path, texts: Iterable[TrainingText]) -> tuple[list[TrainingText], Path | None]:
+    """The pairs that a tuned base learns beside the texts, and the adapter it begins with.
+
+    None for a small base, and for texts that are not English.
+    """
+    if not (catalogue.is_large(base) and are_english([text.text for text in texts])):
+        return [], None
+    return [pair for text in texts for pair in pairs(text)], catalogue.notes_adapter(base)
 
 
 def pairs(text: TrainingText) -> Iterator[TrainingText]:

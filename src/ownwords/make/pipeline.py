@@ -438,22 +438,10 @@ class MakeRun:
         )
         if self.base is None:
             return recipes.plan_pretraining(texts.train, texts.validation, request)
-        if not self._learns_notes(texts):
-            return recipes.plan_finetuning(self.base, texts.train, texts.validation, request)
+        pairs, adapter = notes.lessons(self.base, texts.train)
         return recipes.plan_finetuning(
-            self.base,
-            texts.train,
-            texts.validation,
-            request,
-            pairs=[pair for text in texts.train for pair in notes.pairs(text)],
-            adapter=catalogue.notes_adapter(self.base),
+            self.base, texts.train, texts.validation, request, pairs=pairs, adapter=adapter
         )
-
-    def _learns_notes(self, texts: Corpus) -> bool:
-        """Whether the model learns to write from notes: a large base, and English texts."""
-        assert self.base is not None
-        own = [text.text for text in texts.train]
-        return catalogue.is_large(self.base) and trimming.are_english(own)
 
     def _scorecard_files(self) -> str:
         paths = [self.workspace.root / name for name in (DATA, PAGE)]

@@ -208,13 +208,16 @@ def write_learned(folder: Path, report: Report) -> None:
     write_atomically(folder / _LEARNED, json.dumps(sorted(post.id for post in report.posts)) + "\n")
 
 
-def read_learned(folder: Path) -> frozenset[str] | None:
-    """The ids of the posts that the model was made from; None if they are not known."""
+def count_new(root: Path, report: Report) -> int:
+    """How many posts of a workspace its model, if `make` made it, has not learned."""
     try:
-        ids = json.loads((folder / _LEARNED).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return frozenset(map(str, ids)) if isinstance(ids, list) else None
+        learned = json.loads((root / FINISHED).with_name(_LEARNED).read_bytes())
+        known = frozenset(map(str, learned))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return 0
+    if not (root / "model").is_dir():
+        return 0
+    return sum(post.id not in known and post.decision != "leave out" for post in report.posts)
 
 
 # --- the first paragraph --------------------------------------------------------------------------

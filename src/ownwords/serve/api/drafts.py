@@ -31,15 +31,8 @@ _LOOK_S = 0.2  # between two looks at how far a draft is
 
 
 @dataclass(frozen=True)
-class CheckRequest:
-    """The body of a POST to /api/check."""
-
-    text: Annotated[str, Meta(max_length=200_000)] = ""
-
-
-@dataclass(frozen=True)
 class DraftRequest:
-    """The body of a POST to /api/draft, whose text are notes, and to /api/rewrite.
+    """The body of a POST to /api/check, /api/rewrite, or /api/draft, whose text are notes.
 
     `free` rewrites each sentence anew.
     """
@@ -89,7 +82,7 @@ def routes(state: AppState) -> list[BaseRoute]:
 
 def check(state: AppState, call: ApiCall) -> dict[str, Any]:
     """Check a draft: what `ownwords check --json` prints, and the same drawn."""
-    text = call.body(CheckRequest).text
+    text = call.body(DraftRequest).text
     if not text.strip():
         raise invalid("there is no draft", hint="write or paste one first")
     style: AuthorStyle = state.report.derived(

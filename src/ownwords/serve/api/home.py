@@ -18,7 +18,7 @@ from ownwords.archive.untrusted_files import PROGRAM_FOLDERS
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import Meta, encode
 from ownwords.core.workspace import SUFFIX, Workspace, path_text
-from ownwords.make.result import read_learned
+from ownwords.make.result import count_new
 from ownwords.serve.api.models import current_model
 from ownwords.serve.api.posts import count_texts, word_counts
 from ownwords.serve.app_state import AppState
@@ -123,7 +123,7 @@ def overview(state: AppState) -> BlogOverview:
         return BlogOverview(state.own_name, flags)
     except OwnwordsError as error:  # a damaged archive
         return BlogOverview(state.own_name, flags, problem=str(error))
-    new = _count_new(state, report)
+    new = count_new(state.workspace.root, report)
     return BlogOverview(
         name=summary.name(report),
         flags=flags,
@@ -135,14 +135,6 @@ def overview(state: AppState) -> BlogOverview:
         new_sentence=f"{fmt.count(new, 'new post')}, not yet learned" if new else "",
         is_stale=_is_stale(state),
     )
-
-
-def _count_new(state: AppState, report: Report) -> int:
-    """The number of posts that were read, and that the model has not learned."""
-    learned = read_learned(state.workspace.runs / "make") if state.own_model else None
-    if learned is None:  # there is no model, or it was not made by `make`
-        return 0
-    return sum(post.id not in learned and post.decision != "leave out" for post in report.posts)
 
 
 def _is_stale(state: AppState) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import platform
+from contextlib import suppress
 from http import HTTPStatus
 from importlib import metadata
 from pathlib import Path
@@ -111,10 +112,9 @@ def _version_of(package: str) -> str:
 
 
 def _size(folder: Path) -> int:
-    total = 0
+    sizes: dict[tuple[int, int], int] = {}  # by file: the current model is one of the kept, linked
     for path in folder.rglob("*"):
-        try:
-            total += path.lstat().st_size
-        except OSError:  # removed meanwhile
-            continue
-    return total
+        with suppress(OSError):  # removed meanwhile
+            stat = path.lstat()
+            sizes[stat.st_dev, stat.st_ino] = stat.st_size
+    return sum(sizes.values())

@@ -289,6 +289,7 @@ function trainings({ readings }) {
 /** "your posts once", "a third of your posts", "your posts 2.5 times". */
 function reading(times) {
   if (times >= 0.9) return `your posts ${times < 1.2 ? "once" : `${times.toFixed(1)} times`}`;
+  if (times >= 0.67) return "most of your posts";
   const part = Math.max(2, Math.round(1 / times));
   return `${{ 2: "half", 3: "a third", 4: "a quarter" }[part] ?? `1/${part}`} of your posts`;
 }
@@ -441,7 +442,7 @@ function useStep(state) {
     const text = `${status} ${state.home.model?.name}`;
     if (text === shown || status === "later") return;
     shown = text;
-    fill(node, el("div", { class: "ways" }, way("write", "Write", "Begin a text; your model goes on."), way("ask", "Ask", "What did I write about …? With quotations."), way("models", "Models", "Compare your models, or go back to an earlier one.")),
+    fill(node, el("div", { class: "ways" }, way("write", "Write", "Turn notes into a text, check a draft, or let your model go on."), way("ask", "Ask", "What did I write about …? With quotations."), way("models", "Models", "Compare your models, or go back to an earlier one.")),
       exporting, folded("Take it with you", files), folded("Use it from other programs", connect));
   }
 
