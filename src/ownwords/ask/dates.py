@@ -13,7 +13,7 @@ from datetime import date, timedelta
 from functools import cached_property
 from typing import NamedTuple
 
-from ownwords.ask.index import MONTHS, IndexedPost, SearchIndex
+from ownwords.ask.index import MONTHS, IndexedPost, SearchIndex, folded
 from ownwords.ask.passages import Passage
 from ownwords.ask.query import QueryTerm, QueryTerms, normalized_question, quotations, words_of
 from ownwords.view.format import count, day, joined, quoted
@@ -136,6 +136,11 @@ _TOPIC = re.compile(
     r" (?:mentioned|named|used|come up|appear|occur|discussed))",
     re.IGNORECASE,
 )
+_TITLE = re.compile(
+    rf"(?:when|what day|on what day) (?:did i|was) (?:{_WRITE} )?(?P<title>.+?)(?: {_WRITE})?"
+    r"|(?:what is )?(?:the )?date of (?P<dated>.+)",
+    re.IGNORECASE,
+)
 # What a question can do without, and words for what is asked.
 _SAME = (
     (r" (?:on|in) (?:my|the|your|this) (?:blog|archive|site|posts|notes)\b| (?:are|is) there$", ""),
@@ -192,14 +197,15 @@ def answer_from_dates(
     if len(text) > _LONGEST:
         return None
     period, rest = find_period(text, today or date.today())
-    return _Question(index, period, limit, rest or "posts").answer()
+    asked = _Question(index, period, limit, rest or "posts")
+    return asked.answer() or asked.when_written()
 
 
 class _Question:
     """A question without its period: the topic, what is asked, and the posts that it is about."""
 
     def __init__(self, index: SearchIndex, period: Period | None, limit: int, text: str) -> None:
-        self._index, self._limit, self._period = index, limit, period
+        self._index, self._limit, self._period, self._text = index, limit, period, text
         self._when = f" {period.label}" if period else ""
         for pattern, word in _SAME:
             text = re.sub(pattern, word, text, flags=re.IGNORECASE)
@@ -262,6 +268,16 @@ class _Question:
         span = "" if self._period and only_lists else _span_of(posts)
         return DateAnswer(f"{sentence}{span}.", self._passages(posts), not is_open)
 
+    def when_written(self) -> DateAnswer | None:
+        """The date of the post whose title is in the question; None if there is no such post."""
+        if not (match := _TITLE.fullmatch(self._text)):
+            return None
+        titles = {folded(match["title"] or match["dated"])} - {""}
+        documents = set(self._index.documents_titled(titles))
+        posts = [post for post in self._own if post.document in documents and post.day]
+        written = " and ".join(f"{quoted(post.title)} on {day(post.day)}" for post in posts)
+        return DateAnswer(f"You wrote {written}.", self._passages(posts)) if posts else None
+
     def _none(self, every: Sequence[IndexedPost]) -> str:
         are = "is" if len(every) == 1 else "are"
         others = f"; there {are} {count(len(every), 'other')}{_span_of(every)}" if every else ""
@@ -300,11 +316,15 @@ class _Question:
         together = " and ".join(f"“{' '.join(term.words)}”" for term in single)
         return " AND ".join(term.match for term in single), together, False
 
+    @cached_property
+    def _own(self) -> list[IndexedPost]:
+        """The author's posts, oldest first, undated last."""
+        return [post for post in self._index.posts() if (post.kind, post.whose) == ("post", "own")]
+
     def _posts(self) -> list[IndexedPost]:
-        """The author's posts on the topic, or all, oldest first, undated last."""
-        own = (post for post in self._index.posts() if (post.kind, post.whose) == ("post", "own"))
+        """The author's posts of all times, on the topic if there is one."""
         about = {row[0] for row in self._marked if any(map(_marks, row[1:]))}
-        return [post for post in own if not self._topic or post.document in about]
+        return [post for post in self._own if not self._topic or post.document in about]
 
     def _passages(self, posts: Sequence[IndexedPost]) -> tuple[Passage, ...]:
         """One passage of each post: the first with the topic, or else the first."""

@@ -26,15 +26,6 @@ class Device:
     torch_device: torch.device
 
     @property
-    def name(self) -> str:
-        """The maker's name for the device; speeds and memory limits are cached under it."""
-        if self.kind in ("cuda", "rocm", "xpu"):
-            return str(self._runtime.get_device_name(self.torch_device))
-        if self.kind == "cpu":
-            return hardware.read_cpu().model or "processor"
-        return self.kind
-
-    @property
     def has_fast_bf16(self) -> bool:
         """Whether it multiplies bfloat16 faster than float32; older cards only emulate it."""
         if self.kind == "cpu":
