@@ -55,7 +55,6 @@ PENALTIES: Sequence[Setting] = [
     for name, values in {
         "repetition_penalty": (1.05, 1.1, 1.2, 1.3),
         "frequency_penalty": (0.1, 0.3),
-        "no_repeat": (4, 6, 8, 12),
     }.items()
     for value in values
 ]
@@ -113,8 +112,7 @@ def parse_setting(text: str) -> Setting:
 
 
 def to_params(setting: Setting) -> dict[str, Any]:
-    integer_keys = {"top_k", "no_repeat"}
-    return {name: int(value) if name in integer_keys else value for name, value in setting.items()}
+    return {name: int(value) if name == "top_k" else value for name, value in setting.items()}
 
 
 def describe(setting: Setting) -> str:

@@ -1,8 +1,8 @@
 """One process of a small training: `torchrun training_process.py FOLDER calm|disturbed`.
 
-It trains with DDP and with FSDP, each a run of its own in FOLDER, and writes down what its process
-has seen. Calm, it also trains in bfloat16, with blocks as large as the library's. Disturbed, the
-second process gets a signal to stop in each run, and when that is resumed it is killed.
+It trains in FOLDER, and writes down what its process has seen. Calm, it also trains in bfloat16,
+with blocks as large as the library's. Disturbed, the second process gets a signal to stop, and when
+the run is resumed it is killed.
 """
 
 import json

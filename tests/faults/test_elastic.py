@@ -27,6 +27,11 @@ def result_of(folder: Path, name: str, rank: int = 0) -> dict[str, Any]:
     return result
 
 
+def without_blocks(result: dict[str, Any]) -> dict[str, Any]:
+    """What both processes have alike: each evaluates other texts."""
+    return {key: value for key, value in result.items() if key != "blocks"}
+
+
 def largest_difference(first: dict[str, Any], second: dict[str, Any]) -> float:
     ours: dict[str, list[float]] = first["weights"]
     theirs: dict[str, list[float]] = second["weights"]
@@ -65,7 +70,7 @@ def disturbed(folder: Path) -> Path:
 
 def test_two_processes_train_as_one(calm: Path, alone: dict[str, Any]) -> None:
     first, second = (result_of(calm, "ended", rank) for rank in range(2))
-    assert first == second and len(first["losses"]) == STEPS
+    assert without_blocks(first) == without_blocks(second) and len(first["losses"]) == STEPS
     assert first["losses"] == pytest.approx(alone["losses"], rel=0, abs=1e-5)
     assert first["losses"][-1] < first["losses"][0]
     assert first["bits_per_byte"] == pytest.approx(alone["bits_per_byte"], rel=0, abs=1e-5)
@@ -77,7 +82,7 @@ def test_in_bfloat16_two_processes_train_as_one(folder: Path, calm: Path) -> Non
     one = observed(folder / "one", SINGLE_PROCESS, seed=3)
     other = observed(folder / "other", SINGLE_PROCESS, seed=4)
     first, second = (result_of(calm, "bfloat16", rank) for rank in range(2))
-    assert first == second
+    assert without_blocks(first) == without_blocks(second)
     # From the same weights the losses are the same but for rounding; then the runs drift apart, but
     # by less than one of another seed.
     assert first["losses"][0] == pytest.approx(one["losses"][0], rel=2**-8)

@@ -32,10 +32,6 @@ def test_processes_know_their_place_and_agree(results: list[dict[str, Any]]) -> 
         assert report["least"] == 6
         assert report["shared"] == {"step": 3, "was": ["é", None]}
         assert report["in_turn"] == ["made by the first"]
-    first, second = (report["dealt"] for report in results)
-    assert [item for item, counts in first if counts] == ["a", "c", "e"]
-    assert [item for item, counts in second if counts] == ["b", "d"]
-    assert len(first) == len(second)
 
 
 @pytest.mark.slow
@@ -103,7 +99,6 @@ def test_a_single_process_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     assert world.sum(x) is x
     assert world.broadcast(x) is x
     assert world.min(3) == 3
-    assert list(world.distribute("ab")) == [("a", True), ("b", True)]
     assert world.share({"x": x})["x"] is x
     with world.in_rank_order(), world.gradient_sync(task, False):
         world.barrier()

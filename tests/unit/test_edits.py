@@ -79,6 +79,10 @@ def test_any_text_has_edits_that_do_not_overlap(text: str) -> None:
         ("It rains.", "It rains?"),
         ("A few came.", "Few came."),
         ("I met a king.", "I met the king."),
+        ("It is -5 degrees.", "It is 5 degrees."),
+        ("See https://example.org/color.", "See https://example.org/colour."),
+        ('He said "I do not know".', 'He said "I don\'t know".'),
+        ("She is a “friend”.", "She is a friend."),
     ],
 )
 def test_what_changes_more_than_the_manner_does_not_say_the_same(one: str, other: str) -> None:
@@ -91,6 +95,7 @@ def test_what_changes_more_than_the_manner_does_not_say_the_same(one: str, other
         ("I do not know that he’s here.", "I don't know he is here."),
         ("However, it will rain (on Monday).", "However it'll rain, on Monday."),
         ("Users of the two boats can't swim.", "The users of 2 boats cannot swim."),
+        ('He said "no" - twice.', "He said “no”, twice."),
         ("My favorite color, which fades.", "My favourite colour - that fades."),
     ],
 )

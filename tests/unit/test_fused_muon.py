@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ownwords.models import fused
 from ownwords.training import optim
-from ownwords.training.optim import Muon
+from ownwords.training.optim import GradClip, Muon
 
 if fused.find_library() is None:
     pytest.skip("the part in C++ is not built", allow_module_level=True)
@@ -26,7 +26,7 @@ def _steps(precision: torch.dtype, threads: int = 1) -> tuple[dict[str, Tensor],
     for _ in range(3):
         gradients = {n: torch.randn(s, generator=generator) for n, s in SHAPES.items()}
         muon.gather(gradients)
-        muon.step(weights, lr=0.1, momentum=0.9, decay=0.1, clip=0.5, narrow={})
+        muon.step(weights, lr=0.1, momentum=0.9, decay=0.1, clip=GradClip(0.5), narrow={})
     fused.library().set_threads(1)
     return weights, {name: momentum.clone() for name, momentum in muon.momenta().items()}
 

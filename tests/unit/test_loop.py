@@ -294,13 +294,13 @@ def test_out_of_memory_in_the_optimizer_leaves_no_half_updated_weights(
 ) -> None:
     step_of, failures = Optimizer.step, list[int]()
 
-    def step(optimizer: Optimizer, scale: float, step: int) -> float:
+    def step(optimizer: Optimizer, scale: float, step: int) -> None:
         if step == 6 and not failures:
             failures.append(step)
             for weight in optimizer.weights().values():
                 weight.zero_()
             raise torch.OutOfMemoryError("no room")
-        return step_of(optimizer, scale, step)
+        step_of(optimizer, scale, step)
 
     monkeypatch.setattr(Optimizer, "step", step)
     run_job = job(tmp_path)

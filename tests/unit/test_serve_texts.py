@@ -59,6 +59,9 @@ def test_a_text_is_saved_changed_and_deleted(client: TestClient, workspace: Work
     assert client.delete(url).status_code == 204
     assert client.get(url).status_code == 404
     assert client.get("/api/texts").json() == {"total": 0, "rows": []}
+    noted = save_text(client, notes="rain gauge, copper")  # and nothing written of them yet
+    assert noted["title"] == "rain gauge, copper"
+    assert "rain gauge" in client.get(f"/api/texts/{noted['id']}/markdown").text
 
 
 def test_two_pages_that_change_a_text_at_once_lose_nothing(

@@ -40,7 +40,8 @@ _UNTOUCHED = re.compile(
 _JOINED = re.compile(r"(?:;|,? (?:and|but|so))( )(?=(?:I|we|you|he|she|it|they|there|this)\b)")
 _OPENING = re.compile(r",? (and|but|so) $")
 # A word, a number with its point, or a sign; of the marks of punctuation only what ends a sentence.
-_MEANT = re.compile(r"\w+(?:[.,:'-]\w+)*|'\w+|\(\)|[^\w\s,;:'\"“”()–—…-]")
+_MEANT = re.compile(r"(?<!\S)[-–](?=\d)|\w+(?:[.,:'-]\w+)*|'\w+|\(\)|[^\w\s,;:'\"“”()–—…-]")
+_EXACT = re.compile(r"https?://\S+|`[^`]*`|[\"“][^\"”]*[\"”]")  # links, code, quotations
 _SPELT_OUT = {"can't": "cannot", "won't": "will not", "n't": " not", "'s": " is", "'m": " am"}
 _SPELT_OUT |= {"'re": " are", "'ve": " have", "'ll": " will"}
 _CONTRACTED = re.compile(
@@ -150,8 +151,9 @@ def variants(sentence: str) -> Iterator[str]:
 def says_the_same(one: str, other: str) -> bool:
     """Whether two sentences have all words and signs in common, in order, and so differ in manner.
 
-    Not counted are the marks within them, a "that" which may be left out, which of the forms of
-    `words.toml` they have, and an article that only one of them has.
+    Links, code and quotations are the same letter for letter. Not counted are the marks within
+    them, a "that" which may be left out, which of the forms of `words.toml` they have, and an
+    article that only one of them has.
     """
     words, others = _meant(one), _meant(other)
     return len(words) == len(others) and all(
@@ -161,7 +163,7 @@ def says_the_same(one: str, other: str) -> bool:
 
 
 def _meant(sentence: str) -> list[tuple[str, str]]:
-    """The words and signs, each with the article before it."""
+    """The words and signs, each with the article before it, then what must be exact."""
     plain = _phrase().sub(lambda phrase: _phrases()[_lower(phrase[0])], sentence.replace("’", "'"))
     plain = _pattern().sub(lambda use: _groups()[_lower(use[0])][1][0], plain)
     plain = _CONTRACTED.sub(lambda use: _SPELT_OUT[use[0]], plain[:1].lower() + plain[1:])
@@ -173,7 +175,7 @@ def _meant(sentence: str) -> list[tuple[str, str]]:
         elif not (word == "that" and following in _SUBJECTS):
             found.append((article, word))
             article = ""
-    return found
+    return found + [("", exact.strip('"“”')) for exact in _EXACT.findall(sentence)]
 
 
 def applied(text: str, edits: Sequence[Edit]) -> str:

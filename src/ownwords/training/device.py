@@ -26,13 +26,9 @@ class Device:
     torch_device: torch.device
 
     @property
-    def name(self) -> str:
-        """The maker's name for the device; speeds and memory limits are cached under it."""
-        if self.kind in ("cuda", "rocm", "xpu"):
-            return str(self._runtime.get_device_name(self.torch_device))
-        if self.kind == "cpu":
-            return hardware.read_cpu().model or "processor"
-        return self.kind
+    def is_asynchronous(self) -> bool:
+        """Whether reading a value makes the host wait for all the work queued before it."""
+        return self.kind != "cpu"
 
     @property
     def has_fast_bf16(self) -> bool:
@@ -48,7 +44,7 @@ class Device:
 
     def synchronize(self) -> None:
         """Wait until the device has finished all queued work."""
-        if self.kind != "cpu":
+        if self.is_asynchronous:
             self._runtime.synchronize()
 
     def autocast(self, precision: Precision) -> AbstractContextManager[object]:
@@ -68,7 +64,7 @@ class Device:
     def release_memory(self) -> None:
         """Release the memory that is held in reserve, as before a retry."""
         fused.pool.release()
-        if self.kind != "cpu":
+        if self.is_asynchronous:
             self._runtime.empty_cache()
 
     def free_memory(self) -> int:
@@ -89,6 +85,26 @@ class Device:
         if self.kind == "mps":  # MPS records no peak: this is the current use
             return torch.mps.driver_allocated_memory()
         return _peak_resident()
+
+    def later(self, value: Tensor) -> Callable[[], Tensor]:
+        """A function that returns the value on the CPU; making it does not make the host wait.
+
+        On CUDA, ROCm and XPU the copy starts at once: called a few steps later the function returns
+        immediately, while `.item()` would wait for those steps too.
+        """
+        value = value.detach()
+        if self.kind not in ("cuda", "rocm", "xpu"):
+            return value.cpu if self.is_asynchronous else value.clone
+        landing = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
+        landing.copy_(value, non_blocking=True)
+        arrived = self._runtime.Event()
+        arrived.record()
+
+        def read() -> Tensor:
+            arrived.synchronize()
+            return landing
+
+        return read
 
 
 def choose(name: str | None = None, note: Callable[[str], object] | None = None) -> Device:

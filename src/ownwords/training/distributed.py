@@ -10,7 +10,7 @@ docs/scale-out.md lists the commands.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -87,22 +87,6 @@ class World:
         yield
         for _ in range(turn, 2):
             self.barrier()
-
-    def distribute(self, items: Iterable[T]) -> Iterator[tuple[T, bool]]:
-        """This process's items, each with whether it counts.
-
-        All processes get the same number of items, because they compute together: at the end the
-        last item is repeated, and its copies do not count.
-        """
-        mine: list[T] = []
-        item: T
-        for item in items:
-            mine.append(item)
-            if len(mine) == self.size:
-                yield mine[self.rank], True
-                mine.clear()
-        if mine:
-            yield mine[min(self.rank, len(mine) - 1)], self.rank < len(mine)
 
     def wrap(self, task: nn.Module) -> nn.Module:
         """The module to call instead of `task`, a module whose `forward` returns the loss.

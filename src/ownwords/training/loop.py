@@ -9,6 +9,7 @@ import math
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,8 @@ from ownwords.training.weight_averaging import EMA
 MAX_ROLLBACKS = 5
 # SIGBREAK is Ctrl-Break, which ends a group of processes on Windows.
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGBREAK")
+# On a GPU the loss of a step is read LAG steps later, so that the host need not wait for it.
+LAG = 4
 
 
 class TrainingError(OwnwordsError):
@@ -159,6 +162,7 @@ class _TrainingLoop:
         rows = -(-self.loop.batch_size // self.world.size)
         at_once = min(rows, self.loop.micro_batch_size or rows)
         self.micro_batch_size = self.world.min(job.run.micro_batch_limit(at_once))
+        self.pending: deque[tuple[int, Callable[[], Tensor]]] = deque()
         self.meter = metrics.Meter(
             job.model.config,
             job.batches.dataset,
@@ -213,6 +217,8 @@ class _TrainingLoop:
             self._report_time()
             evaluate = self._evaluates() and self.record.is_evaluation_due(self.loop.evaluations)
             pauses = stop or save or evaluate or self.record.is_over
+            if problem := self._read_losses(keep=0 if pauses else LAG):
+                return problem
             if pauses:
                 self.meter.report(self.stage)
             if stop or save or evaluate:
@@ -227,29 +233,26 @@ class _TrainingLoop:
             if self.record.stopped:
                 return ""
             _, batch = next(batches)
-            if problem := self._step(batch):
-                return problem
+            self._step(batch)
 
     # --- a step ----------------------------------------------------------------------------------
 
-    def _step(self, batch: Batch) -> str:
-        """Run a step; returns the problem with its loss, or ""."""
+    def _step(self, batch: Batch) -> None:
+        step = self.record.step
         # A tensor in the memory of the host: no device is waited for.
         total = max(1, int(self.world.sum(torch.tensor(batch.tokens))))
         loss = self._gradients(batch.to(self.device.torch_device), total)
         scale = self._lr_scale()
-        norm = self.optimizer.step(scale, self.record.step)
+        self.optimizer.step(scale, step)
         if self.ema is not None:
             self.ema.update(self.optimizer.weights())
-        mean = float(self.world.sum(loss) / total)
+        norm = self.optimizer.gradient_norm.detach().to(loss)
+        figures = torch.stack((self.world.sum(loss) / total, norm))
+        self.pending.append((step, self.device.later(figures)))
         self.record.step += 1
         self.record.tokens += total
         self.meter.learning_rate = scale * self.optimizer.lr_factor * self._peak_lr()
         self.stage.advance()
-        if problem := self.record.divergence.check(mean, norm):
-            return f"{problem} at step {self.record.step}"
-        self.meter.add(self.stage, self.record.step, mean, norm)
-        return ""
 
     def _gradients(self, batch: Batch, total: int) -> Tensor:
         """Compute the gradient of the batch's mean loss; returns the sum for these rows, []."""
@@ -286,7 +289,18 @@ class _TrainingLoop:
         self.stage.note(f"{note} are computed at once. The batch size stays the same.")
         self._restore_checkpoint("the memory is full", lr_factor=1.0)
 
-    # --- evaluations -----------------------------------------------------------------------------
+    # --- losses and evaluations ------------------------------------------------------------------
+
+    def _read_losses(self, keep: int) -> str:
+        """Read the losses of all but the last `keep` steps; returns the problem, or ""."""
+        keep = keep if self.device.is_asynchronous else 0
+        while len(self.pending) > keep:
+            step, figures = self.pending.popleft()
+            loss, norm = figures().tolist()
+            if problem := self.record.divergence.check(loss, norm):
+                return f"{problem} at step {step + 1}"
+            self.meter.add(self.stage, step + 1, loss, norm)
+        return ""
 
     def _evaluate(self) -> str:
         """Evaluate the weights and their average; returns the problem, or ""."""
@@ -406,6 +420,7 @@ class _TrainingLoop:
         )
 
     def _restore_checkpoint(self, problem: str, lr_factor: float) -> None:
+        self.pending.clear()
         step = self.record.step
         if not self.state.roll_back(lr_factor):
             raise TrainingError(f"{problem}, and no checkpoint is intact", hint="start another run")

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -113,13 +114,10 @@ def bits_per_byte(
     Rows start anywhere in a text, so their first tokens have little context: use the result only to
     compare weights of one run. `evaluation.bits_per_byte` measures published scores.
     """
-    losses: list[Tensor] = []
+    batches = sequential_batches(dataset, rows=rows, context=context, isolate=isolate)
     with eval_mode(task), device.autocast(precision):
-        for batch, counts in world.distribute(
-            sequential_batches(dataset, rows=rows, context=context, isolate=isolate)
-        ):
-            loss = task(batch.to(device.torch_device))
-            losses.append(loss.float() if counts else torch.zeros_like(loss, dtype=torch.float32))
+        mine = islice(batches, world.rank, None, world.size)
+        losses = [task(batch.to(device.torch_device)).float() for batch in mine]
     # Sum on the CPU in float64, which not every device supports.
     nats = (
         torch.stack(losses).cpu().double().sum() if losses else torch.zeros((), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Muon + AdamW, and the schedule of their learning rates.
+"""Muon + AdamW without host synchronisation on a GPU, and the schedule of their learning rates.
 
 Muon updates the matrices inside the blocks, AdamW everything else; or AdamW updates everything.
 
@@ -15,6 +15,7 @@ Shapes: N matrices, R rows, C columns, S the smaller of the two.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -55,7 +56,9 @@ class Optimizer:
     """The optimizer of a model's trainable parameters, with their master weights.
 
     Make it after the model is on its device. With `master_weights` the parameters are
-    narrower than float32, and the optimizer keeps float32 copies of them.
+    narrower than float32, and the optimizer keeps float32 copies of them. A step whose gradients
+    are not finite changes nothing and is counted in `skipped`. `gradient_norm` is that of the last
+    step, before clipping. Both stay on the device.
 
     `exact`: the float32 weights that the narrow parameters were rounded from. They become the
     master weights without a copy, which would need more memory than training does.
@@ -82,11 +85,16 @@ class Optimizer:
         if not self._parameters:
             raise OwnwordsError("the model has no trainable parameter")
         device = next(iter(self._parameters.values())).device
+        # Whether each step reads the norm from the device, which costs nothing on a CPU. Where it
+        # need not, PyTorch's fused kernel clips, or skips the step.
+        self._waits = device.type != "cuda"
         self._master_weights = self._make_master_weights(master_weights, exact or {})
         # Name and row of the start token's embedding, if it learns faster.
         self._start: tuple[str, int] | None = None
         if start_token is not None and config.start_lr_scale != 1:
             self._start = self._start_row(model, start_token)
+        self.skipped = torch.zeros((), dtype=torch.float32, device=device)
+        self.gradient_norm = torch.zeros((), dtype=torch.float32, device=device)
         matrices = _matrices(model) if config.kind == "muon" else set()
         rest = {name: p for name, p in self._parameters.items() if name not in matrices}
         self._muon: Muon | None = None
@@ -123,27 +131,35 @@ class Optimizer:
         }
 
     @torch.no_grad()
-    def step(self, scale: float, step: int) -> float:
-        """Update the weights at `scale` times the peak learning rates; frees the gradients.
-
-        Returns their norm before clipping; if it is not finite, the step changes nothing.
-        """
+    def step(self, scale: float, step: int) -> None:
+        """Update the weights at `scale` times the peak learning rates; frees the gradients."""
         try:
-            norm = self._step(scale, step)
+            self._step(scale, step)
         finally:
             if self._muon is not None:
                 self._muon.release()
             for group in self._adamw:
                 group.release()
         self.zero_grad()
-        return norm
 
-    def _step(self, scale: float, step: int) -> float:
-        norm = float(self._gather())
-        if not math.isfinite(norm):
-            return norm
-        max_norm = self.config.grad_clip
-        clip = max_norm / norm if max_norm and norm > max_norm else 1.0
+    def _step(self, scale: float, step: int) -> None:
+        norm = self.gradient_norm = self._gather()
+        if self._waits:
+            value = float(norm)
+            if not math.isfinite(value):
+                self.skipped += 1
+                return
+            max_norm = self.config.grad_clip
+            clip = GradClip(max_norm / value if max_norm and value > max_norm else 1.0)
+        else:
+            ok = norm.isfinite().float()
+            self.skipped += 1 - ok
+            factor = (
+                (self.config.grad_clip / norm).clamp(max=1.0)
+                if self.config.grad_clip
+                else norm * 0 + 1
+            )
+            clip = GradClip(factor, ok)
         scale *= self.lr_factor
         config, weights = self.config, self._weights()
         narrow, rounded = self._narrow(self._master_weights), set[str]()
@@ -173,7 +189,6 @@ class Optimizer:
             if name in rounded:
                 narrow[name][row] = faster.to(narrow[name].dtype)
         self._round_masters(rounded)
-        return norm
 
     def _start_row(self, model: nn.Module, start_token: int) -> tuple[str, int] | None:
         """Where the start token's embedding is; None if the embedding is frozen."""
@@ -230,11 +245,11 @@ class Optimizer:
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer state in float32, without the weights, not copied."""
-        state: dict[str, Tensor] = {}
+        state = {"skipped": self.skipped}
         if self._muon is not None:
             state |= {f"momentum/{n}": each for n, each in self._muon.momenta().items()}
             bfloat16 = self._muon.precision == torch.bfloat16
-            state["bfloat16"] = torch.tensor(float(bfloat16))
+            state["bfloat16"] = torch.full_like(self.skipped, float(bfloat16))
         for group in self._adamw:
             state |= group.moments()
         if self._adamw:
@@ -302,6 +317,29 @@ def _precision(config: OptimConfig, device: torch.device) -> torch.dtype:
     else:
         fast = device.type == "cuda" and torch.cuda.is_bf16_supported(False)
     return torch.bfloat16 if fast else torch.float32
+
+
+@dataclass(frozen=True)
+class GradClip:
+    """The factor that clips all gradients of a step, and whether the step is skipped.
+
+    `ok` is a tensor: 1, or 0 if the step must change nothing; None if it is known to be 1.
+    """
+
+    factor: float | Tensor
+    ok: Tensor | None = None
+
+    def apply(self, gradients: Tensor, otherwise: Tensor | float) -> None:
+        """Clip gradients in place; if the step is skipped, set them to `otherwise`."""
+        if not isinstance(self.factor, float) or self.factor != 1.0:
+            gradients.mul_(self.factor)
+        if self.ok is not None:
+            # Not a product: zero times NaN is NaN.
+            gradients.copy_(torch.where(self.ok.bool(), gradients, otherwise))
+
+    def unless_skipped(self, number: float) -> float | Tensor:
+        """The number, or zero if the step is skipped."""
+        return number if self.ok is None else self.ok * number
 
 
 def newton_schulz(x_NRC: Tensor, steps: int) -> Tensor:
@@ -391,7 +429,7 @@ class Muon:
         lr: float,
         momentum: float,
         decay: float,
-        clip: float,
+        clip: GradClip,
         narrow: Mapping[str, Tensor],
     ) -> set[str]:
         """Update the weights from the gathered gradients.
@@ -408,7 +446,7 @@ class Muon:
             updates = list(self._orthogonal_update(stack, momentum, clip).unbind())
             here = [weights[name] for name in stack.names]
             if decay:
-                torch._foreach_mul_(here, 1 - lr * decay)
+                torch._foreach_mul_(here, 1 - clip.unless_skipped(lr * decay))
             torch._foreach_add_(here, updates, alpha=-lr * stack.scale)
         return {name for stack in native for name in stack.names}
 
@@ -423,7 +461,7 @@ class Muon:
         lr: float,
         momentum: float,
         decay: float,
-        clip: float,
+        clip: GradClip,
         narrow: Mapping[str, Tensor],
     ) -> None:
         struct = interface().structs["MuonMatrix"]
@@ -437,21 +475,21 @@ class Muon:
         fused.library().muon(
             *(fused.DTYPES[stacks[0].gradients[0].dtype], fused.DTYPES[self.precision]),
             *((struct * len(matrices))(*matrices), len(matrices)),
-            *(clip, momentum, 1 - decay, self.steps),
+            *(float(clip.factor), momentum, 1 - decay, self.steps),
         )
 
-    def _orthogonal_update(self, stack: MatrixStack, momentum: float, clip: float) -> Tensor:
+    def _orthogonal_update(self, stack: MatrixStack, momentum: float, clip: GradClip) -> Tensor:
         """Update the momenta; returns the orthogonalized updates, [N, R, C]."""
         update_NRC = torch.stack(stack.gradients).to(torch.float32)
         stack.gradients = []
-        if clip != 1.0:
-            update_NRC.mul_(clip)
+        clip.apply(update_NRC, stack.momentum_NRC)
+        # If the step is skipped, both are the momentum, which stays exactly as it is.
         stack.momentum_NRC.lerp_(update_NRC, 1 - momentum)
         update_NRC.lerp_(stack.momentum_NRC, momentum)
         norm_N11 = torch.linalg.vector_norm(update_NRC, dim=(1, 2), keepdim=True)
         update_NRC.mul_(1 / (norm_N11 + EPS))
         update_NRC.copy_(newton_schulz(update_NRC.to(self.precision), self.steps))
-        return update_NRC
+        return update_NRC if clip.ok is None else update_NRC.mul_(clip.ok)
 
     def momenta(self) -> dict[str, Tensor]:
         """The momenta by parameter name, as views."""
@@ -507,7 +545,7 @@ class AdamW:
         weights: Mapping[str, Tensor],
         *,
         lr: float,
-        clip: float,
+        clip: GradClip,
         narrow: Mapping[str, Tensor],
     ) -> bool:
         """Update the weights from the gathered gradients.
@@ -518,7 +556,7 @@ class AdamW:
         here = [weights[name] for name in self.names]
         is_native = any(gradient.dtype != torch.float32 for gradient in self.gradients)
         if is_native:
-            self._step_native(here, lr, clip, narrow)
+            self._step_native(here, lr, float(clip.factor), narrow)
         else:
             self._step_fused(here, lr, clip)
         self.release()
@@ -545,13 +583,16 @@ class AdamW:
                 bf16_copy=narrow.get(name),
             )
 
-    def _step_fused(self, weights: list[Tensor], lr: float, clip: float) -> None:
-        # The kernel divides the gradients by `scale` on a CPU.
+    def _step_fused(self, weights: list[Tensor], lr: float, clip: GradClip) -> None:
+        # The kernel divides the gradients by `scale`, on a CPU and with CUDA.
         scale: Tensor | None = None
-        if clip != 1.0 and self.count.device.type == "cpu":
-            scale = self.count.new_full((), 1 / clip)
-        elif clip != 1.0:
-            torch._foreach_mul_(self.gradients, clip)
+        if isinstance(clip.factor, Tensor):
+            scale = 1 / clip.factor
+        elif clip.factor != 1.0 and self.count.device.type == "cpu":
+            scale = self.count.new_full((), 1 / clip.factor)
+        elif clip.factor != 1.0:
+            torch._foreach_mul_(self.gradients, clip.factor)
+        bad = None if clip.ok is None else 1 - clip.ok
         self.count.add_(1)
         torch._fused_adamw_(
             weights,
@@ -568,7 +609,10 @@ class AdamW:
             amsgrad=False,
             maximize=False,
             grad_scale=scale,
+            found_inf=bad,
         )
+        if bad is not None:
+            self.count.sub_(bad)
 
     def moments(self) -> dict[str, Tensor]:
         """The two moments as views, by "mean/name" and "square/name"."""
