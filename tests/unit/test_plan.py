@@ -263,7 +263,7 @@ def test_a_large_base_gets_a_lora_whose_rate_falls_with_the_epochs() -> None:
         recipe = plan.recipe
         assert (recipe.lora.rank, recipe.lora.alpha) == (16, 32.0)
         assert recipe.optim.kind == "adamw"
-        assert 2e-4 <= recipe.optim.learning_rate <= 1e-3
+        assert 2e-4 <= recipe.optim.learning_rate <= 1.5e-3
         assert recipe.data.replay == 0.0
         assert plan.expected.memory_bytes < 3 * GB
         assert plan.expected.bits_low < 1.36 < plan.expected.bits_high

@@ -90,7 +90,7 @@ class PlanConstants:
     # Times the embedding's learning rate, for the token that texts begin with
     tune_start_lr_scale: float = 40  # log
     tune_replay: float = 0.3  # share of rows that are replay text; log
-    lora_pairs: float = 0.2  # share of rows that are notes and the text made of them; estimate
+    lora_pairs: float = 0.2  # share of rows that are notes and the text made of them; log
     # Tokens of replay text that the base writes, if none is given
     replay_tokens: float = 100_000  # estimate
     replay_time_share: float = 0.1  # of the time, at most, to write it; estimate
@@ -99,14 +99,14 @@ class PlanConstants:
     tune_gain_power: float = 0.3  # how the gain grows with the text; estimate
     tune_gain_most: float = 0.2  # the gain, at most; estimate
 
-    # --- LoRA: measured with Gemma 3 270M and five authors of 124 to 736 kB ----------------------
+    # --- LoRA: measured with Gemma 3 270M, SmolLM2 135M and authors of 124 to 1,234 kB -----------
     lora_parameters: float = 5e7  # of a base, from which a LoRA is trained; log
     lora_rank: float = 16  # thinkingmachines.ai/blog/lora
     # Bytes of text from which the LoRA has four times the rank
     lora_text: float = 1e7  # thinkingmachines.ai/blog/lora
-    lora_lr_once: float = 7.6e-4  # rate of one epoch; proportional to 1 / epochs; log
+    lora_lr_once: float = 2.4e-3  # rate of one epoch; proportional to 1 / epochs; log
     lora_lr_min: float = 2e-4  # at least; log
-    lora_lr_max: float = 1e-3  # at most; log
+    lora_lr_max: float = 1.5e-3  # at most; log
     lora_beta2: float = 0.99  # log
     lora_batch: float = 2048  # tokens per step; log
     lora_steps: float = 40  # a run of fewer steps uses smaller batches instead; estimate
