@@ -35,6 +35,7 @@ from ownwords.training.plan import Forecast
 from ownwords.view import html
 
 _SAMPLES = 3
+_TELLING = 120  # characters of a sample that is worth a place on Home
 _BYTES_PER_WORD = 6  # of English, spaces included
 MODELFILE = "Modelfile"  # as in models.ollama, which imports torch
 # Bits of a weight in each type of GGUF: blocks of 32 share a scale of 16 bits.
@@ -163,7 +164,9 @@ def _row(
     before = outcome.get("validation_bits_per_byte_before")
     if card and card.ours:  # of unseen posts, as everywhere else
         bits, before = card.ours.bits, card.base.bits if card.base else None
-    samples = card_view.in_turn(card.samples)[:_SAMPLES] if card else []
+    in_turn = card_view.in_turn(card.samples) if card else []
+    # Those that end at once, as a sentence whose beginning was given may, tell a reader nothing.
+    samples = sorted(in_turn, key=lambda each: len(each.tuned) < _TELLING)[:_SAMPLES]
     return {
         "name": name,
         "is_current": current,

@@ -434,6 +434,8 @@ function resultStep(state) {
 
 function useStep(state) {
   const node = el("div", { class: "stack" }), files = el("div", { class: "stack" }), connect = el("div", { class: "stack" }), exporting = progress();
+  // Made once, so that what the reader has unfolded stays open when the step is drawn anew.
+  const unfolding = [folded("Take it with you", files), folded("Use it from other programs", connect)];
   let shown = "", isKnown = false;
   const way = (part, name, wording) => el("a", { class: "way", href: address(part) }, icon(part), el("strong", {}, name), el("span", {}, wording));
 
@@ -443,7 +445,7 @@ function useStep(state) {
     if (text === shown || status === "later") return;
     shown = text;
     fill(node, el("div", { class: "ways" }, way("write", "Write", "Turn notes into a text, check a draft, or let your model go on."), way("ask", "Ask", "What did I write about …? With quotations."), way("models", "Models", "Compare your models, or go back to an earlier one.")),
-      exporting, folded("Take it with you", files), folded("Use it from other programs", connect));
+      exporting, ...unfolding);
   }
 
   async function opened() {
