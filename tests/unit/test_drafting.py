@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from families import TINY
+from ownwords.archive.look import look
 from ownwords.cli.main import main
 from ownwords.drafts import drafting
 from ownwords.drafts.drafting import Notes, draft
@@ -101,6 +102,19 @@ def test_the_verb_refuses_a_model_that_has_not_learned_notes_and_leaves_what_is_
     result = json.loads(capsys.readouterr().out)
     assert result["text"] == f"Lost\n\n[{NOTE}]\n\n[nobody there]"
     assert result["lines"][0] == {"note": NOTE, "text": NOTE, "kept": False}
+
+
+def test_a_free_rewrite_takes_the_model_of_its_workspace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blog, place = tmp_path / "lost.md", tmp_path / "blog.ownwords"
+    blog.write_text("# Lost\n\n" + "I can't find the lost kettle of 1998. " * 20, "utf-8")
+    look([blog], workspace=place)
+    network = build(replace(TINY["qwen3"], vocabulary=ByteTokenizer().vocabulary_size, context=512))
+    bundle.save(place / "model", network, ByteTokenizer())
+    assert main(["rewrite", str(blog), "--free", "--workspace", str(place), "--json"]) == 2
+    problem = json.loads(capsys.readouterr().out)["error"]
+    assert "has not learned to write from notes" in str(problem)
 
 
 def test_a_stored_adapter_adds_what_it_was_stored_from(tmp_path: Path) -> None:

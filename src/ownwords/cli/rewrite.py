@@ -1,6 +1,7 @@
 """`ownwords rewrite`."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -48,7 +49,8 @@ def rewrite(
     place = resolve_workspace(workspace or options.model, Path.cwd())
     with Archive(place.archive) as archive:
         habits = Habits(post.text for post in load_corpus(archive).train)
-    model = load_model(options) if free else None
+    used = replace(options, model=options.model or place.root)  # the workspace's own model
+    model = load_model(used) if free else None
     rewritten = rewriting.rewrite(draft, habits, model, seed=options.seed or 1).without(without)
     if output.json:
         print_json(rewritten.to_dict())
