@@ -9,7 +9,6 @@ author's own paragraphs with and without their notes, and the drafts.
 """
 
 import argparse
-import math
 import random
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from ownwords.archive.store import Archive
 from ownwords.core.workspace import Workspace
 from ownwords.drafts import drafting, notes
 from ownwords.inference.model import Model
-from ownwords.inference.text_generation import encode_prompt
 
 
 def main() -> None:
@@ -44,8 +42,8 @@ def main() -> None:
         lines += draft.lines
         written = " ".join(line.text for line in draft.lines if line.kept)
         invented += notes.Content.of(written).invented("\n".join(noted))
-        bits["with"] += bits_of(model, pair.prompt, pair.text)
-        bits["without"] += bits_of(model, "", pair.text)
+        bits["with"] += drafting.bits(model, pair.prompt, pair.text)
+        bits["without"] += drafting.bits(model, "", pair.text)
         sizes += pair.bytes
         print(f"\nWAS {pair.text}\nNOW {draft}")
     kept = [line for line in lines if line.kept]
@@ -55,14 +53,6 @@ def main() -> None:
     print(f"lines written {len(kept)} of {len(lines)}, the others stay notes")
     print(f"content words kept in them {np.mean(shares):.3f}; made up {invented or 'nothing'}")
     print(f"bits per byte with notes {per_byte['with']:.3f}, without {per_byte['without']:.3f}")
-
-
-def bits_of(model: Model, prompt: str, text: str) -> float:
-    head = encode_prompt(model.tokenizer, prompt)
-    own = model.tokenizer.encode(text)
-    logits = model.logits([*head, *own])[len(head) - 1 : -1].astype(np.float64)
-    chosen = logits[np.arange(len(own)), own]
-    return float((np.logaddexp.reduce(logits, axis=1) - chosen).sum() / math.log(2))
 
 
 if __name__ == "__main__":

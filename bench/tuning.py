@@ -69,7 +69,6 @@ def main() -> int:
 
 
 def _tune(args: argparse.Namespace, texts: "Corpus", folder: Path, replay: str, seed: int) -> float:
-    from ownwords.base import catalogue
     from ownwords.core.config import resolve, settings_of
     from ownwords.drafts import notes
     from ownwords.training.recipes import TrainRequest, plan_finetuning
@@ -91,14 +90,15 @@ def _tune(args: argparse.Namespace, texts: "Corpus", folder: Path, replay: str, 
     )
     work.workspace.mkdir(parents=True)
     began = time.perf_counter()
+    pairs, adapter = notes.lessons(args.base, texts.train) if args.notes else ([], None)
     trained = plan_finetuning(
         args.base,
         texts.train,
         texts.validation,
         work,
         replay=_books(args.books) if replay == "books" else None,
-        pairs=[pair for text in texts.train for pair in notes.pairs(text)] if args.notes else (),
-        adapter=catalogue.notes_adapter(args.base) if args.notes else None,
+        pairs=pairs,
+        adapter=adapter,
     ).train()
     bits = _score(trained.folder, texts.test)
     given = f" ({_given_notes(trained.folder, texts.test):.4f} given notes)" if args.notes else ""
@@ -125,15 +125,13 @@ def _score(model: Path, texts: "Iterable[TrainingText]") -> float:
 
 
 def _given_notes(folder: Path, texts: "Iterable[TrainingText]") -> float:
-    from bench.drafting import bits_of
-
-    from ownwords.drafts import notes
+    from ownwords.drafts import drafting, notes
     from ownwords.inference.model import Model
 
     pairs = [pair for text in texts for pair in notes.pairs(text)]
     random.Random(1).shuffle(pairs)
     model = Model.load(folder)
-    bits = sum(bits_of(model, pair.prompt, pair.text) for pair in pairs[:60])
+    bits = sum(drafting.bits(model, pair.prompt, pair.text) for pair in pairs[:60])
     return bits / sum(pair.bytes for pair in pairs[:60])
 
 

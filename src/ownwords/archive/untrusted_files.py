@@ -13,7 +13,7 @@ import unicodedata
 import zipfile
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -376,6 +376,13 @@ def first_files(folder: Path) -> Iterator[Path]:
 def count_suffixes(folder: Path) -> Counter[str]:
     """How many of the first files have each suffix (".md", lower case)."""
     return Counter(path.suffix.lower() for path in first_files(folder))
+
+
+def holds_mostly(folder: Path, suffixes: Set[str]) -> bool:
+    """Whether a folder holds more of these files than of others that are read by themselves."""
+    names = count_suffixes(folder)
+    ours = sum(names[suffix] for suffix in suffixes)
+    return ours > sum(names[suffix] for suffix in READ_BY_THEMSELVES - suffixes)
 
 
 def path_exists(path: Path) -> bool:

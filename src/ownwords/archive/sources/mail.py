@@ -64,10 +64,7 @@ _OUTLOOK_QUOTE = "#appendonsend, #divRplyFwdMsg"
 def detect(path: Path) -> str | None:
     """Recognise a file or zip by its beginning, and a folder that holds more mail than texts."""
     if path.is_dir():
-        names = untrusted_files.count_suffixes(path)
-        ours = sum(names[suffix] for suffix in SUFFIXES)
-        others = sum(names[suffix] for suffix in untrusted_files.READ_BY_THEMSELVES - SUFFIXES)
-        return "a folder of mail" if ours > others else None
+        return "a folder of mail" if untrusted_files.holds_mostly(path, SUFFIXES) else None
     is_named = path.suffix.lower() in SUFFIXES | {".zip"} or path.name == "mbox"
     return LABEL if is_named and _EXPORTS.count(path) else None
 

@@ -26,10 +26,8 @@ def detect(path: Path) -> str | None:
     """Recognise a document by its name, and a folder that holds more of them than other texts."""
     if not path.is_dir():
         return LABEL if path.suffix.lower() in SUFFIXES and path.is_file() else None
-    names = untrusted_files.count_suffixes(path)
-    ours = sum(names[suffix] for suffix in SUFFIXES)
-    others = sum(names[suffix] for suffix in untrusted_files.READ_BY_THEMSELVES - SUFFIXES)
-    return "a folder of Word or LibreOffice documents" if ours > others else None
+    is_ours = untrusted_files.holds_mostly(path, SUFFIXES)
+    return "a folder of Word or LibreOffice documents" if is_ours else None
 
 
 def read(path: Path) -> Iterator[SourceItem]:
