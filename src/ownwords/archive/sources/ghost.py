@@ -42,14 +42,6 @@ _STATUSES: dict[str, Status] = {
     "scheduled": "scheduled",
     "draft": "draft",
 }
-_CARDS_CLASS = re.compile("kg-")
-# Parts of rendered cards: buttons, players' times, and the descriptions of linked pages.
-_CARD_CHROME = (
-    ".kg-bookmark-container, .kg-button-card, .kg-signup-card, .kg-callout-emoji, .kg-audio-player,"
-    " .kg-video-player-container, .kg-file-card-metadata, .kg-btn, .kg-header-card-button,"
-    " .kg-product-card-button, .kg-product-card-rating, .kg-cta-button,"
-    " .kg-cta-sponsor-label-wrapper"
-)
 
 
 def detect(path: Path) -> str | None:
@@ -134,9 +126,7 @@ class _ExportTables:
 def _body(post: Row) -> tuple[str, Markup]:
     """Body and markup: the HTML that Ghost stores beside the editor's document, or Markdown."""
     if text_value(post, "html").strip():
-        return readability.remove_chrome(
-            text_value(post, "html"), _CARDS_CLASS, _CARD_CHROME
-        ), "html"
+        return readability.remove_chrome(text_value(post, "html"), "ghost"), "html"
     if text_value(post, "markdown").strip():
         return text_value(post, "markdown"), "markdown"
     return text_value(post, "plaintext"), "text"

@@ -20,18 +20,6 @@ LABEL = "a Substack export"
 
 _READERS = re.compile(r"email_list[^/]*\.csv$|(delivers|opens)\.csv$")
 _HEADER = (b"post_id", b"is_published")
-# Subscribe boxes, buttons, and previews of others' posts and comments.
-_CHROME = (
-    ".subscription-widget-wrap, .subscription-widget-wrap-editor, .subscription-widget,"
-    " .subscribe-widget, .button-wrapper, .captioned-button-wrap, .install-substack-app-embed,"
-    " .embedded-post-wrap, .digest-post-embed, .embedded-publication-wrap, div.comment[data-attrs],"
-    " .community-chat, .poll-embed, .file-embed-details-h2, .file-embed-button, .footnote-number,"
-    " label.hide-text"
-)
-_CHROME_NAMES = re.compile(
-    r"subscri|button-wrap|substack-app-embed|(post|publication)-(wrap|embed)|-embed\b|file-embed"
-    r"|community-chat|footnote-number|hide-text|\"comment\""
-)
 _OWN_LINK = re.compile(r"https?://([\w.-]+)/p/([\w-]+)")
 
 
@@ -148,7 +136,7 @@ def _post(members: untrusted_files.ExportFiles, row: _PostRow, home: str) -> Ite
     yield RawDocument(
         ref=ref,
         title=title,
-        body=readability.remove_chrome(html, _CHROME_NAMES, _CHROME),
+        body=readability.remove_chrome(html, "substack"),
         markup="html",
         status="published" if published else "draft",
         kind="page" if row.fields.get("type", "") == "page" else "post",
