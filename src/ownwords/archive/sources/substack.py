@@ -70,11 +70,7 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 def _table(members: untrusted_files.ExportFiles) -> str:
     """The name of the posts.csv with the shortest path; "" if there is none."""
-    tables = [
-        name
-        for name in members.names
-        if name.rpartition("/")[2] == "posts.csv" and not name.startswith("__MACOSX/")
-    ]
+    tables = (name for name in members.names if name.rpartition("/")[2] == "posts.csv")
     return min(tables, key=len, default="")
 
 
@@ -152,7 +148,7 @@ def _left_out(
 ) -> Iterator[SkippedItem]:
     counts: Counter[tuple[str, str]] = Counter()
     for name in members.names:
-        if name == table or name in read or "__MACOSX" in name:
+        if name == table or name in read:
             continue
         if _READERS.search(name):
             counts["file", "your readers' addresses and what they opened; never read"] += 1
