@@ -54,7 +54,6 @@ def routes(state: AppState) -> list[BaseRoute]:
         json_route(state, "GET", "/api/corpus/facets", show_facets),
         json_route(state, "GET", "/api/corpus/posts", list_posts),
         json_route(state, "GET", "/api/corpus/post", show_post),
-        json_route(state, "GET", "/api/corpus/passage", show_passage),
         json_route(state, "GET", "/api/corpus/search", search),
         json_route(state, "GET", "/api/corpus/decisions", list_decisions),
         json_route(state, "POST", "/api/corpus/decide", decide),
@@ -271,19 +270,6 @@ def _neighbours(report: Report, id_: str) -> dict[str, Any]:
 
 
 # --- search --------------------------------------------------------------------------------------
-
-
-def show_passage(state: AppState, call: ApiCall) -> dict[str, str]:
-    """Show the text of one passage."""
-    number = _number(call.query.get("id", ""), -1)
-    passages = state.searcher().index.passages([(number, 0.0)])
-    if not passages:
-        raise ApiError(
-            HTTPStatus.NOT_FOUND,
-            "this passage is no longer in the archive",
-            hint="its post has changed; search for it again",
-        )
-    return {"text": passages[0].text}
 
 
 def search(state: AppState, call: ApiCall) -> dict[str, Any]:
