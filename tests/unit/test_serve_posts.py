@@ -371,9 +371,7 @@ def test_a_missing_post_is_reported(served: Served, id_: str) -> None:
     assert len(answer.text) < 1000
 
 
-@pytest.mark.parametrize(
-    "path", ["", "/facets", "/posts", "/post", "/search?q=a", "/decisions", "/passage?id=1"]
-)
+@pytest.mark.parametrize("path", ["", "/facets", "/posts", "/post", "/search?q=a", "/decisions"])
 def test_before_the_first_look_the_error_says_what_to_do(unread: Served, path: str) -> None:
     answer = unread.client.get(f"/api/corpus{path}")
     assert answer.status_code == 404

@@ -253,11 +253,6 @@ def content_words(text: str) -> dict[str, str]:
     return {_stem(word): word for word in _words(text) if is_content_word(word)}
 
 
-def content_stems(text: str) -> set[str]:
-    """The stems of the words that say what a text is about."""
-    return set(content_words(text))
-
-
 def best_sentence(question: str, text: str) -> Span | None:
     """The sentence of a text that matches a question best; None if none matches."""
     spans = sentences(text)

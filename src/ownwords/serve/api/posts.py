@@ -25,7 +25,7 @@ from ownwords.archive.selection import (
     write_choices,
 )
 from ownwords.archive.settings import ProvenanceConfig
-from ownwords.ask.passages import Passage, content_stems, stems
+from ownwords.ask.passages import Passage, content_words, stems
 from ownwords.core.config import resolve
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace, write_atomically
@@ -280,7 +280,7 @@ def search(state: AppState, call: ApiCall) -> dict[str, Any]:
     searcher = state.searcher()
     result = searcher.find(question, limit=_MAX_PASSAGES)
     excerpts = searcher.excerpts(question, result.passages)
-    wanted = content_stems(question)
+    wanted = content_words(question).keys()
 
     def hit(passage: Passage) -> dict[str, Any]:
         text = passage.text
