@@ -181,7 +181,7 @@ def test_the_time_left_only_falls_and_never_ends_before_the_job() -> None:
 
 
 def test_a_plan_that_takes_much_longer_than_was_told_is_told_before_its_training() -> None:
-    for planned, told in ((65.0, 69.0), (200.0, 210.0)):
+    for planned, told in ((65.0, 70.0), (200.0, 210.0)):
         job = TimelineDriver()
         job.expect(plan=None, train=60.0, score=10.0)
         job.begin("plan")
