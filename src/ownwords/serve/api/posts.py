@@ -52,7 +52,9 @@ def routes(state: AppState) -> list[BaseRoute]:
         json_route(state, "GET", "/api/workspace", show_workspace),
         json_route(state, "GET", "/api/corpus", show_report),
         json_route(state, "GET", "/api/corpus/facets", show_facets),
-        json_route(state, "GET", "/api/corpus/posts", list_posts),
+        json_route(
+            state, "GET", "/api/corpus/posts", lambda s, call: find_posts(s.report(), call.query)
+        ),
         json_route(state, "GET", "/api/corpus/post", show_post),
         json_route(state, "GET", "/api/corpus/search", search),
         json_route(state, "GET", "/api/corpus/decisions", list_decisions),
@@ -114,11 +116,6 @@ _SORT_KEYS: Mapping[str, Callable[[PostSummary], Any]] = {
     "title": lambda post: post.title.casefold(),
     "learned_words": lambda post: word_counts([post]).learned_words,
 }
-
-
-def list_posts(state: AppState, call: ApiCall) -> dict[str, Any]:
-    """List posts: filtered, sorted, and in pages."""
-    return find_posts(state.report(), call.query)
 
 
 def find_posts(cached: CachedReport, query: Mapping[str, str]) -> dict[str, Any]:
