@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Self, get_args
 
 from ownwords.archive.document import OWN_KINDS, Document
@@ -143,6 +144,12 @@ def load_corpus(archive: Archive) -> Corpus:
     )
     share = own / total if total else 1.0
     return Corpus(train, validation, test, own_share=share, key=digest(*sorted(entries)))
+
+
+def read_corpus(path: Path) -> Corpus:
+    """The texts of the archive in a file."""
+    with Archive(path) as archive:
+        return load_corpus(archive)
 
 
 def training_text(document: Document, words: int) -> str:

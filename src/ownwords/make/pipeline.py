@@ -11,11 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ownwords.archive import corpus
-from ownwords.archive.corpus import Corpus
+from ownwords.archive.corpus import Corpus, read_corpus
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
-from ownwords.archive.store import Archive
 from ownwords.base import catalogue, ladder, trimming
 from ownwords.base.ladder import BaseChoice
 from ownwords.core import hardware
@@ -96,9 +94,9 @@ def make(
     progress = run.progress
     progress.begin("read")
     report = run.read_texts(ask)
-    with run.lock(), Archive(run.workspace.archive) as archive:
+    with run.lock():
         progress.begin("plan")
-        texts = corpus.load_corpus(archive)
+        texts = read_corpus(run.workspace.archive)
         run.choose_base(texts)
         trained = run.train(texts, report)
         progress.begin("write")
@@ -129,8 +127,8 @@ def plan(
     """Make the training's plan without training; an unfinished training's plan is loaded."""
     run = MakeRun(request, progress, callbacks, began)
     run.read_texts(ask)
-    with run.lock(), Archive(run.workspace.archive) as archive:
-        texts = corpus.load_corpus(archive)
+    with run.lock():
+        texts = read_corpus(run.workspace.archive)
         run.choose_base(texts)
         return run.plan(texts).plan
 
