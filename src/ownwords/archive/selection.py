@@ -90,7 +90,6 @@ def _flag(
     distances: Mapping[str, float],
     config: ProvenanceConfig,
 ) -> None:
-    """Set the shares and the flags of the posts."""
     total = sum(post.own_words for post in by_id.values()) or 1
     for post in by_id.values():
         post.share = post.own_words / total

@@ -102,7 +102,6 @@ class QueryTerms:
 
     @classmethod
     def of(cls, question: str) -> "QueryTerms":
-        """The terms of a question."""
         text = normalized_question(question).lower()
         all_words = word_units(without_particles(text)) or word_units(text)
         language, empty = detect_stop_words([unit[0] for unit in all_words])

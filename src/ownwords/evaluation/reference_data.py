@@ -66,7 +66,6 @@ class Lexicon:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Lexicon":
-        """Collect all words of some texts."""
         words = {folded(word[0]) for text in texts for word in words_in(text)}
         return cls(frozenset(words - {""}))
 
@@ -110,7 +109,6 @@ class ReferenceAuthors:
             )
 
     def save(self, folder: Path) -> Path:
-        """Write the compressed file into a folder and return its path."""
         pairs = np.concatenate(self.passages).reshape(-1, UNIT)
         file = io.BytesIO()
         np.savez(

@@ -117,7 +117,6 @@ class ScoreConfig:
     seconds: float = math.inf
 
     def with_samples(self, times: int) -> "ScoreConfig":
-        """The configuration with so many times the samples."""
         return replace(
             self,
             seeds=times * self.seeds,
