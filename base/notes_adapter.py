@@ -2,7 +2,7 @@
 
     python base/notes_adapter.py prepare --modern MODERN... --held-out FILE
     python base/notes_adapter.py train          begins, or goes on; a kill loses three minutes
-    python base/notes_adapter.py finish         the rate falls to nothing: FOLDER/adapter
+    python base/notes_adapter.py finish         the rate falls to nothing, and the adapter is stored
     python base/notes_adapter.py publish --sources modern-sources.tsv      into the package, in int8
 
 As with the base in the box (build.py), the rate of `train` never falls, so that each more hour
@@ -36,7 +36,6 @@ from ownwords.core.workspace import write_atomically
 from ownwords.drafts import notes
 from ownwords.models import bundle, lora
 from ownwords.models.decoder import CausalLM
-from ownwords.models.weight_mapping import hf_names
 from ownwords.models.weights import read_tensors, write_tensors
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.batches import Batches
@@ -62,6 +61,7 @@ _MOST = 500  # documents of a source, so that none is learned as the manner
 _HELD_OUT = 25  # documents, of whole sources
 _STEPS = 1_000_000  # of the run at a flat rate: more than it will ever take
 _WARMUP = 20
+_FINISHED = "adapter.safetensors"
 _EVALUATE = 300  # steps between two evaluations
 _ROWS, _CONTEXT = 2, 512
 SETTINGS = Recipe(
@@ -138,7 +138,8 @@ class NotesTraining:
             job.run.checkpoints.save(trunk.step, trunk.groups, begun)
         outcome = train(job)
         print(f"{outcome.bits_per_byte:.4f} bits per byte of held-out texts, given their notes")
-        lora.save(self.folder / "adapter", adapter, BASE)
+        (self.folder / _FINISHED).unlink(missing_ok=True)
+        write_tensors(self.folder / _FINISHED, lora.stored_tensors(adapter))
 
     def _job(self, name: str, settings: Recipe) -> tuple[TrainJob, lora.LoraAdapter]:
         model = bundle.load(catalogue.find(BASE)).model
@@ -232,19 +233,12 @@ not part of the package. These blogs were left out, so that drafting can be judg
 
 def publish(folder: Path, sources: Path) -> None:
     """Store the adapter in the package, in int8 with a scale a row, and its card."""
-    (path,) = (folder / "adapter").glob(lora.WEIGHTS)
     model = bundle.load(catalogue.find(BASE)).model
-    ours_of = {theirs: ours for ours, theirs, _ in hf_names(model.config)}
     stored = {}
-    for name, matrix in read_tensors(path).items():
-        layer, part, _ = name.removeprefix("base_model.model.").rsplit(".", 2)
-        kind = {"lora_A": "down", "lora_B": "up"}[part]
-        # The adapter's own scale goes into one of the two matrices.
-        rows = matrix * (SETTINGS.lora.alpha / SETTINGS.lora.rank if kind == "up" else 1.0)
+    for name, rows in read_tensors(folder / _FINISHED).items():
         scale = (rows.abs().amax(1) / 127).clamp(min=1e-8)
-        key = f"{ours_of[f'{layer}.weight'].removesuffix('.weight')}.{kind}"
-        stored[key] = (rows / scale[:, None]).round().to(torch.int8)
-        stored[f"{key}.scale"] = scale
+        stored[name] = (rows / scale[:, None]).round().to(torch.int8)
+        stored[f"{name}.scale"] = scale
     out = catalogue.ADAPTERS / BASE / catalogue.NOTES
     out.parent.mkdir(parents=True, exist_ok=True)
     out.unlink(missing_ok=True)
