@@ -146,9 +146,10 @@ def merge_stored(model: CausalLM, path: Path) -> None:
     ModelError if it is not an adapter of this model's shape.
     """
     stored = read_tensors(path)
+    device = next(model.parameters()).device
 
     def matrix(name: str) -> Tensor:
-        return stored[name].float() * stored[f"{name}.scale"].float()[:, None]
+        return (stored[name].float() * stored[f"{name}.scale"].float()[:, None]).to(device)
 
     try:
         for name in {name.rpartition(".")[0] for name in stored if name.endswith(".up")}:
