@@ -149,7 +149,7 @@ def merge_stored(model: CausalLM, path: Path) -> None:
         for name in {name.rpartition(".")[0] for name in stored if name.endswith(".up")}:
             weight = model.get_parameter(f"{name}.weight").detach()
             delta = _matrix(stored, f"{name}.up") @ _matrix(stored, f"{name}.down")
-            weight.copy_(weight.float() + delta)
+            weight.copy_(weight.float() + delta.to(weight.device))
     except (AttributeError, LookupError, RuntimeError) as error:
         raise ModelError(f"{path} is not an adapter for this model ({error})") from error
 
