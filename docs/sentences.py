@@ -18,11 +18,18 @@ import ownwords
 SOURCE = Path(ownwords.__file__).parent
 PAGES = SOURCE / "serve" / "pages"
 LANGUAGES = PAGES / "languages"
-# The modules whose sentences the page shows; those of others are in English on it.
+# The modules whose sentences the page shows, and the packages whose errors it shows; what others
+# write is in English on it.
 SERVER = (
     "archive/advice.py",
+    "archive/analysis.py",
+    "archive/ingest.py",
+    "archive/log_detection.py",
+    "archive/look.py",
     "archive/report_view.py",
     "archive/selection.py",
+    "archive/sources/",
+    "archive/style_outliers.py",
     "ask/answer.py",
     "ask/citations.py",
     "ask/dates.py",
@@ -34,19 +41,22 @@ SERVER = (
     "evaluation/verdict.py",
     "make/pipeline.py",
     "make/result.py",
-    "serve/api",
+    "serve/api/",
     "serve/jobs.py",
     "view/format.py",
     "view/html.py",
 )
+ERRORS = ("archive/", "ask/", "base/", "core/", "drafts/", "serve/")
 PLACE = re.compile(r"\{\d+\}")
 _COUNTED = re.compile(r"""\bcount\((?:[^()"`]|\((?:[^()]|\([^()]*\))*\))*, "([a-z ]+)"\)""")
 _WORDS = re.compile(r"[A-Za-z’']{2,}\W? +\W?[\w{]|\} [a-z]{2,}|[a-z]{2,} \{")
 _LABEL = re.compile(r"[A-Z][a-z]+")
 _MARKUP = re.compile(
     r"[<\n=|\\]|\(\?|-src |-title|filename"
-    r"|^(a one |-H |curl |ollama |llama-cli |ownwords |swatch |verdict |shares titled)"
+    r"|^(SELECT |PRAGMA |[.#]\w|[a-z]+, [-.a-z]+(, |$)|a one |swatch |verdict |shares titled)"
+    r"|^(--?\w+ |curl |ollama |llama-cli |ownwords |pip install \S+$)"
 )
+_ERROR = re.compile(r"Error$|\b(invalid|note)$")
 _VIEWS = ("_view.py", "html.py")
 
 
@@ -57,10 +67,15 @@ def sentences() -> set[str]:
         found.update(_of_script(path.read_text("utf-8")))
     for path in PAGES.glob("*.html"):
         found.update(_of_page(path.read_text("utf-8")))
-    for name in SERVER:
-        path = SOURCE / name
-        for each in sorted(path.glob("*.py")) if path.is_dir() else [path]:
-            found.update(_of_module(each.read_text("utf-8"), has_labels=each.name.endswith(_VIEWS)))
+    for path in SOURCE.rglob("*.py"):
+        name = path.relative_to(SOURCE).as_posix()
+        tree = ast.parse(path.read_text("utf-8"))
+        if name.startswith(SERVER):
+            found.update(_of_module(tree, has_labels=name.endswith(_VIEWS)))
+        elif name.startswith(ERRORS):
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Call) and _ERROR.search(ast.unparse(node.func)):
+                    found.update(_of_module(node, has_labels=False))
     return {each for each in found if re.search("[A-Za-z]", PLACE.sub("", each))}
 
 
@@ -127,9 +142,8 @@ def _of_page(source: str) -> list[str]:
 # --- the server ---------------------------------------------------------------------------------
 
 
-def _of_module(source: str, *, has_labels: bool) -> Iterator[str]:
+def _of_module(tree: ast.AST, *, has_labels: bool) -> Iterator[str]:
     """Strings of several words, single words in a view, and nouns that are counted."""
-    tree = ast.parse(source)
     skipped: set[int] = set()
     for node in ast.walk(tree):
         match node:

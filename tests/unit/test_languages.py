@@ -1,5 +1,6 @@
 """The catalogues of the page's languages, and how their sentences are found in the code."""
 
+import ast
 import importlib.util
 import json
 from pathlib import Path
@@ -56,6 +57,6 @@ def told(n, names, word):
     lines = [f"{count(n, 'word')} of {n:,} are {'left out there' if n else ''}", "Learn {what} now"]
     return Figure("Words", *lines)
 '''
-    found = set(sentences._of_module(module, has_labels=False))
+    found = set(sentences._of_module(ast.parse(module), has_labels=False))
     assert found == {"{1} of {2} are {3}", "left out there", "{1} word", "Learn {1} now"}
-    assert set(sentences._of_module(module, has_labels=True)) == found | {"Words"}
+    assert set(sentences._of_module(ast.parse(module), has_labels=True)) == found | {"Words"}

@@ -60,8 +60,8 @@ export function said(text) {
 
 /** The translation of a whole sentence, with or without the marks around it; undefined if there is none. */
 function translated(text) {
-  const [, before, body, after] = /^(\s*)(.*?)([\s.:…]*)$/s.exec(text);
-  for (const [start, middle, end] of [["", text, ""], [before, body, after]]) {
+  const [, before, body, marks, after] = /^(\s*)(.*?)([.:…]*)(\s*)$/s.exec(text);
+  for (const [start, middle, end] of [[before, body + marks, after], [before, body, marks + after]]) {
     const result = catalogue[middle] ?? sentences.get(lower(middle)) ?? counted(middle) ?? matched(middle);
     if (typeof result === "string") return start + (/^\p{Lu}/u.test(middle) ? result[0]?.toUpperCase() + result.slice(1) : result) + end;
   }
@@ -81,7 +81,7 @@ function matched(text) {
   for (const { pattern, value, telling } of patterns) {
     const values = all.includes(telling) && pattern.exec(text);
     // A part that begins with a capital letter is a name, as a rule.
-    const parts = (values || []).slice(1).map((part) => (/^[^\p{L}]*\p{Lu}/u.test(part) ? part : said(part)));
+    const parts = (values || []).slice(1).map((part) => (/^[^\p{L}]*\p{Lu}/u.test(part) ? (part.includes(" ") && catalogue[part]) || part : said(part)));
     if (values && !parts.some((part, i) => isLeft(part, values[i + 1]))) return placed(value, parts);
   }
   return undefined;
