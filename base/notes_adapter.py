@@ -1,14 +1,11 @@
 """Train the notes adapter: a LoRA with which SmolLM2 135M writes texts from notes.
 
     python base/notes_adapter.py prepare --modern MODERN... --held-out FILE
-    python base/notes_adapter.py train          begins, or goes on; a kill loses three minutes
-    python base/notes_adapter.py finish         the rate falls to nothing: FOLDER/adapter
+    python base/notes_adapter.py train --minutes M      or goes on; a kill loses three minutes
     python base/notes_adapter.py publish --sources modern-sources.tsv      into the package, in int8
 
-As with the base in the box (build.py), the rate of `train` never falls, so that each more hour
-counts; `finish` branches off the newest checkpoint. Four fifths of what is read are notes and the
-text made of them, where only the text is learned; the rest is plain prose, so that the base
-continues texts as well as before.
+Most of what is read are notes and the text made of them, where only the text is learned; the rest
+is plain prose, so that the base continues texts as well as before.
 """
 
 import argparse
@@ -30,6 +27,7 @@ import publishing
 import texts
 from ownwords.base import catalogue
 from ownwords.cli.progress_view import ProgressView
+from ownwords.core.config import resolve, settings_of
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import write_atomically
@@ -41,7 +39,7 @@ from ownwords.models.weights import read_tensors, write_tensors
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.batches import Batches
 from ownwords.training.checkpoint import Run
-from ownwords.training.device import choose
+from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.loop import TrainJob, train
 from ownwords.training.metrics import LossModule, bits_per_byte
@@ -60,23 +58,21 @@ BASE = "smollm2-135m"
 JUDGES = frozenset({"rubenerd", "eevee", "mtlynch", "raphlinus"})
 _MOST = 500  # documents of a source, so that none is learned as the manner
 _HELD_OUT = 25  # documents, of whole sources
-_STEPS = 1_000_000  # of the run at a flat rate: more than it will ever take
-_WARMUP = 20
-_EVALUATE = 300  # steps between two evaluations
-_ROWS, _CONTEXT = 2, 512
+_TOKENS = "tokens"  # file: how many were learned
+_CONTEXT = 512
 SETTINGS = Recipe(
     # The weight keeps how texts begin: else every token would come to follow the start alike.
     data=DataConfig(replay=0.3, opening_weight=20.0),
-    optim=OptimConfig(kind="adamw", learning_rate=7e-4, beta1=0.9, beta2=0.99, weight_decay=0.0),
-    schedule=ScheduleConfig(warmup_fraction=_WARMUP / _STEPS, decay_fraction=0.0),
+    optim=OptimConfig(kind="adamw", learning_rate=1e-3, beta1=0.9, beta2=0.99, weight_decay=0.0),
+    schedule=ScheduleConfig(warmup_fraction=0.02, decay_fraction=0.8),
     train=LoopConfig(
-        steps=_STEPS,
-        batch_size=_ROWS,
+        steps=1_000_000,  # more than the minutes allow: the time ends the run
+        batch_size=32,
         sequence_length=_CONTEXT,
         precision="autocast",
         patience=0,
         memorised_limit=0.0,
-        evaluations=_STEPS // _EVALUATE,
+        evaluations=8,
     ),
     lora=LoraSettings(rank=32, alpha=64.0),
 )
@@ -109,38 +105,14 @@ def _sampled(named: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 class NotesTraining:
-    """The run in a folder: flat, and branches in which the rate falls."""
+    """The run in a folder, and the data that it reads."""
 
     def __init__(self, folder: Path, progress: Progress) -> None:
         self.folder, self.progress = folder, progress
-        self.device = choose("cpu")
         self._background = BackgroundWork()
 
-    def train(self) -> None:
-        """Train at a flat rate from the newest checkpoint until interrupted."""
-        job, _ = self._job("flat", SETTINGS)
-        train(job)
-
-    def finish(self, share: float) -> None:
-        """Train while the rate falls, for a share more of the steps so far; store the adapter."""
-        trunk = Run.new(self.folder / "runs", "flat").checkpoints.newest(self.progress.note)
-        if trunk is None or trunk.step < _WARMUP:
-            sys.exit(f"{self.folder} holds too little training; run `train` first")
-        steps = trunk.step + max(1, round(share * trunk.step))
-        settings = replace(
-            SETTINGS,
-            train=replace(SETTINGS.train, steps=steps, evaluations=max(1, steps // _EVALUATE)),
-            schedule=ScheduleConfig(warmup_fraction=0.0, decay_fraction=1 - trunk.step / steps),
-        )
-        job, adapter = self._job(f"finish-{trunk.step}-{steps}", settings)
-        if not job.run.checkpoints.steps():
-            begun = replace(trunk.record, evaluations=[], stopped="", progress=trunk.step / steps)
-            job.run.checkpoints.save(trunk.step, trunk.groups, begun)
-        outcome = train(job)
-        print(f"{outcome.bits_per_byte:.4f} bits per byte of held-out texts, given their notes")
-        lora.save(self.folder / "adapter", adapter, BASE)
-
-    def _job(self, name: str, settings: Recipe) -> tuple[TrainJob, lora.LoraAdapter]:
+    def train(self, settings: Recipe, minutes: float, device: Device) -> None:
+        """Train for so many minutes, or from the newest checkpoint on; store the adapter."""
         model = bundle.load(catalogue.find(BASE)).model
         adapter = lora.attach(
             model, lora.AdapterConfig(settings.lora.rank, settings.lora.alpha), seed=1
@@ -155,36 +127,44 @@ class NotesTraining:
         plain = self.dataset("held-out plain")
 
         def report(model: CausalLM) -> Sequence[str]:
-            return (f"held-out plain texts: {self.bits(model, plain):.4f} bits per byte",)
+            return (f"held-out plain texts: {self.bits(model, plain, device):.4f} bits per byte",)
 
-        job = TrainJob(
-            model=model,
-            batches=Batches(
-                self.dataset("pairs"),
-                rows=_ROWS,
-                context=_CONTEXT,
-                seed=1,
-                config=settings.data,
-                replay=self.dataset("plain"),
-            ),
-            settings=settings,
-            run=Run.new(self.folder / "runs", name),
-            device=self.device,
-            validation=self.dataset("held-out pairs"),
-            progress=self.progress,
-            samples=report,
+        outcome = train(
+            TrainJob(
+                model=model,
+                batches=Batches(
+                    self.dataset("pairs"),
+                    rows=settings.train.batch_size,
+                    context=_CONTEXT,
+                    seed=1,
+                    config=settings.data,
+                    replay=self.dataset("plain"),
+                ),
+                settings=settings,
+                run=Run.new(self.folder / "runs", "notes"),
+                device=device,
+                validation=self.dataset("held-out pairs"),
+                progress=self.progress,
+                samples=report,
+                seconds=60 * minutes,
+            )
         )
-        return job, adapter
+        lora.save(self.folder / "adapter", adapter, BASE)
+        write_atomically(self.folder / "adapter" / _TOKENS, str(outcome.tokens))
+        print(
+            f"{outcome.steps:,} steps, {outcome.tokens:,} tokens in {outcome.seconds:.0f} s:"
+            f" {outcome.bits_per_byte:.4f} bits per byte of held-out texts, given their notes"
+        )
 
-    def bits(self, model: CausalLM, dataset: TokenDataset) -> float:
+    def bits(self, model: CausalLM, dataset: TokenDataset, device: Device) -> float:
         """Bits per byte of held-out texts."""
         return bits_per_byte(
             LossModule(model),
             dataset,
-            rows=_ROWS,
+            rows=2,
             context=_CONTEXT,
             isolate=True,
-            device=self.device,
+            device=device,
             precision="autocast",
             world=SINGLE_PROCESS,
         )
@@ -209,7 +189,7 @@ tags:
 
 With it SmolLM2 135M writes texts from notes. `make` merges it into that base before it learns an
 author's manner. It is a LoRA of rank {rank} in int8 with a scale a row, trained with ownwords
-(`base/notes_adapter.py`) for {steps:,} steps of {tokens:,} tokens.
+(`base/notes_adapter.py`) on {tokens:,} tokens of texts, their notes not counted.
 
 ## How good it is
 
@@ -255,13 +235,11 @@ def publish(folder: Path, sources: Path) -> None:
         if stage == "after":
             lora.merge_stored(model, out)
         held_out = (training.dataset(f"held-out {kind}") for kind in ("pairs", "plain"))
-        bits.append([training.bits(model, each) for each in held_out])
+        bits.append([training.bits(model, each, choose("cpu")) for each in held_out])
     credits = publishing.modern_sources(sources)
-    steps = max(int(run.name.split("-")[2]) for run in (folder / "runs").glob("finish-*"))
     card = _CARD.format(
         rank=SETTINGS.lora.rank,
-        steps=steps,
-        tokens=_ROWS * _CONTEXT,
+        tokens=int((folder / "adapter" / _TOKENS).read_text("utf-8")),
         before=bits[0],
         after=bits[1],
         judges=", ".join(sorted(JUDGES)),
@@ -276,23 +254,28 @@ def publish(folder: Path, sources: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one of the steps."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("step", choices=("prepare", "train", "finish", "publish"))
+    parser.add_argument("step", choices=("prepare", "train", "publish"))
     parser.add_argument("--folder", type=Path, default=Path("notes-adapter"))
     parser.add_argument("--modern", type=Path, nargs="+")
     parser.add_argument("--held-out", type=Path)
-    parser.add_argument("--share", type=float, default=0.2, help="of the steps, for `finish`")
+    parser.add_argument("--minutes", type=float, default=720.0, help="of training")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--set", action="append", default=[], help="a setting, section.name=value")
     parser.add_argument("--sources", type=Path, help="the table of the texts and their licences")
     args = parser.parse_args(arguments)
-    if args.step in ("train", "finish") and hasattr(os, "nice"):
-        os.nice(max(0, 19 - os.nice(0)))
     if args.step == "prepare":
         prepare(args.folder, args.modern, args.held_out)
     elif args.step == "publish":
         publish(args.folder, args.sources)
     else:
+        if hasattr(os, "nice"):
+            os.nice(max(0, 19 - os.nice(0)))
+        changed = {each.partition("=")[0] for each in args.set}
+        kept = {each.key: each.default for each in settings_of(SETTINGS) if each.key not in changed}
+        settings = resolve(Recipe, sets=args.set, flags=kept).settings
         with closing(ProgressView()) as view:
             training = NotesTraining(args.folder, Progress(view))
-            training.train() if args.step == "train" else training.finish(args.share)
+            training.train(settings, args.minutes, choose(args.device))
     return 0
 
 

@@ -136,7 +136,6 @@ def test_search_tables_of_another_version_are_rebuilt(path: Path, index: SearchI
     with closing(sqlite3.connect(path)) as db:
         db.execute("UPDATE meta SET value = 'old' WHERE key = 'ask_version'")
         db.execute("DROP TRIGGER chunk_removed")
-        db.execute("CREATE VIEW chunk_texts AS SELECT * FROM chunks")
         db.commit()
     assert index.refresh() == 2
     assert documents_with(index, "hat") == ["hats"]

@@ -51,11 +51,6 @@ def test_a_mac_is_read_from_sysctl(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     [
         {"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/cpu.max": "100000 100000"},
         {"proc/self/cgroup": "0::/host/only\n", "sys/fs/cgroup/cpu.max": "50000 100000"},
-        {
-            "proc/self/cgroup": "3:cpu,cpuacct:/x\n",
-            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "100000",
-            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
-        },
     ],
 )
 def test_a_container_limits_the_cores(tmp_path: Path, files: dict[str, str]) -> None:

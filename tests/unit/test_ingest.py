@@ -18,7 +18,6 @@ from ownwords.archive.selection import read_choices
 from ownwords.archive.settings import SplitConfig
 from ownwords.archive.store import Archive
 from ownwords.core import hardware
-from ownwords.core.workspace import Workspace
 
 DATED = {
     "wordpress": ("hats.WordPress.2024-01-31.xml", "hats.WordPress.2025-02-28.xml"),
@@ -90,17 +89,6 @@ def test_a_post_keeps_its_side_when_it_is_mended_and_when_others_come(tmp_path: 
     assert [name for id_, name in renamed.items() if "renamed" in id_] == ["test"]
     # Other shares divide all anew.
     assert list(sides(test=0.2).values()).count("test") > list(after.values()).count("test")
-
-
-def test_a_workspace_named_with_a_date_is_found_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = export("wordpress", tmp_path / "a", DATED["wordpress"][1])
-    former = tmp_path / "hats.WordPress.2023-01-01.ownwords"
-    look([path], workspace=former)
-    assert Workspace.default_for(path).root == former
-    assert Workspace.default_for(tmp_path / "a").root == tmp_path / "a.ownwords"
 
 
 def test_choices_are_kept_when_the_folder_is_renamed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from ownwords.archive.report import Advice
 from ownwords.archive.selection import MIN_GROUPS
-from ownwords.view.format import count, percent, size
+from ownwords.view.format import count, number, percent, size
 
 # Hoffmann et al. 2022 ("Chinchilla"): compute-optimal number of training tokens per parameter.
 TOKENS_PER_PARAMETER = 20
@@ -70,17 +70,17 @@ def advise(own_words: int, training_words: int, training_bytes: int, posts: int)
         )
     measured = measured_base()
     tokens = training_bytes / BYTES_PER_TOKEN
-    words = "one word" if training_words == 1 else f"{_number(training_words)} words"
+    words = "one word" if training_words == 1 else f"{number(training_words)} words"
     texts = "one text" if posts == 1 else count(posts, "text")
     left = own_words - training_words
     times = training_words / measured.training_words
     sentences = [
         f"You can train on {words} of yours ({size(training_bytes)}), in {texts}"
-        + (f"; {_number(left)} more are left out or capped." if left > 0 else ".")
+        + (f"; {number(left)} more are left out or capped." if left > 0 else ".")
     ]
-    have = f"{_number(times)} times as much" if times >= 1 else f"{percent(times)} of that"
+    have = f"{number(times)} times as much" if times >= 1 else f"{percent(times)} of that"
     sentences.append(
-        f"The figures below were measured on {_number(measured.training_words)} words of English; "
+        f"The figures below were measured on {number(measured.training_words)} words of English; "
         f"you have {have}. How the gain depends on the amount was not measured."
     )
     if training_words >= _TIERS[0]:
@@ -93,9 +93,9 @@ def advise(own_words: int, training_words: int, training_bytes: int, posts: int)
             "Train a model from nothing on this alone?",
             f"By the usual rule ({TOKENS_PER_PARAMETER} tokens per parameter, Hoffmann et al. 2022,"
             f" at {BYTES_PER_TOKEN} bytes per token) this much text suits a model of "
-            f"{_number(tokens / TOKENS_PER_PARAMETER)} parameters. The smallest GPT-2 has "
+            f"{number(tokens / TOKENS_PER_PARAMETER)} parameters. The smallest GPT-2 has "
             f"{GPT2_PARAMETERS / 1e6:.0f} million, for which the rule asks "
-            f"{_number(GPT2_PARAMETERS * TOKENS_PER_PARAMETER)} tokens. Measured on "
+            f"{number(GPT2_PARAMETERS * TOKENS_PER_PARAMETER)} tokens. Measured on "
             f"{size(measured.training_bytes)} of one author: {measured.from_nothing:.2f} "
             f"bits per byte from nothing, {measured.base:.2f} for the shipped base, which had "
             "never seen the author.",
@@ -105,8 +105,8 @@ def advise(own_words: int, training_words: int, training_bytes: int, posts: int)
             "How often should it read the posts?",
             f"About {FULL_PASSES} times: up to there each pass teaches nearly as much as new text, "
             f"and after {LAST_PASSES} hardly anything (Muennighoff et al. 2023, on far larger "
-            f"corpora). That is {_number(tokens * FULL_PASSES)} to "
-            f"{_number(tokens * LAST_PASSES)} tokens. Stop when the held-out posts stop improving: "
+            f"corpora). That is {number(tokens * FULL_PASSES)} to "
+            f"{number(tokens * LAST_PASSES)} tokens. Stop when the held-out posts stop improving: "
             "after that a model memorises your posts.",
         ),
         ("How much is held out, and how much does that tell?", _held_out(tokens, posts)),
@@ -129,7 +129,7 @@ def _from_base(bytes_: int) -> str:
     gain = (measured.base - measured.tuned) / measured.base
     return (
         f"Yes. Measured on {size(measured.training_bytes)} of one author: the shipped base "
-        f"of {_number(measured.base_parameters)} parameters has {measured.base:.3f} bits per byte "
+        f"of {number(measured.base_parameters)} parameters has {measured.base:.3f} bits per byte "
         f"on held-out posts as it is, and {measured.tuned:.3f} after tuning: {gain:.0%} fewer bits."
     )
 
@@ -154,18 +154,6 @@ def _more(words: int) -> str:
     if not higher:
         return "Hardly, for style. Text of the same kind by other people, in the base, would."
     return (
-        f"Yes: the next step is at about {_number(higher[0])} words. Old posts, letters and notes "
+        f"Yes: the next step is at about {number(higher[0])} words. Old posts, letters and notes "
         "of yours count as well. How much each doubling gains was not measured."
     )
-
-
-def _number(n: float) -> str:
-    """A number rounded to two significant figures: 48,000; 1.3 million; 2.5 billion."""
-    if n < 10:
-        return f"{n:.1f}".removesuffix(".0")
-    second_figure = 10.0 ** (math.floor(math.log10(n)) - 1)
-    rounded = math.floor(n / second_figure + 0.5) * second_figure  # rounds half up
-    for unit, name in ((1e9, "billion"), (1e6, "million")):
-        if rounded >= unit:
-            return f"{rounded / unit:.3g} {name}"
-    return f"{rounded:,.0f}"

@@ -12,8 +12,22 @@ Status = Literal["published", "hidden", "draft", "scheduled", "private", "trashe
 Kind = Literal["post", "page"]
 SegmentKind = Literal["prose", "heading", "list", "caption", "quote", "code", "table", "log"]
 
+# What programs call a status, in lower case.
+_STATUSES: Mapping[Status, str] = {
+    "published": "published publish live sent",  # sent as a newsletter only
+    "scheduled": "scheduled future",
+    "private": "private",
+    "trashed": "trash soft_trashed hard_trashed",
+}
+
 # Kinds with the author's own words; other kinds are quoted, code, or machine output.
 OWN_KINDS: frozenset[SegmentKind] = frozenset({"prose", "heading", "list", "caption"})
+
+
+def status_of(word: str) -> Status:
+    """The status that a program's word stands for; a draft if it is unknown."""
+    known = (status for status, words in _STATUSES.items() if word.lower() in words.split())
+    return next(known, "draft")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,11 @@
 
 import builtins
 import re
+import tomllib
 from collections import Counter
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 from typing import Final, get_args
 
 import msgspec
@@ -105,48 +107,19 @@ MIN_LANGUAGE_WORDS: Final = 25  # shorter texts are not identified
 _LANGUAGE_CHARACTERS = 6_000
 _MIN_LANGUAGE_SHARE = 0.1  # minimum share of the text's words in a language's list
 _LANGUAGE_MARGIN = 1.4  # minimum ratio to the next language's share
-# Words common in any text of a language, chosen to tell related languages apart.
+_LANGUAGES: Final = tomllib.loads(Path(__file__).with_name("languages.toml").read_text("utf-8"))
 _FREQUENT: Final = {
-    language: frozenset(words.split())
-    for language, words in {
-        "English": "the and of to that is it was for with as his he be not by but have are which",
-        "German": "der die und das ist nicht ich sich auch mit dem den ein eine auf wird noch war",
-        "Dutch": "de het een van en niet dat ik zijn voor met aan ook maar bij nog wel geen naar",
-        "Swedish": "och att det som en på är av för med den till inte har jag ett om var så men",
-        "Danish": "og at det som en på er af for med den til ikke har jeg et om var så men",
-        "French": "le la les des et est que dans une pour pas qui sur avec plus vous nous cette au",
-        "Spanish": "el la los las que y en del se por con una para es lo como pero más su al",
-        "Italian": "il la che di e non per un una del sono con anche della nel gli più ma questo",
-        "Portuguese": "o os as que e do da em um uma para com não mas por mais se dos na no",
-        "Polish": "i w nie na się z do to że jest jak ale po co tak za od przez tylko już",
-        "Czech": "a se na je že v to s z do jako ale si byl jsem by po pro které tak",
-        "Hungarian": "a az és hogy nem egy is de van ez meg csak volt el már mint még",
-        "Turkish": "ve bir bu da de için ile çok daha ne gibi olarak ama kadar sonra var",
-        "Finnish": "ja on ei se että hän oli mutta kun niin kuin jos ovat ole joka myös",
-        "Russian": "и в не на что я с он как это по но из за так все она бы же от",
-        "Ukrainian": "і в не на що я з він як це до але за так усе вона та її від",
-    }.items()
+    name: frozenset(language["words"].split())
+    for name, language in _LANGUAGES.items()
+    if "words" in language
 }
 _NOT_LATIN: Final = re.compile(r"[\u0370-\uffff]")  # what may be one of:
-_SCRIPTS: Final = (
-    ("Japanese", re.compile(r"[\u3040-\u30ff]")),
-    ("Chinese", re.compile(r"[\u4e00-\u9fff]")),
-    ("Korean", re.compile(r"[\uac00-\ud7af]")),
-    ("Greek", re.compile(r"[\u0370-\u03ff]")),
-    ("Hebrew", re.compile(r"[\u0590-\u05ff]")),
-    ("Arabic", re.compile(r"[\u0600-\u06ff]")),
-    ("Hindi", re.compile(r"[\u0900-\u097f]")),
-    ("Thai", re.compile(r"[\u0e00-\u0e7f]")),
-)
-
-# ISO 639, of each of these names.
-LANGUAGE_CODES: Final = dict(
-    zip(
-        [*_FREQUENT, *(language for language, _ in _SCRIPTS)],
-        "en de nl sv da fr es it pt pl cs hu tr fi ru uk ja zh ko el he ar hi th".split(),  # noqa: SIM905
-        strict=True,
-    )
-)
+_SCRIPTS: Final = [
+    (name, re.compile(f"[{language['letters']}]"))
+    for name, language in _LANGUAGES.items()
+    if "letters" in language
+]
+LANGUAGE_CODES: Final = {name: language["code"] for name, language in _LANGUAGES.items()}
 
 
 def identify_language(text: str) -> str:

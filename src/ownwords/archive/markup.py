@@ -13,7 +13,7 @@ from typing import Any
 
 from selectolax.lexbor import LexborNode
 
-from ownwords.archive.text_repair import repair_line
+from ownwords.archive.text_repair import as_object, repair_line, text_value
 from ownwords.core.errors import SourceError
 
 _ELEMENTS = {
@@ -488,8 +488,7 @@ def _block_html(block: object, dropped: Drops) -> str:
     if not isinstance(block, dict) or not isinstance(kind, str):
         dropped["unreadable block"] += 1
         return ""
-    config = block.get("config")
-    config = config if isinstance(config, dict) else {}
+    config = as_object(block.get("config"))
     match kind, block.get("content"):
         case "publii-separator" | "publii-readmore", _:
             return ""
@@ -502,11 +501,11 @@ def _block_html(block: object, dropped: Drops) -> str:
         case "publii-list", str(text):
             tag = "ol" if config.get("listType") == "ol" else "ul"
             return f"<{tag}>{text}</{tag}>"
-        case "publii-quote", {"text": str(text), **more}:
-            author = f"<footer>{_string(more, 'author')}</footer>"
-            return f"<blockquote><p>{text}</p>{author}</blockquote>"
+        case "publii-quote", {"text": str(text)}:
+            author = text_value(as_object(block["content"]), "author")
+            return f"<blockquote><p>{text}</p><footer>{author}</footer></blockquote>"
         case "publii-code", str(text):
-            language = escape(_string(config, "language"))
+            language = escape(text_value(config, "language"))
             return f'<pre class="language-{language}">\n{escape(text, quote=False)}</pre>'
         case "publii-html", str(text):
             return text
@@ -519,15 +518,9 @@ def _block_html(block: object, dropped: Drops) -> str:
 
 
 def _image(image: Mapping[Any, Any], config: dict[str, Any]) -> str:
-    return f"{_linked(config, '')}<figcaption>{_string(image, 'caption')}</figcaption>"
+    return f"{_linked(config, '')}<figcaption>{text_value(image, 'caption')}</figcaption>"
 
 
 def _linked(config: dict[str, Any], html: str) -> str:
-    link = config.get("link")
-    url = _string(link, "url") if isinstance(link, dict) else ""
+    url = text_value(as_object(config.get("link")), "url")
     return f'<a href="{escape(url)}">{html}</a>' if url else html
-
-
-def _string(values: Mapping[Any, Any], name: str) -> str:
-    value = values.get(name)
-    return value if isinstance(value, str) else ""

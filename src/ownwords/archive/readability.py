@@ -3,58 +3,19 @@
 import codecs
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ownwords.archive import dates, untrusted_files
 
-# Selectors of the article in common themes, the most specific first.
-_ARTICLE = (
-    "[itemprop=articleBody]",
-    ".e-content",
-    ".post__entry",
-    ".entry-content",
-    ".post-content",
-    ".article-content",
-    ".article-body",
-    ".post-body",
-    ".post__content",
-    "article",
-    "main",
-    "[role=main]",
-    "#content",
-    "#main",
-)
-_MACHINERY = "script, style, noscript, template, iframe, button, dialog, select, input, textarea"
-# Permalink signs beside headings, and a page's buttons.
-_ANCHORS = (
-    "a.headerlink, a.header-anchor, a.anchor, a.heading-anchor, a.anchorjs-link, a.hash-link,"
-    " a.md-content__button, .md-source-file"
-)
-_FRAME = (
-    "nav, header, footer, aside, form, [role=navigation], [role=banner], [role=contentinfo],"
-    " #nav, #navigation, #navbar, #menu, #header, #footer, #sidebar, .sidebar, .navbar, .navigation"
-)
-_AROUND = (
-    "nav, form, [role=navigation], .share, .sharing, .sharedaddy, .social-share, .share-buttons,"
-    " .related, .related-posts, .jp-relatedposts, .post-navigation, .nav-links, .pagination,"
-    " .breadcrumb, .breadcrumbs, .author-box, .post__share, .post__nav, .screen-reader-text"
-)
-_COMMENTS = (
-    "#comments, .comments, .comments-area, .comments-section, .comment-list, .commentlist,"
-    " #respond, .comment-respond, #disqus_thread, .webmentions, .giscus, .utterances, #isso-thread"
-)
-_ONE_COMMENT = (
-    "li.comment",
-    "article.comment",
-    "[itemprop=comment]",
-    "div.comment",
-    "li",
-    "article",
-)
+_SELECTORS: Final = tomllib.loads(Path(__file__).with_name("selectors.toml").read_text("utf-8"))
 # A comments section with fewer words and no comment elements only says "no comments yet".
 _WORDS_OF_A_COMMENT = 20
 _LONGEST_SIGN = 3
@@ -116,12 +77,19 @@ def remove(node: LexborNode, selectors: str) -> int:
     return len(matches)
 
 
-def remove_chrome(html: str, names: re.Pattern[str], selectors: str) -> str:
-    """HTML without what the selectors match; `names` tells quickly whether any of it is there."""
-    if not names.search(html):
+def remove_chrome(html: str, program: str) -> str:
+    """HTML without what a program puts beside the text of a post."""
+    selectors = _SELECTORS["chrome"][program]
+    if not _names(selectors).search(html):
         return html
     body = parse(html)
     return (body.inner_html or "") if remove(body, selectors) else html
+
+
+@cache
+def _names(selectors: str) -> re.Pattern[str]:
+    """The names in the selectors, which tell quickly whether anything is there to be removed."""
+    return re.compile("|".join(sorted(set(re.findall(r"[.#=]([\w-]+)", selectors)))))
 
 
 def outermost(node: LexborNode, selectors: str) -> list[LexborNode]:
@@ -141,12 +109,11 @@ def _above(node: LexborNode, top: LexborNode) -> Iterator[LexborNode]:
 def remove_comments(body: LexborNode) -> int:
     """Remove readers' comments from a page; returns their number."""
     count = 0
-    for section in outermost(body, _COMMENTS):
-        remove(section, _MACHINERY + ", form, #respond, .comment-respond")
+    for section in outermost(body, _SELECTORS["comments"]):
+        remove(section, _SELECTORS["machinery"] + ", form, #respond, .comment-respond")
         if not section.css_matches("#respond, .comment-respond"):
-            comments = next(
-                (n for n in (len(section.css(selector)) for selector in _ONE_COMMENT) if n), 0
-            )
+            numbers = (len(section.css(selector)) for selector in _SELECTORS["one_comment"])
+            comments = next(filter(None, numbers), 0)
             count += comments or (1 if count_words(section) >= _WORDS_OF_A_COMMENT else 0)
         section.decompose()
     return count
@@ -154,26 +121,26 @@ def remove_comments(body: LexborNode) -> int:
 
 def remove_anchors(body: LexborNode) -> None:
     """Remove the permalink signs beside headings ("¶")."""
-    for node in outermost(body, _ANCHORS):
+    for node in outermost(body, _SELECTORS["anchors"]):
         if node.tag != "a" or len(node_text(node)) < _LONGEST_SIGN:
             node.decompose()
 
 
 def extract_article(body: LexborNode) -> LexborNode:
     """Find the article of a page and remove menus and footers; changes `body`."""
-    remove(body, _MACHINERY)
-    for selector in _ARTICLE:
+    remove(body, _SELECTORS["machinery"])
+    for selector in _SELECTORS["article"]:
         sized = [(len(node_text(match)), match) for match in outermost(body, selector)]
         longest, node = max(sized, key=lambda pair: pair[0], default=(0, body))
         # Several matches of similar size are a listing or cards; try the next, wider selector.
         if longest and longest * 2 > sum(size for size, _ in sized):
-            remove(node, _AROUND)
+            remove(node, _SELECTORS["around"])
             for frame in outermost(node, "header, footer"):
                 if not any(up.tag == "blockquote" for up in _above(frame, node)):
                     frame.decompose()
             return node
-    remove(body, _AROUND)
-    remove(body, _FRAME)
+    remove(body, _SELECTORS["around"])
+    remove(body, _SELECTORS["frame"])
     return body
 
 

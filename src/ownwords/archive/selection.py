@@ -348,21 +348,7 @@ def _hash(id_: str) -> bytes:
 # ---- choices.toml: the author's editable decisions
 
 
-_HEAD = """\
-# Decisions about the posts that stand out. Change any `decision`, then run the same `ownwords look`
-# again: your decisions are kept, and never asked about or overwritten. Your own comments are lost
-# when the file is written again.
-#
-#   "keep"       train on every word of the post
-#   "cap"        train on its first `training_words` words only
-#   "leave out"  do not train on it; it stays in the archive, to be searched and cited
-#
-# You can add any other post by its id (`ownwords look --json` lists them all):
-#
-#   [[post]]
-#   id = "blog:post/12"
-#   decision = "leave out"
-"""
+_HEAD = Path(__file__).with_name("choices.toml")  # the explanation above the decisions
 
 
 @dataclass(frozen=True)
@@ -420,7 +406,7 @@ def parse_choices(data: bytes, path: Path) -> dict[str, Decision]:
 
 def write_choices(posts: Sequence[PostSummary], choices: Choices) -> str:
     """The text of choices.toml: the posts that stand out and those with an author's choice."""
-    parts, present = [_HEAD], {post.id for post in posts}
+    parts, present = [_HEAD.read_text("utf-8")], {post.id for post in posts}
     for post in posts:
         is_chosen = post.id in choices
         if not is_chosen and post.decision == "keep" and not post.flags:

@@ -24,31 +24,7 @@ from ownwords.core.workspace import translate_os_errors
 # Increment when the tables change; an archive of another version is rebuilt from the author's
 # own files.
 VERSION = 7
-
-_SCHEMA = """
-CREATE TABLE documents (
-    id TEXT PRIMARY KEY, kind TEXT NOT NULL, status TEXT NOT NULL,
-    title TEXT NOT NULL, date TEXT, url TEXT NOT NULL, author TEXT NOT NULL, tags TEXT NOT NULL,
-    key TEXT NOT NULL, dropped TEXT NOT NULL, hash TEXT NOT NULL,
-    features BLOB NOT NULL
-);
-CREATE TABLE segments (
-    id INTEGER PRIMARY KEY, document TEXT NOT NULL REFERENCES documents(id) ON DELETE CASCADE,
-    position INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL, detail TEXT NOT NULL
-);
-CREATE INDEX segments_of ON segments(document, position);
-CREATE INDEX segments_by_kind ON segments(kind) WHERE kind = 'log';
-CREATE TABLE links (
-    document TEXT NOT NULL REFERENCES documents(id) ON DELETE CASCADE,
-    href TEXT NOT NULL, text TEXT NOT NULL
-);
-CREATE INDEX links_of ON links(document);
-CREATE TABLE selection (
-    document TEXT PRIMARY KEY REFERENCES documents(id) ON DELETE CASCADE,
-    decision TEXT NOT NULL, training_words INTEGER NOT NULL, split TEXT NOT NULL
-);
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-"""
+_SCHEMA = Path(__file__).with_name("schema.sql")
 _HEADERS = """
     SELECT id, kind, status, title, date, url, author, tags, hash
     FROM documents"""
@@ -349,7 +325,7 @@ class Archive:
                 self.path.unlink()
             self._connect()
         with self.transaction():
-            for statement in _SCHEMA.split(";\n"):
+            for statement in _SCHEMA.read_text("utf-8").split(";\n"):
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {VERSION}")
 

@@ -92,6 +92,16 @@ def text_value(row: Mapping[str, Any], name: str) -> str:
     return repair_surrogates(value)[0] if isinstance(value, str) else ""
 
 
+def as_object(value: object) -> dict[str, Any]:
+    """The value if it is a JSON object, or else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects_in(value: object) -> list[dict[str, Any]]:
+    """The objects in a JSON list; none if it is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
 def may_be_mojibake(text: str) -> bool:
     """Whether a text may contain mojibake; may report false positives."""
     if text.isascii():

@@ -193,7 +193,11 @@ class _MemberStream:
 def _zip_files(path: Path, archive: zipfile.ZipFile) -> ExportFiles:
     # A damaged zip may hold a member without a name, on which zipfile fails.
     infos = {info.filename: info for info in archive.infolist() if info.filename}
-    sizes = {name: info.file_size for name, info in infos.items() if not info.is_dir()}
+    sizes = {
+        name: info.file_size
+        for name, info in infos.items()
+        if not (info.is_dir() or name.startswith("__MACOSX/"))  # which is not the author's
+    }
     return ExportFiles(path, sizes, lambda name: archive.open(infos[name]))
 
 
@@ -266,7 +270,7 @@ class ExportFormat:
     mark: re.Pattern[bytes]  # in the beginning of each
     layouts: tuple[str, ...]  # their places in a folder, as glob patterns
     suffixes: tuple[str, ...]  # of their names in a zip
-    not_below: str = "/__MACOSX/"  # a folder in a zip without any
+    not_below: str = "\0"  # a folder in a zip without any
     anywhere: bytes = b""  # each also holds this, maybe far from its beginning
 
     def count(self, path: Path) -> int:
@@ -436,7 +440,7 @@ def skip_unreadable(error: SourceError, path: Path, name: str) -> SkippedItem:
 
 
 def list_files(
-    folder: Path, suffixes: frozenset[str], leave: frozenset[str], kind: str
+    folder: Path, suffixes: frozenset[str], kind: str, leave: frozenset[str] = NOT_TEXTS
 ) -> list[Path | SkippedItem]:
     """The files with one of `suffixes`, and a SkippedItem for each that cannot be accessed.
 
@@ -458,11 +462,11 @@ def list_files(
 def read_texts(
     folder: Path,
     suffixes: frozenset[str],
-    leave: frozenset[str],
     read: Callable[[Path, str], Iterator[SourceItem]],
     missing: SourceError,
     *,
     kind: str,
+    leave: frozenset[str] = NOT_TEXTS,
     expected: Callable[[Path], int] = lambda _: 1,
 ) -> Iterator[SourceItem]:
     """Yield the items of `read(file, relative name)` for each file with one of `suffixes`.
@@ -471,7 +475,7 @@ def read_texts(
     with that reason; if there are no files, `missing` is raised. `kind` names the format in
     messages, and `expected` estimates the number of texts in a file.
     """
-    files = list_files(folder, suffixes, leave, kind)
+    files = list_files(folder, suffixes, kind, leave)
     yield ExpectedCount(sum(expected(file) for file in files if isinstance(file, Path)))
     any_file = False
     for file in files:

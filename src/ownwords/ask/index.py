@@ -37,33 +37,11 @@ _VERSION = "5"
 # Random, because a counter would restart in a rebuilt archive and repeat old values.
 _ANOTHER_GENERATION = "INSERT OR REPLACE INTO meta VALUES ('ask_generation', hex(randomblob(8)))"
 
-# `chunk_search` holds what is searched: the text with its ideographs apart.
-# Triggers keep the index consistent when `look` deletes a document and, by cascade, its chunks.
 _SCHEMA = {
-    "indexed": """CREATE TABLE indexed (
-        document TEXT PRIMARY KEY REFERENCES documents(id) ON DELETE CASCADE,
-        key TEXT NOT NULL, whose TEXT NOT NULL, folded_title TEXT NOT NULL
-    )""",
-    "chunks": """CREATE TABLE chunks (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        document TEXT NOT NULL REFERENCES documents(id) ON DELETE CASCADE,
-        heading TEXT NOT NULL, text TEXT NOT NULL, whose TEXT NOT NULL
-    )""",
-    "chunks_of": "CREATE INDEX chunks_of ON chunks(document)",
-    "chunk_search": """CREATE VIRTUAL TABLE chunk_search USING fts5(
-        title, heading, date, text, tokenize='porter unicode61 remove_diacritics 2')""",
-    "vectors": """CREATE TABLE vectors (
-        chunk INTEGER NOT NULL REFERENCES chunks(id) ON DELETE CASCADE, name TEXT NOT NULL,
-        codes BLOB NOT NULL, scales BLOB NOT NULL, PRIMARY KEY (chunk, name)
-    ) WITHOUT ROWID""",
-    "chunk_removed": """CREATE TRIGGER chunk_removed AFTER DELETE ON chunks BEGIN
-        DELETE FROM chunk_search WHERE rowid = old.id; END""",
-    "document_removed": f"""CREATE TRIGGER document_removed AFTER DELETE ON indexed BEGIN
-        {_ANOTHER_GENERATION}; END""",
+    name: statement
+    for statement in Path(__file__).with_name("schema.sql").read_text("utf-8").split("\n\n")
+    for name in re.findall(r"^CREATE (?:VIRTUAL )?(?:TABLE|INDEX|TRIGGER) (\w+)", statement)
 }
-# What former versions had beside these.
-_FORMER = ("chunk_texts", "chunk_added", "indexed_by_title")
-
 # A post that was left out is somebody else's, unless it is only a copy of another post.
 _CHANGED = """
     WITH flags AS (
@@ -214,16 +192,9 @@ class SearchIndex:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """Open a write transaction, which is rolled back if the block raises."""
-        with self.reading() as db:
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-                db.execute(_ANOTHER_GENERATION)
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:  # SQLite itself rolls back if the disk is full
-                    db.execute("ROLLBACK")
-                raise
+        with self.reading() as db, Archive.over(self.path, db).transaction():
+            yield db
+            db.execute(_ANOTHER_GENERATION)
 
     # ---- updating
 
@@ -244,7 +215,7 @@ class SearchIndex:
             with self._writing():
                 if archive.get_meta("ask_version") != _VERSION:
                     kinds = dict(db.execute("SELECT name, type FROM sqlite_master").fetchall())
-                    for name in (*_FORMER, *reversed(_SCHEMA)):
+                    for name in reversed(_SCHEMA):
                         if name in kinds:
                             db.execute(f"DROP {kinds[name]} {name}")
                     for statement in _SCHEMA.values():

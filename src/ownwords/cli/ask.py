@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ownwords.cli.options import OUTPUT, OutputOptions, described, flag, text_of
+from ownwords.cli.options import (
+    OUTPUT,
+    OutputOptions,
+    WorkspaceOption,
+    described,
+    flag,
+    text_of,
+)
 from ownwords.cli.output import StreamingWordWrap, are_terminals, confirm, stderr, stdout
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.view import format as say
@@ -49,10 +56,7 @@ def ask(
             help="The question; - reads it from standard input. [default: prompts for questions]",
         ),
     ],
-    workspace: Annotated[
-        Path | None,
-        Parameter(help="The workspace. [default: this folder, or the only NAME.ownwords here]"),
-    ] = None,
+    workspace: WorkspaceOption = None,
     model: Annotated[
         str,
         described(

@@ -7,6 +7,7 @@ import errno
 import os
 import platform
 import sys
+import tomllib
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,86 +26,6 @@ _DISK_ERRORS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),
     *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EMFILE, errno.ENOMEM),
 )
-
-# The others carry the verb's name.
-_MODULES = {"pretrain": "training", "finetune": "training", "chat": "write"}
-# Verbs with an argument that may be left out: the parser calls it ARGS.
-_USAGES = {
-    "write": "[PROMPT]",
-    "ask": "[QUESTION]",
-    "serve": "[PATH]",
-    "score": "[MODEL]",
-    "draft": "[NOTES]",
-    "rewrite": "[DRAFT]",
-    "mcp": "[WORKSPACE]",
-}
-# Of each verb: help and example.
-_VERBS = {
-    "make": (
-        "The main job: read a blog, train a model on it, let it write, and score it.",
-        "~/Documents/Publii/sites/my-blog --minutes 10",
-    ),
-    "look": (
-        "Read a blog and report what is in it and what can be trained on it.",
-        "~/Documents/Publii/sites/my-blog --drafts",
-    ),
-    "pretrain": (
-        "Train a model from scratch on a blog, in the minutes you give it.",
-        "~/Documents/Publii/sites/my-blog --minutes 10",
-    ),
-    "finetune": (
-        "Fine-tune an existing model on a blog.",
-        "my-blog --base path/to/model --minutes 10",
-    ),
-    "tune": (
-        "Search for better settings than the plan's, and report whether there are any.",
-        "~/Documents/Publii/sites/my-blog --minutes 30",
-    ),
-    "write": (
-        "Write in your voice, starting from your first words.",
-        '"The trouble with backups" --max-tokens 200',
-    ),
-    "draft": (
-        "Write a text from your notes, a sentence a line.",
-        "notes.txt --samples 3",
-    ),
-    "rewrite": (
-        "Rewrite a draft by your habits, in single edits or freely.",
-        "draft.md --workspace my-blog.ownwords",
-    ),
-    "chat": (
-        "Write together, line by line: you begin, the model continues.",
-        "--model my-blog.ownwords --temperature 0.7",
-    ),
-    "check": (
-        "Check a draft: how much it sounds like you, which sentences do not, and why.",
-        "draft.txt",
-    ),
-    "ask": (
-        "Ask your posts: get an answer with citations, or the passages themselves.",
-        '"What did I say about backups?"',
-    ),
-    "serve": (
-        "Serve a web page for all of this, and an OpenAI-compatible API.",
-        "my-blog.ownwords --open",
-    ),
-    "score": (
-        "Measure how good a model is on posts it has never seen.",
-        "my-blog.ownwords",
-    ),
-    "export": (
-        "Export a model for other tools: as a directory, as GGUF, or for Ollama.",
-        "my-blog.ownwords/model --to gguf --type q8_0",
-    ),
-    "mcp": (
-        "Let agents, such as editors and chat programs, search and use your writing.",
-        "my-blog.ownwords",
-    ),
-    "doctor": (
-        "Check this machine: what it has, how fast it is, which optional parts are missing.",
-        "--json",
-    ),
-}
 
 
 def run() -> None:
@@ -204,19 +125,21 @@ def build() -> "App":
         version=__version__,
         suppress_keyboard_interrupt=False,
     )
-    for order, (name, (help, example)) in enumerate(_VERBS.items()):
+    verbs = tomllib.loads(Path(__file__).with_name("verbs.toml").read_text("utf-8"))
+    for order, (name, verb) in enumerate(verbs.items()):
+        argument = verb.get("argument")
         app.command(
-            f"ownwords.cli.{_MODULES.get(name, name)}:{name}",
+            f"ownwords.cli.{verb.get('module', name)}:{name}",
             name=name,
             sort_key=order,
-            help=help,
-            usage=f"Usage: ownwords {name} [OPTIONS] {_USAGES[name]}" if name in _USAGES else None,
-            help_epilogue=f"Example: ownwords {name} {example}",
+            help=verb["help"],
+            usage=f"Usage: ownwords {name} [OPTIONS] {argument}" if argument else None,
+            help_epilogue=f"Example: ownwords {name} {verb['example']}",
         )
     app.command(
         "ownwords.cli.base:app",
         name="base",
-        sort_key=len(_VERBS),
+        sort_key=len(verbs),
         help="Manage the base models that training can start from.",
     )
     app.register_install_completion_command(help="Complete verbs and options in your shell.")

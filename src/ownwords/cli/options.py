@@ -80,6 +80,10 @@ SourcePath = Annotated[
         help="A blog, an export, a feed or a folder of texts, as `ownwords look` takes them.",
     ),
 ]
+WorkspaceOption = Annotated[
+    Path | None,
+    Parameter(help="The workspace. [default: this folder, or the only NAME.ownwords here]"),
+]
 TrainingDevice = Annotated[
     str, Parameter(help="Train on cpu, cuda, rocm, mps or xpu; auto takes the best that works.")
 ]

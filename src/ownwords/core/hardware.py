@@ -202,10 +202,8 @@ def usable_cores(root: Path = _ROOT) -> int:
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
-    for folder in _cgroups(root, "cpu"):
+    for folder in _cgroups(root):
         quota, _, period = _text(folder / "cpu.max").partition(" ")
-        if not quota:  # cgroup version 1
-            quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
         if quota.isdigit() and period.isdigit() and int(period):
             cores = min(cores, max(1, round(int(quota) / int(period))))
     return cores
@@ -218,14 +216,13 @@ def free_share() -> float:
     return cores / (cores + busy)
 
 
-def _cgroups(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the control groups of this process, its own first, and the top one of version 1."""
+def _cgroups(root: Path) -> list[Path]:
+    """The control groups of this process, its own first."""
     top = root / "sys/fs/cgroup"
     path = re.search(r"^0::/(.*)$", _text(root / "proc/self/cgroup"), re.MULTILINE)
     # In a container the path may be the host's: then only `top` exists.
     group = top / path[1] if path else top
-    yield from [folder for folder in (group, *group.parents) if folder.is_relative_to(top)]
-    yield top / controller
+    return [folder for folder in (group, *group.parents) if folder.is_relative_to(top)]
 
 
 def _sysctl(name: str) -> str:
@@ -243,9 +240,8 @@ def read_memory(root: Path = _ROOT) -> Capacity:
     """The memory of the machine or of its container."""
     memory = psutil.virtual_memory()
     total, available = int(memory.total), int(memory.available)
-    for folder in _cgroups(root, "memory"):
-        limit = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
-        used = _text(folder / "memory.current") or _text(folder / "memory.usage_in_bytes")
+    for folder in _cgroups(root):
+        limit, used = _text(folder / "memory.max"), _text(folder / "memory.current")
         if limit.isdigit() and int(limit) < total:
             total = int(limit)
             available = min(available, max(0, total - int(used or 0)))

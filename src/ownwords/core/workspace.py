@@ -46,20 +46,11 @@ class Workspace:
         """The default workspace of a source: `<name>.ownwords` in the folder, or the current one.
 
         The date in the name of a blog's export file is ignored, so that the next export belongs to
-        the same workspace, even if that was named with a date.
+        the same workspace.
         """
-        folder, name = folder or Path.cwd(), source_name(source)
-        exact, undated = folder / (name + SUFFIX), _without_export_date(name)
-        if undated == name or not source.is_file() or exact.exists():
-            return cls(exact)
-        former = [
-            path
-            for path in folder.glob(f"*{SUFFIX}")
-            if _without_export_date(path.name.removesuffix(SUFFIX)) == undated
-        ]
-        return cls(
-            max(former, key=lambda path: path.stat().st_mtime, default=folder / (undated + SUFFIX))
-        )
+        name = source_name(source)
+        name = _without_export_date(name) if source.is_file() else name
+        return cls((folder or Path.cwd()) / (name + SUFFIX))
 
     def create(self) -> None:
         """Make the folder a workspace, if it is none yet."""

@@ -19,6 +19,7 @@ from ownwords.archive.document import (
     SourceItem,
     SourceNote,
     Status,
+    status_of,
 )
 from ownwords.core.errors import SourceError
 
@@ -41,13 +42,6 @@ _EXPORTS = untrusted_files.ExportFormat(
     (".atom", ".xml"),
     not_below="/Comments/",  # comments the author wrote on other blogs
 )
-_STATUSES: dict[str, Status] = {
-    "LIVE": "published",
-    "DRAFT": "draft",
-    "SCHEDULED": "scheduled",
-    "SOFT_TRASHED": "trashed",
-    "HARD_TRASHED": "trashed",
-}
 _ADDRESS = re.compile(r"https?://([^\s\"'<>/]+)(/[^\s\"'<>?#]+\.html)")
 
 
@@ -156,7 +150,7 @@ def _status(entry: etree._Element) -> Status:
         return "trashed"
     given = _text(entry, f"{_BLOGGER}status")
     if given:
-        return _STATUSES.get(given.upper(), "draft")
+        return status_of(given)
     drafts = (_text(entry, f"{app}control/{app}draft") for app in _APP)
     return "draft" if "yes" in drafts else "published"
 

@@ -14,7 +14,7 @@ from typing import Any
 from ownwords.archive import untrusted_files
 from ownwords.archive.dates import parse_iso_date
 from ownwords.archive.document import SiteInfo, SkippedItem, SourceItem
-from ownwords.archive.text_repair import text_value
+from ownwords.archive.text_repair import as_object, objects_in, text_value
 from ownwords.archive.threads import SocialPost, join_threads
 from ownwords.core.errors import SourceError
 
@@ -59,9 +59,7 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 
 def _post(key: str, record: dict[str, Any], author: str) -> SocialPost:
-    reply = record.get("reply")
-    parent = reply.get("parent") if isinstance(reply, dict) else None
-    uri = text_value(parent, "uri") if isinstance(parent, dict) else ""
+    uri = text_value(as_object(as_object(record.get("reply")).get("parent")), "uri")
     html = escape(text_value(record, "text"), quote=False).replace("\n", "<br>")
     return SocialPost(
         id=key,
@@ -77,10 +75,8 @@ def _entries(node: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
 
     A key is stored without what it shares with the key before.
     """
-    entries, key = node.get("e"), b""
-    for entry in entries if isinstance(entries, list) else ():
-        if not isinstance(entry, dict):
-            return
+    key = b""
+    for entry in objects_in(node.get("e")):
         shared, rest, cid = entry.get("p"), entry.get("k"), entry.get("v")
         if isinstance(shared, int) and isinstance(rest, bytes) and isinstance(cid, bytes):
             key = key[:shared] + rest

@@ -43,14 +43,6 @@ _APPEARED = re.compile(
     r"(?<!\s)\s*<p>\s*The post\s*<a [^<>]*>[^<>]*</a>\s*(?:first appeared|appeared first) on"
     r"\s*<a [^<>]*>[^<>]*</a>\.?\s*</p>\s*$"
 )
-# Share buttons and lists of related posts, which programs put below every feed entry.
-_CHROME = (
-    ".sharedaddy, .jp-relatedposts, .feedflare, .addtoany_share_save_container, .yarpp-related,"
-    " .wp-block-jetpack-subscriptions, .subscription-widget-wrap, .subscription-widget-wrap-editor"
-)
-_CHROME_NAMES = re.compile(
-    r"sharedaddy|jp-related|feedflare|addtoany|yarpp|jetpack-subscr|subscription-widget"
-)
 _PAGE = re.compile(r"feed-\d{3}\.xml")
 _FEW_ENTRIES = 20
 _LOOK_BYTES = 64 << 10
@@ -186,7 +178,7 @@ def _content(entry: dict[str, Any]) -> tuple[str, str, Markup, bool]:
     if plain:
         return title, body, "text", excerpt
     # The footer may stand above or below the share buttons.
-    body = readability.remove_chrome(_APPEARED.sub("", body), _CHROME_NAMES, _CHROME)
+    body = readability.remove_chrome(_APPEARED.sub("", body), "feed")
     return title, _APPEARED.sub("", body), "html", excerpt
 
 

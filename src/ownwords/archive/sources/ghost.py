@@ -17,10 +17,10 @@ from ownwords.archive.document import (
     SkippedItem,
     SourceItem,
     SourceNote,
-    Status,
     site_identity,
+    status_of,
 )
-from ownwords.archive.text_repair import text_value
+from ownwords.archive.text_repair import as_object, objects_in, text_value
 from ownwords.core.errors import SourceError
 
 LABEL = "a Ghost export"
@@ -36,20 +36,6 @@ _EXPORTS = untrusted_files.ExportFormat(
 )
 _SITE_URL = "__GHOST_URL__"
 _KEYS = ("id", "post_id", "tag_id", "author_id", "visibility")
-_STATUSES: dict[str, Status] = {
-    "published": "published",
-    "sent": "published",  # sent as a newsletter only
-    "scheduled": "scheduled",
-    "draft": "draft",
-}
-_CARDS_CLASS = re.compile("kg-")
-# Parts of rendered cards: buttons, players' times, and the descriptions of linked pages.
-_CARD_CHROME = (
-    ".kg-bookmark-container, .kg-button-card, .kg-signup-card, .kg-callout-emoji, .kg-audio-player,"
-    " .kg-video-player-container, .kg-file-card-metadata, .kg-btn, .kg-header-card-button,"
-    " .kg-product-card-button, .kg-product-card-rating, .kg-cta-button,"
-    " .kg-cta-sponsor-label-wrapper"
-)
 
 
 def detect(path: Path) -> str | None:
@@ -120,7 +106,7 @@ class _ExportTables:
             title=title,
             body=body.replace(_SITE_URL, self._home),
             markup=markup,
-            status=_STATUSES.get(text_value(post, "status"), "draft"),
+            status=status_of(text_value(post, "status")),
             kind="page" if kind == "page" else "post",
             date=_moment(post.get("published_at")) or _moment(post.get("created_at")),
             url=canonical if canonical.startswith("http") else url,
@@ -134,9 +120,7 @@ class _ExportTables:
 def _body(post: Row) -> tuple[str, Markup]:
     """Body and markup: the HTML that Ghost stores beside the editor's document, or Markdown."""
     if text_value(post, "html").strip():
-        return readability.remove_chrome(
-            text_value(post, "html"), _CARDS_CLASS, _CARD_CHROME
-        ), "html"
+        return readability.remove_chrome(text_value(post, "html"), "ghost"), "html"
     if text_value(post, "markdown").strip():
         return text_value(post, "markdown"), "markdown"
     return text_value(post, "plaintext"), "text"
@@ -158,22 +142,17 @@ def _joined(
 
 
 def _tables(export: object) -> Row | None:
-    if isinstance(export, dict):
-        db = export.get("db")
-        inner = db[0] if isinstance(db, list) and db else export
-        data = inner.get("data") if isinstance(inner, dict) else None
-        if isinstance(data, dict) and isinstance(data.get("posts"), list):
-            return data
-    return None
+    inner = (*objects_in(as_object(export).get("db")), as_object(export))[0]
+    data = as_object(inner.get("data"))
+    return data if isinstance(data.get("posts"), list) else None
 
 
 def _rows(tables: Row, name: str) -> list[Row]:
     """The rows of a table, without those whose ids are not scalars."""
-    rows = tables.get(name)
     return [
         row
-        for row in (rows if isinstance(rows, list) else [])
-        if isinstance(row, dict) and not any(isinstance(row.get(key), list | dict) for key in _KEYS)
+        for row in objects_in(tables.get(name))
+        if not any(isinstance(row.get(key), list | dict) for key in _KEYS)
     ]
 
 

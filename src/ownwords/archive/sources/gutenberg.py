@@ -77,9 +77,7 @@ def read(path: Path) -> Iterator[SourceItem]:
     """Yield each book in parts of about 100,000 characters, cut before a chapter if possible."""
     if path.is_dir():
         missing = SourceError(f"{path} holds no .txt files", hint="give a folder of plain texts")
-        yield from untrusted_files.read_texts(
-            path, SUFFIXES, untrusted_files.NOT_TEXTS, _parts, missing, kind="plain text"
-        )
+        yield from untrusted_files.read_texts(path, SUFFIXES, _parts, missing, kind="plain text")
     else:
         yield from _parts(path, untrusted_files.normalize_filename(path.name))
     yield SourceNote(

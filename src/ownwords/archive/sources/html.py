@@ -94,7 +94,7 @@ def read(path: Path) -> Iterator[SourceItem]:
         yield _document(page, path.name, _SharedBlocks())
         return
     files: list[Path] = []
-    for each in untrusted_files.list_files(path, SUFFIXES, untrusted_files.NOT_TEXTS, "a web page"):
+    for each in untrusted_files.list_files(path, SUFFIXES, "a web page"):
         if isinstance(each, SkippedItem):
             yield each
         else:

@@ -54,10 +54,6 @@ _END = re.compile(
     re.MULTILINE,
 )
 _FLOWED = re.compile(r"(?<=[^\s-]) \r?\n(?!>)")
-_FOREIGN = (
-    "blockquote[type=cite], .gmail_quote, .gmail_attr, .gmail_signature, .moz-cite-prefix,"
-    " .moz-signature, .yahoo_quoted, .protonmail_quote, .protonmail_signature_block, #Signature"
-)
 _OUTLOOK_QUOTE = "#appendonsend, #divRplyFwdMsg"
 
 
@@ -190,5 +186,4 @@ def _html(html: str) -> str:
         while mark.next is not None:
             mark.next.decompose()
         mark.decompose()
-    readability.remove(body, _FOREIGN)
-    return body.inner_html or ""
+    return readability.remove_chrome(body.inner_html or "", "mail")

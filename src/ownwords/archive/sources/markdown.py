@@ -291,7 +291,7 @@ def _folder(path: Path) -> Iterator[SourceItem]:
     missing = SourceError(f"{path} holds no texts", hint="give the folder your posts are in")
     suffixes = SUFFIXES | (_PAGES if tool in _WITH_PAGES else frozenset())
     yield from untrusted_files.read_texts(
-        path, suffixes, _NEVER, read_file, missing, kind="Markdown"
+        path, suffixes, read_file, missing, kind="Markdown", leave=_NEVER
     )
     for reason, count in left.items():
         yield SkippedItem("file", reason, count)

@@ -8,7 +8,7 @@ from typing import Any
 from ownwords.archive import readability, untrusted_files
 from ownwords.archive.dates import parse_iso_date
 from ownwords.archive.document import SiteInfo, SkippedItem, SourceItem
-from ownwords.archive.text_repair import text_value
+from ownwords.archive.text_repair import as_object, objects_in, text_value
 from ownwords.archive.threads import SocialPost, join_threads
 from ownwords.core.errors import SourceError
 
@@ -29,13 +29,12 @@ def read(path: Path) -> Iterator[SourceItem]:
     """Yield own posts and threads; what only followers or single people see is private."""
     name, data = next(_EXPORTS.read(path), ("", b""))
     outbox = untrusted_files.parse_json(name, data) if name else None
-    items = outbox.get("orderedItems") if isinstance(outbox, dict) else None
-    if not isinstance(items, list):
+    activities = objects_in(as_object(outbox).get("orderedItems"))
+    if not activities:
         raise SourceError(
             f"{path} holds no outbox with posts",
             hint="give the archive that Preferences > Import and export > Data export makes",
         )
-    activities = [item for item in items if isinstance(item, dict)]
     actor = next((text_value(item, "actor") for item in activities), "")
     author = actor.rstrip("/").rpartition("/")[2]
     yield SiteInfo(author, identity=f"mastodon-{author}")
@@ -47,15 +46,11 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 
 def _post(activity: dict[str, Any]) -> SocialPost | None:
-    note = activity.get("object")
-    if activity.get("type") != "Create" or not isinstance(note, dict) or not text_value(note, "id"):
+    note = as_object(activity.get("object"))
+    if activity.get("type") != "Create" or not text_value(note, "id"):
         return None
-    tags = note.get("tag")
-    names = [
-        text_value(tag, "name").removeprefix("#")
-        for tag in (tags if isinstance(tags, list) else ())
-        if isinstance(tag, dict) and tag.get("type") == "Hashtag"
-    ]
+    tags = [tag for tag in objects_in(note.get("tag")) if tag.get("type") == "Hashtag"]
+    names = (text_value(tag, "name").removeprefix("#") for tag in tags)
     audience = [text for key in ("to", "cc") for text in _texts(note.get(key))]
     urls = (readability.web_url(text_value(note, key)) for key in ("url", "id"))
     return SocialPost(

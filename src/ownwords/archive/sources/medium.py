@@ -55,11 +55,7 @@ def _is_story(start: bytes) -> bool:
 def read(path: Path) -> Iterator[SourceItem]:
     """Yield the stories sorted by file name, which begins with the date; then the drafts."""
     with untrusted_files.open_export(path) as members:
-        names = sorted(
-            name
-            for name in members.names
-            if _STORY.search(name) and not name.startswith("__MACOSX/")
-        )
+        names = sorted(filter(_STORY.search, members.names))
         if not names:
             raise SourceError(
                 f"{path} holds no stories in a folder named posts",

@@ -37,8 +37,8 @@ def read(path: Path) -> Iterator[SourceItem]:
         yield from _document(path, untrusted_files.normalize_filename(path.name))
         return
     missing = SourceError(f"{path} holds no documents", hint="give a folder with .docx or .odt")
-    leave, kind = untrusted_files.NOT_TEXTS, "a Word or LibreOffice document"
-    yield from untrusted_files.read_texts(path, SUFFIXES, leave, _document, missing, kind=kind)
+    kind = "a Word or LibreOffice document"
+    yield from untrusted_files.read_texts(path, SUFFIXES, _document, missing, kind=kind)
 
 
 def _document(file: Path, name: str) -> Iterator[SourceItem]:

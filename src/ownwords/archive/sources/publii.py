@@ -30,7 +30,7 @@ from ownwords.archive.document import (
     Status,
     site_identity,
 )
-from ownwords.archive.text_repair import text_value
+from ownwords.archive.text_repair import as_object, text_value
 from ownwords.core.errors import SourceError
 
 LABEL = "a Publii site"
@@ -220,7 +220,7 @@ def _damaged(shown: Path, what: str) -> SourceError:
 def _items(
     connection: sqlite3.Connection, original: _Original, stored: object, pages: object
 ) -> Iterator[SourceItem]:
-    site = stored if isinstance(stored, dict) else {}
+    site = as_object(stored)
     authors = {
         str(number): (_text(name), _text(user))
         for number, name, user in connection.execute("SELECT id, name, username FROM authors")
@@ -289,9 +289,7 @@ def _addresses(
     pages: object,
     authors: Mapping[str, tuple[str, str]],
 ) -> _SiteAddresses:
-    advanced = site.get("advanced")
-    urls = advanced.get("urls") if isinstance(advanced, dict) else None
-    urls = urls if isinstance(urls, dict) else {}
+    urls = as_object(as_object(site.get("advanced")).get("urls"))
     domain = text_value(site, "domain").strip().rstrip("/")
     if domain and not re.match(r"(?:https?:)?//", domain):
         domain = f"https://{domain}"
@@ -336,8 +334,7 @@ def _document(
     title = _text(title)
     if not isinstance(number, int):
         return SkippedItem("post", "it has no number in the database", title=title)
-    settings = parse_json(core)
-    settings = settings if isinstance(settings, dict) else {}
+    settings = as_object(parse_json(core))
     kind, status = _kind_and_status(_text(flags))
     ref = f"{kind}/{number}"
     body = addresses.resolve(_text(text), number)

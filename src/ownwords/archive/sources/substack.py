@@ -20,18 +20,6 @@ LABEL = "a Substack export"
 
 _READERS = re.compile(r"email_list[^/]*\.csv$|(delivers|opens)\.csv$")
 _HEADER = (b"post_id", b"is_published")
-# Subscribe boxes, buttons, and previews of others' posts and comments.
-_CHROME = (
-    ".subscription-widget-wrap, .subscription-widget-wrap-editor, .subscription-widget,"
-    " .subscribe-widget, .button-wrapper, .captioned-button-wrap, .install-substack-app-embed,"
-    " .embedded-post-wrap, .digest-post-embed, .embedded-publication-wrap, div.comment[data-attrs],"
-    " .community-chat, .poll-embed, .file-embed-details-h2, .file-embed-button, .footnote-number,"
-    " label.hide-text"
-)
-_CHROME_NAMES = re.compile(
-    r"subscri|button-wrap|substack-app-embed|(post|publication)-(wrap|embed)|-embed\b|file-embed"
-    r"|community-chat|footnote-number|hide-text|\"comment\""
-)
 _OWN_LINK = re.compile(r"https?://([\w.-]+)/p/([\w-]+)")
 
 
@@ -82,11 +70,7 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 def _table(members: untrusted_files.ExportFiles) -> str:
     """The name of the posts.csv with the shortest path; "" if there is none."""
-    tables = [
-        name
-        for name in members.names
-        if name.rpartition("/")[2] == "posts.csv" and not name.startswith("__MACOSX/")
-    ]
+    tables = (name for name in members.names if name.rpartition("/")[2] == "posts.csv")
     return min(tables, key=len, default="")
 
 
@@ -148,7 +132,7 @@ def _post(members: untrusted_files.ExportFiles, row: _PostRow, home: str) -> Ite
     yield RawDocument(
         ref=ref,
         title=title,
-        body=readability.remove_chrome(html, _CHROME_NAMES, _CHROME),
+        body=readability.remove_chrome(html, "substack"),
         markup="html",
         status="published" if published else "draft",
         kind="page" if row.fields.get("type", "") == "page" else "post",
@@ -164,7 +148,7 @@ def _left_out(
 ) -> Iterator[SkippedItem]:
     counts: Counter[tuple[str, str]] = Counter()
     for name in members.names:
-        if name == table or name in read or "__MACOSX" in name:
+        if name == table or name in read:
             continue
         if _READERS.search(name):
             counts["file", "your readers' addresses and what they opened; never read"] += 1

@@ -43,13 +43,7 @@ def read(path: Path) -> Iterator[SourceItem]:
         return
     missing = SourceError(f"{path} holds no text files", hint="give a folder with .txt files")
     yield from untrusted_files.read_texts(
-        path,
-        SUFFIXES,
-        untrusted_files.NOT_TEXTS,
-        _documents,
-        missing,
-        kind="plain text",
-        expected=_expected,
+        path, SUFFIXES, _documents, missing, kind="plain text", expected=_expected
     )
 
 

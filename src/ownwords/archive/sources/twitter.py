@@ -9,7 +9,7 @@ from typing import Any
 from ownwords.archive import untrusted_files
 from ownwords.archive.dates import parse_date
 from ownwords.archive.document import SiteInfo, SkippedItem, SourceItem
-from ownwords.archive.text_repair import text_value
+from ownwords.archive.text_repair import as_object, objects_in, text_value
 from ownwords.archive.threads import SocialPost, join_threads
 from ownwords.core.errors import SourceError
 
@@ -51,8 +51,7 @@ def read(path: Path) -> Iterator[SourceItem]:
     yield SiteInfo(author, identity=f"x-{author}" if author else "x")
     whole = {}
     for row in rows["note_tweet"]:
-        core = row.get("core")
-        text = unescape(text_value(core, "text")) if isinstance(core, dict) else ""
+        text = unescape(text_value(as_object(row.get("core")), "text"))
         whole[text[:_SHARED_CHARACTERS]] = text
     own = [row for row in rows["tweet"] if not text_value(row, "full_text").startswith("RT @")]
     yield from join_threads(
@@ -67,13 +66,14 @@ def _post(row: dict[str, Any], whole: dict[str, str], author: str) -> SocialPost
     if len(text) >= _SHARED_CHARACTERS:
         text = whole.get(text[:_SHARED_CHARACTERS], text)
     html = escape(text, quote=False).replace("\n", "<br>")
-    for link in _entities(row, "urls"):
+    entities = as_object(row.get("entities"))
+    for link in objects_in(entities.get("urls")):
         href, shown = text_value(link, "expanded_url"), text_value(link, "display_url")
         short = text_value(link, "url")
         html = (
             html.replace(short, f'<a href="{escape(href)}">{escape(shown)}</a>') if short else html
         )
-    for picture in _entities(row, "media"):
+    for picture in objects_in(entities.get("media")):
         html = html.replace(text_value(picture, "url") or "\0", "")
     id_ = text_value(row, "id_str")
     # Whoever is answered is named by the post or, where that was deleted, by the person.
@@ -87,14 +87,8 @@ def _post(row: dict[str, Any], whole: dict[str, str], author: str) -> SocialPost
         date=parse_date(_tidy(text_value(row, "created_at"))),
         parent=parent,
         urls=tuple(f"https://{host}/{author}/status/{id_}" for host in hosts),
-        tags=tuple(text_value(tag, "text") for tag in _entities(row, "hashtags")),
+        tags=tuple(text_value(tag, "text") for tag in objects_in(entities.get("hashtags"))),
     )
-
-
-def _entities(row: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    entities = row.get("entities")
-    found = entities.get(kind) if isinstance(entities, dict) else None
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def _tidy(date: str) -> str:

@@ -18,8 +18,8 @@ from ownwords.archive.document import (
     SkippedItem,
     SourceItem,
     SourceNote,
-    Status,
     site_identity,
+    status_of,
 )
 from ownwords.core.errors import SourceError
 
@@ -28,15 +28,6 @@ LABEL = "a WordPress export"
 _EXPORTS = untrusted_files.ExportFormat(
     re.compile(rb"wordpress\.org/export/"), ("*.xml", "*/*.xml"), (".xml",)
 )
-_STATUSES: dict[str, Status] = {
-    "publish": "published",
-    "future": "scheduled",
-    "draft": "draft",
-    "auto-draft": "draft",
-    "pending": "draft",
-    "private": "private",
-    "trash": "trashed",
-}
 _NOT_TEXTS = {
     "attachment": "attached files, not texts",
     "revision": "older versions of posts",
@@ -135,7 +126,7 @@ def _entry(
         yield SkippedItem(kind, "its text is missing from the file", 1, title, ref)
     else:
         link = parts.get("link", "")
-        status = _STATUSES.get(parts.get("status", ""), "draft")
+        status = status_of(parts.get("status", ""))
         if parts.get("post_password") and status == "published":
             status = "private"
         terms = (c for c in item if c.get("domain") in ("category", "post_tag"))

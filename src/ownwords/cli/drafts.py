@@ -1,0 +1,153 @@
+"""`ownwords check`, `draft` and `rewrite`."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ownwords.cli.options import (
+    OUTPUT,
+    OutputOptions,
+    WorkspaceOption,
+    check_positive,
+    described,
+    flag,
+    text_in,
+)
+from ownwords.cli.output import print_json, stderr
+from ownwords.cli.write import MODEL, ModelOptions, Threads, resolve_model_directory
+from ownwords.core.workspace import resolve_workspace
+
+if TYPE_CHECKING:
+    from ownwords.inference.model import Model
+
+DraftFile = Annotated[
+    Path | None, Parameter(name="DRAFT", help="A text file. [default: standard input]")
+]
+NotesFile = Annotated[
+    Path | None,
+    Parameter(
+        name="NOTES",
+        help="A text file with a line for each sentence; a blank line begins a paragraph, and a"
+        " first line that begins with # is the title. [default: standard input]",
+    ),
+]
+
+
+def check(
+    draft: DraftFile = None, *, workspace: WorkspaceOption = None, output: OutputOptions = OUTPUT
+) -> None:
+    """Say how much a draft sounds like you, which sentences do not, and what you wrote before.
+
+    It counts, and needs no model. English only; nothing leaves this machine.
+    """
+    from ownwords.archive.corpus import load_corpus
+    from ownwords.archive.store import Archive
+    from ownwords.core.validation import encode
+    from ownwords.drafts.check import AuthorStyle
+    from ownwords.drafts.check_view import check_view
+    from ownwords.view.terminal import TerminalWriter
+
+    text = text_in(draft, "draft to check")
+    place = resolve_workspace(workspace, Path.cwd())
+    with Archive(place.archive) as archive:
+        found = AuthorStyle.of(load_corpus(archive)).check(text)
+    output.show(encode(found), lambda console: TerminalWriter(console).blocks(check_view(found)))
+
+
+def draft(
+    notes: NotesFile = None,
+    *,
+    samples: Annotated[int, Parameter(help="Write this many drafts.")] = 1,
+    threads: Threads = None,
+    options: ModelOptions = MODEL,
+    output: OutputOptions = OUTPUT,
+) -> None:
+    """Write a text from notes, a sentence a line.
+
+    Every number, name, link and quotation of a line is kept, or the line stays as a note in
+    [brackets]. The model is small: a sentence may still say something that you did not mean.
+    """
+    from ownwords.drafts import drafting
+
+    check_positive("--samples", samples)
+    check_positive("--threads", threads)
+    read = drafting.Notes.parse(text_in(notes, "notes"))
+    model = _load_model(options, threads)
+    seed = options.first_seed
+    drafts = [drafting.draft(model, read, seed=seed, rank=rank) for rank in range(samples)]
+    if output.json:
+        figures = [{"seed": seed, **each.to_dict()} for each in drafts]
+        print_json(figures[0] if samples == 1 else {"drafts": figures})
+        return
+    for number, each in enumerate(drafts, 1):
+        if samples > 1:
+            print(f"--- {number}")
+        print(each)
+        left = sum(not line.kept for line in each.lines)
+        if left and not output.quiet:
+            print(f"{left} of {len(each.lines)} lines stay as notes, in brackets.", file=sys.stderr)
+
+
+def rewrite(
+    text: DraftFile = None,
+    *,
+    free: Annotated[
+        bool,
+        flag("Let the model write each sentence anew; one that would say more or less stays."),
+    ] = False,
+    without: Annotated[
+        tuple[int, ...],
+        described("Undo the edit of this number; may be repeated. [default: none]"),
+    ] = (),
+    workspace: WorkspaceOption = None,
+    options: ModelOptions = MODEL,
+    output: OutputOptions = OUTPUT,
+) -> None:
+    """Rewrite a draft by your habits: contractions, spelling, numerals, marks, long sentences.
+
+    Each change replaces a form by another of the same, so that what the draft says stays.
+    """
+    from rich.text import Text
+
+    from ownwords.archive.corpus import load_corpus
+    from ownwords.archive.store import Archive
+    from ownwords.drafts import rewriting
+    from ownwords.drafts.edits import Habits
+
+    draft = text_in(text, "draft")
+    place = resolve_workspace(workspace or options.model, Path.cwd())
+    with Archive(place.archive) as archive:
+        habits = Habits(post.text for post in load_corpus(archive).train)
+    used = replace(options, model=options.model or place.root)  # the workspace's own model
+    model = _load_model(used) if free else None
+    rewritten = rewriting.rewrite(draft, habits, model, seed=options.seed or 1).without(without)
+    if output.json:
+        print_json(rewritten.to_dict())
+        return
+    print(rewritten)
+    if output.quiet:
+        return
+    console = stderr()
+    for sentence in rewritten.sentences:
+        if sentence.is_rewritten:
+            console.print(f"- {sentence.before}", style="red", markup=False, highlight=False)
+            console.print(f"+ {sentence.after}", style="green", markup=False, highlight=False)
+    if free:
+        same = sum(not sentence.is_rewritten for sentence in rewritten.sentences)
+        print(f"{same} of {len(rewritten.sentences)} sentences stay.", file=sys.stderr)
+    for number, edit in enumerate(rewritten.edits, 1):
+        line = Text(f"{number:3} ").append(edit.before or "nothing", "red").append(" -> ")
+        console.print(line.append(edit.after or "nothing", "green").append(f"  {edit.because}"))
+
+
+def _load_model(options: ModelOptions, threads: int | None = None) -> "Model":
+    """Load a model that has learned to write from notes; OwnwordsError for any other."""
+    from ownwords.drafts import drafting
+    from ownwords.inference.model import Model
+
+    folder = resolve_model_directory(options.model)
+    drafting.require_learned(folder)
+    return Model.load(folder, device=options.device, threads=threads)
