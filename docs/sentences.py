@@ -33,6 +33,8 @@ SERVER = (
     "ask/answer.py",
     "ask/citations.py",
     "ask/dates.py",
+    "ask/search.py",
+    "base/catalogue.py",
     "base/ladder.py",
     "drafts/check.py",
     "drafts/check_view.py",
@@ -53,7 +55,7 @@ _WORDS = re.compile(r"[A-Za-z’']{2,}\W? +\W?[\w{]|\} [a-z]{2,}|[a-z]{2,} \{")
 _LABEL = re.compile(r"[A-Z][a-z]+")
 _MARKUP = re.compile(
     r"[<\n=|\\]|\(\?|-src |-title|filename"
-    r"|^(SELECT |PRAGMA |[.#]\w|[a-z]+, [-.a-z]+(, |$)|a one |swatch |verdict |shares titled)"
+    r"|\) AND \(|^(SELECT |PRAGMA |[.#]\w|[a-z]+, [-.a-z]+(, |$)|a one |swatch |verdict |shares titled)"
     r"|^(--?\w+ |curl |ollama |llama-cli |ownwords |pip install \S+$)"
 )
 _ERROR = re.compile(r"Error$|\b(invalid|note)$")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from browser.looking import broken_words, sticking_out
+from browser.looking import broken_words, shown, sticking_out
 from browser.site import WIDTHS, Site, open_page
 from ownwords.serve import static_files
 
@@ -19,12 +19,14 @@ PARTS = ("home", "write", "ask", "posts", "models", "settings")
 
 # Words in a row that are in no brackets, and stand where no name, quotation or code may stand.
 _UNMARKED = r"""() => {
-  const names = "bdi, q, blockquote, code, pre, script, noscript, .samples, tbody th";
+  const names = "bdi, q, blockquote, code, pre, script, noscript, .samples, .words td, th, svg";
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = [];
   while (walk.nextNode()) {
     const node = walk.currentNode;
     if (node.parentElement.closest(names)) continue;
-    const rest = node.data.replace(/⟦[^⟦⟧]*(⟦[^⟦⟧]*⟧[^⟦⟧]*)*⟧/g, "");
+    let rest = node.data;
+    for (let last = ""; last !== rest; ) [last, rest] = [rest, rest.replace(/⟦[^⟦⟧]*⟧/g, "")];
+    rest = rest.replace(/⟦[^⟦⟧]*$|^[^⟦⟧]*⟧/g, ""); // an element stands within
     if (/\p{Ll}{2,} \p{Ll}{2,}/u.test(rest)) found.push(node.data);
   }
   return found;
@@ -50,13 +52,16 @@ def test_the_page_is_in_the_language_of_the_browser_until_another_is_chosen(
     assert page.locator("html").get_attribute("lang") == "en"
 
 
-def test_a_question_a_report_and_an_error_are_in_german(german_page: "Page") -> None:
+def test_a_question_a_report_and_an_error_are_in_german(
+    german_page: "Page", expected: list[str]
+) -> None:
     page = german_page
+    expected.append("404")
     page.goto("/#/ask")
     page.get_by_label("Deine Frage").fill("What did I say about the barometer?")
     page.get_by_role("button", name="Fragen", exact=True).click()
-    page.get_by_text("In deinen Beiträgen steht").wait_for()
-    assert page.get_by_text("Textstellen gefunden").count() == 1
+    page.get_by_text("In deinen Beiträgen steht:").wait_for()
+    assert page.locator("summary", has_text="Textstellen gefunden").count() == 1
     page.goto("/#/posts/report")
     page.get_by_role("heading", name="Was du mit so viel Text trainieren kannst").wait_for()
     assert "31.545 Wörter von dir: 54 Beiträge und 1 Seite" in page.locator("main").inner_text()
@@ -89,9 +94,9 @@ def test_nothing_that_the_page_says_is_missing_from_its_catalogue(german_page: "
         )
 
     page.route("**/de.json", marked)
+    left = {}
     for part in (*PARTS, "posts/search?q=barometer", "posts/decisions", "posts/report"):
-        page.goto("about:blank")
-        page.goto(f"/#/{part}")
-        page.locator("main h1").wait_for()
-        page.wait_for_load_state("networkidle") if part != "home" else page.wait_for_timeout(500)
-        assert page.evaluate(_UNMARKED) == [], part
+        shown(page, f"/#/{part}")
+        left[part] = page.evaluate(_UNMARKED)
+    found = [text for texts in left.values() for text in texts]
+    assert not found, "\n".join(found)

@@ -543,8 +543,7 @@ def _links(report: Report) -> list[b.Block]:
         return []
     line = "Your posts do not link to each other."
     if dead:
-        verb = "leads" if len(dead) == 1 else "lead"
-        line = f"{count(len(dead), 'internal link')} {verb} nowhere."
+        line = f"Lead nowhere: {count(len(dead), 'internal link')}."
     elif report.totals.internal_links:
         line = "All internal links work."
     blocks: list[b.Block] = [b.Paragraph(line=line)]

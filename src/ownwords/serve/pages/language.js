@@ -81,7 +81,7 @@ function matched(text) {
   for (const { pattern, value, telling } of patterns) {
     const values = all.includes(telling) && pattern.exec(text);
     // A part that begins with a capital letter is a name, as a rule.
-    const parts = (values || []).slice(1).map((part) => (/^[^\p{L}]*\p{Lu}/u.test(part) ? (part.includes(" ") && catalogue[part]) || part : said(part)));
+    const parts = (values || []).slice(1).map((part) => (/^[^\p{L}]*\p{Lu}.*[^.]$/su.test(part) ? (part.includes(" ") && catalogue[part]) || part : said(part)));
     if (values && !parts.some((part, i) => isLeft(part, values[i + 1]))) return placed(value, parts);
   }
   return undefined;

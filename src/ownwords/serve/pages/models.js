@@ -29,7 +29,7 @@ export async function show(element, where) {
 const bits = (value) => (Number.isFinite(value) ? fixed(value, 3) : "–");
 
 function listed({ models, bases }) {
-  const titles = new Map(bases.map((item) => [item.name, item.title]));
+  const titles = new Map(bases.map((item) => [item.name, said(item.title)]));
   if (!models.length) return empty(t`No model yet`, t`Once you have made models, you see them here.`, el("a", { class: "button primary", href: address("home") }, t`Make one`));
   return el("div", { class: "stack" }, table({ caption: t`Your models`, class: "models-table", heads: [t`Model`, t`Made`, t`Starting model`, t`Learned from`, t`Bits per byte`, t`Before`, t`Size`],
     rows: models.map((item) => [el("div", {}, link(address("models", [item.name]), title(item.name)), item.is_current ? [" ", tag(t`current`, "on")] : null, el("span", { class: ["quiet", "line-below", item.tone === "bad" && "bad"] }, said(item.sentence) || t`Not scored yet`)),
@@ -138,8 +138,8 @@ export function baseChoice(offer, reload, onChoice) {
     const choose = (to) => {
       const now = known.find((item) => item.name === to);
       value = to;
-      fill(chosen, t`Starting model: ${now.title}`);
-      fill(list, field(t`Starting model`, select(known.map((item) => [item.name, item.title]), to, (next) => { choose(next); onChoice(); }), noteOf(now)));
+      fill(chosen, t`Starting model: ${said(now.title)}`);
+      fill(list, field(t`Starting model`, select(known.map((item) => [item.name, said(item.title)]), to, (next) => { choose(next); onChoice(); }), noteOf(now)));
     };
     choose(value);
   }
@@ -158,7 +158,7 @@ export function baseChoice(offer, reload, onChoice) {
 }
 
 /** A row of a list: what a base is, and the button that installs or deletes it. */
-const described = (item, drop) => el("li", {}, el("div", {}, el("strong", {}, item.title), quiet(facts(item)), noteOf(item) ? quiet(noteOf(item)) : null),
+const described = (item, drop) => el("li", {}, el("div", {}, el("strong", {}, said(item.title)), quiet(facts(item)), noteOf(item) ? quiet(noteOf(item)) : null),
   item.name === "shipped" ? tag(t`built in`) : item.is_installed ? button(t`Delete`, drop, { kind: "small", label: t`Delete ${item.title}` }) : installer(item));
 const installer = (item) => button(t`Install`, () => install(item), { kind: "small", label: t`Install ${item.title}` });
 
