@@ -9,6 +9,7 @@ is plain prose, so that the base continues texts as well as before.
 """
 
 import argparse
+import json
 import os
 import sys
 from collections import defaultdict
@@ -22,6 +23,7 @@ if __package__ in (None, ""):  # so that bench/ is found, and its modules hide n
 
 import torch
 from bench.machine import BackgroundWork
+from torch import Tensor
 
 import publishing
 import texts
@@ -32,8 +34,9 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import write_atomically
 from ownwords.drafts import notes
-from ownwords.models import bundle, lora
+from ownwords.models import atomic_dir, bundle, lora
 from ownwords.models.decoder import CausalLM
+from ownwords.models.directory import ADAPTER
 from ownwords.models.weight_mapping import hf_names
 from ownwords.models.weights import read_tensors, write_tensors
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -69,7 +72,7 @@ SETTINGS = Recipe(
         steps=1_000_000,  # more than the minutes allow: the time ends the run
         batch_size=32,
         sequence_length=_CONTEXT,
-        precision="autocast",
+        precision="autocast",  # where it is faster; else give --set train.precision=float32
         patience=0,
         memorised_limit=0.0,
         evaluations=8,
@@ -111,12 +114,24 @@ class NotesTraining:
         self.folder, self.progress = folder, progress
         self._background = BackgroundWork()
 
-    def train(self, settings: Recipe, minutes: float, device: Device) -> None:
-        """Train for so many minutes, or from the newest checkpoint on; store the adapter."""
+    def train(
+        self, settings: Recipe, minutes: float, device: Device, begin: Path | None = None
+    ) -> None:
+        """Train for so many minutes, or from the newest checkpoint on; store the adapter.
+
+        It begins with another adapter, if one is given.
+        """
         model = bundle.load(catalogue.find(BASE)).model
         adapter = lora.attach(
             model, lora.AdapterConfig(settings.lora.rank, settings.lora.alpha), seed=1
         )
+        learned_before = 0
+        if begin:
+            learned_before = int((begin / _TOKENS).read_text("utf-8"))
+            for name, kind, matrix in _matrices(begin, model):
+                layer = adapter.layers[name]
+                scale = layer.scale if kind == "up" else 1.0
+                getattr(layer, kind).detach().copy_(matrix / scale)
         loss = model.loss
 
         def after_others(*args: object, **more: object) -> object:
@@ -149,8 +164,14 @@ class NotesTraining:
                 seconds=60 * minutes,
             )
         )
-        lora.save(self.folder / "adapter", adapter, BASE)
-        write_atomically(self.folder / "adapter" / _TOKENS, str(outcome.tokens))
+        stored = self.folder / ADAPTER
+        stored.unlink(missing_ok=True)
+        write_tensors(stored, lora.stored_tensors(adapter))
+        config, tensors = lora.peft_files(stored, model.config, BASE)
+        with atomic_dir.replace_dir(self.folder / "adapter") as made:
+            atomic_dir.write_file(made / lora.PEFT_CONFIG, config)
+            write_tensors(made / lora.PEFT_WEIGHTS, tensors)
+        write_atomically(self.folder / "adapter" / _TOKENS, str(learned_before + outcome.tokens))
         print(
             f"{outcome.steps:,} steps, {outcome.tokens:,} tokens in {outcome.seconds:.0f} s:"
             f" {outcome.bits_per_byte:.4f} bits per byte of held-out texts, given their notes"
@@ -165,7 +186,7 @@ class NotesTraining:
             context=_CONTEXT,
             isolate=True,
             device=device,
-            precision="autocast",
+            precision="autocast" if device.has_fast_bf16 else "float32",
             world=SINGLE_PROCESS,
         )
 
@@ -173,6 +194,17 @@ class NotesTraining:
         """The encoded texts of that name."""
         (folder,) = (self.folder / name).iterdir()
         return open_dataset(folder)
+
+
+def _matrices(adapter: Path, model: CausalLM) -> Iterator[tuple[str, str, Tensor]]:
+    """Layer, "down" or "up" with the scale, and matrix, of an adapter that was saved."""
+    config = json.loads((adapter / lora.PEFT_CONFIG).read_bytes())
+    ours_of = {theirs: ours for ours, theirs, _ in hf_names(model.config)}
+    for name, matrix in read_tensors(adapter / lora.PEFT_WEIGHTS).items():
+        layer, part, _ = name.removeprefix("base_model.model.").rsplit(".", 2)
+        kind = {"lora_A": "down", "lora_B": "up"}[part]
+        scale = config["lora_alpha"] / config["r"] if kind == "up" else 1.0
+        yield ours_of[f"{layer}.weight"].removesuffix(".weight"), kind, scale * matrix
 
 
 _CARD = """\
@@ -212,19 +244,12 @@ not part of the package. These blogs were left out, so that drafting can be judg
 
 def publish(folder: Path, sources: Path) -> None:
     """Store the adapter in the package, in int8 with a scale a row, and its card."""
-    (path,) = (folder / "adapter").glob(lora.WEIGHTS)
     model = bundle.load(catalogue.find(BASE)).model
-    ours_of = {theirs: ours for ours, theirs, _ in hf_names(model.config)}
     stored = {}
-    for name, matrix in read_tensors(path).items():
-        layer, part, _ = name.removeprefix("base_model.model.").rsplit(".", 2)
-        kind = {"lora_A": "down", "lora_B": "up"}[part]
-        # The adapter's own scale goes into one of the two matrices.
-        rows = matrix * (SETTINGS.lora.alpha / SETTINGS.lora.rank if kind == "up" else 1.0)
+    for layer, kind, rows in _matrices(folder / "adapter", model):
         scale = (rows.abs().amax(1) / 127).clamp(min=1e-8)
-        key = f"{ours_of[f'{layer}.weight'].removesuffix('.weight')}.{kind}"
-        stored[key] = (rows / scale[:, None]).round().to(torch.int8)
-        stored[f"{key}.scale"] = scale
+        stored[f"{layer}.{kind}"] = (rows / scale[:, None]).round().to(torch.int8)
+        stored[f"{layer}.{kind}.scale"] = scale
     out = catalogue.ADAPTERS / BASE / catalogue.NOTES
     out.parent.mkdir(parents=True, exist_ok=True)
     out.unlink(missing_ok=True)
@@ -259,6 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--modern", type=Path, nargs="+")
     parser.add_argument("--held-out", type=Path)
     parser.add_argument("--minutes", type=float, default=720.0, help="of training")
+    parser.add_argument("--begin", type=Path, help="the folder of an adapter to begin with")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--set", action="append", default=[], help="a setting, section.name=value")
     parser.add_argument("--sources", type=Path, help="the table of the texts and their licences")
@@ -275,7 +301,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = resolve(Recipe, sets=args.set, flags=kept).settings
         with closing(ProgressView()) as view:
             training = NotesTraining(args.folder, Progress(view))
-            training.train(settings, args.minutes, choose(args.device))
+            training.train(settings, args.minutes, choose(args.device), args.begin)
     return 0
 
 

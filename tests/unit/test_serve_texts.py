@@ -25,6 +25,12 @@ TALK = [
         "text": "Copper [1].",
         "citations": [{"number": 1, "quote": "five inches\nof copper", "title": "Rain"}],
     },
+    {"role": "user", "text": "And its rim?"},
+    {
+        "role": "assistant",
+        "sentence": "Your posts say",
+        "passages": [{"text": "Rims are brass.", "excerpt": "Rims are brass.", "title": "Brass"}],
+    },
 ]
 
 
@@ -105,7 +111,8 @@ def test_markdown_holds_questions_answers_and_quotations(client: TestClient) -> 
     assert "A-gauge-x.md" in answer.headers["content-disposition"]
     assert answer.text == (
         "# A/gauge: “x”\n\n## What is the gauge made of?\n\nCopper [1].\n\n"
-        "> five inches of copper\n>\n> [1] Rain\n"
+        "> five inches of copper\n>\n> [1] Rain\n\n"
+        "## And its rim?\n\nYour posts say:\n\n> Rims are brass.\n>\n> [1] Brass\n"
     )
     save_text(client, text="A text\n\nof two paragraphs")
     assert "of two paragraphs" in client.get("/api/texts/markdown").text

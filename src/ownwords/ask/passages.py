@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
 from math import sqrt
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from ownwords.archive.document import Document, Segment, SegmentKind
 from ownwords.ask.query import detect_stop_words, is_content_word, visible, word_units
@@ -380,12 +380,28 @@ def _cut(text: str, size: int) -> str:
 
 
 SHOWN = 480  # characters of a passage, about five lines
-_MARKED = 2  # units of a passage
 # What answers often stands after what the question names: a unit gains this share of the words'
 # score of the one before it, and code all of it.
 _BEFORE_SHARE = 0.6
-# What the cosine of a unit counts beside the share of the question's words: 2 to 5 find as much.
-_MEANING = 5.0
+# What the cosine of a unit counts beside the share of the question's words, and what it counts to
+# have a number or a name if the question asks for one (docs/log.md).
+_MEANING, _FITTING = 2.0, 1.5
+_WEAK = 0.3  # units with less than this share of the best score are not marked
+# What asks for a number or a name, and what is one: a capital inside a sentence, or a sign that
+# joins words, as in the names of programs.
+_ASKED: Final = (
+    (
+        r"\b(?:how (?:many|much|long|often|old|far|big|large|fast|high)|when|(?:what|which)"
+        r" (?:age|year|day|date|time|place|price)|wie (?:viele?|lange?|oft|alt|weit)|wann|combien"
+        r"|quand|cu[aá]nt\w+|cu[aá]ndo|quant[oaie]s?|quando|hoeveel|wanneer|ile|kiedy)\b",
+        r"\d+|(?i:\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen"
+        r"|hundred|thousand|million|half|once|twice)s?\b)",
+    ),
+    (
+        r"\b(?:who|whose|whom|which|where|what .*\b(?:called?|named?)|wer|wen|wem|welche[nmrs]?)\b",
+        r"(?<=[\w,;:] )[A-Z]\w+|(?<=\()[A-Z]\w+|\b\w*[a-z]\w*[A-Z]\w*|\b\w+[_.-]\w+",
+    ),
+)
 
 
 class PassageExcerpt(NamedTuple):
@@ -400,17 +416,27 @@ class PassageExcerpt(NamedTuple):
 
 
 def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> PassageExcerpt:
-    """What to show of a passage, by words and by the `cosines` of its units, if there are any."""
+    """What to show of a passage, by words and by the `cosines` of its units, if there are any.
+
+    The best two adjacent units match, since often the one names what the other says something of,
+    and the best of the others.
+    """
     spans = units(text) or [(0, 0)]
     own = _matches(question, text, spans)
     most = max(own) or 1.0
     scores: list[float] = []
     for at, (begin, end) in enumerate(spans):
-        before = own[at - 1] if at else 0.0
-        gained = before * (1.0 if is_code(text[begin:end]) else _BEFORE_SHARE)
-        scores.append((own[at] + gained) / most + (_MEANING * cosines[at] if cosines else 0.0))
+        unit = text[begin:end]
+        before = (own[at - 1] if at else 0.0) * (1.0 if is_code(unit) else _BEFORE_SHARE)
+        score = (own[at] + before) / most
+        if (score or cosines) and _may_answer(question, unit):
+            score += _FITTING
+        scores.append(score + (_MEANING * cosines[at] if cosines else 0.0))
     ranked = sorted(range(len(spans)), key=lambda at: -scores[at])
-    chosen = [at for at in ranked[:_MARKED] if scores[at] > 0]
+    first = max(range(len(spans)), key=lambda at: sum(scores[at : at + 2]))
+    other = next((at for at in ranked if at not in (first, first + 1)), first)
+    least = max(1e-9, _WEAK * max(scores))
+    chosen = [at for at in ranked if at in (first, first + 1, other) and scores[at] >= least]
     # The adjacent units that fit, with the highest sum of score * sqrt(length): the root keeps a
     # few short units from outweighing a long one, and the reverse.
     best, best_value = spans[0], -1.0
@@ -423,3 +449,10 @@ def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> Passa
             if value > best_value:
                 best, best_value = (begin, end), value
     return PassageExcerpt(best, tuple(spans[at] for at in chosen))
+
+
+def _may_answer(question: str, unit: str) -> bool:
+    """Whether a unit has a number or a name that the question lacks, if it asks for one."""
+    asked = question.casefold()
+    kinds = (answers for asks, answers in _ASKED if re.search(asks, asked))
+    return any(part.casefold() not in asked for part in re.findall(next(kinds, "$^"), unit))

@@ -16,11 +16,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from ownwords.ask.search import Kind
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import Meta, decode
 from ownwords.core.workspace import Workspace, translate_os_errors, write_atomically
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError
+from ownwords.serve.errors import not_found
 from ownwords.serve.json_api import ApiCall, json_route
 
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -32,13 +33,18 @@ _CHANGING: Final = threading.Lock()  # between reading and writing, another page
 
 @dataclass(frozen=True)
 class SavedMessage:
-    """One message of a conversation; `citations` as the answer gave them."""
+    """One message of a conversation: a question, or its answer with all that was shown."""
 
     role: Literal["user", "assistant"]
     text: str = ""
     searched: str = ""  # of a follow-up question: what it was searched with
+    kind: Kind = "answer"
+    sentence: str = ""
+    why: str = ""
+    notes: tuple[str, ...] = ()
     model: str = ""
     citations: tuple[dict[str, Any], ...] = ()
+    passages: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,7 +152,7 @@ def get(workspace: Workspace, id_: str) -> SavedText:
     """The text with this id. Raises ApiError if there is none."""
     text = _read(_path(workspace, id_)) if _ID.fullmatch(id_) else None
     if text is None:
-        raise ApiError(HTTPStatus.NOT_FOUND, "this text is not there any more")
+        raise not_found("this text is not there any more")
     return text
 
 
@@ -205,9 +211,10 @@ def _body(text: SavedText) -> str:
         return (text.text or text.notes).strip()
     parts = []
     for message in text.messages:
-        parts.append(f"## {message.text}" if message.role == "user" else message.text)
-        for cited in message.citations:
-            about = ", ".join(str(cited[key]) for key in ("title", "date") if cited.get(key))
-            quoted = " ".join(str(cited.get("quote", "")).split())
-            parts.append(f"> {quoted}\n>\n> [{cited.get('number', '')}] {about}")
+        answer = message.text or message.why or f"{message.sentence}:"
+        parts.append(f"## {message.text}" if message.role == "user" else answer)
+        for number, item in enumerate(message.citations or message.passages, 1):
+            about = ", ".join(str(item[key]) for key in ("title", "date") if item.get(key))
+            quoted = " ".join(str(item.get("quote") or item.get("excerpt", "")).split())
+            parts.append(f"> {quoted}\n>\n> [{number}] {about}")
     return "\n\n".join(part for part in parts if part)

@@ -161,18 +161,16 @@ function pageOf(element, offer, years, saved) {
 
 const newTurn = (id, question, searched) => ({ id, question, searched, passages: null, text: "", answer: null, problem: null, isStopped: false });
 
-/** A turn as it is saved; where no model answered, the best passages stand for the answer. */
+/** A turn as it is saved: the whole answer as it was shown, since the posts may change. */
 function messages({ question, searched, answer }) {
-  if (!answer) return [];
-  const shown = answer.citations.length ? answer.citations : answer.passages.slice(0, AT_ONCE).map((item, i) => ({ ...item, number: i + 1, quote: best(item), text: undefined, matching: undefined }));
-  return [{ role: "user", text: question, searched }, { role: "assistant", text: answer.answer || answer.why || `${answer.sentence}:`, model: answer.model, citations: shown }];
+  return answer ? [{ role: "user", text: question, searched }, { ...answer, role: "assistant", text: answer.answer }] : [];
 }
 
 function turnsOf(saved) {
   const turns = [];
-  for (const { role, text, searched, model = "", citations: cited = [] } of saved?.messages ?? []) {
-    if (role === "user") turns.push(newTurn(turns.length + 1, text, searched || text));
-    else if (turns.length) turns.at(-1).answer = { answer: text, citations: cited, model, why: "", notes: [], passages: [], kind: "answer" };
+  for (const message of saved?.messages ?? []) {
+    if (message.role === "user") turns.push(newTurn(turns.length + 1, message.text, message.searched || message.text));
+    else if (turns.length) turns.at(-1).answer = { ...message, answer: message.text };
   }
   return turns;
 }
