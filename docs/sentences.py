@@ -55,10 +55,11 @@ _WORDS = re.compile(r"[A-Za-z’']{2,}\W? +\W?[\w{]|\} [a-z]{2,}|[a-z]{2,} \{")
 _LABEL = re.compile(r"[A-Z][a-z]+")
 _MARKUP = re.compile(
     r"[<\n=|\\]|\(\?|-src |-title|filename"
-    r"|\) AND \(|^(SELECT |PRAGMA |[.#]\w|[a-z]+, [-.a-z]+(, |$)|a one |swatch |verdict |shares titled)"
+    r"|\) AND \(|^(SELECT |PRAGMA |[.#]\w|[a-z]+, [-.a-z]+(, |$))"
+    r"|^(a one |swatch |verdict |shares titled)"
     r"|^(--?\w+ |curl |ollama |llama-cli |ownwords |pip install \S+$)"
 )
-_ERROR = re.compile(r"Error$|\b(invalid|note)$")
+_ERROR = re.compile(r"Error$|\b(invalid|note|not_found|conflict|forbidden)$")
 _VIEWS = ("_view.py", "html.py")
 
 
