@@ -5,6 +5,7 @@
     README.md                                                 its card
     ownwords.json                                             its provenance
     copy-guard.safetensors                                    its copy guard; optional
+    adapter.safetensors                                       the LoRA it was tuned by; optional
 
 A directory is refused if its tokenizer is not the one that the model was saved with.
 """
@@ -35,6 +36,7 @@ GENERATION = "generation_config.json"
 CARD = "README.md"
 PROVENANCE = "ownwords.json"
 COPY_GUARD = "copy-guard.safetensors"
+ADAPTER = "adapter.safetensors"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_FILES = (
     TOKENIZER,
@@ -87,6 +89,13 @@ class ModelDirectory:
     fingerprint: str | None
     license_files: Mapping[str, bytes]
     is_unchanged: bool
+
+    @property
+    def base(self) -> str:
+        """The base that the model was tuned from, by its name on the hub if that is known."""
+        derived = self.provenance.get("derived_from")
+        model = derived.get("model") if isinstance(derived, dict) else None
+        return model if isinstance(model, str) else base_name(self.provenance)
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raise ModelError if this is not the tokenizer that the model was saved with."""

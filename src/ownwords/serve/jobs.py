@@ -56,7 +56,7 @@ _NEEDED = {"base": "HF_TOKEN"}  # access to models whose licence was accepted on
 # --- what is asked --------------------------------------------------------------------------------
 
 JobKind = Literal["look", "make", "score", "export", "base", "fetch"]
-ExportForm = Literal["hf", "gguf", "ollama", "zip"]
+ExportForm = Literal["hf", "gguf", "ollama", "zip", "adapter"]
 WeightType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
 _Name = Annotated[str, Meta(max_length=200)]
 
@@ -66,6 +66,7 @@ _FORMS: Mapping[ExportForm, tuple[str, str]] = {
     "gguf": ("GGUF", ".gguf"),
     "ollama": ("a folder for Ollama", "-ollama"),
     "zip": ("a zip", ".zip"),
+    "adapter": ("an adapter", "-adapter"),
 }
 
 

@@ -23,7 +23,7 @@ from ownwords.evaluation.verdict import limits, tone
 from ownwords.make.make_request import MINUTES, SCORING_SHARE
 from ownwords.make.result import FINISHED, StageCache, TrainingSummary
 from ownwords.models import atomic_dir
-from ownwords.models.directory import CONFIG, PROVENANCE, base_name
+from ownwords.models.directory import ADAPTER, CONFIG, PROVENANCE, base_name
 from ownwords.models.model_library import KeptModel
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.api.posts import word_counts
@@ -326,6 +326,8 @@ def _export_options(state: AppState) -> list[dict[str, Any]]:
         ("zip", "", "The model's folder as a zip", entry.bytes),
         ("hf", "", "The model's folder, for transformers", entry.bytes),
     ]
+    if (stored := folder / ADAPTER).exists():
+        options.append(("adapter", "", "Its LoRA alone, for PEFT", stored.stat().st_size))
     return [
         {"to": to, "type": type_ or None, "label": label, "bytes": bytes_}
         for to, type_, label, bytes_ in options
