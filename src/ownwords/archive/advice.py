@@ -40,7 +40,6 @@ MEASURED: Final = "measured.json"  # beside the weights of the shipped base
 class MeasuredBase(msgspec.Struct, frozen=True):
     """The shipped base model's results on one author, in bits per byte of held-out posts."""
 
-    author: str
     training_bytes: int
     training_words: int
     base_parameters: int
@@ -72,7 +71,6 @@ def advise(own_words: int, training_words: int, training_bytes: int, posts: int)
         "texts": "one text" if posts == 1 else count(posts, "text"),
         "left": number(left),
         "have": f"{number(times)} times as much" if times >= 1 else f"{percent(times)} of that",
-        "author": measured.author,
         "measured_words": number(measured.training_words),
         "measured_bytes": size(measured.training_bytes),
         "base_parameters": number(measured.base_parameters),
