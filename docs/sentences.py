@@ -81,8 +81,8 @@ def sentences() -> set[str]:
             for node in ast.walk(tree):
                 if isinstance(node, ast.Call) and _ERROR.search(ast.unparse(node.func)):
                     found.update(_of_module(node, has_labels=False))
-    for path in TEXTS:
-        found.update(_of_table(tomllib.loads((SOURCE / path).read_text("utf-8"))))
+    for name in TEXTS:
+        found.update(_of_table(tomllib.loads((SOURCE / name).read_text("utf-8"))))
     return {each for each in found if re.search("[A-Za-z]", PLACE.sub("", each))}
 
 
@@ -92,7 +92,7 @@ def _of_table(value: object) -> Iterator[str]:
         for each in value.values() if isinstance(value, dict) else value:
             yield from _of_table(each)
     else:
-        yield _text_of(ast.Constant(value))
+        yield _text_of(ast.Constant(str(value)))
 
 
 # --- the page's own code ----------------------------------------------------------------------
