@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.packages import check_sha256, download_wheels
+from ownwords.core.packages import check_sha256, download_wheels, install_command
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import data_folder, translate_os_errors
 from ownwords.models.safetensors_header import write_file
@@ -78,7 +78,7 @@ def tokenizers_missing() -> OwnwordsError:
     """The error where what reads an encoder's tokens is not installed."""
     return OwnwordsError(
         "vectors of meaning take the `tokenizers` library, which is not installed",
-        hint='pip install "ownwords[embed]"',
+        hint=install_command("embed"),
     )
 
 
