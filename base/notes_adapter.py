@@ -69,7 +69,8 @@ SETTINGS = Recipe(
     optim=OptimConfig(kind="adamw", learning_rate=1e-3, beta1=0.9, beta2=0.99, weight_decay=0.0),
     schedule=ScheduleConfig(warmup_fraction=0.02, decay_fraction=0.8),
     train=LoopConfig(
-        steps=1_000_000,  # more than the minutes allow: the time ends the run
+        steps=1_000,  # a guess, by which the rate rises; the time ends the run
+        max_steps=1_000_000,
         batch_size=32,
         sequence_length=_CONTEXT,
         precision="autocast",  # where it is faster; else give --set train.precision=float32
@@ -114,24 +115,12 @@ class NotesTraining:
         self.folder, self.progress = folder, progress
         self._background = BackgroundWork()
 
-    def train(
-        self, settings: Recipe, minutes: float, device: Device, begin: Path | None = None
-    ) -> None:
-        """Train for so many minutes, or from the newest checkpoint on; store the adapter.
-
-        It begins with another adapter, if one is given.
-        """
+    def train(self, settings: Recipe, minutes: float, device: Device) -> None:
+        """Train for so many minutes, or from the newest checkpoint on; store the adapter."""
         model = bundle.load(catalogue.find(BASE)).model
         adapter = lora.attach(
             model, lora.AdapterConfig(settings.lora.rank, settings.lora.alpha), seed=1
         )
-        learned_before = 0
-        if begin:
-            learned_before = int((begin / _TOKENS).read_text("utf-8"))
-            for name, kind, matrix in _matrices(begin, model):
-                layer = adapter.layers[name]
-                scale = layer.scale if kind == "up" else 1.0
-                getattr(layer, kind).detach().copy_(matrix / scale)
         loss = model.loss
 
         def after_others(*args: object, **more: object) -> object:
@@ -171,7 +160,7 @@ class NotesTraining:
         with atomic_dir.replace_dir(self.folder / "adapter") as made:
             atomic_dir.write_file(made / lora.PEFT_CONFIG, config)
             write_tensors(made / lora.PEFT_WEIGHTS, tensors)
-        write_atomically(self.folder / "adapter" / _TOKENS, str(learned_before + outcome.tokens))
+        write_atomically(self.folder / "adapter" / _TOKENS, str(outcome.tokens))
         print(
             f"{outcome.steps:,} steps, {outcome.tokens:,} tokens in {outcome.seconds:.0f} s:"
             f" {outcome.bits_per_byte:.4f} bits per byte of held-out texts, given their notes"
@@ -221,7 +210,7 @@ tags:
 
 With it SmolLM2 135M writes texts from notes. `make` merges it into that base before it learns an
 author's manner. It is a LoRA of rank {rank} in int8 with a scale a row, trained with ownwords
-(`base/notes_adapter.py`) on {tokens:,} tokens of texts, their notes not counted.
+(`base/notes_adapter.py`) on {tokens:,} tokens of texts, their notes not counted{mean}.
 
 ## How good it is
 
@@ -242,14 +231,37 @@ not part of the package. These blogs were left out, so that drafting can be judg
 """
 
 
-def publish(folder: Path, sources: Path) -> None:
-    """Store the adapter in the package, in int8 with a scale a row, and its card."""
+def _mean(a: dict[str, Tensor], b: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The best pair of `a`'s rank for the mean of what two pairs add, by SVD of their product."""
+    rank = len(a["down"])
+    ups, r = torch.linalg.qr(torch.cat((a["up"], b["up"]), 1) / 2)
+    downs, s = torch.linalg.qr(torch.cat((a["down"], b["down"])).T)
+    u, values, v = torch.linalg.svd(r @ s.T)
+    root = values[:rank].sqrt()
+    return {"up": ups @ u[:, :rank] * root, "down": (root[:, None] * v[:rank]) @ downs.T}
+
+
+def publish(folder: Path, sources: Path, beside: Path | None = None) -> None:
+    """Store the adapter in the package, in int8 with a scale a row, and its card.
+
+    With an adapter stored before, beside it, the mean of the two, cut to the rank: two trainings
+    are wrong in different ways (model soups, Wortsman et al. 2022).
+    """
     model = bundle.load(catalogue.find(BASE)).model
-    stored = {}
+    layers: dict[str, dict[str, Tensor]] = defaultdict(dict)
     for layer, kind, rows in _matrices(folder / "adapter", model):
-        scale = (rows.abs().amax(1) / 127).clamp(min=1e-8)
-        stored[f"{layer}.{kind}"] = (rows / scale[:, None]).round().to(torch.int8)
-        stored[f"{layer}.{kind}.scale"] = scale
+        layers[layer][kind] = rows
+    if beside:
+        former = read_tensors(beside)
+        for name, pair in layers.items():
+            other = {kind: lora.stored_matrix(former, f"{name}.{kind}") for kind in pair}
+            layers[name] = _mean(pair, other)
+    stored = {}
+    for layer, pair in layers.items():
+        for kind, rows in pair.items():
+            scale = (rows.abs().amax(1) / 127).clamp(min=1e-8)
+            stored[f"{layer}.{kind}"] = (rows / scale[:, None]).round().to(torch.int8)
+            stored[f"{layer}.{kind}.scale"] = scale
     out = catalogue.ADAPTERS / BASE / catalogue.NOTES
     out.parent.mkdir(parents=True, exist_ok=True)
     out.unlink(missing_ok=True)
@@ -265,6 +277,7 @@ def publish(folder: Path, sources: Path) -> None:
     card = _CARD.format(
         rank=SETTINGS.lora.rank,
         tokens=int((folder / "adapter" / _TOKENS).read_text("utf-8")),
+        mean="; the mean of that training and of the adapter before it" if beside else "",
         before=bits[0],
         after=bits[1],
         judges=", ".join(sorted(JUDGES)),
@@ -284,15 +297,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--modern", type=Path, nargs="+")
     parser.add_argument("--held-out", type=Path)
     parser.add_argument("--minutes", type=float, default=720.0, help="of training")
-    parser.add_argument("--begin", type=Path, help="the folder of an adapter to begin with")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--set", action="append", default=[], help="a setting, section.name=value")
+    parser.add_argument("--beside", type=Path, help="a stored adapter: the mean of both")
     parser.add_argument("--sources", type=Path, help="the table of the texts and their licences")
     args = parser.parse_args(arguments)
     if args.step == "prepare":
         prepare(args.folder, args.modern, args.held_out)
     elif args.step == "publish":
-        publish(args.folder, args.sources)
+        publish(args.folder, args.sources, args.beside)
     else:
         if hasattr(os, "nice"):
             os.nice(max(0, 19 - os.nice(0)))
@@ -301,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = resolve(Recipe, sets=args.set, flags=kept).settings
         with closing(ProgressView()) as view:
             training = NotesTraining(args.folder, Progress(view))
-            training.train(settings, args.minutes, choose(args.device), args.begin)
+            training.train(settings, args.minutes, choose(args.device))
     return 0
 
 

@@ -197,7 +197,7 @@ def test_a_draft_is_put_into_the_own_voice_and_one_change_taken_back(page: "Page
     source = "🦊 I cannot say.\n\nIt does not <b>matter</b>, and she cannot say why."
     shown(page, "/#/write")
     page.get_by_label("Notes or a draft").fill(source)
-    page.get_by_role("button", name="Put it into my voice").click()
+    page.get_by_role("button", name="Put it in my voice").click()
     page.wait_for_selector(".changes li")
     assert page.locator(".changes b").count() == 0
     changed = text(page)

@@ -211,7 +211,7 @@ def test_long_lists_are_cut_and_say_so() -> None:
     text = words(report)
     assert "10,000" in text
     assert "9,990 others together" in text
-    assert "And 9,800 more texts; ownwords look --json lists all." in text
+    assert "And 9,800 more; ownwords look --json lists all." in text
 
 
 def test_empty_things_say_so_or_vanish() -> None:

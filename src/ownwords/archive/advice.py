@@ -46,7 +46,6 @@ MEASURED: Final = "measured.json"  # beside the weights of the shipped base
 class MeasuredBase(msgspec.Struct, frozen=True):
     """The shipped base model's results on one author, in bits per byte of held-out posts."""
 
-    author: str
     training_bytes: int
     training_words: int
     base_parameters: int
@@ -97,7 +96,7 @@ def advise(own_words: int, training_words: int, training_bytes: int, posts: int)
             f"{number(tokens / TOKENS_PER_PARAMETER)} parameters. The smallest GPT-2 has "
             f"{GPT2_PARAMETERS / 1e6:.0f} million, for which the rule asks "
             f"{number(GPT2_PARAMETERS * TOKENS_PER_PARAMETER)} tokens. Measured on "
-            f"{size(measured.training_bytes)} of {measured.author}: {measured.from_nothing:.2f} "
+            f"{size(measured.training_bytes)} of one author: {measured.from_nothing:.2f} "
             f"bits per byte from nothing, {measured.base:.2f} for the shipped base, which had "
             "never seen the author.",
         ),
@@ -129,7 +128,7 @@ def _from_base(bytes_: int) -> str:
         )
     gain = (measured.base - measured.tuned) / measured.base
     return (
-        f"Yes. Measured on {size(measured.training_bytes)} of {measured.author}: the shipped base "
+        f"Yes. Measured on {size(measured.training_bytes)} of one author: the shipped base "
         f"of {number(measured.base_parameters)} parameters has {measured.base:.3f} bits per byte "
         f"on held-out posts as it is, and {measured.tuned:.3f} after tuning: {gain:.0%} fewer bits."
     )

@@ -127,9 +127,8 @@ def _default(post: PostSummary, distance: float) -> tuple[Decision, str]:
         return "keep", "it contains no words of your own"
     if "dump" in post.flags:
         stay = "your own word stays" if own == 1 else f"your own {own:,} words stay"
-        verb = "is machine output" if logs == 1 else "are machine output"
         words = count(post.words, "word")
-        return "keep", f"{logs:,} of its {words} {verb}, which is never trained on; {stay}"
+        return "keep", f"machine output is never trained on: {logs:,} of its {words}; {stay}"
     if "language" in post.flags:
         return "keep", unlike
     if "unlike" in post.flags:

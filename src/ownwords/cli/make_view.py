@@ -55,7 +55,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
             self.line(
                 f"{source.path}, {source.detected_as}" if source.detected_as else source.path, DIM
             )
-        self.rest(len(report.sources), _FEW, "source")
+        self.rest(len(report.sources), _FEW)
         self.rule()
         pages = f" and {say.count(totals.pages, 'page')}" if totals.pages else ""
         self.stage(

@@ -30,7 +30,7 @@ def check_view(check: Check) -> list[Block]:
         items = [Item(title=_quoted(each.text), lines=list(each.because)) for each in marked]
         found += [
             Paragraph(line=usual, style="quiet"),
-            Items(rows=items, style="notes", noun="sentence"),
+            Items(rows=items, style="notes"),
         ]
     if check.written_before:
         items = []

@@ -181,7 +181,7 @@ def _samples(card: Scorecard) -> Section:
         )
     blocks = [
         Paragraph(line=how, detail=True),
-        Items(rows=rows, style="samples", noun="sample"),
+        Items(rows=rows, style="samples"),
     ]
     return Section("samples", "What it writes", blocks)
 

@@ -148,7 +148,7 @@ def merge_stored(model: CausalLM, path: Path) -> None:
     try:
         for name in {name.rpartition(".")[0] for name in stored if name.endswith(".up")}:
             weight = model.get_parameter(f"{name}.weight").detach()
-            delta = _matrix(stored, f"{name}.up") @ _matrix(stored, f"{name}.down")
+            delta = stored_matrix(stored, f"{name}.up") @ stored_matrix(stored, f"{name}.down")
             weight.copy_(weight.float() + delta.to(weight.device))
     except (AttributeError, LookupError, RuntimeError) as error:
         raise ModelError(f"{path} is not an adapter for this model ({error})") from error
@@ -180,8 +180,8 @@ def peft_files(path: Path, config: ModelConfig, base: str) -> tuple[bytes, dict[
             parts = [part for part in (name, f"{_BEFORE}{name}") if f"{part}.up" in stored]
             if not parts:
                 continue
-            down_RI = torch.cat([_matrix(stored, f"{part}.down") for part in parts])
-            up_OR = torch.cat([_matrix(stored, f"{part}.up") for part in parts], dim=1)
+            down_RI = torch.cat([stored_matrix(stored, f"{part}.down") for part in parts])
+            up_OR = torch.cat([stored_matrix(stored, f"{part}.up") for part in parts], dim=1)
             tensors[f"base_model.model.{layer}.lora_A.weight"] = down_RI
             tensors[f"base_model.model.{layer}.lora_B.weight"] = up_OR
             layers.add(layer.rpartition(".")[2])
@@ -205,6 +205,7 @@ def peft_files(path: Path, config: ModelConfig, base: str) -> tuple[bytes, dict[
     return (json.dumps(settings, indent=2) + "\n").encode(), tensors
 
 
-def _matrix(stored: Mapping[str, Tensor], name: str) -> Tensor:
+def stored_matrix(stored: Mapping[str, Tensor], name: str) -> Tensor:
+    """A matrix of an adapter as it is stored, in float32."""
     matrix, scale = stored[name].float(), stored.get(f"{name}.scale")
     return matrix if scale is None else matrix * scale.float()[:, None]

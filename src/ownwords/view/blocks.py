@@ -77,13 +77,12 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Items(Block, tag="items", frozen=True):
-    """A list; `total` may exceed the items given. `noun` counts what is not shown."""
+    """A list; `total` may exceed the items given."""
 
     rows: Sequence[Item] = ()
     style: Literal[
         "stack", "decisions", "pairs", "notes", "phrases", "columns", "samples", "passages"
     ] = "stack"
-    noun: str = "entry"
     total: int = 0
 
 
@@ -93,7 +92,6 @@ class Table(Block, tag="table", frozen=True):
     caption: str = ""
     heads: Sequence[str] = ()
     rows: Sequence[Sequence[Line]] = ()
-    noun: str = "row"
     style: Literal["figures", "words"] = "figures"
     is_titled: bool = False  # the caption is shown, not only spoken
     total: int = 0

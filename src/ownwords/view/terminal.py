@@ -99,10 +99,10 @@ class TerminalWriter:
         self.space()
         self.line(text, BOLD + ACCENT)
 
-    def rest(self, total: int, shown: int, noun: str) -> None:
+    def rest(self, total: int, shown: int) -> None:
         """Print how many entries are not shown."""
         if total > shown:
-            self.line(f"and {count(total - shown, f'more {noun}')}", DIM)
+            self.line(f"and {count(total - shown)} more", DIM)
 
     def grid(self) -> Table:
         """An empty table without grid lines."""
@@ -191,7 +191,7 @@ class TerminalWriter:
                 code.truncate(self.width - 2, overflow=self._overflow)
                 self.put(code, indent=2)
             self.blocks(row.blocks[:1] if self._shortens else row.blocks, indent=2)
-        self.rest(max(block.total, len(block.rows)), len(rows), block.noun)
+        self.rest(max(block.total, len(block.rows)), len(rows))
 
     def _table(self, block: b.Table) -> None:
         """Print columns where they fit, else a line of names and cells for each row."""
@@ -214,7 +214,7 @@ class TerminalWriter:
                 named_cells = zip(block.heads[1:], map(b.text_of, others), strict=True)
                 named = "; ".join(f"{head.lower()} {cell}" for head, cell in named_cells)
                 self.line([*b.spans(first), f": {named}"])
-        self.rest(max(block.total, len(block.rows)), len(rows), block.noun)
+        self.rest(max(block.total, len(block.rows)), len(rows))
 
     def _shares(self, block: b.Shares) -> None:
         labels = [", ".join((b.text_of(row.label), *row.cells)) for row in block.rows]

@@ -154,9 +154,7 @@ def plain_lines(report: Report) -> list[str]:
         parts.append(f"{fmt.count(counts.left_out_words)} are left out")
     unusual = "Nothing stands out."
     if notable:
-        stand, them = ("stands", "it") if notable == 1 else ("stand", "them")
-        posts = fmt.count(notable, "post")
-        unusual = f"{posts} {stand} out: decide whether to train on {them}."
+        unusual = f"What stands out: {fmt.count(notable, 'post')}. Decide what to train on."
     return [
         f"{count_texts(report.posts)}, {own} of your own{years and f', {years}'}.",
         "; ".join(parts) + ".",
