@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ownwords.core.validation import decode
 from ownwords.models import registry
@@ -62,7 +62,7 @@ def _read() -> Iterator[KnownBase]:
     """The bases of known_bases.toml, the smallest first."""
     data = tomllib.loads(Path(__file__).with_name("known_bases.toml").read_text("utf-8"))
     for base in data["bases"]:
-        parts: dict[str, object] = {"config": registry.config_from_json(base.pop("config"))}
+        parts: dict[str, Any] = {"config": registry.config_from_json(base.pop("config"))}
         if "terms" in base:
             parts["terms"] = Terms(**data["terms"][base.pop("terms")])
         if "package" in base:
@@ -70,7 +70,7 @@ def _read() -> Iterator[KnownBase]:
         yield KnownBase(**base, **parts)
 
 
-KNOWN_BASES: Final = tuple(_read())
+KNOWN_BASES = tuple(_read())
 
 
 def find_known(source: str) -> KnownBase | None:
