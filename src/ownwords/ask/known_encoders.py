@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.packages import check_sha256, download_wheels
+from ownwords.core.packages import check_sha256, download_wheels, install_command
 from ownwords.core.progress import Progress
 from ownwords.core.validation import decode
 from ownwords.core.workspace import data_folder, translate_os_errors
@@ -65,7 +65,7 @@ def tokenizers_missing() -> OwnwordsError:
     """The error where what reads an encoder's tokens is not installed."""
     return OwnwordsError(
         "vectors of meaning take the `tokenizers` library, which is not installed",
-        hint='pip install "ownwords[embed]"',
+        hint=install_command("embed"),
     )
 
 

@@ -181,19 +181,17 @@ def _script_of(letter: str) -> str:
 
 def _write_weights(draft: Path, mapped: Sequence[MappedTensor], old_ids: Sequence[int]) -> None:
     """Write the weights with the rows of the kept tokens only, in the type they have."""
-    arrays = safetensors_header.map_arrays(tensor.stored for tensor in mapped)
+    arrays = safetensors_header.map_arrays(info for _, info, _ in mapped)
     rows = np.asarray(old_ids)
-    entries = []
-    for tensor in mapped:
-        shape = tensor.stored.shape
-        if tensor.ours in _ROWS:
-            shape = (len(rows), *shape[1:])
-        entries.append((tensor.stored.name, tensor.stored.dtype, shape))
+    entries = [
+        (info.name, info.dtype, (len(rows), *info.shape[1:]) if ours in _ROWS else info.shape)
+        for ours, info, _ in mapped
+    ]
 
     def blocks() -> Iterator[memoryview]:
-        for tensor in mapped:
-            array = arrays[tensor.stored.name]
-            if tensor.ours in _ROWS:
+        for ours, info, _ in mapped:
+            array = arrays[info.name]
+            if ours in _ROWS:
                 for start in range(0, len(rows), _BLOCK_ROWS):
                     yield array[rows[start : start + _BLOCK_ROWS]].data.cast("B")
             else:

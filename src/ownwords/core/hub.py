@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.packages import install_command
 from ownwords.core.progress import printable
 
 CACHE = ".cache"  # where huggingface_hub keeps what it needs to resume
@@ -51,7 +52,7 @@ def translate_errors(endpoint: str, name: str, extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise OwnwordsError(
             "downloading a model needs the package huggingface_hub",
-            hint=f'pip install "ownwords[{extra}]"',
+            hint=install_command(extra),
         ) from error
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
