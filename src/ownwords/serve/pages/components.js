@@ -287,9 +287,8 @@ export const uniqueId = (stem) => `${stem}-${(idCount += 1)}`;
 
 /** 54%; never "0%" for something, nor "100%" for less than everything. */
 export function percent(share) {
-  if (share > 0 && share < 0.01) return t`<${1}%`;
-  if (share > 0.99 && share < 1) return t`>${99}%`;
-  return t`${Math.round(100 * share)}%`;
+  const [mark, figure] = share > 0 && share < 0.01 ? ["<", 0.01] : share > 0.99 && share < 1 ? [">", 0.99] : ["", share];
+  return mark + figure.toLocaleString(LOCALE, { style: "percent" });
 }
 /** "2014-03-09" as "9 March 2014". */
 export function day(iso) {
