@@ -165,7 +165,7 @@ def test_conversations_are_found_downloaded_and_deleted(page: "Page") -> None:
     saved.wait_for()
     assert box.bounding_box()["y"] < saved.bounding_box()["y"]  # type: ignore[index]
     saved.click()
-    page.get_by_label("Search saved conversations").fill("umbrella")
+    page.get_by_label("Search: Saved conversations").fill("umbrella")
     until(page, "document.querySelectorAll('.saved > li').length === 1")
     with page.expect_download() as download:
         page.locator(".saved").get_by_role("link", name="Download").click()

@@ -148,7 +148,7 @@ export function table({ caption, heads, rows, class: look = "", shown = false })
     el("caption", { class: shown ? "shown" : "" }, caption),
     el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
     el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell, i) =>
-      i ? el("td", {}, cell) : el("th", { scope: "row" }, cell)))))));
+      i ? el("td", { data: { head: heads[i] } }, cell) : el("th", { scope: "row" }, cell)))))));
 }
 
 // ---- states -----------------------------------------------------------------------------------
