@@ -227,7 +227,7 @@ def test_an_answer_is_plain_text_and_its_citations_are_links(
             assert choose.input_value() == "none"  # nothing is sent before somebody chooses
             choose.select_option(label="writer (llama.cpp)")
             text = page.locator(".who").inner_text()
-            assert "writer (llama.cpp, on this machine) is sent your question" in text
+            assert "writer (llama.cpp, on this machine) gets your question" in text
             ask_question(page, "five inches of copper")
             answer = page.locator(".turn .answer")
             assert answer.locator("img, iframe, script").count() == 0
