@@ -9,6 +9,7 @@ import ast
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -50,6 +51,7 @@ SERVER = (
     "view/format.py",
     "view/html.py",
 )
+TEXTS = ("archive/advice.toml",)
 ERRORS = ("archive/", "ask/", "base/", "core/", "drafts/", "serve/")
 PLACE = re.compile(r"\{\d+\}")
 _COUNTED = re.compile(r"""\bcount\((?:[^()"`]|\((?:[^()]|\([^()]*\))*\))*, "([a-z ]+)"\)""")
@@ -83,7 +85,18 @@ def sentences() -> set[str]:
             for node in ast.walk(tree):
                 if isinstance(node, ast.Call) and kinds.search(ast.unparse(node.func)):
                     found.update(_of_module(node, has_labels=False))
+    for name in TEXTS:
+        found.update(_of_table(tomllib.loads((SOURCE / name).read_text("utf-8"))))
     return {each for each in found if re.search("[A-Za-z]", PLACE.sub("", each))}
+
+
+def _of_table(value: object) -> Iterator[str]:
+    """The texts of a file of texts, their places numbered."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _of_table(each)
+    else:
+        yield _text_of(ast.Constant(str(value)))
 
 
 # --- the page's own code ----------------------------------------------------------------------

@@ -39,7 +39,6 @@ class Citation:
 
     @property
     def whose(self) -> Whose:
-        """Whose words the quote is."""
         return self.passage.whose_is(self.quote)
 
     @property
@@ -337,7 +336,6 @@ class AnswerBuilder:
         self.text = ""  # the supported sentences with the numbers of their citations
 
     def add(self, piece: str) -> None:
-        """Add a piece of the model's text."""
         self._written += piece
         if self._on_text and ("]" in piece or "\n" in piece):
             # The last sentence may be unfinished; a list of sources may still complete citations.

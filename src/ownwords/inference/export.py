@@ -4,6 +4,7 @@ import re
 import tempfile
 import zipfile
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -97,18 +98,24 @@ def export(
         return _zipped(loaded, own_tokenizer, out, type)
     kind = type or _DEFAULT_TYPES[form]
     license = BaseLicense.of(source) if source.is_dir() else None
+    write = partial(
+        gguf.save,
+        model=loaded.model,
+        tokenizer_files=own_tokenizer.files(),
+        type=kind,
+        name=name,
+        generation=loaded.generation,
+        license=license,
+    )
     if form == "gguf":
-        written = gguf.save(
-            out,
-            loaded.model,
-            own_tokenizer.files(),
-            type=kind,
-            name=name,
-            generation=loaded.generation,
-            license=license,
-        )
+        written = write(out)
     else:
-        written = _for_ollama(loaded, own_tokenizer, out, kind, name, license)
+        ends = [token for token, i in own_tokenizer.special.items() if i == own_tokenizer.end]
+        written = ollama.save(
+            *(out, write, name, loaded.generation, loaded.config.context),
+            chats=bool(own_tokenizer.template),
+            stops=ends[:1],
+        )
     return ExportResult(written.path, form, kind, written.bytes, written.notes)
 
 
@@ -157,28 +164,6 @@ def _adapter(source: Path, out: Path, type: str) -> ExportResult:
             atomic_dir.write_file(draft / name, data)
     size = sum(path.stat().st_size for path in out.iterdir())
     return ExportResult(out, "adapter", type, size, (_TRIMMED,) if is_trimmed else ())
-
-
-def _for_ollama(
-    loaded: Bundle,
-    own_tokenizer: Tokenizer,
-    out: Path,
-    kind: str,
-    name: str,
-    license: BaseLicense | None,
-) -> gguf.GGUFFile:
-    end = next((name for name, i in own_tokenizer.special.items() if i == own_tokenizer.end), None)
-    return ollama.save(
-        out,
-        loaded.model,
-        own_tokenizer.files(),
-        type=kind,
-        name=name,
-        generation=loaded.generation,
-        license=license,
-        chats=bool(own_tokenizer.template),
-        stops=(end,) if end else (),
-    )
 
 
 def _zipped(loaded: Bundle, own_tokenizer: Tokenizer, out: Path, type: str | None) -> ExportResult:

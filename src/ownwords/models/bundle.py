@@ -3,7 +3,6 @@
 Neither is saved without the other; `directory` lists the files, and reads all but the weights.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from ownwords.models.directory import (
     ModelDirectory,
     Tokenizer,
     check_size,
+    encode_json,
     open_directory,
     tokenizer_fields,
 )
@@ -103,13 +103,13 @@ def save(
     stored = _DTYPE_NAMES.get(min(dtypes, key=lambda torch_dtype: torch_dtype.itemsize), "float32")
     if schemes:  # transformers then refuses it, rather than start from random weights
         stored = f"int{schemes[0].bits}"
-    files[CONFIG] = _json({**config.to_hf(), **ids, "torch_dtype": stored})
-    files[GENERATION] = _json({**ids, **(generation or {})})
+    files[CONFIG] = encode_json({**config.to_hf(), **ids, "torch_dtype": stored})
+    files[GENERATION] = encode_json({**ids, **(generation or {})})
     files |= license.files
     if not card.startswith("---\n"):
         card = license.on(card or _about(folder.resolve().name, model), metadata)
     files[CARD] = card.encode()
-    files[PROVENANCE] = _json(
+    files[PROVENANCE] = encode_json(
         {
             "format": FORMAT,
             "written_by": f"ownwords {__version__}",
@@ -153,14 +153,6 @@ def check_replaceable(folder: Path, config: str = CONFIG) -> None:
             f" {preview(others or names)}",
             hint="give an empty or new folder, or move them away",
         )
-
-
-def _json(value: Mapping[str, object]) -> bytes:
-    try:
-        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"the model's metadata cannot be written as JSON: {error}") from error
-    return text.encode("utf-8") + b"\n"
 
 
 def _about(name: str, model: CausalLM) -> str:

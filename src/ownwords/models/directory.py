@@ -11,6 +11,7 @@ A directory is refused if its tokenizer is not the one that the model was saved 
 """
 
 import hashlib
+import json
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -111,6 +112,15 @@ class ModelDirectory:
                 "the tokenizer is not the one that the model was saved with: it would write noise",
                 hint=f"put the model's own {TOKENIZER} back",
             )
+
+
+def encode_json(value: Mapping[str, object]) -> bytes:
+    """A file of a model directory; ModelError for what JSON cannot hold."""
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"the model's metadata cannot be written as JSON: {error}") from error
+    return text.encode("utf-8") + b"\n"
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
+from ownwords.core.packages import install_command
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import cache_folder, translate_os_errors
 from ownwords.models import atomic_dir
@@ -39,7 +40,7 @@ def model_directory(path: Path, progress: Progress | None = None) -> Path:
         except ModuleNotFoundError as error:
             raise OwnwordsError(
                 f"opening a GGUF file needs the package {error.name}, which is not installed",
-                hint='pip install "ownwords[train]"',
+                hint=install_command("train"),
             ) from error
         with atomic_dir.replace_dir(folder.parent) as draft:
             (draft / folder.name).mkdir()

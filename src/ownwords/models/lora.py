@@ -23,7 +23,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ownwords.core.errors import ConfigError
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, seed_of
 from ownwords.models.untrusted_files import ModelError
@@ -42,14 +41,6 @@ class AdapterConfig:
     rank: int
     alpha: float = 16.0
     dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ConfigError(f"a LoRA rank of {self.rank} is not possible", hint="use 8 or so")
-        if not math.isfinite(self.alpha) or not 0 <= self.dropout < 1:
-            raise ConfigError(
-                f"alpha {self.alpha} must be finite, and dropout {self.dropout} from 0 to below 1"
-            )
 
     @property
     def scale(self) -> float:

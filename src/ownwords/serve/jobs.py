@@ -215,7 +215,7 @@ class FetchJob(JobRequest):
     labels: ClassVar[Mapping[str, str]] = {"fetch": "Fetching"}
 
     def arguments(self, inputs: JobInputs) -> list[str]:
-        return [self.url, *_options({"host": self.host, "out": inputs.out})]
+        return [self.url, self.host, str(inputs.out)]
 
 
 _KINDS = (LookJob, MakeJob, ScoreJob, ExportJob, BaseJob, FetchJob)

@@ -13,6 +13,7 @@ from ownwords.core.errors import SourceError
 
 Block = tuple[str, str]  # the element of a paragraph or table, and the HTML inside it
 _Node = etree._Element
+Tags = tuple[str, ...]
 
 # The element of a paragraph by the English name of its style, which both programs store.
 _BY_STYLE = (
@@ -45,6 +46,11 @@ def _value(node: _Node | None, name: str = "val") -> str:
     """The attribute of this name in any namespace: of each there are an old and a strict one."""
     items = () if node is None else node.items()
     return next((str(value) for key, value in items if str(key).rpartition("}")[2] == name), "")
+
+
+def _nearest(node: _Node, names: Tags, of: Tags) -> list[_Node]:
+    """The elements of these names in a table or row, however deep, but not in an inner one."""
+    return [each for each in node.iter(*names) if next(each.iterancestors(*of)) is node]
 
 
 class Reader:
@@ -118,7 +124,8 @@ class Reader:
                     if next(box.iterancestors("{*}Fallback"), None) is None:
                         yield from self.blocks(box)
             elif name in ("tbl", "table"):
-                yield "table", "".join(map(self._row, node.iter("{*}tr", "{*}table-row")))
+                rows = _nearest(node, ("{*}tr", "{*}table-row"), ("{*}tbl", "{*}table"))
+                yield "table", "".join(map(self._row, rows))
             elif name == "list":
                 style = _value(node, "style-name")
                 own = "ol" if style in self.numbered else "ul"
@@ -131,7 +138,7 @@ class Reader:
     def _row(self, row: _Node) -> str:
         if row.find("{*}trPr/{*}del") is not None:
             return ""
-        cells = [cell for cell in row if _name(cell) in ("tc", "table-cell")]
+        cells = _nearest(row, ("{*}tc", "{*}table-cell"), ("{*}tr", "{*}table-row"))
         texts = (" ".join(text for _, text in self.blocks(cell)) for cell in cells)
         return f"<tr><td>{'</td><td>'.join(texts)}</td></tr>"
 

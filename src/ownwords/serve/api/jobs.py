@@ -18,6 +18,7 @@ from ownwords.base import catalogue
 from ownwords.base.known_bases import find_known
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.hub import is_model_name
+from ownwords.core.packages import install_command
 from ownwords.core.workspace import is_held
 from ownwords.make.make_request import SCRATCH
 from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
@@ -72,7 +73,7 @@ def start(state: AppState, call: ApiCall) -> Job:
     if request.kind in _TRAINS and importlib.util.find_spec("torch") is None:
         raise conflict(
             "training needs PyTorch, which is not installed",
-            hint='pip install "ownwords[train]", then start ownwords serve again',
+            hint=f"{install_command('train')}, then start ownwords serve again",
         )
     if not settings.is_private and _names_path(request):
         raise forbidden(
