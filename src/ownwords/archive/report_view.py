@@ -105,9 +105,8 @@ def lede(report: Report) -> tuple[str, str]:
     if not totals.words:
         return "The archive holds no words yet.", "There is nothing to train on."
     if not totals.own_words:
-        verb = "is" if totals.words == 1 else "are"
         return (
-            f"None of the {count(totals.words, 'word')} {verb} your own.",
+            f"None of {count(totals.words, 'word')} is your own.",
             "They are quotations, code, tables or machine output: there is nothing to train on.",
         )
     usable = f"You can train on {count(totals.training_words, 'word')}."
@@ -455,8 +454,7 @@ def _longest_year(bars: Sequence[b.Year]) -> str:
 def _undated(report: Report) -> str:
     for year in report.years:
         if year.year == 0 and year.posts:
-            verb = "has" if year.posts == 1 else "have"
-            return f"{count(year.posts, 'text')} ({count(year.words, 'word')}) {verb} no date."
+            return f"{count(year.posts, 'text')} ({count(year.words, 'word')}) without a date."
     return ""
 
 

@@ -262,11 +262,7 @@ def split_posts(
     note = ""
     if len(groups) < MIN_GROUPS:
         number = {0: "no posts", 1: "one post"}.get(len(groups), f"{len(groups)} posts")
-        verb = "is" if len(groups) == 1 else "are"
-        note = (
-            f"Nothing is held out for testing: that takes {MIN_GROUPS} posts to train on, and "
-            f"there {verb} {number}."
-        )
+        note = f"Nothing is held out for testing: {number} to train on, {MIN_GROUPS} are needed."
     elif missing := _hold_out(groups, config):
         note = (
             f"Nothing could be held out for {' and '.join(missing)}: too few posts are short"

@@ -359,9 +359,8 @@ class AnswerBuilder:
             words = ", ".join(f"“{word}”" for word in list(self._unchecked)[:_MAX_NAMED])
             notes.append(f"(unchecked): the sentence has words that its quote lacks: {words}.")
         if self._left_out:
-            were = "was" if self._left_out == 1 else "were"
             what = count(self._left_out, "sentence")
-            notes.append(f"{what} {were} left out: {self.reasons()}.")
+            notes.append(f"Left out: {what}, {self.reasons()}.")
         elif self._reasons:
             notes.append(f"Some citations could not be verified: {self.reasons()}.")
         others = [f"[{at}]" for at, cited in enumerate(self.citations, 1) if cited.whose != "own"]
