@@ -210,7 +210,7 @@ tags:
 
 With it SmolLM2 135M writes texts from notes. `make` merges it into that base before it learns an
 author's manner. It is a LoRA of rank {rank} in int8 with a scale a row, trained with ownwords
-(`base/notes_adapter.py`) on {tokens:,} tokens of texts, their notes not counted{mean}.
+(`base/notes_adapter.py`) on {tokens:,} tokens of texts, their notes not counted{mean}
 
 ## How good it is
 
@@ -277,7 +277,7 @@ def publish(folder: Path, sources: Path, beside: Path | None = None) -> None:
     card = _CARD.format(
         rank=SETTINGS.lora.rank,
         tokens=int((folder / "adapter" / _TOKENS).read_text("utf-8")),
-        mean="; the mean of that training and of the adapter before it" if beside else "",
+        mean="; the mean of that\ntraining and of the adapter before it." if beside else ".",
         before=bits[0],
         after=bits[1],
         judges=", ".join(sorted(JUDGES)),

@@ -9,6 +9,7 @@ import ast
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,8 +19,8 @@ import ownwords
 SOURCE = Path(ownwords.__file__).parent
 PAGES = SOURCE / "serve" / "pages"
 LANGUAGES = PAGES / "languages"
-# The modules whose sentences the page shows, and the packages whose errors it shows; what others
-# write is in English on it.
+# The modules whose sentences the page shows, and the packages whose errors it shows; of all others
+# only what they report of their progress is translated.
 SERVER = (
     "archive/advice.py",
     "archive/analysis.py",
@@ -45,9 +46,12 @@ SERVER = (
     "make/result.py",
     "serve/api/",
     "serve/jobs.py",
+    "training/plan.py",
+    "training/planner.py",
     "view/format.py",
     "view/html.py",
 )
+TEXTS = ("archive/advice.toml",)
 ERRORS = ("archive/", "ask/", "base/", "core/", "drafts/", "serve/")
 PLACE = re.compile(r"\{\d+\}")
 _COUNTED = re.compile(r"""\bcount\((?:[^()"`]|\((?:[^()]|\([^()]*\))*\))*, "([a-z ]+)"\)""")
@@ -56,10 +60,11 @@ _LABEL = re.compile(r"[A-Z][a-z]+")
 _MARKUP = re.compile(
     r"[<\n=|\\]|\(\?|-src |-title|filename"
     r"|\) AND \(|^(SELECT |PRAGMA |[.#]\w|[a-z]+, [-.a-z]+(, |$))"
-    r"|^(a one |swatch |verdict |shares titled)"
+    r"|^(arXiv [\d., ]+$|# |a one |swatch |verdict |shares titled)"
     r"|^(--?\w+ |curl |ollama |llama-cli |ownwords |pip install \S+$)"
 )
-_ERROR = re.compile(r"Error$|\b(invalid|note|not_found|conflict|forbidden)$")
+_NOTE = re.compile(r"\b(note|stage)$")
+_ERROR = re.compile(r"Error$|\b(note|stage|invalid|not_found|conflict|forbidden)$")
 _VIEWS = ("_view.py", "html.py")
 
 
@@ -75,11 +80,23 @@ def sentences() -> set[str]:
         tree = ast.parse(path.read_text("utf-8"))
         if name.startswith(SERVER):
             found.update(_of_module(tree, has_labels=name.endswith(_VIEWS)))
-        elif name.startswith(ERRORS):
+        elif not name.startswith(("cli/", "tune/", "native/")):
+            kinds = _ERROR if name.startswith(ERRORS) else _NOTE
             for node in ast.walk(tree):
-                if isinstance(node, ast.Call) and _ERROR.search(ast.unparse(node.func)):
+                if isinstance(node, ast.Call) and kinds.search(ast.unparse(node.func)):
                     found.update(_of_module(node, has_labels=False))
+    for name in TEXTS:
+        found.update(_of_table(tomllib.loads((SOURCE / name).read_text("utf-8"))))
     return {each for each in found if re.search("[A-Za-z]", PLACE.sub("", each))}
+
+
+def _of_table(value: object) -> Iterator[str]:
+    """The texts of a file of texts, their places numbered."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _of_table(each)
+    else:
+        yield _text_of(ast.Constant(str(value)))
 
 
 # --- the page's own code ----------------------------------------------------------------------

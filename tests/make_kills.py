@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -141,7 +142,9 @@ def main(kind: str, folder: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     # Voice and fluency have tests of their own.
-    vars(scoring)["REFERENCE"] = Path("no such folder")
+    vars(scoring)["Lexicon"] = vars(scoring)["ReferenceAuthors"] = SimpleNamespace(
+        load=lambda: None
+    )
     vars(recipes)["_SAMPLE_BYTES"] = 8
     throughput.measure_speeds = lambda device, *_, **__: throughput.assumed_speeds(device)
     trimming.SMALL = 100  # so that a tiny vocabulary is trimmed, too

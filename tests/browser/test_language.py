@@ -19,7 +19,8 @@ PARTS = ("home", "write", "ask", "posts", "models", "settings")
 
 # Words in a row that are in no brackets, and stand where no name, quotation or code may stand.
 _UNMARKED = r"""() => {
-  const names = "bdi, q, blockquote, code, pre, script, noscript, .samples, .words td, th, svg";
+  const names = "bdi, q, blockquote, code, pre, script, noscript, .samples, .hits .quiet, "
+    + ".words td, th, svg";
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = [];
   while (walk.nextNode()) {
     const node = walk.currentNode;

@@ -145,7 +145,7 @@ def test_what_is_written_is_saved_found_and_deleted(page: "Page") -> None:
     page.get_by_role("button", name="New text").click()
     until(page, "document.querySelectorAll('.manuscript')[1]?.value === ''")
     page.get_by_text("Saved texts").click()
-    page.get_by_label("Search saved texts").fill("zeppelin")
+    page.get_by_label("Search: Saved texts").fill("zeppelin")
     until(page, "document.querySelectorAll('.saved > li').length === 1")
     assert page.locator(".saved i").count() == 0
     with page.expect_download() as download:
@@ -255,7 +255,7 @@ def test_notes_are_written_out_after_the_text_and_stopped(page: "Page") -> None:
     page.get_by_label("Your text").fill("On gauges")
     page.get_by_label("Notes or a draft").fill("copper, best\nno rust")
     page.keyboard.press("Control+Enter")
-    until(page, "document.querySelector('.below').innerText.includes('1 of 2 lines stays a note')")
+    until(page, "document.querySelector('.below').innerText.includes('1 of 2 lines')")
     assert text(page) == "On gauges\n\nCopper is best. [no rust]"
     assert page.locator(".shades .machine").text_content() == "\n\nCopper is best. [no rust]"
 

@@ -255,7 +255,7 @@ def lede_of(own: int, words: int, days: tuple[str, str] = ("", ""), pages: int =
 
 
 def test_the_first_sentence_is_true() -> None:
-    assert lede_of(0, 50).startswith("None of the 50 words are your own.")
+    assert lede_of(0, 50).startswith("None of 50 words is your own.")
     assert "You can train" not in lede_of(0, 50)
     assert "1,500 words of your own in 3 posts." in lede_of(1_500, 1_500)
     assert "in 3 posts and 1 page." in lede_of(1_500, 1_500, pages=1)

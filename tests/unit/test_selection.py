@@ -18,6 +18,8 @@ from ownwords.archive.selection import (
     select_posts,
 )
 from ownwords.archive.settings import ProvenanceConfig
+from ownwords.core.errors import ConfigError
+from ownwords.core.validation import decode
 
 CONFIG = ProvenanceConfig()
 
@@ -210,5 +212,5 @@ def test_of_copies_only_the_author_s_choice_is_kept() -> None:
     ],
 )
 def test_meaningless_settings_are_refused(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=name):
-        ProvenanceConfig(**{name: value})
+    with pytest.raises(ConfigError, match=name):
+        decode(ProvenanceConfig, {name: value})

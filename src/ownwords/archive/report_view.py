@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Final
-from urllib.parse import quote as url_quote
 
 from ownwords.archive.report import Duplicate, Phrase, PostSummary, Report, UnlikePost
 from ownwords.view import blocks as b
@@ -106,9 +105,8 @@ def lede(report: Report) -> tuple[str, str]:
     if not totals.words:
         return "The archive holds no words yet.", "There is nothing to train on."
     if not totals.own_words:
-        verb = "is" if totals.words == 1 else "are"
         return (
-            f"None of the {count(totals.words, 'word')} {verb} your own.",
+            f"None of {count(totals.words, 'word')} is your own.",
             "They are quotations, code, tables or machine output: there is nothing to train on.",
         )
     usable = f"You can train on {count(totals.training_words, 'word')}."
@@ -456,8 +454,7 @@ def _longest_year(bars: Sequence[b.Year]) -> str:
 def _undated(report: Report) -> str:
     for year in report.years:
         if year.year == 0 and year.posts:
-            verb = "has" if year.posts == 1 else "have"
-            return f"{count(year.posts, 'text')} ({count(year.words, 'word')}) {verb} no date."
+            return f"{count(year.posts, 'text')} ({count(year.words, 'word')}) without a date."
     return ""
 
 
@@ -707,16 +704,11 @@ def _notes(report: Report) -> list[b.Block]:
 
 
 def _post(post: PostSummary) -> b.Span:
-    return b.Span(title_of(post.title), "title", url=post.url, page=_page(post.id))
+    return b.Span(title_of(post.title), "title", url=post.url, page=b.post_page(post.id))
 
 
 def _title(title: str, id_: str) -> b.Span:
-    return b.Span(title_of(title), "title", page=_page(id_))
-
-
-def _page(id_: str) -> str:
-    """The place of a post in the served page."""
-    return f"/posts/post/{url_quote(id_, safe='')}"
+    return b.Span(title_of(title), "title", page=b.post_page(id_))
 
 
 _SECTIONS: Sequence[tuple[str, str, Callable[[Report], list[b.Block]]]] = (

@@ -77,7 +77,6 @@ class TerminalWriter:
             self.console.print(text, no_wrap=True, overflow="ignore", crop=False, highlight=False)
 
     def line(self, line: b.Line, style: Style | None = None, indent: int = 0) -> None:
-        """Print a paragraph."""
         self.put(self.text(line, style), indent)
 
     def copied(self, line: str, label: str = "") -> None:
@@ -86,16 +85,13 @@ class TerminalWriter:
         self.console.print(shown, soft_wrap=True)
 
     def space(self) -> None:
-        """Print an empty line."""
         self.console.print()
 
     def rule(self) -> None:
-        """Print a horizontal line."""
         self.space()
         self.line(("─" if self._has_blocks else "-") * self.width, DIM)
 
     def heading(self, text: str) -> None:
-        """Print a section heading."""
         self.space()
         self.line(text, BOLD + ACCENT)
 
@@ -105,7 +101,6 @@ class TerminalWriter:
             self.line(f"and {count(total - shown)} more", DIM)
 
     def grid(self) -> Table:
-        """An empty table without grid lines."""
         return Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
 
     # --- blocks -----------------------------------------------------------------------------------
@@ -118,7 +113,6 @@ class TerminalWriter:
             self.blocks(shown)
 
     def blocks(self, blocks: Iterable[b.Block], indent: int = 0) -> None:
-        """Print blocks one below the other."""
         self._indent += indent
         for block in blocks:
             if not self._is_left_out(block):

@@ -3,7 +3,7 @@
 import { address, go, setTitle, shortcut } from "/app.js";
 import { add, bullets, button, day, el, empty, fill, folded, icon, link, loading, masthead, passage, problem, quiet, row, sentence, statement, tag, textarea,
   title } from "/components.js";
-import { count, said, t } from "/language.js";
+import { count, language, said, t } from "/language.js";
 import { remember, remembered } from "/memory.js";
 import { announce } from "/messages.js";
 import { get, stream } from "/server.js";
@@ -95,7 +95,8 @@ function pageOf(element, offer, years, saved) {
   }
 
   function examples() {
-    const some = [t`What did I say about …?`, t`When did I first write about …?`, years.length ? t`How many posts are there from ${years.at(-1)}?` : t`How many posts are there?`];
+    const counted = ["When did I first write about …?", years.length ? `How many posts are there from ${years.at(-1)}?` : "How many posts are there?"]; // in English alone
+    const some = [t`What did I say about …?`, ...(language === "en" ? counted : [])];
     return el("div", { class: "examples" }, quiet(t`For example:`), el("ul", {}, some.map((text) => el("li", {}, button(text, () => {
       question.value = text;
       question.focus();

@@ -148,7 +148,7 @@ export function table({ caption, heads, rows, class: look = "", shown = false })
     el("caption", { class: shown ? "shown" : "" }, caption),
     el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
     el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell, i) =>
-      i ? el("td", {}, cell) : el("th", { scope: "row" }, cell)))))));
+      i ? el("td", { data: { head: heads[i] } }, cell) : el("th", { scope: "row" }, cell)))))));
 }
 
 // ---- states -----------------------------------------------------------------------------------
@@ -287,9 +287,8 @@ export const uniqueId = (stem) => `${stem}-${(idCount += 1)}`;
 
 /** 54%; never "0%" for something, nor "100%" for less than everything. */
 export function percent(share) {
-  if (share > 0 && share < 0.01) return t`<${1}%`;
-  if (share > 0.99 && share < 1) return t`>${99}%`;
-  return t`${Math.round(100 * share)}%`;
+  const [mark, figure] = share > 0 && share < 0.01 ? ["<", 0.01] : share > 0.99 && share < 1 ? [">", 0.99] : ["", share];
+  return mark + figure.toLocaleString(LOCALE, { style: "percent" });
 }
 /** "2014-03-09" as "9 March 2014". */
 export function day(iso) {

@@ -404,7 +404,7 @@ function resultStep(state) {
     shown = text;
     advise(model);
     fill(body, model.sentence ? el("p", { class: ["verdict", model.tone] }, said(model.sentence)) : p(t`This model has not been scored yet.`), advice,
-      el("div", { class: "samples three" }, model.samples.map((item) => quote(beginning(item.text), { cite: item.beginning.replace(/ …$/, "\u00a0…"), class: "tuned" }))),
+      el("div", { class: "samples three" }, model.samples.map((item) => quote(beginning(item.text), { cite: said(item.beginning).replace(/ …$/, "\u00a0…"), class: "tuned" }))),
       row(model.sentence ? el("a", { class: "button", href: address("models", [model.name]) }, t`See the scorecard`) : isBusy ? null : button(t`Score it`, () => start({ kind: "score" })),
         el("a", { class: "button", href: address("write") }, t`Let it write more`),
         model.sentence ? el("a", { class: "button", href: ofBlog("/api/score/page"), download: `${model.name}.html` }, t`Save as a page to share`) : null),

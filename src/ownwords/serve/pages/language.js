@@ -6,10 +6,8 @@ import { remembered } from "/memory.js";
 const html = document.documentElement;
 export const LANGUAGES = ["en", ...html.dataset.languages.split(" ").filter(Boolean)];
 export const language = [remembered("language"), ...navigator.languages.map((name) => name.split("-")[0])].find((name) => LANGUAGES.includes(name)) ?? "en";
-/** For dates and numbers. */
-export const LOCALE = language === "en" ? "en-GB" : language;
+export const LOCALE = language === "en" ? "en-GB" : language; // for dates and numbers
 const catalogue = language === "en" ? {} : await fetch(`/${language}.json`).then((answer) => answer.json()).catch(() => ({}));
-const plurals = new Intl.PluralRules(LOCALE);
 html.lang = language;
 
 /** A sentence in the page's language: t`Delete ${name}?`. Gives a list where an element stands in it. */
@@ -28,32 +26,29 @@ const english = (n, word) => (n === 1 || word.endsWith("s") ? word : /[^aeiou]y$
 export function count(n, word = "") {
   const figure = Math.round(n).toLocaleString(LOCALE), forms = catalogue[`{1} ${word}`];
   if (!word) return figure;
-  return forms ? placed(forms[plurals.select(n)] ?? forms.other, [figure]) : `${figure} ${english(n, word)}`;
+  return forms ? placed(forms[new Intl.PluralRules(LOCALE).select(n)] ?? forms.other, [figure]) : `${figure} ${english(n, word)}`;
 }
 /** A number with that many digits after the point. */
 export const fixed = (n, digits) => n.toLocaleString(LOCALE, { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
 // ---- what the server has written --------------------------------------------------------------
 
+const LONGEST = 2000; // characters of a sentence that is looked for
 const nouns = new Map(), sentences = new Map();
 const patterns = Object.entries(catalogue).flatMap(([key, value]) => {
   const noun = typeof value === "object" && key.slice(4);
   if (noun) for (const n of [1, 2]) nouns.set(english(n, noun), noun);
-  else if (!/\{1\}/.test(key)) sentences.set(lower(key), value);
+  else if (!/\{1\}/.test(key)) sentences.set(key.toLowerCase(), value);
   const parts = noun ? [] : key.split(/\{\d+\}/), literal = parts.join("");
   if (parts.length < 2) return [];
   const pattern = new RegExp(`^${parts.map((part) => part.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")).join("(.*?)")}$`, "is");
-  return [{ pattern, value, size: literal.length, telling: lower(parts.reduce((a, b) => (b.length > a.length ? b : a))) }];
+  return [{ pattern, value, size: literal.length, telling: parts.reduce((a, b) => (b.length > a.length ? b : a)).toLowerCase() }];
 }).sort((a, b) => b.size - a.size);
-
-function lower(text) {
-  return text.toLowerCase();
-}
 
 const known = new Map();
 /** The translation of a text of the server; its own parts, such as "12 posts", are translated with it, names are not. */
 export function said(text) {
-  if (language === "en" || !text) return text ?? "";
+  if (language === "en" || !text || text.length > LONGEST) return text ?? "";
   if (!known.has(text)) known.set(text, translated(text) ?? joined(text) ?? text);
   return known.get(text);
 }
@@ -62,7 +57,7 @@ export function said(text) {
 function translated(text) {
   const [, before, body, marks, after] = /^(\s*)(.*?)([.:…]*)(\s*)$/s.exec(text);
   for (const [start, middle, end] of [[before, body + marks, after], [before, body, marks + after]]) {
-    const result = catalogue[middle] ?? sentences.get(lower(middle)) ?? counted(middle) ?? matched(middle);
+    const result = catalogue[middle] ?? sentences.get(middle.toLowerCase()) ?? counted(middle) ?? matched(middle);
     if (typeof result === "string") return start + (/^\p{Lu}/u.test(middle) ? result[0]?.toUpperCase() + result.slice(1) : result) + end;
   }
   return undefined;
@@ -73,11 +68,11 @@ function counted(text) {
   if (whole === undefined || (noun && !nouns.has(noun))) return undefined;
   const n = Number(whole.replaceAll(",", "") + digits);
   if (noun) return sign + count(n, nouns.get(noun));
-  return text.replace(whole + digits, whole.includes(",") || digits ? fixed(n, Math.max(0, digits.length - 1)) : whole);
+  return text.replace(whole + digits, whole.includes(",") || digits ? fixed(n, Math.max(0, digits.length - 1)) : whole).replace("%", (0.01).toLocaleString(LOCALE, { style: "percent" }).slice(1));
 }
 
 function matched(text) {
-  const all = lower(text);
+  const all = text.toLowerCase();
   for (const { pattern, value, telling } of patterns) {
     const values = all.includes(telling) && pattern.exec(text);
     // A part that begins with a capital letter is a name, as a rule.

@@ -203,4 +203,4 @@ function unfolding(content) {
 }
 
 /** The samples of a model without a scorecard. */
-const samplesOf = (rows) => section(t`What it writes`, rows.map((item) => quote(lines(item.text), { cite: item.beginning, class: "ours" })));
+const samplesOf = (rows) => section(t`What it writes`, rows.map((item) => quote(lines(item.text), { cite: said(item.beginning), class: "ours" })));

@@ -13,16 +13,11 @@ export async function show(element) {
   add(element, masthead({ heading: t`Settings` }),
     section(t`This machine`, answers([[t`Processor`, `${now.processor}, ${count(now.cores, "core")}`], [t`Memory`, t`${size(now.memory_bytes)}, ${size(now.memory_free_bytes)} free`],
       [t`Disk`, t`${size(now.disk_free_bytes)} free`], [t`Instruction set`, now.instruction_set || t`portable`]])),
-    LANGUAGES.length > 1 ? section(t`Language`, field(t`Language of this page`, select(LANGUAGES.map((name) => [name, new Intl.DisplayNames(name, { type: "language" }).of(name)]), language, speak))) : null,
+    LANGUAGES.length > 1 ? section(t`Language`, field(t`Language of this page`, select(LANGUAGES.map((name) => [name, new Intl.DisplayNames(name, { type: "language" }).of(name)]), language, (name) => { remember("language", name); location.reload(); }))) : null,
     section(t`Versions`, answers([["ownwords", now.version], ["Python", now.python], ["PyTorch", now.torch || t`not installed: you can use models, but not make any`]])),
     section(t`Your files`, p(t`Everything made here takes ${disk} and stays on this machine.`), quiet(el("code", {}, now.workspace)),
       spare ? row(quiet(t`${size(spare)} of it belong to trainings that were interrupted.`), button(t`Free ${size(spare)}`, () => free(spare), { kind: "small" })) : null, row(el("a", { class: "button small", href: ofBlog("/api/texts/markdown"), download: "texts.md" }, t`Download all saved texts`))),
     now.can_stop ? section(t`Stop`, p(t`A training goes on without the server.`), row(button(t`Stop the server`, () => stop(element), { kind: "danger", icon: "stop" }))) : null);
-}
-
-function speak(name) {
-  remember("language", name);
-  location.reload();
 }
 
 async function free(bytes) {
