@@ -129,14 +129,13 @@ def _directory(
 def _adapter(source: Path, out: Path, type: str) -> ExportResult:
     """Write the LoRA that a model was tuned by as an adapter of its plain base."""
     with directory.open_directory(source) as folder:
-        stored = folder / directory.ADAPTER
+        contents, stored = directory.read(folder), folder / directory.ADAPTER
         if not stored.exists():
             raise OwnwordsError(
                 f"{source} holds no LoRA: all its weights were trained, or an older ownwords"
                 " made it",
                 hint="export the whole model with --to hf, or make it again with --lora",
             )
-        contents = directory.read(folder)
         base = contents.base
         config, tensors = lora.peft_files(stored, contents.config, base)
     opening = _OPENING.read_text("utf-8").format(base=base)
