@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Final
-from urllib.parse import quote as url_quote
 
 from ownwords.archive.report import Duplicate, Phrase, PostSummary, Report, UnlikePost
 from ownwords.view import blocks as b
@@ -705,16 +704,11 @@ def _notes(report: Report) -> list[b.Block]:
 
 
 def _post(post: PostSummary) -> b.Span:
-    return b.Span(title_of(post.title), "title", url=post.url, page=_page(post.id))
+    return b.Span(title_of(post.title), "title", url=post.url, page=b.post_page(post.id))
 
 
 def _title(title: str, id_: str) -> b.Span:
-    return b.Span(title_of(title), "title", page=_page(id_))
-
-
-def _page(id_: str) -> str:
-    """The place of a post in the served page."""
-    return f"/posts/post/{url_quote(id_, safe='')}"
+    return b.Span(title_of(title), "title", page=b.post_page(id_))
 
 
 _SECTIONS: Sequence[tuple[str, str, Callable[[Report], list[b.Block]]]] = (

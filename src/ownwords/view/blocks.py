@@ -6,6 +6,7 @@ draws it in a terminal.
 
 from collections.abc import Sequence
 from typing import Literal
+from urllib.parse import quote
 
 import msgspec
 
@@ -219,6 +220,11 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     sections: Sequence[Section] = ()
     footer: Sequence[Line] = ()
     command: str = ""  # lists everything that is cut here
+
+
+def post_page(id_: str) -> str:
+    """The place of a post in the served page."""
+    return f"/posts/post/{quote(id_, safe='')}"
 
 
 def spans(line: Line) -> list[Span]:
