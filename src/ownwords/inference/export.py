@@ -32,17 +32,7 @@ _TRIMMED = (
     "The model knows a part of its base's vocabulary. The adapter is for the whole base, where the"
     " other tokens are possible, too."
 )
-_OPENING = """
-## Opening the adapter
-
-This folder holds the LoRA alone, in the format of PEFT:
-
-    base = AutoModelForCausalLM.from_pretrained("{base}")
-    model = PeftModel.from_pretrained(base, "path/to/this/folder")
-
-It was trained on the copy of {base} that ownwords installed. Where the weights of that copy are
-rounded, the logits on the original differ by the rounding.
-"""
+_OPENING = Path(__file__).with_name("adapter.md")  # how to open one, for its card
 
 
 @dataclass(frozen=True)
@@ -139,17 +129,16 @@ def _directory(
 def _adapter(source: Path, out: Path, type: str) -> ExportResult:
     """Write the LoRA that a model was tuned by as an adapter of its plain base."""
     with directory.open_directory(source) as folder:
-        stored = folder / directory.ADAPTER
+        contents, stored = directory.read(folder), folder / directory.ADAPTER
         if not stored.exists():
             raise OwnwordsError(
                 f"{source} holds no LoRA: all its weights were trained, or an older ownwords"
                 " made it",
                 hint="export the whole model with --to hf, or make it again with --lora",
             )
-        contents = directory.read(folder)
         base = contents.base
         config, tensors = lora.peft_files(stored, contents.config, base)
-    opening = _OPENING.format(base=base)
+    opening = _OPENING.read_text("utf-8").format(base=base)
     front = f"library_name: peft\nbase_model: {base}\n"
     card = re.sub(r"^base_model: .*\n", "", contents.card, count=1, flags=re.MULTILINE)
     card = card.replace("library_name: transformers\n", front, 1) + opening

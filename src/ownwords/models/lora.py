@@ -186,12 +186,8 @@ def peft_files(path: Path, config: ModelConfig, base: str) -> tuple[bytes, dict[
         "base_model_name_or_path": base or None,
         "r": rank,
         "lora_alpha": rank,  # the scale is in the matrices
-        "lora_dropout": 0.0,
         "target_modules": sorted(layers),
         "fan_in_fan_out": any(transposed for _, _, transposed in names),
-        "bias": "none",
-        "init_lora_weights": True,
-        "inference_mode": True,
     }
     return (json.dumps(settings, indent=2) + "\n").encode(), tensors
 

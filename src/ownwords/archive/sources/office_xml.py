@@ -2,8 +2,11 @@
 
 import posixpath
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from html import escape
+from pathlib import Path
+from typing import Final
 
 from lxml import etree
 
@@ -15,27 +18,13 @@ Block = tuple[str, str]  # the element of a paragraph or table, and the HTML ins
 _Node = etree._Element
 Tags = tuple[str, ...]
 
-# The element of a paragraph by the English name of its style, which both programs store.
-_BY_STYLE = (
-    (re.compile(r"heading ([1-6])"), r"h\1"),
-    (re.compile(r"title"), "title"),
-    (re.compile(r"(intense )?quot|block(quote| ?text)"), "blockquote"),
-    (re.compile(r"source code|(html )?preformatted|macro"), "pre"),
-    (re.compile(r"list bullet"), "ul"),
-    (re.compile(r"list number"), "ol"),
-    (re.compile(r"toc |contents "), ""),
-)
+_DATA: Final = tomllib.loads(Path(__file__).with_name("office.toml").read_text("utf-8"))
+_BY_STYLE = tuple((re.compile(style), element) for style, element in _DATA["styles"].items())
 _MAIN = "word/document.xml"
 _MOST_PARENTS = 20  # of a style
-_BREAKS = {"tab": " ", "s": " ", "ptab": " ", "br": "<br>", "cr": "<br>", "line-break": "<br>"}
-_DELETED = frozenset({"del", "moveFrom"})
-# Elements of both formats that hold no text of the document, or that are read by themselves.
-_NOT_TEXT = _DELETED | {
-    *("pPr", "rPr", "tblPr", "tblGrid", "trPr", "tcPr", "sectPr", "sdtPr", "instrText", "delText"),
-    *("Fallback", "rt", "pPrChange", "posOffset", "tracked-changes", "annotation", "note", "title"),
-    *("desc", "forms", "ruby-text", "table-of-content", "alphabetical-index", "event-listeners"),
-    *("text-box", "txbxContent", "sequence-decls", "variable-decls", "user-field-decls"),
-}
+_BREAKS: Mapping[str, str] = _DATA["breaks"]
+_DELETED = frozenset(_DATA["elements"]["deleted"])
+_NOT_TEXT = _DELETED.union(_DATA["elements"]["not_text"])
 
 
 def _name(node: _Node) -> str:
