@@ -9,6 +9,7 @@ is plain prose, so that the base continues texts as well as before.
 """
 
 import argparse
+import json
 import os
 import sys
 from collections import defaultdict
@@ -22,6 +23,7 @@ if __package__ in (None, ""):  # so that bench/ is found, and its modules hide n
 
 import torch
 from bench.machine import BackgroundWork
+from torch import Tensor
 
 import publishing
 import texts
@@ -32,8 +34,9 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import write_atomically
 from ownwords.drafts import notes
-from ownwords.models import bundle, lora
+from ownwords.models import atomic_dir, bundle, lora
 from ownwords.models.decoder import CausalLM
+from ownwords.models.directory import ADAPTER
 from ownwords.models.weight_mapping import hf_names
 from ownwords.models.weights import read_tensors, write_tensors
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -66,10 +69,11 @@ SETTINGS = Recipe(
     optim=OptimConfig(kind="adamw", learning_rate=1e-3, beta1=0.9, beta2=0.99, weight_decay=0.0),
     schedule=ScheduleConfig(warmup_fraction=0.02, decay_fraction=0.8),
     train=LoopConfig(
-        steps=1_000_000,  # more than the minutes allow: the time ends the run
+        steps=1_000,  # a guess, by which the rate rises; the time ends the run
+        max_steps=1_000_000,
         batch_size=32,
         sequence_length=_CONTEXT,
-        precision="autocast",
+        precision="autocast",  # where it is faster; else give --set train.precision=float32
         patience=0,
         memorised_limit=0.0,
         evaluations=8,
@@ -149,7 +153,13 @@ class NotesTraining:
                 seconds=60 * minutes,
             )
         )
-        lora.save(self.folder / "adapter", adapter, BASE)
+        stored = self.folder / ADAPTER
+        stored.unlink(missing_ok=True)
+        write_tensors(stored, lora.stored_tensors(adapter))
+        config, tensors = lora.peft_files(stored, model.config, BASE)
+        with atomic_dir.replace_dir(self.folder / "adapter") as made:
+            atomic_dir.write_file(made / lora.PEFT_CONFIG, config)
+            write_tensors(made / lora.PEFT_WEIGHTS, tensors)
         write_atomically(self.folder / "adapter" / _TOKENS, str(outcome.tokens))
         print(
             f"{outcome.steps:,} steps, {outcome.tokens:,} tokens in {outcome.seconds:.0f} s:"
@@ -165,7 +175,7 @@ class NotesTraining:
             context=_CONTEXT,
             isolate=True,
             device=device,
-            precision="autocast",
+            precision="autocast" if device.has_fast_bf16 else "float32",
             world=SINGLE_PROCESS,
         )
 
@@ -173,6 +183,17 @@ class NotesTraining:
         """The encoded texts of that name."""
         (folder,) = (self.folder / name).iterdir()
         return open_dataset(folder)
+
+
+def _matrices(adapter: Path, model: CausalLM) -> Iterator[tuple[str, str, Tensor]]:
+    """Layer, "down" or "up" with the scale, and matrix, of an adapter that was saved."""
+    config = json.loads((adapter / lora.PEFT_CONFIG).read_bytes())
+    ours_of = {theirs: ours for ours, theirs, _ in hf_names(model.config)}
+    for name, matrix in read_tensors(adapter / lora.PEFT_WEIGHTS).items():
+        layer, part, _ = name.removeprefix("base_model.model.").rsplit(".", 2)
+        kind = {"lora_A": "down", "lora_B": "up"}[part]
+        scale = config["lora_alpha"] / config["r"] if kind == "up" else 1.0
+        yield ours_of[f"{layer}.weight"].removesuffix(".weight"), kind, scale * matrix
 
 
 _CARD = """\
@@ -189,7 +210,7 @@ tags:
 
 With it SmolLM2 135M writes texts from notes. `make` merges it into that base before it learns an
 author's manner. It is a LoRA of rank {rank} in int8 with a scale a row, trained with ownwords
-(`base/notes_adapter.py`) on {tokens:,} tokens of texts, their notes not counted.
+(`base/notes_adapter.py`) on {tokens:,} tokens of texts, their notes not counted{mean}
 
 ## How good it is
 
@@ -210,21 +231,37 @@ not part of the package. These blogs were left out, so that drafting can be judg
 """
 
 
-def publish(folder: Path, sources: Path) -> None:
-    """Store the adapter in the package, in int8 with a scale a row, and its card."""
-    (path,) = (folder / "adapter").glob(lora.WEIGHTS)
+def _mean(a: dict[str, Tensor], b: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The best pair of `a`'s rank for the mean of what two pairs add, by SVD of their product."""
+    rank = len(a["down"])
+    ups, r = torch.linalg.qr(torch.cat((a["up"], b["up"]), 1) / 2)
+    downs, s = torch.linalg.qr(torch.cat((a["down"], b["down"])).T)
+    u, values, v = torch.linalg.svd(r @ s.T)
+    root = values[:rank].sqrt()
+    return {"up": ups @ u[:, :rank] * root, "down": (root[:, None] * v[:rank]) @ downs.T}
+
+
+def publish(folder: Path, sources: Path, beside: Path | None = None) -> None:
+    """Store the adapter in the package, in int8 with a scale a row, and its card.
+
+    With an adapter stored before, beside it, the mean of the two, cut to the rank: two trainings
+    are wrong in different ways (model soups, Wortsman et al. 2022).
+    """
     model = bundle.load(catalogue.find(BASE)).model
-    ours_of = {theirs: ours for ours, theirs, _ in hf_names(model.config)}
+    layers: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    for layer, kind, rows in _matrices(folder / "adapter", model):
+        layers[layer][kind] = rows
+    if beside:
+        former = read_tensors(beside)
+        for name, pair in layers.items():
+            other = {kind: lora.stored_matrix(former, f"{name}.{kind}") for kind in pair}
+            layers[name] = _mean(pair, other)
     stored = {}
-    for name, matrix in read_tensors(path).items():
-        layer, part, _ = name.removeprefix("base_model.model.").rsplit(".", 2)
-        kind = {"lora_A": "down", "lora_B": "up"}[part]
-        # The adapter's own scale goes into one of the two matrices.
-        rows = matrix * (SETTINGS.lora.alpha / SETTINGS.lora.rank if kind == "up" else 1.0)
-        scale = (rows.abs().amax(1) / 127).clamp(min=1e-8)
-        key = f"{ours_of[f'{layer}.weight'].removesuffix('.weight')}.{kind}"
-        stored[key] = (rows / scale[:, None]).round().to(torch.int8)
-        stored[f"{key}.scale"] = scale
+    for layer, pair in layers.items():
+        for kind, rows in pair.items():
+            scale = (rows.abs().amax(1) / 127).clamp(min=1e-8)
+            stored[f"{layer}.{kind}"] = (rows / scale[:, None]).round().to(torch.int8)
+            stored[f"{layer}.{kind}.scale"] = scale
     out = catalogue.ADAPTERS / BASE / catalogue.NOTES
     out.parent.mkdir(parents=True, exist_ok=True)
     out.unlink(missing_ok=True)
@@ -240,6 +277,7 @@ def publish(folder: Path, sources: Path) -> None:
     card = _CARD.format(
         rank=SETTINGS.lora.rank,
         tokens=int((folder / "adapter" / _TOKENS).read_text("utf-8")),
+        mean="; the mean of that\ntraining and of the adapter before it." if beside else ".",
         before=bits[0],
         after=bits[1],
         judges=", ".join(sorted(JUDGES)),
@@ -261,12 +299,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=720.0, help="of training")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--set", action="append", default=[], help="a setting, section.name=value")
+    parser.add_argument("--beside", type=Path, help="a stored adapter: the mean of both")
     parser.add_argument("--sources", type=Path, help="the table of the texts and their licences")
     args = parser.parse_args(arguments)
     if args.step == "prepare":
         prepare(args.folder, args.modern, args.held_out)
     elif args.step == "publish":
-        publish(args.folder, args.sources)
+        publish(args.folder, args.sources, args.beside)
     else:
         if hasattr(os, "nice"):
             os.nice(max(0, 19 - os.nice(0)))

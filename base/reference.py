@@ -9,6 +9,7 @@ books, and `voices.npz.xz`, how people write today.
 """
 
 import argparse
+import io
 import lzma
 import re
 import sys
@@ -22,6 +23,7 @@ import numpy as np
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.reference_data import (
+    AUTHORS_FILE,
     WORDS_FILE,
     Lexicon,
     ReferenceAuthors,
@@ -59,7 +61,7 @@ def main() -> int:
         for name, text in documents(path):
             texts[name.partition("/")[0]].append(text)
     authors = modern_authors(texts, VOCABULARY)
-    path = authors.save(args.out)
+    path = save_authors(authors, args.out)
     print(f"{len(authors.sources)} sources, {len(authors.passages):,} passages")
     print(f"{path}: {path.stat().st_size:,} bytes")
     if not args.books:
@@ -186,6 +188,22 @@ def in_turn(documents_of: Sequence[Sequence[Pairs]]) -> list[Pairs]:
     """The first passage of each document, the second of each, and so on."""
     longest = max(map(len, documents_of), default=0)
     return [cut_[i] for i in range(longest) for cut_ in documents_of if i < len(cut_)]
+
+
+def save_authors(authors: ReferenceAuthors, folder: Path) -> Path:
+    """Write the authors into a folder; returns the path of the file."""
+    pairs = np.concatenate(authors.passages).reshape(-1, UNIT)
+    file = io.BytesIO()
+    np.savez(
+        file,
+        # The steps from pair to pair compress better than the pairs.
+        steps=np.diff(pairs, axis=1, prepend=np.uint32(0)),
+        source_of=np.array(authors.source_of, np.uint16),
+        sources=np.frombuffer("\n".join(authors.sources).encode(), np.uint8),
+        vocabulary=np.frombuffer("\n".join(authors.vocabulary.words).encode(), np.uint8),
+    )
+    write_atomically(folder / AUTHORS_FILE, lzma.compress(file.getvalue(), preset=9))
+    return folder / AUTHORS_FILE
 
 
 def save_lexicon(lexicon: Lexicon, folder: Path) -> Path:

@@ -1,11 +1,15 @@
 """How well the voice measure tells an author from others, on whole posts held out.
 
     python bench/check.py TEXTS.txt.xz [--only SOURCE]... [--workspace FOLDER.ownwords]...
+    python bench/check.py TEXTS.txt.xz --rewritten FILE.tsv
 
 A file holds documents that begin with the character U+001C and "source/number" on a line. A fifth
 of each author's posts is held out; others' sources are held out as well. Printed are the areas
 under the ROC curve for passages of about 250 and 80 words, and what share of single sentences of
 others, three planted into each held-out post, and of the author's own there, `check` marks.
+
+FILE has lines of source, a passage of a held-out post, and the same rewritten neutrally: printed is
+how often a passage scores above a rewritten one, of any passage, and of the same.
 """
 
 import argparse
@@ -33,6 +37,7 @@ def main() -> None:
     parser.add_argument("texts", nargs="*", type=Path)
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--workspace", action="append", default=[], type=Path)
+    parser.add_argument("--rewritten", type=Path)
     args = parser.parse_args()
     posts: dict[str, list[str]] = defaultdict(list)
     for path in args.texts:
@@ -45,6 +50,9 @@ def main() -> None:
             sides = (corpus.train, corpus.validation, corpus.test)
             posts[workspace.stem] = [post.text for side in sides for post in side]
     others = ReferenceAuthors.load()
+    if args.rewritten:
+        against_rewritten(args.rewritten, posts, others)
+        return
     for name in args.only or posts:
         found = [f"{words}: {auc:.3f}" for words, auc in areas(name, posts[name], others)]
         foreign, own, seconds = planted(name, posts, others)
@@ -85,6 +93,20 @@ def planted(
                 marked[each.text not in added].append(each.is_marked)
     seconds = (time.perf_counter() - began) / len(held_out[:60])
     return float(np.mean(marked[0])), float(np.mean(marked[1])), seconds
+
+
+def against_rewritten(path: Path, posts: dict[str, list[str]], others: ReferenceAuthors) -> None:
+    rows = [line.split("\t") for line in path.read_text("utf-8").splitlines()]
+    for name in dict.fromkeys(row[0] for row in rows):
+        training, _ = split(posts[name])
+        known = [TrainingText(str(n), text) for n, text in enumerate(training)]
+        style = AuthorStyle(known, without(name, others))
+        own, neutral = (
+            np.array([style.check(row[side]).yours for row in rows if row[0] == name])
+            for side in (1, 2)
+        )
+        area = float((own[:, None] > neutral).mean())
+        print(f"{name}: area {area:.3f}, of the same {(own > neutral).mean():.3f}, {len(own)}")
 
 
 def without(name: str, others: ReferenceAuthors) -> ReferenceAuthors:

@@ -459,7 +459,7 @@ def _train(work: Work) -> Prepared:
     if shape.rank:
         lora.attach(model, lora.AdapterConfig(rank=shape.rank, alpha=2.0 * shape.rank), 1)
     optim = OptimConfig(kind="adamw" if shape.rank else shape.optimizer)  # type: ignore[arg-type]
-    optimizer = Optimizer(model.train(), optim, exact=exact, master_weights=masters)
+    optimizer = Optimizer(model.train(), optim, exact=exact)
     exact.clear()
     generator = torch.Generator().manual_seed(1)
     ids_BT1 = torch.randint(

@@ -276,7 +276,7 @@ def _ours(row: Row) -> tuple[Callable[[int], object], int, float]:
         exact = {name: p.detach() for name, p in model.named_parameters()}
         model.to(torch.bfloat16)
     kind = OptimConfig().kind if row.optimizer == "muon" else "adamw"
-    optimizer = Optimizer(model, OptimConfig(kind=kind), master_weights=master_weights, exact=exact)
+    optimizer = Optimizer(model, OptimConfig(kind=kind), exact=exact)
     exact.clear()
     if row.compiled:
         model.compile()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -80,8 +81,7 @@ LORA_MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
     ),
     "when it is trimmed": lambda *_: kill_on_call(pipeline.MakeRun, "train"),
     "while the share is chosen": lambda *_: kill_on_call(weight_averaging, "scaling"),
-    "before the adapter is saved": lambda *_: kill_on_call(lora, "save"),
-    "when the adapter is saved": lambda *_: kill_on_call(lora, "save", after=True),
+    "before the adapter is stored": lambda *_: kill_on_call(lora, "stored_tensors"),
     "while it merges": lambda *_: kill_on_call(lora.LoraAdapter, "merge"),
     "when it is merged": lambda *_: kill_on_call(lora.LoraAdapter, "merge", after=True),
 }
@@ -142,7 +142,9 @@ def main(kind: str, folder: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     # Voice and fluency have tests of their own.
-    vars(scoring)["REFERENCE"] = Path("no such folder")
+    vars(scoring)["Lexicon"] = vars(scoring)["ReferenceAuthors"] = SimpleNamespace(
+        load=lambda: None
+    )
     vars(recipes)["_SAMPLE_BYTES"] = 8
     throughput.measure_speeds = lambda device, *_, **__: throughput.assumed_speeds(device)
     trimming.SMALL = 100  # so that a tiny vocabulary is trimmed, too

@@ -2,6 +2,7 @@
 
 import lzma
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import families  # noqa: F401 - one thread is enough for so little
@@ -43,7 +44,8 @@ def skip_measurements(patch: "pytest.MonkeyPatch", folder: Path) -> None:
     )
     # These have tests of their own.
     patch.setattr(recipes, "_SAMPLE_BYTES", 8)
-    patch.setattr(scoring, "REFERENCE", folder / "no such folder")
+    for reference in ("Lexicon", "ReferenceAuthors"):
+        patch.setattr(scoring, reference, SimpleNamespace(load=lambda: None))
 
 
 def write_blog(folder: Path, posts: int = 24) -> Path:

@@ -50,6 +50,7 @@ def open_page(
     *,
     width: int = 1280,
     dark: bool = False,
+    locale: str = "en-GB",
 ) -> "Iterator[Page]":
     """A page that fails the test for what no page may do, but for errors that are `expected`."""
     context = browser.new_context(
@@ -57,7 +58,7 @@ def open_page(
         viewport={"width": width, "height": 900},
         color_scheme="dark" if dark else "light",
         reduced_motion="reduce",
-        locale="en-GB",
+        locale=locale,
     )
     context.set_default_timeout(_WAITS_MS)
     context.request.get(site.link)  # leaves the cookie

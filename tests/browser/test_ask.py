@@ -165,7 +165,7 @@ def test_conversations_are_found_downloaded_and_deleted(page: "Page") -> None:
     saved.wait_for()
     assert box.bounding_box()["y"] < saved.bounding_box()["y"]  # type: ignore[index]
     saved.click()
-    page.get_by_label("Search saved conversations").fill("umbrella")
+    page.get_by_label("Search: Saved conversations").fill("umbrella")
     until(page, "document.querySelectorAll('.saved > li').length === 1")
     with page.expect_download() as download:
         page.locator(".saved").get_by_role("link", name="Download").click()
@@ -227,7 +227,7 @@ def test_an_answer_is_plain_text_and_its_citations_are_links(
             assert choose.input_value() == "none"  # nothing is sent before somebody chooses
             choose.select_option(label="writer (llama.cpp)")
             text = page.locator(".who").inner_text()
-            assert "writer (llama.cpp, on this machine) is sent your question" in text
+            assert "writer (llama.cpp, on this machine) gets your question" in text
             ask_question(page, "five inches of copper")
             answer = page.locator(".turn .answer")
             assert answer.locator("img, iframe, script").count() == 0

@@ -227,5 +227,5 @@ def test_new_posts_are_offered_to_be_learned(job_page: "Page") -> None:
     shown(page, "/")
     page.get_by_text("3 new posts, not yet learned.").wait_for()
     with page.expect_request("**/api/jobs?*") as sent:
-        page.get_by_role("button", name="Learn them").click()
+        page.get_by_role("button", name="Train on them").click()
     assert sent.value.post_data_json == {"kind": "make", "base": "none"}

@@ -185,7 +185,7 @@ def test_decisions_are_saved_previewed_and_undone(own_page: "Page", own_site: Si
     row.locator(f"input[value='{changed}']").check(force=True)
     page.wait_for_selector(".pending.card")
     text = page.locator(".pending").inner_text()
-    assert "takes effect at the next training" in text
+    assert "At the next training: 1 change." in text
     assert page.locator(".pending").get_by_role("link", name="Make a new model").count() == 1
     then = fetch_json(page, "/api/corpus/decisions")["words_then"]
     assert f"{then:,}" in text

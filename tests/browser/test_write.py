@@ -145,7 +145,7 @@ def test_what_is_written_is_saved_found_and_deleted(page: "Page") -> None:
     page.get_by_role("button", name="New text").click()
     until(page, "document.querySelectorAll('.manuscript')[1]?.value === ''")
     page.get_by_text("Saved texts").click()
-    page.get_by_label("Search saved texts").fill("zeppelin")
+    page.get_by_label("Search: Saved texts").fill("zeppelin")
     until(page, "document.querySelectorAll('.saved > li').length === 1")
     assert page.locator(".saved i").count() == 0
     with page.expect_download() as download:
@@ -197,7 +197,7 @@ def test_a_draft_is_put_into_the_own_voice_and_one_change_taken_back(page: "Page
     source = "🦊 I cannot say.\n\nIt does not <b>matter</b>, and she cannot say why."
     shown(page, "/#/write")
     page.get_by_label("Notes or a draft").fill(source)
-    page.get_by_role("button", name="Put it into my voice").click()
+    page.get_by_role("button", name="Put it in my voice").click()
     page.wait_for_selector(".changes li")
     assert page.locator(".changes b").count() == 0
     changed = text(page)
@@ -255,7 +255,7 @@ def test_notes_are_written_out_after_the_text_and_stopped(page: "Page") -> None:
     page.get_by_label("Your text").fill("On gauges")
     page.get_by_label("Notes or a draft").fill("copper, best\nno rust")
     page.keyboard.press("Control+Enter")
-    until(page, "document.querySelector('.below').innerText.includes('1 of 2 lines stays a note')")
+    until(page, "document.querySelector('.below').innerText.includes('1 of 2 lines')")
     assert text(page) == "On gauges\n\nCopper is best. [no rust]"
     assert page.locator(".shades .machine").text_content() == "\n\nCopper is best. [no rust]"
 

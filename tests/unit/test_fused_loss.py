@@ -64,7 +64,7 @@ def test_loss_and_gradients_are_those_of_float64(
     monkeypatch.setattr(module, "TRAINED_ROWS", chunk)
     monkeypatch.setattr(module, "CHUNK_LOGITS", 1)
     hidden, head, targets = _inputs(shape, dtype)
-    assert fused.supports_head_loss(hidden, head)
+    assert fused.supports_head_loss(hidden, head, hidden.dtype)
     loss = _run(hidden, head, targets, mixed=product_dtype == torch.bfloat16)
     backward(2 * loss)
     bound = {(torch.float32, torch.float32): 1e-6}.get((dtype, product_dtype), 0.02)

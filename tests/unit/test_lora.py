@@ -12,7 +12,7 @@ from ownwords.models import lora, registry
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.lora import AdapterConfig, LoraAdapter
 from ownwords.models.untrusted_files import ModelError
-from ownwords.models.weights import read_tensors
+from ownwords.models.weights import write_tensors
 
 QWEN = {
     "model_type": "qwen3",
@@ -132,25 +132,35 @@ def test_dropout_ends_with_training() -> None:
     assert torch.equal(_logits(model), _logits(model))
 
 
-def test_saved_tensors_have_the_names_of_peft(tmp_path: Path) -> None:
+def test_a_stored_adapter_gets_the_names_of_peft(tmp_path: Path) -> None:
     model = _model(GPT2)
     adapter = _filled(lora.attach(model, AdapterConfig(8, 4.0, 0.1), seed=1))
-    lora.save(tmp_path / "adapter", adapter, base="mine")
-    config = json.loads((tmp_path / "adapter" / lora.CONFIG).read_text())
+    write_tensors(tmp_path / "a.safetensors", lora.stored_tensors(adapter))
+    data, tensors = lora.peft_files(tmp_path / "a.safetensors", model.config, "mine")
+    config = json.loads(data)
     assert config["target_modules"] == ["c_attn", "c_fc", "c_proj"]
-    assert (config["r"], config["lora_alpha"], config["lora_dropout"]) == (8, 4.0, 0.1)
+    assert (config["r"], config["lora_alpha"]) == (8, 8)
+    assert config["base_model_name_or_path"] == "mine"
     assert config["fan_in_fan_out"] is True
-    tensors = read_tensors(tmp_path / "adapter" / lora.WEIGHTS)
     assert len(tensors) == 16
     up = tensors["base_model.model.transformer.h.1.mlp.c_proj.lora_B.weight"]
-    assert torch.equal(up, adapter.layers["blocks.1.mlp.down"].up)
+    assert torch.equal(up, 0.5 * adapter.layers["blocks.1.mlp.down"].up)
 
 
-def test_a_second_adapter_and_a_folder_of_other_files_are_refused(tmp_path: Path) -> None:
+def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    stored = lora.stored_tensors(_filled(lora.attach(_model(), AdapterConfig(4), seed=1)))
+    write_tensors(path, stored)
+    with pytest.raises(ModelError, match="not an adapter for this model"):
+        lora.merge_stored(_model(GPT2), path)
+    del stored["blocks.1.mlp.up.down"]
+    write_tensors(tmp_path / "b.safetensors", stored)
+    with pytest.raises(ModelError, match="not an adapter for this model"):
+        lora.peft_files(tmp_path / "b.safetensors", _model().config, "")
+
+
+def test_a_second_adapter_is_refused() -> None:
     model = _model()
-    adapter = lora.attach(model, AdapterConfig(4), seed=1)
+    lora.attach(model, AdapterConfig(4), seed=1)
     with pytest.raises(ModelError, match="already"):
         lora.attach(model, AdapterConfig(4), seed=1)
-    (tmp_path / "diary.txt").touch()
-    with pytest.raises(ModelError, match=r"diary\.txt"):
-        lora.save(tmp_path, adapter)

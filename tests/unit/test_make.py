@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,14 +44,9 @@ class Listener(MakeCallbacks):
     def on_read(self, report: Report, seconds: float) -> None:
         self.messages.append("read")
 
-    def on_base_chosen(self, sentences: Sequence[str]) -> None:
-        self.messages.append(sentences[0])
-
-    def on_changed(self, sentence: str) -> None:
-        self.messages.append(sentence)
-
-    def on_new_language(self) -> None:
-        self.messages.append("in a new language")
+    def on_notice(self, label: str, text: str) -> None:
+        said = {"Language": "in a new language", "Scoring": "scores"}
+        self.messages.append(said.get(label, text))
 
     def on_planned(self, plan: Plan, base: str) -> None:
         self.messages.append(f"planned from {base or 'nothing'}")
@@ -62,9 +57,6 @@ class Listener(MakeCallbacks):
     def on_writing(self, title: str, pieces: Iterator[str]) -> None:
         self.text = list(pieces)
         self.messages.append("writes")
-
-    def on_scoring_start(self) -> None:
-        self.messages.append("scores")
 
     def on_scored(self, card: Scorecard, seconds: float | None) -> None:
         self.messages.append("scored" if seconds else "was scored")

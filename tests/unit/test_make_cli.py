@@ -111,7 +111,7 @@ class FakePipeline:
             raise self.fails
         callbacks.on_trained(TRAINED, 178.0)
         callbacks.on_writing(self.title, iter(TEXT))
-        callbacks.on_scoring_start()
+        callbacks.on_notice("Scoring", "The model predicts held-out posts.")
         callbacks.on_scored(CARD, 24.0)
         return self.result
 
@@ -272,11 +272,11 @@ def test_several_processes_are_refused(
 
 
 def test_a_blog_in_another_language_gets_a_notice(capsys: pytest.CaptureFixture[str]) -> None:
-    MakeView(Console(width=80)).on_new_language()
+    MakeView(Console(width=80)).on_notice("Language", pipeline._NEW_LANGUAGE)
     output = " ".join(capsys.readouterr().out.split())
     assert "Language Your texts do not read as English" in output
     assert "ownwords base add gemma3-270m" in output
-    MakeView(Console(width=80), stages=False).on_new_language()
+    MakeView(Console(width=80), stages=False).on_notice("Language", "no")
     assert not capsys.readouterr().out
 
 

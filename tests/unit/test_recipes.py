@@ -21,9 +21,9 @@ from ownwords.core.progress import Event, Progress
 from ownwords.inference.text_generation import encode_prompt, generation_config
 from ownwords.models import bundle, fused, lora
 from ownwords.models.decoder import CausalLM, build
+from ownwords.models.directory import ADAPTER
 from ownwords.models.quantization_scheme import INT8
 from ownwords.models.quantize import quantize
-from ownwords.models.weights import read_tensors
 from ownwords.native import bindings
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
@@ -233,17 +233,7 @@ def test_a_base_is_finetuned_and_a_lora_saved_merged_and_apart(base: Path, tmp_p
     assert tuned.bits_per_byte is not None
     assert tuned.bits_per_byte < before
     alone = bundle.load(base).model
-    folder = tmp_path / "lora" / "adapter"
-    saved_config = json.loads((folder / lora.CONFIG).read_bytes())
-    settings = lora.AdapterConfig(saved_config["r"], saved_config["lora_alpha"])
-    adapter = lora.attach(alone, settings, seed=1)
-    tensors = read_tensors(folder / lora.WEIGHTS)
-    matrices = [each for layer in adapter.layers.values() for each in (layer.down, layer.up)]
-    with torch.no_grad():
-        for matrix, trained in zip(matrices, tensors.values(), strict=True):
-            matrix.copy_(trained)
-    adapter.merge()
-    adapter.detach()
+    lora.merge_stored(alone, tuned.folder / ADAPTER)
     quantize(alone, INT8, INT8)  # as it is stored
     saved = dict(bundle.load(tuned.folder).model.named_parameters())
     for name, parameter in alone.named_parameters():

@@ -211,7 +211,7 @@ def test_long_lists_are_cut_and_say_so() -> None:
     text = words(report)
     assert "10,000" in text
     assert "9,990 others together" in text
-    assert "And 9,800 more texts; ownwords look --json lists all." in text
+    assert "And 9,800 more; ownwords look --json lists all." in text
 
 
 def test_empty_things_say_so_or_vanish() -> None:
@@ -255,7 +255,7 @@ def lede_of(own: int, words: int, days: tuple[str, str] = ("", ""), pages: int =
 
 
 def test_the_first_sentence_is_true() -> None:
-    assert lede_of(0, 50).startswith("None of the 50 words are your own.")
+    assert lede_of(0, 50).startswith("None of 50 words is your own.")
     assert "You can train" not in lede_of(0, 50)
     assert "1,500 words of your own in 3 posts." in lede_of(1_500, 1_500)
     assert "in 3 posts and 1 page." in lede_of(1_500, 1_500, pages=1)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,7 +43,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (blog / f"post{number}.md").write_text(f"# Post {number}\n\n{words}.\n", "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(scoring, "ScoreConfig", SMALL)
-    monkeypatch.setattr(scoring, "REFERENCE", tmp_path / "none")
+    for reference in ("Lexicon", "ReferenceAuthors"):
+        monkeypatch.setattr(scoring, reference, SimpleNamespace(load=lambda: None))
     look([blog], workspace=tmp_path / "blog.ownwords")
     save(tmp_path / "blog.ownwords" / "model")
     return tmp_path
@@ -95,11 +97,11 @@ def test_the_model_is_compared_with_the_given_base_or_its_own(
 AGAIN = """
 import sys
 from functools import partial
-from pathlib import Path
+from types import SimpleNamespace
 from ownwords.cli.main import main
 from ownwords.evaluation import scoring
 scoring.ScoreConfig = partial(scoring.ScoreConfig, **{small!r})
-scoring.REFERENCE = Path("none")
+scoring.Lexicon = scoring.ReferenceAuthors = SimpleNamespace(load=lambda: None)
 status = main(["score", "--quiet"])
 sys.exit("torch was imported" if "torch" in sys.modules else status)
 """

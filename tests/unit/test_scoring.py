@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -122,10 +123,11 @@ def overfitted(texts: list[str], steps: int = 100) -> CausalLM:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _without_reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _without_reference() -> Iterator[None]:
     """The comparison with other authors has tests of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scoring, "REFERENCE", tmp_path_factory.getbasetemp() / "none")
+        for reference in ("Lexicon", "ReferenceAuthors"):
+            patch.setattr(scoring, reference, SimpleNamespace(load=lambda: None))
         yield
 
 

@@ -1,14 +1,16 @@
 """Mastodon, X and Bluesky: own posts, threads joined; and the two kinds of notebooks."""
 
+import io
+import zipfile
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from items import documents
-from ownwords.archive.document import SkippedItem
+from ownwords.archive.document import RawDocument, SkippedItem
 from ownwords.archive.segments import parse_body
-from ownwords.archive.sources import load_source
+from ownwords.archive.sources import load_source, notion
 
 
 def texts_of(name: str, folder: Path) -> dict[str, str]:
@@ -48,6 +50,32 @@ def test_an_entry_of_day_one_has_plain_punctuation(tmp_path: Path) -> None:
     texts = texts_of("dayone", tmp_path)
     assert texts["entry/0A1B"].startswith("A hat (a roof). ")
     assert texts["entry/0A1C"] == "After hats, coats.\n\nNot a title"
+
+
+def test_a_notion_export_as_html_in_a_zip_of_zips_says_the_same(tmp_path: Path) -> None:
+    page = (
+        '<style>INTRUDER</style><article><header><h1 class="page-title">On hats</h1>'
+        '<table class="properties"><tbody><tr><th>Date</th><td><time>@January 31, 2020</time></td>'
+        "</tr><tr><th>Tags</th><td>clothes, weather</td></tr></tbody></table></header>"
+        '<div class="page-body"><p>A hat is a roof one wears.</p></div></article>'
+    )
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as packed:
+        packed.writestr(f"Export-1/On hats {'a' * 32}.html", page)
+    with zipfile.ZipFile(tmp_path / "export.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("Export-1-Part-1.zip", inner.getvalue())
+        packed.writestr("Export-1-Part-2.zip", b"PK damaged")
+    assert notion.detect(tmp_path / "export.zip") is None
+    with zipfile.ZipFile(tmp_path / "export.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("Export-1-Part-1.zip", inner.getvalue())
+    assert notion.detect(tmp_path / "export.zip") == notion.LABEL
+    _, document = notion.read(tmp_path / "export.zip")
+    assert isinstance(document, RawDocument)
+    assert (document.title, document.tags) == ("On hats", ("clothes", "weather"))
+    assert document.date is not None
+    assert document.date.date().isoformat() == "2020-01-31"
+    assert "A hat is a roof" in document.body
+    assert "INTRUDER" not in document.body
 
 
 def test_properties_of_a_notion_page_are_no_text(tmp_path: Path) -> None:

@@ -54,6 +54,17 @@ def test_a_locked_document_is_refused_with_advice(tmp_path: Path) -> None:
         list(office.read(path))
 
 
+def test_each_cell_of_a_table_is_read_once(tmp_path: Path) -> None:
+    inner = f"<w:tbl><w:tr><w:tc>{export.paragraph('within')}</w:tc></w:tr></w:tbl>"
+    cell = f"<w:tc>{export.paragraph('chosen')}{inner}</w:tc>"
+    row = f"<w:tr><w:tc>{export.paragraph('size')}</w:tc><w:sdt><w:sdtContent>{cell}"
+    table = f"<w:tbl>{row}</w:sdtContent></w:sdt></w:tr></w:tbl>"
+    text = export.DOCX["word/document.xml"].replace("<w:body>", f"<w:body>{table}")
+    export.pack(tmp_path / "a.docx", export.DOCX | {"word/document.xml": text})
+    words = " ".join(text for _, text in segments_of(tmp_path / "a.docx")).split()
+    assert [words.count(word) for word in ("chosen", "within")] == [1, 1]
+
+
 def test_entities_are_not_expanded(tmp_path: Path) -> None:
     bomb = '<!DOCTYPE d [<!ENTITY a "INTRUDER"><!ENTITY b SYSTEM "file:///etc/passwd">]>'
     text = export.DOCX["word/document.xml"].replace("once.", "once&a;&b;.")

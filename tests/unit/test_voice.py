@@ -159,7 +159,7 @@ def test_others_round_trip_and_damage_is_one_sentence(
 ) -> None:
     with pytest.raises(OwnwordsError, match="cannot be read"):
         ReferenceAuthors.load(tmp_path)
-    data = authors.save(tmp_path).read_bytes()
+    data = reference.save_authors(authors, tmp_path).read_bytes()
     loaded = ReferenceAuthors.load(tmp_path)
     assert loaded.vocabulary.words == authors.vocabulary.words
     assert (loaded.sources, loaded.source_of) == (authors.sources, authors.source_of)

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Self, get_args
 
 from ownwords.archive.document import OWN_KINDS, Document
@@ -112,68 +113,43 @@ class Corpus:
 
 
 def load_corpus(archive: Archive) -> Corpus:
-    """Read the texts of an archive that `look` has filled, once if they fit into memory.
+    """Read the texts of an archive that `look` has filled, once, into memory.
 
     CorpusError if none of them is for training.
     """
-    selection = archive.selection()
-    sides: dict[str, dict[str, int]] = {side: {} for side in get_args(Side)}
-    for id_, (decision, words, side) in selection.items():
-        if decision != "leave out" and words and side in sides:
-            sides[side][id_] = words
-    if not sides["train"]:
-        raise CorpusError(
-            f"none of the {len(selection):,} texts in {archive.path} is for training",
-            hint="report.html beside it says why; `ownwords ask` can still search them",
-        )
-    limits = sides["train"] | sides["validation"] | sides["test"]
-    texts: dict[str, TrainingText] = {}
-    size = own = total = 0
+    selection, keys = archive.selection(), archive.keys()
+    sides: dict[str, list[TrainingText]] = {side: [] for side in get_args(Side)}
+    entries: list[str] = []
+    own = total = 0
     for document in archive.documents():
         for segment in document.segments:
             here = len(segment.text.split())
             total += here
             own += here if segment.kind in OWN_KINDS else 0
-        if document.id in limits and size <= _MAX_IN_MEMORY:
-            text = texts[document.id] = _text_of(document, limits[document.id])
-            size += text.bytes
-    in_memory = texts if size <= _MAX_IN_MEMORY else None
-    keys = archive.keys()
-    entries = [f"{id_} {keys[id_]} {side} {n}" for side in sides for id_, n in sides[side].items()]
+        id_ = document.id
+        decision, words, side = selection.get(id_, ("leave out", 0, ""))
+        if decision != "leave out" and words and side in sides:
+            day = document.date.date().isoformat() if document.date else ""
+            text = training_text(document, words)
+            sides[side].append(TrainingText(id_, text, document.title, day, document.url))
+            entries.append(f"{id_} {keys[id_]} {side} {words}")
+    if not sides["train"]:
+        raise CorpusError(
+            f"none of the {len(selection):,} texts in {archive.path} is for training",
+            hint="report.html beside it says why; `ownwords ask` can still search them",
+        )
+    # By id, so that the order does not depend on dates, which may be corrected later.
     train, validation, test = (
-        TextCollection.read(_Side(archive, words, in_memory)) for words in sides.values()
+        TextCollection.read(sorted(texts, key=lambda text: text.id)) for texts in sides.values()
     )
-    return Corpus(
-        train,
-        validation,
-        test,
-        own_share=own / total if total else 1.0,
-        key=digest(*sorted(entries)),
-    )
+    share = own / total if total else 1.0
+    return Corpus(train, validation, test, own_share=share, key=digest(*sorted(entries)))
 
 
-@dataclass(frozen=True)
-class _Side:
-    """The texts of one side of the split, from memory or from the archive in each pass."""
-
-    archive: Archive
-    words: dict[str, int]  # by document id: how many of its own words are used
-    in_memory: dict[str, TrainingText] | None
-
-    def __iter__(self) -> Iterator[TrainingText]:
-        # By id, so that the order does not depend on dates, which may be corrected later.
-        for id_ in sorted(self.words):
-            if self.in_memory is not None:
-                yield self.in_memory[id_]
-            else:
-                for document in self.archive.documents([id_]):
-                    yield _text_of(document, self.words[id_])
-
-
-def _text_of(document: Document, words: int) -> TrainingText:
-    day = document.date.date().isoformat() if document.date else ""
-    text = training_text(document, words)
-    return TrainingText(document.id, text, document.title, day, document.url)
+def read_corpus(path: Path) -> Corpus:
+    """The texts of the archive in a file."""
+    with Archive(path) as archive:
+        return load_corpus(archive)
 
 
 def training_text(document: Document, words: int) -> str:

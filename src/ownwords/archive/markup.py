@@ -5,10 +5,12 @@ Markdown and Publii's blocks become HTML here.
 
 import json
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from selectolax.lexbor import LexborNode
@@ -16,27 +18,8 @@ from selectolax.lexbor import LexborNode
 from ownwords.archive.text_repair import as_object, repair_line, text_value
 from ownwords.core.errors import SourceError
 
-_ELEMENTS = {
-    **dict.fromkeys(("script", "publii-script"), "script"),
-    **dict.fromkeys(
-        ("iframe", "object", "embed", "applet", "noembed", "noframes"), "embedded frame"
-    ),
-    **dict.fromkeys(("svg", "canvas"), "drawing"),
-    **dict.fromkeys(("input", "select", "textarea", "button", "datalist", "option"), "form"),
-    **dict.fromkeys(("output", "meter", "progress"), "form"),
-    "style": "style",
-    "noscript": "shown only without scripts",
-    "template": "template",
-    "rt": "reading aid",
-    "rp": "reading aid",
-    "rtc": "reading aid",
-    "math": "formula",
-    "video": "video",
-    "audio": "audio",
-    "nav": "navigation",
-    "title": "page title",
-    "publii-amp": "AMP-only part",
-}
+_DROPPED = tomllib.loads(Path(__file__).with_name("dropped_elements.toml").read_text("utf-8"))
+_ELEMENTS = {tag: reason for reason, tags in _DROPPED.items() for tag in tags.split()}
 _UNSEEN_STYLE = re.compile(
     r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"
     r"|(?:font-size|opacity)\s*:\s*0*\.?0+(?:[a-z%]+|(?![\d.]))"

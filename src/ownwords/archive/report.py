@@ -186,11 +186,9 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to plain lists, dictionaries, strings and numbers, for JSON."""
         return asdict(self)
 
     def to_json(self) -> str:
-        """Serialise to JSON text, without an intermediate copy."""
         return msgspec.json.encode(self).decode("utf-8")
 
     @classmethod

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Final
-from urllib.parse import quote as url_quote
 
 from ownwords.archive.report import Duplicate, Phrase, PostSummary, Report, UnlikePost
 from ownwords.view import blocks as b
@@ -106,9 +105,8 @@ def lede(report: Report) -> tuple[str, str]:
     if not totals.words:
         return "The archive holds no words yet.", "There is nothing to train on."
     if not totals.own_words:
-        verb = "is" if totals.words == 1 else "are"
         return (
-            f"None of the {count(totals.words, 'word')} {verb} your own.",
+            f"None of {count(totals.words, 'word')} is your own.",
             "They are quotations, code, tables or machine output: there is nothing to train on.",
         )
     usable = f"You can train on {count(totals.training_words, 'word')}."
@@ -182,7 +180,7 @@ def _sources(report: Report) -> list[b.Block]:
         for source in report.sources[:_SOURCES]
     ]
     if (more := len(report.sources) - _SOURCES) > 0:
-        lines.append(f"And {count(more, 'more source')}.")
+        lines.append(f"And {count(more)} more.")
     return [b.Paragraph(line=line, style="quiet") for line in lines]
 
 
@@ -190,8 +188,8 @@ def _when(report: Report) -> str:
     first, last = day(report.totals.first_day), day(report.totals.last_day)
     if not first:
         return ""
-    dated = ", the dated ones written" if _undated(report) else ", written"
-    return f"{dated} on {first}" if first == last else f"{dated} between {first} and {last}"
+    when = f"written on {first}" if first == last else f"written between {first} and {last}"
+    return f", the dated ones {when}" if _undated(report) else f", {when}"
 
 
 def _dominant_decision(post: PostSummary, training_words: int) -> str:
@@ -265,7 +263,7 @@ def _decisions(report: Report) -> list[b.Block]:
         " has a decision for each post: keep, cap or leave out. Change it, and run:",
     )
     return [
-        b.Items(rows=rows, style="decisions", noun="text", total=len(posts))
+        b.Items(rows=rows, style="decisions", total=len(posts))
         if posts
         else b.Paragraph(line="No post stands out: all texts are kept in full."),
         b.Aside(
@@ -332,7 +330,6 @@ def _lengths(report: Report) -> list[b.Block]:
                 )
                 for post in posts[:MANY]
             ],
-            noun="text",
             total=len(posts),
         )
         summary = f"All {count(len(posts))} texts"
@@ -396,7 +393,7 @@ def _whose(report: Report) -> list[b.Block]:
         blocks += [
             b.Heading(text="Machine output"),
             b.Paragraph(line=what),
-            b.Items(rows=items, noun="block", total=len(report.dumps)),
+            b.Items(rows=items, total=len(report.dumps)),
         ]
     return blocks
 
@@ -419,7 +416,7 @@ def _years(report: Report) -> list[b.Block]:
     blocks.append(b.Years(title=caption, description=description, rows=bars))
     if undated:
         blocks.append(b.Paragraph(line=undated, style="quiet"))
-    numbers = b.Table(caption=caption, heads=("Year", "Words", "Posts"), rows=rows, noun="year")
+    numbers = b.Table(caption=caption, heads=("Year", "Words", "Posts"), rows=rows)
     return [*blocks, b.Fold(summary="The numbers", blocks=[numbers])]
 
 
@@ -457,8 +454,7 @@ def _longest_year(bars: Sequence[b.Year]) -> str:
 def _undated(report: Report) -> str:
     for year in report.years:
         if year.year == 0 and year.posts:
-            verb = "has" if year.posts == 1 else "have"
-            return f"{count(year.posts, 'text')} ({count(year.words, 'word')}) {verb} no date."
+            return f"{count(year.posts, 'text')} ({count(year.words, 'word')}) without a date."
     return ""
 
 
@@ -478,7 +474,7 @@ def _duplicates(report: Report) -> list[b.Block]:
     why = "A model learns repeated text twice. Words that differ are "
     return [
         b.Paragraph(line=(why, b.Span("marked", "mark"), "."), detail=True),
-        b.Items(rows=rows, style="pairs", noun="pair", total=len(report.duplicates)),
+        b.Items(rows=rows, style="pairs", total=len(report.duplicates)),
     ]
 
 
@@ -534,7 +530,7 @@ def _style(report: Report) -> list[b.Block]:
     )
     return [
         b.Paragraph(line=why, detail=True),
-        b.Items(rows=rows, noun="post", total=len(report.style_outliers)),
+        b.Items(rows=rows, total=len(report.style_outliers)),
     ]
 
 
@@ -544,8 +540,7 @@ def _links(report: Report) -> list[b.Block]:
         return []
     line = "Your posts do not link to each other."
     if dead:
-        verb = "leads" if len(dead) == 1 else "lead"
-        line = f"{count(len(dead), 'internal link')} {verb} nowhere."
+        line = f"Lead nowhere: {count(len(dead), 'internal link')}."
     elif report.totals.internal_links:
         line = "All internal links work."
     blocks: list[b.Block] = [b.Paragraph(line=line)]
@@ -565,7 +560,6 @@ def _links(report: Report) -> list[b.Block]:
                 caption="Dead links",
                 heads=heads,
                 rows=rows,
-                noun="link",
                 style="words",
                 total=len(dead),
             )
@@ -576,7 +570,7 @@ def _links(report: Report) -> list[b.Block]:
             line = f"None of the {count(total)} texts is linked from another."
         by_id = {post.id: post for post in report.posts}
         items = [b.Item(title=_post(by_id[id_])) for id_ in report.orphans[:MANY]]
-        posts = b.Items(rows=items, style="columns", noun="text", total=alone)
+        posts = b.Items(rows=items, style="columns", total=alone)
         blocks += [b.Paragraph(line=line), b.Fold(summary="Show them", blocks=[posts])]
     return blocks
 
@@ -599,7 +593,7 @@ def _phrases(report: Report) -> list[b.Block]:
             )
             for phrase in overall[:16]
         ]
-        blocks.append(b.Items(rows=rows, style="phrases", noun="phrase"))
+        blocks.append(b.Items(rows=rows, style="phrases"))
     if years:
         by_year = [(str(year), _of_year(years[year])) for year in sorted(years, reverse=True)]
         blocks.append(
@@ -607,7 +601,6 @@ def _phrases(report: Report) -> list[b.Block]:
                 caption="By year",
                 heads=("Year", "Phrases"),
                 rows=by_year,
-                noun="year",
                 style="words",
                 is_titled=True,
                 detail=True,
@@ -645,7 +638,7 @@ def _excluded(report: Report) -> list[b.Block]:
     heads = ("What", "Why")
     return [
         b.Paragraph(line="You cannot search any of this either.", detail=True),
-        b.Table(caption="Left out", heads=heads, rows=rows, noun="reason", style="words"),
+        b.Table(caption="Left out", heads=heads, rows=rows, style="words"),
     ]
 
 
@@ -696,7 +689,6 @@ def _privacy(report: Report) -> list[b.Block]:
                 caption="Addresses and numbers",
                 heads=("Text", "Found"),
                 rows=places,
-                noun="place",
                 style="words",
                 total=len(found),
                 detail=True,
@@ -707,21 +699,16 @@ def _privacy(report: Report) -> list[b.Block]:
 
 def _notes(report: Report) -> list[b.Block]:
     rows = [b.Item(title=plain(note, 300)) for note in report.notes[:MANY]]
-    notes = b.Items(rows=rows, style="notes", noun="note", total=len(report.notes))
+    notes = b.Items(rows=rows, style="notes", total=len(report.notes))
     return [notes] if rows else []
 
 
 def _post(post: PostSummary) -> b.Span:
-    return b.Span(title_of(post.title), "title", url=post.url, page=_page(post.id))
+    return b.Span(title_of(post.title), "title", url=post.url, page=b.post_page(post.id))
 
 
 def _title(title: str, id_: str) -> b.Span:
-    return b.Span(title_of(title), "title", page=_page(id_))
-
-
-def _page(id_: str) -> str:
-    """The place of a post in the served page."""
-    return f"/posts/post/{url_quote(id_, safe='')}"
+    return b.Span(title_of(title), "title", page=b.post_page(id_))
 
 
 _SECTIONS: Sequence[tuple[str, str, Callable[[Report], list[b.Block]]]] = (

@@ -5,7 +5,6 @@ The author's own choice overrides every default. Whole posts are held out, near-
 and a post keeps its side for life: a model that has learned from it must not be measured on it.
 """
 
-import json
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -19,6 +18,7 @@ from ownwords.archive.near_duplicates import duplicate_groups
 from ownwords.archive.report import Duplicate, PostSummary, UnlikePost
 from ownwords.archive.report_view import flags as flags_in_words
 from ownwords.archive.settings import MIN_TRAIN_SHARE, ProvenanceConfig, SplitConfig
+from ownwords.core.config import as_toml
 from ownwords.core.errors import ConfigError
 from ownwords.core.validation import decode
 from ownwords.view.format import count, plain, quoted
@@ -90,7 +90,6 @@ def _flag(
     distances: Mapping[str, float],
     config: ProvenanceConfig,
 ) -> None:
-    """Set the shares and the flags of the posts."""
     total = sum(post.own_words for post in by_id.values()) or 1
     for post in by_id.values():
         post.share = post.own_words / total
@@ -127,9 +126,8 @@ def _default(post: PostSummary, distance: float) -> tuple[Decision, str]:
         return "keep", "it contains no words of your own"
     if "dump" in post.flags:
         stay = "your own word stays" if own == 1 else f"your own {own:,} words stay"
-        verb = "is machine output" if logs == 1 else "are machine output"
         words = count(post.words, "word")
-        return "keep", f"{logs:,} of its {words} {verb}, which is never trained on; {stay}"
+        return "keep", f"machine output is never trained on: {logs:,} of its {words}; {stay}"
     if "language" in post.flags:
         return "keep", unlike
     if "unlike" in post.flags:
@@ -264,11 +262,7 @@ def split_posts(
     note = ""
     if len(groups) < MIN_GROUPS:
         number = {0: "no posts", 1: "one post"}.get(len(groups), f"{len(groups)} posts")
-        verb = "is" if len(groups) == 1 else "are"
-        note = (
-            f"Nothing is held out for testing: that takes {MIN_GROUPS} posts to train on, and "
-            f"there {verb} {number}."
-        )
+        note = f"Nothing is held out for testing: {number} to train on, {MIN_GROUPS} are needed."
     elif missing := _hold_out(groups, config):
         note = (
             f"Nothing could be held out for {' and '.join(missing)}: too few posts are short"
@@ -416,19 +410,15 @@ def write_choices(posts: Sequence[PostSummary], choices: Choices) -> str:
         entry = {"id": post.id, "title": plain(post.title, 160), "decision": post.decision}
         entry |= {} if is_chosen else {"proposed": post.decision}
         entry["why"] = plain(post.reason) or flags_in_words(post)
-        parts.append(
-            _toml(entry) + f"words = {post.words}\ntraining_words = {post.training_words}\n"
-        )
+        parts.append(_table(entry | {"words": post.words, "training_words": post.training_words}))
     # Keep choices about missing posts, since a post may come back.
     parts += [
-        _toml({"id": id_, "decision": decision, "why": "not in the archive at present"})
+        _table({"id": id_, "decision": decision, "why": "not in the archive at present"})
         for id_, decision in choices.items()
         if id_ not in present
     ]
     return "\n".join(parts)
 
 
-def _toml(entry: Mapping[str, str]) -> str:
-    """A table of basic strings: JSON strings, whose escapes TOML shares, with DEL escaped too."""
-    lines = (f"{key} = {json.dumps(text, ensure_ascii=False)}\n" for key, text in entry.items())
-    return "[[post]]\n" + "".join(lines).replace("\x7f", "\\u007f")
+def _table(entry: Mapping[str, object]) -> str:
+    return "[[post]]\n" + "".join(f"{key} = {as_toml(value)}\n" for key, value in entry.items())

@@ -1,11 +1,14 @@
 """The settings of `ownwords look`: what is taken in, what is trained on, what is held out."""
 
 from dataclasses import dataclass
-from math import inf
+from typing import Annotated
 
 from ownwords.core.errors import ConfigError
+from ownwords.core.validation import Meta
 
 MIN_TRAIN_SHARE = 0.6  # of the training words
+
+Share = Annotated[float, Meta(gt=0, le=1)]
 
 
 @dataclass(frozen=True)
@@ -16,11 +19,7 @@ class ArchiveConfig:
     hidden: bool = False  # posts that are live at their address but listed nowhere
     private: bool = False  # private and password-protected posts
     pages: bool = True  # pages such as "About"
-    max_post_characters: int = 20_000_000  # a longer "post" is a data file
-
-    def __post_init__(self) -> None:
-        if self.max_post_characters < 1:
-            raise ValueError(f"max_post_characters must be at least 1: {self.max_post_characters}")
+    max_post_characters: Annotated[int, Meta(ge=1)] = 20_000_000  # a longer "post" is a data file
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +27,13 @@ class ProvenanceConfig:
     """Which posts stand out, and how much of one post is trained on."""
 
     # No post may be more than this share of the words a model is trained on.
-    max_post_share: float = 0.10
+    max_post_share: Share = 0.10
     # Two posts are near-duplicates if so much of the shorter occurs in the longer (5-word runs).
-    near_duplicate: float = 0.5
+    near_duplicate: Share = 0.5
     # A post reads unlike the others from this robust z of Burrows' Delta on.
-    unlike_distance: float = 2.5
+    unlike_distance: Annotated[float, Meta(gt=0)] = 2.5
     # A post with more than this share of all own words dominates the archive.
-    dominant_share: float = 0.25
-
-    def __post_init__(self) -> None:
-        for name in ("max_post_share", "near_duplicate", "dominant_share"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be over 0 and at most 1: {getattr(self, name)}")
-        if not 0 < self.unlike_distance < inf:
-            raise ValueError(f"unlike_distance must be over 0 and finite: {self.unlike_distance}")
+    dominant_share: Share = 0.25
 
 
 @dataclass(frozen=True, slots=True)

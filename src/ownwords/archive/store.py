@@ -101,7 +101,6 @@ class Archive:
         self._db.execute("PRAGMA cache_size = -65536")  # 64 MiB, to hold index pages
 
     def close(self) -> None:
-        """Close the database."""
         self._db.close()
 
     def __enter__(self) -> "Archive":
@@ -174,7 +173,6 @@ class Archive:
         )
 
     def remove(self, ids: Iterable[str]) -> None:
-        """Delete documents and everything that belongs to them."""
         self._db.executemany("DELETE FROM documents WHERE id = ?", ((id_,) for id_ in ids))
 
     def set_selection(self, rows: Iterable[tuple[str, str, int, str]]) -> None:
@@ -183,7 +181,6 @@ class Archive:
         self._db.executemany("INSERT INTO selection VALUES (?, ?, ?, ?)", rows)
 
     def set_meta(self, key: str, value: str) -> None:
-        """Store a value under a key."""
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     def keep_sides(self, settings: str, sides: Mapping[str, Side]) -> None:
@@ -248,7 +245,6 @@ class Archive:
         )
 
     def features(self) -> Iterator[tuple[str, Features]]:
-        """Yield the features of every document, by id."""
         for id_, data in self._rows("SELECT id, features FROM documents ORDER BY id"):
             with self._unreadable_is_damage():
                 features = decode_features(data)

@@ -138,21 +138,21 @@ class ExportFiles:
     ) -> None:
         self.path, self.names, self.skipped = path, tuple(sizes), skipped
         self.bytes = sum(sizes.values())
-        self._sizes, self._opener = sizes, opener
+        self.sizes, self.opener = sizes, opener
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """Open a file as a seekable stream; raises SourceError."""
         shown = f"{self.path}: {name!r} inside it"
         with _translated(shown):
-            file = self._opener(name)
+            file = self.opener(name)
         with closing(file):
             yield cast(IO[bytes], _MemberStream(shown, file))
 
     def read(self, name: str, first: int | None = None) -> bytes:
         """Read a file that may be a text, or its `first` bytes; raises SourceError."""
         with self.open(name) as file:
-            if first is None and self._sizes[name] > MAX_TEXT_BYTES:
+            if first is None and self.sizes[name] > MAX_TEXT_BYTES:
                 limit = f"{MAX_TEXT_BYTES >> 20} MiB"
                 raise SourceError(f"{self.path}: {name!r} inside it is over {limit}")
             return file.read(-1 if first is None else first)
@@ -201,6 +201,22 @@ def _zip_files(path: Path, archive: zipfile.ZipFile) -> ExportFiles:
     return ExportFiles(path, sizes, lambda name: archive.open(infos[name]))
 
 
+def _files_of_zips(path: Path, packed: ExportFiles, stack: ExitStack) -> ExportFiles:
+    """The files of a zip of zips, such as Notion makes; the inner ones are held in memory."""
+    if packed.bytes > MAX_EXPORT_BYTES:
+        raise SourceError(
+            f"{path} consists of zips of over {MAX_EXPORT_BYTES >> 20} MiB",
+            hint="unpack it, and give each zip that is inside",
+        )
+    holders: dict[str, ExportFiles] = {}
+    for name in packed.names:
+        data = io.BytesIO(packed.read(name, packed.bytes))
+        inner = _zip_files(path, stack.enter_context(zipfile.ZipFile(data)))
+        holders |= dict.fromkeys(inner.names, inner)
+    sizes = {name: holder.sizes[name] for name, holder in holders.items()}
+    return ExportFiles(path, sizes, lambda name: holders[name].opener(name))
+
+
 def _tar_files(path: Path, archive: tarfile.TarFile) -> ExportFiles:
     infos = {info.name.removeprefix("./"): info for info in archive if info.isfile()}
 
@@ -219,6 +235,8 @@ def open_packed(path: Path) -> Iterator[ExportFiles]:
         with _translated(str(path), "is not a whole zip or tar file"):
             if zipfile.is_zipfile(path):
                 members = _zip_files(path, stack.enter_context(zipfile.ZipFile(path)))
+                if members.names and all(name.lower().endswith(".zip") for name in members.names):
+                    members = _files_of_zips(path, members, stack)
             else:
                 members = _tar_files(path, stack.enter_context(tarfile.open(path)))
         for name in members.names:

@@ -38,7 +38,6 @@ class Citation:
 
     @property
     def whose(self) -> Whose:
-        """Whose words the quote is."""
         return self.passage.whose_is(self.quote)
 
     @property
@@ -336,7 +335,6 @@ class AnswerBuilder:
         self.text = ""  # the supported sentences with the numbers of their citations
 
     def add(self, piece: str) -> None:
-        """Add a piece of the model's text."""
         self._written += piece
         if self._on_text and ("]" in piece or "\n" in piece):
             # The last sentence may be unfinished; a list of sources may still complete citations.
@@ -360,9 +358,8 @@ class AnswerBuilder:
             words = ", ".join(f"“{word}”" for word in list(self._unchecked)[:_MAX_NAMED])
             notes.append(f"(unchecked): the sentence has words that its quote lacks: {words}.")
         if self._left_out:
-            were = "was" if self._left_out == 1 else "were"
             what = count(self._left_out, "sentence")
-            notes.append(f"{what} {were} left out: {self.reasons()}.")
+            notes.append(f"Left out: {what}, {self.reasons()}.")
         elif self._reasons:
             notes.append(f"Some citations could not be verified: {self.reasons()}.")
         others = [f"[{at}]" for at, cited in enumerate(self.citations, 1) if cited.whose != "own"]

@@ -15,7 +15,14 @@ from typing import NamedTuple
 
 from ownwords.ask.index import MONTHS, IndexedPost, SearchIndex, folded
 from ownwords.ask.passages import Passage
-from ownwords.ask.query import QueryTerm, QueryTerms, normalized_question, quotations, words_of
+from ownwords.ask.query import (
+    DATES,
+    QueryTerm,
+    QueryTerms,
+    normalized_question,
+    quotations,
+    words_of,
+)
 from ownwords.view.format import count, day, joined, quoted
 
 _LONGEST = 300  # characters; longer questions ask for more than a date
@@ -156,20 +163,13 @@ _ASKED = (
     (r"(?:which|what) was my most productive (year|month)", r"posts per-\1"),
     (r"(?:which|what|each|every|per|by|a) (year|month)", r"per-\1"),
 )
-_FIRST = frozenset(["first", "earliest", "oldest", "start", "begin", "started", "began"])
-_LAST = frozenset(["last", "latest", "newest", "stop"])
+_FIRST, _LAST, _OTHER_WORDS = (
+    frozenset(text.split()) for text in (DATES[name] for name in ("first", "last", "other"))
+)
 _PER = frozenset(("per-year", "per-month"))
 _VERBS = re.compile(
     rf"{_WRITE}|{_POST}|things?|everything|anything|something|working|doing|mention\w*|contain\w*"
     r"|discuss\w*|includes?|uses?|deals?|refer\w*|speaking|saying"
-)
-_OTHER_WORDS = frozenset(
-    """
-    a about all altogether an any appear are been blog can come could do does did ever exist
-    find for from give has have how-many how-often i i've in is it list me mine most my named occur
-    of on one out overall please regarding show so far tell that the there this time
-    times to total up used very was were what when which who whole with word you your
-    """.split()  # noqa: SIM905
 )
 
 

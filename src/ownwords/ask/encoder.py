@@ -35,6 +35,7 @@ from ownwords.ask.passages import windows
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import usable_cores
+from ownwords.core.packages import install_command
 from ownwords.core.progress import Progress
 from ownwords.models.bert import Bert, BertConfig, NativeBert, Pooling, load_weights
 from ownwords.models.directory import check_size
@@ -230,7 +231,7 @@ def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Toke
 
 
 NONE: Final = "none"
-INSTALL: Final = 'pip install "ownwords[embed]", then ask once with --embed minilm (83 MB)'
+INSTALL: Final = f"{install_command('embed')}, then ask once with --embed minilm (83 MB)"
 _BATCH = 32  # passages; an interruption loses at most one batch
 
 

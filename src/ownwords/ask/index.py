@@ -236,7 +236,6 @@ class SearchIndex:
     # ---- reading
 
     def rows(self, sql: str, *parameters: object) -> list[Any]:
-        """The rows of a query."""
         with self.reading() as db:
             return db.execute(sql, parameters).fetchall()
 
@@ -254,7 +253,6 @@ class SearchIndex:
         return self.column("SELECT id FROM chunks ORDER BY id")
 
     def size(self) -> int:
-        """The number of chunks."""
         return int(self.column("SELECT count(*) FROM chunks")[0])
 
     def documents_titled(self, titles: Iterable[str]) -> list[str]:

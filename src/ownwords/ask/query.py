@@ -16,6 +16,7 @@ _WORDS: Final = {name: frozenset(text.split()) for name, text in _DATA["stop_wor
 _EMPTY: Final = _WORDS["en"]
 _WORDS["en"] |= frozenset(_DATA["posts"].split())
 
+DATES: Final[dict[str, str]] = _DATA["dates"]
 # Groups of irregular forms, the dictionary's first: "keep", "kept".
 IRREGULAR: Final = [group.split() for group in _DATA["forms"].split(",")]
 _SAME: Final[dict[str, tuple[str, ...]]] = {}
@@ -101,7 +102,6 @@ class QueryTerms:
 
     @classmethod
     def of(cls, question: str) -> "QueryTerms":
-        """The terms of a question."""
         text = normalized_question(question).lower()
         all_words = word_units(without_particles(text)) or word_units(text)
         language, empty = detect_stop_words([unit[0] for unit in all_words])

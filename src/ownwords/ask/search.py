@@ -340,7 +340,6 @@ class _Words:
         return self._told_by(terms) / self._told_by(self.chunks_of) if self.chunks_of else 0.0
 
     def stand_together(self, by_text: Ranking) -> bool:
-        """Whether a passage has all words."""
         return any(all(id_ in chunks for chunks in self.chunks_of.values()) for id_, _ in by_text)
 
     def missing_from(self, passages: Sequence[Passage]) -> tuple[list[QueryTerm], list[str]]:

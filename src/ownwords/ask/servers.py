@@ -90,7 +90,6 @@ class Endpoint:
 
     @property
     def is_local(self) -> bool:
-        """Whether the endpoint is on this machine."""
         host = urlsplit(self.url).hostname or ""
         try:
             return host == "localhost" or ipaddress.ip_address(host).is_loopback

@@ -4,7 +4,6 @@ Of Gemma's 262,144 tokens an author uses some 25,000. Without the others a step,
 file and a written token all cost less, and no probability is spent on them.
 """
 
-import json
 import lzma
 import unicodedata
 from collections import Counter
@@ -27,6 +26,7 @@ from ownwords.models.directory import (
     GENERATION,
     PROVENANCE,
     TOKENIZER,
+    encode_json,
     model_fingerprint,
 )
 from ownwords.models.safetensors_header import write_file
@@ -181,19 +181,17 @@ def _script_of(letter: str) -> str:
 
 def _write_weights(draft: Path, mapped: Sequence[MappedTensor], old_ids: Sequence[int]) -> None:
     """Write the weights with the rows of the kept tokens only, in the type they have."""
-    arrays = safetensors_header.map_arrays(tensor.stored for tensor in mapped)
+    arrays = safetensors_header.map_arrays(info for _, info, _ in mapped)
     rows = np.asarray(old_ids)
-    entries = []
-    for tensor in mapped:
-        shape = tensor.stored.shape
-        if tensor.ours in _ROWS:
-            shape = (len(rows), *shape[1:])
-        entries.append((tensor.stored.name, tensor.stored.dtype, shape))
+    entries = [
+        (info.name, info.dtype, (len(rows), *info.shape[1:]) if ours in _ROWS else info.shape)
+        for ours, info, _ in mapped
+    ]
 
     def blocks() -> Iterator[memoryview]:
-        for tensor in mapped:
-            array = arrays[tensor.stored.name]
-            if tensor.ours in _ROWS:
+        for ours, info, _ in mapped:
+            array = arrays[info.name]
+            if ours in _ROWS:
                 for start in range(0, len(rows), _BLOCK_ROWS):
                     yield array[rows[start : start + _BLOCK_ROWS]].data.cast("B")
             else:
@@ -210,12 +208,12 @@ def _files(
     config = _renumbered(read_json(folder / CONFIG), new_ids)
     before = config["vocab_size"]
     config["vocab_size"] = len(old_ids)
-    data = {CONFIG: _json(config), TOKENIZER: tokenizer_json.write(dict(document))}
+    data = {CONFIG: encode_json(config), TOKENIZER: tokenizer_json.write(dict(document))}
     if (folder / GENERATION).exists():
-        data[GENERATION] = _json(_renumbered(read_json(folder / GENERATION), new_ids))
+        data[GENERATION] = encode_json(_renumbered(read_json(folder / GENERATION), new_ids))
     path = folder / tokenizer_json.CONFIG
     settings = read_json(path) if path.exists() else {}
-    data[tokenizer_json.CONFIG] = _json(
+    data[tokenizer_json.CONFIG] = encode_json(
         {"tokenizer_class": "PreTrainedTokenizerFast"}
         | {name: settings[name] for name in _TOKENIZER_SETTINGS if name in settings}
     )
@@ -224,7 +222,7 @@ def _files(
             data[name] = (folder / name).read_bytes()
     own = tokenizer.Tokenizer(data)
     provenance = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
-    data[PROVENANCE] = _json(
+    data[PROVENANCE] = encode_json(
         provenance
         | {
             "format": FORMAT,
@@ -247,7 +245,3 @@ def _renumbered(settings: Mapping[str, object], new_ids: Mapping[int, int]) -> d
         elif name.endswith("_token_id") and isinstance(value, list):
             renumbered[name] = [new_ids[each] for each in value if each in new_ids]
     return renumbered
-
-
-def _json(value: Mapping[str, object]) -> bytes:
-    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"

@@ -122,7 +122,6 @@ class _Session:
     output: OutputOptions
 
     def answer(self, question: str) -> None:
-        """Answer one question."""
         from ownwords.ask.answer import answer
 
         writer = TerminalWriter(stdout())

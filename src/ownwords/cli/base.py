@@ -57,8 +57,7 @@ def listed(*, common: CommonOptions = DEFAULTS) -> None:
 
 def _task(workspace: Path | None) -> TuningTask:
     """Tuning on the texts of the workspace; on a usual blog where none is given or found."""
-    from ownwords.archive.corpus import load_corpus
-    from ownwords.archive.store import Archive
+    from ownwords.archive.corpus import read_corpus
 
     try:
         place = resolve_workspace(workspace, Path.cwd())
@@ -66,10 +65,9 @@ def _task(workspace: Path | None) -> TuningTask:
         if workspace:
             raise
         return ladder.task_here()
-    with Archive(place.archive) as archive:
-        texts = load_corpus(archive).train
-        is_english = trimming.are_english([text.text for text in texts])
-        return ladder.task_here(texts.bytes, len(texts), is_english=is_english)
+    texts = read_corpus(place.archive).train
+    is_english = trimming.are_english([text.text for text in texts])
+    return ladder.task_here(texts.bytes, len(texts), is_english=is_english)
 
 
 @app.command(

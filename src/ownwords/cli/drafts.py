@@ -43,8 +43,7 @@ def check(
 
     It counts, and needs no model. English only; nothing leaves this machine.
     """
-    from ownwords.archive.corpus import load_corpus
-    from ownwords.archive.store import Archive
+    from ownwords.archive.corpus import read_corpus
     from ownwords.core.validation import encode
     from ownwords.drafts.check import AuthorStyle
     from ownwords.drafts.check_view import check_view
@@ -52,8 +51,7 @@ def check(
 
     text = text_in(draft, "draft to check")
     place = resolve_workspace(workspace, Path.cwd())
-    with Archive(place.archive) as archive:
-        found = AuthorStyle.of(load_corpus(archive)).check(text)
+    found = AuthorStyle.of(read_corpus(place.archive)).check(text)
     output.show(encode(found), lambda console: TerminalWriter(console).blocks(check_view(found)))
 
 
@@ -112,15 +110,13 @@ def rewrite(
     """
     from rich.text import Text
 
-    from ownwords.archive.corpus import load_corpus
-    from ownwords.archive.store import Archive
+    from ownwords.archive.corpus import read_corpus
     from ownwords.drafts import rewriting
     from ownwords.drafts.edits import Habits
 
     draft = text_in(text, "draft")
     place = resolve_workspace(workspace or options.model, Path.cwd())
-    with Archive(place.archive) as archive:
-        habits = Habits(post.text for post in load_corpus(archive).train)
+    habits = Habits(post.text for post in read_corpus(place.archive).train)
     used = replace(options, model=options.model or place.root)  # the workspace's own model
     model = _load_model(used) if free else None
     rewritten = rewriting.rewrite(draft, habits, model, seed=options.seed or 1).without(without)

@@ -21,10 +21,10 @@ def export(
     ],
     *,
     to: Annotated[
-        Literal["hf", "gguf", "ollama", "zip"],
+        Literal["hf", "gguf", "ollama", "zip", "adapter"],
         Parameter(
-            help="The format: a model directory, a GGUF file, a folder for `ollama create`, or a"
-            " zip of the directory."
+            help="The format: a model directory, a GGUF file, a folder for `ollama create`, a zip"
+            " of the directory, or for PEFT the LoRA alone."
         ),
     ],
     type: Annotated[

@@ -1,7 +1,7 @@
 """`ownwords make` on a terminal: a line per stage, the first paragraph, the verdict."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -12,7 +12,7 @@ from ownwords.cli.output import StreamingWordWrap, relative_path
 from ownwords.core.progress import duration
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scorecard_view import headline, judged_on
-from ownwords.make.result import MakeCallbacks, MakeResult, TrainingSummary
+from ownwords.make.result import CHANGED, MakeCallbacks, MakeResult, TrainingSummary
 from ownwords.view import format as say
 from ownwords.view.blocks import Figures
 from ownwords.view.format import number, times
@@ -27,11 +27,6 @@ _INDENT = 4
 _BITS_PER_BYTE = (
     "Bits per byte say how much each letter surprises the model: the fewer, the better it predicts"
     " what you write."
-)
-_NEW_LANGUAGE = (
-    "Your texts do not read as English, the only language the built-in model knows. It must learn"
-    " yours from them alone; a model that knows it is a better start, such as gemma3-270m, which"
-    " knows 140 languages: `ownwords base add gemma3-270m`, then make again."
 )
 
 
@@ -55,7 +50,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
             self.line(
                 f"{source.path}, {source.detected_as}" if source.detected_as else source.path, DIM
             )
-        self.rest(len(report.sources), _FEW, "source")
+        self.rest(len(report.sources), _FEW)
         self.rule()
         pages = f" and {say.count(totals.pages, 'page')}" if totals.pages else ""
         self.stage(
@@ -76,15 +71,9 @@ class MakeView(TerminalWriter, MakeCallbacks):
                 f" {say.count(validation)}, is judged on {say.count(test)}.",
             )
 
-    def on_base_chosen(self, sentences: Sequence[str]) -> None:
-        self.stage("Base", " ".join(sentences))
-
-    def on_changed(self, sentence: str) -> None:
-        self._has_changed = True
-        self.stage("Changed", sentence)
-
-    def on_new_language(self) -> None:
-        self.stage("Language", _NEW_LANGUAGE)
+    def on_notice(self, label: str, text: str) -> None:
+        self._has_changed = self._has_changed or label == CHANGED
+        self.stage(label, text)
 
     def on_planned(self, plan: "Plan", base: str) -> None:
         expected = plan.expected
@@ -126,9 +115,6 @@ class MakeView(TerminalWriter, MakeCallbacks):
             shown=lambda word: self.text(word).plain,
         ).write(pieces)
         self.space()
-
-    def on_scoring_start(self) -> None:
-        self.stage("Scoring", "The model predicts held-out posts and writes many texts.")
 
     def on_scored(self, card: Scorecard, seconds: float | None) -> None:
         if seconds is not None:

@@ -18,6 +18,7 @@ from ownwords.cli.output import are_terminals, choose, print_json, stdout
 from ownwords.cli.progress_view import ProgressView
 from ownwords.core.config import Resolved, resolve, settings_of
 from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.packages import install_command
 from ownwords.core.progress import Progress, logged_job
 from ownwords.core.workspace import Workspace
 from ownwords.training.settings import Recipe
@@ -225,5 +226,5 @@ def missing_package(package: str, purpose: str = "this") -> OwnwordsError | None
     name, extras = _PACKAGES[package]
     return OwnwordsError(
         f"{purpose} needs {name}, which is not installed",
-        hint=f'pip install "ownwords[{extras}]"',
+        hint=install_command(extras),
     )

@@ -159,7 +159,6 @@ class StreamingWordWrap:
             self.end()
 
     def add(self, piece: str) -> None:
-        """Add a piece of the text."""
         self.has_begun = True
         for letter in piece:
             if letter.isspace():

@@ -3,8 +3,8 @@
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -162,13 +162,10 @@ def _train(
         common = replace(common, yes=True, quiet=True)
     workspace = common.workspace_for(paths)
     resolved = common.resolve({}, workspace.root)
-    with (
-        common.watched() as (progress, ask),
-        reading(paths, replay, workspace, resolved.settings, progress, ask, world=world) as (
-            texts,
-            base_text,
-        ),
-    ):
+    with common.watched() as (progress, ask):
+        texts, base_text = read_texts(
+            paths, replay, workspace, resolved.settings, progress, ask, world=world
+        )
         request = TrainRequest(
             workspace=workspace.root,
             seconds=options.minutes * 60,
@@ -237,8 +234,7 @@ def plan_figures(plan: "Plan") -> dict[str, Any]:
     }
 
 
-@contextmanager
-def reading(
+def read_texts(
     paths: Sequence[Path],
     replay: Path | None,
     workspace: Workspace,
@@ -247,15 +243,14 @@ def reading(
     ask: "AskAuthor | None",
     *,
     world: "World | None" = None,
-) -> "Iterator[tuple[Corpus, TextCollection | None]]":
+) -> "tuple[Corpus, TextCollection | None]":
     """The author's texts and the base's own text, both read as `ownwords look` reads them.
 
     Of several processes that train together one on each machine reads, the others take what it has
     stored.
     """
-    from ownwords.archive import corpus
+    from ownwords.archive.corpus import read_corpus
     from ownwords.archive.look import look
-    from ownwords.archive.store import Archive
 
     def read(sources: Sequence[Path], workspace: Workspace, ask: "AskAuthor | None") -> None:
         look(
@@ -274,12 +269,7 @@ def reading(
             read(paths, workspace, ask)
             if replay:
                 read([replay], beside, None)
-    with ExitStack() as stack:
-        texts = corpus.load_corpus(stack.enter_context(Archive(workspace.archive)))
-        base_text = None
-        if replay:
-            base_text = corpus.load_corpus(stack.enter_context(Archive(beside.archive))).train
-        yield texts, base_text
+    return read_corpus(workspace.archive), read_corpus(beside.archive).train if replay else None
 
 
 def _write_samples(made: "TrainedModel", progress: Progress, device: str) -> list[str]:

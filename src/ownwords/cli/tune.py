@@ -16,7 +16,7 @@ from ownwords.cli.options import (
     require_package,
 )
 from ownwords.cli.output import relative_path
-from ownwords.cli.training import command_start, reading, training_settings
+from ownwords.cli.training import command_start, read_texts, training_settings
 from ownwords.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -96,23 +96,20 @@ def tune(
         progress.expect("read")
         progress.expect("search", minutes * 60)
         progress.begin("read")
-        with reading(paths, replay, workspace, resolved.settings, progress, ask) as (
-            texts,
-            base_text,
-        ):
-            progress.begin("search")
-            train_request = TrainRequest(
-                workspace=workspace.root,
-                seconds=request.trial_s,
-                fixed=training_settings(resolved),
-                progress=progress,
-                device=device,
-                own_share=texts.own_share,
-                corpus=texts.key,
-                base_title=catalogue.called(folder) if folder else "",
-                began=began,
-            )
-            tuned = tuning.tune(texts, train_request, request, base=folder, replay=base_text)
+        texts, base_text = read_texts(paths, replay, workspace, resolved.settings, progress, ask)
+        progress.begin("search")
+        train_request = TrainRequest(
+            workspace=workspace.root,
+            seconds=request.trial_s,
+            fixed=training_settings(resolved),
+            progress=progress,
+            device=device,
+            own_share=texts.own_share,
+            corpus=texts.key,
+            base_title=catalogue.called(folder) if folder else "",
+            began=began,
+        )
+        tuned = tuning.tune(texts, train_request, request, base=folder, replay=base_text)
     common.show(figures(tuned), lambda console: print_tuned(tuned, console))
 
 

@@ -27,6 +27,7 @@ from typing import Any
 import psutil
 
 from ownwords.core.errors import ConfigError
+from ownwords.core.packages import install_command
 
 _ROOT = Path("/")
 _log = logging.getLogger("ownwords.device")
@@ -468,7 +469,7 @@ def _parts(torch: ModuleType | None, problem: str) -> Iterator[OptionalComponent
         purpose="for training; reading and writing work without it",
         installed=torch.__version__ if torch else "",
         problem=problem,
-        command="" if torch else 'pip install "ownwords[train]"',
+        command="" if torch else install_command("train"),
     )
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), "")
     yield OptionalComponent(

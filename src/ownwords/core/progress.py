@@ -94,7 +94,6 @@ class Progress:
         stage.tell("done")
 
     def note(self, message: str) -> None:
-        """Report a sentence."""
         self.tell(Event(time.time(), "", "note", message=message))
 
     def expect(self, part: str, seconds: float | None = None) -> None:
@@ -107,7 +106,6 @@ class Progress:
         self.tell(Event(time.time(), part, "begin"))
 
     def tell(self, event: Event) -> None:
-        """Pass an event to every subscriber."""
         for subscriber in self.subscribers:
             subscriber(event)
 

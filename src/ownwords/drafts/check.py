@@ -151,7 +151,6 @@ class AuthorStyle:
         return cls(posts, ReferenceAuthors.load())
 
     def check(self, text: str) -> Check:
-        """Check a draft."""
         tokens = list(self._vocabulary.tokens(text))
         if not tokens:
             raise OwnwordsError("the draft is empty", hint="give a text file, or pipe a text in")

@@ -99,7 +99,6 @@ class Draft:
         return "\n\n".join([self.title, *parts] if self.title else parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """The draft for JSON."""
         return {"text": str(self), "lines": [vars(line) for line in self.lines]}
 
 

@@ -44,7 +44,6 @@ class Rewrite:
         return Rewrite(self.text, tuple(kept), self.sentences)
 
     def to_dict(self) -> dict[str, Any]:
-        """The rewrite for JSON."""
         return {
             "text": str(self),
             "edits": [{"number": n, **vars(edit)} for n, edit in enumerate(self.edits, 1)],

@@ -84,7 +84,7 @@ def fluency(
     real = [
         (number, text) for number, post in enumerate(held_out) for text in openings(post, length)
     ]
-    reason = "" if lexicon else "There is no word list to recognize made-up words."
+    reason = ""
     if lexicon and not is_in_the_language(held_out or training, lexicon.frequent):
         lexicon = None
         reason = (

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.workspace import write_atomically
-from ownwords.evaluation.style import LENGTHS, UNIT, Pairs, StyleVocabulary
+from ownwords.evaluation.style import LENGTHS, Pairs, StyleVocabulary
 
 REFERENCE = Path(__file__).parent / "reference"
 WORDS_FILE, AUTHORS_FILE = "words.txt.xz", "voices.npz.xz"
@@ -66,7 +65,6 @@ class Lexicon:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Lexicon":
-        """Collect all words of some texts."""
         words = {folded(word[0]) for text in texts for word in words_in(text)}
         return cls(frozenset(words - {""}))
 
@@ -108,21 +106,6 @@ class ReferenceAuthors:
                 tuple(pairs.reshape(-1, LENGTHS[0])),
                 tuple(stored["source_of"].tolist()),
             )
-
-    def save(self, folder: Path) -> Path:
-        """Write the compressed file into a folder and return its path."""
-        pairs = np.concatenate(self.passages).reshape(-1, UNIT)
-        file = io.BytesIO()
-        np.savez(
-            file,
-            # The steps from pair to pair compress better than the pairs.
-            steps=np.diff(pairs, axis=1, prepend=np.uint32(0)),
-            source_of=np.array(self.source_of, np.uint16),
-            sources=np.frombuffer("\n".join(self.sources).encode(), np.uint8),
-            vocabulary=np.frombuffer("\n".join(self.vocabulary.words).encode(), np.uint8),
-        )
-        write_atomically(folder / AUTHORS_FILE, lzma.compress(file.getvalue(), preset=9))
-        return folder / AUTHORS_FILE
 
 
 def _unpacked(path: Path) -> bytes:

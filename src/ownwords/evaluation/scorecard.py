@@ -127,7 +127,6 @@ class Scorecard:
 
     @property
     def verdict(self) -> Conclusion:
-        """The overall conclusion."""
         return self.verdicts[0]
 
     @property
@@ -141,11 +140,9 @@ class Scorecard:
         return self.row(BASE)
 
     def row(self, name: str) -> BitsRow | None:
-        """Return the row of that name."""
         return next((row for row in self.bits if row.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert the scorecard to plain data for JSON."""
         return encode(self)
 
 

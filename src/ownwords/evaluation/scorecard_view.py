@@ -19,25 +19,8 @@ from ownwords.evaluation.scorecard import (
 )
 from ownwords.evaluation.verdict import between, bits, compared_with, is_bad, rate
 from ownwords.evaluation.voice import Distance
+from ownwords.view import blocks as b
 from ownwords.view import html
-from ownwords.view.blocks import (
-    Beside,
-    Block,
-    Figure,
-    Figures,
-    Fold,
-    Gauge,
-    Gauges,
-    Heading,
-    Item,
-    Items,
-    Pairs,
-    Paragraph,
-    Quote,
-    Section,
-    Span,
-    View,
-)
 from ownwords.view.format import count, day, plain, quoted, size
 
 _NO_RANGE = "too few posts for a range"
@@ -77,7 +60,7 @@ def write_scorecard(card: Scorecard, folder: Path) -> tuple[Path, Path]:
     return page, data
 
 
-def scorecard_view(card: Scorecard) -> View:
+def scorecard_view(card: Scorecard) -> b.View:
     """The view of a scorecard; the same scorecard gives the same view."""
     verdict, about = card.verdict, card.about
     title = f"{plain(about.name, 120) or 'Your writing'}: how good your model is"
@@ -88,7 +71,7 @@ def scorecard_view(card: Scorecard) -> View:
         f" {count(about.training_words, 'word')} in {count(about.training_posts, 'post')}"
         f" ({size(about.training_bytes)})."
     )
-    return View(
+    return b.View(
         kind="scorecard",
         title=title,
         kicker=title,
@@ -96,8 +79,8 @@ def scorecard_view(card: Scorecard) -> View:
         is_bad=is_bad(verdict),
         intro=(
             *([because] if verdict.because else []),
-            *([Figures(rows=figures)] if figures else []),
-            Paragraph(line=f"{learned_from} {judged_on(about)}", style="quiet"),
+            *([b.Figures(rows=figures)] if figures else []),
+            b.Paragraph(line=f"{learned_from} {judged_on(about)}", style="quiet"),
         ),
         sections=[
             *([_samples(card)] if card.samples else []),
@@ -109,31 +92,33 @@ def scorecard_view(card: Scorecard) -> View:
         ],
         footer=[
             f"Measured by ownwords {plain(about.version, 30)} on {day(about.made_on)}.",
-            ("The model: ", Span(plain(about.model, 200), "code")),
+            ("The model: ", b.Span(plain(about.model, 200), "code")),
         ],
     )
 
 
-def headline(card: Scorecard) -> list[Figure]:
+def headline(card: Scorecard) -> list[b.Figure]:
     """The main figures: (figure, what it measures, comparison)."""
-    rows: list[Figure] = []
+    rows: list[b.Figure] = []
     ours, base = card.ours, card.base
     if ours:
         rival = f"{bits(base.bits)} for its base" if base else f"{_UNIFORM_BITS} for a blind guess"
-        rows.append(Figure(bits(ours.bits), "bits per byte on unseen posts", rival))
+        rows.append(b.Figure(bits(ours.bits), "bits per byte on unseen posts", rival))
     if card.voice and (shares := card.voice.classification):
         real = f"{rate(shares.held_out.value)} of your own unseen ones"
-        rows.append(Figure(rate(shares.samples.value), "of its passages are taken for yours", real))
+        rows.append(
+            b.Figure(rate(shares.samples.value), "of its passages are taken for yours", real)
+        )
     if card.fluency:
         strange = card.fluency.non_words or card.fluency.new_words
         label = "made-up words" if card.fluency.non_words else "words new to it"
         real = f"{rate(strange.held_out.value)} in your unseen posts" if strange.held_out.of else ""
-        rows.append(Figure(rate(strange.samples.value), label, real))
+        rows.append(b.Figure(rate(strange.samples.value), label, real))
     if card.memorised:
         passage = card.memorised.guarded or card.memorised.unguarded
         guard = "with" if card.memorised.guarded else "without"
         label = f"{'word' if passage.words == 1 else 'words'} copied in a row at most"
-        rows.append(Figure(count(passage.words), label, f"{guard} the copy guard"))
+        rows.append(b.Figure(count(passage.words), label, f"{guard} the copy guard"))
     return rows
 
 
@@ -157,7 +142,7 @@ def judged_on(about: ModelFacts) -> str:
 # --- samples --------------------------------------------------------------------------------------
 
 
-def _samples(card: Scorecard) -> Section:
+def _samples(card: Scorecard) -> b.Section:
     how = "Written by your model; nothing was selected or edited."
     if any(sample.base is not None for sample in card.samples):
         how = (
@@ -169,21 +154,21 @@ def _samples(card: Scorecard) -> Section:
     rows = []
     for sample in in_turn(card.samples):
         continues = f"continues {quoted(sample.title, 90)}, " if sample.title else ""
-        written: Block = _quote("Your model", sample.tuned, is_ours=True)
+        written: b.Block = _quote("Your model", sample.tuned, is_ours=True)
         if sample.base is not None:
-            written = Beside(blocks=[_quote("Its base", sample.base), written])
+            written = b.Beside(blocks=[_quote("Its base", sample.base), written])
         rows.append(
-            Item(
-                title=Span(beginning(sample), "title"),
-                lines=[Span(f"{continues}seed {sample.seed}", "quiet")],
+            b.Item(
+                title=b.Span(beginning(sample), "title"),
+                lines=[b.Span(f"{continues}seed {sample.seed}", "quiet")],
                 blocks=[written],
             )
         )
     blocks = [
-        Paragraph(line=how, detail=True),
-        Items(rows=rows, style="samples", noun="sample"),
+        b.Paragraph(line=how, detail=True),
+        b.Items(rows=rows, style="samples"),
     ]
-    return Section("samples", "What it writes", blocks)
+    return b.Section("samples", "What it writes", blocks)
 
 
 def in_turn(samples: Sequence[WritingSample]) -> list[WritingSample]:
@@ -209,9 +194,9 @@ def paragraphs(text: str) -> list[str]:
     return lines or ["(nothing)"]
 
 
-def _quote(author: str, text: str, *, is_ours: bool = False) -> Quote:
+def _quote(author: str, text: str, *, is_ours: bool = False) -> b.Quote:
     first, rest = _in_two(paragraphs(text))
-    return Quote(cite=author, lines=first, rest=rest, is_ours=is_ours)
+    return b.Quote(cite=author, lines=first, rest=rest, is_ours=is_ours)
 
 
 def _in_two(lines: Sequence[str], limit: int = 620) -> tuple[list[str], list[str]]:
@@ -231,24 +216,24 @@ def _in_two(lines: Sequence[str], limit: int = 620) -> tuple[list[str], list[str
 # --- the other sections ---------------------------------------------------------------------------
 
 
-def _section(card: Scorecard, topic: Topic, title: str, blocks: Sequence[Block]) -> Section:
+def _section(card: Scorecard, topic: Topic, title: str, blocks: Sequence[b.Block]) -> b.Section:
     """A section that begins with its conclusion."""
     found = (each.sentence for each in card.verdicts if each.about == topic)
-    statements = [Paragraph(line=sentence, style="statement") for sentence in found]
-    return Section(topic, title, [*statements[:1], *blocks])
+    statements = [b.Paragraph(line=sentence, style="statement") for sentence in found]
+    return b.Section(topic, title, [*statements[:1], *blocks])
 
 
-def _how(text: str) -> Paragraph:
+def _how(text: str) -> b.Paragraph:
     """How figures were measured."""
-    return Paragraph(line=text, style="quiet", detail=True)
+    return b.Paragraph(line=text, style="quiet", detail=True)
 
 
-def _notes(texts: Sequence[str]) -> Items:
-    return Items(rows=[Item(title=text) for text in texts], style="notes")
+def _notes(texts: Sequence[str]) -> b.Items:
+    return b.Items(rows=[b.Item(title=text) for text in texts], style="notes")
 
 
-def _prediction(card: Scorecard) -> Section:
-    blocks: list[Block] = []
+def _prediction(card: Scorecard) -> b.Section:
+    blocks: list[b.Block] = []
     if ours := card.ours:
         what_bits_mean = (
             "The model predicts each next letter of a post it has never seen. Bits per byte say"
@@ -258,8 +243,8 @@ def _prediction(card: Scorecard) -> Section:
         )
         rows = [_bits_gauge(row) for row in sorted(card.bits, key=lambda row: row.bits)]
         blocks = [
-            Paragraph(line=what_bits_mean, detail=True),
-            Gauges(title="Bits per byte", rows=rows),
+            b.Paragraph(line=what_bits_mean, detail=True),
+            b.Gauges(title="Bits per byte", rows=rows),
             _how(
                 "Each bar is the measured value. The thin line at its end is the 95% confidence"
                 " interval: where the value would lie with other posts of yours."
@@ -268,19 +253,19 @@ def _prediction(card: Scorecard) -> Section:
     return _section(card, "prediction", "How well it predicts you", blocks)
 
 
-def _bits_gauge(row: BitsRow) -> Gauge:
+def _bits_gauge(row: BitsRow) -> b.Gauge:
     trained = f"trained for {duration(row.seconds)}" if row.seconds else ""
     compared = "" if row.gain is None else f"your model is {compared_with(row)}"
     note = " · ".join(part for part in (plain(row.how, 120), trained, compared) if part)
     span = between(row.low, row.high, bits) or _NO_RANGE
-    return Gauge(row.name, row.bits, bits(row.bits), row.low, row.high, span, note, row.is_ours)
+    return b.Gauge(row.name, row.bits, bits(row.bits), row.low, row.high, span, note, row.is_ours)
 
 
-def _voice(card: Scorecard) -> Section:
+def _voice(card: Scorecard) -> b.Section:
     voice, title = card.voice, "Whether it sounds like you"
     if voice is None:
         return _section(card, "voice", title, ())
-    blocks: list[Block] = []
+    blocks: list[b.Block] = []
     if shares := voice.classification:
         rows = [
             _share_gauge(_MODELS, shares.samples, is_ours=True),
@@ -294,12 +279,12 @@ def _voice(card: Scorecard) -> Section:
             " judged by a model that has read it."
         )
         heading = "Taken for yours"
-        blocks.append(Gauges(title=heading, meaning=meaning, rows=rows, scale_end=1.0))
+        blocks.append(b.Gauges(title=heading, meaning=meaning, rows=rows, scale_end=1.0))
     if voice.distances:
         real, ours = voice.distances
         rows = [_distance_gauge(_MODELS, ours, is_ours=True), _distance_gauge(_YOURS, real)]
         meaning = "How unusual a word is for your grammar, in bits. Lower is closer."
-        blocks.append(Gauges(title="Distance", meaning=meaning, rows=rows))
+        blocks.append(b.Gauges(title="Distance", meaning=meaning, rows=rows))
     if blocks:
         how = (
             f"Measured on passages of about {count(voice.passage_words, 'word')}:"
@@ -312,7 +297,7 @@ def _voice(card: Scorecard) -> Section:
     return _section(card, "voice", title, blocks)
 
 
-def _fluency(card: Scorecard) -> Section:
+def _fluency(card: Scorecard) -> b.Section:
     fluency, title = card.fluency, "How fluent it is"
     if fluency is None:
         return _section(card, "fluency", title, ())
@@ -324,36 +309,36 @@ def _fluency(card: Scorecard) -> Section:
                 _share_gauge(_MODELS, pair.samples, is_ours=True),
                 _share_gauge(_YOURS, pair.held_out),
             ]
-            panels.append(Gauges(title=label, meaning=meaning, rows=rows))
-    examples: list[Item] = []
+            panels.append(b.Gauges(title=label, meaning=meaning, rows=rows))
+    examples: list[b.Item] = []
     if fluency.loop:
         examples.append(_example("Repeated over and over", fluency.loop))
     for kind, texts in fluency.examples.items():
         if kind == "non-words":
             words = ", ".join(plain(text, 40) for text in texts)
-            examples += [Item(title=f"{_MADE_UP_WORDS}: {words}")] if words else []
+            examples += [b.Item(title=f"{_MADE_UP_WORDS}: {words}")] if words else []
         else:
             examples += [_example(kind.capitalize(), text) for text in texts[:_EXAMPLES]]
     how = (
         f"Measured on texts of {count(fluency.passage_words, 'word')}, its own and yours, since"
         f" longer texts repeat more. {fluency.reason}"
     )
-    blocks: list[Block] = [Beside(blocks=panels)]
+    blocks: list[b.Block] = [b.Beside(blocks=panels)]
     if examples:
-        listed = Items(rows=examples, style="notes")
-        blocks.append(Fold(summary="Examples from the samples", blocks=[listed]))
+        listed = b.Items(rows=examples, style="notes")
+        blocks.append(b.Fold(summary="Examples from the samples", blocks=[listed]))
     return _section(card, "fluency", title, [*blocks, _how(how.strip())])
 
 
-def _example(label: str, text: str) -> Item:
-    return Item(title=(f"{label}: ", Span(plain(text, 240), "quote")))
+def _example(label: str, text: str) -> b.Item:
+    return b.Item(title=(f"{label}: ", b.Span(plain(text, 240), "quote")))
 
 
-def _copying(card: Scorecard) -> Section:
+def _copying(card: Scorecard) -> b.Section:
     memorised, title = card.memorised, "Whether it copies you"
     if memorised is None:
         return _section(card, "copying", title, ())
-    by_heart = Gauges(
+    by_heart = b.Gauges(
         title="Known by heart",
         meaning=f"How often, given {count(memorised.words, 'word')} of a post, the model's choices"
         f" for the next {memorised.words} match the post exactly. For unseen posts that is chance.",
@@ -369,27 +354,27 @@ def _copying(card: Scorecard) -> Section:
         (memorised.real, "Your own held-out posts, for comparison"),
     ]
     blocks = [
-        Beside(blocks=[by_heart]),
-        Heading(text="The longest passage copied from your posts"),
+        b.Beside(blocks=[by_heart]),
+        b.Heading(text="The longest passage copied from your posts"),
         *(_copied(passage, whose) for passage, whose in passages if passage),
     ]
     return _section(card, "copying", title, blocks)
 
 
-def _copied(passage: CopiedPassage, whose: str) -> Block:
+def _copied(passage: CopiedPassage, whose: str) -> b.Block:
     if not passage.text:
-        return Paragraph(line=f"{whose}: nothing.")
-    where: list[str | Span] = [f"{whose}: {count(passage.words, 'word')} in "]
+        return b.Paragraph(line=f"{whose}: nothing.")
+    where: list[str | b.Span] = [f"{whose}: {count(passage.words, 'word')} in "]
     where.append(
-        Span(plain(passage.title, 90), "title", url=passage.url)
+        b.Span(plain(passage.title, 90), "title", url=passage.url)
         if passage.title
         else "one of your posts"
     )
     where += [f", {day(passage.day)}"] if passage.day else []
-    return Quote(cite=where, lines=[f"… {plain(passage.text, 900)} …"])
+    return b.Quote(cite=where, lines=[f"… {plain(passage.text, 900)} …"])
 
 
-def _making(card: Scorecard) -> Section:
+def _making(card: Scorecard) -> b.Section:
     about = card.about
     facts = [
         (
@@ -403,21 +388,21 @@ def _making(card: Scorecard) -> Section:
         ("Fine-tuned from", plain(about.base, 80) or "nothing: trained on your posts only"),
         *((plain(stage.name, 40).capitalize(), duration(stage.seconds)) for stage in card.seconds),
     ]
-    blocks: list[Block] = [Pairs(rows=facts, style="facts")]
+    blocks: list[b.Block] = [b.Pairs(rows=facts, style="facts")]
     if card.plan:
-        blocks += [Heading(text="Forecast and outcome"), _notes(card.plan)]
+        blocks += [b.Heading(text="Forecast and outcome"), _notes(card.plan)]
     if card.notes:
-        blocks += [Heading(text="Limits of these figures"), _notes(card.notes)]
-    return Section("making", "How it was made", blocks)
+        blocks += [b.Heading(text="Limits of these figures"), _notes(card.notes)]
+    return b.Section("making", "How it was made", blocks)
 
 
-def _share_gauge(label: str, share: Estimate, *, is_ours: bool = False) -> Gauge:
+def _share_gauge(label: str, share: Estimate, *, is_ours: bool = False) -> b.Gauge:
     if not share.of:
-        return Gauge(label, 0.0, "–", note="nothing to measure", is_ours=is_ours)
+        return b.Gauge(label, 0.0, "–", note="nothing to measure", is_ours=is_ours)
     return _gauge(label, share, rate, is_ours=is_ours)
 
 
-def _distance_gauge(label: str, distances: Distance, *, is_ours: bool = False) -> Gauge:
+def _distance_gauge(label: str, distances: Distance, *, is_ours: bool = False) -> b.Gauge:
     note = f"middle half {between(distances.low, distances.high, bits)}"
     return _gauge(label, distances.median, bits, note, is_ours=is_ours)
 
@@ -429,7 +414,7 @@ def _gauge(
     note: str = "",
     *,
     is_ours: bool = False,
-) -> Gauge:
+) -> b.Gauge:
     low, high = (of.interval.low, of.interval.high) if of.interval else (None, None)
     span = between(low, high, shown) or _NO_RANGE
-    return Gauge(label, of.value, shown(of.value), low, high, span, note, is_ours)
+    return b.Gauge(label, of.value, shown(of.value), low, high, span, note, is_ours)

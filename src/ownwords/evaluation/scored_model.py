@@ -61,12 +61,10 @@ class ScoredModel:
 
     @property
     def has_guard(self) -> bool:
-        """Whether the directory holds a copy guard."""
         return (readable_dir(self.folder) / COPY_GUARD).exists()
 
     @property
     def parameters(self) -> int:
-        """Number of weights."""
         config = read_json(readable_dir(self.folder) / CONFIG)
         return count_parameters(registry.config_from_json(config))
 
@@ -94,7 +92,6 @@ class ScoredModel:
     # --- what is measured on it -------------------------------------------------------------------
 
     def score(self, texts: Sequence[str], names: Sequence[str]) -> Score:
-        """The bits per byte of each text."""
         from ownwords.evaluation import bits_per_byte  # noqa: PLC0415 - torch takes seconds
 
         score = bits_per_byte.score(*self._weights, texts, names=names)

@@ -27,13 +27,7 @@ from ownwords.core.version import __version__
 from ownwords.core.workspace import translate_os_errors, write_atomically
 from ownwords.evaluation.fluency import Fluency, fluency
 from ownwords.evaluation.intervals import MIN_SOURCES, Score
-from ownwords.evaluation.reference_data import (
-    AUTHORS_FILE,
-    REFERENCE,
-    WORDS_FILE,
-    Lexicon,
-    ReferenceAuthors,
-)
+from ownwords.evaluation.reference_data import Lexicon, ReferenceAuthors
 from ownwords.evaluation.scorecard import (
     BASE,
     OURS,
@@ -123,7 +117,6 @@ class ScoreConfig:
     seconds: float = math.inf
 
     def with_samples(self, times: int) -> "ScoreConfig":
-        """The configuration with so many times the samples."""
         return replace(
             self,
             seeds=times * self.seeds,
@@ -369,7 +362,6 @@ class _Scoring:
 
     def voice(self, samples: Sequence[str], by_base: Sequence[str]) -> Voice:
         """How the samples' style compares with the author's, the base's and other people's."""
-        has_authors = (REFERENCE / AUTHORS_FILE).exists()
         return self._measured(
             "voice",
             "Comparing the samples' voice with yours",
@@ -379,31 +371,24 @@ class _Scoring:
                 digest(*by_base),
                 self._training_key,
                 self._unseen_key,
-                str(has_authors),
             ],
             lambda: voice(
                 self._training,
                 self._unseen,
                 samples,
                 by_base,
-                ReferenceAuthors.load(REFERENCE) if has_authors else None,
+                ReferenceAuthors.load(),
             ),
         )
 
     def fluency(self, samples: Sequence[str]) -> Fluency:
         """Faults in the language of the samples, compared with the held-out posts."""
-        has_words = (REFERENCE / WORDS_FILE).exists()
         return self._measured(
             "fluency",
             "Checking the samples' language",
             Fluency,
-            [digest(*samples), self._training_key, self._unseen_key, str(has_words)],
-            lambda: fluency(
-                samples,
-                self._unseen,
-                self._training,
-                Lexicon.load(REFERENCE) if has_words else None,
-            ),
+            [digest(*samples), self._training_key, self._unseen_key],
+            lambda: fluency(samples, self._unseen, self._training, Lexicon.load()),
         )
 
     def _beginnings(self) -> list[SamplePrompt]:
@@ -517,7 +502,7 @@ def _notes(run: _Scoring, trained_on: str, samples: int) -> list[str]:
 # --- the cache ------------------------------------------------------------------------------------
 
 # Increment when a figure is measured otherwise.
-_VERSION = "5"
+_VERSION = "6"
 
 
 class MetricCache:

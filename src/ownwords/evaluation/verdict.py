@@ -180,12 +180,12 @@ def _voice_by_distance(voice: Voice) -> Conclusion:
 
 # Each: field, largest excess of fine text, smallest of gibberish, smallest share to mention, words.
 _MEASURES = (
-    ("non_words", STRANGE, VERY_STRANGE, 0.0, "of its words are not real words"),
-    ("new_words", NEW, VERY_NEW, 0.0, "of its words are in none of your posts"),
-    ("unknown_names", STRANGE, VERY_STRANGE, STRANGE, "of its words are invented names"),
-    ("broken", BROKEN, VERY_BROKEN, 0.0, "of its sentences are broken"),
-    ("repeated", REPEATED, 1.0, REPEATED, "of its phrases repeat earlier ones in the same text"),
-    ("looped", LOOPED, LOOPED, LOOPED, "of its words repeat at once what it has just said"),
+    ("non_words", STRANGE, VERY_STRANGE, 0.0, "{} of its words are not real words"),
+    ("new_words", NEW, VERY_NEW, 0.0, "{} of its words are in none of your posts"),
+    ("unknown_names", STRANGE, VERY_STRANGE, STRANGE, "{} of its words are invented names"),
+    ("broken", BROKEN, VERY_BROKEN, 0.0, "{} of its sentences are broken"),
+    ("repeated", REPEATED, 1.0, REPEATED, "{} of its phrases repeat earlier ones in the same text"),
+    ("looped", LOOPED, LOOPED, LOOPED, "{} of its words repeat at once what it has just said"),
 )
 
 
@@ -205,7 +205,7 @@ def _fluency(fluency: Fluency | None) -> Conclusion:
         is_gibberish = is_gibberish or _beyond(pair, much) == "above"
         if pair.samples.value >= least:
             yours = f" (yours: {rate(pair.held_out.value)})" if pair.held_out.of else ""
-            parts.append(f"{rate(pair.samples.value)} {what}{yours}")
+            parts.append(what.format(rate(pair.samples.value)) + yours)
     sentence = f"{'; '.join(parts)}."
     if is_gibberish:
         return Conclusion("fluency", GIBBERISH, sentence)

@@ -84,7 +84,7 @@ def voice(
 
     Without `others`, or with others in another language, only distances are measured.
     """
-    reason = "" if others else "There are no other authors to compare with."
+    reason = ""
     if others and not is_in_the_language(training, others.vocabulary.words[:_FREQUENT]):
         others = None
         reason = (

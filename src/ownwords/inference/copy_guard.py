@@ -97,11 +97,7 @@ class CopyGuard:
     """An index of the tokens that must not come next, from `build` or `load`."""
 
     def __init__(self, about: _About, arrays: Mapping[str, Array]) -> None:
-        self.longest = about.longest
-        self.words = about.words
-        self.vocabulary = about.vocabulary
-        self.fingerprint = about.fingerprint
-        self._about = about
+        self.about, self.longest, self.words = about, about.longest, about.words
         self.arrays = arrays
         self._tokens = Table(*(arrays[f"tokens.{name}"] for name in _TABLE))
         self._words = Table(*(arrays[f"words.{name}"] for name in _TABLE))
@@ -128,7 +124,7 @@ class CopyGuard:
 
     def to_bytes(self) -> bytes:
         """The contents of the index file."""
-        about = np.frombuffer(json.dumps(asdict(self._about)).encode(), np.uint8)
+        about = np.frombuffer(json.dumps(asdict(self.about)).encode(), np.uint8)
         arrays = {**self.arrays, "about": about}
         # Widest item size first, so that every array is aligned.
         names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
@@ -160,7 +156,7 @@ class CopyGuard:
 
     def _read_piece(self, token: int) -> bytes | None:
         """Return the bytes of a token; None if it has no text."""
-        if not 0 <= token < self.vocabulary or self.arrays["pieces.breaks"][token]:
+        if not 0 <= token < self.about.vocabulary or self.arrays["pieces.breaks"][token]:
             return None
         begin, end = self.arrays["pieces.offsets"][token : token + 2]
         piece = self._pieces[token] = self.arrays["pieces.bytes"][begin:end].tobytes()
@@ -241,7 +237,7 @@ def load(path: Path, fingerprint: str | None = None) -> CopyGuard:
             f"{path} is damaged or not a copy guard of this version: {str(error)[:120]}",
             hint="copy the model's folder again, or delete this file to write without a guard",
         ) from error
-    if fingerprint is not None and guard.fingerprint != fingerprint:
+    if fingerprint is not None and about.fingerprint != fingerprint:
         raise ModelError(
             f"{path} was made with another tokenizer than the model's, so it would not work",
             hint="copy the model's folder whole, or make the model again",

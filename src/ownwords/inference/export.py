@@ -1,8 +1,10 @@
-"""Exports a model for other tools: a directory, a GGUF file, or a folder for Ollama."""
+"""Exports a model for other tools: as a directory or a GGUF file, for Ollama, or its LoRA."""
 
+import re
 import tempfile
 import zipfile
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -11,19 +13,26 @@ import torch
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import cache_folder, translate_os_errors, writing_atomically
 from ownwords.inference.text_generation import generation_config
-from ownwords.models import atomic_dir, bundle, gguf, ollama
+from ownwords.models import atomic_dir, bundle, directory, gguf, lora, ollama
 from ownwords.models.bundle import Bundle
 from ownwords.models.directory import BaseLicense
 from ownwords.models.gguf.reading import convert
+from ownwords.models.weights import write_tensors
 from ownwords.tokenizers import tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-ExportFormat = Literal["hf", "gguf", "ollama", "zip"]
+ExportFormat = Literal["hf", "gguf", "ollama", "zip", "adapter"]
 
 _DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 _SUFFIXES = {"gguf": ".gguf", "zip": ".zip"}
 # Ollama users expect small files; a GGUF file can be quantized further with other tools.
 _DEFAULT_TYPES = {"gguf": "f16", "ollama": "q8_0"}
+
+_TRIMMED = (
+    "The model knows a part of its base's vocabulary. The adapter is for the whole base, where the"
+    " other tokens are possible, too."
+)
+_OPENING = Path(__file__).with_name("adapter.md")  # how to open one, for its card
 
 
 @dataclass(frozen=True)
@@ -42,14 +51,25 @@ def export(
 ) -> ExportResult:
     """Write the model of a directory or GGUF file atomically in another format.
 
-    `form` is hf (a model directory), zip (the same in one file), gguf (one file) or ollama (a
-    folder with a Modelfile); `type` is the type of the weights. Without `out` the result goes
-    beside the source.
+    `form` is hf (a model directory), zip (the same in one file), gguf (one file), ollama (a folder
+    with a Modelfile) or adapter (the LoRA that the model was tuned by, for PEFT); `type` is the
+    type of the weights. Without `out` the result goes beside the source.
     """
     if form not in get_args(ExportFormat):
         raise OwnwordsError(
             f"cannot export to {form}", hint="choose from " + ", ".join(get_args(ExportFormat))
         )
+    name = source.resolve().stem if source.is_file() else source.resolve().name
+    out = out or source.resolve().parent / (f"{name}{_SUFFIXES.get(form, f'-{form}')}")
+    if out.resolve() == source.resolve():
+        raise OwnwordsError(f"{out} is the model itself", hint="give another path to --out")
+    if form in ("hf", "zip", "adapter") and type is not None and type not in _DTYPES:
+        what = "an adapter" if form == "adapter" else "a model directory"
+        raise OwnwordsError(
+            f"{what} cannot hold {type} weights", hint="choose from " + ", ".join(_DTYPES)
+        )
+    if form == "adapter":
+        return _adapter(source, out, type or "f32")
     if source.suffix.lower() == ".gguf":
         cache = cache_folder()
         with translate_os_errors(cache), atomic_dir.scratch_dir(cache / "export") as folder:
@@ -62,39 +82,36 @@ def export(
         loaded = replace(loaded, generation={**generation_config(), **loaded.generation})
     own_tokenizer = tokenizer.Tokenizer(loaded.tokenizer_files)
     loaded.check_tokenizer(own_tokenizer)
-    name = source.resolve().stem if source.is_file() else source.resolve().name
-    out = out or source.resolve().parent / (f"{name}{_SUFFIXES.get(form, f'-{form}')}")
-    if out.resolve() == source.resolve():
-        raise OwnwordsError(f"{out} is the model itself", hint="give another path to --out")
     if form == "hf":
         return _directory(loaded, own_tokenizer, out, type)
     if form == "zip":
         return _zipped(loaded, own_tokenizer, out, type)
     kind = type or _DEFAULT_TYPES[form]
     license = BaseLicense.of(source) if source.is_dir() else None
+    write = partial(
+        gguf.save,
+        model=loaded.model,
+        tokenizer_files=own_tokenizer.files(),
+        type=kind,
+        name=name,
+        generation=loaded.generation,
+        license=license,
+    )
     if form == "gguf":
-        written = gguf.save(
-            out,
-            loaded.model,
-            own_tokenizer.files(),
-            type=kind,
-            name=name,
-            generation=loaded.generation,
-            license=license,
-        )
+        written = write(out)
     else:
-        written = _for_ollama(loaded, own_tokenizer, out, kind, name, license)
+        ends = [token for token, i in own_tokenizer.special.items() if i == own_tokenizer.end]
+        written = ollama.save(
+            *(out, write, name, loaded.generation, loaded.config.context),
+            chats=bool(own_tokenizer.template),
+            stops=ends[:1],
+        )
     return ExportResult(written.path, form, kind, written.bytes, written.notes)
 
 
 def _directory(
     loaded: Bundle, own_tokenizer: Tokenizer, out: Path, type: str | None
 ) -> ExportResult:
-    if type is not None and type not in _DTYPES:
-        raise OwnwordsError(
-            f"a model directory cannot hold {type} weights",
-            hint="choose from " + ", ".join(_DTYPES),
-        )
     bundle.save(
         out,
         loaded.model,
@@ -109,26 +126,33 @@ def _directory(
     return ExportResult(out, "hf", type or "", size, ())
 
 
-def _for_ollama(
-    loaded: Bundle,
-    own_tokenizer: Tokenizer,
-    out: Path,
-    kind: str,
-    name: str,
-    license: BaseLicense | None,
-) -> gguf.GGUFFile:
-    end = next((name for name, i in own_tokenizer.special.items() if i == own_tokenizer.end), None)
-    return ollama.save(
-        out,
-        loaded.model,
-        own_tokenizer.files(),
-        type=kind,
-        name=name,
-        generation=loaded.generation,
-        license=license,
-        chats=bool(own_tokenizer.template),
-        stops=(end,) if end else (),
-    )
+def _adapter(source: Path, out: Path, type: str) -> ExportResult:
+    """Write the LoRA that a model was tuned by as an adapter of its plain base."""
+    with directory.open_directory(source) as folder:
+        contents, stored = directory.read(folder), folder / directory.ADAPTER
+        if not stored.exists():
+            raise OwnwordsError(
+                f"{source} holds no LoRA: all its weights were trained, or an older ownwords"
+                " made it",
+                hint="export the whole model with --to hf, or make it again with --lora",
+            )
+        base = contents.base
+        config, tensors = lora.peft_files(stored, contents.config, base)
+    opening = _OPENING.read_text("utf-8").format(base=base)
+    front = f"library_name: peft\nbase_model: {base}\n"
+    card = re.sub(r"^base_model: .*\n", "", contents.card, count=1, flags=re.MULTILINE)
+    card = card.replace("library_name: transformers\n", front, 1) + opening
+    files = {**contents.license_files, lora.PEFT_CONFIG: config, directory.CARD: card.encode()}
+    is_trimmed = contents.provenance.get("base_is_trimmed") is True
+    if not is_trimmed:
+        files |= contents.tokenizer_files
+    bundle.check_replaceable(out, lora.PEFT_CONFIG)
+    with atomic_dir.replace_dir(out) as draft:
+        write_tensors(draft / lora.PEFT_WEIGHTS, tensors, _DTYPES[type])
+        for name, data in files.items():
+            atomic_dir.write_file(draft / name, data)
+    size = sum(path.stat().st_size for path in out.iterdir())
+    return ExportResult(out, "adapter", type, size, (_TRIMMED,) if is_trimmed else ())
 
 
 def _zipped(loaded: Bundle, own_tokenizer: Tokenizer, out: Path, type: str | None) -> ExportResult:

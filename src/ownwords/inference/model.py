@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.packages import install_command
 from ownwords.inference import copy_guard, native_engine
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import Engine, ForwardInput, Logits, WeightFormat
@@ -232,7 +233,7 @@ def load_engine(
         reason = f"{device} needs PyTorch" if device != "cpu" else bindings.library_problem()
         raise OwnwordsError(
             f"nothing here can run this model: {reason}, and PyTorch is not installed",
-            hint='pip install "ownwords[train]"; `ownwords doctor` says more',
+            hint=f"{install_command('train')}; `ownwords doctor` says more",
         ) from error
     return TorchEngine.load(folder, device=device, weights=weights)
 

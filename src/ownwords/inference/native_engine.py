@@ -25,7 +25,7 @@ from ownwords.inference.engine import (
     check_weight_format,
     not_finite_error,
 )
-from ownwords.models.configs.config import ModelConfig
+from ownwords.models.configs.config import ModelConfig, frequencies
 from ownwords.models.safetensors_header import is_mapped
 from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import SINGLE, StoredWeight, open_weights, read_schemes
@@ -212,8 +212,8 @@ def _tensor(weight: StoredWeight) -> Any:  # noqa: ANN401 - a structure of ctype
 
 def _shape(config: ModelConfig, kinds: tuple[Kind, Kind], is_bf16: bool) -> tuple[Any, object]:
     """The ModelShape of api.h for a config, and the arrays that it points to."""
-    tables = config.rope_frequencies()
-    frequencies = np.ascontiguousarray(tables, np.float32)
+    tables = [frequencies(config.head_dim, *spec) for spec in config.rope_specs()]
+    table_rows = np.ascontiguousarray(tables, np.float32)
     windows = np.array([window or 0 for window in config.windows()], np.int64)
     rope_table = np.array(config.rope_of_layers(), np.int64)
     scale = config.embedding_scale
@@ -240,9 +240,9 @@ def _shape(config: ModelConfig, kinds: tuple[Kind, Kind], is_bf16: bool) -> tupl
         windows=windows.ctypes.data,
         rope_table=rope_table.ctypes.data,
         rope_tables=len(tables),
-        frequencies=frequencies.ctypes.data,
+        frequencies=table_rows.ctypes.data,
     )
-    return struct, (windows, rope_table, frequencies)
+    return struct, (windows, rope_table, table_rows)
 
 
 def _round_to_bf16(number: float) -> float:

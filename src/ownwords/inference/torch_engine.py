@@ -56,6 +56,10 @@ class TorchEngine:
         self.context = network.config.context
         weight = next(network.final_norm.parameters())
         self.device = weight.device
+        if self.device.type == "cuda":
+            # cuDNN's attention makes a plan for every new length (pytorch/pytorch#155958): a token
+            # took 66 ms on an H100, of any model.
+            torch.backends.cuda.enable_cudnn_sdp(False)
         self.weights: WeightFormat = weights or _FORMATS.get(weight.dtype, "stored")
         dtype = self.weights if self.weights != "stored" else str(weight.dtype).split(".")[1]
         self.name = f"torch {dtype}, {self.device.type}"

@@ -11,11 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ownwords.archive import corpus
-from ownwords.archive.corpus import Corpus
+from ownwords.archive.corpus import Corpus, read_corpus
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
-from ownwords.archive.store import Archive
 from ownwords.base import catalogue, ladder, trimming
 from ownwords.base.ladder import BaseChoice
 from ownwords.core import hardware
@@ -32,6 +30,7 @@ from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make.make_request import MakeRequest, find_base
 from ownwords.make.result import (
+    CHANGED,
     FINISHED,
     MAX_TOKENS,
     SEED,
@@ -65,6 +64,12 @@ _CHANGES = {
     "base": "another base",
     "settings": "other settings",
 }
+_NEW_LANGUAGE = (
+    "Your texts do not read as English, the only language the built-in model knows. It must learn"
+    " yours from them alone; a model that knows it is a better start, such as gemma3-270m, which"
+    " knows 140 languages: `ownwords base add gemma3-270m`, then make again."
+)
+_SCORING = "The model predicts held-out posts and writes many texts."
 _WRITE_S = 4.0
 # Seconds of scoring for each token that it samples, in seconds of writing a character, as measured
 # with the built-in base and with Gemma 3 270M, on a busy machine and a quiet one. After the first
@@ -96,9 +101,9 @@ def make(
     progress = run.progress
     progress.begin("read")
     report = run.read_texts(ask)
-    with run.lock(), Archive(run.workspace.archive) as archive:
+    with run.lock():
         progress.begin("plan")
-        texts = corpus.load_corpus(archive)
+        texts = read_corpus(run.workspace.archive)
         run.choose_base(texts)
         trained = run.train(texts, report)
         progress.begin("write")
@@ -129,8 +134,8 @@ def plan(
     """Make the training's plan without training; an unfinished training's plan is loaded."""
     run = MakeRun(request, progress, callbacks, began)
     run.read_texts(ask)
-    with run.lock(), Archive(run.workspace.archive) as archive:
-        texts = corpus.load_corpus(archive)
+    with run.lock():
+        texts = read_corpus(run.workspace.archive)
         run.choose_base(texts)
         return run.plan(texts).plan
 
@@ -197,7 +202,7 @@ class MakeRun:
         """
         if not self.request.base and (choice := self._choice(texts)):
             self.base = Path(choice.folder)
-            self.callbacks.on_base_chosen(choice.sentences)
+            self.callbacks.on_notice("Base", " ".join(choice.sentences))
         if self.base and self.request.trims:
             out = self.workspace.runs / trimming.TRIMMED / self.base.name
             own = (text.text for text in texts.train)
@@ -224,11 +229,11 @@ class MakeRun:
             tuned = find_tuned_model(self.model, depends_on, posts)
         if tuned:
             # The search has compared it with the model before.
-            self.callbacks.on_changed(tuned.sentence)
+            self.callbacks.on_notice(CHANGED, tuned.sentence)
             trained, seconds = tuned.trained, tuned.seconds
         else:
             if changes:
-                self.callbacks.on_changed(self._describe(changes, before, posts))
+                self.callbacks.on_notice(CHANGED, self._describe(changes, before, posts))
             with resumable(
                 f"everything so far is saved in {self.workspace.root}; the same command resumes"
             ):
@@ -247,7 +252,7 @@ class MakeRun:
     def _plan_and_train(self, texts: Corpus) -> str:
         """Train the author's model; returns the name of the run."""
         if is_new_language(self.base, texts):
-            self.callbacks.on_new_language()
+            self.callbacks.on_notice("Language", _NEW_LANGUAGE)
         planned = self.plan(texts)
         self.callbacks.on_planned(planned.plan, catalogue.called(self.base) if self.base else "")
         seconds = planned.plan.expected.seconds - planned.spent_s
@@ -288,7 +293,7 @@ class MakeRun:
         instead = self._plan_from_base(texts)
         choice = ladder.built_in_instead_of(chosen, self.request.resolved_minutes * 60)
         self.cache.put("base", self._choice_inputs(texts), choice, 0.0)
-        self.callbacks.on_base_chosen(choice.sentences)
+        self.callbacks.on_notice("Base", " ".join(choice.sentences))
         return instead
 
     def write_paragraph(self, trained: TrainingSummary, report: Report) -> FirstParagraph:
@@ -337,7 +342,7 @@ class MakeRun:
         if is_cached and (card := read_scorecard(root)):
             self.callbacks.on_scored(card, None)
             return card
-        self.callbacks.on_scoring_start()
+        self.callbacks.on_notice("Scoring", _SCORING)
         with self._model_is_finished():
             began = time.perf_counter()
             card = score_model(
@@ -363,7 +368,6 @@ class MakeRun:
     # --- how long the parts take ------------------------------------------------------------------
 
     def seconds(self, *stages: str) -> dict[str, float]:
-        """The seconds that each of the stages took."""
         return {stage: self.cache.seconds(stage) for stage in stages}
 
     def announce_parts(self) -> None:

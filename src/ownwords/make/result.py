@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -95,7 +95,6 @@ class MakeResult:
         return self.workspace / PAGE
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to plain data for JSON."""
         card = self.scorecard
         return {
             "workspace": str(self.workspace),
@@ -110,6 +109,9 @@ class MakeResult:
         }
 
 
+CHANGED = "Changed"  # the label of what differs from the last training in the workspace
+
+
 class MakeCallbacks:
     """Base class of the callbacks, whose methods do nothing.
 
@@ -119,14 +121,8 @@ class MakeCallbacks:
     def on_read(self, report: Report, seconds: float) -> None:
         """Called when the texts are read."""
 
-    def on_base_chosen(self, sentences: Sequence[str]) -> None:
-        """Called when the base is chosen: which, what to expect, what a better one would cost."""
-
-    def on_changed(self, sentence: str) -> None:
-        """Called when the training differs from the last one in this workspace."""
-
-    def on_new_language(self) -> None:
-        """Called when the texts are in another language than the built-in base's training text."""
+    def on_notice(self, label: str, text: str) -> None:
+        """Called with what is worth knowing between the stages, such as which base was chosen."""
 
     def on_planned(self, plan: "Plan", base: str) -> None:
         """Called when the plan is made; `base` names the model to fine-tune, "" for none."""
@@ -138,9 +134,6 @@ class MakeCallbacks:
         """Called when the model starts to write, with the title or ""; must consume `pieces`."""
         for _ in pieces:
             pass
-
-    def on_scoring_start(self) -> None:
-        """Called when scoring starts; `Progress` reports how far it is."""
 
     def on_scored(self, card: Scorecard, seconds: float | None) -> None:
         """Called when the scorecard is written."""

@@ -1,7 +1,5 @@
 """Replaces a folder atomically: writes one beside it, flushes it to disk, and swaps the two."""
 
-import ctypes
-import errno
 import os
 import shutil
 import sys
@@ -22,9 +20,8 @@ def replace_dir(folder: Path) -> Iterator[Path]:
     """Yield an empty folder that replaces `folder` when the block ends without an error.
 
     A process killed at any moment leaves the complete old or the complete new folder; the next
-    `replace_dir` removes unfinished files. Linux and macOS exchange the two atomically. Elsewhere
-    the old folder is moved aside first, where `readable_dir` still finds it. WorkspaceError if the
-    disk is full or writing fails.
+    `replace_dir` removes unfinished files. The old folder is moved aside first, where
+    `readable_dir` still finds it. WorkspaceError if the disk is full or writing fails.
     """
     folder = Path(os.path.realpath(folder))
     try:
@@ -120,33 +117,10 @@ def _aside(folder: Path) -> Path:
 
 
 def _put(beside: Path, folder: Path) -> None:
-    if not folder.exists():
-        beside.rename(folder)
-    elif not _exchange(beside, folder):
+    if folder.exists():
         folder.rename(_aside(folder))
-        beside.rename(folder)
-        shutil.rmtree(_aside(folder), ignore_errors=True)
-
-
-def _exchange(first: Path, second: Path) -> bool:
-    """Swap the names of two folders atomically; False if the system does not support it."""
-    if sys.platform not in ("linux", "darwin"):
-        return False
-    libc = ctypes.CDLL(None, use_errno=True)
-    a, b = os.fsencode(first), os.fsencode(second)
-    if hasattr(libc, "renameat2"):
-        cwd, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-        failed = libc.renameat2(cwd, a, cwd, b, exchange)
-    elif hasattr(libc, "renamex_np"):
-        failed = libc.renamex_np(a, b, 2)  # RENAME_SWAP
-    else:
-        return False
-    if not failed:
-        return True
-    number = ctypes.get_errno()
-    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):  # not on this file system
-        return False
-    raise OSError(number, os.strerror(number), str(second))
+    beside.rename(folder)
+    shutil.rmtree(_aside(folder), ignore_errors=True)
 
 
 def _flush(folder: Path) -> None:

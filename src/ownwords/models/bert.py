@@ -124,10 +124,8 @@ def load_weights(folder: Path) -> tuple[BertConfig, dict[str, Floats]]:
         name: each for name, each in find_tensors(folder).items() if not _BESIDE.fullmatch(name)
     }
     mapped = map_weights(stored, config, folder)
-    arrays = map_arrays(each.stored for each in mapped)
-    return config, {
-        each.ours: _as_float(arrays[each.stored.name], each.stored.dtype) for each in mapped
-    }
+    arrays = map_arrays(info for _, info, _ in mapped)
+    return config, {ours: _as_float(arrays[info.name], info.dtype) for ours, info, _ in mapped}
 
 
 class Bert:

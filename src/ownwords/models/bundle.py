@@ -3,19 +3,20 @@
 Neither is saved without the other; `directory` lists the files, and reads all but the weights.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from ownwords.core.version import __version__
 from ownwords.core.workspace import translate_os_errors
 from ownwords.models import atomic_dir, directory, weights
 from ownwords.models.decoder import CausalLM
 from ownwords.models.directory import (
+    ADAPTER,
     CARD,
     CONFIG,
     COPY_GUARD,
@@ -29,6 +30,7 @@ from ownwords.models.directory import (
     ModelDirectory,
     Tokenizer,
     check_size,
+    encode_json,
     open_directory,
     tokenizer_fields,
 )
@@ -39,7 +41,8 @@ from ownwords.models.untrusted_files import ModelError, preview
 _MODEL_FILES = re.compile(
     r"(config|generation_config|ownwords|preprocessor_config)\.json|README\.md|(LICENSE|NOTICE).*"
     r"|\.gitattributes|model.*\.safetensors|model\.safetensors\.index\.json|pytorch_model.*\.bin"
-    r"|pytorch_model\.bin\.index\.json|" + "|".join(map(re.escape, (COPY_GUARD, *TOKENIZER_FILES)))
+    r"|pytorch_model\.bin\.index\.json|adapter_(config\.json|model\.safetensors)|"
+    + "|".join(map(re.escape, (ADAPTER, COPY_GUARD, *TOKENIZER_FILES)))
 )
 NO_LICENSE = BaseLicense()
 _DTYPE_NAMES = {
@@ -68,16 +71,18 @@ def save(
     dtype: torch.dtype | None = None,
     schemes: Schemes | None = None,
     copy_guard: bytes = b"",
+    adapter: Mapping[str, Tensor] | None = None,
     license: BaseLicense = NO_LICENSE,
 ) -> None:
     """Write a model directory atomically, replacing an existing one.
 
     `dtype` (float32, bfloat16, float16) rounds the weights; without it they keep their type.
     `schemes` quantises the matrices, and the embedding and the head; only ownwords reads these.
-    `copy_guard` is the file `inference.copy_guard` computed from the training text. Front matter
-    is added to a `card` that has none ("---"): `metadata`, and the `license` of its base. Raises
-    ModelError if tokenizer and model do not match or the folder holds files that are not a
-    model's, WorkspaceError if writing fails.
+    `copy_guard` is the file `inference.copy_guard` computed from the training text, `adapter` what
+    `lora.stored_tensors` gave of the LoRA that is merged into the weights. Front matter is added to
+    a `card` that has none ("---"): `metadata`, and the `license` of its base. Raises ModelError if
+    tokenizer and model do not match or the folder holds files that are not a model's,
+    WorkspaceError if writing fails.
     """
     folder, config = Path(folder), model.config
     files = dict(tokenizer.files())
@@ -98,13 +103,13 @@ def save(
     stored = _DTYPE_NAMES.get(min(dtypes, key=lambda torch_dtype: torch_dtype.itemsize), "float32")
     if schemes:  # transformers then refuses it, rather than start from random weights
         stored = f"int{schemes[0].bits}"
-    files[CONFIG] = _json({**config.to_hf(), **ids, "torch_dtype": stored})
-    files[GENERATION] = _json({**ids, **(generation or {})})
+    files[CONFIG] = encode_json({**config.to_hf(), **ids, "torch_dtype": stored})
+    files[GENERATION] = encode_json({**ids, **(generation or {})})
     files |= license.files
     if not card.startswith("---\n"):
         card = license.on(card or _about(folder.resolve().name, model), metadata)
     files[CARD] = card.encode()
-    files[PROVENANCE] = _json(
+    files[PROVENANCE] = encode_json(
         {
             "format": FORMAT,
             "written_by": f"ownwords {__version__}",
@@ -117,6 +122,8 @@ def save(
         files[COPY_GUARD] = copy_guard
     with atomic_dir.replace_dir(folder) as draft:
         weights.write(draft, model, dtype, schemes)
+        if adapter:
+            weights.write_tensors(draft / ADAPTER, adapter)
         for name, data in files.items():
             atomic_dir.write_file(draft / name, data)
 
@@ -134,26 +141,18 @@ def load(folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None =
     return Bundle(**vars(contents), model=model)
 
 
-def check_replaceable(folder: Path) -> None:
-    """Raise ModelError if the folder holds what is no model's."""
+def check_replaceable(folder: Path, config: str = CONFIG) -> None:
+    """Raise ModelError if the folder holds what is no model's, or not the file `config`."""
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"{folder} is a file", hint="give the name of a folder")
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()
     others = {name for name in names if not _MODEL_FILES.fullmatch(name)}
-    if others or (names and CONFIG not in names):
+    if others or (names and config not in names):
         raise ModelError(
             f"{folder} is not replaced, as it holds files that do not belong to a model:"
             f" {preview(others or names)}",
             hint="give an empty or new folder, or move them away",
         )
-
-
-def _json(value: Mapping[str, object]) -> bytes:
-    try:
-        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"the model's metadata cannot be written as JSON: {error}") from error
-    return text.encode("utf-8") + b"\n"
 
 
 def _about(name: str, model: CausalLM) -> str:

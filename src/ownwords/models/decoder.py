@@ -13,12 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.models import fused
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.kv_cache import KVCache, visible
 from ownwords.models.layers import AttentionMask, Embedding, ResidualBlock
-from ownwords.models.loss import IGNORED, chunked_cross_entropy
+from ownwords.models.loss import chunked_cross_entropy
 from ownwords.models.registry import model_class
 
 
@@ -147,7 +146,6 @@ class CausalLM(nn.Module):
         `targets_BT` are the next token ids, already shifted by one; `weights_BT` multiplies their
         losses.
         """
-        self._check_range("target", targets_BT, lowest=IGNORED)
         hidden_BTC = self(ids_BT, documents_BT=documents_BT)
         return chunked_cross_entropy(
             hidden_BTC.flatten(0, 1),
@@ -160,10 +158,6 @@ class CausalLM(nn.Module):
 
     def new_cache(self, batch: int, length: int, dtype: torch.dtype | None = None) -> KVCache:
         """Allocate a KV cache for `batch` texts of up to `length` tokens each."""
-        if not 1 <= length <= self.config.context:
-            raise OwnwordsError(
-                f"a cache of {length} tokens was asked for; the context is {self.config.context}"
-            )
         weight = next(self.final_norm.parameters())
         return KVCache(
             self.config.windows(),
@@ -182,18 +176,10 @@ class CausalLM(nn.Module):
         cache: KVCache | None,
         lengths_B: Tensor | None,
     ) -> ForwardContext:
-        """Check the input, and compute positions and attention masks once for all layers."""
-        batch, tokens = ids_BT.shape
-        if not 1 <= tokens <= self.config.context:
-            raise OwnwordsError(
-                f"{tokens} tokens do not fit the model's context ({self.config.context})"
-            )
-        self._check_range("id", ids_BT)
-        windows = set(self.config.windows())
+        """Compute positions and attention masks once for all layers."""
+        tokens, windows = ids_BT.shape[1], set(self.config.windows())
         if cache is not None:
-            if documents_BT is not None:
-                raise OwnwordsError("packed documents cannot be read into a cache")
-            counts = cache.counts(batch, tokens, lengths_B)
+            counts = cache.counts(tokens, lengths_B)
             views = {window: cache.view(window, tokens, counts) for window in windows}
             masks = {window: AttentionMask(v.mask, v.causal, v) for window, v in views.items()}
             # Clamp the positions of padding, which may exceed the last one; no token attends to it.
@@ -220,8 +206,6 @@ class CausalLM(nn.Module):
 
     @dropout.setter
     def dropout(self, share: float) -> None:
-        if not 0 <= share < 1:
-            raise ConfigError(f"a dropout of {share} must be from 0 to below 1")
         self._dropout = share
         for block in self.blocks:
             if isinstance(block, ResidualBlock):
@@ -238,16 +222,6 @@ class CausalLM(nn.Module):
         else:
             out_BTC = block(*inputs)
         return out_BTC
-
-    def _check_range(self, name: str, ids_BT: Tensor, lowest: int = 0) -> None:
-        if ids_BT.device.type != "cpu":  # reading the values would synchronise with the device
-            return
-        for wrong in (int(end) for end in torch.aminmax(ids_BT)):
-            if not lowest <= wrong < self.config.vocabulary:
-                raise OwnwordsError(
-                    f"{name} {wrong} is not in the vocabulary ({self.config.vocabulary} tokens)",
-                    hint="use the tokenizer that belongs to this model",
-                )
 
 
 def build(

@@ -5,11 +5,13 @@
     README.md                                                 its card
     ownwords.json                                             its provenance
     copy-guard.safetensors                                    its copy guard; optional
+    adapter.safetensors                                       the LoRA it was tuned by; optional
 
 A directory is refused if its tokenizer is not the one that the model was saved with.
 """
 
 import hashlib
+import json
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -34,6 +36,7 @@ GENERATION = "generation_config.json"
 CARD = "README.md"
 PROVENANCE = "ownwords.json"
 COPY_GUARD = "copy-guard.safetensors"
+ADAPTER = "adapter.safetensors"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_FILES = (
     TOKENIZER,
@@ -87,6 +90,13 @@ class ModelDirectory:
     license_files: Mapping[str, bytes]
     is_unchanged: bool
 
+    @property
+    def base(self) -> str:
+        """The base that the model was tuned from, by its name on the hub if that is known."""
+        derived = self.provenance.get("derived_from")
+        model = derived.get("model") if isinstance(derived, dict) else None
+        return model if isinstance(model, str) else base_name(self.provenance)
+
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raise ModelError if this is not the tokenizer that the model was saved with."""
         check_size(tokenizer.vocabulary_size, self.config, "the tokenizer")
@@ -102,6 +112,15 @@ class ModelDirectory:
                 "the tokenizer is not the one that the model was saved with: it would write noise",
                 hint=f"put the model's own {TOKENIZER} back",
             )
+
+
+def encode_json(value: Mapping[str, object]) -> bytes:
+    """A file of a model directory; ModelError for what JSON cannot hold."""
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"the model's metadata cannot be written as JSON: {error}") from error
+    return text.encode("utf-8") + b"\n"
 
 
 @contextmanager

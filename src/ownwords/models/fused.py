@@ -141,10 +141,12 @@ def runs_blocks(ids_BT: Tensor) -> bool:
     )
 
 
-def supports_head_loss(hidden_NC: Tensor, head_VC: Tensor) -> bool:
-    """Whether `head_loss` supports these tensors."""
+def supports_head_loss(hidden_NC: Tensor, head_VC: Tensor, dtype: torch.dtype) -> bool:
+    """Whether `head_loss` supports these tensors, with products of this dtype."""
     return (
-        is_supported(hidden_NC, head_VC)
+        dtype in DTYPES
+        and len(hidden_NC) > 0
+        and is_supported(hidden_NC, head_VC)
         and hidden_NC.dtype == head_VC.dtype
         and head_VC.is_contiguous()
         and head_VC.shape[1] % TILE == 0

@@ -1,22 +1,21 @@
 """Opens GGUF files as model directories, converted once into the user's cache.
 
-A hit reads a few blocks of the file and imports neither torch nor the converter.
+A hit reads nothing of the file and imports neither torch nor the converter.
 """
 
-import hashlib
 import os
 from pathlib import Path
 
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.fingerprint import digest
+from ownwords.core.packages import install_command
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import cache_folder, translate_os_errors
 from ownwords.models import atomic_dir
-from ownwords.models.untrusted_files import open_file
 from ownwords.models.weight_mapping import SINGLE
 
 _SUFFIX = ".gguf"
 _KEPT = 3  # conversions; the one not used for the longest time goes first
-_SAMPLES, _SAMPLE_BYTES = 64, 4096
 
 
 def is_gguf(path: Path) -> bool:
@@ -32,15 +31,16 @@ def model_directory(path: Path, progress: Progress | None = None) -> Path:
     """
     if not is_gguf(path):
         return path
-    conversions = cache_folder() / "gguf"
-    folder = conversions / _key(path) / path.stem  # a model is called as its folder
+    conversions, stat = cache_folder() / "gguf", path.stat()
+    key = digest(f"{stat.st_dev} {stat.st_ino} {stat.st_size} {stat.st_mtime_ns}")
+    folder = conversions / key / path.stem  # a model is called as its folder
     if not (folder / SINGLE).exists():
         try:
             from ownwords.models.gguf.reading import convert  # noqa: PLC0415 - torch
         except ModuleNotFoundError as error:
             raise OwnwordsError(
                 f"opening a GGUF file needs the package {error.name}, which is not installed",
-                hint='pip install "ownwords[train]"',
+                hint=install_command("train"),
             ) from error
         with atomic_dir.replace_dir(folder.parent) as draft:
             (draft / folder.name).mkdir()
@@ -49,17 +49,6 @@ def model_directory(path: Path, progress: Progress | None = None) -> Path:
     with translate_os_errors(folder):
         os.utime(folder.parent)
     return folder
-
-
-def _key(path: Path) -> str:
-    """A digest of a file's size, time and some of its blocks, all of it if it is small."""
-    with open_file(Path(os.path.realpath(path))) as file:
-        stat = os.fstat(file.fileno())
-        hasher = hashlib.blake2b(f"{stat.st_size} {stat.st_mtime_ns}".encode(), digest_size=16)
-        for sample in range(_SAMPLES):
-            file.seek(sample * max(0, stat.st_size - _SAMPLE_BYTES) // (_SAMPLES - 1))
-            hasher.update(file.read(_SAMPLE_BYTES))
-    return hasher.hexdigest()
 
 
 def _delete_oldest(conversions: Path, newest: Path) -> None:

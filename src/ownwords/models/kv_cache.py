@@ -12,8 +12,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ownwords.core.errors import OwnwordsError
-
 
 class KVCache:
     """The KV cache of a model: keys and values of each layer, and the length of each row."""
@@ -40,22 +38,9 @@ class KVCache:
         self.keys_BKSD = [torch.zeros(shape, device=device, dtype=dtype) for _ in windows]
         self.values_BKSD = [torch.zeros_like(keys_BKSD) for keys_BKSD in self.keys_BKSD]
 
-    def counts(self, batch: int, tokens: int, lengths_B: Tensor | None) -> list[int]:
-        """The number of real tokens per row in the next call; an error if they do not fit."""
-        if batch != self.batch:
-            raise OwnwordsError(f"the cache holds {self.batch} texts, and {batch} were given")
-        counts = [tokens] * batch if lengths_B is None else [int(n) for n in lengths_B.tolist()]
-        if len(counts) != batch or not all(0 <= count <= tokens for count in counts):
-            raise OwnwordsError(
-                f"lengths {counts} do not fit {batch} texts of at most {tokens} tokens"
-            )
-        longest = max(length + more for length, more in zip(self.lengths, counts, strict=True))
-        if longest > self.length:
-            raise OwnwordsError(
-                f"a text of {longest} tokens does not fit a cache made for {self.length}",
-                hint="ask new_cache for more, up to the model's context",
-            )
-        return counts
+    def counts(self, tokens: int, lengths_B: Tensor | None) -> list[int]:
+        """The number of real tokens per row in the next call."""
+        return [tokens] * self.batch if lengths_B is None else [int(n) for n in lengths_B.tolist()]
 
     def positions(self, tokens: int) -> Tensor:
         """The positions of each row's next `tokens`: [B, T], or [1, T] if all are the same."""
@@ -131,7 +116,7 @@ class StaticKVCache(KVCache):
         self.keys_BKSD, self.values_BKSD = cache.keys_BKSD, cache.values_BKSD
         self._slots_BT, self._span = slots_BT, span
 
-    def counts(self, batch: int, tokens: int, lengths_B: Tensor | None) -> list[int]:
+    def counts(self, tokens: int, lengths_B: Tensor | None) -> list[int]:
         return []
 
     def positions(self, tokens: int) -> Tensor:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ownwords.models import fused_block
-from ownwords.models.configs.llama import Gemma3Config, LlamaConfig
+from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.decoder import CausalLM, ForwardContext, embedding_std
 from ownwords.models.layers import (
     Angles,
@@ -78,13 +78,19 @@ class Llama(CausalLM):
         self.embedding = Embedding(config.vocabulary, config.width)
         self.blocks = nn.ModuleList(LlamaBlock(layer, config) for layer in range(config.layers))
         self.final_norm = RMSNorm(config.width, config.norm_eps, config.NORM_OFFSET)
-        self.rotary = RotaryEmbedding(config.head_dim, config.rope_base, config.rope_scaling)
+        self.rotaries = [RotaryEmbedding(config.head_dim, *spec) for spec in config.rope_specs()]
 
     def run_blocks(self, ids_BT: Tensor, context: ForwardContext) -> Tensor:
-        x_BTC = self.apply_dropout(self.embedding(ids_BT))
-        angles = self.rotary.angles(context.positions_BT, x_BTC.dtype)
-        for block, window in zip(self.blocks, self.config.windows(), strict=True):
-            x_BTC = self.run_block(block, x_BTC, angles, context.masks[window])
+        config, x_BTC = self.config, self.embedding(ids_BT)
+        if config.embedding_scale != 1:
+            # Round the factor to the model's dtype first, as in training: 33.94 becomes 34 in bf16.
+            # It stays on the CPU: copying it to the device would wait, and prevent a CUDA graph.
+            x_BTC = x_BTC * torch.tensor(config.embedding_scale, dtype=x_BTC.dtype)
+        x_BTC = self.apply_dropout(x_BTC)
+        angles = [each.angles(context.positions_BT, x_BTC.dtype) for each in self.rotaries]
+        layers = zip(self.blocks, config.rope_of_layers(), config.windows(), strict=True)
+        for block, table, window in layers:
+            x_BTC = self.run_block(block, x_BTC, angles[table], context.masks[window])
         return x_BTC
 
     def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
@@ -103,25 +109,6 @@ class Llama(CausalLM):
 
 class Gemma3(Llama):
     """A Gemma 3 model, text only."""
-
-    config: Gemma3Config
-
-    def assemble(self) -> None:
-        super().assemble()
-        self.rotary_sliding = RotaryEmbedding(self.config.head_dim, self.config.rope_base_sliding)
-
-    def run_blocks(self, ids_BT: Tensor, context: ForwardContext) -> Tensor:
-        x_BTC = self.embedding(ids_BT)
-        # Round the factor to the model's dtype first, as in training: 33.94 becomes 34 in bf16.
-        # It stays on the CPU: copying it to the device would wait, and prevent a CUDA graph.
-        x_BTC = x_BTC * torch.tensor(self.config.embedding_scale, dtype=x_BTC.dtype)
-        x_BTC = self.apply_dropout(x_BTC)
-        angles = self.rotary.angles(context.positions_BT, x_BTC.dtype)
-        angles_sliding = self.rotary_sliding.angles(context.positions_BT, x_BTC.dtype)
-        for block, window in zip(self.blocks, self.config.windows(), strict=True):
-            rotation = angles if window is None else angles_sliding
-            x_BTC = self.run_block(block, x_BTC, rotation, context.masks[window])
-        return x_BTC
 
     def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
         """As Llama's, but no zero start, which the norm after an output would undo."""

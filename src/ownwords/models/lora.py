@@ -3,7 +3,8 @@
     y = layer(x) + alpha / rank * up(down(dropout(x)))
 
 `up` starts at zero, so a new adapter does not change the model. Hu et al. 2021,
-https://arxiv.org/abs/2106.09685. An adapter is saved in PEFT's format: a folder with
+https://arxiv.org/abs/2106.09685. A stored adapter is one file with `<layer>.down` and `<layer>.up`,
+which has the scale; matrices in int8 have a scale a row besides. PEFT's format is a folder with
 `adapter_config.json` and `adapter_model.safetensors`, whose tensors are named
 `base_model.model.<layer in transformers>.lora_A.weight` ([rank, inputs]) and `.lora_B.weight`
 ([outputs, rank]), whether or not transformers stores the layer itself transposed.
@@ -22,15 +23,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ownwords.core.errors import ConfigError
-from ownwords.models import atomic_dir
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, seed_of
-from ownwords.models.untrusted_files import ModelError, preview
+from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import hf_names
-from ownwords.models.weights import read_tensors, write_tensors
+from ownwords.models.weights import read_tensors
 
-CONFIG: Final = "adapter_config.json"
-WEIGHTS: Final = "adapter_model.safetensors"
+PEFT_CONFIG: Final = "adapter_config.json"
+PEFT_WEIGHTS: Final = "adapter_model.safetensors"
+_BEFORE = "before."  # begins the names of an adapter that was merged into the base before
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,6 @@ class AdapterConfig:
     rank: int
     alpha: float = 16.0
     dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ConfigError(f"a LoRA rank of {self.rank} is not possible", hint="use 8 or so")
-        if not math.isfinite(self.alpha) or not 0 <= self.dropout < 1:
-            raise ConfigError(
-                f"alpha {self.alpha} must be finite, and dropout {self.dropout} from 0 to below 1"
-            )
 
     @property
     def scale(self) -> float:
@@ -141,55 +134,65 @@ def attach(model: CausalLM, settings: AdapterConfig, seed: int) -> LoraAdapter:
 
 
 def merge_stored(model: CausalLM, path: Path) -> None:
-    """Add a stored adapter to the weights of a model: int8, with a scale a row, as `base/` writes.
-
-    ModelError if it is not an adapter of this model's shape.
-    """
+    """Add a stored adapter to the weights of a model; ModelError if it is not of its shape."""
     stored = read_tensors(path)
-
-    def matrix(name: str) -> Tensor:
-        return stored[name].float() * stored[f"{name}.scale"].float()[:, None]
-
     try:
         for name in {name.rpartition(".")[0] for name in stored if name.endswith(".up")}:
             weight = model.get_parameter(f"{name}.weight").detach()
-            weight.copy_(weight.float() + matrix(f"{name}.up") @ matrix(f"{name}.down"))
+            delta = stored_matrix(stored, f"{name}.up") @ stored_matrix(stored, f"{name}.down")
+            weight.copy_(weight.float() + delta.to(weight.device))
     except (AttributeError, LookupError, RuntimeError) as error:
         raise ModelError(f"{path} is not an adapter for this model ({error})") from error
 
 
-def save(folder: Path, adapter: LoraAdapter, base: str = "") -> None:
-    """Write a PEFT adapter directory atomically; `base` is the base model's name or path."""
-    names = {
-        ours.removesuffix(".weight"): (theirs.removesuffix(".weight"), transposed)
-        for ours, theirs, transposed in hf_names(adapter.model.config)
-    }
-    targets = {names[name][0] for name in adapter.layers}
-    settings = adapter.settings
-    config: dict[str, object] = {
+def stored_tensors(adapter: LoraAdapter, before: Path | None = None) -> dict[str, Tensor]:
+    """The tensors to store of an adapter, and of the stored one merged into its base `before`."""
+    earlier = read_tensors(before) if before else {}
+    tensors = {f"{_BEFORE}{name}": tensor for name, tensor in earlier.items()}
+    for name, layer in adapter.layers.items():
+        tensors[f"{name}.down"] = layer.down.detach().clone()
+        tensors[f"{name}.up"] = layer.scale * layer.up.detach()
+    return tensors
+
+
+def peft_files(path: Path, config: ModelConfig, base: str) -> tuple[bytes, dict[str, Tensor]]:
+    """PEFT's settings and tensors for a stored adapter of a model; `base` is its base's name.
+
+    With an adapter that was merged before it, it becomes one LoRA of the sum of their ranks, which
+    adds to the base what both add. ModelError if it is not of the model's shape.
+    """
+    stored = read_tensors(path)
+    tensors: dict[str, Tensor] = {}
+    layers, ranks = set[str](), set[int]()
+    names = hf_names(config)
+    try:
+        for ours, theirs, _ in names:
+            name, layer = ours.removesuffix(".weight"), theirs.removesuffix(".weight")
+            parts = [part for part in (name, f"{_BEFORE}{name}") if f"{part}.up" in stored]
+            if not parts:
+                continue
+            down_RI = torch.cat([stored_matrix(stored, f"{part}.down") for part in parts])
+            up_OR = torch.cat([stored_matrix(stored, f"{part}.up") for part in parts], dim=1)
+            tensors[f"base_model.model.{layer}.lora_A.weight"] = down_RI
+            tensors[f"base_model.model.{layer}.lora_B.weight"] = up_OR
+            layers.add(layer.rpartition(".")[2])
+            ranks |= {len(down_RI), up_OR.shape[1]}
+        (rank,) = ranks
+    except (LookupError, RuntimeError, ValueError) as error:
+        raise ModelError(f"{path} is not an adapter for this model ({error})") from error
+    settings = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": base or None,
-        "r": settings.rank,
-        "lora_alpha": settings.alpha,
-        "lora_dropout": settings.dropout,
-        "target_modules": sorted({name.rpartition(".")[2] for name in targets}),
-        "fan_in_fan_out": any(transposed for _, transposed in names.values()),
-        "bias": "none",
-        "init_lora_weights": True,
-        "inference_mode": True,
+        "r": rank,
+        "lora_alpha": rank,  # the scale is in the matrices
+        "target_modules": sorted(layers),
+        "fan_in_fan_out": any(transposed for _, _, transposed in names),
     }
-    tensors = {
-        f"base_model.model.{names[name][0]}.{part}.weight": matrix
-        for name, layer in adapter.layers.items()
-        for part, matrix in (("lora_A", layer.down), ("lora_B", layer.up))
-    }
-    unsupported = {path.name for path in folder.glob("*")} - {CONFIG, WEIGHTS, "README.md"}
-    if unsupported:
-        raise ModelError(
-            f"{folder} holds {preview(unsupported)}, which no adapter has",
-            hint="save the adapter into a folder of its own",
-        )
-    with atomic_dir.replace_dir(folder) as beside:
-        atomic_dir.write_file(beside / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
-        write_tensors(beside / WEIGHTS, tensors)
+    return (json.dumps(settings, indent=2) + "\n").encode(), tensors
+
+
+def stored_matrix(stored: Mapping[str, Tensor], name: str) -> Tensor:
+    """A matrix of an adapter as it is stored, in float32."""
+    matrix, scale = stored[name].float(), stored.get(f"{name}.scale")
+    return matrix if scale is None else matrix * scale.float()[:, None]

@@ -91,17 +91,6 @@ def _even_rows(tokens: int, at_most: int) -> int:
     return max(1, math.ceil(tokens / max(1, math.ceil(tokens / at_most))))
 
 
-def _is_fused(
-    hidden_NC: Tensor, head_VC: Tensor, softcap: float | None, dtype: torch.dtype
-) -> bool:
-    return (
-        dtype in fused.DTYPES
-        and softcap is None
-        and len(hidden_NC) > 0
-        and fused.supports_head_loss(hidden_NC, head_VC)
-    )
-
-
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -118,7 +107,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         precise = weights_N.dtype
         loss = torch.zeros((), dtype=precise, device=hidden_NC.device)
         tokens, width = hidden_NC.shape
-        if _is_fused(hidden_NC, head_VC, softcap, dtype):
+        if softcap is None and fused.supports_head_loss(hidden_NC, head_VC, dtype):
             rows = TRAINED_ROWS if needs_grad[1] else MIN_ROWS
             rows = _even_rows(tokens, max(rows, CHUNK_LOGITS // head_VC.shape[0]))
             total, *grads = fused.head_loss(

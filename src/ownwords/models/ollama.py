@@ -3,12 +3,12 @@
 The Modelfile's format: https://github.com/ollama/ollama/blob/main/docs/modelfile.md
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ownwords.models import atomic_dir, gguf
-from ownwords.models.decoder import CausalLM
-from ownwords.models.directory import BaseLicense
+from ownwords.models import atomic_dir
+from ownwords.models.gguf import GGUFFile
 from ownwords.models.untrusted_files import ModelError
 
 MODELFILE = "Modelfile"
@@ -25,48 +25,32 @@ _PARAMETERS = {
 
 
 def save(
-    folder: str | Path,
-    model: CausalLM,
-    tokenizer_files: Mapping[str, bytes],
+    folder: Path,
+    write: Callable[[Path], GGUFFile],
+    name: str,
+    generation: Mapping[str, object],
+    context: int,
     *,
-    type: str = "q8_0",
-    name: str = "model",
-    generation: Mapping[str, object] | None = None,
-    license: BaseLicense | None = None,
-    chats: bool = False,
-    stops: Sequence[str] = (),
-) -> gguf.GGUFFile:
-    """Write a folder with `NAME.gguf` and its Modelfile atomically.
+    chats: bool,
+    stops: Sequence[str],
+) -> GGUFFile:
+    """Write a folder with `NAME.gguf`, which `write` makes, and its Modelfile atomically.
 
     `chats`: the model has a chat template, which Ollama takes from the GGUF file where it knows it.
     `stops` are the texts that end an answer.
     """
-    folder, generation = Path(folder), generation or {}
     _check_replaceable(folder)
     file = f"{_plain(name)}.gguf"
     with atomic_dir.replace_dir(folder) as beside:
-        written = gguf.save(
-            beside / file,
-            model,
-            tokenizer_files,
-            type=type,
-            name=name,
-            generation=generation,
-            license=license,
-        )
-        text = modelfile(file, generation, model.config.context, chats, stops)
+        written = write(beside / file)
+        text = _modelfile(file, generation, context, chats, stops)
         atomic_dir.write_file(beside / MODELFILE, text.encode("utf-8"))
-    return gguf.GGUFFile(folder / file, written.bytes, written.tensors, written.notes)
+    return replace(written, path=folder / file)
 
 
-def modelfile(
-    file: str,
-    generation: Mapping[str, object],
-    context: int,
-    chats: bool,
-    stops: Sequence[str],
+def _modelfile(
+    file: str, generation: Mapping[str, object], context: int, chats: bool, stops: Sequence[str]
 ) -> str:
-    """The text of a Modelfile for a GGUF file in the same folder."""
     lines = [f"FROM ./{file}"]
     if not chats:
         lines.append('TEMPLATE """{{ .Prompt }}"""')

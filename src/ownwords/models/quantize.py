@@ -107,14 +107,10 @@ def quantize(
     """Round a model's matrices in place to numbers that codes and scales give.
 
     `ends` is the scheme of the embedding and the head. Norms, biases and learned positions are not
-    rounded. Raises ModelError, and leaves the model unchanged, if it has non-finite weights.
+    rounded. Raises ModelError if it has non-finite weights.
     """
-    parameters = dict(model.named_parameters())
-    for name, parameter in parameters.items():
-        if not parameter.isfinite().all():
-            raise ModelError(f"{name} holds numbers that are not finite")
     with torch.no_grad():
-        for name, parameter in parameters.items():
+        for name, parameter in model.named_parameters():
             if chosen := scheme_of(name, parameter.dim(), scheme, ends):
                 for rows_OI in torch.split(parameter, _rows_at_once(parameter.shape[1])):
                     codes_scales = quantize_matrix(rows_OI, chosen)

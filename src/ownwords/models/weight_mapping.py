@@ -36,13 +36,8 @@ _PICKLES = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _BLOCK_BYTES = 1 << 20  # compared at a time
 
 
-@dataclass(frozen=True)
-class MappedTensor:
-    """A tensor in a file, and the name of the parameter that it fills."""
-
-    ours: str
-    stored: TensorInfo
-    transposed: bool
+# The parameter that a tensor in a file fills, and whether it is stored transposed.
+MappedTensor = tuple[str, TensorInfo, bool]
 
 
 def hf_names(config: ModelConfig) -> list[tuple[str, str, bool]]:
@@ -145,7 +140,7 @@ def map_weights(
         for theirs, (ours, transposed) in wanted.items()
     }
     _check(found, expected, config, folder)
-    return [MappedTensor(wanted[name][0], info, wanted[name][1]) for name, info in found.items()]
+    return [(wanted[name][0], info, wanted[name][1]) for name, info in found.items()]
 
 
 def _check(
@@ -211,13 +206,10 @@ def open_weights(folder: Path, config: ModelConfig) -> list[StoredWeight]:
     stored, shapes = find_tensors(folder), weight_shapes(config)
     if not is_quantized(stored):
         mapped = map_weights(stored, config, folder)
-        arrays = map_arrays(each.stored for each in mapped)
+        arrays = map_arrays(info for _, info, _ in mapped)
         return [
-            StoredWeight(
-                *(each.ours, shapes[each.ours], each.stored.dtype, arrays[each.stored.name]),
-                transposed=each.transposed,
-            )
-            for each in mapped
+            StoredWeight(ours, shapes[ours], info.dtype, arrays[info.name], transposed)
+            for ours, info, transposed in mapped
         ]
     made_with = read_schemes(folder / SINGLE)
     check_quantized(stored, made_with, config, folder)

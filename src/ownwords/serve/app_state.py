@@ -11,9 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ownwords.archive.store import Archive
 from ownwords.ask.encoder import Embedder
-from ownwords.ask.search import ArchiveSearcher
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace
@@ -119,7 +117,12 @@ class AppState:
         self.compute_lock = FairLock()
         self._short = ThreadPool("archive", self.settings.workers, self.settings.tasks)
         self._long = ThreadPool("answers", _LONG_THREADS, _LONG_QUEUE)
+        # Short work, and work of up to minutes, such as an answer, in other threads.
+        self.run, self.run_long = self._short.run, self._long.run
+        # The archive and what is made of it, for work in `run`.
         self._archive_pool = ArchivePool(workspace.archive, self.settings.embed)
+        self.archive, self.searcher = self._archive_pool.archive, self._archive_pool.searcher
+        self.vector_counts = self._archive_pool.vector_counts
         self._embedder: Embedder | None = None
         self.report = ReportCache(self.archive)
         self.sources = SourceList(workspace, sources, look_command=self._look_command)
@@ -133,14 +136,6 @@ class AppState:
         return state
 
     # --- work that would block the event loop ----------------------------------------------------
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Run short work in a thread. Raises TooManyRequestsError if its queue is full."""
-        return await self._short.run(work)
-
-    async def run_long(self, work: Callable[[], T]) -> T:
-        """Run work of up to minutes, such as an answer, in other threads than those of `run`."""
-        return await self._long.run(work)
 
     async def sleep(self, seconds: float) -> bool:
         """Sleep until the time is over or the server shuts down; return False at shutdown."""
@@ -292,20 +287,6 @@ class AppState:
 
     def _look_command(self) -> str:
         return self.report().report.command
-
-    # --- the archive, for work in `run` ----------------------------------------------------------
-
-    def archive(self) -> Archive:
-        """The archive, on the calling thread's own connection. Raises ApiError if there is none."""
-        return self._archive_pool.archive()
-
-    def searcher(self) -> ArchiveSearcher:
-        """The search, with an up-to-date index. Raises ApiError if there is no archive."""
-        return self._archive_pool.searcher()
-
-    def vector_counts(self) -> tuple[int, int] | None:
-        """The numbers of passages with a vector and of all; None before the first search."""
-        return self._archive_pool.vector_counts()
 
     async def embedder(self) -> Embedder | None:
         """The embedder; None without one."""

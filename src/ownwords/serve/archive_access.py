@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from ownwords.ask.encoder import Embedder
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.search import ArchiveSearcher
 from ownwords.core.errors import OwnwordsError, WorkspaceError
-from ownwords.serve.errors import ApiError
+from ownwords.serve.errors import conflict, not_found
 
 _log = logging.getLogger("ownwords.serve")
 
@@ -112,15 +111,13 @@ class ArchivePool:
         except FileNotFoundError:
             version = 0
         if not version:  # also 0 while the first `look` is writing the file
-            raise ApiError(
-                HTTPStatus.NOT_FOUND,
+            raise not_found(
                 "no posts have been read yet",
                 hint="read them with `ownwords look PATH`, or make a model: ownwords make PATH",
             )
         if version != store.VERSION:
             # Only `look` rebuilds it.
-            raise ApiError(
-                HTTPStatus.CONFLICT,
+            raise conflict(
                 f"{self.path.name} was made by another version of ownwords",
                 hint="read your posts again: ownwords look PATH",
             )
@@ -196,8 +193,7 @@ def _read(archive: Archive, state: str) -> CachedReport:
     try:
         report = Report.from_json(stored)
     except WorkspaceError:  # missing, or written by another version of ownwords
-        raise ApiError(
-            HTTPStatus.NOT_FOUND,
+        raise not_found(
             "the archive has no report that this version of ownwords can read",
             hint="read your blog again: ownwords look PATH",
         ) from None

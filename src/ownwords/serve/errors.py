@@ -89,6 +89,21 @@ def invalid(
     return ApiError(HTTPStatus.BAD_REQUEST, message, hint, param=param, code=code)
 
 
+def not_found(message: str, hint: str = "") -> ApiError:
+    """Create the error for something that is not there (status 404)."""
+    return ApiError(HTTPStatus.NOT_FOUND, message, hint)
+
+
+def conflict(message: str, hint: str = "") -> ApiError:
+    """Create the error for what the state of the workspace does not allow (status 409)."""
+    return ApiError(HTTPStatus.CONFLICT, message, hint)
+
+
+def forbidden(message: str, hint: str = "") -> ApiError:
+    """Create the error for what nobody may do here (status 403)."""
+    return ApiError(HTTPStatus.FORBIDDEN, message, hint)
+
+
 @contextmanager
 def as_conflict() -> Iterator[None]:
     """Turn an error about the state of the workspace into status 409."""
@@ -97,7 +112,7 @@ def as_conflict() -> Iterator[None]:
     except ApiError:
         raise
     except OwnwordsError as error:
-        raise ApiError(HTTPStatus.CONFLICT, error.message, error.hint) from error
+        raise conflict(error.message, error.hint) from error
 
 
 def internal_error() -> ApiError:

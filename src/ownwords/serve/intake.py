@@ -1,6 +1,6 @@
 """Takes in posts from outside: uploaded files, and feeds, which a process of its own fetches.
 
-    python -m ownwords.serve.intake URL --host HOST --out FOLDER
+    python -m ownwords.serve.intake URL HOST FOLDER
 
 prints one JSON object: the path to read, what it is, and how many posts it holds; or an error.
 A zip or tar of texts that no source reads as it is, such as one of Markdown files, is unpacked
@@ -8,7 +8,6 @@ beside itself, its texts only. A feed is fetched from the host that the user has
 other, also not if it redirects there; its pages are saved as FOLDER/feed-001.xml and so on.
 """
 
-import argparse
 import json
 import os
 import re
@@ -264,16 +263,11 @@ def _save(folder: Path, number: int, data: bytes) -> Path:
     return path
 
 
-def _main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="intake")
-    parser.add_argument("url")
-    parser.add_argument("--host", required=True)
-    parser.add_argument("--out", required=True, type=Path)
-    asked = parser.parse_args(arguments)
+def _main(url: str, host: str, folder: str) -> int:
     progress, status = Progress(), 0
     try:
         with logged_job(progress, os.environ):
-            answer = fetch_feed(asked.url, asked.host, asked.out, progress)
+            answer = fetch_feed(url, host, Path(folder), progress)
     except KeyboardInterrupt:
         answer, status = {"error": {"message": "interrupted: nothing was added", "hint": ""}}, 130
     except OwnwordsError as error:
@@ -283,4 +277,4 @@ def _main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_main(sys.argv[1:]))
+    sys.exit(_main(*sys.argv[1:]))

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Annotated, Any, ClassVar, Literal, get_args
 
@@ -39,7 +38,7 @@ from ownwords.core.workspace import (
     write_atomically,
 )
 from ownwords.models import atomic_dir
-from ownwords.serve.errors import ApiError, as_conflict, invalid
+from ownwords.serve.errors import as_conflict, conflict, invalid, not_found
 from ownwords.serve.workspace_list import WorkspaceList
 from ownwords.training.run import SAMPLE
 
@@ -57,7 +56,7 @@ _NEEDED = {"base": "HF_TOKEN"}  # access to models whose licence was accepted on
 # --- what is asked --------------------------------------------------------------------------------
 
 JobKind = Literal["look", "make", "score", "export", "base", "fetch"]
-ExportForm = Literal["hf", "gguf", "ollama", "zip"]
+ExportForm = Literal["hf", "gguf", "ollama", "zip", "adapter"]
 WeightType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
 _Name = Annotated[str, Meta(max_length=200)]
 
@@ -67,6 +66,7 @@ _FORMS: Mapping[ExportForm, tuple[str, str]] = {
     "gguf": ("GGUF", ".gguf"),
     "ollama": ("a folder for Ollama", "-ollama"),
     "zip": ("a zip", ".zip"),
+    "adapter": ("an adapter", "-adapter"),
 }
 
 
@@ -215,7 +215,7 @@ class FetchJob(JobRequest):
     labels: ClassVar[Mapping[str, str]] = {"fetch": "Fetching"}
 
     def arguments(self, inputs: JobInputs) -> list[str]:
-        return [self.url, *_options({"host": self.host, "out": inputs.out})]
+        return [self.url, self.host, str(inputs.out)]
 
 
 _KINDS = (LookJob, MakeJob, ScoreJob, ExportJob, BaseJob, FetchJob)
@@ -587,7 +587,7 @@ class JobManager:
             process, before = self._find(id_)
             record = process.record()
             if record is None or before.ended is None or before.status == "done":
-                raise ApiError(HTTPStatus.CONFLICT, "this job cannot be continued")
+                raise conflict("this job cannot be continued")
             following = replace(
                 record,
                 attempt_began=time.time(),
@@ -611,7 +611,7 @@ class JobManager:
         with self._mutex:
             process, job = self._find(id_)
             if job.ended is None:
-                raise ApiError(HTTPStatus.CONFLICT, "this job is still running", "stop it first")
+                raise conflict("this job is still running", "stop it first")
             self._delete(process)
 
     # --- inside, with the mutex ------------------------------------------------------------------
@@ -649,7 +649,7 @@ class JobManager:
         process = next((each for each in self._all() if each.folder.name == id_), None)
         job = process.job() if process else None
         if process is None or job is None:
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no job {id_[:80]!r}")
+            raise not_found(f"there is no job {id_[:80]!r}")
         return process, job
 
     def _forget_oldest(self) -> None:

@@ -28,6 +28,7 @@ from ownwords.serve.errors import (
     ApiError,
     TooManyRequestsError,
     error_response,
+    forbidden,
     internal_error,
     is_navigation,
 )
@@ -308,7 +309,7 @@ def _check_origin(headers: Headers, *, is_visit: bool) -> None:
         is_visit and headers.get("sec-fetch-mode") == "navigate"
     ):
         return
-    raise ApiError(HTTPStatus.FORBIDDEN, "pages of other sites may not use this server")
+    raise forbidden("pages of other sites may not use this server")
 
 
 def _check_media_type(headers: Headers, expected: str, *, needs_header: bool) -> None:
@@ -325,8 +326,7 @@ def _check_media_type(headers: Headers, expected: str, *, needs_header: bool) ->
             hint=f"send it with the header Content-Type: {expected}",
         )
     if needs_header and headers.get(_CSRF_HEADER) != "1":
-        raise ApiError(
-            HTTPStatus.FORBIDDEN,
+        raise forbidden(
             "the request lacks the header X-Ownwords, which shows that our own page has sent it",
             hint="send it with the header X-Ownwords: 1",
         )

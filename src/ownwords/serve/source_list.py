@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from http import HTTPStatus
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +22,7 @@ from ownwords.archive.settings import ArchiveConfig
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import Workspace, path_text, source_name, write_atomically
-from ownwords.serve.errors import ApiError
+from ownwords.serve.errors import conflict, not_found
 
 UPLOADS = "uploads"
 _FILE = "sources.json"
@@ -112,12 +111,9 @@ class SourceList:
         """The paths of all sources. Raises ApiError if there is none, or one does not exist."""
         paths = [self._path(record) for record in self._read().sources]
         if not paths:
-            raise ApiError(
-                HTTPStatus.CONFLICT, "no blog chosen yet", hint="choose one under Your blog"
-            )
+            raise conflict("no blog chosen yet", hint="choose one under Your blog")
         if missing := next((path for path in paths if not path.exists()), None):
-            raise ApiError(
-                HTTPStatus.CONFLICT,
+            raise conflict(
                 f"{missing} does not exist",
                 hint="remove it under Your blog, or choose where it is now",
             )
@@ -177,7 +173,7 @@ class SourceList:
             contents = self._read()
             record = next((each for each in contents.sources if each.id == id_), None)
             if record is None:
-                raise ApiError(HTTPStatus.NOT_FOUND, "this source is no longer in the list")
+                raise not_found("this source is no longer in the list")
             rest = tuple(each for each in contents.sources if each.id != id_)
             self._write(replace(contents, sources=rest))
             path = self._path(record)

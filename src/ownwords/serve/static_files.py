@@ -21,6 +21,7 @@ _MEDIA_TYPES = {
     ".html": "text/html",
     ".css": "text/css",
     ".js": "text/javascript",
+    ".json": "application/json",
     ".svg": "image/svg+xml",
 }
 FRONT = "/"
@@ -63,8 +64,13 @@ class StaticFile:
 
 def read() -> dict[str, StaticFile]:
     """Read all files of the page, by name, and the style that it shares with the reports."""
+    catalogues = sorted((_FOLDER / "languages").glob("*.json"))
+    languages = f'data-languages="{" ".join(path.stem for path in catalogues)}"'
     return {
-        path.name: StaticFile(path.read_bytes(), _MEDIA_TYPES[path.suffix])
-        for path in (*_FOLDER.iterdir(), STYLE)
+        path.name: StaticFile(
+            path.read_bytes().replace(b'data-languages=""', languages.encode(), 1),
+            _MEDIA_TYPES[path.suffix],
+        )
+        for path in (*_FOLDER.iterdir(), *catalogues, STYLE)
         if path.suffix in _MEDIA_TYPES  # not what a file manager or an editor has left there
     }

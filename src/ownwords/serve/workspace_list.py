@@ -6,7 +6,6 @@ import sqlite3
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 
 from ownwords.core.errors import OwnwordsError
@@ -21,7 +20,7 @@ from ownwords.core.workspace import (
 )
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG
-from ownwords.serve.errors import ApiError, invalid
+from ownwords.serve.errors import conflict, invalid, not_found
 
 _FILE = "workspaces.json"
 
@@ -69,11 +68,7 @@ class WorkspaceList:
         """The listed workspace at this path. Raises ApiError if it is not listed."""
         if path in map(path_text, self.paths()):
             return Workspace(Path(path))
-        raise ApiError(
-            HTTPStatus.NOT_FOUND,
-            f"there is no workspace at {path[:200]}",
-            hint="it was moved or deleted",
-        )
+        raise not_found(f"there is no workspace at {path[:200]}", hint="it was moved or deleted")
 
     def new(self, name: str) -> Workspace:
         """A new workspace beside the current one. Raises ApiError if the name cannot be used."""
@@ -82,8 +77,7 @@ class WorkspaceList:
             raise invalid("a blog needs a name", hint="use letters and digits", param="name")
         path = self._current.parent / f"{words.replace(' ', '-')}{SUFFIX}"
         if path.exists():
-            raise ApiError(
-                HTTPStatus.CONFLICT,
+            raise conflict(
                 f"there is already a blog called {words}",
                 hint="choose another name, or open that one",
             )
@@ -103,12 +97,9 @@ class WorkspaceList:
         if deletes:
             root = self.find(path).root
             if root == self._current:
-                raise ApiError(
-                    HTTPStatus.CONFLICT, "this blog is open", hint="open another one first"
-                )
+                raise conflict("this blog is open", hint="open another one first")
             if not root.name.endswith(SUFFIX):
-                raise ApiError(
-                    HTTPStatus.CONFLICT,
+                raise conflict(
                     f"{root.name} may hold files that ownwords has not made",
                     hint="delete the folder by hand",
                 )

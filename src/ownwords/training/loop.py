@@ -469,7 +469,6 @@ class TrainingState:
         self.optimizer = Optimizer(
             job.model,
             job.settings.optim,
-            master_weights=is_bf16,
             exact=float32_weights(job.model, is_bf16=is_bf16),
             start_token=job.batches.dataset.pure_start,
         )

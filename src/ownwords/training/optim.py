@@ -55,10 +55,10 @@ def lr_scale(step: int, steps: int, progress: float, config: ScheduleConfig) -> 
 class Optimizer:
     """The optimizer of a model's trainable parameters, with their master weights.
 
-    Make it after the model is on its device. With `master_weights` the parameters are
-    narrower than float32, and the optimizer keeps float32 copies of them. A step whose gradients
-    are not finite changes nothing and is counted in `skipped`. `gradient_norm` is that of the last
-    step, before clipping. Both stay on the device.
+    Make it after the model is on its device. Of parameters that are narrower than float32, the
+    optimizer keeps float32 copies, the master weights. A step whose gradients are not finite
+    changes nothing and is counted in `skipped`. `gradient_norm` is that of the last step, before
+    clipping. Both stay on the device.
 
     `exact`: the float32 weights that the narrow parameters were rounded from. They become the
     master weights without a copy, which would need more memory than training does.
@@ -73,7 +73,6 @@ class Optimizer:
         model: nn.Module,
         config: OptimConfig,
         *,
-        master_weights: bool = False,
         exact: Mapping[str, Tensor] | None = None,
         start_token: int | None = None,
     ) -> None:
@@ -82,13 +81,16 @@ class Optimizer:
         self._parameters: dict[str, Tensor] = {
             name: each for name, each in model.named_parameters() if each.requires_grad
         }
-        if not self._parameters:
-            raise OwnwordsError("the model has no trainable parameter")
         device = next(iter(self._parameters.values())).device
         # Whether each step reads the norm from the device, which costs nothing on a CPU. Where it
         # need not, PyTorch's fused kernel clips, or skips the step.
         self._waits = device.type != "cuda"
-        self._master_weights = self._make_master_weights(master_weights, exact or {})
+        narrow = {n: p for n, p in self._parameters.items() if p.dtype != torch.float32}
+        # A tensor that already has that dtype and device is not copied.
+        self._master_weights = {
+            name: (exact or {}).get(name, p).detach().to(p.device, torch.float32).contiguous()
+            for name, p in narrow.items()
+        }
         # Name and row of the start token's embedding, if it learns faster.
         self._start: tuple[str, int] | None = None
         if start_token is not None and config.start_lr_scale != 1:
@@ -113,22 +115,6 @@ class Optimizer:
             )
             for decay in dict.fromkeys(decays[name] for name in rest)
         ]
-
-    def _make_master_weights(
-        self, master_weights: bool, exact: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
-        narrow = {n: p for n, p in self._parameters.items() if p.dtype != torch.float32}
-        if narrow and not master_weights:
-            kind = str(next(iter(narrow.values())).dtype).removeprefix("torch.")
-            raise OwnwordsError(
-                f"weights are trained in float32; these are {kind}, too coarse for small steps",
-                hint="train in float32, or with float32 master weights",
-            )
-        # A tensor that already has that dtype and device is not copied.
-        return {
-            name: exact.get(name, p).detach().to(p.device, torch.float32).contiguous()
-            for name, p in narrow.items()
-        }
 
     @torch.no_grad()
     def step(self, scale: float, step: int) -> None:
@@ -201,11 +187,6 @@ class Optimizer:
     def _gather(self) -> Tensor:
         """Give Muon and AdamW their gradients; returns the norm of all gradients together."""
         gradients = {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
-        if missing := self._parameters.keys() - gradients.keys():
-            raise OwnwordsError(
-                f"{len(missing)} parameters have no gradient: {preview(missing)}",
-                hint="call backward before the step, and freeze what the loss does not use",
-            )
         muon_norms = []
         if self._muon is not None:
             muon_norms = self._muon.gather(gradients)

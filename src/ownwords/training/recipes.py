@@ -168,8 +168,7 @@ def plan_finetuning(
     base writes some itself, unless `data.replay` is 0 or a LoRA is trained, which forgets little.
     A LoRA learns `pairs` beside the texts; `adapter` is merged into its base before.
     The saved weights lie between the base's and the trained ones, where they score best on the
-    held-out texts. A LoRA is saved merged, and in PEFT's format in the workspace's `adapter`, but
-    not where the base that others have is another one, without the adapter that was merged here.
+    held-out texts. A LoRA is saved merged, and beside it by itself, with `adapter`.
     """
     if base.resolve() == request.folder.resolve():
         raise ConfigError(
@@ -190,6 +189,7 @@ def plan_finetuning(
     session.open_run("lora" if by_lora else "finetune", origin)
 
     session.base_license = BaseLicense.of(base)
+    session.base_is_trimmed = "trimmed" in loaded.provenance
     session.base = _base_info(loaded, model, by_lora, request.fixed.get("train.precision"))
     rough = session.rough_plan()
     rank = rough.recipe.lora.rank
@@ -219,8 +219,7 @@ def plan_finetuning(
         outcome = session.train(plan, model)
         share, bits, base_bits = session.best_share(model, author, plan, outcome, before)
         if author:
-            if session.world.is_first and not adapter:
-                lora.save(request.workspace / "adapter", author, base.name)
+            session.adapter = lora.stored_tensors(author, adapter)
             author.merge()
             author.detach()
         kind, kept = ("lora", dtype) if rank else ("finetune", None)
@@ -287,6 +286,8 @@ class TrainingSession:
         self.progress = request.progress if self.world.is_first else Progress()
         self.base: BaseModelInfo | None = None
         self.base_license = BaseLicense()
+        self.base_is_trimmed = False
+        self.adapter: dict[str, Tensor] = {}  # to be saved beside the model
         self.base_adapter = ""  # what the card calls the adapter that was merged into the base
         self.dataset: TokenDataset | None = None
         self.replay: TokenDataset | None = None
@@ -603,6 +604,7 @@ class TrainingSession:
                 metadata=_card_metadata(request.workspace.name, made, self.texts),
                 provenance={
                     **_provenance(made, kind, corpus, base),
+                    "base_is_trimmed": self.base_is_trimmed,
                     "writes_from_notes": self.has_pairs
                     and plan.recipe.data.replay > 0
                     and share > 0,
@@ -611,6 +613,7 @@ class TrainingSession:
                 # Half the disk and faster writing; `export` restores bfloat16 (docs/log.md).
                 schemes=(INT8, INT8) if kind == "lora" else None,
                 copy_guard=self._copy_guard(),
+                adapter=self.adapter,
                 license=self.base_license,
             )
             if kept:

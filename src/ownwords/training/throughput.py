@@ -164,7 +164,7 @@ def _steps(
 ) -> list[float]:
     """The seconds of real steps: forward, backward, optimizer; of a LoRA of that rank, if any."""
     adapter = lora.attach(model, lora.AdapterConfig(rank), seed=1) if rank else None
-    optimizer = Optimizer(model.train(), optim, master_weights=precision == "bf16")
+    optimizer = Optimizer(model.train(), optim)
     generator = torch.Generator().manual_seed(1)
     ids_BT1 = torch.randint(0, model.config.vocabulary, (rows, context + 1), generator=generator)
     ids_BT1 = ids_BT1.to(device.torch_device)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from ownwords.core.errors import OwnwordsError
 from ownwords.models.decoder import CausalLM
 from ownwords.models.lora import LoraAdapter
 
@@ -41,9 +40,7 @@ class EMA:
         self.updates += 1
 
     def weights(self) -> dict[str, Tensor]:
-        """The average so far, as new tensors."""
-        if not self.updates:
-            raise OwnwordsError("there is no average of the weights before the first step")
+        """The average after one step or more, as new tensors."""
         share = 1 - self.decay**self.updates
         return {name: tensor / share for name, tensor in self._sum.items()}
 

@@ -1,6 +1,5 @@
 """`ownwords tune`: trains each trial, scores it on the validation posts, installs the winner."""
 
-import json
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.progress import duration
 from ownwords.core.workspace import locked, write_atomically
 from ownwords.models import atomic_dir, bundle
-from ownwords.models.directory import PROVENANCE, model_fingerprint
+from ownwords.models.directory import PROVENANCE, encode_json, model_fingerprint
 from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import ModelError, read_json
 from ownwords.tokenizers import tokenizer as tokenizers
@@ -342,12 +341,10 @@ class TuneRun:
                 "outcome": outcome(verdict),
             },
         }
+        files = {file.name: file.read_bytes() for file in made.iterdir()}
         with atomic_dir.replace_dir(self.target) as beside:
-            for file in made.iterdir():
-                data = file.read_bytes()
-                if file.name == PROVENANCE:
-                    data = json.dumps(provenance, indent=2, ensure_ascii=False).encode() + b"\n"
-                atomic_dir.write_file(beside / file.name, data)
+            for name, data in (files | {PROVENANCE: encode_json(provenance)}).items():
+                atomic_dir.write_file(beside / name, data)
         shutil.rmtree(self.folder, ignore_errors=True)
         return self.target, ""
 

@@ -244,7 +244,7 @@ def trials_view(
     ordered = sorted(trials, key=lambda t: (t.number > 1, t.score is None, t.score or 0, t.number))
     heads = ("Trial", "Bits per byte", "Settings", "Seed", "Time")
     rows = [_row(axes, trial) for trial in ordered]
-    table = Table(caption="All trials", heads=heads, rows=rows, noun="trial")
+    table = Table(caption="All trials", heads=heads, rows=rows)
     sections.append(Section("table", "All trials", [Paragraph(line=_HOW), table]))
     return View(
         kind="search",

@@ -6,6 +6,7 @@ draws it in a terminal.
 
 from collections.abc import Sequence
 from typing import Literal
+from urllib.parse import quote
 
 import msgspec
 
@@ -77,13 +78,12 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Items(Block, tag="items", frozen=True):
-    """A list; `total` may exceed the items given. `noun` counts what is not shown."""
+    """A list; `total` may exceed the items given."""
 
     rows: Sequence[Item] = ()
     style: Literal[
         "stack", "decisions", "pairs", "notes", "phrases", "columns", "samples", "passages"
     ] = "stack"
-    noun: str = "entry"
     total: int = 0
 
 
@@ -93,7 +93,6 @@ class Table(Block, tag="table", frozen=True):
     caption: str = ""
     heads: Sequence[str] = ()
     rows: Sequence[Sequence[Line]] = ()
-    noun: str = "row"
     style: Literal["figures", "words"] = "figures"
     is_titled: bool = False  # the caption is shown, not only spoken
     total: int = 0
@@ -221,6 +220,11 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     sections: Sequence[Section] = ()
     footer: Sequence[Line] = ()
     command: str = ""  # lists everything that is cut here
+
+
+def post_page(id_: str) -> str:
+    """The place of a post in the served page."""
+    return f"/posts/post/{quote(id_, safe='')}"
 
 
 def spans(line: Line) -> list[Span]:

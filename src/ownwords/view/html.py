@@ -233,7 +233,7 @@ class _Writer:
             self._details(f"{count(len(more))} more", tag(name, *more, class_=block.style))
             if more
             else None,
-            self._rest(block.total, len(items), block.noun),
+            self._rest(block.total, len(items)),
         )
 
     def _item(self, item: b.Item, style: str) -> Html:
@@ -263,14 +263,14 @@ class _Writer:
         return join(
             table(block.caption, block.heads, rows[:_OPEN_ROWS], class_),
             self._details(f"{count(len(more))} more", further) if further else None,
-            self._rest(block.total, len(rows), block.noun),
+            self._rest(block.total, len(rows)),
         )
 
-    def _rest(self, total: int, shown: int, noun: str) -> Html | None:
+    def _rest(self, total: int, shown: int) -> Html | None:
         """A line with the number of entries not shown."""
         if total <= shown:
             return None
-        more = f"And {count(total - shown, f'more {noun}')}"
+        more = f"And {count(total - shown)} more"
         if not self._command:
             return tag("p", f"{more}.", class_="quiet")
         return tag("p", f"{more}; ", tag("code", self._command), " lists all.", class_="quiet")

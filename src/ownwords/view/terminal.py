@@ -77,7 +77,6 @@ class TerminalWriter:
             self.console.print(text, no_wrap=True, overflow="ignore", crop=False, highlight=False)
 
     def line(self, line: b.Line, style: Style | None = None, indent: int = 0) -> None:
-        """Print a paragraph."""
         self.put(self.text(line, style), indent)
 
     def copied(self, line: str, label: str = "") -> None:
@@ -86,26 +85,22 @@ class TerminalWriter:
         self.console.print(shown, soft_wrap=True)
 
     def space(self) -> None:
-        """Print an empty line."""
         self.console.print()
 
     def rule(self) -> None:
-        """Print a horizontal line."""
         self.space()
         self.line(("─" if self._has_blocks else "-") * self.width, DIM)
 
     def heading(self, text: str) -> None:
-        """Print a section heading."""
         self.space()
         self.line(text, BOLD + ACCENT)
 
-    def rest(self, total: int, shown: int, noun: str) -> None:
+    def rest(self, total: int, shown: int) -> None:
         """Print how many entries are not shown."""
         if total > shown:
-            self.line(f"and {count(total - shown, f'more {noun}')}", DIM)
+            self.line(f"and {count(total - shown)} more", DIM)
 
     def grid(self) -> Table:
-        """An empty table without grid lines."""
         return Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
 
     # --- blocks -----------------------------------------------------------------------------------
@@ -118,7 +113,6 @@ class TerminalWriter:
             self.blocks(shown)
 
     def blocks(self, blocks: Iterable[b.Block], indent: int = 0) -> None:
-        """Print blocks one below the other."""
         self._indent += indent
         for block in blocks:
             if not self._is_left_out(block):
@@ -191,7 +185,7 @@ class TerminalWriter:
                 code.truncate(self.width - 2, overflow=self._overflow)
                 self.put(code, indent=2)
             self.blocks(row.blocks[:1] if self._shortens else row.blocks, indent=2)
-        self.rest(max(block.total, len(block.rows)), len(rows), block.noun)
+        self.rest(max(block.total, len(block.rows)), len(rows))
 
     def _table(self, block: b.Table) -> None:
         """Print columns where they fit, else a line of names and cells for each row."""
@@ -214,7 +208,7 @@ class TerminalWriter:
                 named_cells = zip(block.heads[1:], map(b.text_of, others), strict=True)
                 named = "; ".join(f"{head.lower()} {cell}" for head, cell in named_cells)
                 self.line([*b.spans(first), f": {named}"])
-        self.rest(max(block.total, len(block.rows)), len(rows), block.noun)
+        self.rest(max(block.total, len(block.rows)), len(rows))
 
     def _shares(self, block: b.Shares) -> None:
         labels = [", ".join((b.text_of(row.label), *row.cells)) for row in block.rows]

@@ -20,8 +20,6 @@ LABEL = "an EPUB book"
 
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
-# Free books scramble fonts too; that is not DRM.
-_FONT_SCRAMBLERS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _VOID = "area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr"
 _SELF_CLOSED = re.compile(rf"<(?!(?:{_VOID})\b)([A-Za-z][\w:-]*)((?:\s[^<>]*)?)/>")
 _DOCTYPE = re.compile(r"<!DOCTYPE[^>\[]*(\[.*?\]\s*)?>", re.DOTALL | re.IGNORECASE)
@@ -134,16 +132,13 @@ def _inside(beside: str, href: str) -> str:
 def _refuse_locked(path: Path, members: untrusted_files.ExportFiles, package: _Package) -> None:
     if _ENCRYPTION not in members.names:
         return
-    for data in _xml(path, members, _ENCRYPTION).iter("{*}EncryptedData"):
-        methods = [node.get("Algorithm") or "" for node in data.iter("{*}EncryptionMethod")]
-        locked = {unquote(node.get("URI") or "") for node in data.iter("{*}CipherReference")}
-        if locked & package.spine.keys() and not any(
-            method in _FONT_SCRAMBLERS for method in methods
-        ):
-            raise SourceError(
-                f"{path} is locked with DRM: its text is encrypted and cannot be read",
-                hint="use a copy without a lock, as you have from your own writing program",
-            )
+    # Free books scramble fonts, too; that is no lock.
+    locked = _xml(path, members, _ENCRYPTION).iter("{*}CipherReference")
+    if {unquote(node.get("URI") or "") for node in locked} & package.spine.keys():
+        raise SourceError(
+            f"{path} is locked with DRM: its text is encrypted and cannot be read",
+            hint="use a copy without a lock, as you have from your own writing program",
+        )
 
 
 def _chapters(

@@ -84,7 +84,8 @@ def read(path: Path) -> Iterator[SourceItem]:
         address, count = senders.most_common(1)[0] if senders else ("", 0)
         if count * 2 <= senders.total() or not address:
             raise SourceError(
-                f"{path} holds mail from {len(senders)} senders, and nothing says which is you",
+                f"{path} holds mail from {len(senders)} sender{'s' * (len(senders) != 1)},"
+                " and nothing says which is you",
                 hint="give your folder of sent mail, or an export that holds it",
             )
         own = {address}

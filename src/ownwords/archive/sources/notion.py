@@ -1,17 +1,17 @@
-"""Source: a Notion export as Markdown, whose file names end in the ids of the pages."""
+"""Source: a Notion export, as Markdown or HTML; its file names end in the ids of the pages."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from ownwords.archive import dates, untrusted_files
+from ownwords.archive import dates, readability, untrusted_files
 from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem
 from ownwords.archive.sources.markdown import split_heading
 from ownwords.core.errors import SourceError
 
 LABEL = "a Notion export"
 
-_PAGE = re.compile(r"(?P<title>[^/]*?) ?(?P<id>[0-9a-f]{32})\.md$")
+_PAGE = re.compile(r"(?P<title>[^/]*?) ?(?P<id>[0-9a-f]{32})\.(md|html)$")
 # A page of a database begins with its properties, a line each.
 _PROPERTY = re.compile(r"([A-Z][^:\n]{0,40}): (.*)")
 _DATES = ("date", "published", "publish date", "created", "created time")
@@ -36,7 +36,7 @@ def read(path: Path) -> Iterator[SourceItem]:
         if not pages:
             raise SourceError(
                 f"{path} holds no pages of Notion",
-                hint="export them as Markdown & CSV, unpack the zip, and give what is inside",
+                hint="export them as Markdown & CSV or as HTML",
             )
         yield from members.skipped
         yield ExpectedCount(len(pages))
@@ -52,6 +52,23 @@ def read(path: Path) -> Iterator[SourceItem]:
 def _document(name: str, text: str) -> RawDocument:
     page = _PAGE.search(name)
     assert page is not None  # so `_pages` found it
+    is_html = name.endswith(".html")
+    title, properties, body = _html_page(text) if is_html else _markdown_page(text)
+    written = (dates.parse_date(properties.get(key, "").lstrip("@")) for key in _DATES)
+    return RawDocument(
+        ref=f"page/{page['id']}",
+        title=title or page["title"],
+        body=body,
+        markup="html" if is_html else "markdown",
+        date=next(filter(None, written), None),
+        tags=tuple(tag for t in properties.get("tags", "").split(",") if (tag := t.strip())),
+        base=name,
+        aliases=(name, str(PurePosixPath(name).with_suffix(""))),
+    )
+
+
+def _markdown_page(text: str) -> tuple[str, dict[str, str], str]:
+    """The title, the properties and the body of a page."""
     title, body = split_heading("", text.replace("\r\n", "\n"))
     lines = body.strip("\n").split("\n")
     properties: dict[str, str] = {}
@@ -60,14 +77,21 @@ def _document(name: str, text: str) -> RawDocument:
         del lines[0]
     if lines and lines[0].strip():  # the lines belong to a paragraph
         properties, lines = {}, body.split("\n")
-    written = (dates.parse_date(properties.get(key, "")) for key in _DATES)
-    return RawDocument(
-        ref=f"page/{page['id']}",
-        title=title or page["title"],
-        body="\n".join(lines).strip("\n"),
-        markup="markdown",
-        date=next(filter(None, written), None),
-        tags=tuple(tag for t in properties.get("tags", "").split(",") if (tag := t.strip())),
-        base=name,
-        aliases=(name, str(PurePosixPath(name).with_suffix(""))),
+    return title, properties, "\n".join(lines).strip("\n")
+
+
+def _html_page(text: str) -> tuple[str, dict[str, str], str]:
+    """The same of a page as HTML."""
+    page = readability.parse(text)
+    title, body = page.css_first(".page-title"), page.css_first(".page-body")
+    rows = (row.css("th, td") for row in page.css(".properties tr"))
+    properties = {
+        readability.node_text(cells[0]).casefold(): readability.node_text(cells[1])
+        for cells in rows
+        if len(cells) == 2
+    }
+    return (
+        readability.node_text(title) if title else "",
+        properties,
+        (body.html or "") if body else "",
     )

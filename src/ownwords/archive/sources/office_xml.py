@@ -2,8 +2,11 @@
 
 import posixpath
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from html import escape
+from pathlib import Path
+from typing import Final
 
 from lxml import etree
 
@@ -13,28 +16,15 @@ from ownwords.core.errors import SourceError
 
 Block = tuple[str, str]  # the element of a paragraph or table, and the HTML inside it
 _Node = etree._Element
+Tags = tuple[str, ...]
 
-# The element of a paragraph by the English name of its style, which both programs store.
-_BY_STYLE = (
-    (re.compile(r"heading ([1-6])"), r"h\1"),
-    (re.compile(r"title"), "title"),
-    (re.compile(r"(intense )?quot|block(quote| ?text)"), "blockquote"),
-    (re.compile(r"source code|(html )?preformatted|macro"), "pre"),
-    (re.compile(r"list bullet"), "ul"),
-    (re.compile(r"list number"), "ol"),
-    (re.compile(r"toc |contents "), ""),
-)
+_DATA: Final = tomllib.loads(Path(__file__).with_name("office.toml").read_text("utf-8"))
+_BY_STYLE = tuple((re.compile(style), element) for style, element in _DATA["styles"].items())
 _MAIN = "word/document.xml"
 _MOST_PARENTS = 20  # of a style
-_BREAKS = {"tab": " ", "s": " ", "ptab": " ", "br": "<br>", "cr": "<br>", "line-break": "<br>"}
-_DELETED = frozenset({"del", "moveFrom"})
-# Elements of both formats that hold no text of the document, or that are read by themselves.
-_NOT_TEXT = _DELETED | {
-    *("pPr", "rPr", "tblPr", "tblGrid", "trPr", "tcPr", "sectPr", "sdtPr", "instrText", "delText"),
-    *("Fallback", "rt", "pPrChange", "posOffset", "tracked-changes", "annotation", "note", "title"),
-    *("desc", "forms", "ruby-text", "table-of-content", "alphabetical-index", "event-listeners"),
-    *("text-box", "txbxContent", "sequence-decls", "variable-decls", "user-field-decls"),
-}
+_BREAKS: Mapping[str, str] = _DATA["breaks"]
+_DELETED = frozenset(_DATA["elements"]["deleted"])
+_NOT_TEXT = _DELETED.union(_DATA["elements"]["not_text"])
 
 
 def _name(node: _Node) -> str:
@@ -45,6 +35,11 @@ def _value(node: _Node | None, name: str = "val") -> str:
     """The attribute of this name in any namespace: of each there are an old and a strict one."""
     items = () if node is None else node.items()
     return next((str(value) for key, value in items if str(key).rpartition("}")[2] == name), "")
+
+
+def _nearest(node: _Node, names: Tags, of: Tags) -> list[_Node]:
+    """The elements of these names in a table or row, however deep, but not in an inner one."""
+    return [each for each in node.iter(*names) if next(each.iterancestors(*of)) is node]
 
 
 class Reader:
@@ -118,7 +113,8 @@ class Reader:
                     if next(box.iterancestors("{*}Fallback"), None) is None:
                         yield from self.blocks(box)
             elif name in ("tbl", "table"):
-                yield "table", "".join(map(self._row, node.iter("{*}tr", "{*}table-row")))
+                rows = _nearest(node, ("{*}tr", "{*}table-row"), ("{*}tbl", "{*}table"))
+                yield "table", "".join(map(self._row, rows))
             elif name == "list":
                 style = _value(node, "style-name")
                 own = "ol" if style in self.numbered else "ul"
@@ -131,7 +127,7 @@ class Reader:
     def _row(self, row: _Node) -> str:
         if row.find("{*}trPr/{*}del") is not None:
             return ""
-        cells = [cell for cell in row if _name(cell) in ("tc", "table-cell")]
+        cells = _nearest(row, ("{*}tc", "{*}table-cell"), ("{*}tr", "{*}table-row"))
         texts = (" ".join(text for _, text in self.blocks(cell)) for cell in cells)
         return f"<tr><td>{'</td><td>'.join(texts)}</td></tr>"
 

@@ -144,13 +144,13 @@ class ModelConfig:
         """The attention window of each layer, in tokens including itself; None means unlimited."""
         return (None,) * self.layers
 
-    def rope_frequencies(self) -> list[npt.NDArray[np.float32]]:
-        """The tables of RoPE frequencies that `rope_of_layers` indexes; empty without RoPE."""
-        return []
+    def rope_specs(self) -> "tuple[tuple[float, RopeScaling | None], ...]":
+        """The base and the scaling of each RoPE that `rope_of_layers` indexes; empty without."""
+        return ()
 
     def rope_of_layers(self) -> tuple[int, ...]:
-        """The index of each layer's table in `rope_frequencies`; -1 means no RoPE."""
-        return (0 if self.rope_frequencies() else -1,) * self.layers
+        """The index of each layer's RoPE in `rope_specs`; -1 means none."""
+        return (0 if self.rope_specs() else -1,) * self.layers
 
     @classmethod
     def from_hf(cls, data: Mapping[str, Any]) -> Self:

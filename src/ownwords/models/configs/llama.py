@@ -8,9 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
 from ownwords.core.errors import ConfigError
 from ownwords.core.validation import Meta
 from ownwords.models.configs.config import (
@@ -20,7 +17,6 @@ from ownwords.models.configs.config import (
     RopeScaling,
     WeightName,
     check_supported,
-    frequencies,
     hf_table,
     hf_value,
     read_rope,
@@ -115,8 +111,8 @@ class LlamaConfig(ModelConfig):
         if self.head_dim % 2:
             raise ConfigError(f"head_dim ({self.head_dim}) must be even: RoPE rotates pairs")
 
-    def rope_frequencies(self) -> list[npt.NDArray[np.float32]]:
-        return [frequencies(self.head_dim, self.rope_base, self.rope_scaling)]
+    def rope_specs(self) -> tuple[tuple[float, RopeScaling | None], ...]:
+        return ((self.rope_base, self.rope_scaling),)
 
     @classmethod
     def rope_table(cls, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -270,8 +266,8 @@ class Gemma3Config(LlamaConfig):
     def windows(self) -> tuple[int | None, ...]:
         return tuple(self.window if slides else None for slides in self.sliding)
 
-    def rope_frequencies(self) -> list[npt.NDArray[np.float32]]:
-        return [*super().rope_frequencies(), frequencies(self.head_dim, self.rope_base_sliding)]
+    def rope_specs(self) -> tuple[tuple[float, RopeScaling | None], ...]:
+        return (*super().rope_specs(), (self.rope_base_sliding, None))
 
     def rope_of_layers(self) -> tuple[int, ...]:
         return tuple(int(slides) for slides in self.sliding)

@@ -1,6 +1,5 @@
 """Reads a GGUF file tensor by tensor, and converts it to a model directory; without torch."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ import numpy as np
 from ownwords.core.progress import Progress
 from ownwords.models import atomic_dir
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.directory import CONFIG, GENERATION
+from ownwords.models.directory import CONFIG, GENERATION, encode_json
 from ownwords.models.gguf import tokenizer
 from ownwords.models.gguf.container import Floats, GGUFContents, open_gguf
 from ownwords.models.gguf.metadata import ROPE_FACTORS, read_config, read_sampling
@@ -149,13 +148,9 @@ def _files(file: GGUFModel, torch_dtype: str) -> dict[str, bytes]:
     ids = {name: file.generation.get(name) for name in ("bos_token_id", "eos_token_id")}
     return {
         **file.tokenizer_files,
-        CONFIG: _json({**file.config.to_hf(), **ids, "torch_dtype": torch_dtype}),
-        GENERATION: _json({**ids, **file.generation}),
+        CONFIG: encode_json({**file.config.to_hf(), **ids, "torch_dtype": torch_dtype}),
+        GENERATION: encode_json({**ids, **file.generation}),
     }
-
-
-def _json(value: Mapping[str, object]) -> bytes:
-    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def _encoded(values: Floats, code: str, name: str) -> Iterator[memoryview]:

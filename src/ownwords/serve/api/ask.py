@@ -5,7 +5,6 @@ import threading
 import time
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from http import HTTPStatus
 from typing import Annotated
 
 from starlette.requests import Request
@@ -17,7 +16,7 @@ from ownwords.ask.answer import Answer, answer
 from ownwords.ask.servers import Endpoint
 from ownwords.core.validation import Meta
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError, invalid
+from ownwords.serve.errors import invalid, not_found
 from ownwords.serve.json_api import read_body
 from ownwords.serve.sse import EventSender, EventStreamResponse
 
@@ -83,8 +82,7 @@ async def _backend(state: AppState, found: "_EndpointCache", name: str) -> Endpo
     for endpoint in await state.run(found.get):
         if name == endpoint.option:
             return replace(endpoint)
-    raise ApiError(
-        HTTPStatus.NOT_FOUND,
+    raise not_found(
         "the model that you chose is no longer there",
         hint="choose another one, or none to see the passages",
     )

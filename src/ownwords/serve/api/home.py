@@ -4,7 +4,6 @@ import os
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +21,7 @@ from ownwords.make.result import count_new
 from ownwords.serve.api.models import current_model
 from ownwords.serve.api.posts import count_texts, word_counts
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError, invalid
+from ownwords.serve.errors import ApiError, conflict, invalid
 from ownwords.serve.jobs import JobManager
 from ownwords.serve.json_api import ApiCall, json_response, json_route, read_body
 from ownwords.serve.source_list import PostFilter
@@ -155,9 +154,7 @@ def plain_lines(report: Report) -> list[str]:
         parts.append(f"{fmt.count(counts.left_out_words)} are left out")
     unusual = "Nothing stands out."
     if notable:
-        stand, them = ("stands", "it") if notable == 1 else ("stand", "them")
-        posts = fmt.count(notable, "post")
-        unusual = f"{posts} {stand} out: decide whether to train on {them}."
+        unusual = f"What stands out: {fmt.count(notable, 'post')}. Decide what to train on."
     return [
         f"{count_texts(report.posts)}, {own} of your own{years and f', {years}'}.",
         "; ".join(parts) + ".",
@@ -202,7 +199,7 @@ def forget_workspace(state: AppState, call: ApiCall) -> None:
     """Remove a workspace from the list, with its files if that is asked."""
     asked = call.body(ForgetRequest)
     if asked.deletes and (holder := JobManager(Workspace(Path(asked.path))).find_worker()):
-        raise ApiError(HTTPStatus.CONFLICT, holder, hint="wait until it ends")
+        raise conflict(holder, hint="wait until it ends")
     WorkspaceList(state.workspace).forget(asked.path, deletes=asked.deletes)
 
 

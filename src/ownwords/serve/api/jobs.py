@@ -18,11 +18,12 @@ from ownwords.base import catalogue
 from ownwords.base.known_bases import find_known
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.hub import is_model_name
+from ownwords.core.packages import install_command
 from ownwords.core.workspace import is_held
 from ownwords.make.make_request import SCRATCH
 from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError, as_conflict
+from ownwords.serve.errors import as_conflict, conflict, forbidden
 from ownwords.serve.jobs import (
     BaseJob,
     EventTail,
@@ -70,14 +71,12 @@ def start(state: AppState, call: ApiCall) -> Job:
     """Start a job."""
     request, settings = parse_request(call.fields.get("kind"), call.fields), state.settings
     if request.kind in _TRAINS and importlib.util.find_spec("torch") is None:
-        raise ApiError(
-            HTTPStatus.CONFLICT,
+        raise conflict(
             "training needs PyTorch, which is not installed",
-            hint='pip install "ownwords[train]", then start ownwords serve again',
+            hint=f"{install_command('train')}, then start ownwords serve again",
         )
     if not settings.is_private and _names_path(request):
-        raise ApiError(
-            HTTPStatus.FORBIDDEN,
+        raise forbidden(
             "paths can be chosen only where the server is not reached from elsewhere",
             hint="give the name of a base; `ownwords base add PATH` on that machine makes one",
         )

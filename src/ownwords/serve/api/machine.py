@@ -19,7 +19,7 @@ from ownwords.core.workspace import path_text
 from ownwords.models import atomic_dir
 from ownwords.native import bindings
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError
+from ownwords.serve.errors import conflict
 from ownwords.serve.json_api import ApiCall, json_route
 from ownwords.training.run import CHECKPOINTS
 
@@ -33,7 +33,7 @@ def routes(state: AppState) -> list[BaseRoute]:
     async def stop(_: Request) -> Response:
         """Stop the server; jobs go on without it."""
         if state.stop_server is None:
-            raise ApiError(HTTPStatus.CONFLICT, "this server cannot be stopped from the page")
+            raise conflict("this server cannot be stopped from the page")
         asyncio.get_running_loop().call_later(_STOP_AFTER_S, state.stop_server)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
@@ -69,7 +69,7 @@ def show_machine(state: AppState, _: ApiCall) -> dict[str, Any]:
 def free_space(state: AppState, call: ApiCall) -> dict[str, Any]:
     """Delete what unfinished trainings would go on with; show the machine. ApiError during one."""
     if holder := state.jobs.find_worker():
-        raise ApiError(HTTPStatus.CONFLICT, holder, hint="wait until it ends, or stop it")
+        raise conflict(holder, hint="wait until it ends, or stop it")
     for folder in _unfinished(state):
         atomic_dir.delete_dir(folder)
     return show_machine(state, call)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,12 +23,12 @@ from ownwords.evaluation.verdict import limits, tone
 from ownwords.make.make_request import MINUTES, SCORING_SHARE
 from ownwords.make.result import FINISHED, StageCache, TrainingSummary
 from ownwords.models import atomic_dir
-from ownwords.models.directory import CONFIG, PROVENANCE, base_name
+from ownwords.models.directory import ADAPTER, CONFIG, PROVENANCE, base_name
 from ownwords.models.model_library import KeptModel
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.api.posts import word_counts
 from ownwords.serve.app_state import EXPORTS, AppState
-from ownwords.serve.errors import ApiError, as_conflict
+from ownwords.serve.errors import as_conflict, conflict, not_found
 from ownwords.serve.json_api import ApiCall, json_route
 from ownwords.training.plan import Forecast
 from ownwords.view import html
@@ -105,10 +104,8 @@ def delete_model(state: AppState, call: ApiCall) -> None:
     """Delete a model that is not the current one."""
     model = _find(state, call)
     if model.is_current:
-        raise ApiError(
-            HTTPStatus.CONFLICT,
-            f"{model.name} is the current model",
-            hint="make another one the current model first",
+        raise conflict(
+            f"{model.name} is the current model", hint="make another one the current model first"
         )
     state.library.delete(model.name)
 
@@ -122,7 +119,7 @@ def delete_base(state: AppState, call: ApiCall) -> None:
 def _find(state: AppState, call: ApiCall) -> KeptModel:
     """The model that a change is about. Raises ApiError if there is none, or a job is at work."""
     if holder := state.jobs.find_worker():
-        raise ApiError(HTTPStatus.CONFLICT, holder, hint="wait until it ends, or stop it")
+        raise conflict(holder, hint="wait until it ends, or stop it")
     name, library = call.path["name"], state.library
     try:
         # A model that was made in another way is kept when it is first changed.
@@ -130,7 +127,7 @@ def _find(state: AppState, call: ApiCall) -> KeptModel:
             return library.keep() or library.find(name)
         return library.find(name)
     except OwnwordsError as error:
-        raise ApiError(HTTPStatus.NOT_FOUND, error.message, error.hint) from error
+        raise not_found(error.message, error.hint) from error
 
 
 def current_model(state: AppState) -> dict[str, Any] | None:
@@ -276,7 +273,7 @@ async def _download_scorecard(state: AppState, _: Request) -> Response:
     """Download the scorecard as one HTML file, which needs nothing else."""
     page = state.workspace.root / PAGE
     if not await state.run(page.exists):
-        raise ApiError(HTTPStatus.NOT_FOUND, "this model has not been scored yet")
+        raise not_found("this model has not been scored yet")
     return FileResponse(page, filename=f"{state.own_name}.html")
 
 
@@ -291,8 +288,7 @@ async def _download(state: AppState, request: Request) -> Response:
     """Download an export that is one file."""
     path = await state.run(lambda: _find_export(state, request.path_params["name"]))
     if not path.is_file():
-        raise ApiError(
-            HTTPStatus.CONFLICT,
+        raise conflict(
             f"{path.name} is a folder",
             hint=f"it lies in {path_text(path)}; export a zip to download it",
         )
@@ -315,7 +311,7 @@ def _exports(state: AppState) -> list[Path]:
 def _find_export(state: AppState, name: str) -> Path:
     path = next((path for path in _exports(state) if path.name == name), None)
     if path is None:
-        raise ApiError(HTTPStatus.NOT_FOUND, f"there is no export called {name[:80]!r}")
+        raise not_found(f"there is no export called {name[:80]!r}")
     return path
 
 
@@ -330,6 +326,8 @@ def _export_options(state: AppState) -> list[dict[str, Any]]:
         ("zip", "", "The model's folder as a zip", entry.bytes),
         ("hf", "", "The model's folder, for transformers", entry.bytes),
     ]
+    if (stored := folder / ADAPTER).exists():
+        options.append(("adapter", "", "Its LoRA alone, for PEFT", stored.stat().st_size))
     return [
         {"to": to, "type": type_ or None, "label": label, "bytes": bytes_}
         for to, type_, label, bytes_ in options

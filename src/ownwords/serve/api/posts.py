@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +30,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.serve.app_state import AppState
 from ownwords.serve.archive_access import CachedReport
-from ownwords.serve.errors import ApiError, invalid
+from ownwords.serve.errors import ApiError, invalid, not_found
 from ownwords.serve.json_api import ApiCall, json_route
 from ownwords.serve.source_list import command_here
 from ownwords.view import format as fmt
@@ -222,8 +221,7 @@ def show_post(state: AppState, call: ApiCall) -> dict[str, Any]:
 
 
 def _no_such_post(id_: str) -> ApiError:
-    return ApiError(
-        HTTPStatus.NOT_FOUND,
+    return not_found(
         f"there is no post {fmt.plain(id_, 80)!r} in the archive",
         hint="it may have been deleted or renamed: search for its title",
     )

@@ -17,7 +17,7 @@ from ownwords.core.errors import SourceError
 from ownwords.core.validation import Meta
 from ownwords.core.workspace import path_text, translate_os_errors
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError, invalid
+from ownwords.serve.errors import ApiError, forbidden, invalid
 from ownwords.serve.intake import inspect_upload
 from ownwords.serve.json_api import ApiCall, json_response, json_route
 from ownwords.serve.source_list import FoundSite, Source, find_publii_sites
@@ -58,8 +58,7 @@ def list_sources(state: AppState, _: ApiCall) -> dict[str, Any]:
 def add(state: AppState, call: ApiCall) -> Source:
     """Add a path that the user has typed; only where nobody else reaches the server."""
     if not state.settings.is_private:
-        raise ApiError(
-            HTTPStatus.FORBIDDEN,
+        raise forbidden(
             "paths can be chosen only where the server is not reached from elsewhere",
             hint="drop the file here, or start the server with the path",
         )

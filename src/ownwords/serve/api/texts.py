@@ -21,7 +21,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import Meta, decode
 from ownwords.core.workspace import Workspace, translate_os_errors, write_atomically
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError
+from ownwords.serve.errors import not_found
 from ownwords.serve.json_api import ApiCall, json_route
 
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -152,7 +152,7 @@ def get(workspace: Workspace, id_: str) -> SavedText:
     """The text with this id. Raises ApiError if there is none."""
     text = _read(_path(workspace, id_)) if _ID.fullmatch(id_) else None
     if text is None:
-        raise ApiError(HTTPStatus.NOT_FOUND, "this text is not there any more")
+        raise not_found("this text is not there any more")
     return text
 
 

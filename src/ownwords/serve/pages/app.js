@@ -1,11 +1,13 @@
 // The app: routing, keys, colours, and the line at the top.
 
-import { button, checkbox, count, el, field, fill, icon, input, kbd, link, loading, problem, quiet, row, tag } from "/components.js";
+import { button, checkbox, el, field, fill, icon, input, kbd, link, loading, problem, quiet, row, tag } from "/components.js";
 import { begin, follow, running, shareOf } from "/jobs.js";
-import { announce, ask, dismiss, remember, remembered, toast } from "/messages.js";
+import { count, said, t, translate } from "/language.js";
+import { remember, remembered } from "/memory.js";
+import { announce, ask, dismiss, toast } from "/messages.js";
 import { ApiError, get, load, post, remove } from "/server.js";
 
-const PARTS = [["home", "Home"], ["write", "Write"], ["ask", "Ask"], ["posts", "Posts"], ["models", "Models"], ["settings", "Settings"]];
+const PARTS = [["home", t`Home`], ["write", t`Write`], ["ask", t`Ask`], ["posts", t`Posts`], ["models", t`Models`], ["settings", t`Settings`]];
 const main = document.getElementById("main");
 
 // ---- addresses --------------------------------------------------------------------------------
@@ -74,10 +76,10 @@ async function route() {
   }
   leaveNow();
   dismiss();
-  const waiting = setTimeout(() => now === turn && fill(main, loading("Loading")), 150);
+  const waiting = setTimeout(() => now === turn && fill(main, loading(t`Loading`)), 150);
   const element = el("div", { class: `page ${where.part}` });
   try {
-    if (!known) throw new ApiError(`there is no page ${where.part}`, `choose one of ${PARTS.map(([, label]) => label).join(", ")}`);
+    if (!known) throw new ApiError(t`there is no page ${where.part}`, t`choose one of ${PARTS.map(([, label]) => label).join(", ")}`);
     const page = await load(`/${where.part}.js`);
     setTitle(known[1]);
     const left = await page.show(element, where);
@@ -146,15 +148,15 @@ const setKeys = (isOn) => remember("keys", isOn ? "on" : "off");
 
 function showKeys() {
   const line = ([key, { label }]) => el("div", {}, el("dt", {}, kbd(key)), el("dd", {}, label));
-  ask("Keyboard shortcuts", [el("dl", { class: "keys" }, [...pageKeys].map(line), [...globalKeys].map(line)),
-    checkbox("Single-key shortcuts", keysOn(), setKeys, "Switch them off if you dictate, or press keys by accident."),
-    el("p", { class: "quiet" }, "Tab and Shift+Tab move through everything, arrow keys within a group. Esc closes dialogs and leaves fields.")], { yes: "Close", no: "" });
+  ask(t`Keyboard shortcuts`, [el("dl", { class: "keys" }, [...pageKeys].map(line), [...globalKeys].map(line)),
+    checkbox(t`Single-key shortcuts`, keysOn(), setKeys, t`Switch them off if you dictate, or often press keys by accident.`),
+    el("p", { class: "quiet" }, t`Tab and Shift+Tab move through everything, arrow keys within a group. Esc closes dialogs and leaves fields.`)], { yes: t`Close`, no: "" });
 }
 
 // ---- colours ----------------------------------------------------------------------------------
 
 const THEMES = ["auto", "light", "dark"];
-const THEME_SAID = { auto: "System colours", light: "Light colours", dark: "Dark colours" };
+const THEME_SAID = { auto: t`System colours`, light: t`Light colours`, dark: t`Dark colours` };
 const themeNow = () => document.documentElement.dataset.theme ?? "auto";
 
 function setTheme(theme) {
@@ -177,8 +179,8 @@ function showTheme() {
 // ---- the beginning ----------------------------------------------------------------------------
 
 PARTS.forEach(([name, label], i) => globalKeys.set(String(i + 1), { label, run: () => go(address(name)) }));
-globalKeys.set("t", { label: "Switch between light, dark and system colours", run: nextTheme });
-globalKeys.set("?", { label: "Show keyboard shortcuts", run: showKeys });
+globalKeys.set("t", { label: t`Switch between light, dark and system colours`, run: nextTheme });
+globalKeys.set("?", { label: t`Show keyboard shortcuts`, run: showKeys });
 document.getElementById("theme").addEventListener("click", nextTheme);
 document.getElementById("keys").addEventListener("click", showKeys);
 document.querySelector(".skip").addEventListener("click", (event) => {
@@ -209,8 +211,8 @@ function busy() {
   node.hidden = !job;
   if (!job) return;
   node.textContent = shareOf(job) || "…";
-  node.setAttribute("aria-label", `${job.title} ${shareOf(job)}`);
-  node.title = job.title;
+  node.title = said(job.title);
+  node.setAttribute("aria-label", `${node.title} ${shareOf(job)}`);
 }
 
 follow({
@@ -218,7 +220,7 @@ follow({
   onElsewhere(jobs) {
     const line = document.getElementById("elsewhere");
     line.hidden = !jobs.length;
-    fill(line, jobs.map((job) => quiet(link(`/?blog=${encodeURIComponent(job.path)}#/home`, job.name), `: ${job.title} ${shareOf(job)}`)));
+    fill(line, jobs.map((job) => quiet(link(`/?blog=${encodeURIComponent(job.path)}#/home`, job.name), `: ${said(job.title)} ${shareOf(job)}`)));
   },
   onChange: (what) => (what.includes("workspace") || what.includes("blog")) && named(),
   onLost(error) {
@@ -227,6 +229,7 @@ follow({
     fill(lost, error ? problem(error) : null);
   },
 });
+translate(document.body);
 begin();
 showTheme();
 route().then(() => {
@@ -250,14 +253,14 @@ async function choose() {
     }
   };
   const forget = (item, line, deletes = false) => remove("/api/workspaces", { path: item.path, deletes }).then(() => line.remove(), toast);
-  const drop = async (item, line) => (await ask(`Delete ${item.name}?`, el("p", {}, "Its models, saved texts and everything else made of it are deleted, and cannot be brought back. The posts themselves stay where they are, but for files you dropped here."), { yes: "Delete", danger: true })) && forget(item, line, true);
+  const drop = async (item, line) => (await ask(t`Delete ${item.name}?`, el("p", {}, t`This deletes its models, saved texts and everything else made from it. It cannot be undone. Your posts stay where they are, except for files that you dropped here.`), { yes: t`Delete`, danger: true })) && forget(item, line, true);
   const rows = workspaces.map((item) => {
-    const line = el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([item.posts === null ? "not read yet" : count(item.posts, "text"), item.has_model ? "has a model" : "", item.path].filter(Boolean).join(" · "))),
-      item.is_current ? tag("open", "on") : row(button("Open", () => open({ path: item.path }), { kind: "small", label: `Open ${item.name}` }), button("Forget", () => forget(item, line), { kind: "small", label: `Forget ${item.name}` }),
-        button("Delete", () => drop(item, line), { kind: "small", label: `Delete ${item.name}` })));
+    const line = el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([item.posts === null ? t`not read yet` : count(item.posts, "text"), item.has_model ? t`has a model` : "", item.path].filter(Boolean).join(" · "))),
+      item.is_current ? tag(t`open`, "on") : row(button(t`Open`, () => open({ path: item.path }), { kind: "small", label: t`Open ${item.name}` }), button(t`Forget`, () => forget(item, line), { kind: "small", label: t`Forget ${item.name}` }),
+        button(t`Delete`, () => drop(item, line), { kind: "small", label: t`Delete ${item.name}` })));
     return line;
   });
-  await ask("Your blogs", [el("ul", { class: "rows" }, rows),
-    el("div", { class: "inline" }, field("Add a blog", name), button("Create", () => (name.value.trim() ? open({ name: name.value.trim() }) : name.focus()))),
-    quiet("Forgetting removes a blog from this list only; its files stay.")], { yes: "Close", no: "" });
+  await ask(t`Your blogs`, [el("ul", { class: "rows" }, rows),
+    el("div", { class: "inline" }, field(t`Add a blog`, name), button(t`Create`, () => (name.value.trim() ? open({ name: name.value.trim() }) : name.focus()))),
+    quiet(t`“Forget” only removes a blog from this list; its files stay.`)], { yes: t`Close`, no: "" });
 }

@@ -1,27 +1,30 @@
 // Ask: questions to the archive, with answers whose citations link to their posts; conversations are saved.
 
 import { address, go, setTitle, shortcut } from "/app.js";
-import { add, bullets, button, count, day, el, empty, fill, folded, icon, link, loading, masthead, passage, problem, quiet, row, sentence, statement, tag, textarea, title } from "/components.js";
-import { announce, remember, remembered } from "/messages.js";
+import { add, bullets, button, day, el, empty, fill, folded, icon, link, loading, masthead, passage, problem, quiet, row, sentence, statement, tag, textarea,
+  title } from "/components.js";
+import { count, language, said, t } from "/language.js";
+import { remember, remembered } from "/memory.js";
+import { announce } from "/messages.js";
 import { get, stream } from "/server.js";
 import { savedList, saver } from "/texts.js";
 
 const NO_MODEL = "none";
 const ANSWERER = "answerer"; // the name under which the choice is remembered
 const AT_ONCE = 4; // passages; more are unfolded
-const WHOSE = { quoted: "a quotation, not your words", other: "not your words" };
+const WHOSE = { quoted: t`a quotation, not your words`, other: t`not your words` };
 
 export async function show(element, { path, query }) {
   const id = path[0] ?? "";
   const blog = await get("/api/blog");
   if (!blog.is_read) {
-    return void add(element, masthead({ heading: "What did I write?" }), empty("No blog yet", "Once your blog has been read, you can ask it. No model is needed for that.", el("a", { class: "button primary", href: address("home") }, "Choose your blog")));
+    return void add(element, masthead({ heading: t`What did I write?` }), empty(t`No blog yet`, t`Once your blog has been read, you can ask it questions. You need no model for that.`, el("a", { class: "button primary", href: address("home") }, t`Choose your blog`)));
   }
   const [offer, facets, saved] = await Promise.all([get("/api/ask"), get("/api/corpus/facets"), id ? get(`/api/texts/${encodeURIComponent(id)}`) : null]);
   const years = facets.years.map(([year]) => year).filter((year) => /^\d{4}$/.test(year)).sort();
   const page = pageOf(element, offer, years, saved);
-  shortcut("/", "Go to the question", page.focus);
-  shortcut("Escape", "Stop the answer", page.stop, { whileTyping: true });
+  shortcut("/", t`Go to the question`, page.focus);
+  shortcut("Escape", t`Stop the answer`, page.stop, { whileTyping: true });
   const asked = query.get("q");
   if (asked) {
     go(address("ask"), { replace: true, quietly: true });
@@ -34,11 +37,11 @@ function pageOf(element, offer, years, saved) {
   const turns = turnsOf(saved);
   let answering = null, backend = remembered(ANSWERER), context = "", isLeft = false;
   const talk = el("div", { class: "talk" }), head = el("div"), who = el("div", { class: "who" }), following = el("div", { class: "following" });
-  const question = textarea({ rows: "2", dir: "auto", "aria-label": "Your question", placeholder: "What did I say about backups?" });
-  const send = button("Ask", null, { kind: "primary", icon: "ask", type: "submit" });
-  const end = button("Stop", stop, { icon: "stop" });
-  const anew = button("New conversation", () => go(address("ask")), { kind: "small" });
-  const list = savedList("conversation", "ask", "Saved conversations");
+  const question = textarea({ rows: "2", dir: "auto", "aria-label": t`Your question`, placeholder: t`What did I say about backups?` });
+  const send = button(t`Ask`, null, { kind: "primary", icon: "ask", type: "submit" });
+  const end = button(t`Stop`, stop, { icon: "stop" });
+  const anew = button(t`New conversation`, () => go(address("ask")), { kind: "small" });
+  const list = savedList("conversation", "ask", t`Saved conversations`);
   const saving = saver(saved?.id ?? "", (result) => {
     if (isLeft) return;
     go(address("ask", [result.id]), { replace: true, quietly: true });
@@ -60,40 +63,41 @@ function pageOf(element, offer, years, saved) {
     const known = [NO_MODEL, ...result.endpoints.map((item) => item.name)];
     if (!known.includes(backend)) backend = NO_MODEL; // nothing is sent to a model that was not chosen
     const option = (value, label) => el("option", { value }, label);
-    const choose = el("select", { "aria-label": "Who answers", on: { change: () => { backend = choose.value; remember(ANSWERER, backend); say(); } } },
-      option(NO_MODEL, "Passages only"),
-      result.endpoints.length ? el("optgroup", { label: "On this machine" }, result.endpoints.map((item) => option(item.name, `${item.label} (${item.where})`))) : null);
+    const choose = el("select", { "aria-label": t`Who answers`, on: { change: () => { backend = choose.value; remember(ANSWERER, backend); say(); } } },
+      option(NO_MODEL, t`Passages only`),
+      result.endpoints.length ? el("optgroup", { label: t`On this machine` }, result.endpoints.map((item) => option(item.name, `${item.label} (${item.where})`))) : null);
     choose.value = backend;
     const wording = el("span", { class: "quiet", role: "status" });
     const say = () => {
       const to = result.endpoints.find((item) => item.name === backend);
       who.classList.toggle("idle", backend === NO_MODEL);
-      if (backend === NO_MODEL) wording.textContent = result.endpoints.length ? "You see the passages. Choose a model to have answers in words." : "You see the passages. Ollama, llama.cpp, LM Studio or vLLM on this machine would be listed here.";
-      else wording.textContent = `${to.label} (${to.where}, on this machine) is sent your question and the passages, and puts the answer into words.`;
+      if (backend === NO_MODEL) wording.textContent = result.endpoints.length ? t`You see the passages. Choose a model to get written answers.` : t`You see the passages. If Ollama, llama.cpp, LM Studio or vLLM runs on this machine, you can choose its models here.`;
+      else wording.textContent = t`${to.label} (${to.where}, on this machine) gets your question and the passages, and writes the answer.`;
     };
     say();
-    const again = button("Look again", async () => {
+    const again = button(t`Look again`, async () => {
       again.disabled = true;
       try {
         writers(await get("/api/ask", { refresh: "yes" }));
-        announce("Searched for models on this machine");
+        announce(t`Searched for models on this machine`);
       } catch (error) {
         fill(who, problem(error));
       }
     }, { kind: "small" });
     const vectors = result.vectors, isReading = vectors && vectors.ready < vectors.passages;
-    fill(who, choose, again, wording, isReading ? quiet(`The search by meaning has read ${vectors.ready} of ${count(vectors.passages, "passage")}. Until it is done, it compares words in the others.`) : null);
+    fill(who, choose, again, wording, isReading ? quiet(t`The search by meaning has read ${count(vectors.ready)} of ${count(vectors.passages, "passage")}. It compares words in the others until then.`) : null);
   }
 
   function draw() {
-    fill(head, masthead({ heading: saved ? title(saved.title) : "What did I write?", lede: turns.length ? "" : "Ask your archive. Every answer quotes a post that you can open." }));
+    fill(head, masthead({ heading: saved ? title(saved.title) : t`What did I write?`, lede: turns.length ? "" : t`Ask your archive. Every answer quotes a post that you can open.` }));
     fill(talk, turns.length ? turns.map((turn) => drawn(turn, followUp)) : examples());
     anew.hidden = !turns.length;
   }
 
   function examples() {
-    const some = ["What did I say about …?", "When did I first write about …?", years.length ? `How many posts are there from ${years.at(-1)}?` : "How many posts are there?"];
-    return el("div", { class: "examples" }, quiet("For example:"), el("ul", {}, some.map((text) => el("li", {}, button(text, () => {
+    const counted = ["When did I first write about …?", years.length ? `How many posts are there from ${years.at(-1)}?` : "How many posts are there?"]; // in English alone
+    const some = [t`What did I say about …?`, ...(language === "en" ? counted : [])];
+    return el("div", { class: "examples" }, quiet(t`For example:`), el("ul", {}, some.map((text) => el("li", {}, button(text, () => {
       question.value = text;
       question.focus();
       const at = text.indexOf("…");
@@ -104,7 +108,7 @@ function pageOf(element, offer, years, saved) {
   /** The next question follows on from this one: both are searched for. */
   function followUp(turn) {
     context = turn?.searched ?? "";
-    fill(following, context ? [quiet("Follows on from “", el("bdi", {}, turn.question), "”"), button("Ask on its own", () => { followUp(null); question.focus(); }, { kind: "small" })] : null);
+    fill(following, context ? [quiet(t`Follows on from “${el("bdi", {}, turn.question)}”`), button(t`Ask on its own`, () => { followUp(null); question.focus(); }, { kind: "small" })] : null);
     if (turn) question.focus();
   }
 
@@ -122,7 +126,7 @@ function pageOf(element, offer, years, saved) {
     const ends = (answering = new AbortController());
     send.disabled = true;
     end.hidden = false;
-    announce("Searching");
+    announce(t`Searching`);
     try {
       for await (const { event, data } of stream("/api/ask", { question: turn.searched, backend }, { signal: ends.signal })) {
         if (event === "passages") turn.passages = data;
@@ -175,10 +179,10 @@ function turnsOf(saved) {
 function drawn(turn, followUp) {
   const inside = el("div", { class: "answer" });
   const before = turn.searched.slice(0, -turn.question.length).trim();
-  turn.node = el("article", { class: "turn", "aria-label": `Question: ${turn.question}` }, el("h2", { dir: "auto" }, turn.question), before ? quiet("Follows on from “", el("bdi", {}, before), "”") : null, inside);
+  turn.node = el("article", { class: "turn", "aria-label": t`Question: ${turn.question}` }, el("h2", { dir: "auto" }, turn.question), before ? quiet(t`Follows on from “${el("bdi", {}, before)}”`) : null, inside);
   turn.draw = () => {
     inside.setAttribute("aria-busy", String(!turn.answer && !turn.problem && !turn.isStopped));
-    fill(inside, parts(turn), turn.answer && turn.answer.kind !== "absent" ? row(button("Ask a follow-up", () => followUp(turn), { kind: "small" })) : null);
+    fill(inside, parts(turn), turn.answer && turn.answer.kind !== "absent" ? row(button(t`Ask a follow-up`, () => followUp(turn), { kind: "small" })) : null);
   };
   turn.draw();
   return turn.node;
@@ -187,18 +191,18 @@ function drawn(turn, followUp) {
 function parts(turn) {
   if (turn.problem) return [turn.text ? wording(turn, turn.text, []) : null, problem(turn.problem), turn.passages ? passagesOf(turn, turn.passages, true) : null];
   if (turn.answer) return answered(turn, turn.answer);
-  const doing = turn.isStopped ? quiet("Stopped.") : loading(turn.passages ? "Reading these passages" : "Searching");
+  const doing = turn.isStopped ? quiet("Stopped.") : loading(turn.passages ? t`Reading these passages` : t`Searching`);
   return [turn.text ? wording(turn, turn.text, []) : null, doing, turn.passages ? passagesOf(turn, turn.passages, !turn.text) : null];
 }
 
 function answered(turn, result) {
   return [
-    result.answer ? wording(turn, result.answer, result.citations) : result.sentence ? statement(`${result.sentence}${result.passages.length ? ":" : "."}`) : null,
+    result.answer ? wording(turn, result.answer, result.citations) : result.sentence ? statement(`${said(result.sentence)}${result.passages.length ? ":" : "."}`) : null,
     result.why ? el("p", { class: "quiet why" }, sentence(result.why)) : null,
     result.citations.length ? citations(turn, result.citations) : null,
     result.notes.length ? el("div", { class: "remarks" }, bullets(result.notes.map(sentence))) : null,
     result.passages.length ? passagesOf(turn, result.passages, !result.citations.length && result.kind !== "absent") : null,
-    result.model ? quiet(`Written by ${result.model}. Every citation was checked.`) : null,
+    result.model ? quiet(t`Written by ${result.model}. Every citation was checked.`) : null,
   ];
 }
 
@@ -209,7 +213,7 @@ function wording(turn, text, cited) {
     const number = /^\s*\[(\d+)\]$/.exec(piece)?.[1];
     if (!number) return piece;
     if (!known.has(number)) return el("sup", {}, number);
-    return el("sup", {}, el("a", { href: `#${citationId(turn, number)}`, "aria-label": `Citation ${number}: ${known.get(number).title}`, on: { click: (event) => {
+    return el("sup", {}, el("a", { href: `#${citationId(turn, number)}`, "aria-label": t`Citation ${number}: ${known.get(number).title}`, on: { click: (event) => {
       event.preventDefault(); // the address stays the page's
       const target = document.getElementById(citationId(turn, number));
       target?.scrollIntoView({ block: "center" });
@@ -221,7 +225,7 @@ function wording(turn, text, cited) {
 const citationId = (turn, number) => `turn-${turn.id}-${number}`;
 
 function citations(turn, cited) {
-  return el("ol", { class: "citations", "aria-label": "Citations" }, cited.map((item) => el("li", { id: citationId(turn, item.number), value: item.number },
+  return el("ol", { class: "citations", "aria-label": t`Citations` }, cited.map((item) => el("li", { id: citationId(turn, item.number), value: item.number },
     el("p", { class: "of" }, postLink(item, item.quote), dated(item.date), WHOSE[item.whose] ? [" ", tag(WHOSE[item.whose])] : null),
     el("blockquote", { dir: "auto" }, el("p", {}, `“${item.quote}”`)))));
 }
@@ -232,8 +236,8 @@ function passagesOf(turn, passages, isOpen) {
     el("p", { class: "of" }, postLink(item, best(item)), item.heading && item.heading !== item.title ? el("span", { class: "quiet" }, ` ${item.heading}`) : null, dated(item.date), WHOSE[item.whose] ? [" ", tag(WHOSE[item.whose])] : null),
     passage(item, matches(item)))));
   const more = passages.slice(AT_ONCE);
-  const node = folded(turn.answer ? `${count(passages.length, "passage")} found` : `Reading ${count(passages.length, "passage")}`,
-    listed(passages.slice(0, AT_ONCE)), more.length ? folded(`${count(more.length, "more passage")}`, listed(more)) : null);
+  const node = folded(turn.answer ? t`${count(passages.length, "passage")} found` : t`Reading ${count(passages.length, "passage")}`,
+    listed(passages.slice(0, AT_ONCE)), more.length ? folded(t`${count(more.length)} more`, listed(more)) : null);
   node.open = turn.opened ?? isOpen;
   node.querySelector("summary").addEventListener("click", () => { turn.opened = !node.open; });
   return node;
@@ -262,8 +266,8 @@ const postLink = (item, words) => (item.document ? link(address("posts", ["post"
 
 function announcement(turn) {
   if (turn.problem) return sentence(turn.problem.message);
-  if (turn.isStopped) return "Stopped";
+  if (turn.isStopped) return t`Stopped`;
   const result = turn.answer;
-  if (!result.answer) return `${result.sentence}. ${result.why} ${count(result.passages.length, "passage")} found.`;
+  if (!result.answer) return [sentence(result.sentence), result.why && sentence(result.why), t`${count(result.passages.length, "passage")} found.`].filter(Boolean).join(" ");
   return `${result.answer.replace(/\[\d+\]/g, "").slice(0, 600)} ${count(result.citations.length, "citation")}.`;
 }

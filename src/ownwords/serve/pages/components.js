@@ -1,5 +1,7 @@
 // Components of the page. Text is added as text, never as markup.
 
+import { LOCALE, count, said, t, translate } from "/language.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /** An element. `options`: attributes by name; `class`; `on` {event: run}; `data`; `vars`
@@ -49,14 +51,14 @@ const policy = globalThis.trustedTypes?.createPolicy("drawn", { createHTML: (htm
 export function drawn(html) {
   const template = document.createElement("template");
   template.innerHTML = policy ? policy.createHTML(html) : html;
-  return template.content;
+  return translate(template.content);
 }
 
 // ---- text -------------------------------------------------------------------------------------
 
 export const p = (...children) => el("p", {}, ...children);
 export const quiet = (...children) => el("p", { class: "quiet" }, ...children);
-export const title = (text) => el("bdi", {}, text || "(untitled)");
+export const title = (text) => el("bdi", {}, text || t`(untitled)`);
 export const link = (href, ...children) => el("a", { href }, ...children);
 /** A link to another site; only http(s) addresses become links. */
 export function outward(address, ...children) {
@@ -85,13 +87,13 @@ export function section(heading, ...body) {
 /** A long page with a list of its sections before them; on small screens it is folded. */
 export function contents(...body) {
   const page = el("div", { class: "long" }, ...body), heads = [...page.querySelectorAll(".part > h2")];
-  const list = folded("On this page", el("ul", {}, heads.map((head) => el("li", {}, el("button", { type: "button", class: "plain", on: { click: () => {
+  const list = folded(t`On this page`, el("ul", {}, heads.map((head) => el("li", {}, el("button", { type: "button", class: "plain", on: { click: () => {
     head.setAttribute("tabindex", "-1");
     head.scrollIntoView({ block: "start" });
     head.focus({ preventScroll: true });
   } } }, head.textContent)))));
   list.open = matchMedia("(min-width: 62rem)").matches;
-  page.insertBefore(el("nav", { class: "contents", "aria-label": "On this page" }, list), page.querySelector(".part"));
+  page.insertBefore(el("nav", { class: "contents", "aria-label": t`On this page` }, list), page.querySelector(".part"));
   return page;
 }
 
@@ -104,9 +106,9 @@ export const folded = (summary, ...children) => el("details", {}, el("summary", 
 export const bullets = (items) => el("ul", { class: "notes" }, items.map((item) => el("li", {}, item)));
 
 /** Large figures in a row: [{figure, label, note}]. */
-export function totals(figures) {
+export function totals(figures, say = String) {
   return el("dl", { class: "totals" }, figures.map(({ figure, label, note }) =>
-    el("div", {}, el("dt", {}, label), el("dd", {}, el("b", {}, figure), note && el("small", {}, note)))));
+    el("div", {}, el("dt", {}, say(label)), el("dd", {}, el("b", {}, say(figure)), note && el("small", {}, say(note))))));
 }
 
 /** Questions and their answers: [[question, answer]]. */
@@ -137,7 +139,7 @@ export function prose(text, mark = (part) => part) {
 /** What a passage that was found says to the question; the rest is folded. */
 export function passage(item, mark) {
   const text = item.text.trim(), excerpt = item.excerpt || text;
-  return el("blockquote", { dir: "auto", class: item.whose === "own" ? "excerpt" : "excerpt theirs" }, prose(excerpt, mark), excerpt.length < text.length ? folded("Whole passage", prose(text, mark)) : null);
+  return el("blockquote", { dir: "auto", class: item.whose === "own" ? "excerpt" : "excerpt theirs" }, prose(excerpt, mark), excerpt.length < text.length ? folded(t`Whole passage`, prose(text, mark)) : null);
 }
 
 /** `heads`: texts, or {text, numeric}; `rows`: arrays of texts or elements, the first names the row. */
@@ -146,7 +148,7 @@ export function table({ caption, heads, rows, class: look = "", shown = false })
     el("caption", { class: shown ? "shown" : "" }, caption),
     el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
     el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell, i) =>
-      i ? el("td", {}, cell) : el("th", { scope: "row" }, cell)))))));
+      i ? el("td", { data: { head: heads[i] } }, cell) : el("th", { scope: "row" }, cell)))))));
 }
 
 // ---- states -----------------------------------------------------------------------------------
@@ -159,17 +161,17 @@ export function empty(heading, wording, ...actions) {
 /** Something to copy: a command, an address, or a key, which is covered until it is wanted. */
 export function command(text, { isSecret = false } = {}) {
   const code = el("code", { tabindex: "0" }, isSecret ? "•".repeat(12) : text);
-  const copy = button("Copy", async () => {
+  const copy = button(t`Copy`, async () => {
     try {
       await navigator.clipboard.writeText(text);
-      copy.textContent = "Copied";
+      copy.textContent = t`Copied`;
     } catch {
       code.textContent = text;
       getSelection().selectAllChildren(code);
-      copy.textContent = "Selected";
+      copy.textContent = t`Selected`;
     }
   }, { kind: "small" });
-  const show = isSecret ? button("Show", () => { code.textContent = text; show.remove(); }, { kind: "small" }) : null;
+  const show = isSecret ? button(t`Show`, () => { code.textContent = text; show.remove(); }, { kind: "small" }) : null;
   return el("div", { class: "command" }, code, show, copy);
 }
 
@@ -178,11 +180,11 @@ export function problem(error, again = null) {
   return el("div", { class: "problem", role: "alert" },
     el("p", { class: "title" }, sentence(error?.message ?? error)),
     advice(error),
-    again ? button("Try again", again, { kind: "small" }) : null);
+    again ? button(t`Try again`, again, { kind: "small" }) : null);
 }
 
 // Where the page does what a command of a hint does.
-const INSTEAD = [[/ownwords (look|make|tune|score)\b/, "#/home", "Go to Home"], [/ownwords base\b/, "#/models", "Go to Models"]];
+const INSTEAD = [[/ownwords (look|make|tune|score)\b/, "#/home", t`Go to Home`], [/ownwords base\b/, "#/models", t`Go to Models`]];
 
 /** What to do about an error: its hint, or a link where the hint names a command that the page has a button for. */
 export function advice(error) {
@@ -194,7 +196,7 @@ export function advice(error) {
 /** Text in which `code` is set as code. */
 const withCode = (text) => String(text).split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 
-export const loading = (wording = "Loading") => el("p", { class: "loading", role: "status" }, wording, el("span", { class: "dots", "aria-hidden": "true" }));
+export const loading = (wording = t`Loading`) => el("p", { class: "loading", role: "status" }, wording, el("span", { class: "dots", "aria-hidden": "true" }));
 
 /** A thin bar; decoration, as its number stands beside it. */
 export function shareLine(part, tone = "own") {
@@ -283,45 +285,39 @@ export const uniqueId = (stem) => `${stem}-${(idCount += 1)}`;
 
 // ---- numbers and dates in words ---------------------------------------------------------------
 
-const plural = (word) => (word.endsWith("s") ? word : /[^aeiou]y$/.test(word) ? `${word.slice(0, -1)}ies` : `${word}s`);
-/** 12,345; with a noun "1 post", "12,345 posts". */
-export const count = (n, word = "") => `${Math.round(n).toLocaleString("en")}${word ? ` ${n === 1 ? word : plural(word)}` : ""}`;
 /** 54%; never "0%" for something, nor "100%" for less than everything. */
 export function percent(share) {
-  if (share > 0 && share < 0.01) return "<1%";
-  if (share > 0.99 && share < 1) return ">99%";
-  return `${Math.round(100 * share)}%`;
+  const [mark, figure] = share > 0 && share < 0.01 ? ["<", 0.01] : share > 0.99 && share < 1 ? [">", 0.99] : ["", share];
+  return mark + figure.toLocaleString(LOCALE, { style: "percent" });
 }
 /** "2014-03-09" as "9 March 2014". */
 export function day(iso) {
-  const result = /^(\d{4})-(\d\d)-(\d\d)/.exec(iso ?? "");
-  if (!result) return iso ?? "";
-  const month = new Date(Date.UTC(2000, Number(result[2]) - 1, 1)).toLocaleString("en", { month: "long", timeZone: "UTC" });
-  return `${Number(result[3])} ${month} ${result[1]}`;
+  const time = /^\d{4}-\d\d-\d\d/.test(iso ?? "") ? new Date(`${iso.slice(0, 10)}T12:00Z`) : NaN;
+  return Number.isNaN(+time) ? iso ?? "" : time.toLocaleDateString(LOCALE, { day: "numeric", month: "long", year: "numeric", timeZone: "UTC" });
 }
 /** 812 bytes, 171 kB, 4.1 MB, 149 MB. */
 export function size(bytes) {
   if (bytes < 1e3) return count(bytes, "byte");
-  if (bytes < 1e6) return `${count(bytes / 1e3)} kB`;
-  return bytes < 1e9 ? `${figures(bytes / 1e6)} MB` : `${figures(bytes / 1e9)} GB`;
+  if (bytes < 1e6) return t`${count(bytes / 1e3)} kB`;
+  return bytes < 1e9 ? t`${figures(bytes / 1e6)} MB` : t`${figures(bytes / 1e9)} GB`;
 }
 /** 8 s, 4 min, 1 h 20 min. */
 export function duration(seconds) {
-  if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
+  if (seconds < 90) return t`${Math.max(0, Math.round(seconds))} s`;
   const minutes = Math.round(seconds / 60);
-  return minutes < 90 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return minutes < 90 ? t`${minutes} min` : t`${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 /** A time since 1970, as "14:03:22", or as "9 Mar, 14:03". */
-export const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-export const when = (time) => new Date(time * 1000).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+export const clock = (time) => new Date(time * 1000).toLocaleTimeString(LOCALE, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+export const when = (time) => new Date(time * 1000).toLocaleString(LOCALE, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 /** 22.5 million; 3 figures. */
-export const compact = (n) => (n >= 1e9 ? `${figures(n / 1e9)} billion` : n >= 1e6 ? `${figures(n / 1e6)} million` : count(n));
-export const figures = (n, most = 3) => n.toLocaleString("en", { maximumSignificantDigits: most });
+export const compact = (n) => (n >= 1e9 ? t`${figures(n / 1e9)} billion` : n >= 1e6 ? t`${figures(n / 1e6)} million` : count(n));
+export const figures = (n, most = 3) => n.toLocaleString(LOCALE, { maximumSignificantDigits: most });
 /** The non-empty lines of a text. */
 export const lines = (text) => text.split(/\n+/).filter((line) => line.trim());
 /** With a capital first and a full stop last. */
 export function sentence(text) {
-  const line = String(text ?? "").trim();
+  const line = said(String(text ?? "").trim());
   const isName = /^\S*[./\\_]\S/.test(line); // a file's: its letters stay
   return line && (isName ? line[0] : line[0].toUpperCase()) + line.slice(1) + (/[.!?…]$/.test(line) ? "" : ".");
 }

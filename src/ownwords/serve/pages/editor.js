@@ -1,6 +1,7 @@
 // The editor of Write: whose words are whose, grey text that ends the sentence, and undo.
 
 import { add, button, el, field, fill, textarea } from "/components.js";
+import { t } from "/language.js";
 import { announce } from "/messages.js";
 import { completion } from "/server.js";
 
@@ -15,8 +16,8 @@ export const ending = (text) => text.slice(Math.ceil(Math.max(0, text.length - M
 export function editor(start, { label: name, hint, placeholder, model = () => "", onChange }) {
   const box = textarea({ rows: "8", dir: "auto", spellcheck: "true", placeholder, class: "manuscript" });
   const shades = el("div", { class: "shades", dir: "auto", "aria-hidden": "true" });
-  const take = button("Take the grey text (Tab)", () => accept(), { kind: "small", disabled: true });
-  const undo = button("Undo", () => travel(past, future)), redo = button("Redo", () => travel(future, past));
+  const take = button(t`Take the grey text (Tab)`, () => accept(), { kind: "small", disabled: true });
+  const undo = button(t`Undo`, () => travel(past, future)), redo = button(t`Redo`, () => travel(future, past));
   const node = field(name, box, hint);
   const past = [], future = [];
   let now = { machine: [], ...start, text: lined(start.text), marks: [], at: 0 }, last = { group: null, time: 0 };
@@ -126,7 +127,7 @@ export function editor(start, { label: name, hint, placeholder, model = () => ""
         grey += text;
         draw();
       }
-      if (grey) announce(`Tab adds: ${grey}`);
+      if (grey) announce(t`Tab adds: ${grey}`);
     } catch {
       // No suggestion is no failure: what matters is said when the text is saved.
     }

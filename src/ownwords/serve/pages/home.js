@@ -1,9 +1,10 @@
 // Home: five steps from a blog to a model, and the state of each; a step that is done folds to one line.
 
 import { address, setTitle } from "/app.js";
-import { add, bullets, button, checkbox, command, count, duration, el, field, fill, folded, icon, input, lines, link, masthead, p, problem, quiet, quote, row, select,
-  size, totals, uniqueId, when } from "/components.js";
+import { add, bullets, button, checkbox, command, duration, el, field, fill, folded, icon, input, lines, link, masthead, p, problem, quiet, quote, row, select,
+  sentence, size, totals, uniqueId, when } from "/components.js";
 import { exclusive, follow, isOpen, isOpenScoring, isRunning, know, newest, progress, shareOf, start } from "/jobs.js";
+import { count, fixed, said, t } from "/language.js";
 import { announce, ask, toast } from "/messages.js";
 import { baseChoice } from "/models.js";
 import { get, load, ofBlog, patch, post, remove, upload } from "/server.js";
@@ -76,22 +77,22 @@ export async function show(element) {
 
 function headingOf({ model, blog }) {
   const job = newest("make");
-  if (isRunning(job)) return { heading: model ? "Making another model" : "Making your model", lede: "You can close this page; the work goes on." };
+  if (isRunning(job)) return { heading: model ? t`Making another model` : t`Making your model`, lede: t`You can close this page; the work goes on.` };
   if (isOpen(job, model)) {
-    if (job.status !== "stopped") return { heading: "The model could not be made" };
-    return { heading: job.share ? `Paused at ${shareOf(job)}` : "Paused", lede: "Go on whenever you like." };
+    if (job.status !== "stopped") return { heading: t`The model could not be made` };
+    return { heading: job.share ? t`Paused at ${shareOf(job)}` : t`Paused`, lede: t`Go on whenever you like.` };
   }
-  if (model) return { heading: "Your model is ready", lede: model.sentence ? "It runs on this machine. Nothing is sent anywhere." : "It runs on this machine, and has not been scored yet." };
-  if (blog?.is_read) return { heading: "Ready to make your model", lede: "It takes minutes, on this machine. Nothing is sent anywhere." };
-  return { heading: "A language model of your own writing", lede: "From your blog’s file, in minutes, on this machine. Nothing is sent anywhere." };
+  if (model) return { heading: t`Your model is ready`, lede: model.sentence ? t`It runs on this machine. Nothing is sent anywhere.` : t`It runs on this machine, and has not been scored yet.` };
+  if (blog?.is_read) return { heading: t`Ready to make your model`, lede: t`It takes a few minutes on this machine. Nothing is sent anywhere.` };
+  return { heading: t`A language model of your own writing`, lede: t`Made from your blog in a few minutes, on this machine. Nothing is sent anywhere.` };
 }
 
 /** What has changed in the blog, and the job that takes it in; null where a job is at work. */
 function newsOf({ model, blog, sources }) {
   if (exclusive() || !blog?.is_read) return null;
-  if (blog.is_stale && sources.length) return { wording: "Your blog has changed since it was read.", label: "Read it again", job: { kind: "look" } };
+  if (blog.is_stale && sources.length) return { wording: t`Your blog has changed since it was read.`, label: t`Read it again`, job: { kind: "look" } };
   const job = { kind: "make", base: model?.base || "none", ...model?.minutes && { minutes: model.minutes } };
-  return blog.new_sentence ? { wording: `${blog.new_sentence}.`, label: model.minutes ? `Learn them: ${count(model.minutes, "minute")}` : "Learn them", job } : null;
+  return blog.new_sentence ? { wording: sentence(blog.new_sentence), label: model.minutes ? t`Train on them: ${count(model.minutes, "minute")}` : t`Train on them`, job } : null;
 }
 
 /** A step: `draw(isNext)` shows it and says whether the one after it can be next. */
@@ -129,24 +130,24 @@ function panel(number, step) {
 
 // ---- steps 1 and 2 ----------------------------------------------------------------------------
 
-const KINDS = "Publii, WordPress, Ghost, Substack, Medium, Blogger, Markdown, Notion, Day One, Word, LibreOffice, EPUB, sent mail, Mastodon, Bluesky, X or plain text; zip files are fine.";
-const TAKES = [["drafts", "Drafts"], ["pages", "Pages, such as “About”"], ["hidden", "Hidden posts"], ["private", "Private posts"]];
+const KINDS = t`Publii, WordPress, Ghost, Substack, Medium, Blogger, Markdown, Notion, Day One, Word, LibreOffice, EPUB, sent mail, Mastodon, Bluesky, X or plain text; zip files are fine.`;
+const TAKES = [["drafts", t`Drafts`], ["pages", t`Pages, such as “About”`], ["hidden", t`Hidden posts`], ["private", t`Private posts`]];
 
 function blogStep(state) {
   const sources = el("div"), found = el("div"), sending = el("div", { role: "status" });
   const fetching = progress();
   const file = el("input", { type: "file", multiple: true, hidden: true, on: { change: () => { send([...file.files]); file.value = ""; } } });
-  const zone = el("div", { class: "drop" }, icon("drop"), el("p", { class: "title" }, "Drop your blog’s file here"), row(button("Choose a file", () => file.click(), { kind: "primary" }), file), quiet(KINDS));
+  const zone = el("div", { class: "drop" }, icon("drop"), el("p", { class: "title" }, t`Drop your blog’s file here`), row(button(t`Choose a file`, () => file.click(), { kind: "primary" }), file), quiet(KINDS));
   const path = input({ placeholder: "/home/me/Documents/Publii/sites/my-blog", spellcheck: "false" });
   const site = input({ type: "url", placeholder: "https://blog.example", inputmode: "url" });
-  const fetchIt = button("Fetch", null, { type: "submit", disabled: true });
+  const fetchIt = button(t`Fetch`, null, { type: "submit", disabled: true });
   site.addEventListener("input", () => {
     fetchIt.disabled = !hostOf(site.value);
-    fetchIt.textContent = hostOf(site.value) ? `Fetch from ${hostOf(site.value)}` : "Fetch";
+    fetchIt.textContent = hostOf(site.value) ? t`Fetch from ${hostOf(site.value)}` : t`Fetch`;
   });
-  const others = folded("A folder, or a blog’s address",
-    form(() => addPath(path.value.trim()), field("Folder or file on this machine", path), button("Add", null, { type: "submit" })),
-    form(() => start({ kind: "fetch", url: site.value.trim(), host: hostOf(site.value) }), field("Feed or site address", site, "Nothing is fetched before you press the button, and nothing from any other host."), fetchIt));
+  const others = folded(t`A folder, or a blog’s address`,
+    form(() => addPath(path.value.trim()), field(t`Folder or file on this machine`, path), button(t`Add`, null, { type: "submit" })),
+    form(() => start({ kind: "fetch", url: site.value.trim(), host: hostOf(site.value) }), field(t`Feed or site address`, site, t`Nothing is fetched before you press the button, and nothing from other sites.`), fetchIt));
   let asked = null;
 
   for (const [event, isOver] of [["dragenter", true], ["dragover", true], ["dragleave", false], ["drop", false]]) {
@@ -155,15 +156,15 @@ function blogStep(state) {
       zone.classList.toggle("over", isOver);
       if (event !== "drop") return;
       const isFolder = [...moved.dataTransfer.items].some((item) => item.webkitGetAsEntry?.()?.isDirectory);
-      if (isFolder) toast("This is a folder. Drop it as a zip file, or type its path below.");
+      if (isFolder) toast(t`This is a folder. Drop it as a zip file, or type its path below.`);
       else send([...moved.dataTransfer.files]);
     });
   }
 
   async function send(files) {
     for (const each of files) {
-      const ends = new AbortController(), gauge = el("progress", { class: "bar", max: "1", value: 0, "aria-label": `Reading ${each.name}` });
-      fill(sending, gauge, row(p(`Reading ${each.name}, ${size(each.size)}`), button("Stop", () => ends.abort(), { kind: "small" })));
+      const ends = new AbortController(), gauge = el("progress", { class: "bar", max: "1", value: 0, "aria-label": t`Reading ${each.name}` });
+      fill(sending, gauge, row(p(t`Reading ${each.name}, ${size(each.size)}`), button(t`Stop`, () => ends.abort(), { kind: "small" })));
       try {
         await upload(`/api/uploads?name=${encodeURIComponent(each.name)}`, each, (share) => { gauge.value = share; }, ends.signal);
         fill(sending);
@@ -206,20 +207,20 @@ function blogStep(state) {
   async function search() {
     asked ??= get("/api/sources").catch(() => ({ found: [] }));
     const sites = (await asked).found;
-    fill(found, sites.length ? [el("h3", {}, "Found on this machine"), el("ul", { class: "rows" }, sites.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([item.label, item.path].filter(Boolean).join(" · "))),
-      button("Add", () => addPath(item.path), { label: `Add ${item.name}` }))))] : null);
+    fill(found, sites.length ? [el("h3", {}, t`Found on this machine`), el("ul", { class: "rows" }, sites.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([said(item.label), item.path].filter(Boolean).join(" · "))),
+      button(t`Add`, () => addPath(item.path), { label: t`Add ${item.name}` }))))] : null);
   }
 
   const draw = () => {
     const all = state.home.sources;
-    fill(sources, all.length ? el("ul", { class: "rows" }, all.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([item.label, item.bytes ? size(item.bytes) : "", item.how === "path" ? item.path : ""].filter(Boolean).join(" · ")),
-      item.problem ? problem({ message: item.problem }) : null), button("Remove", () => drop(item), { kind: "small" })))) : null);
-    zone.querySelector(".title").textContent = all.length ? "Drop another file here to add it" : "Drop your blog’s file here";
+    fill(sources, all.length ? el("ul", { class: "rows" }, all.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([said(item.label), item.bytes ? size(item.bytes) : "", item.how === "path" ? item.path : ""].filter(Boolean).join(" · ")),
+      item.problem ? problem({ message: item.problem }) : null), button(t`Remove`, () => drop(item), { kind: "small" })))) : null);
+    zone.querySelector(".title").textContent = all.length ? t`Drop another file here to add it` : t`Drop your blog’s file here`;
     fetching.update(newest("fetch"));
   };
 
   return {
-    heading: "Your blog", node: el("div", { class: "stack" }, sources, zone, sending, found, others, fetching), draw, opened: search,
+    heading: t`Your blog`, node: el("div", { class: "stack" }, sources, zone, sending, found, others, fetching), draw, opened: search,
     state: () => (state.home.sources.length || state.home.blog?.is_read ? "done" : "now"),
     summary: () => state.home.sources.map((item) => item.name).join(", ") || state.home.name,
     changed(what) {
@@ -250,17 +251,17 @@ function lookStep(state) {
     if (text === shown) return;
     shown = text;
     const result = blog();
-    if (!result?.is_read) return void fill(body, isReading() ? null : job ? null : row(button("Read my blog", () => start({ kind: "look" }), { kind: "primary" }), quiet("It takes seconds, and changes nothing in your files.")));
-    fill(body, result.problem ? problem({ message: result.problem }) : null, el("div", { class: "lines" }, result.lines.map((line) => p(line))),
-      row(result.decisions ? el("a", { class: "button", href: address("posts", ["decisions"]) }, `Decide about ${count(result.decisions, "post")}`) : null, link(address("posts", ["report"]), "Read the full report"), link(address("posts"), "All posts")),
-      folded("What is read", el("div", { class: "checks" }, TAKES.map(([name, label]) => checkbox(label, result.flags?.[name] ?? false, (isOn) => choose(name, isOn)))), row(button("Read it again", () => start({ kind: "look" }), { kind: "small" }))));
+    if (!result?.is_read) return void fill(body, isReading() ? null : job ? null : row(button(t`Read my blog`, () => start({ kind: "look" }), { kind: "primary" }), quiet(t`It takes seconds and does not change your files.`)));
+    fill(body, result.problem ? problem({ message: result.problem }) : null, el("div", { class: "lines" }, result.lines.map((line) => p(said(line)))),
+      row(result.decisions ? el("a", { class: "button", href: address("posts", ["decisions"]) }, t`Decide about ${count(result.decisions, "post")}`) : null, link(address("posts", ["report"]), t`Read the full report`), link(address("posts"), t`All posts`)),
+      folded(t`What is read`, el("div", { class: "checks" }, TAKES.map(([name, label]) => checkbox(label, result.flags?.[name] ?? false, (isOn) => choose(name, isOn)))), row(button(t`Read it again`, () => start({ kind: "look" }), { kind: "small" }))));
   }
 
   return {
-    heading: "What is in it", node: el("div", { class: "stack" }, reading, body), draw, later: "What is yours, what repeats, what can be learned",
+    heading: t`What is in it`, node: el("div", { class: "stack" }, reading, body), draw, later: t`What is yours, what repeats, what a model can learn from`,
     state: (isNext) => (blog()?.is_read && !isReading() ? "done" : isNext ? "now" : "later"),
     isOpen: () => !state.home.model && (isReading() || !newest("make")),
-    summary: () => [blog().texts, count(blog().words, "word"), blog().new_sentence].filter(Boolean).join(", "),
+    summary: () => [said(blog().texts), count(blog().words, "word"), said(blog().new_sentence)].filter(Boolean).join(", "),
   };
 }
 
@@ -281,21 +282,21 @@ function hostOf(text) {
 function trainings({ readings }) {
   return readings.map(({ times, minutes, total }, i) => {
     const isLast = i === readings.length - 1, isOnce = times >= 0.9 && times < 1.5;
-    const label = isLast ? "As good as it gets" : isOnce ? "Once through" : "A first taste";
-    return { label, times, minutes, time: duration(60 * Math.max(1, total)), isUsual: isLast ? readings.length === 1 : isOnce, remark: `reads ${reading(times)}` };
+    const label = isLast ? t`Until it learns no more` : isOnce ? t`Once through` : t`A quick try`;
+    return { label, times, minutes, time: duration(60 * Math.max(1, total)), isUsual: isLast ? readings.length === 1 : isOnce, remark: t`reads ${reading(times)}` };
   });
 }
 
 /** "your posts once", "a third of your posts", "your posts 2.5 times". */
 function reading(times) {
-  if (times >= 0.9) return `your posts ${times < 1.2 ? "once" : `${times.toFixed(1)} times`}`;
-  if (times >= 0.67) return "most of your posts";
+  if (times >= 0.9) return times < 1.2 ? t`your posts once` : t`your posts ${fixed(times, 1)} times`;
+  if (times >= 0.67) return t`most of your posts`;
   const part = Math.max(2, Math.round(1 / times));
-  return `${{ 2: "half", 3: "a third", 4: "a quarter" }[part] ?? `1/${part}`} of your posts`;
+  return { 2: t`half of your posts`, 3: t`a third of your posts`, 4: t`a quarter of your posts` }[part] ?? t`1/${part} of your posts`;
 }
 
 function makeStep(state) {
-  const running = progress({ isStaged: true }), body = el("div"), details = folded("For the curious");
+  const running = progress({ isStaged: true }), body = el("div"), details = folded(t`For the curious`);
   let offer = null, shown = "", leaveDetails = null, isAgain = false;
   details.hidden = true;
   details.addEventListener("toggle", async () => {
@@ -316,7 +317,7 @@ function makeStep(state) {
     shown = next;
     const wantsForm = isOver ? !state.home.model || isAgain : false;
     if (wantsForm && !offer) return void options();
-    fill(body, wantsForm ? formOf() : isRunning(job) ? null : row(button(isOver ? "Make another model" : "Start over with other choices", again, { kind: isOver ? "" : "small" })),
+    fill(body, wantsForm ? formOf() : isRunning(job) ? null : row(button(isOver ? t`Make another model` : t`Start over with other choices`, again, { kind: isOver ? "" : "small" })),
       isAgain && !isOver ? formOf() : null);
   }
 
@@ -340,33 +341,33 @@ function makeStep(state) {
   }
 
   function formOf() {
-    if (!offer.can_train) return problem({ message: "training needs PyTorch, which is not installed", hint: 'install it with pip install "ownwords[train]", then start ownwords again' });
+    if (!offer.can_train) return problem({ message: t`training needs PyTorch, which is not installed`, hint: t`install it with pip install "ownwords[train]", then start ownwords again` });
     const base = baseChoice(offer, async () => { offer = await get("/api/models"); return offer; }, () => drawTimes());
     const cards = el("fieldset", { class: "cards" }), group = uniqueId("time");
     let chosen = null;
-    const minutes = input({ type: "number", min: "0.1", step: "any", inputmode: "decimal", placeholder: "as chosen above" });
+    const minutes = input({ type: "number", min: "0.1", step: "any", inputmode: "decimal", placeholder: t`as chosen above` });
     drawTimes();
     function drawTimes() {
       const all = trainings(offer.bases.find((item) => item.name === base.value()) ?? offer.bases.find((item) => item.is_usual) ?? { readings: [] });
       chosen = all.find((item) => item.isUsual) ?? all.at(-1);
-      fill(cards, el("legend", {}, "How often may it read your posts?"), all.map((item) => el("label", {},
+      fill(cards, el("legend", {}, t`How often may it read your posts?`), all.map((item) => el("label", {},
         el("input", { type: "radio", name: group, checked: item === chosen, on: { change: () => { chosen = item; minutes.value = ""; } } }),
         el("span", {}, el("strong", {}, item.label), el("span", {}, item.time), el("small", {}, item.remark)))));
     }
-    const name = input({ maxlength: "80", placeholder: "chosen for you" });
+    const name = input({ maxlength: "80", placeholder: t`chosen for you` });
     return el("form", { class: "stack", on: { submit: async (event) => {
       event.preventDefault();
       const job = await start({ kind: "make", ...(Number(minutes.value) || chosen) && { minutes: Number(minutes.value) || chosen.minutes }, base: base.value(), ...name.value.trim() && { name: name.value.trim() } });
       if (!job) return;
       isAgain = false;
       state.refresh();
-    } } }, cards, base, folded("More", el("div", { class: "two" }, field("Name of the model", name), field("Minutes", minutes, "For reading and training; scoring takes up to a third more."))),
-    row(button("Start", null, { kind: "primary", icon: "start", type: "submit" }),
-      quiet(state.home.model ? "The models you have stay." : "You can stop at any time and go on later.")));
+    } } }, cards, base, folded(t`More`, el("div", { class: "two" }, field(t`Name of the model`, name), field(t`Minutes`, minutes, t`For reading and training. Scoring takes up to a third more time.`))),
+    row(button(t`Start`, null, { kind: "primary", icon: "start", type: "submit" }),
+      quiet(state.home.model ? t`The models you have stay.` : t`You can stop at any time and go on later.`)));
   }
 
   return {
-    heading: "Make my model", node: el("div", { class: "stack" }, running, body, details), draw, later: "Minutes, on this machine",
+    heading: t`Make my model`, node: el("div", { class: "stack" }, running, body, details), draw, later: t`Minutes, on this machine`,
     state: (isNext) => (isOpen(newest("make"), state.home.model) ? "now" : state.home.model ? "done" : isNext ? "now" : "later"),
     isOpen: () => isOpen(newest("make"), state.home.model) || isAgain || !state.home.model,
     summary: () => [state.home.model.name, state.home.model.minutes ? count(state.home.model.minutes, "minute") : ""].filter(Boolean).join(", "),
@@ -402,13 +403,13 @@ function resultStep(state) {
     if (text === shown || status === "later" || !model) return;
     shown = text;
     advise(model);
-    fill(body, model.sentence ? el("p", { class: ["verdict", model.tone] }, model.sentence) : p("This model has not been scored yet."), advice,
-      el("div", { class: "samples three" }, model.samples.map((item) => quote(beginning(item.text), { cite: item.beginning.replace(/ …$/, "\u00a0…"), class: "tuned" }))),
-      row(model.sentence ? el("a", { class: "button", href: address("models", [model.name]) }, "See the scorecard") : isBusy ? null : button("Score it", () => start({ kind: "score" })),
-        el("a", { class: "button", href: address("write") }, "Let it write more"),
-        model.sentence ? el("a", { class: "button", href: ofBlog("/api/score/page"), download: `${model.name}.html` }, "Save as a page to share") : null),
-      model.limits.length ? folded("What it is not good for", bullets(model.limits)) : null,
-      model.figures.length ? folded("For the curious", totals(model.figures)) : null);
+    fill(body, model.sentence ? el("p", { class: ["verdict", model.tone] }, said(model.sentence)) : p(t`This model has not been scored yet.`), advice,
+      el("div", { class: "samples three" }, model.samples.map((item) => quote(beginning(item.text), { cite: said(item.beginning).replace(/ …$/, "\u00a0…"), class: "tuned" }))),
+      row(model.sentence ? el("a", { class: "button", href: address("models", [model.name]) }, t`See the scorecard`) : isBusy ? null : button(t`Score it`, () => start({ kind: "score" })),
+        el("a", { class: "button", href: address("write") }, t`Let it write more`),
+        model.sentence ? el("a", { class: "button", href: ofBlog("/api/score/page"), download: `${model.name}.html` }, t`Save as a page to share`) : null),
+      model.limits.length ? folded(t`What it is not good for`, bullets(model.limits.map(said))) : null,
+      model.figures.length ? folded(t`For the curious`, totals(model.figures, said)) : null);
   }
 
   /** How often it has read the posts, and the one step that helps most. */
@@ -418,24 +419,24 @@ function resultStep(state) {
     const base = bases.find((item) => [item.name, item.title].includes(model.base)), better = bases.find((item) => item.is_recommended && item !== base && !item.is_too_large);
     const once = isShort && base ? trainings(base).find((item) => item.times >= 0.9) : null;
     const best = better?.is_installed ? trainings(better).at(-1) : null;
-    const make = (from, { minutes }) => button(once ? `Read them once: ${once.time}` : `Make one from ${better.title}: ${best.time}`, () => start({ kind: "make", minutes, base: from.name }));
-    fill(advice, model.read === null ? null : p(`It has read ${reading(model.read)}.`),
+    const make = (from, { minutes }) => button(once ? t`Read them once: ${once.time}` : t`Make one from ${better.title}: ${best.time}`, () => start({ kind: "make", minutes, base: from.name }));
+    fill(advice, model.read === null ? null : p(t`It has read ${reading(model.read)}.`),
       isRunning(newest("make")) ? null : once ? make(base, once)
         : best ? make(better, best)
-          : better ? el("a", { class: "button", href: address("models") }, `Use a starting model that writes better sentences: ${size(better.bytes)}`) : null);
+          : better ? el("a", { class: "button", href: address("models") }, t`Use a starting model that writes better sentences: ${size(better.bytes)}`) : null);
   }
 
   return {
-    heading: "Result", node: el("div", { class: "stack" }, scoring, body), draw, later: "How good it is, in one sentence",
+    heading: t`Result`, node: el("div", { class: "stack" }, scoring, body), draw, later: t`How good it is, in one sentence`,
     state: () => (state.home.model ? "done" : "later"), isOpen: () => Boolean(state.home.model) && !isRunning(newest("make")),
-    summary: () => `${state.home.model.name}${state.home.model.sentence ? "" : ": not scored yet"}`,
+    summary: () => state.home.model.sentence ? state.home.model.name : t`${state.home.model.name}: not scored yet`,
   };
 }
 
 function useStep(state) {
   const node = el("div", { class: "stack" }), files = el("div", { class: "stack" }), connect = el("div", { class: "stack" }), exporting = progress();
   // Made once, so that what the reader has unfolded stays open when the step is drawn anew.
-  const unfolding = [folded("Take it with you", files), folded("Use it from other programs", connect)];
+  const unfolding = [folded(t`Take it with you`, files), folded(t`Use it from other programs`, connect)];
   let shown = "", isKnown = false;
   const way = (part, name, wording) => el("a", { class: "way", href: address(part) }, icon(part), el("strong", {}, name), el("span", {}, wording));
 
@@ -444,7 +445,7 @@ function useStep(state) {
     const text = `${status} ${state.home.model?.name}`;
     if (text === shown || status === "later") return;
     shown = text;
-    fill(node, el("div", { class: "ways" }, way("write", "Write", "Turn notes into a text, check a draft, or let your model go on."), way("ask", "Ask", "What did I write about …? With quotations."), way("models", "Models", "Compare your models, or go back to an earlier one.")),
+    fill(node, el("div", { class: "ways" }, way("write", t`Write`, t`Turn notes into a text, check a draft, or let your model continue it.`), way("ask", t`Ask`, t`What did I write about …? With quotations.`), way("models", t`Models`, t`Compare your models, or go back to an earlier one.`)),
       exporting, ...unfolding);
   }
 
@@ -462,10 +463,10 @@ function useStep(state) {
   }
 
   return {
-    heading: "Use it", node, draw, opened, later: "Write, ask, export, or call it from a program",
+    heading: t`Use it`, node, draw, opened, later: t`Write, ask, export, or call it from a program`,
     state: () => (state.home.model ? (isRunning(newest("make")) ? "done" : "now") : "later"),
     isOpen: () => Boolean(state.home.model) && !isRunning(newest("make")),
-    summary: () => "Write, ask, export",
+    summary: () => t`Write, ask, export`,
     changed(what) {
       if (!what.includes("exports") && !what.includes("model")) return;
       isKnown = false;
@@ -477,22 +478,22 @@ function useStep(state) {
 function exportsOf({ options, exports: made }) {
   const key = (item) => `${item.to} ${item.type ?? ""}`;
   const [first] = options;
-  const which = first ? select(options.map((item) => [key(item), `${item.label}, about ${size(item.bytes)}`]), key(first)) : null;
+  const which = first ? select(options.map((item) => [key(item), t`${said(item.label)}, about ${size(item.bytes)}`]), key(first)) : null;
   const begin = () => {
     const { to, type } = options.find((item) => key(item) === which.value);
     start({ kind: "export", to, type });
   };
   const drop = async (item) => {
-    if (!(await ask(`Delete ${item.name}?`, quiet("Your model stays; you can export it again."), { yes: "Delete", danger: true }))) return;
+    if (!(await ask(t`Delete ${item.name}?`, quiet(t`Your model stays; you can export it again.`), { yes: t`Delete`, danger: true }))) return;
     remove(`/api/exports/${encodeURIComponent(item.name)}`).catch(toast);
   };
   return [made.length ? el("ul", { class: "rows" }, made.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([size(item.bytes), when(item.made_at), item.path].join(" · ")),
-    item.commands.map((line) => command(line))), row(item.can_download ? el("a", { class: "button small", href: ofBlog(`/api/exports/${encodeURIComponent(item.name)}`), download: item.name }, "Download") : null, button("Delete", () => drop(item), { kind: "small", label: `Delete ${item.name}` }))))) : null,
-  which ? el("div", { class: "inline" }, field("Format", which, "GGUF runs in llama.cpp, LM Studio and Jan; the folder is for Hugging Face’s libraries."), button("Export", begin, { icon: "drop" })) : null];
+    item.commands.map((line) => command(line))), row(item.can_download ? el("a", { class: "button small", href: ofBlog(`/api/exports/${encodeURIComponent(item.name)}`), download: item.name }, t`Download`) : null, button(t`Delete`, () => drop(item), { kind: "small", label: t`Delete ${item.name}` }))))) : null,
+  which ? el("div", { class: "inline" }, field(t`Format`, which, t`GGUF runs in llama.cpp, LM Studio and Jan; the folder is for Hugging Face’s libraries.`), button(t`Export`, begin, { icon: "drop" })) : null];
 }
 
 function connection({ address: at, key, model, curl, python }) {
-  return [quiet(`An API like OpenAI’s, on this machine only. Programs call the model ${model}.`),
-    el("dl", { class: "facts" }, el("div", {}, el("dt", {}, "Address"), el("dd", {}, command(at))), key ? el("div", {}, el("dt", {}, "Key"), el("dd", {}, command(key, { isSecret: true }))) : null),
-    folded("With curl", command(curl)), folded("With the openai package of Python", command(python))];
+  return [quiet(t`An API like OpenAI’s, on this machine only. In programs, the model is called ${model}.`),
+    el("dl", { class: "facts" }, el("div", {}, el("dt", {}, t`Address`), el("dd", {}, command(at))), key ? el("div", {}, el("dt", {}, t`Key`), el("dd", {}, command(key, { isSecret: true }))) : null),
+    folded(t`With curl`, command(curl)), folded(t`With the openai package of Python`, command(python))];
 }

@@ -1,6 +1,7 @@
 // The jobs of the server and what has changed there: one stream of events for the whole page; and a job as its reader sees it.
 
-import { bar, button, duration, el, fill, problem, quiet, row, sentence } from "/components.js";
+import { bar, button, duration, el, fill, percent, problem, quiet, row, sentence } from "/components.js";
+import { said, t } from "/language.js";
 import { announce, ask, dismiss, toast } from "/messages.js";
 import { listen, post, remove } from "/server.js";
 
@@ -60,12 +61,12 @@ function take(job) {
   jobs.set(job.id, job);
   if (before && isRunning(before) && !isRunning(job)) {
     dismiss(".bad"); // it may say that this job is still running
-    announce(`${job.title}: ${ENDS[job.status] ?? job.status}`);
+    announce(`${said(job.title)}: ${ENDS[job.status] ?? job.status}`);
   }
   tell("onJob", job);
 }
 
-const ENDS = { done: "done", stopped: "paused", failed: "failed", killed: "ended unexpectedly" };
+const ENDS = { done: t`done`, stopped: t`paused`, failed: t`failed`, killed: t`ended unexpectedly` };
 
 function tell(name, ...values) {
   for (const listener of listeners) listener[name]?.(...values);
@@ -100,8 +101,8 @@ export function begin() {
 }
 
 /** "42%", or "" where it is not known. */
-export const shareOf = (job) => (job.share === null ? "" : `${Math.floor(100 * job.share)}%`);
-const failure = (job) => job.error ?? { message: sentence(job.line || "it ended unexpectedly"), hint: "" };
+export const shareOf = (job) => (job.share === null ? "" : percent(Math.floor(100 * job.share) / 100));
+const failure = (job) => job.error ?? { message: sentence(job.line || t`it ended unexpectedly`), hint: "" };
 
 // ---- one job as its reader sees it ------------------------------------------------------------
 
@@ -124,17 +125,17 @@ export function progress({ isStaged = false } = {}) {
   }
 
   function live(job) {
-    const gauge = bar(job.title, job.share), line = el("p", { class: "now" }), last = el("p", { class: "quiet last-words", "aria-hidden": "true" });
-    const stages = isStaged ? el("ol", { class: "stages", "aria-label": "Stages" }) : null;
-    const end = button(job.status === "stopping" ? "Stop at once" : "Stop", () => halt(job), { kind: "small", icon: "stop" });
+    const gauge = bar(said(job.title), job.share), line = el("p", { class: "now" }), last = el("p", { class: "quiet last-words", "aria-hidden": "true" });
+    const stages = isStaged ? el("ol", { class: "stages", "aria-label": t`Stages` }) : null;
+    const end = button(job.status === "stopping" ? t`Stop at once` : t`Stop`, () => halt(job), { kind: "small", icon: "stop" });
     return {
       node: [gauge, el("div", { class: "row spread" }, line, end), stages, last],
       update(now) {
         if (now.share === null) gauge.removeAttribute("value");
         else gauge.value = now.share;
         line.textContent = doing(now);
-        last.textContent = now.stage ? now.line : ""; // else it stands above
-        if (stages) fill(stages, now.stages.map((stage) => el("li", { class: stage.status, "aria-current": stage.status === "running" ? "step" : null }, stage.label)));
+        last.textContent = now.stage ? said(now.line) : ""; // else it stands above
+        if (stages) fill(stages, now.stages.map((stage) => el("li", { class: stage.status, "aria-current": stage.status === "running" ? "step" : null }, said(stage.label))));
       },
     };
   }
@@ -143,29 +144,29 @@ export function progress({ isStaged = false } = {}) {
 }
 
 function doing(job) {
-  if (job.status === "stopping") return "Saving, then stopping";
-  const left = job.remaining_s === null ? "" : job.remaining_s < 5 ? "a few seconds left" : `about ${duration(job.remaining_s)} left`;
-  return [job.stage || job.line || job.title, job.share === null ? "" : `${Math.floor(100 * job.share)}%`, left].filter(Boolean).join(" · ");
+  if (job.status === "stopping") return t`Saving, then stopping`;
+  const left = job.remaining_s === null ? "" : job.remaining_s < 5 ? t`a few seconds left` : t`about ${duration(job.remaining_s)} left`;
+  return [said(job.stage || job.line || job.title), shareOf(job), left].filter(Boolean).join(" · ");
 }
 
 function ended(job) {
   if (job?.status === "stopped") {
-    return [el("p", { class: "paused" }, job.share ? `Paused at ${Math.floor(100 * job.share)}%. Nothing is lost.` : "Stopped. Nothing is lost."),
-      row(button("Go on", () => resume(job), { kind: "primary", icon: "start" }), dismissal(job))];
+    return [el("p", { class: "paused" }, job.share ? t`Paused at ${shareOf(job)}. Nothing is lost.` : t`Stopped. Nothing is lost.`),
+      row(button(t`Go on`, () => resume(job), { kind: "primary", icon: "start" }), dismissal(job))];
   }
   if (job?.status === "failed" || job?.status === "killed") {
-    return [problem(failure(job)), row(button("Try again", () => resume(job), { kind: "primary" }), dismissal(job))];
+    return [problem(failure(job)), row(button(t`Try again`, () => resume(job), { kind: "primary" }), dismissal(job))];
   }
   return null;
 }
 
 // A paused make keeps its offer to go on: hours of training may be in it.
-const dismissal = (job) => (job.kind === "make" ? null : button("Dismiss", () => forget(job.kind)));
+const dismissal = (job) => (job.kind === "make" ? null : button(t`Dismiss`, () => forget(job.kind)));
 
 async function halt(job) {
   if (job.kind !== "make") return void stop(job);
   const [heading, wording] = job.status === "stopping"
-    ? ["Stop at once?", "It is already saving. If you stop it now, it loses what it learned since it last saved."]
-    : ["Stop?", "It finishes the current step and saves everything. You can go on whenever you like."];
-  if (await ask(heading, quiet(wording), { yes: "Stop", no: "Keep going", danger: true })) await stop(job);
+    ? [t`Stop at once?`, t`It is saving already. If you stop it now, you lose what it has learned since it last saved.`]
+    : [t`Stop?`, t`It finishes the current step and saves everything. You can go on whenever you like.`];
+  if (await ask(heading, quiet(wording), { yes: t`Stop`, no: t`Keep going`, danger: true })) await stop(job);
 }

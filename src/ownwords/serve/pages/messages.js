@@ -1,6 +1,7 @@
-// What the page says beside its content: announcements, toasts, questions; and what the browser remembers.
+// What the page says beside its content: announcements, toasts, questions.
 
 import { advice, button, el, fill, icon, p, sentence, uniqueId } from "/components.js";
+import { t } from "/language.js";
 
 /** Tell screen readers something, without showing it. */
 export function announce(text) {
@@ -14,7 +15,7 @@ export function toast(wording) {
   const isError = wording instanceof Error;
   const text = isError ? sentence(wording.message) : wording;
   const node = el("div", { class: ["toast", isError && "bad"], role: isError ? "alert" : "status" }, el("div", {}, p(text), isError ? advice(wording) : null),
-    el("button", { type: "button", class: "icon", "aria-label": "Close this message", on: { click: () => node.remove() } }, icon("close")));
+    el("button", { type: "button", class: "icon", "aria-label": t`Close this message`, on: { click: () => node.remove() } }, icon("close")));
   fill(document.getElementById("toasts"), node);
   if (!isError) setTimeout(() => node.remove(), Math.max(5000, 70 * text.length));
 }
@@ -23,7 +24,7 @@ export function toast(wording) {
 export const dismiss = (only = ".toast") => document.querySelector(`#toasts > ${only}`)?.remove();
 
 /** A dialog; resolves to `value()` if it is accepted, else to null. */
-export function ask(heading, body, { yes = "Yes", no = "Cancel", danger = false, value = () => true } = {}) {
+export function ask(heading, body, { yes = t`Yes`, no = t`Cancel`, danger = false, value = () => true } = {}) {
   return new Promise((resolve) => {
     let answer = null;
     const id = uniqueId("dialog");
@@ -41,27 +42,8 @@ export function ask(heading, body, { yes = "Yes", no = "Cancel", danger = false,
 export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
-    toast("Copied");
+    toast(t`Copied`);
   } catch {
-    toast("The browser does not allow this: select the text and copy it");
-  }
-}
-
-const memory = new Map(); // where storage is forbidden, a choice holds until the page is closed
-
-export function remember(name, value) {
-  memory.set(name, value);
-  try {
-    localStorage.setItem(`ownwords.${name}`, value);
-  } catch {
-    // kept in `memory`
-  }
-}
-
-export function remembered(name) {
-  try {
-    return localStorage.getItem(`ownwords.${name}`) ?? memory.get(name) ?? null;
-  } catch {
-    return memory.get(name) ?? null;
+    toast(t`The browser does not allow this: select the text and copy it`);
   }
 }

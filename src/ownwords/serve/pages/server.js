@@ -1,5 +1,6 @@
 // Requests to the server, and its events.
 
+import { t } from "/language.js";
 import { dismiss } from "/messages.js";
 
 /** An error of the server: a sentence, and what to do about it. */
@@ -16,7 +17,7 @@ const blog = new URLSearchParams(location.search).get("blog");
 /** A path of the API, asked about the blog of this tab. */
 export const ofBlog = (path) => `${path}${path.includes("?") ? "&" : "?"}blog=${encodeURIComponent(blog)}`;
 
-const GONE = ["the server does not answer", "start `ownwords` again; nothing is lost"];
+const GONE = [t`the server does not answer`, t`start \`ownwords\` again; nothing is lost`];
 const unreachable = () => new ApiError(...GONE);
 
 /** Get something: get("/api/corpus/posts", {page: 2}). Throws an ApiError, as the others do. */
@@ -49,7 +50,7 @@ export function upload(path, file, onShare, signal) {
     request.upload.onprogress = ({ loaded, total }) => onShare(total ? loaded / total : 0);
     request.onload = () => (request.status < 300 ? resolve(request.response) : reject(errorOf(request.status, request.response)));
     request.onerror = () => reject(unreachable());
-    request.onabort = () => reject(new ApiError("the upload was stopped"));
+    request.onabort = () => reject(new ApiError(t`the upload was stopped`));
     signal?.addEventListener("abort", () => request.abort());
     request.send(file);
   });
@@ -151,5 +152,5 @@ async function send(path, options = {}) {
 
 function errorOf(status, body) {
   if (status === 401) location.assign(`/login${location.search}${location.hash}`); // the login form
-  return new ApiError(body?.error?.message ?? `the server answered ${status}`, body?.error?.hint ?? "", status);
+  return new ApiError(body?.error?.message ?? t`the server answered ${status}`, body?.error?.hint ?? "", status);
 }

@@ -1,7 +1,8 @@
 // Saved texts and conversations: a list that can be searched, beside Write and Ask.
 
 import { address, go } from "/app.js";
-import { button, count, day, el, fill, folded, input, link, quiet, row, title } from "/components.js";
+import { button, day, el, fill, folded, input, link, quiet, row, sentence, title } from "/components.js";
+import { count, t } from "/language.js";
 import { ask, toast } from "/messages.js";
 import { get, ofBlog, post, put, remove } from "/server.js";
 
@@ -9,8 +10,8 @@ const WAIT_MS = 800;
 
 /** The list of one kind ("text" or "conversation"); `part` is the page on which they open. */
 export function savedList(kind, part, heading) {
-  const box = input({ type: "search", placeholder: "Search", "aria-label": `Search ${heading.toLowerCase()}`, on: { input: () => { clearTimeout(waiting); waiting = setTimeout(reload, 200); } } });
-  const list = el("ul", { class: "saved" }), rest = el("div"), all = el("a", { class: "button small", href: ofBlog("/api/texts/markdown"), download: "texts.md" }, "Download all");
+  const box = input({ type: "search", placeholder: t`Search`, "aria-label": t`Search: ${heading}`, on: { input: () => { clearTimeout(waiting); waiting = setTimeout(reload, 200); } } });
+  const list = el("ul", { class: "saved" }), rest = el("div"), all = el("a", { class: "button small", href: ofBlog("/api/texts/markdown"), download: "texts.md" }, t`Download all`);
   const node = folded(heading, box, list, rest, row(all));
   let waiting = null, current = "";
   node.hidden = true;
@@ -20,21 +21,21 @@ export function savedList(kind, part, heading) {
       const q = box.value.trim(), result = await get("/api/texts", { q, kind });
       node.hidden = !result.total && !q;
       fill(list, result.rows.map(line));
-      fill(rest, result.rows.length ? null : quiet("Nothing found."), result.total > result.rows.length ? quiet(`And ${count(result.total - result.rows.length)} more: search for them.`) : null);
+      fill(rest, result.rows.length ? null : quiet(t`Nothing found.`), result.total > result.rows.length ? quiet(t`${count(result.total - result.rows.length)} more: use the search.`) : null);
     } catch (error) {
-      fill(rest, quiet(error.message));
+      fill(rest, quiet(sentence(error.message)));
     }
   }
 
   function line(item) {
     return el("li", { "aria-current": item.id === current ? "true" : null }, link(address(part, [item.id]), title(item.title)),
       el("span", { class: "quiet" }, [day(new Date(item.changed * 1000).toISOString()), count(item.words, "word")].join(" · ")),
-      el("div", { class: "row" }, el("a", { class: "button small", href: ofBlog(`/api/texts/${item.id}/markdown`), download: "", "aria-label": `Download ${item.title}` }, "Download"),
-        button("Delete", () => drop(item), { kind: "small", label: `Delete ${item.title}` })));
+      el("div", { class: "row" }, el("a", { class: "button small", href: ofBlog(`/api/texts/${item.id}/markdown`), download: "", "aria-label": t`Download ${item.title}` }, t`Download`),
+        button(t`Delete`, () => drop(item), { kind: "small", label: t`Delete ${item.title}` })));
   }
 
   async function drop(item) {
-    if (!(await ask(`Delete “${item.title}”?`, quiet("It cannot be brought back."), { yes: "Delete", danger: true }))) return;
+    if (!(await ask(t`Delete “${item.title}”?`, quiet(t`This cannot be undone.`), { yes: t`Delete`, danger: true }))) return;
     try {
       await remove(`/api/texts/${item.id}`);
       if (item.id === current) go(address(part));

@@ -1,9 +1,10 @@
 // Write: notes or a draft on the left, the text on the right; both are saved as they grow.
 
 import { address, go, shortcut } from "/app.js";
-import { add, button, checkbox, count, day, drawn, duration, el, empty, field, fill, folded, input, lines, link, loading, masthead, problem, quiet, quote, row,
+import { add, button, checkbox, day, drawn, duration, el, empty, field, fill, folded, input, lines, link, loading, masthead, problem, quiet, quote, row,
   select, sentence, slider, title } from "/components.js";
 import { editor, ending } from "/editor.js";
+import { count, fixed, t } from "/language.js";
 import { announce, copy, toast } from "/messages.js";
 import { ApiError, completion, get, post, stream } from "/server.js";
 import { savedList, saver } from "/texts.js";
@@ -16,14 +17,14 @@ export async function show(element, { path, query }) {
   const id = path[0] ?? "";
   const [offer, text] = await Promise.all([get("/api/write"), id ? get(`/api/texts/${encodeURIComponent(id)}`) : null]);
   const isOwn = offer.models.some((item) => item.role === "tuned");
-  add(element, masthead({ heading: text ? title(text.title) : isOwn ? "Write with your model" : "Write with the built-in model", follow: isOwn || !offer.models.length ? "" : ["It does not write like you. ", link(address("home"), "Make a model of your own"), "."] }));
+  add(element, masthead({ heading: text ? title(text.title) : isOwn ? t`Write with your model` : t`Write with the built-in model`, follow: isOwn || !offer.models.length ? "" : [t`It does not write like you.`, " ", link(address("home"), t`Make a model of your own`)] }));
   if (!offer.models.length) {
-    add(element, empty("No model yet", "Once you have made one, it writes here.", el("a", { class: "button primary", href: address("home") }, "Make one")));
+    add(element, empty(t`No model yet`, t`Once you have made one, it writes here.`, el("a", { class: "button primary", href: address("home") }, t`Make one`)));
     return undefined;
   }
   const page = pageOf(element, offer, text, query);
-  shortcut("Ctrl+Enter", "Go on with the text, or write the notes out", page.go, { whileTyping: true });
-  shortcut("Escape", "Stop writing", page.stop, { whileTyping: true });
+  shortcut("Ctrl+Enter", t`Continue the text, or write from the notes`, page.go, { whileTyping: true });
+  shortcut("Escape", t`Stop writing`, page.stop, { whileTyping: true });
   return page.leave;
 }
 
@@ -41,44 +42,44 @@ function pageOf(element, offer, saved, query) {
   });
 
   const changed = () => { store(); label(); };
-  const notes = editor({ text: saved?.notes ?? "" }, { label: "Notes or a draft", hint: "Notes are a line for each sentence: who, what, where, when. A blank line begins a paragraph.", placeholder: "rain gauge, copper, five inches\nmade it in 2014, from a tube", onChange: changed });
-  const draft = editor({ text: saved?.text ?? query.get("prompt") ?? "", machine: saved?.machine ?? [] }, { label: "Your text", hint: "A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time.",
-    placeholder: "The trouble with backups", model: () => (set.suggests ? set.model : ""), onChange: changed });
-  const fromNotes = button("Write it from notes", writeNotes), voice = button("Put it into my voice", rewrite);
-  const how = select([["", "lightly: spelling, contractions, marks"], ["free", "freely: each sentence anew"]], "", label);
-  how.setAttribute("aria-label", "How to put it into my voice");
-  const needs = quiet("No model here can write from notes yet. ", link(address("home"), "Make one"), " from a starting model that can, such as SmolLM2.");
-  const start = button("Write", null, { kind: "primary", icon: "write", type: "submit" }), several = button("Three variants", variants);
-  const end = button("Stop", stop, { icon: "stop" }), again = button("Try again", (event) => begin(event, true));
-  const checking = button("Check it", check, { icon: "check" }), below = el("div", { class: "below" }), whose = quiet();
-  const copying = button("Copy", () => copy(draft.text), { kind: "small", icon: "copy" });
-  const sources = button("Where did this come from?", (event) => origins(event.currentTarget), { kind: "small", icon: "search" });
-  const anew = button("New text", () => saving.flush().then(() => go(address("write"))), { kind: "small" });
-  const keeping = row(copying, sources, anew), list = savedList("text", "write", "Saved texts");
+  const notes = editor({ text: saved?.notes ?? "" }, { label: t`Notes or a draft`, hint: t`Notes are a line for each sentence: who, what, where, when. A blank line begins a paragraph.`, placeholder: t`rain gauge, copper, five inches\nmade it in 2014, from a tube`, onChange: changed });
+  const draft = editor({ text: saved?.text ?? query.get("prompt") ?? "", machine: saved?.machine ?? [] }, { label: t`Your text`, hint: t`A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time.`,
+    placeholder: t`The trouble with backups`, model: () => (set.suggests ? set.model : ""), onChange: changed });
+  const fromNotes = button(t`Write it from notes`, writeNotes), voice = button(t`Put it in my voice`, rewrite);
+  const how = select([["", t`lightly: spelling, contractions, punctuation`], ["free", t`freely: every sentence written anew`]], "", label);
+  how.setAttribute("aria-label", t`How to put it in my voice`);
+  const needs = quiet(t`No model here can write from notes yet. ${link(address("home"), t`Make one`)} from a starting model that can, such as SmolLM2.`);
+  const start = button(t`Write`, null, { kind: "primary", icon: "write", type: "submit" }), several = button(t`Three variants`, variants);
+  const end = button(t`Stop`, stop, { icon: "stop" }), again = button(t`Try again`, (event) => begin(event, true));
+  const checking = button(t`Check it`, check, { icon: "check" }), below = el("div", { class: "below" }), whose = quiet();
+  const copying = button(t`Copy`, () => copy(draft.text), { kind: "small", icon: "copy" });
+  const sources = button(t`Where did this come from?`, (event) => origins(event.currentTarget), { kind: "small", icon: "search" });
+  const anew = button(t`New text`, () => saving.flush().then(() => go(address("write"))), { kind: "small" });
+  const keeping = row(copying, sources, anew), list = savedList("text", "write", t`Saved texts`);
 
   add(element, el("form", { class: "writing", on: { submit: (event) => { event.preventDefault(); begin(); } } },
     el("div", { class: "desk" }, el("div", {}, notes.node, row(fromNotes), row(voice, how), needs),
       el("div", {}, draft.node, row(draft.take, whose), row(start, several, again, end), row(checking, draft.undo, draft.redo), keeping)),
-    below, folded("Settings", el("div", { class: "two" }, controls())), list));
+    below, folded(t`Settings`, el("div", { class: "two" }, controls())), list));
   label();
   list.mark(saved?.id ?? "");
 
   function controls() {
-    const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric", placeholder: "random", value: set.seed });
+    const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric", placeholder: t`random`, value: set.seed });
     seed.addEventListener("input", () => { set.seed = seed.value; });
     const names = models.map((item) => [item.name, labelOf(item)]);
-    return [el("div", {}, models.length > 1 ? field("Model", select(names, set.model, (to) => { set.model = to; label(); })) : null,
-      slider({ label: "Length", min: 50, max: 1000, step: 50, value: set.tokens, onChange: (to) => { set.tokens = to; }, say: (n) => `about ${Math.round(n * 0.75)} words` }),
-      models.length > 1 ? field("Compare with", select([["", "itself"], ...names], set.beside, (to) => { set.beside = to; label(); }), "Variants of the same beginning, beside one another.") : null,
-      checkbox("Suggest as I type", set.suggests, (to) => { set.suggests = to; }, "Grey text ends your sentence: Tab takes it, Esc drops it.")),
-    el("div", {}, slider({ label: "Variety", min: 0, max: 1.5, step: 0.05, value: set.temperature, onChange: (to) => { set.temperature = to; },
-      say: (value) => `${value.toFixed(2)}${value === 0 ? ", no randomness" : value < 0.6 ? ", calm" : value > 1.1 ? ", wild" : ""}` }),
-    field("Seed", seed, "The same seed gives the same text."),
-    checkbox("Copy guard", set.guard, (to) => { set.guard = to; }, "Never copies ten words in a row from the posts that it learned from."))];
+    return [el("div", {}, models.length > 1 ? field(t`Model`, select(names, set.model, (to) => { set.model = to; label(); })) : null,
+      slider({ label: t`Length`, min: 50, max: 1000, step: 50, value: set.tokens, onChange: (to) => { set.tokens = to; }, say: (n) => t`about ${count(n * 0.75, "word")}` }),
+      models.length > 1 ? field(t`Compare with`, select([["", t`itself`], ...names], set.beside, (to) => { set.beside = to; label(); }), t`Shows both texts from the same beginning, side by side.`) : null,
+      checkbox(t`Suggest as I type`, set.suggests, (to) => { set.suggests = to; }, t`Grey text ends your sentence: Tab takes it, Esc drops it.`)),
+    el("div", {}, slider({ label: t`Variety`, min: 0, max: 1.5, step: 0.05, value: set.temperature, onChange: (to) => { set.temperature = to; },
+      say: (value) => [fixed(value, 2), value === 0 ? t`no randomness` : value < 0.6 ? t`calm` : value > 1.1 ? t`wild` : ""].filter(Boolean).join(", ") }),
+    field(t`Seed`, seed, t`The same seed gives the same text.`),
+    checkbox(t`Copy guard`, set.guard, (to) => { set.guard = to; }, t`Never copies ten words in a row from the posts it learned from.`))];
   }
 
   function labelOf(item) {
-    return { tuned: `${item.label} (yours)`, base: item.name === "shipped" ? "Built-in model" : `${item.name} (starting model)` }[item.role] ?? item.name;
+    return { tuned: `${item.label} (yours)`, base: item.name === "shipped" ? t`Built-in model` : t`${item.name} (starting model)` }[item.role] ?? item.name;
   }
 
   /** The model that writes from notes: the chosen one if it can, else another. */
@@ -94,8 +95,8 @@ function pageOf(element, offer, saved, query) {
 
   function label() {
     const busy = Boolean(writing), isNoted = Boolean(notes.text.trim()), isBegun = Boolean(draft.text.trim());
-    start.lastChild.textContent = draft.machine.length ? "Continue" : "Write";
-    several.textContent = set.beside && set.beside !== set.model ? "Both models" : "Three variants";
+    start.lastChild.textContent = draft.machine.length ? t`Continue` : t`Write`;
+    several.textContent = set.beside && set.beside !== set.model ? t`Both models` : t`Three variants`;
     fromNotes.disabled = busy || !isNoted || !drafter();
     voice.disabled = busy || !(isNoted || isBegun) || (how.value && !drafter());
     checking.disabled = busy || !(isNoted || isBegun);
@@ -107,7 +108,7 @@ function pageOf(element, offer, saved, query) {
     draft.freeze(busy);
     keeping.hidden = !isBegun && !isNoted;
     const theirs = wordsOf(draft.machine.map(([from, to]) => draft.text.slice(from, to)).join(" "));
-    fill(whose, theirs ? [`${count(Math.max(0, wordsOf(draft.text) - theirs), "word")} of yours, `, el("span", { class: "machine" }, `${count(theirs)} of the model’s`)] : null);
+    fill(whose, theirs ? [t`${count(Math.max(0, wordsOf(draft.text) - theirs), "word")} of yours`, ", ", el("span", { class: "machine" }, t`${count(theirs)} of the model’s`)] : null);
   }
 
   function store() {
@@ -134,7 +135,7 @@ function pageOf(element, offer, saved, query) {
     label();
     store();
     saving.flush();
-    announce(said || "Stopped");
+    announce(said || t`Stopped`);
   }
 
   const seedNow = () => (String(set.seed).trim() === "" ? Math.floor(Math.random() * SEEDS) : Math.max(0, Math.floor(Number(set.seed)) || 0));
@@ -150,27 +151,27 @@ function pageOf(element, offer, saved, query) {
   }
 
   function writeNotes() {
-    return busy("Writing from your notes", async (ends) => {
+    return busy(t`Writing from your notes`, async (ends) => {
       const body = { text: notes.text, model: drafter().name, seed: seedNow() };
-      const result = await ended("/api/draft", body, ends, "Writing line");
+      const result = await ended("/api/draft", body, ends, t`Writing line`);
       if (!result) return "";
       const at = draft.text.length, gap = draft.text.trim() ? "\n\n".slice(/\n*$/.exec(draft.text)[0].length) : "";
       draft.put(at, at, gap + result.text, ends);
-      const left = result.lines.filter((line) => !line.kept).length, said = left ? `${count(left)} of ${count(result.lines.length, "line")} ${left === 1 ? "stays a note" : "stay notes"}, in brackets: the model could not keep what they say.` : "All lines are written out.";
-      fill(below, quiet(`${said} Read it before you use it: a small model may say what you did not mean.`), curious(`Seed ${result.seed}.`));
+      const left = result.lines.filter((line) => !line.kept).length, said = left ? t`Still notes, in brackets: ${count(left)} of ${count(result.lines.length, "line")}. The model could not keep what they say.` : t`Every line is in the text.`;
+      fill(below, quiet(said, " ", t`Read it before you use it: a small model may say what you did not mean.`), curious(t`Seed ${result.seed}.`));
       return said;
     });
   }
 
   function rewrite() {
-    return busy("Comparing with your posts", async (ends) => {
+    return busy(t`Comparing with your posts`, async (ends) => {
       if (!notes.text.trim()) notes.replace(draft.text, draft.machine); // what it was stays on the left
       const source = notes.text, free = Boolean(how.value);
-      const result = await ended("/api/rewrite", { text: source, free, model: free ? drafter().name : "", seed: seedNow() }, ends, "Writing sentence");
+      const result = await ended("/api/rewrite", { text: source, free, model: free ? drafter().name : "", seed: seedNow() }, ends, t`Writing sentence`);
       if (!result) return "";
       const changes = changesOf(source, result), same = result.sentences.filter((each) => each.before === each.after).length;
-      const said = changes.length ? `${count(changes.length, "change")}.` : "Nothing to change: it has your habits already.";
-      fill(below, quiet(said, free ? ` ${count(same)} of ${count(result.sentences.length, "sentence")} stay as they were. A small model may say what you did not mean: read each.` : ""), choices(source, changes));
+      const said = changes.length ? sentence(count(changes.length, "change")) : t`Nothing to change: it already sounds like you.`;
+      fill(below, quiet(said, free ? [" ", t`Unchanged: ${count(same)} of ${count(result.sentences.length, "sentence")}. Read each of the others: a small model may say what you did not mean.`] : ""), choices(source, changes));
       return said;
     });
   }
@@ -184,15 +185,15 @@ function pageOf(element, offer, saved, query) {
       made = draft.text;
     };
     const choose = (change, own) => {
-      if (draft.text !== made) return toast("You have changed the text since. Put it into your voice again to choose.");
+      if (draft.text !== made) return toast(t`You have changed the text since. Put it in your voice again to choose.`);
       change.isMine = !change.isMine;
-      own.textContent = change.isMine ? "Change it" : "Keep mine";
+      own.textContent = change.isMine ? t`Change it` : t`Keep mine`;
       own.closest("li").classList.toggle("mine", change.isMine);
       return apply();
     };
     if (changes.length || !draft.text.trim()) apply();
     return el("ol", { class: "changes" }, changes.map((change) => {
-      const own = button("Keep mine", () => choose(change, own), { kind: "small", label: `Keep mine: ${change.before || "nothing"}` });
+      const own = button(t`Keep mine`, () => choose(change, own), { kind: "small", label: t`Keep mine: ${change.before || t`nothing`}` });
       const from = Math.max(source.lastIndexOf("\n", change.from - 1) + 1, change.from - 40), end = source.indexOf("\n", change.to);
       return el("li", {}, el("div", {}, el("span", { dir: "auto" }, source.slice(from, change.from), el("del", {}, change.before || " "), el("ins", {}, change.after || " "), source.slice(change.to, Math.min(end < 0 ? source.length : end, change.to + 40))),
         change.because ? quiet(sentence(change.because)) : null), own);
@@ -200,7 +201,7 @@ function pageOf(element, offer, saved, query) {
   }
 
   function check() {
-    return busy("Comparing with your posts", async (ends) => {
+    return busy(t`Comparing with your posts`, async (ends) => {
       const pane = draft.text.trim() ? draft : notes, { text } = pane;
       const found = await post("/api/check", { text }, { signal: ends.signal });
       let at = 0;
@@ -210,12 +211,12 @@ function pageOf(element, offer, saved, query) {
         return each.is_marked ? [[from, at]] : [];
       }));
       fill(below, el("div", { class: "body" }, drawn(found.html)));
-      return found.sentence;
+      return sentence(found.sentence);
     });
   }
 
   function begin(event, isAgain = false) {
-    return busy("Writing", async (ends) => {
+    return busy(t`Writing`, async (ends) => {
       const seed = seedNow(), prompt = isAgain ? draft.text.slice(0, last.from) : draft.text, from = prompt.length;
       last = null;
       if (isAgain) draft.put(from, draft.text.length, "", ends);
@@ -227,7 +228,7 @@ function pageOf(element, offer, saved, query) {
       });
       last = { from, to: draft.text.length, text: draft.text.slice(from) };
       fill(below, told(result, seed));
-      return result ? `Written: ${count(wordsOf(last.text), "word")}` : "Stopped";
+      return result ? t`Written: ${count(wordsOf(last.text), "word")}` : t`Stopped`;
     });
   }
 
@@ -235,21 +236,21 @@ function pageOf(element, offer, saved, query) {
   function variants() {
     const other = set.beside !== set.model && models.find((item) => item.name === set.beside), seed = seedNow(), prompt = draft.text;
     const each = other ? [named(set.model), other.name].map((name) => [name, seed, labelOf(models.find((item) => item.name === name))])
-      : Array.from({ length: VARIANTS }, (_, i) => [set.model, seed + i, `Variant ${i + 1}`]);
-    return busy(other ? "Writing two texts" : "Writing three texts", async (ends) => {
+      : Array.from({ length: VARIANTS }, (_, i) => [set.model, seed + i, t`Variant ${i + 1}`]);
+    return busy(other ? t`Writing two texts` : t`Writing three texts`, async (ends) => {
       const place = el("div", { class: ["variants", other ? "two" : "three"] });
       fill(below, place);
       await Promise.all(each.map(async ([model, own, name]) => {
         const words = document.createTextNode(""), under = el("div");
         add(place, el("article", { class: "written", "aria-label": name }, el("h2", {}, name), el("div", { class: "text", dir: "auto" }, prompt ? el("span", { class: "prompt" }, prompt.length > SHOWN ? `… ${prompt.slice(-SHOWN)}` : prompt) : null, words), under));
         const result = await run(model, prompt, own, ends, (piece) => words.appendData(piece));
-        const take = button("Take this one", () => {
+        const take = button(t`Take this one`, () => {
           draft.put(draft.text.length, draft.text.length, draft.text ? words.data : words.data.trimStart(), {});
           fill(below);
         }, { kind: "small" });
         fill(under, words.data ? row(take) : null, told(result, own));
       }));
-      return "Written";
+      return t`Written`;
     });
   }
 
@@ -305,12 +306,12 @@ function pageOf(element, offer, saved, query) {
 }
 
 const wordsOf = (text) => text.split(/\s+/).filter(Boolean).length;
-const curious = (...parts) => folded("For the curious", quiet(parts));
+const curious = (...parts) => folded(t`For the curious`, quiet(parts));
 
 function told(result, seed) {
   if (!result) return quiet("Stopped.");
-  const seconds = result.seconds < 10 ? `${result.seconds.toFixed(1)} s` : duration(result.seconds);
-  return curious(`${count(result.tokens, "token")} in ${seconds}, ${count(result.tokens / Math.max(result.seconds, 0.001))} a second; seed ${seed}${result.finished === "stop" ? "; the model ended it" : ""}.`);
+  const seconds = result.seconds < 10 ? t`${fixed(result.seconds, 1)} s` : duration(result.seconds);
+  return curious([t`${count(result.tokens, "token")} in ${seconds}, ${count(result.tokens / Math.max(result.seconds, 0.001))} a second; seed ${seed}.`, result.finished === "stop" ? t`The model ended the text itself.` : ""].filter(Boolean).join(" "));
 }
 
 /** What a rewrite changes, in the draft's own characters: sentences written anew, and single edits in what stays. */
@@ -354,17 +355,17 @@ function withChanges(draft, changes) {
 
 function originsLede(result) {
   const longest = result.shared[0];
-  return longest ? `The longest passage copied from a post has ${count(longest.words, "word")}.` : "No five words in a row are from your posts.";
+  return longest ? t`The longest passage copied from a post has ${count(longest.words, "word")}.` : t`No five words in a row are from your posts.`;
 }
 
 function originsOf(result) {
   const open = (item, quoted) => link(address("posts", ["post", item.document], { quote: quoted }), title(item.title));
-  return el("div", { class: "origins" }, el("h3", { tabindex: "-1" }, "Where it may come from"), el("p", {}, originsLede(result)),
+  return el("div", { class: "origins" }, el("h3", { tabindex: "-1" }, t`Where it may come from`), el("p", {}, originsLede(result)),
     result.shared.length ? el("ul", { class: "shared" }, result.shared.map((item) => el("li", {},
-      el("q", { dir: "auto" }, item.text), el("span", { class: "quiet" }, `${count(item.words, "word")}, in `, open(item, item.text), item.date ? `, ${day(item.date)}` : "")))) : null,
-    result.nearest.length ? [el("h4", {}, "Similar passages"), result.nearest.map((item) => quote(short(item.matching || firstLine(item.text), 240),
-      { cite: [open(item, item.matching || firstLine(item.text)), item.date ? `, ${day(item.date)}` : "", item.whose === "own" ? "" : ", not your own words"] }))] : null,
-    result.is_complete ? null : quiet("Your archive is large; only its first 64 MB were searched."));
+      el("q", { dir: "auto" }, item.text), el("span", { class: "quiet" }, t`${count(item.words, "word")}, in ${open(item, item.text)}`, item.date ? `, ${day(item.date)}` : "")))) : null,
+    result.nearest.length ? [el("h4", {}, t`Similar passages`), result.nearest.map((item) => quote(short(item.matching || firstLine(item.text), 240),
+      { cite: [open(item, item.matching || firstLine(item.text)), item.date ? `, ${day(item.date)}` : "", item.whose === "own" ? "" : [", ", t`not your words`]] }))] : null,
+    result.is_complete ? null : quiet(t`Your archive is large; only its first 64 MB were searched.`));
 }
 
 const firstLine = (text) => short(lines(text)[0] ?? "", 160).replace(/^> ?/, "").replace(/…$/, "");

@@ -1,0 +1,103 @@
+"""The page in another language in a real browser: German, and one in which all is marked."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from browser.looking import broken_words, shown, sticking_out
+from browser.site import WIDTHS, Site, open_page
+from ownwords.serve import static_files
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Route
+
+pytestmark = pytest.mark.browser
+
+PARTS = ("home", "write", "ask", "posts", "models", "settings")
+
+# Words in a row that are in no brackets, and stand where no name, quotation or code may stand.
+_UNMARKED = r"""() => {
+  const names = "bdi, q, blockquote, code, pre, script, noscript, .samples, .hits .quiet, "
+    + ".words td, th, svg";
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = [];
+  while (walk.nextNode()) {
+    const node = walk.currentNode;
+    if (node.parentElement.closest(names)) continue;
+    let rest = node.data;
+    for (let last = ""; last !== rest; ) [last, rest] = [rest, rest.replace(/⟦[^⟦⟧]*⟧/g, "")];
+    rest = rest.replace(/⟦[^⟦⟧]*$|^[^⟦⟧]*⟧/g, ""); // an element stands within
+    if (/\p{Ll}{2,} \p{Ll}{2,}/u.test(rest)) found.push(node.data);
+  }
+  return found;
+}"""
+
+
+@pytest.fixture
+def german_page(browser: "Browser", site: Site, expected: list[str]) -> "Iterator[Page]":
+    yield from open_page(browser, site, expected, locale="de-DE")
+
+
+def test_the_page_is_in_the_language_of_the_browser_until_another_is_chosen(
+    german_page: "Page",
+) -> None:
+    page = german_page
+    page.goto("/#/settings")
+    page.get_by_role("heading", name="Dieser Rechner").wait_for()
+    assert page.locator("html").get_attribute("lang") == "de"
+    page.get_by_label("Sprache dieser Seite").select_option("English")
+    page.get_by_role("heading", name="This machine").wait_for()
+    page.goto("/#/posts")
+    page.get_by_role("heading", name="Posts").wait_for()
+    assert page.locator("html").get_attribute("lang") == "en"
+
+
+def test_a_question_a_report_and_an_error_are_in_german(
+    german_page: "Page", expected: list[str]
+) -> None:
+    page = german_page
+    expected.append("404")
+    page.goto("/#/ask")
+    page.get_by_label("Deine Frage").fill("What did I say about the barometer?")
+    page.get_by_role("button", name="Fragen", exact=True).click()
+    page.get_by_text("In deinen Beiträgen steht:").wait_for()
+    assert page.locator("summary", has_text="Textstellen gefunden").count() == 1
+    page.goto("/#/posts/report")
+    page.get_by_role("heading", name="Was du mit so viel Text trainieren kannst").wait_for()
+    assert "31.545 Wörter von dir: 54 Beiträge und 1 Seite" in page.locator("main").inner_text()
+    page.goto("/#/posts/post/none")
+    page.get_by_text(
+        "Vielleicht wurde er gelöscht oder umbenannt: such nach seinem Titel."
+    ).wait_for()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_german_words_fit_at_any_width(
+    browser: "Browser", site: Site, width: int, expected: list[str]
+) -> None:
+    for page in open_page(browser, site, expected, width=width, locale="de-DE"):
+        for part in (*PARTS, "posts/report"):
+            page.goto("about:blank")
+            page.goto(f"/#/{part}")
+            page.locator("main h1").wait_for()
+            assert (sticking_out(page), broken_words(page)) == ([], []), part
+
+
+def test_nothing_that_the_page_says_is_missing_from_its_catalogue(german_page: "Page") -> None:
+    page = german_page
+    german = json.loads(static_files.read()["de.json"].data)
+
+    def marked(route: "Route") -> None:
+        forms = {key: f"⟦{key}⟧" for key in german}
+        route.fulfill(
+            json={k: {"other": v} if isinstance(german[k], dict) else v for k, v in forms.items()}
+        )
+
+    page.route("**/de.json", marked)
+    left = {}
+    for part in (*PARTS, "posts/search?q=barometer", "posts/decisions", "posts/report"):
+        shown(page, f"/#/{part}")
+        left[part] = page.evaluate(_UNMARKED)
+    found = [text for texts in left.values() for text in texts]
+    assert not found, "\n".join(found)
