@@ -30,6 +30,7 @@ from ownwords.core.progress import LOG_VARIABLE, parse_event
 
 SAMPLE = ROOT / "examples" / "blog"
 MIXES = ((), (BUSY,), (), (SPINNING,))
+GOAL = 0.25  # of what is left; a plan that takes much longer than was told may say so once
 LEAST_S = 10.0  # of what is left: below, nobody counts seconds
 
 
@@ -42,6 +43,7 @@ def main() -> None:
     options = parser.parse_args()
     print("| run | beside | seconds | largest error from a third on | rises |")
     print("|---|---|---:|---:|---:|")
+    kept = rose = 0
     for number in range(options.runs):
         programs = MIXES[number % len(MIXES)]
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -50,8 +52,13 @@ def main() -> None:
             took, told = make(options.blog, options.minutes, Path(folder))
         beside = {BUSY: "a busy process", SPINNING: "spinning threads"}
         names = " and ".join(beside[program] for program in programs) or "nothing"
-        print(f"| {number + 1} | {names} | {took:.0f} | {largest_error(told, took):.0%} |", end="")
-        print(f" {sum(b[1] > a[1] for a, b in itertools.pairwise(told))} |", flush=True)
+        error, rises = (
+            largest_error(told, took),
+            sum(b[1] > a[1] for a, b in itertools.pairwise(told)),
+        )
+        print(f"| {number + 1} | {names} | {took:.0f} | {error:.0%} | {rises} |", flush=True)
+        kept, rose = kept + (error <= GOAL), rose + (rises > 0)
+    print(f"\n{kept} of {options.runs} within {GOAL:.0%}; it rose in {rose}.")
 
 
 def make(blog: Path, minutes: float, folder: Path) -> tuple[float, list[tuple[float, float]]]:
