@@ -138,7 +138,7 @@ def test_a_search_finds_passages_and_opens_them_there(page: "Page") -> None:
     assert "limescale" in marked
     assert not marked & {"the", "in"}
     page.locator(".hits a").first.click()
-    page.wait_for_selector("article mark.passage")
+    page.wait_for_selector("article mark")
     page.go_back()
     page.wait_for_selector(".hits li")
     assert page.get_by_role("searchbox").input_value() == "limescale in the kettle"

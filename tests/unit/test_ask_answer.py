@@ -14,7 +14,7 @@ from ownwords.ask import dates
 from ownwords.ask.answer import Answer, answer, build_prompt
 from ownwords.ask.citations import CHECKED, find_quote
 from ownwords.ask.dates import DateAnswer
-from ownwords.ask.passages import Passage, best_sentence, content_stems, stems
+from ownwords.ask.passages import Passage, best_sentence, content_words, stems
 from ownwords.ask.search import RetrievalResult
 from ownwords.ask.servers import ContextLengthError, Endpoint, Message
 from ownwords.core.errors import ConfigError
@@ -319,5 +319,5 @@ def test_the_best_matching_sentences_are_selected() -> None:
     assert best_sentence("What of the moon?", text) is None
     assert sentences("") == []
     assert stems("stories") == stems("story")
-    assert content_stems("What did I say about the gutters?") == set(stems("gutter"))
-    assert content_stems("猫が好き") & content_stems("好きな猫が")
+    assert list(content_words("What did I say about the gutters?")) == stems("gutter")
+    assert content_words("猫が好き").keys() & content_words("好きな猫が")

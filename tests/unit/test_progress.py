@@ -180,6 +180,20 @@ def test_the_time_left_only_falls_and_never_ends_before_the_job() -> None:
     assert min(told) > 0
 
 
+def test_a_plan_that_takes_much_longer_than_was_told_is_told_before_its_training() -> None:
+    for planned, told in ((65.0, 70.0), (200.0, 210.0)):
+        job = TimelineDriver()
+        job.expect(plan=None, train=60.0, score=10.0)
+        job.begin("plan")
+        job.advance(2.0)
+        assert job.events[-1].values["remaining_s"] <= 71.0
+        job.expect(train=planned)
+        job.begin("train")
+        assert job.events[-1].values["remaining_s"] == pytest.approx(told, abs=1.0)
+        job.advance(10.0, remaining_s=900.0, stage="train")  # afterwards it only falls
+        assert job.events[-1].values["remaining_s"] < told
+
+
 def test_what_takes_longer_than_it_promised_is_never_done_before_its_end() -> None:
     job = TimelineDriver()
     job.expect(score=10.0)

@@ -188,8 +188,8 @@ def _when(report: Report) -> str:
     first, last = day(report.totals.first_day), day(report.totals.last_day)
     if not first:
         return ""
-    dated = ", the dated ones written" if _undated(report) else ", written"
-    return f"{dated} on {first}" if first == last else f"{dated} between {first} and {last}"
+    when = f"written on {first}" if first == last else f"written between {first} and {last}"
+    return f", the dated ones {when}" if _undated(report) else f", {when}"
 
 
 def _dominant_decision(post: PostSummary, training_words: int) -> str:

@@ -17,7 +17,6 @@ from ownwords.ask.passages import (
     Passage,
     Whose,
     best_sentence,
-    content_stems,
     content_words,
     stems,
 )
@@ -166,7 +165,7 @@ def _sentence_of(part: str, held: Sequence[str]) -> AnswerSentence:
     text = re.sub(r"\(\s*\)", "", _PRIVATE.sub(release, part))
     text = re.sub(r"\s([.,;:!?])", r"\1", " ".join(text.split()))
     begins_with_mark = "\U000f0000" <= part.lstrip("([ ")[:1] < "\U00100000"
-    if not (begins_with_mark and not content_stems(_PRIVATE.sub("", part))):
+    if not (begins_with_mark and not content_words(_PRIVATE.sub("", part))):
         each.text = text.strip(" -–—:")
     return each
 
@@ -259,7 +258,7 @@ def _find_in(quote: str, excerpts: Iterable[Passage]) -> Citation | None:
 
 def _matching_sentence(statement: str, excerpt: Passage) -> Citation | None:
     """The sentence of a passage that says nearly the same as a statement, if there is one."""
-    said = content_stems(statement)
+    said = content_words(statement).keys()
     span = best_sentence(statement, excerpt.text) if said else None
     quote = excerpt.text[slice(*span)] if span else ""
     is_same = len(said & set(stems(quote))) >= _NEARLY_SAID * len(said)

@@ -253,11 +253,6 @@ def content_words(text: str) -> dict[str, str]:
     return {_stem(word): word for word in _words(text) if is_content_word(word)}
 
 
-def content_stems(text: str) -> set[str]:
-    """The stems of the words that say what a text is about."""
-    return set(content_words(text))
-
-
 def best_sentence(question: str, text: str) -> Span | None:
     """The sentence of a text that matches a question best; None if none matches."""
     spans = sentences(text)
@@ -439,16 +434,15 @@ def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> Passa
     chosen = [at for at in ranked if at in (first, first + 1, other) and scores[at] >= least]
     # The adjacent units that fit, with the highest sum of score * sqrt(length): the root keeps a
     # few short units from outweighing a long one, and the reverse.
-    best, best_value = spans[0], -1.0
-    for first, (begin, _) in enumerate(spans):
-        value = 0.0
-        for (start, end), score in zip(spans[first:], scores[first:], strict=True):
-            if end - begin > SHOWN and value:
-                break
-            value += max(0.0, score) * sqrt(min(end - start, SHOWN))
-            if value > best_value:
-                best, best_value = (begin, end), value
-    return PassageExcerpt(best, tuple(spans[at] for at in chosen))
+    worth = [max(0.0, x) * sqrt(min(b - a, SHOWN)) for x, (a, b) in zip(scores, spans, strict=True)]
+    ends = [
+        (i, j)
+        for i, (a, _) in enumerate(spans)
+        for j, (_, b) in enumerate(spans[i:], i)
+        if i == j or b - a <= SHOWN
+    ]
+    i, j = max(ends, key=lambda pair: sum(worth[pair[0] : pair[1] + 1]))
+    return PassageExcerpt((spans[i][0], spans[j][1]), tuple(spans[at] for at in chosen))
 
 
 def _may_answer(question: str, unit: str) -> bool:

@@ -139,7 +139,9 @@ class TuningTask:
             plan = make_plan(inputs, seconds, {})
         except (ConfigError, CorpusError):
             return None
-        return plan if plan.recipe.train.steps else None
+        # The shortest plan takes its time even where that is more than asked.
+        fits = plan.recipe.train.steps and plan.expected.seconds <= 1.02 * seconds
+        return plan if fits else None
 
     def bits(self, rung: Rung, plan: Plan | None) -> float | None:
         """Expected bits per byte of the tuned base on the author's next posts."""

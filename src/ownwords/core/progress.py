@@ -26,6 +26,7 @@ _RATE_WINDOW_S = 15.0  # time constant of the exponentially weighted rate
 _UNKNOWN_S = 1.0  # for a part that nobody has estimated: it counts, but hardly
 _OVERDUE_SHARE = 0.1  # a part that takes longer than expected is taken to need this much more
 _MOST = 0.99  # of a job that is not done
+_CORRECTED = 1.25  # times the seconds that were told, from which a plan says the true ones
 _INTERVAL_S = 0.5  # between two reports, longer in a long job, so that they never fill the disk
 # Training fills the minutes that it was given: saving and the choice of weights come after its
 # last step, so the steps alone would say too little.
@@ -282,6 +283,9 @@ class Timeline:
         if event.kind == "expect":
             part = self._parts.setdefault(event.stage, _Part())
             part.expected_s = event.values.get("seconds", part.expected_s)
+            # The plan alone may correct the promise, once and before its training begins.
+            if event.stage == TIMED_PART and self.remaining_s() > _CORRECTED * self._told_s:
+                self._told_s = math.inf
         elif event.kind == "begin" and event.stage in self._parts:
             self._begin(event.stage, now)
         elif event.kind == "done":

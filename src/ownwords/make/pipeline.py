@@ -19,7 +19,7 @@ from ownwords.base.ladder import BaseChoice
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, OwnwordsError, resumable
 from ownwords.core.fingerprint import digest
-from ownwords.core.progress import Progress
+from ownwords.core.progress import Progress, duration
 from ownwords.core.version import __version__
 from ownwords.core.workspace import locked
 from ownwords.drafts import notes
@@ -255,7 +255,10 @@ class MakeRun:
             self.callbacks.on_notice("Language", _NEW_LANGUAGE)
         planned = self.plan(texts)
         self.callbacks.on_planned(planned.plan, catalogue.called(self.base) if self.base else "")
-        self.progress.expect("train", planned.plan.expected.seconds)
+        seconds = planned.plan.expected.seconds - planned.spent_s
+        if seconds > 60 * self.request.resolved_minutes:
+            self.progress.note(f"The training takes {duration(seconds)} here, longer than asked.")
+        self.progress.expect("train", seconds)
         self.progress.begin("train")
         run: str = planned.train().run.folder.name
         del planned

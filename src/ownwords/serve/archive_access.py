@@ -42,7 +42,6 @@ class ArchivePool:
         self._stale: list[SearchIndex] = []
         self.has_embedder = self._embed != encoder.NONE
         self._embedder: Embedder | None = None
-        self._has_embedder = False
         self._vectors: threading.Thread | None = None
         self._is_closing = threading.Event()
 
@@ -81,9 +80,8 @@ class ArchivePool:
     def embedder(self) -> Embedder | None:
         """The embedder; None without the setting. Raises OwnwordsError if it cannot be opened."""
         with self._embedding:
-            if not self._has_embedder:
+            if self._embedder is None and self.has_embedder:
                 self._embedder = encoder.open_embedder(self._embed)
-                self._has_embedder = True
             return self._embedder
 
     def vector_counts(self) -> tuple[int, int] | None:

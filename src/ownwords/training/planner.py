@@ -67,8 +67,8 @@ def make_plan(
 ) -> Plan:
     """Plan every setting of a run that takes `seconds` from its start to the saved model.
 
-    CorpusError if there is too little text to learn from, ConfigError if there is too little time
-    or memory; each says how much is available, and how much is needed.
+    It takes longer if fewer steps would teach nothing. CorpusError if there is too little text to
+    learn from, ConfigError if there is too little memory; each says how much is needed.
     """
     return Planner(facts, seconds, fixed, constants).plan()
 
@@ -117,6 +117,11 @@ class Planner:
         wanted = share if facts.base and facts.replay_bytes else 0.0
         self.replay = float(self.fixed.get("data.replay", wanted))
         length = self.size_of_base() if facts.base else self.choose_size()
+        least = round(min(constants.least_steps, length.max_steps))
+        if length.steps < least and not (self.rank or self.steps_are_fixed):
+            # The machine may be busy only now: after the wait for its speed nothing is refused.
+            self.train_s = least * length.step_s / (1 - self.eval_share)
+            length = replace(length, steps=least, tokens=least * length.rows * self.context)
         self.choose_batch(length)
         if self.rank:
             self.choose_lora_optimizer()
@@ -380,20 +385,6 @@ class Planner:
 
     def choose_batch(self, length: SizedRun) -> None:
         constants, facts = self.constants, self.facts
-        least = constants.least_steps
-        if length.steps < (1 if self.steps_are_fixed else least) and not self.rank:
-            needs = (
-                least * length.step_s / (1 - self.eval_share) + facts.spent_s + constants.close_s
-            )
-            enough = math.ceil(needs / (1 - constants.unforeseen) / 6) / 10
-            raise ConfigError(
-                f"{duration(self.seconds)} are too few: starting takes"
-                f" {duration(max(0, facts.spent_s))}, {least:.0f} steps of the smallest useful"
-                f" model take {duration(least * length.step_s)}, and evaluating, saving and delays"
-                " need some time too",
-                hint=f"give --minutes {enough:g} or more; fewer will do when the machine is less"
-                " busy",
-            )
         tokens = length.rows * self.context
         self.choose(
             "train.batch_size",
@@ -407,11 +398,14 @@ class Planner:
         fills = "fills the time and reads "
         if length.steps * length.step_s < 0.9 * self.train_s * (1 - self.eval_share):
             fills = "takes part of the time (more would only memorise) and reads "
+        if self.train_s > self.seconds - facts.spent_s:
+            fills = "takes longer than asked (fewer steps teach nothing) and reads "
         why = f"at {number(rate)} tokens a second this {fills}the text {times(self.epochs)}"
         if not length.steps:
             why = (
-                f"{duration(self.seconds)} are too few to learn from: {least:.0f} steps take"
-                f" {duration(least * length.step_s)} at {number(rate)} tokens a second, so the base"
+                f"{duration(self.seconds)} are too few to learn from: {constants.least_steps:.0f}"
+                f" steps take {duration(constants.least_steps * length.step_s)} at {number(rate)}"
+                " tokens a second, so the base"
                 " stays as it is"
             )
         source = ESTIMATE

@@ -118,6 +118,7 @@ class PlannedTraining:
     plan: Plan
     run: Run
     train: Callable[[], TrainedModel]
+    spent_s: float = 0.0  # up to the plan, of the seconds that it expects
 
 
 def plan_pretraining(
@@ -146,7 +147,7 @@ def plan_pretraining(
         outcome = session.train(plan, model)
         return session.save(model, plan, outcome, outcome.bits_per_byte, "pretrain")
 
-    return PlannedTraining(plan, session.run, train)
+    return PlannedTraining(plan, session.run, train, session.spent_s)
 
 
 def plan_finetuning(
@@ -224,7 +225,7 @@ def plan_finetuning(
         kind, kept = ("lora", dtype) if rank else ("finetune", None)
         return session.save(model, plan, outcome, bits, kind, base.name, share, base_bits, kept)
 
-    return PlannedTraining(plan, session.run, train)
+    return PlannedTraining(plan, session.run, train, session.spent_s)
 
 
 def _base_info(
@@ -496,16 +497,19 @@ class TrainingSession:
             ),
             memorised=memorised,
             peak_flops=throughput.peak_flops(self.device),
-            seconds=self._seconds_left(),
+            seconds=self._seconds_left(plan),
         )
         return run_training_loop(job)
 
-    def _seconds_left(self) -> float | None:
+    def _seconds_left(self, plan: Plan) -> float | None:
         """The seconds for training; None if the user set the steps instead."""
-        if "train.steps" in self.request.fixed and not self.request.ends_in_time:
-            return None
+        seconds = self.request.seconds
+        if not self.request.ends_in_time:
+            if "train.steps" in self.request.fixed:
+                return None
+            seconds = max(seconds, plan.expected.seconds)
         # The last evaluation and the choice of the weights come after the last step.
-        seconds = self.request.seconds * (1 - PLAN_CONSTANTS.unforeseen)
+        seconds *= 1 - PLAN_CONSTANTS.unforeseen
         return max(1.0, seconds - self.spent_s - PLAN_CONSTANTS.close_s)
 
     # --- the result ------------------------------------------------------------------------------

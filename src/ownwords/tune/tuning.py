@@ -23,6 +23,7 @@ from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.loop import TrainingError
 from ownwords.training.metrics import LossModule
 from ownwords.training.plan import Plan
+from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.recipes import PlannedTraining, TrainRequest
 from ownwords.training.run import CHECKPOINTS
 from ownwords.training.settings import settings_key
@@ -192,12 +193,20 @@ class TuneRun:
             # Token ids, speed measurements and replay text are prepared once: not in trial 1.
             warm_up = self._plan_training(self._train_request({}, _WARM_UP_SEED))
             shutil.rmtree(warm_up.run.folder, ignore_errors=True)
-            return self._plan_training(self._train_request({}, FIRST_SEED)).plan
+            plan = self._plan_training(self._train_request({}, FIRST_SEED)).plan
         except ConfigError as error:
             raise ConfigError(
                 f"the plan's own trial cannot be trained: {error.message}",
                 hint=f"{error.hint}; a trial has {duration(self.request.trial_s)} (--each)",
             ) from error
+        is_shortest = plan.recipe.train.steps <= PLAN_CONSTANTS.least_steps
+        if is_shortest and plan.expected.seconds > 1.02 * self.request.trial_s:
+            raise ConfigError(
+                f"a trial of {duration(self.request.trial_s)} is too short: its fewest useful steps"
+                f" take {duration(plan.expected.seconds)}",
+                hint="give trials more time with --each",
+            )
+        return plan
 
     def _plan_training(self, request: TrainRequest) -> PlannedTraining:
         texts = self.texts.train, self.texts.validation

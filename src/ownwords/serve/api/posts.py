@@ -24,7 +24,7 @@ from ownwords.archive.selection import (
     write_choices,
 )
 from ownwords.archive.settings import ProvenanceConfig
-from ownwords.ask.passages import Passage, content_stems, stems
+from ownwords.ask.passages import Passage, content_words, stems
 from ownwords.core.config import resolve
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace, write_atomically
@@ -51,9 +51,10 @@ def routes(state: AppState) -> list[BaseRoute]:
         json_route(state, "GET", "/api/workspace", show_workspace),
         json_route(state, "GET", "/api/corpus", show_report),
         json_route(state, "GET", "/api/corpus/facets", show_facets),
-        json_route(state, "GET", "/api/corpus/posts", list_posts),
+        json_route(
+            state, "GET", "/api/corpus/posts", lambda s, call: find_posts(s.report(), call.query)
+        ),
         json_route(state, "GET", "/api/corpus/post", show_post),
-        json_route(state, "GET", "/api/corpus/passage", show_passage),
         json_route(state, "GET", "/api/corpus/search", search),
         json_route(state, "GET", "/api/corpus/decisions", list_decisions),
         json_route(state, "POST", "/api/corpus/decide", decide),
@@ -114,11 +115,6 @@ _SORT_KEYS: Mapping[str, Callable[[PostSummary], Any]] = {
     "title": lambda post: post.title.casefold(),
     "learned_words": lambda post: word_counts([post]).learned_words,
 }
-
-
-def list_posts(state: AppState, call: ApiCall) -> dict[str, Any]:
-    """List posts: filtered, sorted, and in pages."""
-    return find_posts(state.report(), call.query)
 
 
 def find_posts(cached: CachedReport, query: Mapping[str, str]) -> dict[str, Any]:
@@ -271,18 +267,6 @@ def _neighbours(report: Report, id_: str) -> dict[str, Any]:
 # --- search --------------------------------------------------------------------------------------
 
 
-def show_passage(state: AppState, call: ApiCall) -> dict[str, str]:
-    """Show the text of one passage."""
-    number = _number(call.query.get("id", ""), -1)
-    passages = state.searcher().index.passages([(number, 0.0)])
-    if not passages:
-        raise not_found(
-            "this passage is no longer in the archive",
-            hint="its post has changed; search for it again",
-        )
-    return {"text": passages[0].text}
-
-
 def search(state: AppState, call: ApiCall) -> dict[str, Any]:
     """Search the passages of all posts."""
     question = call.query.get("q", "")[:_MAX_QUESTION].strip()
@@ -291,7 +275,7 @@ def search(state: AppState, call: ApiCall) -> dict[str, Any]:
     searcher = state.searcher()
     result = searcher.find(question, limit=_MAX_PASSAGES)
     excerpts = searcher.excerpts(question, result.passages)
-    wanted = content_stems(question)
+    wanted = content_words(question).keys()
 
     def hit(passage: Passage) -> dict[str, Any]:
         text = passage.text

@@ -89,8 +89,9 @@ def _origins(state: AppState, text: str) -> dict[str, Any]:
             if (words := text[passage.start : passage.end])
         ],
         "nearest": [
-            {**asdict(passage), "matching": _matching_sentence(text, passage.text)}
+            {**asdict(passage), "matching": passage.text[slice(*(span or (0, 0)))]}
             for passage in nearest
+            for span in [best_sentence(text, passage.text)]
         ],
         "is_complete": posts.is_complete,
     }
@@ -118,9 +119,3 @@ class _Posts:
                 "date": document.date.date().isoformat() if document.date else None,
             }
             yield document.id, text
-
-
-def _matching_sentence(text: str, passage: str) -> str:
-    """The sentence of the passage that is most similar to the text; "" if none is similar."""
-    span = best_sentence(text, passage)
-    return passage[slice(*span)] if span else ""

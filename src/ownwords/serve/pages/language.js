@@ -33,19 +33,16 @@ export const fixed = (n, digits) => n.toLocaleString(LOCALE, { minimumFractionDi
 
 // ---- what the server has written --------------------------------------------------------------
 
-const LONGEST = 2000; // characters of a sentence that is looked for
-const nouns = new Map(), sentences = new Map();
+const nouns = new Map(), known = new Map(), LONGEST = 2000; // characters of a sentence that is looked for
 const patterns = Object.entries(catalogue).flatMap(([key, value]) => {
   const noun = typeof value === "object" && key.slice(4);
   if (noun) for (const n of [1, 2]) nouns.set(english(n, noun), noun);
-  else if (!/\{1\}/.test(key)) sentences.set(key.toLowerCase(), value);
   const parts = noun ? [] : key.split(/\{\d+\}/), literal = parts.join("");
   if (parts.length < 2) return [];
-  const pattern = new RegExp(`^${parts.map((part) => part.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")).join("(.*?)")}$`, "is");
-  return [{ pattern, value, size: literal.length, telling: parts.reduce((a, b) => (b.length > a.length ? b : a)).toLowerCase() }];
+  const pattern = new RegExp(`^${parts.map((part) => part.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")).join("(.*?)")}$`, "s");
+  return [{ pattern, value, size: literal.length, telling: parts.reduce((a, b) => (b.length > a.length ? b : a)) }];
 }).sort((a, b) => b.size - a.size);
 
-const known = new Map();
 /** The translation of a text of the server; its own parts, such as "12 posts", are translated with it, names are not. */
 export function said(text) {
   if (language === "en" || !text || text.length > LONGEST) return text ?? "";
@@ -56,14 +53,18 @@ export function said(text) {
 /** The translation of a whole sentence, with or without the marks around it; undefined if there is none. */
 function translated(text) {
   const [, before, body, marks, after] = /^(\s*)(.*?)([.:…]*)(\s*)$/s.exec(text);
-  for (const [start, middle, end] of [[before, body + marks, after], [before, body, marks + after]]) {
-    const result = catalogue[middle] ?? sentences.get(middle.toLowerCase()) ?? counted(middle) ?? matched(middle);
-    if (typeof result === "string") return start + (/^\p{Lu}/u.test(middle) ? result[0]?.toUpperCase() + result.slice(1) : result) + end;
+  const capital = (word, change) => word.charAt(0)[change]() + word.slice(1);
+  for (const [middle, end] of [[body + marks, after], [body, marks + after]]) {
+    const result = catalogue[middle] ?? counted(middle) ?? matched(middle);
+    if (typeof result === "string") return before + result + end;
+    const small = capital(middle, "toLowerCase"), other = small === middle ? null : catalogue[small] ?? matched(small); // it begins a sentence
+    if (typeof other === "string") return before + capital(other, "toUpperCase") + end;
   }
   return undefined;
 }
 
 function counted(text) {
+  if (/^\d{1,2} [A-Z][a-z]+ \d{4}$/.test(text)) return new Date(`${text} 12:00`).toLocaleDateString(LOCALE, { dateStyle: "long" });
   const [, sign, whole, digits = "", noun = ""] = /^([^\p{L}\d]*)(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?: (\D+)|[\s%]*)?$/u.exec(text) ?? [];
   if (whole === undefined || (noun && !nouns.has(noun))) return undefined;
   const n = Number(whole.replaceAll(",", "") + digits);
@@ -72,11 +73,10 @@ function counted(text) {
 }
 
 function matched(text) {
-  const all = text.toLowerCase();
   for (const { pattern, value, telling } of patterns) {
-    const values = all.includes(telling) && pattern.exec(text);
+    const values = text.includes(telling) && pattern.exec(text);
     // A part that begins with a capital letter is a name, as a rule.
-    const parts = (values || []).slice(1).map((part) => (/^[^\p{L}]*\p{Lu}.*[^.]$/su.test(part) ? (part.includes(" ") && catalogue[part]) || part : said(part)));
+    const parts = (values || []).slice(1).map((part) => (/^[^\p{L}\d]*\p{Lu}.*[^.]$/su.test(part) ? (part.includes(" ") && catalogue[part]) || part : said(part)));
     if (values && !parts.some((part, i) => isLeft(part, values[i + 1]))) return placed(value, parts);
   }
   return undefined;

@@ -174,7 +174,7 @@ function hits({ passages, kind, notes }) {
       others.length ? folded(t`${count(others.length)} more from this post`, others.map(hit)) : null)))];
 }
 
-const hit = (item) => el("div", {}, el("h2", {}, postLink(item.document, item.title, { chunk: item.id })),
+const hit = (item) => el("div", {}, el("h2", {}, postLink(item.document, item.title, { quote: item.excerpt.slice(0, 400) })),
   quiet([day(item.date), item.heading, WHOSE[item.whose], item.found_by.map((by) => FOUND_BY[by] ?? by).join(", ")].filter(Boolean).join(" · ")), passage(item, matches(item.words)));
 
 /** Marks the words asked for. */
@@ -273,11 +273,11 @@ async function showPost(body, where) {
   const id = where.path[1] ?? "";
   fill(body, loading(t`Opening`));
   const result = await get("/api/corpus/post", { id });
-  const asked = where.query.get("quote"), sought = asked || (await passageText(where.query.get("chunk")));
+  const sought = where.query.get("quote");
   const line = result.post;
   setTitle(line.title);
   const text = el("article", { class: "reading", "aria-label": t`The text`, dir: "auto" });
-  const marks = drawText(text, result.segments, sought, asked ? "" : "passage");
+  const marks = drawText(text, result.segments, sought);
   fill(body, around(result.around),
     masthead({ kicker: el("span", {}, [day(line.day) || t`No date`, line.kind === "page" ? t`a page` : "", line.author].filter(Boolean).join(" · ")), heading: title(line.title) }),
     el("div", { class: "beside" }, el("div", {}, sought && !marks.length ? quiet(t`This passage is no longer in the post, which has changed.`) : null, text), aside(result, id)));
@@ -288,16 +288,6 @@ async function showPost(body, where) {
   const { earlier, later } = result.around;
   if (later) shortcut("n", t`Next post by date`, () => go(postAddress(later.id)));
   if (earlier) shortcut("p", t`Previous post by date`, () => go(postAddress(earlier.id)));
-}
-
-async function passageText(chunk) {
-  if (!chunk) return "";
-  try {
-    return (await get("/api/corpus/passage", { id: chunk })).text;
-  } catch (error) {
-    toast(error);
-    return "";
-  }
 }
 
 function around({ earlier, later }) {
@@ -323,7 +313,7 @@ function aside(result, id) {
 }
 
 /** Draw the segments; returns the marks of what was searched for, in order. */
-function drawText(holder, segments, sought, look) {
+function drawText(holder, segments, sought) {
   const spans = located(segments.map((item) => item.text), sought);
   let wasLearned = true;
   const capped = segments.some((item) => item.whose === "own" && item.learned);
@@ -332,7 +322,7 @@ function drawText(holder, segments, sought, look) {
       wasLearned = false;
       add(holder, el("p", { class: "cut" }, t`The rest is not used for training`));
     }
-    const node = drawSegment(item, withMarks(item.text, spans[i], look));
+    const node = drawSegment(item, withMarks(item.text, spans[i]));
     add(holder, item.whose === "own" ? node : el("div", { class: `foreign ${item.whose}` }, el("span", { class: "whose" }, tag(item.whose === "code" && item.detail ? t`Code, ${item.detail}` : LABELS[item.whose])), node));
   });
   return [...holder.querySelectorAll("mark")];
@@ -354,11 +344,11 @@ function drawSegment({ kind, detail }, lines) {
 }
 
 /** A segment's lines, each a list of texts and marks. */
-function withMarks(text, spans, look) {
+function withMarks(text, spans) {
   const lines = [[]];
   const put = (part, isMarked) => part.split("\n").forEach((wording, i) => {
     if (i) lines.push([]);
-    if (wording) lines.at(-1).push(isMarked ? el("mark", { class: look || null }, wording) : wording);
+    if (wording) lines.at(-1).push(isMarked ? el("mark", {}, wording) : wording);
   });
   let at = 0;
   for (const [from, to] of spans) {
