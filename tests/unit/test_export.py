@@ -151,7 +151,7 @@ def test_a_model_that_continues_text_begins_a_document(folder: Path) -> None:
         (["MODEL", "--to", "onnx"], "onnx"),
         (["nowhere", "--to", "adapter"], "nowhere is not a folder"),
         (["MODEL", "--to", "adapter"], "holds no LoRA"),
-        (["MODEL", "--to", "adapter", "--type", "q8_0"], "an adapter cannot hold q8_0"),
+        (["MODEL", "--to", "adapter", "--type", "q8_0"], "to adapter cannot hold q8_0"),
     ],
 )
 def test_unsupported_exports_are_reported(

@@ -28,10 +28,7 @@ _SUFFIXES = {"gguf": ".gguf", "zip": ".zip"}
 # Ollama users expect small files; a GGUF file can be quantized further with other tools.
 _DEFAULT_TYPES = {"gguf": "f16", "ollama": "q8_0"}
 
-_TRIMMED = (
-    "The model knows a part of its base's vocabulary. The adapter is for the whole base, where the"
-    " other tokens are possible, too."
-)
+_TRIMMED = "The model knows a part of its base's vocabulary; the adapter is for the whole base."
 _OPENING = Path(__file__).with_name("adapter.md")  # how to open one, for its card
 
 
@@ -64,9 +61,9 @@ def export(
     if out.resolve() == source.resolve():
         raise OwnwordsError(f"{out} is the model itself", hint="give another path to --out")
     if form in ("hf", "zip", "adapter") and type is not None and type not in _DTYPES:
-        what = "an adapter" if form == "adapter" else "a model directory"
         raise OwnwordsError(
-            f"{what} cannot hold {type} weights", hint="choose from " + ", ".join(_DTYPES)
+            f"an export to {form} cannot hold {type} weights",
+            hint="choose from " + ", ".join(_DTYPES),
         )
     if form == "adapter":
         return _adapter(source, out, type or "f32")

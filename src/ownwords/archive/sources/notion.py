@@ -85,13 +85,7 @@ def _html_page(text: str) -> tuple[str, dict[str, str], str]:
     page = readability.parse(text)
     title, body = page.css_first(".page-title"), page.css_first(".page-body")
     rows = (row.css("th, td") for row in page.css(".properties tr"))
-    properties = {
-        readability.node_text(cells[0]).casefold(): readability.node_text(cells[1])
-        for cells in rows
-        if len(cells) == 2
-    }
-    return (
-        readability.node_text(title) if title else "",
-        properties,
-        (body.html or "") if body else "",
-    )
+    pairs = [tuple(map(readability.node_text, cells)) for cells in rows if len(cells) == 2]
+    properties = {name.casefold(): value for name, value in pairs}
+    heading = readability.node_text(title) if title else ""
+    return heading, properties, (body.html or "") if body else ""

@@ -16,7 +16,6 @@ from ownwords.core.errors import SourceError
 
 Block = tuple[str, str]  # the element of a paragraph or table, and the HTML inside it
 _Node = etree._Element
-Tags = tuple[str, ...]
 
 _DATA: Final = tomllib.loads(Path(__file__).with_name("office.toml").read_text("utf-8"))
 _BY_STYLE = tuple((re.compile(style), element) for style, element in _DATA["styles"].items())
@@ -37,7 +36,7 @@ def _value(node: _Node | None, name: str = "val") -> str:
     return next((str(value) for key, value in items if str(key).rpartition("}")[2] == name), "")
 
 
-def _nearest(node: _Node, names: Tags, of: Tags) -> list[_Node]:
+def _nearest(node: _Node, names: tuple[str, ...], of: tuple[str, ...]) -> list[_Node]:
     """The elements of these names in a table or row, however deep, but not in an inner one."""
     return [each for each in node.iter(*names) if next(each.iterancestors(*of)) is node]
 

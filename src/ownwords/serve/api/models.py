@@ -319,15 +319,16 @@ def _export_options(state: AppState) -> list[dict[str, Any]]:
     """The forms and types that the current model can be exported in, the usual one first."""
     folder = atomic_dir.readable_dir(state.model_to_export()[1])
     entry = catalogue.entry(folder.name, folder, "added")
+    lora = (folder / ADAPTER).stat().st_size if (folder / ADAPTER).exists() else 0
     sizes = {type_: round(entry.parameters * bits / 8) for type_, (bits, _) in _GGUF.items()}
     options = [("gguf", type_, label, sizes[type_]) for type_, (_, label) in _GGUF.items()]
     options += [
         ("ollama", "q8_0", "For Ollama", sizes["q8_0"]),
-        ("zip", "", "The model's folder as a zip", entry.bytes),
-        ("hf", "", "The model's folder, for transformers", entry.bytes),
+        ("zip", "", "The model's folder as a zip", entry.bytes - lora),
+        ("hf", "", "The model's folder, for transformers", entry.bytes - lora),
     ]
-    if (stored := folder / ADAPTER).exists():
-        options.append(("adapter", "", "Its LoRA alone, for PEFT", stored.stat().st_size))
+    if lora:
+        options.append(("adapter", "", "Its LoRA alone, for PEFT", lora))
     return [
         {"to": to, "type": type_ or None, "label": label, "bytes": bytes_}
         for to, type_, label, bytes_ in options
