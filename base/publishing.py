@@ -152,7 +152,7 @@ def with_measured(card_text: str, measured: MeasuredBase) -> str:
     """The card with what tuning gives, before what the base writes."""
     scores, _, samples = card_text.partition(_SAMPLES_HEADING)
     scores = scores.partition(_TUNED_HEADING)[0]
-    author = f"{measured.author}, {measured.training_words:,} words to learn from"
+    author = f"one columnist, {measured.training_words:,} words to learn from"
     bits = f"{measured.from_nothing:.3f} | {measured.base:.3f} | **{measured.tuned:.3f}**"
     return f"""{scores}{_TUNED_HEADING}
 
@@ -180,7 +180,6 @@ def read_scorecards(tuned: Path, from_nothing: Path, parameters: int) -> Measure
             hint="run `ownwords make` on the same posts, with this base and with --base none",
         )
     return MeasuredBase(
-        author="one columnist",
         training_bytes=card.about.training_bytes,
         training_words=card.about.training_words,
         base_parameters=parameters,

@@ -82,6 +82,7 @@ LORA_MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
     "when it is trimmed": lambda *_: kill_on_call(pipeline.MakeRun, "train"),
     "while the share is chosen": lambda *_: kill_on_call(weight_averaging, "scaling"),
     "before the adapter is stored": lambda *_: kill_on_call(lora, "stored_tensors"),
+    "when the adapter is stored": lambda *_: kill_on_call(lora, "stored_tensors", after=True),
     "while it merges": lambda *_: kill_on_call(lora.LoraAdapter, "merge"),
     "when it is merged": lambda *_: kill_on_call(lora.LoraAdapter, "merge", after=True),
 }

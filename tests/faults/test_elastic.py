@@ -89,7 +89,7 @@ def test_in_bfloat16_two_processes_train_as_one(folder: Path, calm: Path) -> Non
     assert drift(first, one) < drift(other, one)
     assert largest_difference(first, one) < largest_difference(other, one)
     by_library, blocks = first["blocks"]
-    assert by_library == (blocks if fused.has_fast_bf16() else 0)
+    assert by_library == (blocks if fused.find_library() else 0)
 
 
 def test_a_stop_signal_and_a_kill_do_not_change_the_result(calm: Path, disturbed: Path) -> None:

@@ -207,7 +207,7 @@ def test_citations_are_numbered_and_only_cited_passages_are_listed() -> None:
     ]
     (unchecked, left_out) = answer.notes()
     assert unchecked == "(unchecked): the sentence has words that its quote lacks: “began”."
-    assert "Left out: 1 sentence, it has no citation" in left_out
+    assert "1 sentence; it has no citation" in left_out
 
 
 BURNED = passage(9, "I painted the shed green. Nobody noticed. We burned the toast.")

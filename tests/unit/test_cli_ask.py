@@ -201,7 +201,7 @@ def test_a_model_writes_an_answer_that_is_verified(
         assert "  You keep three copies [1].\n" in out
         assert "  [1]  Three of Everything  12 March 2009\n" in out
         assert "“three copies of everything that I would miss”" in " ".join(out.split())
-        assert "moon" in out.split("left out")[1]  # said to be left out, and why
+        assert "moon" in out.split("Left out")[1]  # said to be left out, and why
         assert out.count("moon") == 1
         assert "What your posts say" not in out
         assert main([*command, "--json"]) == 0

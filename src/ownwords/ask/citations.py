@@ -359,7 +359,7 @@ class AnswerBuilder:
             notes.append(f"(unchecked): the sentence has words that its quote lacks: {words}.")
         if self._left_out:
             what = count(self._left_out, "sentence")
-            notes.append(f"Left out: {what}, {self.reasons()}.")
+            notes.append(f"Left out: {what}; {self.reasons()}.")
         elif self._reasons:
             notes.append(f"Some citations could not be verified: {self.reasons()}.")
         others = [f"[{at}]" for at, cited in enumerate(self.citations, 1) if cited.whose != "own"]

@@ -79,6 +79,8 @@ def _explained(error: BaseException, endpoint: str, name: str) -> HubError | Non
             f"{endpoint} sends {name} only to accounts that were given access",
             hint=f"ask for it at {page}, then put the token of your account into HF_TOKEN",
         )
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return HubError("HF_HUB_OFFLINE forbids downloads", hint="unset it, or add a folder")
     if isinstance(error, errors.LocalEntryNotFoundError):
         # huggingface_hub raises this if it reaches no hub and finds no earlier download.
         cause = error.__cause__ and _explained(error.__cause__, endpoint, name)
@@ -88,6 +90,8 @@ def _explained(error: BaseException, endpoint: str, name: str) -> HubError | Non
             f"{endpoint} has no model {name}, or it is private",
             hint=f"the name is ORG/NAME; with access to {page}, put your token into HF_TOKEN",
         )
+    if isinstance(error, errors.EntryNotFoundError) or status == 404:
+        return HubError(f"{endpoint} lists a file of {name} that it does not have", hint=RESUMES)
     if isinstance(error, errors.HfHubHTTPError):
         return HubError(f"{endpoint} answers {status or 'with an error'}", hint=RESUMES)
     line = printable(" ".join(str(error).split()))[:160]
