@@ -187,8 +187,11 @@ def beginning(sample: WritingSample) -> str:
 
 
 def paragraphs(text: str) -> list[str]:
-    """The non-empty lines of a sample, with an ellipsis where it stops in mid-sentence."""
-    lines = [line for line in map(plain, text.split("\n")) if line]
+    """The non-empty lines of a sample, with an ellipsis where it stops in mid-sentence.
+
+    The sign that ends the sentence it continues is left out: that stands above it, with "…".
+    """
+    lines = [line for line in map(plain, text.lstrip(" .,;:!?\n").split("\n")) if line]
     if lines and lines[-1][-1] not in ".!?…\"'”’)":
         lines[-1] += " …"
     return lines or ["(nothing)"]

@@ -172,7 +172,7 @@ async function install(item) {
   return start({ kind: "base", source: item.name, name: item.name, accepted: isAccepted });
 }
 
-const facts = (item) => [item.parameters ? t`${compact(item.parameters)} parameters` : "", item.bytes ? (item.is_installed ? size(item.bytes) : t`${size(item.bytes)} to download from ${item.has_package ? t`the Python package registry` : "huggingface.co"}`) : "", item.license].filter(Boolean).join(" · ");
+const facts = (item) => [item.parameters ? t`${compact(item.parameters)} parameters` : "", item.bytes ? (item.is_installed ? size(item.bytes) : t`${size(item.bytes)} to download from ${item.has_package ? t`the Python package registry` : "huggingface.co"}`) : "", item.license ? t`licence ${item.license}` : ""].filter(Boolean).join(" · ");
 const noteOf = (item) => item.note ?? [item.is_recommended ? t`English, recommended.` : item.name === "shipped" ? t`English.` : item.languages ? t`Languages: ${said(String(item.languages))}.` : "", expected(item)].filter(Boolean).join(" ");
 
 /** What training from it takes and brings on this machine, in a sentence. */
