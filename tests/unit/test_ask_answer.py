@@ -146,7 +146,7 @@ def test_questions_that_only_mention_a_date_go_to_the_model(
 def test_dropped_sentences_are_reported() -> None:
     result = ask(FakeBackend(says=GOOD + " You live on the moon."))
     assert result.answer == "You keep three copies [1]."
-    assert result.notes == ("Left out: 1 sentence, it has no citation.", CHECKED)
+    assert result.notes == ("Left out: 1 sentence; it has no citation.", CHECKED)
     result = ask(FakeBackend(says="You live on the moon."))
     assert result.answer == ""
     assert result.why == (
