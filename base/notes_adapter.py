@@ -9,7 +9,6 @@ is plain prose, so that the base continues texts as well as before.
 """
 
 import argparse
-import json
 import os
 import sys
 from collections import defaultdict
@@ -34,10 +33,9 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import write_atomically
 from ownwords.drafts import notes
-from ownwords.models import atomic_dir, bundle, lora
+from ownwords.models import bundle, lora
 from ownwords.models.decoder import CausalLM
 from ownwords.models.directory import ADAPTER
-from ownwords.models.weight_mapping import hf_names
 from ownwords.models.weights import read_tensors, write_tensors
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.batches import Batches
@@ -156,11 +154,7 @@ class NotesTraining:
         stored = self.folder / ADAPTER
         stored.unlink(missing_ok=True)
         write_tensors(stored, lora.stored_tensors(adapter))
-        config, tensors = lora.peft_files(stored, model.config, BASE)
-        with atomic_dir.replace_dir(self.folder / "adapter") as made:
-            atomic_dir.write_file(made / lora.PEFT_CONFIG, config)
-            write_tensors(made / lora.PEFT_WEIGHTS, tensors)
-        write_atomically(self.folder / "adapter" / _TOKENS, str(outcome.tokens))
+        write_atomically(self.folder / _TOKENS, str(outcome.tokens))
         print(
             f"{outcome.steps:,} steps, {outcome.tokens:,} tokens in {outcome.seconds:.0f} s:"
             f" {outcome.bits_per_byte:.4f} bits per byte of held-out texts, given their notes"
@@ -183,17 +177,6 @@ class NotesTraining:
         """The encoded texts of that name."""
         (folder,) = (self.folder / name).iterdir()
         return open_dataset(folder)
-
-
-def _matrices(adapter: Path, model: CausalLM) -> Iterator[tuple[str, str, Tensor]]:
-    """Layer, "down" or "up" with the scale, and matrix, of an adapter that was saved."""
-    config = json.loads((adapter / lora.PEFT_CONFIG).read_bytes())
-    ours_of = {theirs: ours for ours, theirs, _ in hf_names(model.config)}
-    for name, matrix in read_tensors(adapter / lora.PEFT_WEIGHTS).items():
-        layer, part, _ = name.removeprefix("base_model.model.").rsplit(".", 2)
-        kind = {"lora_A": "down", "lora_B": "up"}[part]
-        scale = config["lora_alpha"] / config["r"] if kind == "up" else 1.0
-        yield ours_of[f"{layer}.weight"].removesuffix(".weight"), kind, scale * matrix
 
 
 _CARD = """\
@@ -231,6 +214,17 @@ not part of the package. These blogs were left out, so that drafting can be judg
 """
 
 
+def _layers(path: Path) -> dict[str, dict[str, Tensor]]:
+    """The pairs of matrices of a stored adapter, by layer."""
+    stored = read_tensors(path)
+    names = sorted({name.removesuffix(".up") for name in stored if name.endswith(".up")})
+    kinds = ("down", "up")
+    return {
+        name: {kind: lora.stored_matrix(stored, f"{name}.{kind}") for kind in kinds}
+        for name in names
+    }
+
+
 def _mean(a: dict[str, Tensor], b: dict[str, Tensor]) -> dict[str, Tensor]:
     """The best pair of `a`'s rank for the mean of what two pairs add, by SVD of their product."""
     rank = len(a["down"])
@@ -248,14 +242,10 @@ def publish(folder: Path, sources: Path, beside: Path | None = None) -> None:
     are wrong in different ways (model soups, Wortsman et al. 2022).
     """
     model = bundle.load(catalogue.find(BASE)).model
-    layers: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    for layer, kind, rows in _matrices(folder / "adapter", model):
-        layers[layer][kind] = rows
+    layers = _layers(folder / ADAPTER)
     if beside:
-        former = read_tensors(beside)
-        for name, pair in layers.items():
-            other = {kind: lora.stored_matrix(former, f"{name}.{kind}") for kind in pair}
-            layers[name] = _mean(pair, other)
+        former = _layers(beside)
+        layers = {name: _mean(pair, former[name]) for name, pair in layers.items()}
     stored = {}
     for layer, pair in layers.items():
         for kind, rows in pair.items():
@@ -276,7 +266,7 @@ def publish(folder: Path, sources: Path, beside: Path | None = None) -> None:
     credits = publishing.modern_sources(sources)
     card = _CARD.format(
         rank=SETTINGS.lora.rank,
-        tokens=int((folder / "adapter" / _TOKENS).read_text("utf-8")),
+        tokens=int((folder / _TOKENS).read_text("utf-8")),
         mean="; the mean of that\ntraining and of the adapter before it." if beside else ".",
         before=bits[0],
         after=bits[1],
