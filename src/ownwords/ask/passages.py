@@ -419,12 +419,15 @@ def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> Passa
     spans = units(text) or [(0, 0)]
     own = _matches(question, text, spans)
     most = max(own) or 1.0
+    asked = question.casefold()
+    answers = _answers_in(asked)
     scores: list[float] = []
     for at, (begin, end) in enumerate(spans):
         unit = text[begin:end]
         before = (own[at - 1] if at else 0.0) * (1.0 if is_code(unit) else _BEFORE_SHARE)
         score = (own[at] + before) / most
-        if (score or cosines) and _may_answer(question, unit):
+        found = re.findall(answers, unit) if score or cosines else ()
+        if any(part.casefold() not in asked for part in found):
             score += _FITTING
         scores.append(score + (_MEANING * cosines[at] if cosines else 0.0))
     ranked = sorted(range(len(spans)), key=lambda at: -scores[at])
@@ -445,8 +448,6 @@ def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> Passa
     return PassageExcerpt((spans[i][0], spans[j][1]), tuple(spans[at] for at in chosen))
 
 
-def _may_answer(question: str, unit: str) -> bool:
-    """Whether a unit has a number or a name that the question lacks, if it asks for one."""
-    asked = question.casefold()
-    kinds = (answers for asks, answers in _ASKED if re.search(asks, asked))
-    return any(part.casefold() not in asked for part in re.findall(next(kinds, "$^"), unit))
+def _answers_in(asked: str) -> str:
+    """The pattern of what a question in lower case asks for: a number, a name, or nothing."""
+    return next((answers for asks, answers in _ASKED if re.search(asks, asked)), "$^")
