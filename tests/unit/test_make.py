@@ -30,7 +30,7 @@ from ownwords.make import pipeline
 from ownwords.make.make_request import MakeRequest, find_base
 from ownwords.make.result import FirstParagraph, MakeCallbacks, MakeResult, TrainingSummary
 from ownwords.models.directory import PROVENANCE, model_fingerprint
-from ownwords.training import recipes, replay_text
+from ownwords.training import recipes
 from ownwords.training.plan import Plan
 
 
@@ -250,9 +250,6 @@ def test_a_card_that_cannot_run_is_named_once_and_every_stage_uses_the_processor
     monkeypatch.setattr(inference_model, "has_driver", lambda: True)
     monkeypatch.setattr(torch, "ones", ones_on)
     monkeypatch.setattr(hardware, "_noted", set())
-    (made_folder / "base" / "model" / replay_text.SHIPPED).unlink()  # so the base writes it now
-    sample_texts = replay_text.sample_texts
-    monkeypatch.setattr(replay_text, "sample_texts", lambda model, *_: sample_texts(model, 50))
     notes: list[str] = []
 
     def listen(event: Event) -> None:

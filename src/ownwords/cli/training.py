@@ -96,7 +96,7 @@ def finetune(
         Path | None,
         Parameter(
             help="Texts like those the base was trained on, mixed in so that it forgets less."
-            " [default: none]"
+            " [default: what the base comes with]"
         ),
     ] = None,
     lora: Annotated[

@@ -53,9 +53,7 @@ def tune(
     ] = "",
     replay: Annotated[
         Path | None,
-        described(
-            "Texts like those the base was trained on. [default: the base writes some itself]"
-        ),
+        described("Texts like those the base was trained on. [default: what the base comes with]"),
     ] = None,
     keep: Annotated[bool, flag("Keep the workspace's model; put the winner's beside it.")] = False,
     device: TrainingDevice = "auto",

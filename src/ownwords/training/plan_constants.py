@@ -91,9 +91,6 @@ class PlanConstants:
     tune_start_lr_scale: float = 40  # log
     tune_replay: float = 0.3  # share of rows that are replay text; log
     lora_pairs: float = 0.2  # share of rows that are notes and the text made of them; log
-    # Tokens of replay text that the base writes, if none is given
-    replay_tokens: float = 100_000  # estimate
-    replay_time_share: float = 0.1  # of the time, at most, to write it; estimate
     tune_gain: float = 0.085  # relative loss reduction with tune_gain_bytes of text; log
     tune_gain_bytes: float = 268_000  # see tune_gain; log
     tune_gain_power: float = 0.3  # how the gain grows with the text; estimate
