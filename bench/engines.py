@@ -16,10 +16,8 @@ class Runner(Protocol):
 
 
 class Ours:
-    def __init__(
-        self, folder: Path, kind: str, *, rows: int, length: int, threads: int, greedy: bool
-    ) -> None:
-        from ownwords.inference.engine import ForwardInput, LogitRange
+    def __init__(self, folder: Path, kind: str, *, rows: int, length: int, threads: int) -> None:
+        from ownwords.inference.engine import ForwardInput
         from ownwords.inference.model import load_engine
         from ownwords.models import directory
 
@@ -34,7 +32,6 @@ class Ours:
         if not engine.name.startswith("native"):
             raise SystemExit(f"the native engine is not there; what serves is {engine.name}")
         self._feed = ForwardInput
-        self._near = LogitRange(0.0, engine.vocabulary) if greedy else None
         self._cache = engine.cache(rows, length)
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:
@@ -43,8 +40,7 @@ class Ours:
         self._cache.forward([self._feed(row, ids) for row, ids in enumerate(prompts)])
 
     def step(self, ids: Sequence[int]) -> None:
-        feed, near = self._feed, self._near
-        self._cache.forward([feed(row, (number,), near) for row, number in enumerate(ids)])
+        self._cache.forward([self._feed(row, (number,)) for row, number in enumerate(ids)])
 
 
 class LlamaCpp:

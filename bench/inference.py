@@ -11,9 +11,6 @@ a machine that does other things too, the best is what the engine can do. "reads
 tokens; "writes" 128 tokens after it, each step's least time of all repeats; "8 streams" the same in
 8 texts at once, tokens/s together. Ratios are to llama.cpp with weights of as many bits.
 
-"greedy" asks for the likeliest token alone, which saves half of a large int8 head; it reads fewer
-bytes than its share of the limit says. The others ask for all scores, as llama.cpp gives them.
-
 The limit of writing is the memory: each token reads all weights. "of limit" is the share of it,
 with the bandwidth that two threads reach here over as many bytes (bench/bandwidth.cpp), each row
 held against its own bytes. "MB" is the most that was resident, for one text; "beyond" what of it is
@@ -64,7 +61,6 @@ class Row:
     kind: str
     beside: str = ""
     repacked: bool = True  # llama.cpp with layouts of its own
-    greedy: bool = False  # ours, where only the likeliest token is asked for
 
 
 ROWS = (
@@ -75,7 +71,6 @@ ROWS = (
     Row("llama.cpp Q4_0", "llama", "q4_0"),
     Row("ours bf16", "ours", "bf16", "llama.cpp BF16"),
     Row("ours int8", "ours", "int8", "llama.cpp Q8_0"),
-    Row("ours int8, greedy", "ours", "int8", "llama.cpp Q8_0", greedy=True),
     Row("ours int4", "ours", "int4", "llama.cpp Q4_0"),
 )
 # Bytes a weight takes as it is read, its share of the scales included.
@@ -162,7 +157,7 @@ def measure(folder: Path, row: Row, seconds: float) -> Figures:
 def _runner(folder: Path, row: Row, rows: int) -> Runner:
     length = PROMPT + STEPS
     if row.engine == "ours":
-        return Ours(folder, row.kind, rows=rows, length=length, threads=THREADS, greedy=row.greedy)
+        return Ours(folder, row.kind, rows=rows, length=length, threads=THREADS)
     if row.engine == "llama":
         return LlamaCpp(
             folder, row.kind, rows=rows, length=length, threads=THREADS, repacked=row.repacked

@@ -516,7 +516,7 @@ def _runner(work: Work) -> Any:  # noqa: ANN401
 
     length, count = 2 * PROMPT, threads(read_cpu())
     folder, rows = Path(work.subject), work.streams
-    return Ours(folder, work.variant, rows=rows, length=length, threads=count, greedy=False)
+    return Ours(folder, work.variant, rows=rows, length=length, threads=count)
 
 
 def _parameters(folder: Path) -> dict[str, float]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ownwords.inference.engine import EngineCache, ForwardInput, LogitRange, Logits
+from ownwords.inference.engine import EngineCache, ForwardInput, Logits
 from ownwords.models.configs.config import ModelConfig, RopeScaling
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
@@ -85,9 +85,7 @@ def read(
     texts: Sequence[Sequence[int]],
     *,
     every: bool = False,
-    near: tuple[float, int] | None = None,
 ) -> Logits:
     """The logits after the last ids of each text, or after every id."""
-    limits = None if near is None else LogitRange(*near)
-    inputs = [ForwardInput(*each, limits) for each in zip(rows, texts, strict=True)]
+    inputs = [ForwardInput(*each) for each in zip(rows, texts, strict=True)]
     return cache.forward(inputs, all_positions=every)

@@ -90,7 +90,7 @@ std::vector<float> forward(OwnwordsCache *cache, int64_t row, const int64_t *ids
                            bool all_logits) {
     std::vector<float> result(static_cast<size_t>((all_logits ? count : 1) * VOCABULARY));
     const int status =
-        ownwords_cache_forward(cache, 1, &row, &count, ids, all_logits, -1, 0, result.data());
+        ownwords_cache_forward(cache, 1, &row, &count, ids, all_logits, result.data());
     expect(status == STATUS_OK, "a text is read");
     return result;
 }
@@ -139,8 +139,7 @@ void test_cache(int type, i64 threads) {
     both_ids.insert(both_ids.end(), other.begin(), other.end());
     const int64_t rows[] = {3, 2}, counts[] = {300, 40};
     std::vector<float> scores(2 * VOCABULARY);
-    expect(ownwords_cache_forward(cache, 2, rows, counts, both_ids.data(), 0, -1, 0,
-                                  scores.data()) == STATUS_OK,
+    expect(ownwords_cache_forward(cache, 2, rows, counts, both_ids.data(), 0, scores.data()) == STATUS_OK,
            "two texts are read");
     expect(std::equal(scores.begin(), scores.begin() + VOCABULARY,
                       expected.begin() + 299 * VOCABULARY),
@@ -197,7 +196,7 @@ void test_errors() {
     expect(made(&model.shape, wrong.data(), count) == STATUS_BAD_TENSOR, "an unknown layer");
     expect(engine == nullptr, "nothing was made");
     expect(ownwords_cache_new(nullptr, 1, 1, nullptr) == STATUS_NULL_POINTER, "no engine");
-    expect(ownwords_cache_forward(nullptr, 1, nullptr, nullptr, nullptr, 0, -1, 0, nullptr) ==
+    expect(ownwords_cache_forward(nullptr, 1, nullptr, nullptr, nullptr, 0, nullptr) ==
                STATUS_NULL_POINTER,
            "no cache");
     ownwords_cache_free(nullptr);
@@ -208,7 +207,7 @@ void test_errors() {
     expect(ownwords_cache_new(engine, 2, 8, &cache) == STATUS_OK, "a cache");
     std::vector<float> scores(4 * VOCABULARY);
     const auto forward_status = [&](int64_t row, int64_t ids_count, int64_t id) {
-        return ownwords_cache_forward(cache, 1, &row, &ids_count, &id, 0, -1, 0, scores.data());
+        return ownwords_cache_forward(cache, 1, &row, &ids_count, &id, 0, scores.data());
     };
     expect(forward_status(INT64_MIN, 1, 1) == STATUS_BAD_ROW, "no row");
     expect(forward_status(1, INT64_MAX, 1) == STATUS_CACHE_FULL, "endless ids");

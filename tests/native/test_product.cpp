@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "api.h"
-#include "engine/split_head.h"
 #include "engine/matmul.h"
 
 using namespace ownwords::engine;
@@ -291,46 +290,6 @@ void test_stored_codes() {
     }
 }
 
-// A head in two planes against the same matrix in one.
-void test_split_head(i64 outputs, i64 inputs) {
-    const std::string name = "planes " + std::to_string(outputs) + "x" + std::to_string(inputs);
-    const std::vector<float> original = normal(outputs * inputs);
-    const std::vector<WeightSource> given = {
-        source(SourceType::F32, original.data(), outputs, inputs)};
-    const PackedMatrix matrix_and_data = pack_matrix(WeightType::INT8, given);
-    SplitHead head{outputs, inputs, nullptr};
-    const PageBuffer memory(head.bytes()), scratch_bytes(head.scratch_bytes());
-    head.lines = memory.start();
-    const i64 all = matrix_and_data.matrix.panels(), middle = all / 2;
-    expect(head.pack(given.data(), 1, 0, middle) && head.pack(given.data(), 1, middle, all),
-           "packed " + name);
-    bool right = true;
-    std::vector<float> first(static_cast<size_t>(inputs)), other(first);
-    for (i64 o = 0; o < outputs; ++o) {
-        read_row(matrix_and_data.matrix, o, first.data());
-        head.read_row(o, other.data(), scratch_bytes.start());
-        right &= first == other;
-    }
-    expect(right, "rows of " + name);
-    for (const i64 rows : {1, 2, 3, 4, 7, 20}) {
-        const std::vector<float> in = normal(rows * inputs);
-        MatmulInput input(rows, inputs);
-        prepare_input(matrix_and_data.matrix, in.data(), rows, inputs, input, 0, rows);
-        std::vector<float> result(static_cast<size_t>(rows * outputs)), expected(result);
-        matmul(matrix_and_data.matrix, input, rows, nullptr, expected.data(), outputs, 0, all);
-        head.matmul(input, rows, result.data(), outputs, 0, middle, scratch_bytes.start());
-        head.matmul(input, rows, result.data(), outputs, middle, all, scratch_bytes.start());
-        expect(result == expected, "products of " + name);
-        if (rows > 1) continue;
-        MatmulInput coarse(1, inputs);
-        prepare_input(head.coarse(), in.data(), 1, inputs, coarse, 0, 1);
-        head.estimate(coarse, in.data(), 0, all, result.data());
-        bool above = true;
-        for (i64 o = 0; o < outputs; ++o) above &= result[size_t(o)] >= expected[size_t(o)];
-        expect(above, "no score beyond its bound, " + name);
-    }
-}
-
 }  // namespace
 
 int main() {
@@ -346,8 +305,6 @@ int main() {
         test_not_finite(type);
     }
     test_stored_codes();
-    for (const i64 inputs : {1, 33, 64, 100, 352})
-        for (const i64 outputs : {1, 16, 37, 150}) test_split_head(outputs, inputs);
     if (failures == 0) std::printf("products: all as they should be\n");
     return failures != 0;
 }

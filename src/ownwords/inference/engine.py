@@ -31,20 +31,11 @@ Logits = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class LogitRange:
-    """The logits needed: of the first `vocabulary` ids, within `margin` of their maximum."""
-
-    margin: float
-    vocabulary: int
-
-
-@dataclass(frozen=True, slots=True)
 class ForwardInput:
-    """The ids to append to a row; logits outside `logit_range` may be returned as -inf."""
+    """The ids to append to a row."""
 
     row: int
     ids: Sequence[int]
-    logit_range: LogitRange | None = None
 
 
 class EngineCache(Protocol):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.copy_guard import CopyGuard
-from ownwords.inference.engine import Engine, ForwardInput, LogitRange, Logits, check_token_ids
+from ownwords.inference.engine import Engine, ForwardInput, Logits, check_token_ids
 from ownwords.inference.sampling import (
     SamplingParams,
     draw_uniform,
@@ -28,7 +28,6 @@ from ownwords.inference.sampling import (
 FinishReason = Literal["stop", "length", "error"]
 
 _MIN_REPEATED, _MAX_REPEATED = 8, 32  # tokens
-_LARGE_VOCABULARY = 10_000  # below it, computing a range of the logits saves nothing
 # Prompt tokens per prefill step: while other texts are decoding, and otherwise.
 _CHUNK_WHILE_DECODING, _CHUNK = 64, 512
 _SHARED_PREFIX_WORTH_WAITING = 16  # prompt tokens that another text is currently prefilling
@@ -149,30 +148,19 @@ class GenerationState:
         self._looping: list[int] = []
         self._banned: list[int] = []
         self._allowed: npt.NDArray[np.uint32] | None = None  # None: all that are not banned
-        self._logit_range: LogitRange | None = None
-        margin = sampling.logit_margin
-        if margin is not None and vocabulary >= _LARGE_VOCABULARY and not request.logprobs:
-            self._logit_range = LogitRange(margin, self._vocabulary)
         self._truncate_to_length()
 
-    def next_input(self, budget: int, *, is_alone: bool) -> ForwardInput:
-        """Return the next input of at most `budget` ids, and count these as read.
-
-        With several rows the logits of all are computed together, without a range; so are those of
-        a text in which the likeliest tokens may be banned.
-        """
+    def next_input(self, budget: int) -> ForwardInput:
+        """Return the next input of at most `budget` ids, and count these as read."""
         ids = self.ids[self.read : self.read + budget]
         self.read += len(ids)
-        if self.read < len(self.ids):
-            return ForwardInput(self.row, ids)
-        guard, opening = self.request.guard, self.request.opening
-        self._allowed = opening.allowed(self.ids[len(self.request.ids) :]) if opening else None
-        if self._allowed is not None:
+        if self.read == len(self.ids):
+            guard, opening = self.request.guard, self.request.opening
+            self._allowed = opening.allowed(self.ids[len(self.request.ids) :]) if opening else None
             self._banned = []
-            return ForwardInput(self.row, ids)
-        self._banned = self._looping + (guard.banned(self.ids) if guard else [])
-        limits = self._logit_range if is_alone and not self._banned else None
-        return ForwardInput(self.row, ids, limits)
+            if self._allowed is None:
+                self._banned = self._looping + (guard.banned(self.ids) if guard else [])
+        return ForwardInput(self.row, ids)
 
     def sample(self, logits_V: Logits) -> GeneratedToken | None:
         """Sample the token after the last one read; None if it ends the text, or fails."""
@@ -266,18 +254,17 @@ class BatchScheduler:
         """Advance every text by a token; return the new tokens and which texts ended."""
         outputs: StepOutputs = []
         self._admit(outputs)
-        is_alone = len(self._running) == 1
         texts, inputs, prompts = [], [], []
         for text in self._running:
             if text.read == len(text.ids) - 1:
                 texts.append(text)
-                inputs.append(text.next_input(1, is_alone=is_alone))
+                inputs.append(text.next_input(1))
             else:
                 prompts.append(text)
         budget = _CHUNK_WHILE_DECODING if texts else self._chunk
         for text in prompts:
             if budget:
-                prompt_chunk = text.next_input(budget, is_alone=is_alone)
+                prompt_chunk = text.next_input(budget)
                 budget -= len(prompt_chunk.ids)
                 texts.append(text)
                 inputs.append(prompt_chunk)

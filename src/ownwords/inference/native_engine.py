@@ -101,7 +101,6 @@ class NativeCache:
         rows = np.array([each.row for each in inputs], np.int64)
         counts = np.array([len(each.ids) for each in inputs], np.int64)
         ids = np.array([i for each in inputs for i in each.ids], np.int64)
-        near = inputs[0].logit_range if len(inputs) == 1 else None
         logits = np.empty((len(ids if all_positions else rows), self._vocabulary), np.float32)
         try:
             self._call(
@@ -109,7 +108,6 @@ class NativeCache:
                 self._library.cache_forward,
                 *(len(rows), rows.ctypes.data, counts.ctypes.data, ids.ctypes.data),
                 int(all_positions),
-                *((near.margin, near.vocabulary) if near else (-1.0, 0)),
                 logits.ctypes.data,
             )
         except NativeError as error:

@@ -81,18 +81,6 @@ class SamplingParams:
         penalties = self.frequency_penalty, self.presence_penalty
         return self.repetition_penalty != 1 or any(penalties)
 
-    @cached_property
-    def logit_margin(self) -> float | None:
-        """How far below the maximum a sampled logit can lie; None: anywhere, or unknown.
-
-        Logits further down can be left out without changing the result.
-        """
-        if self.uses_history or self.bias or self.typical_p < 1 or self.top_p < 1:
-            return None
-        if self.temperature == 0:
-            return 0.0
-        return self._margin(-math.log(self.min_p)) if self.min_p else None
-
     def _margin(self, span: float) -> float:
         """By how much logits differ, given the same of the logarithms of their weights.
 

@@ -275,13 +275,10 @@ OWNWORDS_API int ownwords_cache_new(const struct OwnwordsEngine *engine, int64_t
 OWNWORDS_API void ownwords_cache_free(struct OwnwordsCache *cache);
 
 // Append counts[i] ids to row rows[i], for i < batch. The logits are those after each row's last
-// id, [batch, vocabulary], or with all_logits after every id. A margin of 0 or more asks only for
-// logits of the first `candidates` ids that are within the margin of their maximum; others may be
-// -inf.
+// id, [batch, vocabulary], or with all_logits after every id.
 OWNWORDS_API int ownwords_cache_forward(struct OwnwordsCache *cache, int64_t batch,
                                         const int64_t *rows, const int64_t *counts,
-                                        const int64_t *ids, int all_logits, double margin,
-                                        int64_t candidates, float *logits);
+                                        const int64_t *ids, int all_logits, float *logits);
 OWNWORDS_API int ownwords_cache_length(const struct OwnwordsCache *cache, int64_t row,
                                        int64_t *length);
 OWNWORDS_API int ownwords_cache_truncate(struct OwnwordsCache *cache, int64_t row, int64_t length);

@@ -51,9 +51,6 @@ Decoder::Decoder(const ModelShape &shape, const TensorSource *tensors, i64 count
         state.attn.resize(size_t(FEW_ROWS * q_width_));
         state.input = MatmulInput(FEW_ROWS, max_inputs);
         state.attention = std::make_unique<AttentionScratch>(round_up(head, BLOCK));
-        if (model_.split_head.outputs == 0) continue;
-        state.coarse_input = MatmulInput(1, width);
-        state.scratch = PageBuffer(model_.split_head.scratch_bytes());
     }
     for (const Layer &layer : model_.layers) {
         const auto match = std::find(windows_.begin(), windows_.end(), layer.window);
@@ -120,8 +117,6 @@ Status Decoder::forward(KvCache &cache, const ForwardBatch &batch) {
         c.distinct_rows = true;
         c.ids = batch.ids + ids_read;
         c.logits = batch.logits + logits * model_.shape.vocabulary;
-        c.margin = float(batch.margin);
-        c.candidates = batch.candidates;
         while (text < batch.count && c.tokens < CHUNK) {
             const i64 row = batch.rows[text], left = batch.counts[text] - done;
             const i64 count_here = std::min(left, CHUNK - c.tokens);
@@ -151,23 +146,9 @@ Status Decoder::forward(KvCache &cache, const ForwardBatch &batch) {
         if (c.outputs < c.tokens)
             plans_.back().split_work(c.output_block, c.outputs, model_.layers.back().window, heads,
                                      threads);
-        c.near_max = batch.margin >= 0 && c.outputs == 1 && model_.split_head.outputs > 0 &&
-                     model_.shape.softcap == 0 && batch.candidates >= 1 &&
-                     batch.candidates <= model_.shape.vocabulary && --exact_forwards_left_ < 0;
         pool_.run([&](ThreadTeam &team, int thread) { step(cache, team, thread); });
-        if (c.near_max) update_strategy();
     }
     return STATUS_OK;
-}
-
-// Where most panels were computed exactly after all, skip the estimate for a while.
-void Decoder::update_strategy() {
-    constexpr i64 EXACT_FORWARDS = 32;
-    i64 exact_panels = 0;
-    for (int thread = 0; thread < pool_.threads(); ++thread)
-        exact_panels += states_[size_t(thread)].exact_panels;
-    exact_forwards_left_ =
-        exact_panels * 4 > model_.split_head.coarse().panels() ? EXACT_FORWARDS : 0;
 }
 
 // One thread's part of a forward pass.
@@ -246,10 +227,7 @@ struct Decoder::StepRun {
         for (i64 token = ws.begin; token < ws.end; ++token) {
             float *x = ws.x + token * s.width;
             const i64 id = d.chunk_.ids[token];
-            if (d.model_.embedding.lines != nullptr)
-                read_row(d.model_.embedding, id, x);
-            else
-                d.model_.split_head.read_row(id, x, d.states_[size_t(thread)].scratch.start());
+            read_row(d.model_.embedding, id, x);
             if (s.embedding_scale != 1)
                 for (i64 c = 0; c < s.width; ++c) x[c] *= float(s.embedding_scale);
             if (d.model_.positions != nullptr)
@@ -339,67 +317,11 @@ struct Decoder::StepRun {
         const i64 vocabulary = d.model_.shape.vocabulary;
         i64 first, last;
         split_range(head.panels(), 1, thread, team.threads, first, last);
-        if (head.lines != nullptr)
-            matmul(head, *ws.input, rows, nullptr, d.chunk_.logits, vocabulary, first, last);
-        else
-            d.model_.split_head.matmul(*ws.input, rows, d.chunk_.logits, vocabulary, first, last,
-                                       d.states_[size_t(thread)].scratch.start());
+        matmul(head, *ws.input, rows, nullptr, d.chunk_.logits, vocabulary, first, last);
         const float cap = float(d.model_.shape.softcap);
         const i64 begin = first * PANEL, count = std::min(last * PANEL, vocabulary) - begin;
         for (i64 row = 0; row < rows && cap > 0 && count > 0; ++row)
             softcap_row(d.chunk_.logits + row * vocabulary + begin, cap, count);
-    }
-
-    // Logits within the margin of the maximum, of one row. First upper bounds of all logits, then
-    // the exact ones of the panel that seems best, then of every panel whose bound may reach the
-    // threshold.
-    void write_logits_near_max() {
-        ThreadState &state = d.states_[size_t(thread)];
-        const SplitHead &split_head = d.model_.split_head;
-        const i64 vocabulary = split_head.outputs, candidates = d.chunk_.candidates;
-        float *scores = d.chunk_.logits;
-        const auto compute_exact = [&](i64 from, i64 to) {
-            split_head.matmul(*ws.input, 1, scores, vocabulary, from, to, state.scratch.start());
-            state.exact_panels += to - from;
-        };
-        i64 first, last;
-        split_range((candidates + PANEL - 1) / PANEL, 1, thread, team.threads, first, last);
-        state.exact_panels = 0;
-        state.best = -INFINITY;
-        if (first < last) {
-            prepare_input(split_head.coarse(), ws.normed, 1, split_head.inputs, state.coarse_input,
-                          0, 1);
-            const i64 best =
-                split_head.estimate(state.coarse_input, ws.normed, first, last, scores);
-            compute_exact(best, best + 1);
-            state.best = scores[best * PANEL];
-            for (i64 o = best * PANEL; o < std::min((best + 1) * PANEL, candidates); ++o)
-                state.best = std::max(state.best, scores[o]);
-        }
-        team.barrier();
-        float threshold = -INFINITY;
-        bool all_finite = true;
-        for (int other = 0; other < team.threads; ++other) {
-            const float best = d.states_[size_t(other)].best;
-            all_finite &= best < INFINITY;
-            threshold = std::max(threshold, best);
-        }
-        threshold -= d.chunk_.margin;
-        i64 from = first;  // first of a run of panels to compute
-        for (i64 p = first; p < last; ++p) {
-            float *panel_scores = scores + p * PANEL,
-                  *end = scores + std::min((p + 1) * PANEL, vocabulary);
-            bool is_wanted = !all_finite;
-            for (const float *bound = panel_scores; bound < end; ++bound)
-                is_wanted |= !(*bound < threshold);
-            if (is_wanted) continue;
-            if (from < p) compute_exact(from, p);
-            from = p + 1;
-            std::fill(panel_scores, end, -INFINITY);
-        }
-        if (from < last) compute_exact(from, last);
-        if (thread == team.threads - 1)
-            std::fill(scores + std::min(last * PANEL, vocabulary), scores + vocabulary, -INFINITY);
     }
 };
 
@@ -426,7 +348,7 @@ void Decoder::step(KvCache &cache, ThreadTeam &team, int thread) {
         run.add_residual(layer.mlp_output_norm);
     }
     run.norm(model_.final_norm, model_.head);
-    chunk_.near_max ? run.write_logits_near_max() : run.write_logits();
+    run.write_logits();
 }
 
 }  // namespace ownwords::engine
@@ -490,15 +412,13 @@ int ownwords_cache_new(const OwnwordsEngine *engine, int64_t rows, int64_t lengt
 }
 
 int ownwords_cache_forward(OwnwordsCache *cache, int64_t count, const int64_t *rows,
-                           const int64_t *counts, const int64_t *ids, int all_logits, double margin,
-                           int64_t candidates, float *logits) {
+                           const int64_t *counts, const int64_t *ids, int all_logits, float *logits) {
     if (cache == nullptr || rows == nullptr || counts == nullptr || ids == nullptr ||
         logits == nullptr)
         return STATUS_NULL_POINTER;
     return with_status([&] {
         return cache->decoder->forward(
-            *cache->cache, ForwardBatch{i64(count), rows, counts, ids, all_logits != 0, logits,
-                                        margin, i64(candidates)});
+            *cache->cache, ForwardBatch{i64(count), rows, counts, ids, all_logits != 0, logits});
     });
 }
 

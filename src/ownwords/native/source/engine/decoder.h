@@ -20,10 +20,6 @@ struct ForwardBatch {
     const int64_t *ids;
     bool all_logits;  // after each id, not only after the last of each row
     float *logits;    // [rows or ids, vocabulary]
-    // If 0 or more: only logits of the first `candidates` ids within the margin of their maximum
-    // are needed; others may be -inf.
-    double margin = -1;
-    i64 candidates = 0;
 };
 
 class Decoder {
@@ -44,9 +40,6 @@ class Decoder {
     struct Chunk {
         i64 tokens = 0, outputs = 0, block_count = 0, output_blocks = 0;
         bool distinct_rows = false;  // every token belongs to another row
-        bool near_max = false;
-        float margin = 0;
-        i64 candidates = 0;
         const int64_t *ids = nullptr;
         float *logits = nullptr;
         i64 rows[CHUNK], positions[CHUNK];
@@ -66,17 +59,12 @@ class Decoder {
         std::vector<float> x, normed, attn;
         MatmulInput input;
         std::unique_ptr<AttentionScratch> attention;
-        MatmulInput coarse_input;  // for the split head's estimate
-        PageBuffer scratch;
-        float best = 0;        // the highest logit this thread has found
-        i64 exact_panels = 0;  // panels it has computed exactly
     };
 
     struct StepRun;
 
     Status check(KvCache &cache, const ForwardBatch &batch) const;
     void step(KvCache &cache, ThreadTeam &team, int thread);
-    void update_strategy();
     AttentionHeads heads_of(const Layer &layer) const;
 
     std::mutex mutex_;
@@ -88,7 +76,6 @@ class Decoder {
     std::vector<i64> plan_of_;          // by layer
     std::vector<ThreadState> states_;   // by thread
     i64 qkv_stride_, q_width_, hidden_stride_;
-    i64 exact_forwards_left_ = 0;  // passes that skip the estimate
     PageBuffer buffer_;
     float *x_, *output_x_, *normed_, *delta_, *qkv_, *attn_out_, *gate_, *up_, *angles_;
     MatmulInput input_;

@@ -21,8 +21,6 @@
 
 namespace ownwords::engine {
 
-struct SplitHead;
-
 struct MatmulArgs {
     const Matrix &matrix;
     const MatmulInput &input;
@@ -30,7 +28,6 @@ struct MatmulArgs {
     const float *bias;
     float *out;
     i64 stride;
-    const SplitHead *split_head = nullptr;  // the matrix has no lines then
 };
 
 // Store a panel's sums of some rows, plus bias. Not inlined into the kernels, where compilers would

@@ -1,19 +1,16 @@
 // Products with int8 and int4 weights: integers within groups of 32 inputs, floats beyond.
 #include "engine/kernels.h"
-#include "engine/split_head.h"
 
 namespace ownwords::engine {
 namespace {
 
-// Readers of int8 weights: from panels, or from the two planes of a SplitHead.
-
 // P panels, `stride` apart. load_pair loads the weights of 4 inputs at `within` (in a group's first
 // four lines), and of the 4 inputs that are 16 further on.
 template <int P>
-struct PlainPanels {
+struct Panels {
     const unsigned char *panels[P];
 
-    PlainPanels(const MatmulArgs &w, i64 p, i64 stride) {
+    Panels(const MatmulArgs &w, i64 p, i64 stride) {
         const i64 bytes = i64(w.matrix.panel_bytes());
         for (int i = 0; i < P; ++i) panels[i] = w.matrix.lines + (p + i * stride) * bytes;
     }
@@ -24,29 +21,6 @@ struct PlainPanels {
         prefetch_ahead(at + 4 * LINE);
         first = load_codes(at);
         second = load_codes(at + 4 * LINE);
-    }
-};
-
-template <int P>
-struct SplitPanels {
-    const unsigned char *highs[P], *lows[P];
-
-    SplitPanels(const MatmulArgs &w, i64 p, i64 stride) {
-        const i64 bytes = i64(w.split_head->coarse().panel_bytes());
-        for (int i = 0; i < P; ++i) {
-            highs[i] = w.split_head->lines + (p + i * stride) * bytes;
-            lows[i] = w.split_head->low_plane(p + i * stride);
-        }
-    }
-
-    void load_pair(int i, i64 group, i64 within, VecI32 &first, VecI32 &second) const {
-        const i64 at = group * 4 * LINE + within;
-        const unsigned char *high = highs[i] + at + group / 2 * LINE, *low = lows[i] + at;
-        prefetch_ahead(high);
-        prefetch_ahead(low);
-        const VecI32 a = load_codes(high), b = load_codes(low);
-        first = (a & 0x0f0f0f0f) << 4 | (b & 0x0f0f0f0f);
-        second = (a & int32_t(0xf0f0f0f0u)) | (b >> 4 & 0x0f0f0f0f);
     }
 };
 
@@ -71,12 +45,10 @@ inline const Code *codes(const MatmulInput &input) {
     return reinterpret_cast<const Code *>(input.codes);
 }
 
-template <template <int> class Panels>
 struct Int8Kernel {
     static constexpr int SUMS = INT_SUM_REGISTERS, ROWS = 8;
     // With 16 lanes there are registers for two panels and six rows.
-    static constexpr bool FEW_PASSES =
-        LANES < 16 || sizeof(Code) > 1 || std::is_same_v<Panels<1>, SplitPanels<1>>;
+    static constexpr bool FEW_PASSES = LANES < 16 || sizeof(Code) > 1;
 
     template <int P, int R>
     static void block(const MatmulArgs &w, i64 p, i64 stride, i64 n,
@@ -196,14 +168,12 @@ struct Int4Kernel {
 }  // namespace
 
 const float *scales_of(const MatmulArgs &w, i64 panel) {
-    if (w.split_head != nullptr) return w.split_head->scales(panel);
     const i64 end = (panel + 1) * i64(w.matrix.panel_bytes());
     return reinterpret_cast<const float *>(w.matrix.lines + end - LINE);
 }
 
 void matmul_int8(const MatmulArgs &work, i64 first, i64 last) {
-    work.split_head == nullptr ? matmul_all<Int8Kernel<PlainPanels>>(work, first, last)
-                               : matmul_all<Int8Kernel<SplitPanels>>(work, first, last);
+    matmul_all<Int8Kernel>(work, first, last);
 }
 
 void matmul_int4(const MatmulArgs &work, i64 first, i64 last) {
@@ -299,7 +269,7 @@ void store_int15_sums(const MatmulArgs &w, i64 panel, i64 n, i64 rows, const int
 
 namespace {
 
-template <template <int> class Panels, int P, int R>
+template <int P, int R>
 void block(const MatmulArgs &w, i64 p, i64 stride, i64 n) {
     const i64 depth = w.matrix.depth();
     const Panels<P> panels(w, p, stride);
@@ -335,27 +305,20 @@ void block(const MatmulArgs &w, i64 p, i64 stride, i64 n) {
 }
 
 // Three rows at a time: so many sums of four panels fit into registers.
-template <template <int> class Panels, int P>
+template <int P>
 void matmul_rows(const MatmulArgs &w, i64 p, i64 stride) {
     i64 n = 0;
-    for (; n + 3 <= w.rows; n += 3) block<Panels, P, 3>(w, p, stride, n);
-    if (w.rows - n == 2) block<Panels, P, 2>(w, p, stride, n);
-    if (w.rows - n == 1) block<Panels, P, 1>(w, p, stride, n);
-}
-
-template <template <int> class Panels>
-void matmul_panels(const MatmulArgs &w, i64 first, i64 last) {
-    first = for_panel_streams<4>(
-        first, last, [&](i64 p, i64 stride) { matmul_rows<Panels, 4>(w, p, stride); });
-    for_panel_streams<1>(first, last,
-                         [&](i64 p, i64 stride) { matmul_rows<Panels, 1>(w, p, stride); });
+    for (; n + 3 <= w.rows; n += 3) block<P, 3>(w, p, stride, n);
+    if (w.rows - n == 2) block<P, 2>(w, p, stride, n);
+    if (w.rows - n == 1) block<P, 1>(w, p, stride, n);
 }
 
 }  // namespace
 
-void matmul_int15(const MatmulArgs &work, i64 first, i64 last) {
-    work.split_head == nullptr ? matmul_panels<PlainPanels>(work, first, last)
-                               : matmul_panels<SplitPanels>(work, first, last);
+void matmul_int15(const MatmulArgs &w, i64 first, i64 last) {
+    first = for_panel_streams<4>(first, last,
+                                 [&](i64 p, i64 stride) { matmul_rows<4>(w, p, stride); });
+    for_panel_streams<1>(first, last, [&](i64 p, i64 stride) { matmul_rows<1>(w, p, stride); });
 }
 
 #endif

@@ -154,8 +154,6 @@ Model::Model(const ModelShape &given_shape, const TensorSource *tensors, i64 cou
                 width);
     if (given.get(ROLE_HEAD, 0) != nullptr)
         plan_matrix(head, given, shape.embedding_type, {ROLE_HEAD}, 0, shape.vocabulary, width);
-    if (SplitHead::is_worthwhile(pack_jobs_.back().matrix))
-        pack_jobs_.back().split_head = {i64(shape.vocabulary), width, nullptr};
     positions = load_vector(given, ROLE_POSITIONS, 0, shape.context * width);
     final_norm = load_norm(given, ROLE_FINAL_NORM, ROLE_FINAL_NORM_BIAS, 0, width);
     layers.resize(size_t(shape.layers));
@@ -199,10 +197,6 @@ Model::Model(const ModelShape &given_shape, const TensorSource *tensors, i64 cou
     pack_all(pool);
 }
 
-size_t Model::PackJob::bytes() const {
-    return split_head.outputs > 0 ? split_head.bytes() : matrix.bytes();
-}
-
 // Panels to pack before the pages of their sources are dropped.
 i64 Model::PackJob::panels_per_piece() const {
     constexpr size_t NEAR = size_t(4) << 20;
@@ -214,9 +208,7 @@ i64 Model::PackJob::panels_per_piece() const {
 // False if a number is not finite.
 bool Model::PackJob::pack_piece(i64 first, i64 last) const {
     const auto count = i64(sources.size());
-    const bool is_finite_all = split_head.outputs > 0
-                                   ? split_head.pack(sources.data(), count, first, last)
-                                   : pack(matrix, sources.data(), count, first, last);
+    const bool is_finite_all = pack(matrix, sources.data(), count, first, last);
     i64 begin = 0;
     for (size_t s = 0; s < sources.size(); begin += sources[s++].rows) {
         const i64 low = std::max(first * PANEL - begin, i64(0));
@@ -229,12 +221,12 @@ bool Model::PackJob::pack_piece(i64 first, i64 last) const {
 // Pack all matrices into one buffer, in the order of plan_matrix, and assign them to their layers.
 void Model::pack_all(ThreadPool &pool) {
     size_t bytes = 0;
-    for (PackJob &job : pack_jobs_) bytes += job.bytes();
+    for (PackJob &job : pack_jobs_) bytes += job.matrix.bytes();
     lines_ = PageBuffer(bytes);
     unsigned char *at = lines_.start();
     for (PackJob &job : pack_jobs_) {
-        (job.split_head.outputs > 0 ? job.split_head.lines : job.matrix.lines) = at;
-        at += job.bytes();
+        job.matrix.lines = at;
+        at += job.matrix.bytes();
     }
     std::atomic<int> status{STATUS_OK};
     pool.run([&](ThreadTeam &team, int thread) {
@@ -258,9 +250,7 @@ void Model::pack_all(ThreadPool &pool) {
     if (status != STATUS_OK) throw Error{Status(status.load())};
     size_t next = 0;
     const auto assign = [&](Matrix &matrix) {
-        if (matrix.outputs == 0) return;
-        if (pack_jobs_[next].split_head.outputs > 0) split_head = pack_jobs_[next].split_head;
-        matrix = pack_jobs_[next++].matrix;
+        if (matrix.outputs > 0) matrix = pack_jobs_[next++].matrix;
     };
     assign(embedding);
     assign(head);

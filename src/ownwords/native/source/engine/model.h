@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "engine/split_head.h"
 #include "engine/packed_matrix.h"
 #include "engine/os.h"
 #include "engine/layer_ops.h"
@@ -29,7 +28,6 @@ class Model {
     ModelShape shape;  // without its pointers
     std::vector<Layer> layers;
     Matrix embedding, head;  // equal if tied
-    SplitHead split_head;    // holds the head instead, where it is worthwhile
     const float *positions = nullptr;
     NormWeights final_norm;
     std::vector<float> frequencies;
@@ -45,11 +43,9 @@ class Model {
 
     struct PackJob {
         Matrix matrix;
-        SplitHead split_head;  // instead of `matrix`, if it has outputs
         std::vector<WeightSource> sources;
         std::vector<bool> mapped;  // by source
 
-        size_t bytes() const;
         i64 panels_per_piece() const;
         bool pack_piece(i64 first, i64 last) const;
     };

@@ -265,11 +265,6 @@ size_t Matrix::panel_bytes() const {
 }
 
 bool pack(const Matrix &m, const WeightSource *sources, i64 count, i64 first, i64 last) {
-    return pack_into(m, sources, count, first, last, m.lines + size_t(first) * m.panel_bytes());
-}
-
-bool pack_into(const Matrix &m, const WeightSource *sources, i64 count, i64 first, i64 last,
-               unsigned char *to) {
     const SourceType own_type =
         m.type == WeightType::INT8 ? SourceType::CODES8 : SourceType::CODES4;
     const bool is_quantized = m.type == WeightType::INT8 || m.type == WeightType::INT4;
@@ -300,7 +295,7 @@ bool pack_into(const Matrix &m, const WeightSource *sources, i64 count, i64 firs
                     lane.write(rows.data() + (o - low) * depth);
             }
         }
-        interleave_lanes(lanes.data(), bytes, to + size_t(p - first) * m.panel_bytes());
+        interleave_lanes(lanes.data(), bytes, m.lines + size_t(p) * m.panel_bytes());
     }
     return all_finite;
 }

@@ -58,10 +58,6 @@ struct WeightSource {
 // copied. False, with the rest left out, if a number is not finite.
 bool pack(const Matrix &matrix, const WeightSource *sources, i64 count, i64 first, i64 last);
 
-// The same, with panel `first` at `to`.
-bool pack_into(const Matrix &matrix, const WeightSource *sources, i64 count, i64 first, i64 last,
-               unsigned char *to);
-
 // The weights of one output as floats: a token's embedding.
 void read_row(const Matrix &matrix, i64 output, float *into);
 
