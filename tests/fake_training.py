@@ -97,7 +97,6 @@ class FakeTraining:
             steps=plan.recipe.train.steps,
             stopped="done",
             best_step=1,
-            averaged=False,
             bits_per_byte=score,
             evaluations=(),
             tokens=1000,

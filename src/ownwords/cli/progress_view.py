@@ -123,12 +123,12 @@ class ProgressView:
 
     def _print_evaluation(self, history: RunHistory, before: tuple[int, str]) -> None:
         evaluations, sample = before
-        if len(history.evaluations) > evaluations and history.evaluations[-1].best is not None:
-            point = history.evaluations[-1]
+        point = history.evaluations[-1] if len(history.evaluations) > evaluations else None
+        if point and point.bits_per_byte is not None:
             best = " (the best so far)" if history.is_best_so_far else ""
             self._say(
-                f"training: step {point.step:,}: {point.best:.3f} bits per byte on held-out"
-                f" posts{best}"
+                f"training: step {point.step:,}: {point.bits_per_byte:.3f} bits per byte on"
+                f" held-out posts{best}"
             )
         if history.sample != sample:
             self._say(f"training: sample: {' '.join(history.sample.split())[:300]}")
@@ -262,7 +262,11 @@ def picture(
     # On a low terminal the figures are the last to go.
     chart = line_chart(
         [(point.step, point.smooth) for point in history.points],
-        [(float(p.step), p.best) for p in history.evaluations if p.best is not None],
+        [
+            (float(p.step), p.bits_per_byte)
+            for p in history.evaluations
+            if p.bits_per_byte is not None
+        ],
         steps=history.total or history.step,
         width=width,
         height=7 if console.height >= 24 else 4 if console.height >= 18 else 0,
@@ -313,11 +317,11 @@ def _figures(history: RunHistory, writer: "TerminalWriter") -> "Table":
         nats = f"{latest['loss']:.3f} nats a token" if "loss" in latest else ""
         add("training", f"{history.smooth:.3f}", nats, "-" if plain else "━", _TRAINED)
     best, point = history.best, history.evaluations[-1] if history.evaluations else None
-    if best and point and point.best is not None and best.best is not None:
+    if best and point and point.bits_per_byte is not None and best.bits_per_byte is not None:
         meaning = "bits per byte on held-out posts"
-        if best.best < point.best:
-            meaning = f"best {best.best:.3f} at step {best.step:,}"
-        add("validation", f"{point.best:.3f}", meaning, "o" if plain else "●", _VALIDATED)
+        if best.bits_per_byte < point.bits_per_byte:
+            meaning = f"best {best.bits_per_byte:.3f} at step {best.step:,}"
+        add("validation", f"{point.bits_per_byte:.3f}", meaning, "o" if plain else "●", _VALIDATED)
     if speed := latest.get("tokens_per_s"):
         share = latest.get("share_of_limit", 0.0)
         add("tokens/s", f"{speed:,.0f}", f"{share:.0%} of this machine's limit" if share else "")

@@ -320,7 +320,9 @@ def _print_made(made: "TrainedModel", samples: Sequence[str], console: "Console"
     else:
         before = "" if made.before is None else f"; the base had {made.before:.3f}"
         writer.line(f"{made.bits_per_byte:.3f} bits per byte on held-out posts{before}", BOLD)
-    marks = [(float(e.step), e.best) for e in outcome.evaluations if e.best is not None]
+    marks = [
+        (float(e.step), e.bits_per_byte) for e in outcome.evaluations if e.bits_per_byte is not None
+    ]
     if len(marks) > 1:
         writer.space()
         # Steps cut for lack of time are not drawn; steps saved by ending early are.
@@ -363,6 +365,5 @@ def _history(made: "TrainedModel") -> RunHistory:
 def _saved_weights(made: "TrainedModel") -> str:
     if not made.share:
         return "Training did not help on held-out posts, so the base's own weights are saved."
-    averaged = ", averaged with earlier ones" if made.outcome.averaged else ""
     way = f", {made.share:.0%} of the way from the base" if made.share < 1 else ""
-    return f"The saved weights are from step {made.outcome.best_step:,}{averaged}{way}."
+    return f"The saved weights are from step {made.outcome.best_step:,}{way}."
