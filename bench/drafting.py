@@ -44,7 +44,7 @@ def main() -> None:
     random.Random(1).shuffle(pairs)
     model = Model.load(args.model)
     rival = Model.load(args.prompted) if args.prompted else None
-    passages = [pair.text for post in corpus.train[:40] for pair in notes.pairs(post)]
+    passages = [pair.text for post in list(corpus.train)[:40] for pair in notes.pairs(post)]
     passages = random.Random(1).sample([text for text in passages if len(text) > 300], 3)
     coin, beside, key = random.Random(str(args.workspace)), "", ""
     lines: list[drafting.DraftLine] = []
