@@ -290,15 +290,14 @@ def curve(runs: Path, provenance: Mapping[str, Any]) -> list[tuple[int, float]]:
 
 
 def evaluations(metrics: Path) -> Iterator[tuple[int, float]]:
-    """Steps and bits per byte of a run's evaluations; the better of weights and average."""
+    """Steps and bits per byte of a run's evaluations."""
     for line in metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else ():
         with suppress(ValueError):  # of a line that was being written when the power went
             event = json.loads(line)
             values = event.get("values", {}) if event["kind"] == "metric" else {}
-            figures = [values.get(f"{kind}_bits_per_byte") for kind in ("validation", "averaged")]
-            measured = [value for value in figures if value is not None]
-            if measured and event["stage"] == "train":
-                yield int(values["step"]), min(measured)
+            bits = values.get("validation_bits_per_byte")
+            if bits is not None and event["stage"] == "train":
+                yield int(values["step"]), bits
 
 
 def card(

@@ -67,8 +67,6 @@ class PlanConstants:
     decay_fraction: float = 0.6  # share of the steps in which it decays; log
     decay_fraction_short: float = 0.7  # the same in a short run; log
     short_steps: float = 2000  # steps below which a run is short; estimate
-    half_life: float = 0.02  # Half-life of the EMA, as a share of the steps; arXiv 2411.18704
-    half_life_steps: float = 200  # Steps from which there is an EMA; estimate
 
     # --- regularization: keep a small corpus from being memorised --------------------------------
     dropout: float = 0.1  # dropout if the text is read many times; log
@@ -142,8 +140,8 @@ class PlanConstants:
     compile_gain_gpu: float = 1.4  # the same on a GPU; performance
     memory_share: float = 0.7  # of the free memory, at most, for training; estimate
     memory_base: float = 4e8  # bytes of Python and PyTorch alone; estimate
-    # Weight, gradient, two moments, EMA, and a copy to save
-    bytes_a_parameter: float = 24  # estimate
+    # Weight, gradient, two moments, and a copy to save
+    bytes_a_parameter: float = 20  # estimate
     bytes_a_value: float = 4  # of a saved activation; estimate
 
     # --- expected loss --------------------------------------------------------------------------

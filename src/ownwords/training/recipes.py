@@ -687,7 +687,6 @@ def _provenance(made: TrainedModel, kind: str, corpus: str, base: str) -> dict[s
             "steps": outcome.steps,
             "stopped": outcome.stopped,
             "best_step": outcome.best_step,
-            "averaged": outcome.averaged,
             "tokens": outcome.tokens,
             "seconds": outcome.seconds,
             "validation_bits_per_byte": made.bits_per_byte,

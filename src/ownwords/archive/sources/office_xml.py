@@ -2,22 +2,21 @@
 
 import posixpath
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from html import escape
-from pathlib import Path
 from typing import Final
 
 from lxml import etree
 
 from ownwords.archive.safe_xml import parse_xml
 from ownwords.archive.untrusted_files import ExportFiles
+from ownwords.core.config import toml_beside
 from ownwords.core.errors import SourceError
 
 Block = tuple[str, str]  # the element of a paragraph or table, and the HTML inside it
 _Node = etree._Element
 
-_DATA: Final = tomllib.loads(Path(__file__).with_name("office.toml").read_text("utf-8"))
+_DATA: Final = toml_beside(__file__, "office.toml")
 _BY_STYLE = tuple((re.compile(style), element) for style, element in _DATA["styles"].items())
 _MAIN = "word/document.xml"
 _MOST_PARENTS = 20  # of a style
