@@ -85,10 +85,10 @@ def job(
     return made
 
 
-Objective = Callable[[CausalLM, Batch, float], tuple[Tensor, Tensor]]
+Objective = Callable[[CausalLM, Batch], tuple[Tensor, Tensor]]
 
 
-def next_token(model: CausalLM, batch: Batch, z_weight: float) -> tuple[Tensor, Tensor]:
+def next_token(model: CausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
     """The model's own loss."""
     return type(model).loss(
         model,
@@ -96,7 +96,6 @@ def next_token(model: CausalLM, batch: Batch, z_weight: float) -> tuple[Tensor, 
         batch.targets_BT,
         documents_BT=batch.documents_BT,
         weights_BT=batch.weights_BT,
-        z_weight=z_weight,
     )
 
 
@@ -107,7 +106,7 @@ def set_objective(job: TrainJob, objective: Objective) -> None:
         batch = Batch(
             ids_BT, targets_BT, more.get("documents_BT"), (), weights_BT=more.get("weights_BT")
         )
-        return objective(job.model, batch, more.get("z_weight", 0.0))
+        return objective(job.model, batch)
 
     job.model.loss = loss  # type: ignore[method-assign]
 

@@ -99,12 +99,12 @@ class DisturbedObjective:
     def __init__(self, at: int, number: signal.Signals) -> None:
         self.calls, self.at, self.number = 0, at, number
 
-    def __call__(self, model: CausalLM, batch: Batch, z_weight: float) -> tuple[Tensor, Tensor]:
+    def __call__(self, model: CausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
         if model.training:
             self.calls += 1
             if self.calls == 2 * self.at:  # two rows of each step, one at a time
                 os.kill(os.getpid(), self.number)
-        return next_token(model, batch, z_weight)
+        return next_token(model, batch)
 
 
 def observed(

@@ -156,12 +156,12 @@ def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
 
     calls = 0
 
-    def interrupted(model: Any, batch: Any, z_weight: float) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+    def interrupted(model: Any, batch: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         nonlocal calls
         calls += torch.is_grad_enabled()
         if torch.is_grad_enabled() and calls == 9:
             signal.raise_signal(signal.SIGINT)
-        return next_token(model, batch, z_weight)
+        return next_token(model, batch)
 
     first, _ = adapted("parts")
     set_objective(first, interrupted)

@@ -44,7 +44,7 @@ from training_jobs import (
     weights_of,
 )
 
-RICH = replace(LOOP, dropout=0.2, z_loss_weight=1e-4, micro_batch_size=3)
+RICH = replace(LOOP, dropout=0.2, micro_batch_size=3)
 
 
 class ChangedLoss:
@@ -53,8 +53,8 @@ class ChangedLoss:
     def __init__(self, change: Callable[[int, Tensor], Tensor]) -> None:
         self.change, self.calls, self.rows = change, 0, list[int]()
 
-    def __call__(self, model: CausalLM, batch: Batch, z_weight: float) -> tuple[Tensor, Tensor]:
-        loss, count = next_token(model, batch, z_weight)
+    def __call__(self, model: CausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
+        loss, count = next_token(model, batch)
         if torch.is_grad_enabled():
             self.calls += 1
             self.rows.append(len(batch.ids_BT))
@@ -314,12 +314,12 @@ def test_out_of_memory_in_an_evaluation_is_met_once(tmp_path: Path) -> None:
     expected = train(by_one)
     rows: list[int] = []
 
-    def limited(model: CausalLM, batch: Batch, z_weight: float) -> tuple[Tensor, Tensor]:
+    def limited(model: CausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
         if not torch.is_grad_enabled():
             rows.append(len(batch.ids_BT))
             if rows[-1] > 1:
                 raise torch.OutOfMemoryError("no room")
-        return next_token(model, batch, z_weight)
+        return next_token(model, batch)
 
     run_job = job(tmp_path, objective=limited)
     outcome = train(run_job)

@@ -10,9 +10,6 @@ from torch.autograd import backward
 
 from families import TINY, some_ids, tiny
 from ownwords.models import fused
-from ownwords.models.layers import (
-    RMSNorm,
-)
 from ownwords.native import bindings
 from ownwords.native.build import Isa
 
@@ -35,38 +32,6 @@ def _random(*shape: int, seed: int = 0) -> Tensor:
 def _apart(ours: Tensor, theirs: Tensor) -> float:
     ours, theirs = ours.detach().double(), theirs.detach().double()
     return float((ours - theirs).norm() / theirs.norm().clamp(min=1e-9))
-
-
-def _compare(
-    output: Tensor, expected: Tensor, ours: list[Tensor], twins: list[Tensor], bound: float
-) -> None:
-    slope = _random(*expected.shape, seed=5).to(output.dtype)
-    backward(output, slope)
-    backward(expected, slope.to(expected.dtype))
-    assert _apart(output, expected) < bound
-    for tensor, twin in zip(ours, twins, strict=True):
-        assert tensor.grad is not None
-        assert twin.grad is not None
-        assert tensor.grad.dtype == tensor.dtype
-        assert _apart(tensor.grad, twin.grad) < bound
-
-
-def _twins(dtype: torch.dtype, *values: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """The same numbers for the kernel, and in float64 for its twin."""
-    ours = [value.to(dtype).requires_grad_() for value in values]
-    return ours, [tensor.detach().double().requires_grad_() for tensor in ours]
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("width", [1, 7, 33, 256])
-@pytest.mark.parametrize("offset", [0.0, 1.0])
-def test_norm(dtype: torch.dtype, width: int, offset: float) -> None:
-    ours, twins = _twins(dtype, _random(3, 11, width), _random(width) + 2)
-    norm = RMSNorm(width, 1e-3, offset).double()
-    norm.weight = torch.nn.Parameter(twins[1].detach())
-    twins[1] = norm.weight
-    output = fused.rms_norm(ours[0], ours[1], 1e-3, offset)
-    _compare(output, norm(twins[0]), ours, twins, EXACT[dtype])
 
 
 def _slopes(name: str, way: str, exactly: bool = False) -> list[Tensor]:
@@ -97,20 +62,6 @@ def test_models_learn_the_same(name: str, way: str, monkeypatch: pytest.MonkeyPa
         assert ours.max() < 2e-5
     else:  # of single tensors either is nearer, by chance
         assert ours.mean() < 1.5 * twins.mean() + 1e-3
-
-
-def test_the_number_of_threads_changes_nothing() -> None:
-    library = fused.library()
-    results = []
-    for threads in (1, 2):
-        library.set_threads(threads)
-        x = _random(8, 200, 64).requires_grad_()
-        weight = torch.ones(64, requires_grad=True)
-        backward(fused.rms_norm(x, weight, 1e-6, 0.0).square().sum())
-        assert weight.grad is not None
-        results.append(weight.grad)
-    library.set_threads(1)
-    assert torch.equal(*results)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -139,7 +139,6 @@ class CausalLM(nn.Module):
         *,
         documents_BT: Tensor | None = None,
         weights_BT: Tensor | None = None,
-        z_weight: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
         """Summed cross entropy in nats, and the number of targets; targets of -100 are ignored.
 
@@ -153,7 +152,6 @@ class CausalLM(nn.Module):
             targets_BT.flatten(),
             weights_N=None if weights_BT is None else weights_BT.flatten(),
             softcap=self.config.logit_softcap,
-            z_weight=z_weight,
         )
 
     def new_cache(self, batch: int, length: int, dtype: torch.dtype | None = None) -> KVCache:

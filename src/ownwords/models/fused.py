@@ -12,13 +12,11 @@ import mmap
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ownwords.core import hardware
 from ownwords.native import bindings
@@ -158,7 +156,6 @@ def head_loss(
     head_VC: Tensor,
     targets_N: Tensor,
     weights_N: Tensor,
-    z_weight: float,
     dtype: torch.dtype,
     chunk_rows: int,
     needs_grad: tuple[bool, bool],
@@ -175,7 +172,7 @@ def head_loss(
     head_grad_VC = torch.empty_like(head_VC, dtype=head_dtype) if needs_grad[1] else None
     total = ctypes.c_double(0.0)
     args = interface().structs["HeadLossArgs"](
-        *(DTYPES[hidden_NC.dtype], DTYPES[product_dtype(dtype)], N, C, V, chunk_rows, z_weight),
+        *(DTYPES[hidden_NC.dtype], DTYPES[product_dtype(dtype)], N, C, V, chunk_rows),
         *_pointers(hidden_NC, head_VC, targets_N, weights_N, ctypes.addressof(total)),
         *_pointers(hidden_grad_NC, head_grad_VC),
     )
@@ -227,45 +224,11 @@ def norm(tensors: Sequence[Tensor]) -> Tensor:
     return torch.tensor(math.sqrt(total.value), dtype=torch.float32)
 
 
-def _call(name: str, x: Tensor, *arguments: object) -> None:
-    """Call a kernel for the dtype of x with these tensors and numbers."""
-    getattr(library(), name)(DTYPES[x.dtype], *_pointers(x, *arguments))
-
-
 def _pointers(*arguments: object) -> list[object]:
     return [each.data_ptr() if isinstance(each, Tensor) else each for each in arguments]
 
 
-_Context = Any  # autograd's own context has no public type
 _Fake = torch._subclasses.FakeTensor
-
-
-class _RmsNormFunction(torch.autograd.Function):
-    """RMSNorm over the last dimension."""
-
-    @staticmethod
-    def forward(ctx: _Context, x: Tensor, weight_C: Tensor, eps: float, offset: float) -> Tensor:
-        x = x.contiguous()
-        y = torch.empty_like(x)
-        inverse = torch.empty(x.shape[:-1], dtype=torch.float32)
-        sizes = (inverse.numel(), x.shape[-1])
-        _call("rms_norm", x, weight_C.float(), y, inverse, *sizes, eps, offset)
-        ctx.save_for_backward(x, weight_C, inverse)
-        ctx.sizes = (*sizes, offset)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: _Context, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight_C, inverse = ctx.saved_tensors
-        weight = weight_C.float()
-        dx, dweight_C = torch.empty_like(x), torch.empty_like(weight)
-        dy = dy.contiguous()
-        _call("rms_norm_backward", x, weight, inverse, dy, dx, dweight_C, *ctx.sizes)
-        return dx, dweight_C.to(weight_C.dtype), None, None
-
-
-rms_norm: Callable[[Tensor, Tensor, float, float], Tensor] = _RmsNormFunction.apply
 
 
 def first_stride(first_BT: Tensor | None) -> int:

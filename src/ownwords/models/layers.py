@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ownwords.models import fused
 from ownwords.models.configs.config import ModelConfig, RopeScaling, scale_frequencies
 from ownwords.models.kv_cache import KVCacheView
 
@@ -57,8 +56,6 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.empty(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        if fused.is_supported(x, self.weight):
-            return fused.rms_norm(x, self.weight, self.eps, self.offset)
         precise = torch.promote_types(x.dtype, torch.float32)
         wide = x.to(precise)
         scale = self.weight.to(precise)

@@ -33,13 +33,11 @@ def chunked_cross_entropy(
     *,
     weights_N: Tensor | None = None,
     softcap: float | None = None,
-    z_weight: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """The summed loss in nats, and the number of targets that are not ignored.
 
     Targets of -100 are ignored; `weights_N` multiplies the losses of the others.
     `softcap` bounds the logits as softcap * tanh(logits / softcap).
-    `z_weight` is the factor of the z-loss, log(sum(exp(logits)))**2.
     """
     counted_N = targets_N != IGNORED
     factors_N = counted_N.to(torch.promote_types(hidden_NC.dtype, torch.float32))
@@ -56,7 +54,6 @@ def chunked_cross_entropy(
             targets_N.clamp(min=0),
             factors_N,
             softcap,
-            z_weight,
             dtype,
             needs_grad if torch.is_grad_enabled() else (False, False),
         )
@@ -100,7 +97,6 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         targets_N: Tensor,
         weights_N: Tensor,
         softcap: float | None,
-        z_weight: float,
         dtype: torch.dtype,
         needs_grad: tuple[bool, bool],
     ) -> Tensor:
@@ -111,7 +107,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             rows = TRAINED_ROWS if needs_grad[1] else MIN_ROWS
             rows = _even_rows(tokens, max(rows, CHUNK_LOGITS // head_VC.shape[0]))
             total, *grads = fused.head_loss(
-                *(hidden_NC, head_VC, targets_N, weights_N, z_weight, dtype, rows, needs_grad)
+                *(hidden_NC, head_VC, targets_N, weights_N, dtype, rows, needs_grad)
             )
             ctx.save_for_backward(
                 grads[0], None if grads[1] is None else grads[1].to(head_VC.dtype)
@@ -140,13 +136,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 logits = logits.div_(softcap).tanh_().mul_(softcap)
             log_sum = logits.logsumexp(-1)
             target = targets_N[part, None]
-            nats = log_sum - logits.gather(-1, target)[:, 0] + z_weight * log_sum.square()
+            nats = log_sum - logits.gather(-1, target)[:, 0]
             loss += (weights * nats).sum()
             if not any(needs_grad):
                 continue
             centred = logits.sub(log_sum[:, None]) if softcap else logits.sub_(log_sum[:, None])
             grad_logits = centred.exp_()
-            grad_logits *= (1 + 2 * z_weight * log_sum)[:, None]
             grad_logits.scatter_add_(-1, target, -torch.ones_like(target, dtype=precise))
             grad_logits *= weights[:, None]
             if softcap is not None:
@@ -163,4 +158,4 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         """Scale the saved gradients out of place, since a second backward pass may need them."""
         (grad,) = grads
         scaled = [None if x is None else x * grad.to(x.dtype) for x in ctx.saved_tensors]
-        return scaled[0], scaled[1], None, None, None, None, None, None
+        return scaled[0], scaled[1], None, None, None, None, None

@@ -259,7 +259,7 @@ class _TrainingLoop:
         for rows in slices:
             with self.world.gradient_sync(self.task, now=rows is slices[-1]):
                 with self.device.autocast(self.loop.precision):
-                    loss = self.task(batch.part(rows), self.loop.z_loss_weight)
+                    loss = self.task(batch.part(rows))
                 # Processes average their gradients; `world.size` turns the mean into a sum.
                 torch.autograd.backward(loss * (self.world.size / total))
             loss_sum += loss.detach().float()

@@ -31,7 +31,7 @@ class LossModule(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, batch: Batch, z_weight: float = 0.0) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor:
         """Cross-entropy of the next token, summed over the targets that are not masked, [].
 
         A sum, because the loop divides by the tokens of the whole batch, so that splitting it into
@@ -42,7 +42,6 @@ class LossModule(nn.Module):
             batch.targets_BT,
             documents_BT=batch.documents_BT,
             weights_BT=batch.weights_BT,
-            z_weight=z_weight,
         )[0]
 
 

@@ -105,8 +105,6 @@ class LoopConfig:
     # Recompute each block's activations in the backward pass: slower, in less memory.
     gradient_checkpointing: bool = False
     dropout: BelowOne = 0.0
-    # Weight of the z-loss, log(sum(exp(logits)))**2, which keeps logits from drifting.
-    z_loss_weight: NonNegative = 0.0
     # Evaluations on held-out text, evenly spaced; the last is at the end.
     evaluations: Count = 10
     # Stop after so many evaluations without a better one; 0: never.

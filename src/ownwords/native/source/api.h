@@ -114,26 +114,15 @@ OWNWORDS_API int ownwords_has_fast_bf16(void);
 // Run the training kernels on this many threads; until then they run on the caller's.
 OWNWORDS_API int ownwords_set_threads(int64_t threads);
 
-// --- training: the last norm and the loss --------------------------------------------------------
+// --- training: the loss --------------------------------------------------------------------------
 
-// RMSNorm: y = x / rms(x) * (offset + weight). x [rows, width]; inverse_rms [rows] is saved.
-OWNWORDS_API int ownwords_rms_norm(int dtype, const void *x, const float *weight, void *y,
-                                   float *inverse_rms, int64_t rows, int64_t width, float eps,
-                                   float offset);
-OWNWORDS_API int ownwords_rms_norm_backward(int dtype, const void *x, const float *weight,
-                                            const float *inverse_rms, const void *dy, void *dx,
-                                            float *dweight, int64_t rows, int64_t width,
-                                            float offset);
-
-// The weighted sum of the rows' cross entropies is added to sum: weight * (loss + z_weight *
-// logsumexp^2). Hidden states [rows, width] become logits by `head` [vocabulary, width], chunk_rows
+// The weighted sum of the rows' cross entropies is added to sum. Hidden states [rows, width] become logits by `head` [vocabulary, width], chunk_rows
 // of them at a time, with products of numbers of product_dtype. The gradients are null if they are
 // not needed. hidden_grad has `dtype`, and head_grad as well, but float32 if there are more rows
 // than chunk_rows. width is a multiple of 32. STATUS_BAD_ID, with nothing changed, if a target is
 // not in the vocabulary.
 struct HeadLossArgs {
     int64_t dtype, product_dtype, rows, width, vocabulary, chunk_rows;
-    float z_weight;
     const void *hidden, *head;
     const int64_t *targets;
     const float *weights;

@@ -126,7 +126,7 @@ class HeadLoss {
         });
         const float total = reduce_add(totals), log_sum = max_logit + std::log(total);
         if (a.hidden_grad != nullptr || a.head_grad != nullptr) {
-            const float scale = weight * (1.0f + 2.0f * a.z_weight * log_sum) / total;
+            const float scale = weight / total;
             for_each_vec(a.vocabulary, [=](i64 c, auto lanes) {
                 store(line + c, exp<FAST_MATH<P>>(load(line + c, lanes) - max_logit) * scale, lanes);
             });
@@ -134,7 +134,7 @@ class HeadLoss {
             store(line[a.targets[row]], prob * scale - weight);
             std::fill(line + a.vocabulary, line + vocabulary_panels * PANEL, P{});
         }
-        return double(weight) * (log_sum - target + a.z_weight * log_sum * log_sum);
+        return double(weight) * (log_sum - target);
     }
 
     // What a part of the vocabulary adds to the gradient of these hidden states.
