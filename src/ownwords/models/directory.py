@@ -150,7 +150,7 @@ def read(folder: Path) -> ModelDirectory:
     if not (folder / CONFIG).exists():
         adapter = (folder / "adapter_config.json").exists()
         raise ModelError(
-            f"{folder} has no {CONFIG}" + (": it is an adapter, not a model" if adapter else ""),
+            f"{folder} is an adapter, not a model" if adapter else f"{folder} has no {CONFIG}",
             hint="is it a complete model directory?",
         )
     config = registry.config_from_json(read_json(folder / CONFIG))
@@ -217,10 +217,9 @@ def check_size(size: int, config: ModelConfig, what: str) -> None:
     Many models have some rows to spare.
     """
     if not size <= config.vocabulary <= 2 * size:
-        only = "only " if size > config.vocabulary else ""
         raise ModelError(
-            f"{what} has {size:,} tokens, but the model {only}{config.vocabulary:,} (vocab_size in"
-            f" {CONFIG})",
+            f"{what} has {size:,} tokens, but the model {config.vocabulary:,} "
+            f"(vocab_size in {CONFIG})",
             hint="a model works only with its own tokenizer",
         )
 

