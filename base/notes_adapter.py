@@ -113,7 +113,7 @@ class NotesTraining:
         self.folder, self.progress = folder, progress
         self._background = BackgroundWork()
 
-    def train(self, settings: Recipe, minutes: float, device: Device) -> None:
+    def train(self, settings: Recipe, minutes: float, device: Device, seed: int) -> None:
         """Train for so many minutes, or from the newest checkpoint on; store the adapter."""
         model = bundle.load(catalogue.find(BASE)).model
         adapter = lora.attach(
@@ -138,7 +138,7 @@ class NotesTraining:
                     self.dataset("pairs"),
                     rows=settings.train.batch_size,
                     context=_CONTEXT,
-                    seed=1,
+                    seed=seed,
                     config=settings.data,
                     replay=self.dataset("plain"),
                 ),
@@ -225,27 +225,29 @@ def _layers(path: Path) -> dict[str, dict[str, Tensor]]:
     }
 
 
-def _mean(a: dict[str, Tensor], b: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The best pair of `a`'s rank for the mean of what two pairs add, by SVD of their product."""
-    rank = len(a["down"])
-    ups, r = torch.linalg.qr(torch.cat((a["up"], b["up"]), 1) / 2)
-    downs, s = torch.linalg.qr(torch.cat((a["down"], b["down"])).T)
+def _mean(adapters: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The best pair of the first one's rank for the mean of what all add, by SVD of the product."""
+    rank = len(adapters[0]["down"])
+    ups, r = torch.linalg.qr(torch.cat([each["up"] for each in adapters], 1) / len(adapters))
+    downs, s = torch.linalg.qr(torch.cat([each["down"] for each in adapters]).T)
     u, values, v = torch.linalg.svd(r @ s.T)
     root = values[:rank].sqrt()
     return {"up": ups @ u[:, :rank] * root, "down": (root[:, None] * v[:rank]) @ downs.T}
 
 
-def publish(folder: Path, sources: Path, beside: Path | None = None) -> None:
+def publish(folder: Path, sources: Path, beside: Sequence[Path] = ()) -> None:
     """Store the adapter in the package, in int8 with a scale a row, and its card.
 
-    With an adapter stored before, beside it, the mean of the two, cut to the rank: two trainings
-    are wrong in different ways (model soups, Wortsman et al. 2022).
+    With stored adapters beside it, the mean of all, cut to the rank: trainings are wrong in
+    different ways (model soups, Wortsman et al. 2022).
     """
     model = bundle.load(catalogue.find(BASE)).model
     layers = _layers(folder / ADAPTER)
     if beside:
-        former = _layers(beside)
-        layers = {name: _mean(pair, former[name]) for name, pair in layers.items()}
+        others = [_layers(path) for path in beside]
+        layers = {
+            name: _mean([pair, *(other[name] for other in others)]) for name, pair in layers.items()
+        }
     stored = {}
     for layer, pair in layers.items():
         for kind, rows in pair.items():
@@ -267,7 +269,7 @@ def publish(folder: Path, sources: Path, beside: Path | None = None) -> None:
     card = _CARD.format(
         rank=SETTINGS.lora.rank,
         tokens=int((folder / _TOKENS).read_text("utf-8")),
-        mean="; the mean of that\ntraining and of the adapter before it." if beside else ".",
+        mean=f"; the mean of\n{1 + len(beside)} trainings." if beside else ".",
         before=bits[0],
         after=bits[1],
         judges=", ".join(sorted(JUDGES)),
@@ -288,8 +290,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--held-out", type=Path)
     parser.add_argument("--minutes", type=float, default=720.0, help="of training")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=1, help="of the order; all begin alike")
     parser.add_argument("--set", action="append", default=[], help="a setting, section.name=value")
-    parser.add_argument("--beside", type=Path, help="a stored adapter: the mean of both")
+    parser.add_argument(
+        "--beside", type=Path, nargs="+", default=[], help="stored: the mean of all"
+    )
     parser.add_argument("--sources", type=Path, help="the table of the texts and their licences")
     args = parser.parse_args(arguments)
     if args.step == "prepare":
@@ -304,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = resolve(Recipe, sets=args.set, flags=kept).settings
         with closing(ProgressView()) as view:
             training = NotesTraining(args.folder, Progress(view))
-            training.train(settings, args.minutes, choose(args.device))
+            training.train(settings, args.minutes, choose(args.device), args.seed)
     return 0
 
 

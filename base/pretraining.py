@@ -35,7 +35,7 @@ OPTIONS: tuple[tuple[str, float, str], ...] = (
     ("rows", 32, "of a step"),
     ("modern_share", 0.5, "of the rows, from modern prose"),
     ("muon_lr", 0.02, "Muon's rate"),
-    ("expected_tokens", 200e6, "for which weight decay and averages are set"),
+    ("expected_tokens", 200e6, "for which weight decay is set"),
 )
 _SETTINGS = "settings.json"
 _TEXTS = "mix.json"  # in the folder of a run: the keys of the texts that it began with
@@ -43,7 +43,6 @@ _START = "start"  # the model that a run begins with, if not with random weights
 _STEPS = 1_000_000  # of the run at a flat rate: more than it will ever take
 _WARMUP = 100  # steps
 _EVALUATE = 4_000_000  # tokens between two evaluations
-_AVERAGED = 8_000_000  # tokens after which a weight counts half in the average
 _DECAY_MEMORY = 0.3  # of the expected tokens: the time scale of weight decay (arXiv 2405.13698)
 _ROWS_AT_ONCE = 8
 _CHECKPOINT_S = 600.0
@@ -228,7 +227,6 @@ class Pretraining:
                 "outcome": {
                     "steps": outcome.steps,
                     "best_step": outcome.best_step,
-                    "averaged": outcome.averaged,
                     "tokens": outcome.tokens,
                     "seconds": outcome.seconds,
                     "validation_bits_per_byte": outcome.bits_per_byte,
@@ -329,7 +327,6 @@ class Pretraining:
                     sequence_length=chosen.context,
                     micro_batch_size=_ROWS_AT_ONCE * self.settings.context // chosen.context,
                     precision="autocast",
-                    ema_half_life=0.0 if brief else _AVERAGED / tokens / steps,
                     evaluations=1 if brief else max(1, round(steps * tokens / _EVALUATE)),
                     patience=0,
                     memorised_limit=0.0,
@@ -410,7 +407,7 @@ def optim_config(width: int, chosen: BaseSettings) -> OptimConfig:
 
 def curve_table(folder: Path) -> str:
     """Each run's evaluations: step, tokens, bits per byte of modern prose and of books."""
-    lines = ["run | step | modern | modern, averaged | books", "---|---:|---:|---:|---:"]
+    lines = ["run | step | modern | books", "---|---:|---:|---:"]
     for path in sorted((folder / "runs").glob("*/metrics.jsonl")):
         books = ""
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -425,7 +422,6 @@ def curve_table(folder: Path) -> str:
             if "validation_bits_per_byte" in values:
                 lines.append(
                     f"{path.parent.name} | {values['step']:.0f}"
-                    f" | {values['validation_bits_per_byte']:.4f}"
-                    f" | {values.get('averaged_bits_per_byte', float('nan')):.4f} | {books}"
+                    f" | {values['validation_bits_per_byte']:.4f} | {books}"
                 )
     return "\n".join(lines)

@@ -10,6 +10,7 @@ import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,10 @@ from ownwords.core.validation import decode
 from ownwords.evaluation import bits_per_byte
 from ownwords.evaluation.intervals import DocumentScore, Score
 from ownwords.evaluation.scorecard import BASE, OURS, Scorecard
+from ownwords.inference.generation import BatchScheduler, GenerationState
 from ownwords.inference.model import Model
+from ownwords.inference.sampling import SamplingParams
+from ownwords.inference.text_generation import build_request
 from ownwords.models import atomic_dir, bundle, directory
 from ownwords.models.decoder import CausalLM
 from ownwords.models.quantization_scheme import INT8
@@ -39,6 +43,7 @@ from ownwords.view.format import number
 STORED_BYTES = 25_000_000  # the most that everybody who installs ownwords should have to carry
 SAMPLES, SAMPLE_TOKENS = 6, 160
 REPLAY_TOKENS = 100_000  # of its own writing, to mix into tuning
+BATCH_SIZE = 32  # enough texts at once to keep the matrix units busy
 CURVE_ROWS = 16  # of the card
 _SAMPLES_HEADING, _TUNED_HEADING = "## What it writes", "## Tuned to an author"
 _LICENCE = re.compile(r"CC BY \d\.\d|CC BY|CC0|MIT|OGL v\d\.\d|WTFPL|Unlicense|public domain")
@@ -78,7 +83,7 @@ def publish(
         with progress.stage("Writing samples"):
             model = Model.load(stored)
             samples = model.write_several("", seeds=range(1, SAMPLES + 1), max_tokens=SAMPLE_TOKENS)
-        replay = list(replay_text.sample_texts(model, REPLAY_TOKENS, progress=progress))
+        replay = list(sample_texts(model, REPLAY_TOKENS, progress))
         provenance = dict(base.provenance) | {
             "held_out": held_out,
             "text_licenses": text_licenses(credits),
@@ -108,6 +113,33 @@ def publish(
             lzma.compress(replay_text.DIVIDER.join(replay).encode())
         )
         return put(stored, into)
+
+
+def sample_texts(model: Model, tokens: int, progress: Progress) -> Iterator[str]:
+    """Sample unprompted texts from a model, with seeds from 1 on, up to about `tokens` tokens."""
+    length = model.engine.context
+    unchanged = SamplingParams(temperature=1.0)
+    unprompted = build_request(model.tokenizer, "", max_tokens=length, sampling=unchanged)
+    scheduler = BatchScheduler(model.engine, rows=BATCH_SIZE, length=length)
+    ids: dict[GenerationState, list[int]] = {}
+    seed = 0
+    try:
+        with progress.stage("Writing replay text", tokens, "tokens") as stage:
+            while True:
+                while len(ids) < BATCH_SIZE and stage.done < tokens:
+                    seed += 1
+                    ids[scheduler.submit(replace(unprompted, seed=seed))] = []
+                for handle, drawn, finished in scheduler.step():
+                    ids[handle] += [token.id for token in drawn]
+                    stage.advance(len(drawn))
+                    if finished is not None:
+                        yield model.tokenizer.decode(ids.pop(handle))
+                if stage.done >= tokens:
+                    break
+        # Do not wait until the last texts end: it would take as long as all the others.
+        yield from (model.tokenizer.decode(row) for row in ids.values() if row)
+    finally:
+        scheduler.close()
 
 
 def modern_sources(table: Path | None) -> list[dict[str, str]]:
@@ -258,15 +290,14 @@ def curve(runs: Path, provenance: Mapping[str, Any]) -> list[tuple[int, float]]:
 
 
 def evaluations(metrics: Path) -> Iterator[tuple[int, float]]:
-    """Steps and bits per byte of a run's evaluations; the better of weights and average."""
+    """Steps and bits per byte of a run's evaluations."""
     for line in metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else ():
         with suppress(ValueError):  # of a line that was being written when the power went
             event = json.loads(line)
             values = event.get("values", {}) if event["kind"] == "metric" else {}
-            figures = [values.get(f"{kind}_bits_per_byte") for kind in ("validation", "averaged")]
-            measured = [value for value in figures if value is not None]
-            if measured and event["stage"] == "train":
-                yield int(values["step"]), min(measured)
+            bits = values.get("validation_bits_per_byte")
+            if bits is not None and event["stage"] == "train":
+                yield int(values["step"]), bits
 
 
 def card(

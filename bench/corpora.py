@@ -326,8 +326,8 @@ def search_row(args: argparse.Namespace, scratch: Path) -> int:
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
     from ownwords.make.make_request import find_base
+    from ownwords.training import settings_search
     from ownwords.training.recipes import TrainRequest
-    from ownwords.tune import tuning
 
     lost = 0
     for name, base in SEARCHED:
@@ -337,9 +337,7 @@ def search_row(args: argparse.Namespace, scratch: Path) -> int:
         root = scratch / f"{name}-searched.ownwords"
         look([corpus(case, args.books, scratch)], workspace=root)
         each_s = args.each * 60
-        order = tuning.TuneRequest(
-            minutes=2 * args.each * (args.search + 10), each_s=each_s, trials=args.search
-        )
+        search_s = each_s * (args.search + 2 * settings_search.REPETITIONS)
         with Archive(root / "archive.sqlite") as archive:
             texts = texts_of.load_corpus(archive)
             work = TrainRequest(
@@ -349,10 +347,10 @@ def search_row(args: argparse.Namespace, scratch: Path) -> int:
                 own_share=texts.own_share,
                 corpus=texts.key,
             )
-            result = tuning.tune(texts, work, order, base=find_base(base))
+            result = settings_search.tune(texts, work, search_s, base=find_base(base))
         verdict = result.verdict
         print(f"\n{name}, {'from nothing' if base else 'the base in the box'}:")
-        for sentence in verdict.sentences():
+        for sentence in settings_search.sentences(verdict):
             print(f"  {sentence}")
         gain = verdict.gain or 0.0
         print(f"  The plan needs {max(0.0, gain):.2%} more than the best found.", flush=True)

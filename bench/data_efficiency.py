@@ -68,7 +68,6 @@ def recipes() -> "dict[str, Setting]":
         sequence_length=256,
         precision="autocast",
         dropout=0.1,
-        ema_half_life=0.02,
         evaluations=6,
         patience=0,
         checkpoint_every_s=3600,

@@ -1,15 +1,21 @@
 """What `ownwords draft` keeps of notes, on posts that the model has not read.
 
     python bench/drafting.py WORKSPACE MODEL --paragraphs 30
+    python bench/drafting.py WORKSPACE MODEL --paragraphs 14 --prompted BASE --blind FILE
 
 The notes are made by rule of paragraphs of the workspace's test posts, as somebody takes them who
 writes full notes; MODEL has learned to write from notes. Prints what of their content words the
 written lines keep, how many lines stay notes, and what is made up, then the bits per byte of the
 author's own paragraphs with and without their notes, and the drafts.
+
+With --prompted FILE gets each draft beside what BASE, a model that follows instructions, writes of
+the same notes when it is given three of the author's passages; which is which, drawn by lot, is in
+FILE.key, for a reader who has not seen it.
 """
 
 import argparse
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +25,8 @@ from ownwords.archive.store import Archive
 from ownwords.core.workspace import Workspace
 from ownwords.drafts import drafting, notes
 from ownwords.inference.model import Model
+from ownwords.inference.text_generation import DEFAULT_SAMPLING, stream_request
+from ownwords.tokenizers import chat
 
 
 def main() -> None:
@@ -26,16 +34,23 @@ def main() -> None:
     parser.add_argument("workspace", type=Path)
     parser.add_argument("model", type=Path)
     parser.add_argument("--paragraphs", type=int, default=30)
+    parser.add_argument("--prompted", type=Path, help="the folder of a model that takes orders")
+    parser.add_argument("--blind", type=Path, default=Path("blind.txt"))
     args = parser.parse_args()
     with Archive(Workspace(args.workspace).archive) as archive:
-        posts = list(load_corpus(archive).test)
+        corpus = load_corpus(archive)
+    posts = list(corpus.test)
     pairs = [pair for post in posts for pair in notes.pairs(post)]
     random.Random(1).shuffle(pairs)
     model = Model.load(args.model)
+    rival = Model.load(args.prompted) if args.prompted else None
+    passages = [pair.text for post in list(corpus.train)[:40] for pair in notes.pairs(post)]
+    passages = random.Random(1).sample([text for text in passages if len(text) > 300], 3)
+    coin, beside, key = random.Random(str(args.workspace)), "", ""
     lines: list[drafting.DraftLine] = []
     invented: list[str] = []
     bits, sizes = {"with": 0.0, "without": 0.0}, 0
-    for pair in pairs[: args.paragraphs]:
+    for number, pair in enumerate(pairs[: args.paragraphs], 1):
         marked = [line[2:] for line in pair.prompt.split("\n") if line.startswith("- ")]
         noted = [part for line in marked for part in line.split("; ")]
         draft = drafting.draft(model, drafting.Notes("", (tuple(noted),)))
@@ -46,6 +61,14 @@ def main() -> None:
         bits["without"] += drafting.bits(model, "", pair.text)
         sizes += pair.bytes
         print(f"\nWAS {pair.text}\nNOW {draft}")
+        if rival:
+            both = [str(draft), prompted(rival, passages, noted)]
+            ours = coin.randrange(2)
+            listed = "\n".join(f"- {note}" for note in noted)
+            beside += f"\n{number}\n{listed}\nA: {both[ours]}\nB: {both[1 - ours]}\n"
+            key += f"{number}\t{'BA'[ours == 0]}\n"
+            args.blind.write_text(beside, "utf-8")
+            args.blind.with_suffix(".key").write_text(key, "utf-8")
     kept = [line for line in lines if line.kept]
     shares = [notes.Content.of(x.text).share_of(notes.Content.of(x.note)) for x in kept]
     per_byte = {name: total / sizes for name, total in bits.items()}
@@ -53,6 +76,25 @@ def main() -> None:
     print(f"lines written {len(kept)} of {len(lines)}, the others stay notes")
     print(f"content words kept in them {np.mean(shares):.3f}; made up {invented or 'nothing'}")
     print(f"bits per byte with notes {per_byte['with']:.3f}, without {per_byte['without']:.3f}")
+
+
+def prompted(model: Model, passages: list[str], noted: list[str]) -> str:
+    """What a model makes of notes that has not learned to, but follows instructions."""
+    examples = "\n\n".join(passages)
+    listed = "\n".join(f"- {note}" for note in noted)
+    order = (
+        f"Here are three passages that I have written:\n\n{examples}\n\nTurn these notes of mine"
+        f" into one paragraph in my style. Keep every fact, add none, and write nothing else:\n"
+        f"{listed}"
+    )
+    request = model.request(
+        chat.encode(
+            model.tokenizer, [{"role": "user", "content": order}], add_generation_prompt=True
+        ),
+        max_tokens=40 + len(listed) // 2,
+        sampling=replace(DEFAULT_SAMPLING, temperature=0.7),
+    )
+    return " ".join("".join(stream_request(model.engine, model.tokenizer, request)).split())
 
 
 if __name__ == "__main__":

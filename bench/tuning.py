@@ -1,15 +1,15 @@
 """A base model tuned to one author: what replay, rates, length and interpolation do.
 
     python bench/tuning.py BASE                                    as the plan has it, ten minutes
-    python bench/tuning.py BASE --replay none generated books --seeds 3
+    python bench/tuning.py BASE --replay none shipped books --seeds 3
     python bench/tuning.py BASE --minutes 2 --set train.dropout=0.2
     python bench/tuning.py BASE --blog PATH                        another author
     python bench/tuning.py BASE --notes                            as `make`, notes learned too
 
 Each line is `recipes.finetune` as users have it, on the columnist's training posts; its share of
 the way from the base's weights is chosen on the validation posts. Bits per byte of the test posts,
-sliding by half a context, each document's end included, and of the base itself. "generated" is text
-the base writes itself; "books" are --books megabytes of what it was trained on. With --notes a
+sliding by half a context, each document's end included, and of the base itself. "shipped" is
+what the base comes with; "books" are --books megabytes of what it was trained on. With --notes a
 second figure: bits per byte of paragraphs of the test posts after their notes.
 """
 
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("base", type=Path)
     parser.add_argument("--blog", type=Path, default=SHARED / "columnist")
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--replay", nargs="+", default=["generated"])
+    parser.add_argument("--replay", nargs="+", default=["shipped"])
     parser.add_argument("--books", type=int, default=2, help="megabytes of books to replay")
     parser.add_argument("--set", action="append", default=[], dest="sets", metavar="KEY=VALUE")
     parser.add_argument("--seeds", type=int, default=1)

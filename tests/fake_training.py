@@ -17,7 +17,7 @@ from ownwords.training.loop import TrainOutcome
 from ownwords.training.plan import Forecast, Plan, PlannedValue
 from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
 from ownwords.training.settings import Recipe
-from ownwords.tune.tuning import TuneRun
+from ownwords.training.settings_search import SettingsSearch
 
 EXPECTED = Forecast(
     bits_low=2.0,
@@ -57,7 +57,7 @@ class FakeTraining:
         self.now = 1000.0
         monkeypatch.setattr(recipes, "plan_pretraining", self.pretrain)
         monkeypatch.setattr(recipes, "plan_finetuning", self.finetune)
-        monkeypatch.setattr(TuneRun, "score", lambda _, folder, __: score_of(folder))
+        monkeypatch.setattr(SettingsSearch, "score", lambda _, folder: score_of(folder))
         monkeypatch.setattr("time.perf_counter", lambda: self.now)
 
     def finetune(
@@ -66,8 +66,6 @@ class FakeTraining:
         train: Iterable[TrainingText],
         held_out: Iterable[TrainingText],
         work: TrainRequest,
-        *,
-        replay: Iterable[TrainingText] | None = None,
     ) -> PlannedTraining:
         self.bases.append(base)
         return self.pretrain(train, held_out, work)
@@ -99,7 +97,6 @@ class FakeTraining:
             steps=plan.recipe.train.steps,
             stopped="done",
             best_step=1,
-            averaged=False,
             bits_per_byte=score,
             evaluations=(),
             tokens=1000,

@@ -30,7 +30,6 @@ LOOP = LoopConfig(
     evaluations=3,
     checkpoint_every_s=0.0,
     dropout=0.1,
-    ema_half_life=0.2,
     micro_batch_size=3,
 )
 INTERRUPTED = 7

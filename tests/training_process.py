@@ -64,7 +64,6 @@ def job(
         batch_size=4,
         sequence_length=24,
         micro_batch_size=1,
-        ema_half_life=0.1,
         evaluations=2,
         checkpoint_every_s=0.0,
         precision="bf16" if bfloat16_seed else "float32",

@@ -210,7 +210,7 @@ def test_the_details_show_curve_samples_plan_and_log(
     log = JsonLines(home_workspace.runs / "finetune-aaaa" / "metrics.jsonl")
     for step in range(11, 31):
         log(metric(step, bits_per_byte=2 + 1 / step, loss=1.4 + 0.7 / step, tokens_per_s=2000.0))
-    log(metric(30, validation_bits_per_byte=2.05, averaged_bits_per_byte=2.01))
+    log(metric(30, validation_bits_per_byte=2.01))
     (home_workspace.runs / "finetune-aaaa" / "samples.txt").write_text(
         "\n--- step 8\nThe <b>rain</b>.\n"
     )

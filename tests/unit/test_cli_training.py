@@ -39,11 +39,10 @@ OUTCOME = TrainOutcome(
     steps=300,
     stopped="early",
     best_step=200,
-    averaged=True,
     bits_per_byte=2.25,
     evaluations=(
         Evaluation(100, 2.75),
-        Evaluation(200, 2.5, 2.25),
+        Evaluation(200, 2.25),
         Evaluation(300, 2.6),
     ),
     tokens=27,
@@ -130,7 +129,7 @@ def test_the_plan_and_then_the_result_are_printed(
         "2.250 bits per byte on held-out posts",
         "as expected",
         "Training ended early: more steps no longer helped",
-        "from step 200, averaged with earlier ones",
+        "from step 200",
         "training went back to a checkpoint",
         "“It rained. Again.”",
         "blog.ownwords/model --to gguf",
@@ -167,7 +166,7 @@ def test_json_has_all_figures_in_one_object(
     figures = json.loads(capsys.readouterr().out)
     assert figures["bits_per_byte"] == 2.25
     assert figures["model"] == "mine"
-    assert figures["outcome"]["evaluations"][1]["averaged_bits_per_byte"] == 2.25
+    assert figures["outcome"]["evaluations"][1]["bits_per_byte"] == 2.25
     assert figures["plan"][0]["key"] == "train.steps"
     assert figures["expected"]["seconds"] == 60
     assert figures["recipe"]["optim"]["kind"] == "muon"

@@ -37,7 +37,7 @@ GEMMA = Gemma3Config(
     window=9,
     sliding=(True, False),
 )
-RICH = replace(LOOP, dropout=0.2, ema_half_life=0.2, micro_batch_size=3)
+RICH = replace(LOOP, dropout=0.2, micro_batch_size=3)
 PRECISIONS: tuple[Precision, ...] = ("autocast", "bf16")
 
 

@@ -33,7 +33,6 @@ from ownwords.training.loop import (
 )
 from ownwords.training.optim import Optimizer
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Precision
-from ownwords.training.weight_averaging import EMA
 from training_jobs import (
     LOOP,
     attach_adapter,
@@ -45,7 +44,7 @@ from training_jobs import (
     weights_of,
 )
 
-RICH = replace(LOOP, dropout=0.2, ema_half_life=0.2, z_loss_weight=1e-4, micro_batch_size=3)
+RICH = replace(LOOP, dropout=0.2, z_loss_weight=1e-4, micro_batch_size=3)
 
 
 class ChangedLoss:
@@ -109,7 +108,7 @@ def test_stopped_and_resumed_is_as_if_never_stopped(kind: str, tmp_path: Path) -
     resumed = train(parts)
     assert weights_of(parts) == weights_of(uninterrupted)
     assert resumed.evaluations == outcome.evaluations
-    assert (resumed.best_step, resumed.averaged) == (outcome.best_step, outcome.averaged)
+    assert resumed.best_step == outcome.best_step
     ends = [run_job.run.checkpoints.load(12) for run_job in (uninterrupted, parts)]
     for group in ends[0].groups:
         assert checksum(ends[0].groups[group]) == checksum(ends[1].groups[group]), group
@@ -404,27 +403,6 @@ def test_memorisation_stops_the_training(tmp_path: Path) -> None:
     assert outcome.best_step == 4
 
 
-def test_the_average_is_kept_where_it_is_better(tmp_path: Path) -> None:
-    loop = replace(LOOP, steps=30, ema_half_life=0.15)
-    wild = OptimConfig(kind="adamw", learning_rate=0.05)
-    run_job = job(tmp_path, loop, optim=wild)
-    outcome = train(run_job)
-    last = outcome.evaluations[-1]
-    assert last.averaged_bits_per_byte is not None and last.bits_per_byte is not None
-    best = min(
-        (b, e.step, averaged)
-        for e in outcome.evaluations
-        for b, averaged in ((e.bits_per_byte, False), (e.averaged_bits_per_byte, True))
-        if b is not None
-    )
-    assert (outcome.bits_per_byte, outcome.best_step, outcome.averaged) == best
-    saved = run_job.run.checkpoints.load(outcome.best_step).groups
-    if outcome.averaged:
-        average = EMA(saved["weights"], 0.15 * 30)
-        average.load_state(saved["average"])
-        assert weights_of(run_job) == checksum(average.weights())
-
-
 def test_observing_changes_nothing(tmp_path: Path) -> None:
     """However often the run is evaluated and whatever hooks draw, the training is the same."""
 
@@ -439,7 +417,7 @@ def test_observing_changes_nothing(tmp_path: Path) -> None:
         tmp_path, replace(RICH, evaluations=12), key="loud", samples=draw, memorised=lambda _: 0.0
     )
     train(loud)
-    for group in ("weights", "optimizer", "average"):
+    for group in ("weights", "optimizer"):
         ends = [run_job.run.checkpoints.load(12).groups[group] for run_job in (quiet, loud)]
         assert checksum(ends[0]) == checksum(ends[1])
     assert loud.run.samples.read_text("utf-8").count("She wrote?[31m this.") == 12
@@ -496,7 +474,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(tmp_path: Pa
 
 @pytest.mark.parametrize("precision", ["autocast", "bf16"])
 def test_bfloat16_learns_and_resumes_to_the_bit(precision: Precision, tmp_path: Path) -> None:
-    loop = replace(LOOP, precision=precision, ema_half_life=0.3)
+    loop = replace(LOOP, precision=precision)
     uninterrupted = job(tmp_path, loop, key="whole")
     outcome = train(uninterrupted)
     exact = train(job(tmp_path, replace(loop, precision="float32"), key="float32"))

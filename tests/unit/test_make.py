@@ -1,6 +1,5 @@
 """A model is made stage by stage, and unchanged stages are not repeated."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -29,8 +27,8 @@ from ownwords.inference import model as inference_model
 from ownwords.make import pipeline
 from ownwords.make.make_request import MakeRequest, find_base
 from ownwords.make.result import FirstParagraph, MakeCallbacks, MakeResult, TrainingSummary
-from ownwords.models.directory import PROVENANCE, model_fingerprint
-from ownwords.training import recipes, replay_text
+from ownwords.models.directory import model_fingerprint
+from ownwords.training import recipes
 from ownwords.training.plan import Plan
 
 
@@ -250,9 +248,6 @@ def test_a_card_that_cannot_run_is_named_once_and_every_stage_uses_the_processor
     monkeypatch.setattr(inference_model, "has_driver", lambda: True)
     monkeypatch.setattr(torch, "ones", ones_on)
     monkeypatch.setattr(hardware, "_noted", set())
-    (made_folder / "base" / "model" / replay_text.SHIPPED).unlink()  # so the base writes it now
-    sample_texts = replay_text.sample_texts
-    monkeypatch.setattr(replay_text, "sample_texts", lambda model, *_: sample_texts(model, 50))
     notes: list[str] = []
 
     def listen(event: Event) -> None:
@@ -303,77 +298,6 @@ def test_only_missing_results_are_rebuilt(
     (made_folder / "w" / "report.html").unlink()
     assert make_again(made_folder)[0] == NONE
     assert (made_folder / "w" / "report.html").exists()
-
-
-def put_searched_model(folder: Path, **more: object) -> str:
-    """Replace the model by another, as `ownwords tune` does; returns its key."""
-    model = folder / "w" / "model"
-    path = model / "model.safetensors"
-    stored = path.read_bytes()
-    begin = 8 + int.from_bytes(stored[:8], "little")
-    assert b'"F32"' in stored[:begin]
-    path.write_bytes(
-        stored[:begin] + (np.frombuffer(stored[begin:], "<f4") * np.float32(1.01)).tobytes()
-    )
-    provenance = json.loads((model / PROVENANCE).read_text())
-    provenance["tune"] = {
-        "base": model_fingerprint(folder / "base" / "model", provenance=True),
-        "settings": repr(sorted(tiny_make.SMALL.items())),
-        "run": "finetune-of-trial-7",
-        "outcome": "trial 7 has 2.1% fewer bits per byte than the plan",
-        **more,
-    }
-    (model / PROVENANCE).write_text(json.dumps(provenance))
-    return model_fingerprint(model)
-
-
-FOUND = (
-    "`ownwords tune` found the model that is here: trial 7 has 2.1% fewer bits per byte than the"
-    " plan. It is kept; other --minutes train a new one."
-)
-
-
-def test_a_better_model_from_a_search_is_kept(
-    made_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made_before = make_again(made_folder)[1].trained
-    key = put_searched_model(made_folder)
-    with monkeypatch.context() as patch:
-        without_training(patch)
-        messages, result = make_again(made_folder)
-        assert messages == [
-            "read",
-            FOUND,
-            "was trained",
-            "writes",
-            "scores",
-            "scored",
-        ]
-        assert result.trained.key == key == model_fingerprint(result.model)
-        assert result.trained.run == "finetune-of-trial-7"
-        assert result.trained.bits_per_byte == made_before.bits_per_byte
-        assert make_again(made_folder)[0] == NONE
-    messages, result = make_again(made_folder, minutes=2.0)
-    assert "other minutes. Training starts again" in messages[1]
-    assert "trained" in messages
-    assert result.trained.key == model_fingerprint(result.model) != key
-
-
-def test_a_search_before_the_first_making_is_enough(
-    made_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = put_searched_model(made_folder)
-    shutil.rmtree(made_folder / "w" / "runs" / "make")
-    with monkeypatch.context() as patch:
-        without_training(patch)
-        messages, result = make_again(made_folder, minutes=None)
-    assert messages == ["read", FOUND, "was trained", "writes", "scores", "scored"]
-    assert result.trained.key == key
-    # Who names the minutes wants them used.
-    shutil.rmtree(made_folder / "w" / "runs" / "make")
-    messages, result = make_again(made_folder, minutes=2.0)
-    assert "trained" in messages
-    assert result.trained.key != key
 
 
 def test_a_dry_run_trains_nothing(made_folder: Path, tmp_path: Path) -> None:

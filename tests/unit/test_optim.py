@@ -11,7 +11,6 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.models import lora
 from ownwords.training.optim import Optimizer, newton_schulz
 from ownwords.training.settings import OptimConfig
-from ownwords.training.weight_averaging import EMA
 from stored_state import through_a_file
 
 F32 = OptimConfig(newton_schulz_dtype="float32")
@@ -187,15 +186,13 @@ def test_resumed_is_not_stopped(
     config = OptimConfig(kind=kind, newton_schulz_dtype=iteration, momentum_warmup_steps=7)  # type: ignore[arg-type]
     dtype = torch.bfloat16 if master_weights else torch.float32
 
-    def fresh() -> tuple[nn.Module, Optimizer, EMA]:
+    def fresh() -> tuple[nn.Module, Optimizer]:
         model = tiny("gemma3", dtype)
-        optimizer = Optimizer(model, config)
-        return model, optimizer, EMA(optimizer.weights(), 3)
+        return model, Optimizer(model, config)
 
-    def go(parts: tuple[nn.Module, Optimizer, EMA], steps: range) -> None:
+    def go(parts: tuple[nn.Module, Optimizer], steps: range) -> None:
         for step in steps:
             run(parts[1], parts[0], range(step, step + 1))
-            parts[2].update(parts[1].weights())
 
     uninterrupted, first, second = fresh(), fresh(), fresh()
     go(uninterrupted, range(12))
@@ -203,12 +200,10 @@ def test_resumed_is_not_stopped(
     go(second, range(20, 22))  # so that nothing is right by being fresh
     second[1].load_weights(through_a_file(first[1].weights(), tmp_path / "weights"))
     second[1].load_state(through_a_file(first[1].state(), tmp_path / "state"))
-    second[2].load_state(through_a_file(first[2].state(), tmp_path / "average"))
     go(second, range(5, 12))
     assert_close(parameters(second[0]), parameters(uninterrupted[0]))
     assert_close(second[1].weights(), uninterrupted[1].weights())
     assert_close(second[1].state(), uninterrupted[1].state())
-    assert_close(second[2].weights(), uninterrupted[2].weights())
 
 
 def test_a_run_keeps_its_precision() -> None:

@@ -1,4 +1,5 @@
 import json
+import lzma
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -391,20 +392,13 @@ def test_the_learning_rate_follows_from_the_highest_a_base_has_seen(
         assert plan.recipe.optim.muon_lr == pytest.approx(expected, rel=0.02)
 
 
-def test_a_run_resumes_after_the_cache_has_lost_its_replay_text(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replay_text, "sample_texts", lambda *_: [text.text for text in TRAIN])
-    undisturbed = finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "one", TUNED))
-    interrupted = work(tmp_path / "two", TUNED, progress=Progress(cut_at_an_evaluation))
-    with pytest.raises(PowerCut):
-        finetune(base, OTHERS, HELD_OTHERS, interrupted)
-    shutil.rmtree(tmp_path / "cache")
-    # A busier machine writes less in the same time.
-    monkeypatch.setattr(replay_text, "sample_texts", lambda *_: [TRAIN[0].text])
-    resumed = finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "two", TUNED))
-    assert weights(resumed) == weights(undisturbed)
-    assert len(list((tmp_path / "two" / "runs").iterdir())) == 1
+def test_the_text_that_a_base_comes_with_is_replayed(base: Path, tmp_path: Path) -> None:
+    bare = plan_finetuning(base, OTHERS, HELD_OTHERS, work(tmp_path / "bare", TUNED)).plan
+    packed = lzma.compress(replay_text.DIVIDER.join(text.text for text in TRAIN).encode())
+    (base / replay_text.SHIPPED).write_bytes(packed)
+    plan = plan_finetuning(base, OTHERS, HELD_OTHERS, work(tmp_path / "w", TUNED)).plan
+    shares = (bare.recipe.data.replay, plan.recipe.data.replay)
+    assert shares == (0, PLAN_CONSTANTS.tune_replay)
 
 
 def test_a_sample_of_held_out_texts_is_deterministic() -> None:

@@ -27,20 +27,20 @@ def test_a_history_has_steps_evaluations_and_the_best() -> None:
     history = history_of(
         Event(100.0, "train", "start", total=40),
         metric(10, time=110.0, bits_per_byte=2.0, loss=1.4, tokens_per_s=500.0),
-        metric(10, time=111.0, validation_bits_per_byte=2.1, averaged_bits_per_byte=2.05),
+        metric(10, time=111.0, validation_bits_per_byte=2.1),
         metric(20, time=120.0, bits_per_byte=1.8, loss=1.2),
-        metric(20, time=121.0, validation_bits_per_byte=2.2, averaged_bits_per_byte=2.3),
+        metric(20, time=121.0, validation_bits_per_byte=2.2),
         Event(122.0, "train", "note", message="sample: A text."),
     )
     assert (history.step, history.total, history.is_ended) == (20, 40, False)
     assert [point[:2] for point in history.points] == [(10, 2.0), (20, 1.8)]
     assert history.best is not None
-    assert (history.best.step, history.best.best) == (10, 2.05)
+    assert (history.best.step, history.best.bits_per_byte) == (10, 2.1)
     assert history.latest["tokens_per_s"] == 500.0
     assert history.sample == "A text."
     texts = [text for _, text in history.notes]
     assert texts[0] == "Training starts: 40 steps to go."
-    assert "Step 10: 2.050 bits per byte on held-out posts." in texts
+    assert "Step 10: 2.100 bits per byte on held-out posts." in texts
 
 
 def test_the_remaining_time_is_what_the_run_last_reported() -> None:

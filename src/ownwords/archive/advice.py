@@ -5,17 +5,16 @@ Promises rest on measurements; estimates are labelled as such.
 
 import json
 import math
-import tomllib
 from bisect import bisect_right
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from ownwords.archive.report import Advice
 from ownwords.archive.selection import MIN_GROUPS
+from ownwords.core.config import toml_beside
 from ownwords.view.format import count, number, percent, size
 
 # Hoffmann et al. 2022 ("Chinchilla"): compute-optimal number of training tokens per parameter.
@@ -32,7 +31,7 @@ LAST_PASSES = 16
 TOKEN_SPREAD_BITS = 3.0
 
 _TIERS = (2_000, 20_000, 100_000, 1_000_000, 10_000_000)  # training words
-_TEXTS: Final = tomllib.loads(Path(__file__).with_name("advice.toml").read_text("utf-8"))
+_TEXTS: Final = toml_beside(__file__, "advice.toml")
 
 MEASURED: Final = "measured.json"  # beside the weights of the shipped base
 

@@ -2,11 +2,9 @@
 
 import builtins
 import re
-import tomllib
 from collections import Counter
 from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path
 from typing import Final, get_args
 
 import msgspec
@@ -14,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.archive.document import OWN_KINDS, Document, SegmentKind
+from ownwords.core.config import toml_beside
 from ownwords.core.text import (
     LETTERS,
     Hashes,
@@ -107,7 +106,7 @@ MIN_LANGUAGE_WORDS: Final = 25  # shorter texts are not identified
 _LANGUAGE_CHARACTERS = 6_000
 _MIN_LANGUAGE_SHARE = 0.1  # minimum share of the text's words in a language's list
 _LANGUAGE_MARGIN = 1.4  # minimum ratio to the next language's share
-_LANGUAGES: Final = tomllib.loads(Path(__file__).with_name("languages.toml").read_text("utf-8"))
+_LANGUAGES: Final = toml_beside(__file__, "languages.toml")
 _FREQUENT: Final = {
     name: frozenset(language["words"].split())
     for name, language in _LANGUAGES.items()

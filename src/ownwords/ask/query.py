@@ -1,17 +1,16 @@
 """The words and phrases that a question searches for: stop words, irregular forms."""
 
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 from ownwords.archive.text_repair import repair_text
+from ownwords.core.config import toml_beside
 
 # Word lists of nine languages and irregular forms of English, with their purpose.
-_DATA: Final = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+_DATA: Final = toml_beside(__file__, "words.toml")
 _WORDS: Final = {name: frozenset(text.split()) for name, text in _DATA["stop_words"].items()}
 _EMPTY: Final = _WORDS["en"]
 _WORDS["en"] |= frozenset(_DATA["posts"].split())

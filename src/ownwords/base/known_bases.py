@@ -1,11 +1,10 @@
 """Open models that are worth starting from, with their licences and where they are had."""
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
+from ownwords.core.config import toml_beside
 from ownwords.core.validation import decode
 from ownwords.models import registry
 from ownwords.models.configs.config import ModelConfig
@@ -60,7 +59,7 @@ RECOMMENDED: Final = "smollm2-135m"  # for a first model in English
 
 def _read() -> Iterator[KnownBase]:
     """The bases of known_bases.toml, the smallest first."""
-    data = tomllib.loads(Path(__file__).with_name("known_bases.toml").read_text("utf-8"))
+    data = toml_beside(__file__, "known_bases.toml")
     for base in data["bases"]:
         parts: dict[str, Any] = {"config": registry.config_from_json(base.pop("config"))}
         if "terms" in base:

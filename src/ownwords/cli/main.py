@@ -7,13 +7,13 @@ import errno
 import os
 import platform
 import sys
-import tomllib
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ownwords.core.config import toml_beside
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 
@@ -125,7 +125,7 @@ def build() -> "App":
         version=__version__,
         suppress_keyboard_interrupt=False,
     )
-    verbs = tomllib.loads(Path(__file__).with_name("verbs.toml").read_text("utf-8"))
+    verbs = toml_beside(__file__, "verbs.toml")
     for order, (name, verb) in enumerate(verbs.items()):
         argument = verb.get("argument")
         app.command(

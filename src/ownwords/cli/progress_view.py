@@ -1,4 +1,4 @@
-"""Work under way: bars and a picture of the training on a terminal, plain lines elsewhere."""
+"""Work under way: bars on a terminal, plain lines elsewhere."""
 
 import math
 import os
@@ -12,20 +12,8 @@ from ownwords.core.progress import Event, duration, printable
 from ownwords.training.run import SAMPLE, STAGE, RunHistory
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, Group
     from rich.live import Live
-    from rich.table import Table
-    from rich.text import Text
-
-    from ownwords.view.terminal import TerminalWriter
-
-# Colours that are readable on black and on white.
-_TRAINED, _VALIDATED = "bright_blue", "magenta"
-_AXIS = 6  # columns of the scale on the left, its line included
-# Braille: two columns of four dots in a character.
-_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-
-Point = tuple[float, float]  # (step, value)
 
 
 class ProgressView:
@@ -54,9 +42,10 @@ class ProgressView:
             is_sample = event.stage == STAGE and event.message.startswith(SAMPLE)
             if event.kind == "note" and not is_sample:
                 self._say(event.message)
-            before = self._follow_training(event) if event.stage == STAGE else None
+            if event.stage == STAGE:
+                self._follow_training(event)
             if not self._draws:
-                self._print_line(event, before)
+                self._print_line(event)
             if event.kind == "start":
                 self._running[event.stage] = event
                 self._reveal_later()
@@ -82,13 +71,24 @@ class ProgressView:
             self._hide()
             self._running.clear()
 
-    def _follow_training(self, event: Event) -> tuple[int, str]:
-        """Add the event to the history; returns how many evaluations and which sample it had."""
-        if event.kind == "start" or self._history is None:
-            self._history = RunHistory()
-        before = len(self._history.evaluations), self._history.sample
-        self._history.add(event)
-        return before
+    def _follow_training(self, event: Event) -> None:
+        """Add the event to the history; without a terminal, tell a new evaluation or sample."""
+        history = self._history
+        if event.kind == "start" or history is None:
+            history = self._history = RunHistory()
+        evaluations, sample = len(history.evaluations), history.sample
+        history.add(event)
+        if self._draws:
+            return
+        point = history.evaluations[-1] if len(history.evaluations) > evaluations else None
+        if point and point.bits_per_byte is not None:
+            best = " (the best so far)" if history.is_best_so_far else ""
+            self._say(
+                f"training: step {point.step:,}: {point.bits_per_byte:.3f} bits per byte on"
+                f" held-out posts{best}"
+            )
+        if history.sample != sample:
+            self._say(f"training: sample: {_shortened(history.sample)}")
 
     def _say(self, text: str) -> None:
         if self._live:
@@ -98,40 +98,24 @@ class ProgressView:
 
     # --- plain lines ------------------------------------------------------------------------------
 
-    def _print_line(self, event: Event, before: tuple[int, str] | None) -> None:
-        name = "training" if event.stage == STAGE else event.stage
-        if self._history and before is not None:
-            self._print_evaluation(self._history, before)
-        elif STAGE in self._running:
+    def _print_line(self, event: Event) -> None:
+        is_training = event.stage == STAGE
+        name = "training" if is_training else event.stage
+        if not is_training and STAGE in self._running:
             return  # such as an evaluation: the training tells what it found
         if event.kind == "start":
             self._said_at[event.stage] = 0.0
-        elif event.kind == "done" and (before is not None or event.seconds >= self._after_s):
+        elif event.kind == "done" and (is_training or event.seconds >= self._after_s):
             ended = "stopped after" if event.message else "done in"
             counted = _counted(event.done, None, event.unit)
             self._say(
                 f"{name}: {f'{counted}, ' if counted else ''}{ended} {duration(event.seconds)}"
             )
-        elif event.kind == ("advance" if before is None else "metric") and (
+        elif event.kind == ("metric" if is_training else "advance") and (
             event.seconds - self._said_at.get(event.stage, 0.0) >= self._every_s
         ):
             self._said_at[event.stage] = event.seconds
-            told = _how_far(event)
-            if before is not None and self._history:
-                told = ", ".join(_training_figures(self._history, event.remaining_s))
-            self._say(f"{name}: {told}")
-
-    def _print_evaluation(self, history: RunHistory, before: tuple[int, str]) -> None:
-        evaluations, sample = before
-        if len(history.evaluations) > evaluations and history.evaluations[-1].best is not None:
-            point = history.evaluations[-1]
-            best = " (the best so far)" if history.is_best_so_far else ""
-            self._say(
-                f"training: step {point.step:,}: {point.best:.3f} bits per byte on held-out"
-                f" posts{best}"
-            )
-        if history.sample != sample:
-            self._say(f"training: sample: {' '.join(history.sample.split())[:300]}")
+            self._say(f"{name}: {_how_far(event, self._history)}")
 
     # --- on a terminal ----------------------------------------------------------------------------
 
@@ -153,7 +137,7 @@ class ProgressView:
             self._live = Live(
                 # Drawn in a thread of its own, so work never waits; that thread takes no lock of
                 # ours, whose holder may be waiting for the terminal.
-                get_renderable=lambda: self._picture(console),
+                get_renderable=lambda: _bars(tuple(self._running.values()), self._history, console),
                 console=console,
                 refresh_per_second=4,
                 transient=True,
@@ -175,28 +159,34 @@ class ProgressView:
         if live:
             live.stop()
 
-    def _picture(self, console: "Console") -> "RenderableType":
-        running = dict(self._running)
-        training = running.pop(STAGE, None)
-        if training and self._history:
-            return picture(self._history, training, tuple(running.values()), console)
-        return _bars(tuple(running.values()))
 
-
-def _bars(running: Sequence[Event]) -> "Table":
+def _bars(running: Sequence[Event], history: RunHistory | None, console: "Console") -> "Group":
+    from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.spinner import Spinner
     from rich.table import Table
     from rich.text import Text
 
+    from ownwords.view.terminal import TerminalWriter
+
     grid = Table.grid(padding=(0, 1))
     for event in running:
         bar = ProgressBar(event.total, event.done, width=28, pulse=event.total is None)
-        grid.add_row(Spinner("dots"), Text(event.stage), bar, Text(_how_far(event)))
-    return grid
+        name = "Training" if event.stage == STAGE else event.stage
+        grid.add_row(Spinner("dots"), Text(name), bar, Text(_how_far(event, history)))
+    if not (history and history.sample and any(event.stage == STAGE for event in running)):
+        return Group(grid)
+    sample = TerminalWriter(console).text(f"“{_shortened(history.sample)}”")
+    return Group(grid, sample)
 
 
-def _how_far(event: Event) -> str:
+def _shortened(sample: str) -> str:
+    return printable(" ".join(sample.split())[:300])
+
+
+def _how_far(event: Event, history: RunHistory | None) -> str:
+    if event.stage == STAGE and history:
+        return ", ".join(_training_figures(history, event.remaining_s))
     counted = _counted(event.done, event.total, event.unit)
     if event.remaining_s is None:
         return counted
@@ -210,196 +200,15 @@ def _counted(done: int, total: int | None, unit: str) -> str:
     return f"{done:,}{of} {unit}".rstrip()
 
 
-# --- training -------------------------------------------------------------------------------------
-
-
 def _training_figures(history: RunHistory, remaining_s: float | None) -> Iterator[str]:
     yield f"step {_counted(history.step, history.total or None, '')}"
     if math.isfinite(history.smooth):
         yield f"{history.smooth:.3f} bits per byte"
+    if history.best and history.best.bits_per_byte is not None:
+        yield f"{history.best.bits_per_byte:.3f} on held-out posts"
     if speed := history.latest.get("tokens_per_s"):
         yield f"{speed:,.0f} tokens/s"
     if share := history.latest.get("share_of_limit"):
         yield f"{share:.0%} of the machine's limit"
     if remaining_s is not None:
         yield f"about {duration(remaining_s)} left"
-
-
-def picture(
-    history: RunHistory, training: Event, others: Sequence[Event], console: "Console"
-) -> "RenderableType":
-    """What a terminal shows of a training under way; never wider than the terminal."""
-    from rich.padding import Padding
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    from ownwords.view.terminal import BOLD, DIM, TerminalWriter
-
-    writer = TerminalWriter(console)
-    width = writer.width
-    left = Text("Training", style=BOLD).append(
-        f"  step {_counted(history.step, history.total or None, '')}", style="not bold"
-    )
-    remaining = training.remaining_s
-    right = duration(training.seconds)
-    if remaining is not None:
-        right = f"{right} gone, about {duration(remaining)} left"
-        if left.cell_len + len(right) + 2 > width:
-            right = f"{duration(remaining)} left"
-    head = Table.grid()
-    head.add_column(width=width - len(right), no_wrap=True, overflow="crop")
-    head.add_column(width=len(right), no_wrap=True, overflow="crop")
-    head.add_row(left, right)
-    grid = Table.grid()
-    grid.add_column(width=width, no_wrap=True, overflow="crop")
-    total = history.total or 1
-    bar = ProgressBar(total, min(total, history.step), width=width, complete_style=_TRAINED)
-    grid.add_row("")
-    grid.add_row(head)
-    grid.add_row(bar)
-    grid.add_row("")
-    # On a low terminal the figures are the last to go.
-    chart = line_chart(
-        [(point.step, point.smooth) for point in history.points],
-        [(float(p.step), p.best) for p in history.evaluations if p.best is not None],
-        steps=history.total or history.step,
-        width=width,
-        height=7 if console.height >= 24 else 4 if console.height >= 18 else 0,
-        plain=not writer.can_show("⠿●"),
-    )
-    for line in chart:
-        grid.add_row(line)
-    if chart:
-        grid.add_row("")
-    grid.add_row(_figures(history, writer))
-    if history.sample:
-        words = " ".join(history.sample.split())
-        limit = (3 if console.height >= 24 else 1) * (width - 2) - 8
-        if len(words) > limit:
-            words = words[:limit].rsplit(" ", 1)[0] + "…"
-        sample = writer.text(f"“{words}”")
-        sample.stylize("italic")
-        sample.no_wrap, sample.overflow = False, "fold"
-        grid.add_row("")
-        grid.add_row(sample)
-    for event in others[-1:]:  # within the training, such as an evaluation
-        of = f" of {event.total:,}" if event.total else ""
-        grid.add_row("")
-        grid.add_row(writer.text(f"{event.stage} {event.done:,}{of}" if of else event.stage, DIM))
-    return Padding(grid, (0, 0, 0, writer.margin), expand=False)
-
-
-def _figures(history: RunHistory, writer: "TerminalWriter") -> "Table":
-    """Name, figure and meaning; the meaning only where it fits."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from ownwords.view.terminal import BOLD, DIM
-
-    plain = not writer.can_show("━●")
-    latest, meaning_width = history.latest, writer.width - 12 - 9 - 4
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, width=12, overflow="crop")
-    grid.add_column(no_wrap=True, justify="right", style=BOLD, width=9, overflow="crop")
-    if meaning_width >= 14:
-        grid.add_column(no_wrap=True, width=meaning_width, overflow="crop", style=DIM)
-
-    def add(name: str, figure: str, meaning: str, mark: str = " ", style: str = "") -> None:
-        label = Text(mark, style=style).append(f" {name}", style="default")
-        grid.add_row(label, figure, *([meaning] if meaning_width >= 14 else []))
-
-    if math.isfinite(history.smooth):
-        nats = f"{latest['loss']:.3f} nats a token" if "loss" in latest else ""
-        add("training", f"{history.smooth:.3f}", nats, "-" if plain else "━", _TRAINED)
-    best, point = history.best, history.evaluations[-1] if history.evaluations else None
-    if best and point and point.best is not None and best.best is not None:
-        meaning = "bits per byte on held-out posts"
-        if best.best < point.best:
-            meaning = f"best {best.best:.3f} at step {best.step:,}"
-        add("validation", f"{point.best:.3f}", meaning, "o" if plain else "●", _VALIDATED)
-    if speed := latest.get("tokens_per_s"):
-        share = latest.get("share_of_limit", 0.0)
-        add("tokens/s", f"{speed:,.0f}", f"{share:.0%} of this machine's limit" if share else "")
-    if rate := latest.get("rate"):
-        norm = latest.get("gradient_norm", math.nan)
-        add("rate", f"{rate:.3g}", f"gradient {norm:.2f}" if math.isfinite(norm) else "")
-    return grid
-
-
-# --- the chart ------------------------------------------------------------------------------------
-
-
-def line_chart(
-    line: Sequence[Point],
-    marks: Sequence[Point],
-    *,
-    steps: float,
-    width: int,
-    height: int,
-    plain: bool = False,
-) -> "list[Text]":
-    """Draw the line as dots with the marks on it: `height` rows and a row of steps, `width` wide.
-
-    `steps` is where the run ends; what is still to come stays empty. `plain` uses ASCII. Returns no
-    rows where there is nothing to draw or too little space.
-    """
-    from rich.text import Text
-
-    from ownwords.view.terminal import DIM
-
-    columns, end = width - _AXIS, max(steps, 1)
-    if not (line or marks) or columns < 8 or height < 2:
-        return []
-    # The first tenth of the steps falls so far that it would hide the rest.
-    begin = 0.1 * line[-1][0] if line else 0.0
-    values = [value for step, value in (*line, *marks) if step >= begin and math.isfinite(value)]
-    low, high = min(values, default=0.0), max(values, default=0.0)
-    high = max(high, low + max(0.02, abs(high) * 0.01))  # less would magnify noise
-    across, down = (1, 1) if plain else (2, 4)
-
-    def row_of(value: float, rows: int) -> int:
-        share = (value - low) / (high - low) if math.isfinite(value) else 1.0
-        return min(rows - 1, max(0, round((1 - share) * (rows - 1))))
-
-    cells: dict[tuple[int, int], int] = {}  # the dots of each character
-    before: int | None = None
-    for x, value in _sampled(line, end, columns * across):
-        y = row_of(value, height * down)
-        # A steep curve stays one line.
-        reached = range(min(y, before + 1), max(y, before - 1) + 1) if before is not None else (y,)
-        for each in reached:
-            place = x // across, each // down
-            cells[place] = cells.get(place, 0) | _DOTS[each % down][x % across]
-        before = y
-    marked = {(min(columns - 1, int(at / end * columns)), row_of(v, height)) for at, v in marks}
-    labels = {0: f"{high:.2f}", height - 1: f"{low:.2f}"}
-    rows = []
-    for y in range(height):
-        label = labels.get(y, "")[: _AXIS - 2].rstrip(".")
-        row = Text(f"{label:>{_AXIS - 2}} ", style=DIM)
-        row.append("|" if plain else "┤" if label else "│", style=DIM)
-        for x in range(columns):
-            if (x, y) in marked:
-                row.append("o" if plain else "●", style=_VALIDATED)
-            elif dots := cells.get((x, y)):
-                row.append("." if plain else chr(0x2800 + dots), style=_TRAINED)
-            else:
-                row.append(" ")
-        rows.append(row)
-    last = f"step {steps:,.0f}"
-    first = "0" if len(last) < columns - 1 else ""
-    scale = (first + last.rjust(columns - len(first)))[:columns]
-    return [*rows, Text(" " * _AXIS + scale, style=DIM)]
-
-
-def _sampled(line: Sequence[Point], end: float, count: int) -> Iterator[tuple[int, float]]:
-    """Yield the value at each of so many places from step 0 to the end, where there is one."""
-    import numpy as np
-
-    points = [point for point in line if math.isfinite(point[1])]
-    if points:
-        at, values = zip(*points, strict=True)
-        places = (np.arange(count) + 0.5) * end / count
-        sampled = np.interp(places, at, values, left=np.nan, right=np.nan)
-        yield from ((x, float(value)) for x, value in enumerate(sampled) if np.isfinite(value))

@@ -23,11 +23,9 @@ from ownwords.cli.options import (
     require_package,
 )
 from ownwords.cli.output import confirm, relative_path
-from ownwords.cli.progress_view import line_chart
 from ownwords.core.config import Resolved, settings_of
-from ownwords.core.progress import Progress, parse_event
+from ownwords.core.progress import Progress
 from ownwords.core.workspace import Workspace
-from ownwords.training.run import RunHistory
 from ownwords.view.blocks import Line, Pairs, Paragraph
 from ownwords.view.terminal import BOLD, DIM, TerminalWriter
 
@@ -96,7 +94,7 @@ def finetune(
         Path | None,
         Parameter(
             help="Texts like those the base was trained on, mixed in so that it forgets less."
-            " [default: none]"
+            " [default: what the base comes with]"
         ),
     ] = None,
     lora: Annotated[
@@ -312,7 +310,7 @@ def _value(number: "PlannedValue") -> str:
 
 
 def _print_made(made: "TrainedModel", samples: Sequence[str], console: "Console") -> None:
-    """Print the result, the curve, how right the plan was, samples, and what to do next."""
+    """Print the result, how right the plan was, samples, and what to do next."""
     writer, outcome = TerminalWriter(console), made.outcome
     writer.space()
     if made.bits_per_byte is None:
@@ -320,15 +318,6 @@ def _print_made(made: "TrainedModel", samples: Sequence[str], console: "Console"
     else:
         before = "" if made.before is None else f"; the base had {made.before:.3f}"
         writer.line(f"{made.bits_per_byte:.3f} bits per byte on held-out posts{before}", BOLD)
-    marks = [(float(e.step), e.best) for e in outcome.evaluations if e.best is not None]
-    if len(marks) > 1:
-        writer.space()
-        # Steps cut for lack of time are not drawn; steps saved by ending early are.
-        steps = outcome.steps if outcome.stopped == "done" else made.plan.recipe.train.steps
-        line = [(point.step, point.smooth) for point in _history(made).points]
-        plain = not writer.can_show("⠿●")
-        for row in line_chart(line, marks, steps=steps, width=writer.width, height=7, plain=plain):
-            writer.put(row)
     writer.space()
     sentences = [*made.judged, _STOPPED.get(outcome.stopped, "")]
     if made.bits_per_byte is not None:
@@ -350,19 +339,8 @@ def _print_made(made: "TrainedModel", samples: Sequence[str], console: "Console"
     writer.line("More --minutes start a new run from scratch, with a larger plan.", DIM)
 
 
-def _history(made: "TrainedModel") -> RunHistory:
-    """The run as its log tells it, from its first process on."""
-    history = RunHistory()
-    if made.run.metrics.exists():
-        with made.run.metrics.open("rb") as log:
-            for event in filter(None, map(parse_event, log)):
-                history.add(event)
-    return history
-
-
 def _saved_weights(made: "TrainedModel") -> str:
     if not made.share:
         return "Training did not help on held-out posts, so the base's own weights are saved."
-    averaged = ", averaged with earlier ones" if made.outcome.averaged else ""
     way = f", {made.share:.0%} of the way from the base" if made.share < 1 else ""
-    return f"The saved weights are from step {made.outcome.best_step:,}{averaged}{way}."
+    return f"The saved weights are from step {made.outcome.best_step:,}{way}."

@@ -1,7 +1,6 @@
 """`ownwords tune`."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -12,7 +11,6 @@ from ownwords.cli.options import (
     SourcePath,
     TrainingDevice,
     described,
-    flag,
     require_package,
 )
 from ownwords.cli.output import relative_path
@@ -22,26 +20,17 @@ from ownwords.core.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ownwords.tune.tuning import TuneResult
+    from ownwords.training.settings_search import TuneResult
 
 
 def tune(
     *paths: SourcePath,
-    minutes: Annotated[
-        float, Parameter(help="Minutes for everything, from reading to the winner's model.")
-    ] = 30.0,
+    minutes: Annotated[float, Parameter(help="Minutes for the whole search.")] = 30.0,
     each: Annotated[
         float | None,
         described(
             "Minutes of one trial: as long as you want to train with the settings found."
             " [default: a thirtieth of --minutes]"
-        ),
-    ] = None,
-    trials: Annotated[
-        int | None,
-        described(
-            "Try at most this many choices, the plan's own included; repetitions of the best come"
-            " on top. [default: as many as there is time for]"
         ),
     ] = None,
     base: Annotated[
@@ -51,20 +40,14 @@ def tune(
             " scratch. [default: the built-in one]"
         ),
     ] = "",
-    replay: Annotated[
-        Path | None,
-        described(
-            "Texts like those the base was trained on. [default: the base writes some itself]"
-        ),
-    ] = None,
-    keep: Annotated[bool, flag("Keep the workspace's model; put the winner's beside it.")] = False,
     device: TrainingDevice = "auto",
     common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Train with the plan's settings and with others around them; keep what is truly better.
+    """Train with the plan's settings and with others around them; print those that are better.
 
-    Every trial is a whole training. At the end the best two and the plan are trained again with
-    other seeds, and only those decide. The same command resumes after any interruption.
+    Every trial is a whole training. At the end the best and the plan are trained again with other
+    seeds, and only those decide. The same command resumes after any interruption; `ownwords make`
+    takes the settings once they are in the workspace's ownwords.toml.
     """
     from ownwords.base import catalogue
     from ownwords.make.make_request import check_minutes, find_base
@@ -73,22 +56,11 @@ def tune(
     check_minutes(minutes)
     if each is not None and not each > 0:
         raise ConfigError(f"--each should be more than 0, and is {each:g}")
-    if trials is not None and trials < 2:
-        raise ConfigError(
-            f"--trials should be 2 or more, and is {trials}",
-            hint="the first is the plan's own choice",
-        )
     require_package("torch", "searching for settings")
     require_package("optuna", "searching for settings")
+    from ownwords.training import settings_search as search
     from ownwords.training.recipes import TrainRequest
-    from ownwords.tune import tuning
 
-    request = tuning.TuneRequest(
-        minutes=minutes,
-        each_s=None if each is None else each * 60,
-        trials=trials,
-        keep=keep,
-    )
     folder = find_base(base)
     workspace = common.workspace_for(paths)
     resolved = common.resolve({}, workspace.root)
@@ -96,11 +68,11 @@ def tune(
         progress.expect("read")
         progress.expect("search", minutes * 60)
         progress.begin("read")
-        texts, base_text = read_texts(paths, replay, workspace, resolved.settings, progress, ask)
+        texts, _ = read_texts(paths, None, workspace, resolved.settings, progress, ask)
         progress.begin("search")
-        train_request = TrainRequest(
+        request = TrainRequest(
             workspace=workspace.root,
-            seconds=request.trial_s,
+            seconds=60 * (minutes / search.TRIALS if each is None else each),
             fixed=training_settings(resolved),
             progress=progress,
             device=device,
@@ -109,33 +81,28 @@ def tune(
             base_title=catalogue.called(folder) if folder else "",
             began=began,
         )
-        tuned = tuning.tune(texts, train_request, request, base=folder, replay=base_text)
-    common.show(figures(tuned), lambda console: print_tuned(tuned, console))
+        found = search.tune(texts, request, 60 * minutes, base=folder)
+    common.show(figures(found), lambda console: print_found(found, console))
 
 
-def figures(tuned: "TuneResult") -> dict[str, Any]:
+def figures(found: "TuneResult") -> dict[str, Any]:
     """The whole search, as `--json` prints it."""
+    from ownwords.training.settings_search import sentences
+
     return {
-        "verdict": asdict(tuned.verdict),
-        "sentences": list(tuned.verdict.sentences()),
-        "ranges": [asdict(axis) for axis in tuned.axes],
-        "trials": [asdict(trial) for trial in tuned.trials],
-        "settings": dict(tuned.settings),
-        "toml": tuned.toml,
-        "model": str(tuned.model),
-        "note": tuned.note,
-        "table": str(tuned.table),
-        "page": str(tuned.page),
+        "verdict": asdict(found.verdict),
+        "sentences": sentences(found.verdict),
+        "trials": list(found.trials),
+        "settings": dict(found.settings),
+        "toml": found.toml,
+        "table": str(found.table),
+        "page": str(found.page),
     }
 
 
-def print_tuned(tuned: "TuneResult", console: "Console") -> None:
-    """Print the verdict, the settings to keep, the best trials, and where the files are."""
+def print_found(found: "TuneResult", console: "Console") -> None:
+    """Print the verdict, the settings to use, the trials, and where the files are."""
     from ownwords.view.terminal import TerminalWriter, print_view
 
-    writer = TerminalWriter(console)
-    print_view(tuned.view, console, relative_path(tuned.page))
-    if tuned.note:
-        writer.copied(tuned.note)
-    writer.copied(f"The model: {relative_path(tuned.model)}")
-    writer.copied(f"All trials: {relative_path(tuned.table)}")
+    print_view(found.view, console, relative_path(found.page))
+    TerminalWriter(console).copied(f"All trials: {relative_path(found.table)}")

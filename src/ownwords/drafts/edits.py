@@ -6,16 +6,15 @@ that is longer than almost all of his at a place where another begins.
 """
 
 import re
-import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ownwords.core.config import toml_beside
 from ownwords.core.sentences import sentences
 
 _LEAST = 3  # times that the author has a form
@@ -202,7 +201,7 @@ def _groups() -> dict[str, tuple[str, tuple[str, ...], int]]:
 
 @cache
 def _words() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+    return toml_beside(__file__, "words.toml")
 
 
 @cache

@@ -8,7 +8,6 @@ paragraph, as it does between people.
 
 import random
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +18,7 @@ from ownwords.archive.corpus import TrainingText
 from ownwords.ask.query import IRREGULAR
 from ownwords.base import catalogue
 from ownwords.base.trimming import are_english
+from ownwords.core.config import toml_beside
 from ownwords.core.fingerprint import digest
 from ownwords.core.sentences import sentences
 from ownwords.evaluation.reference_data import Lexicon
@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"[$£€#]?\d")
 _IRREGULAR_NOT = {"can't": "cannot", "won't": "will not", "shan't": "shall not"}
 _UNPROSAIC = re.compile(r"https?:\S{60}|[|{}<>\[\]\\]| = |\n")
 
-_DATA: Final = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+_DATA: Final = toml_beside(__file__, "words.toml")
 _DROPPED, _PERSONS, _PREPOSITIONS, _NEGATIONS = (
     frozenset(_DATA[kind].split()) for kind in ("dropped", "persons", "prepositions", "negations")
 )

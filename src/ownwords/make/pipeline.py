@@ -40,7 +40,6 @@ from ownwords.make.result import (
     StageCache,
     TrainingSummary,
     cut_at_paragraph,
-    find_tuned_model,
     prompt_of,
     title_for,
     write_learned,
@@ -210,7 +209,7 @@ class MakeRun:
             hardware.return_freed_memory()
 
     def train(self, texts: Corpus, report: Report) -> TrainingSummary:
-        """Train the author's model, unless it is cached or `ownwords tune` has installed one."""
+        """Train the author's model, unless it is cached."""
         posts = len(report.posts)
         depends_on = {
             "texts": texts.key,
@@ -224,29 +223,21 @@ class MakeRun:
             return cached
         before, inputs = self.cache.latest("train", TrainingSummary), self.cache.inputs("train")
         changes = [n for n in depends_on if inputs and inputs.get(n) != depends_on[n]]
-        tuned = None
-        if not changes and (before or self.request.minutes is None):
-            tuned = find_tuned_model(self.model, depends_on, posts)
-        if tuned:
-            # The search has compared it with the model before.
-            self.callbacks.on_notice(CHANGED, tuned.sentence)
-            trained, seconds = tuned.trained, tuned.seconds
-        else:
-            if changes:
-                self.callbacks.on_notice(CHANGED, self._describe(changes, before, posts))
-            with resumable(
-                f"everything so far is saved in {self.workspace.root}; the same command resumes"
-            ):
-                began = time.perf_counter()
-                run = self._plan_and_train(texts)
-                depends_on["base"] = self._base_key  # another one may have taken its place
-                trained = TrainingSummary.of(self.model, run, posts)
-                seconds = time.perf_counter() - began
+        if changes:
+            self.callbacks.on_notice(CHANGED, self._describe(changes, before, posts))
+        with resumable(
+            f"everything so far is saved in {self.workspace.root}; the same command resumes"
+        ):
+            began = time.perf_counter()
+            run = self._plan_and_train(texts)
+            depends_on["base"] = self._base_key  # another one may have taken its place
+            trained = TrainingSummary.of(self.model, run, posts)
+            seconds = time.perf_counter() - began
         self.cache.put("train", depends_on, trained, seconds)
         write_learned(self._folder, report)
         self._delete_checkpoints(before, trained)
-        self.is_new = not tuned
-        self.callbacks.on_trained(trained, None if tuned else seconds)
+        self.is_new = True
+        self.callbacks.on_trained(trained, seconds)
         return trained
 
     def _plan_and_train(self, texts: Corpus) -> str:

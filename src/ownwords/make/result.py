@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ownwords.archive.report import Report
-from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import Workspace, translate_os_errors, write_atomically
@@ -265,33 +265,3 @@ def cut_at_paragraph(pieces: Iterable[str]) -> Iterator[str]:
             shown = len(whole)
         if ends:
             return
-
-
-# --- the model that `ownwords tune` installed, which `ownwords make` keeps ------------------------
-
-
-@dataclass(frozen=True)
-class TunedModel:
-    """The winner of a search, summarised like a model that `ownwords make` has trained."""
-
-    trained: TrainingSummary
-    seconds: float  # duration of its training
-    sentence: str  # for the user: where the model comes from
-
-
-def find_tuned_model(folder: Path, wanted: Mapping[str, str], posts: int) -> TunedModel | None:
-    """The model in the folder if a search with the same texts, base and settings made it."""
-    try:
-        provenance: dict[str, Any] = read_json(readable_dir(folder) / PROVENANCE)
-        search = provenance["tune"]
-        made_from = {"texts": provenance["corpus"], **search}
-        if any(made_from[name] != wanted[name] for name in ("texts", "base", "settings")):
-            return None
-        trained = TrainingSummary.of(folder, search["run"], posts)
-        sentence = (
-            f"`ownwords tune` found the model that is here: {search['outcome']}. It is kept; other"
-            " --minutes train a new one."
-        )
-        return TunedModel(trained, float(provenance["outcome"]["seconds"]), sentence)
-    except (OwnwordsError, OSError, LookupError, TypeError, ValueError):
-        return None  # no tuned model, or written by another version

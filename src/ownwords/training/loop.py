@@ -33,7 +33,6 @@ from ownwords.training.optim import Optimizer, lr_scale
 from ownwords.training.run import SAMPLE, STAGE, Evaluation, RunRecord
 from ownwords.training.settings import Recipe
 from ownwords.training.token_dataset import TokenDataset
-from ownwords.training.weight_averaging import EMA
 
 MAX_ROLLBACKS = 5
 # SIGBREAK is Ctrl-Break, which ends a group of processes on Windows.
@@ -76,13 +75,12 @@ class TrainOutcome:
     """The outcome of a training; `stopped` is "done" at the end of the schedule, else why before.
 
     "early" is early stopping, "memorised" means that too much text was memorised. The model has the
-    weights of `best_step`, averaged if `averaged`; without held-out text these are the last ones.
+    weights of `best_step`; without held-out text these are the last ones.
     """
 
     steps: int = 0
     stopped: Literal["done", "early", "memorised"] = "done"
     best_step: int = 0
-    averaged: bool = False
     bits_per_byte: float | None = None  # of the best weights, on the held-out text
     evaluations: tuple[Evaluation, ...] = ()
     tokens: int = 0
@@ -158,7 +156,7 @@ class _TrainingLoop:
         if note := try_compile(self.model, self.loop.compile, self.device):
             progress.note(note)
         self.task = self.world.wrap(LossModule(self.model))
-        self.optimizer, self.ema = self.state.optimizer, self.state.ema
+        self.optimizer = self.state.optimizer
         rows = -(-self.loop.batch_size // self.world.size)
         at_once = min(rows, self.loop.micro_batch_size or rows)
         self.micro_batch_size = self.world.min(job.run.micro_batch_limit(at_once))
@@ -244,8 +242,6 @@ class _TrainingLoop:
         loss = self._gradients(batch.to(self.device.torch_device), total)
         scale = self._lr_scale()
         self.optimizer.step(scale, step)
-        if self.ema is not None:
-            self.ema.update(self.optimizer.weights())
         norm = self.optimizer.gradient_norm.detach().to(loss)
         figures = torch.stack((self.world.sum(loss) / total, norm))
         self.pending.append((step, self.device.later(figures)))
@@ -303,7 +299,7 @@ class _TrainingLoop:
         return ""
 
     def _evaluate(self) -> str:
-        """Evaluate the weights and their average; returns the problem, or ""."""
+        """Evaluate the weights; returns the problem, or ""."""
         try:
             # The state has just been saved, so an interrupt need not wait for the evaluation.
             with self.signals.at_once() if self.world.size == 1 else nullcontext():
@@ -312,7 +308,6 @@ class _TrainingLoop:
             raise self._interrupted() from None
         values = {
             "validation_bits_per_byte": evaluation.bits_per_byte,
-            "averaged_bits_per_byte": evaluation.averaged_bits_per_byte,
             "memorised": evaluation.memorised,
         }
         known = {name: value for name, value in values.items() if value is not None}
@@ -326,12 +321,9 @@ class _TrainingLoop:
         return ""
 
     def _evaluation(self) -> Evaluation:
-        bits = averaged = memorised = None
+        bits = memorised = None
         if self.job.validation is not None:
             bits = self._bits_per_byte()
-            if self.ema is not None:
-                with metrics.swapped_weights(self.model, self.ema.weights()):
-                    averaged = self._bits_per_byte()
         if self.job.memorised or self.job.samples:
             if self.world.is_first:
                 with eval_mode(self.model):
@@ -339,7 +331,7 @@ class _TrainingLoop:
                     self._write_samples(self.job.samples(self.model) if self.job.samples else ())
             memorised = self.world.broadcast(memorised)
         record = self.record
-        return Evaluation(record.step, bits, averaged, memorised, progress=record.progress)
+        return Evaluation(record.step, bits, memorised, progress=record.progress)
 
     def _bits_per_byte(self) -> float:
         assert self.job.validation is not None
@@ -430,18 +422,15 @@ class _TrainingLoop:
         """Load the best weights into the model, and return the outcome of the training."""
         record, best = self.record, self.record.best(self.loop.memorised_limit)
         step = best.step if best else record.step
-        # Without an evaluation to choose by, use the average if the settings ask for one.
-        averaged = best.is_averaged_better if best else self.ema is not None
-        if not self.state.load_weights(step, averaged):
-            step, averaged, best = record.step, False, None
+        if not self.state.load_weights(step):
+            step, best = record.step, None
         self.optimizer.zero_grad()
         self.model.eval()
         return TrainOutcome(
             steps=record.step,
             stopped=record.stopped or "done",
             best_step=step,
-            averaged=averaged,
-            bits_per_byte=best.best if best else None,
+            bits_per_byte=best.bits_per_byte if best else None,
             evaluations=tuple(record.evaluations),
             tokens=record.tokens,
             seconds=record.seconds,
@@ -455,7 +444,7 @@ class _TrainingLoop:
 
 
 class TrainingState:
-    """Optimizer, weights, their average and the record of a run, with its checkpoints.
+    """Optimizer, weights and the record of a run, with its checkpoints.
 
     All processes must call each method; only the first one reads and writes files.
     """
@@ -472,9 +461,6 @@ class TrainingState:
             exact=float32_weights(job.model, is_bf16=is_bf16),
             start_token=job.batches.dataset.pure_start,
         )
-        self.ema: EMA | None = None
-        if half_life := self._loop.ema_half_life:
-            self.ema = EMA(self.optimizer.weights(), half_life * self._loop.steps)
         self._saved_step = self._rolled_back_to = -1
         self._saved_at = self._began = time.monotonic()
 
@@ -512,8 +498,6 @@ class TrainingState:
         record.seconds = self.seconds
         if self._world.is_first:
             groups = {"weights": self.optimizer.weights(), "optimizer": self.optimizer.state()}
-            if self.ema is not None:
-                groups["average"] = self.ema.state()
             best = record.best(self._loop.memorised_limit)
             try:
                 self._checkpoints.save(record.step, groups, record)
@@ -556,7 +540,7 @@ class TrainingState:
         self.save(again=True)  # so that the lower rate survives a crash
         return True
 
-    def load_weights(self, step: int, averaged: bool) -> bool:
+    def load_weights(self, step: int) -> bool:
         """Load the weights of a step into the model; False if its checkpoint is damaged."""
         if step != self.record.step:
             checkpoint = None
@@ -569,8 +553,6 @@ class TrainingState:
             if checkpoint is None:
                 return False
             self._load(checkpoint)
-        if averaged and self.ema is not None:
-            self.optimizer.load_weights(self.ema.weights())
         return True
 
     def _newest(self, before: int | None = None) -> Checkpoint | None:
@@ -598,8 +580,6 @@ class TrainingState:
 
     def _load(self, checkpoint: Checkpoint) -> None:
         self.optimizer.load_weights(self._world.share(checkpoint.groups["weights"]))
-        if self.ema is not None:
-            self.ema.load_state(self._world.share(checkpoint.groups["average"]))
 
 
 def float32_weights(model: torch.nn.Module, *, is_bf16: bool) -> dict[str, Tensor]:

@@ -2,8 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import islice
 
 import torch
@@ -123,21 +122,6 @@ def bits_per_byte(
         torch.stack(losses).cpu().double().sum() if losses else torch.zeros((), dtype=torch.float64)
     )
     return float(world.sum(nats)) / math.log(2) / max(1, dataset.text_bytes)
-
-
-@contextmanager
-def swapped_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Give the model other weights within the block, then restore its own bit for bit."""
-    parameters = {name: p for name, p in model.named_parameters() if name in weights}
-    with torch.no_grad():
-        original = {name: parameter.detach().clone() for name, parameter in parameters.items()}
-        try:
-            for name, parameter in parameters.items():
-                parameter.copy_(weights[name])
-            yield
-        finally:
-            for name, parameter in parameters.items():
-                parameter.copy_(original[name])
 
 
 class SampleWriter:

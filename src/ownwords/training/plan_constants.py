@@ -67,8 +67,6 @@ class PlanConstants:
     decay_fraction: float = 0.6  # share of the steps in which it decays; log
     decay_fraction_short: float = 0.7  # the same in a short run; log
     short_steps: float = 2000  # steps below which a run is short; estimate
-    half_life: float = 0.02  # Half-life of the EMA, as a share of the steps; arXiv 2411.18704
-    half_life_steps: float = 200  # Steps from which there is an EMA; estimate
 
     # --- regularization: keep a small corpus from being memorised --------------------------------
     dropout: float = 0.1  # dropout if the text is read many times; log
@@ -91,9 +89,6 @@ class PlanConstants:
     tune_start_lr_scale: float = 40  # log
     tune_replay: float = 0.3  # share of rows that are replay text; log
     lora_pairs: float = 0.2  # share of rows that are notes and the text made of them; log
-    # Tokens of replay text that the base writes, if none is given
-    replay_tokens: float = 100_000  # estimate
-    replay_time_share: float = 0.1  # of the time, at most, to write it; estimate
     tune_gain: float = 0.085  # relative loss reduction with tune_gain_bytes of text; log
     tune_gain_bytes: float = 268_000  # see tune_gain; log
     tune_gain_power: float = 0.3  # how the gain grows with the text; estimate
@@ -145,8 +140,8 @@ class PlanConstants:
     compile_gain_gpu: float = 1.4  # the same on a GPU; performance
     memory_share: float = 0.7  # of the free memory, at most, for training; estimate
     memory_base: float = 4e8  # bytes of Python and PyTorch alone; estimate
-    # Weight, gradient, two moments, EMA, and a copy to save
-    bytes_a_parameter: float = 24  # estimate
+    # Weight, gradient, two moments, and a copy to save
+    bytes_a_parameter: float = 20  # estimate
     bytes_a_value: float = 4  # of a saved activation; estimate
 
     # --- expected loss --------------------------------------------------------------------------

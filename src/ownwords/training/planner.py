@@ -568,15 +568,9 @@ class Planner:
 
     def choose_evaluations(self, length: SizedRun) -> None:
         constants, facts = self.constants, self.facts
-        half_life = constants.half_life if length.steps >= constants.half_life_steps else 0.0
-        why = "an average of the last weights, used if it scores better on held-out text"
-        if not half_life:
-            why = "too few steps to average over"
-        half_life = self.choose("train.ema_half_life", half_life, why, "arXiv 2411.18704")
         # Evaluating a token costs a third of training on it.
         token_s = length.step_s / (3 * length.rows * self.context)
         once = facts.validation_bytes / self.bytes_per_token * token_s
-        once *= 2 if half_life else 1  # the averaged weights are evaluated too
         free = constants.evaluate_share * max(self.train_s, 0.0)
         self.held_out = facts.validation_bytes
         if 2 * once > free > 0:

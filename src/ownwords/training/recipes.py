@@ -21,7 +21,7 @@ from ownwords.archive.features import LANGUAGE_CODES, identify_language
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
-from ownwords.core.workspace import cache_folder, write_atomically
+from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.inference import copy_guard
 from ownwords.inference.text_generation import generation_config
@@ -66,7 +66,6 @@ from ownwords.training.token_dataset import TokenDataset, build_dataset, prune_d
 from ownwords.view.format import number, size, times
 
 _PLAN = "plan.toml"  # of a run
-_REPLAY_TEXT = "replay.txt.xz"
 _PASSAGE_BYTES = 200  # a passage of this length counts as memorised if it is recited verbatim
 _SAMPLE_BYTES = 160
 _SAMPLE_TIME_SHARE = 0.01  # of the training time, at most, for samples
@@ -164,8 +163,8 @@ def plan_finetuning(
     """Plan to fine-tune the model of a directory on these texts: all weights, or a LoRA.
 
     The plan chooses which, unless `by_lora` does; with too little time it trains nothing.
-    `replay` is text that the base was trained on, mixed in so that it forgets less; without it the
-    base writes some itself, unless `data.replay` is 0 or a LoRA is trained, which forgets little.
+    `replay` is text like what the base was trained on, mixed in so that it forgets less; by default
+    what the base comes with. A LoRA forgets little and has none by default.
     A LoRA learns `pairs` beside the texts; `adapter` is merged into its base before.
     The saved weights lie between the base's and the trained ones, where they score best on the
     held-out texts. A LoRA is saved merged, and beside it by itself, with `adapter`.
@@ -199,7 +198,7 @@ def plan_finetuning(
     if not rank:
         before = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
         if replay is None and request.fixed.get("data.replay") != 0:
-            session.write_replay_text(base)
+            session.read_replay_text(base)
             rough = session.rough_plan()
     if not session.is_planned:
         held_out_bytes = rough.expected.held_out_bytes
@@ -340,25 +339,11 @@ class TrainingSession:
         with self.world.in_rank_order():
             self.run = Run.new(self.request.workspace / "runs", f"{kind}-{key[:12]}")
 
-    def write_replay_text(self, base: Path) -> None:
-        """Use text that the base writes itself as replay text.
-
-        The run keeps a copy, because it can only resume with the same text, and the cache may lose
-        it.
-        """
-        path = self.run.folder / _REPLAY_TEXT
-        with self.world.in_rank_order():
-            if not path.exists():
-                cached = replay_text.find_or_write(
-                    base,
-                    round(PLAN_CONSTANTS.replay_tokens),
-                    PLAN_CONSTANTS.replay_time_share * self.request.seconds,
-                    cache_folder(),
-                    self.progress,
-                    self.request.device or "auto",
-                )
-                write_atomically(path, cached.read_bytes())
-            self.replay = self._build_replay(replay_text.read(path))
+    def read_replay_text(self, base: Path) -> None:
+        """Use the replay text that the base comes with, if any."""
+        if (base / replay_text.SHIPPED).exists():
+            with self.world.in_rank_order():
+                self.replay = self._build_replay(replay_text.read(base / replay_text.SHIPPED))
 
     # --- the plan --------------------------------------------------------------------------------
 
@@ -702,7 +687,6 @@ def _provenance(made: TrainedModel, kind: str, corpus: str, base: str) -> dict[s
             "steps": outcome.steps,
             "stopped": outcome.stopped,
             "best_step": outcome.best_step,
-            "averaged": outcome.averaged,
             "tokens": outcome.tokens,
             "seconds": outcome.seconds,
             "validation_bits_per_byte": made.bits_per_byte,

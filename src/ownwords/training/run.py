@@ -13,7 +13,7 @@ SAMPLE = "sample: "  # prefix of a note that holds text the model wrote
 MAX_POINTS = 300  # of the curve, about as many as a screen can show
 _SMOOTHED = 20  # metrics over which the curve is smoothed, fewer at the start
 _MAX_NOTES = 400
-_EVALUATED = frozenset({"validation_bits_per_byte", "averaged_bits_per_byte", "memorised"})
+_EVALUATED = frozenset({"validation_bits_per_byte", "memorised"})
 
 # The time moves the schedule by at most this much a step: after the machine was asleep, too, the
 # learning rate decays over several steps.
@@ -36,19 +36,8 @@ class Evaluation:
 
     step: int
     bits_per_byte: float | None  # on held-out text; None: nothing is held out
-    averaged_bits_per_byte: float | None = None  # of the averaged weights, if there are any
     memorised: float | None = None  # fraction of the training text that the model can recite
     progress: float = 0.0  # of the run, at this step
-
-    @property
-    def best(self) -> float | None:
-        """The lower bits per byte of the weights and of their average."""
-        scores = (self.bits_per_byte, self.averaged_bits_per_byte)
-        return min((score for score in scores if score is not None), default=None)
-
-    @property
-    def is_averaged_better(self) -> bool:
-        return self.best is not None and self.best != self.bits_per_byte
 
 
 @dataclass
@@ -139,9 +128,9 @@ class RunRecord:
 
         Evaluations that exceed the memorisation limit are ignored, unless all exceed it.
         """
-        scored = [each for each in self.evaluations if each.best is not None]
+        scored = [each for each in self.evaluations if each.bits_per_byte is not None]
         fair = [each for each in scored if not exceeds(each, memorised_limit)]
-        return min(fair or scored, key=lambda each: each.best or 0.0, default=None)
+        return min(fair or scored, key=lambda each: each.bits_per_byte or 0.0, default=None)
 
     def stop_reason(
         self, patience: int, memorised_limit: float
@@ -149,7 +138,7 @@ class RunRecord:
         """ "early" or "memorised" if the last evaluation ends the run; else empty."""
         if self.evaluations and exceeds(self.evaluations[-1], memorised_limit):
             return "memorised"
-        scores = [each.best for each in self.evaluations if each.best is not None]
+        scores = [each.bits_per_byte for each in self.evaluations if each.bits_per_byte is not None]
         if patience and scores and len(scores) - scores.index(min(scores)) > patience:
             return "early"
         return ""
@@ -198,8 +187,8 @@ class RunHistory:
     @property
     def best(self) -> Evaluation | None:
         """The evaluation with the fewest bits per byte in this history."""
-        scored = [point for point in self.evaluations if point.best is not None]
-        return min(scored, key=lambda point: point.best or 0.0, default=None)
+        scored = [point for point in self.evaluations if point.bits_per_byte is not None]
+        return min(scored, key=lambda point: point.bits_per_byte or 0.0, default=None)
 
     @property
     def is_best_so_far(self) -> bool:
@@ -279,14 +268,14 @@ class RunHistory:
         point = Evaluation(
             self.step,
             values.get("validation_bits_per_byte"),
-            values.get("averaged_bits_per_byte"),
             values.get("memorised"),
         )
         self.evaluations = [each for each in self.evaluations if each.step < self.step] + [point]
-        if point.best is not None:
+        if point.bits_per_byte is not None:
             best = ", the best so far" if self.is_best_so_far else ""
             self._note(
-                f"Step {self.step:,}: {point.best:.3f} bits per byte on held-out posts{best}."
+                f"Step {self.step:,}: {point.bits_per_byte:.3f} bits per byte on held-out"
+                f" posts{best}."
             )
 
     def _add_note(self, event: Event) -> None:

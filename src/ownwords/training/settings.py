@@ -107,8 +107,6 @@ class LoopConfig:
     dropout: BelowOne = 0.0
     # Weight of the z-loss, log(sum(exp(logits)))**2, which keeps logits from drifting.
     z_loss_weight: NonNegative = 0.0
-    # Half-life of the averaged weights (EMA), as a fraction of all steps; 0: no average.
-    ema_half_life: BelowOne = 0.0
     # Evaluations on held-out text, evenly spaced; the last is at the end.
     evaluations: Count = 10
     # Stop after so many evaluations without a better one; 0: never.

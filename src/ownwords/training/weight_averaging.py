@@ -1,7 +1,4 @@
-"""Averages of weights: over the steps of a run (EMA), and between a base and its tuned model.
-
-Everything is computed in float32; weights are mappings from parameter names to tensors.
-"""
+"""Weights between those of a base and of its tuned model."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,46 +12,6 @@ from ownwords.models.lora import LoraAdapter
 _SHARES = (1.0, 0.85, 0.7, 0.5, 0.3)
 
 SetShare = Callable[[float], None]
-
-
-class EMA:
-    """An exponential moving average in which weights `half_life_steps` old count half as much.
-
-    `weights` define only names and shapes. The average starts with the first update and is
-    bias-corrected, so that it contains no earlier weights.
-    """
-
-    def __init__(self, weights: Mapping[str, Tensor], half_life_steps: float) -> None:
-        self.decay = 2.0 ** (-1 / half_life_steps)
-        self.updates = 0
-        self._sum = {
-            name: torch.zeros_like(weight, dtype=torch.float32, requires_grad=False)
-            for name, weight in weights.items()
-        }
-
-    @torch.no_grad()
-    def update(self, weights: Mapping[str, Tensor]) -> None:
-        """Add the weights after one more step."""
-        here = [weights[name].detach().float() for name in self._sum]
-        torch._foreach_lerp_(list(self._sum.values()), here, 1 - self.decay)
-        self.updates += 1
-
-    def weights(self) -> dict[str, Tensor]:
-        """The average after one step or more, as new tensors."""
-        share = 1 - self.decay**self.updates
-        return {name: tensor / share for name, tensor in self._sum.items()}
-
-    def state(self) -> dict[str, Tensor]:
-        """The state for a checkpoint in float32, not copied; update counts are exact up to 2^24."""
-        count = torch.tensor(float(self.updates))
-        return {"updates": count} | {f"sum/{name}": tensor for name, tensor in self._sum.items()}
-
-    @torch.no_grad()
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a state, bit for bit."""
-        for name, tensor in self._sum.items():
-            tensor.copy_(state[f"sum/{name}"])
-        self.updates = int(state["updates"])
 
 
 def best_share(set_share: SetShare, bits: Callable[[], float]) -> tuple[float, float, float]:

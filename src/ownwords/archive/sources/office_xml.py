@@ -1,22 +1,21 @@
 """The paragraphs of a Word or LibreOffice document, in order: what both formats share."""
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from html import escape
-from pathlib import Path
 from typing import Final
 
 from lxml import etree
 
 from ownwords.archive.safe_xml import parse_xml
 from ownwords.archive.untrusted_files import ExportFiles
+from ownwords.core.config import toml_beside
 from ownwords.core.errors import SourceError
 
 Block = tuple[str, str]  # the element of a paragraph or table, and the HTML inside it
 Node = etree._Element
 
-_DATA: Final = tomllib.loads(Path(__file__).with_name("office.toml").read_text("utf-8"))
+_DATA: Final = toml_beside(__file__, "office.toml")
 _BY_STYLE = tuple((re.compile(style), element) for style, element in _DATA["styles"].items())
 _MOST_PARENTS = 20  # of a style
 _BREAKS: Mapping[str, str] = _DATA["breaks"]

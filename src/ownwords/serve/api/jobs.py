@@ -225,7 +225,7 @@ class TrainingReader:
             "time": history.time or None,
             "remaining_s": history.remaining_s(time.time()) if is_training else None,
             "metrics": history.latest,
-            "best": {"step": best.step, "bits": best.best} if best else None,
+            "best": {"step": best.step, "bits": best.bits_per_byte} if best else None,
             "outcome": self._outcome(),
         }
 

@@ -28,7 +28,7 @@ export function details(element) {
     if (state) fill(numbers, state.step || state.outcome ? totals(totalsOf(state)) : null);
     if (!curve || !(curve.step.length || curve.evaluations.length)) return void fill(course);
     if (!course.firstChild) fill(course, el("h3", {}, t`What it learns`), curves);
-    const held = curve.evaluations.map((mark) => [mark.step, best(mark)]).filter(([, value]) => Number.isFinite(value));
+    const held = curve.evaluations.map((mark) => [mark.step, mark.bits_per_byte]).filter(([, value]) => Number.isFinite(value));
     const end = Math.max(curve.steps ?? 0, curve.step.at(-1) ?? 0, held.at(-1)?.[0] ?? 0, 1);
     const points = (name) => curve.step.map((step, i) => [step, curve[name][i]]).filter(([, value]) => value !== null);
     learned.update({ label: t`bits per byte`, end, level: state?.outcome?.before, series: [{ look: "raw", points: points("bits") },
@@ -103,7 +103,6 @@ const valueOf = (value) => (value === true ? t`yes` : value === false ? t`no` : 
 
 const LEFT = 48, RIGHT = 14, TOP = 12, BOTTOM = 30;
 const figure = (value) => (Number.isFinite(value) ? fixed(value, 3) : "–");
-const best = (mark) => Math.min(mark.bits_per_byte ?? Infinity, mark.averaged_bits_per_byte ?? Infinity);
 
 /** Curves over the steps; `update({label, end, series, level})` redraws them.
  *  `series`: [{label, look, points: [[step, value], …], isMarked}]; `settle`: the share of the steps whose plunge does not flatten the rest. */
@@ -171,7 +170,7 @@ function tableOf(curve) {
     heads: [t`Step`, t`Bits per byte`, t`Nats per token`, t`Held-out posts`, t`Tokens per second`],
     rows: steps.map((step) => {
       const i = curve.step.indexOf(step), mark = held.get(step);
-      return [count(step), figure(curve.bits[i]), figure(curve.loss[i]), mark && Number.isFinite(best(mark)) ? figure(best(mark)) : "",
+      return [count(step), figure(curve.bits[i]), figure(curve.loss[i]), mark && Number.isFinite(mark.bits_per_byte) ? figure(mark.bits_per_byte) : "",
         i < 0 || curve.speed[i] === null ? "" : count(curve.speed[i])];
     }),
   });
