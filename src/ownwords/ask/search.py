@@ -140,7 +140,6 @@ _OTHERS_FACTOR = 0.8
 # A chunk gains this share of the scores of the 2 best other chunks of its post.
 _OTHER_CHUNKS, _OTHER_SHARE = 2, 0.2
 _NEAREST = 3
-_READ = 2  # passages whose sentences are compared by meaning: four take as long as all the rest
 _FEW = 50  # chunks; with fewer, IDF means little
 _MIN_IDF = 1e-6  # for terms in half of the chunks or more
 
@@ -218,11 +217,14 @@ class ArchiveSearcher:
         return RetrievalResult(tuple(passages), kind, tuple(notes), figures)
 
     def excerpts(self, question: str, passages: Sequence[Passage]) -> dict[int, PassageExcerpt]:
-        """What to show of each passage, by its id; the first are read sentence by sentence."""
+        """What to show of each passage, by its id.
+
+        The sentences of the first are compared by meaning: more take longer and mark no better.
+        """
         excerpts: dict[int, PassageExcerpt] = {}
-        for place, each in enumerate(passages):
+        for each in passages:
             cosines: list[float] = []
-            if self.embedder and place < _READ:
+            if self.embedder and not excerpts:
                 asked = self.embedder.question_prompt + normalized_question(question)
                 texts = (each.text[slice(*unit)] for unit in units(each.text))
                 prompt = self.embedder.passage_prompt
