@@ -135,7 +135,7 @@ def build(path: Path) -> dict[str, float]:
         began = time.perf_counter()
         index.refresh()
         second_s = time.perf_counter() - began
-        ids = index.ids()
+        ids = index.without_vectors("")
         rows = RandomEmbedder().embed(["" for _ in range(WINDOWS * len(ids))])
         windows = rows.reshape(len(ids), WINDOWS, DIMENSIONS)
         index.put_vectors(RandomEmbedder.name, list(zip(ids, windows, strict=True)))
@@ -168,7 +168,7 @@ def ask(path: Path, mode: str) -> dict[str, float]:
 def questions(index: SearchIndex) -> list[str]:
     """Two to six words that occur near each other in some passage."""
     generator = np.random.default_rng(5)
-    ids = generator.choice(index.ids(), QUESTIONS, replace=False)
+    ids = generator.choice(index.without_vectors(""), QUESTIONS, replace=False)
     questions_made = []
     for passage in index.passages([(int(id_), 0.0) for id_ in ids]):
         words = [

@@ -150,15 +150,16 @@ def _marked(folder: Path, embedder: Embedder | None) -> None:
     }
     for half, names in (("choose", ("mtlynch", "eevee")), ("judge", ("brandur", "oskar", "ruben"))):
         some = [row for row in rows if row[0] in names]
-        hits = dict.fromkeys(("shown", "first mark", "a mark", "excerpt"), 0)
+        hits = dict.fromkeys(("shown", "first", "first mark", "a mark", "excerpt"), 0)
         for name, question, words in some:
             passages = searchers[name].find(question).passages
             with_words = [each for each in passages if words.casefold() in each.text.casefold()]
             for each in with_words[:1]:
-                excerpt = searchers[name].excerpts(question, [each])[each.id]
+                excerpt = searchers[name].excerpts(question, passages)[each.id]
                 marks = [each.text[slice(*span)].casefold() for span in excerpt.matching]
                 part = each.text[slice(*excerpt.span)].casefold()
                 hits["shown"] += 1
+                hits["first"] += each is passages[0]
                 hits["first mark"] += any(words.casefold() in mark for mark in marks[:1])
                 hits["a mark"] += any(words.casefold() in mark for mark in marks)
                 hits["excerpt"] += words.casefold() in part

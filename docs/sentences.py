@@ -19,8 +19,7 @@ import ownwords
 SOURCE = Path(ownwords.__file__).parent
 PAGES = SOURCE / "serve" / "pages"
 LANGUAGES = PAGES / "languages"
-# The modules whose sentences the page shows, and the packages whose errors it shows; of all others
-# only what they report of their progress is translated.
+# The modules whose sentences the page shows; of all others it shows progress and errors.
 SERVER = (
     "archive/advice.py",
     "archive/analysis.py",
@@ -41,6 +40,7 @@ SERVER = (
     "drafts/check_view.py",
     "drafts/edits.py",
     "evaluation/scorecard_view.py",
+    "evaluation/scoring.py",
     "evaluation/verdict.py",
     "make/pipeline.py",
     "make/result.py",
@@ -48,11 +48,11 @@ SERVER = (
     "serve/jobs.py",
     "training/plan.py",
     "training/planner.py",
+    "training/run.py",
     "view/format.py",
     "view/html.py",
 )
 TEXTS = ("archive/advice.toml",)
-ERRORS = ("archive/", "ask/", "base/", "core/", "drafts/", "serve/")
 PLACE = re.compile(r"\{\d+\}")
 _COUNTED = re.compile(r"""\bcount\((?:[^()"`]|\((?:[^()]|\([^()]*\))*\))*, "([a-z ]+)"\)""")
 _WORDS = re.compile(r"[A-Za-z’']{2,}\W? +\W?[\w{]|\} [a-z]{2,}|[a-z]{2,} \{")
@@ -63,8 +63,7 @@ _MARKUP = re.compile(
     r"|^(arXiv [\d., ]+$|# |a one |swatch |verdict |shares titled)"
     r"|^(--?\w+ |curl |ollama |llama-cli |ownwords |pip install \S+$)"
 )
-_NOTE = re.compile(r"\b(note|stage)$")
-_ERROR = re.compile(r"Error$|\b(note|stage|invalid|not_found|conflict|forbidden)$")
+_SHOWN = re.compile(r"Error$|\b(note|stage|invalid|not_found|conflict|forbidden)$")
 _VIEWS = ("_view.py", "html.py")
 
 
@@ -81,9 +80,8 @@ def sentences() -> set[str]:
         if name.startswith(SERVER):
             found.update(_of_module(tree, has_labels=name.endswith(_VIEWS)))
         elif not name.startswith(("cli/", "training/settings_search", "native/")):
-            kinds = _ERROR if name.startswith(ERRORS) else _NOTE
             for node in ast.walk(tree):
-                if isinstance(node, ast.Call) and kinds.search(ast.unparse(node.func)):
+                if isinstance(node, ast.Call) and _SHOWN.search(ast.unparse(node.func)):
                     found.update(_of_module(node, has_labels=False))
     for name in TEXTS:
         found.update(_of_table(tomllib.loads((SOURCE / name).read_text("utf-8"))))

@@ -74,7 +74,9 @@ def test_only_changed_posts_are_reindexed(path: Path, index: SearchIndex) -> Non
 
 
 def test_removed_posts_leave_the_search_without_a_refresh(path: Path, index: SearchIndex) -> None:
-    index.put_vectors("v", entries(index.ids(), np.ones((index.size(), 2), np.float32)))
+    index.put_vectors(
+        "v", entries(index.without_vectors(""), np.ones((index.size(), 2), np.float32))
+    )
     generation = index.generation()
     with Archive(path) as archive, archive.transaction():
         archive.remove(["hats"])
@@ -167,7 +169,7 @@ def entries(
 def test_vectors_are_stored_by_embedder_and_deleted_with_their_chunks(
     path: Path, index: SearchIndex
 ) -> None:
-    ids = index.ids()
+    ids = index.without_vectors("")
     rows = np.arange(1, 2 * len(ids) + 1, dtype=np.float32).reshape(-1, 2)
     index.put_vectors("a", entries(ids, rows))
     index.put_vectors("b", [(ids[0], np.zeros((2, 3), np.float32))])
@@ -200,7 +202,7 @@ def test_a_passage_names_its_source(path: Path) -> None:
     with SearchIndex(path) as index:
         index.refresh()
         passages = index.passages(
-            [(i, 2.5) for i in reversed(index.ids())] + [(999, 1.0)], {1: ("text",)}
+            [(i, 2.5) for i in reversed(index.without_vectors(""))] + [(999, 1.0)], {"text": {1}}
         )
     assert [item.document for item in passages] == ["c", "b", "a"]
     assert [item.url for item in passages] == ["/hats/", "", "https://b.example/hats"]

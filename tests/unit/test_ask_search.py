@@ -105,6 +105,22 @@ def test_the_only_title_with_all_words_of_a_question_ranks_first(tmp_path: Path)
     assert documents(searching(searcher.index.path, second), "quipu")[0] != "about"
 
 
+def test_within_a_post_the_passage_with_the_best_sentence_comes_first(tmp_path: Path) -> None:
+    parts = (
+        Segment("heading", "Complaints", "2"),
+        f"That kettle, the old kettle. What broke there? {filler(1, 150)}",
+        Segment("heading", "Numbers", "2"),
+        f"In two years seven kettles broke. {filler(2, 250)}",
+    )
+    others = {str(n): Entry(f"Day {n}", (filler(9 + n, 300),)) for n in range(60)}
+    posts = {"kettles": Entry("Kitchen", parts)} | others
+    searcher = searching(tmp_path / "archive.sqlite", posts)
+    first, second = searcher.find("How many kettles broke?").passages[:2]
+    assert (first.heading, second.heading) == ("Numbers", "Complaints")
+    assert first.score >= second.score  # the scores stay in order
+    assert searcher.find("the old kettle").passages[0].heading == "Complaints"
+
+
 def test_all_posts_of_the_same_title_are_found(tmp_path: Path) -> None:
     same = {str(n): Entry("January", (f"Cold {n}. " + filler(n),)) for n in range(3)}
     other_posts = {
@@ -251,9 +267,12 @@ class Unrelated:
 
 
 def with_vectors(index: SearchIndex, embedder: Letters | Unrelated) -> ArchiveSearcher:
-    rows = embedder.embed([x.text for x in index.passages([(id_, 0.0) for id_ in index.ids()])])
+    rows = embedder.embed(
+        [x.text for x in index.passages([(id_, 0.0) for id_ in index.without_vectors("")])]
+    )
     index.put_vectors(
-        embedder.name, [(id_, row[None]) for id_, row in zip(index.ids(), rows, strict=True)]
+        embedder.name,
+        [(id_, row[None]) for id_, row in zip(index.without_vectors(""), rows, strict=True)],
     )
     return ArchiveSearcher(index, embedder)
 
@@ -294,7 +313,7 @@ def test_posts_without_vectors_are_found_by_words(
     )
     assert not searcher.find("hive").notes
     index = searching(tmp_path / "archive.sqlite", POSTS).index
-    few = index.ids()[:2]
+    few = index.without_vectors("")[:2]
     index.put_vectors("letters", [(id_, np.eye(1, 26, dtype=np.float32)) for id_ in few])
     found = ArchiveSearcher(index, Letters()).find("hive").passages
     assert [(item.document, item.found_by) for item in found] == [("bees", ("text",))]

@@ -95,7 +95,7 @@ def test_cards_keep_the_author_s_edits(tmp_path: Path) -> None:
 
 def test_a_tokenizer_too_large_for_the_model_is_refused(tmp_path: Path) -> None:
     model = models.model("llama", vocab_size=90)
-    with pytest.raises(ModelError, match=r"has 97 tokens, but the model only 90 \(vocab_size"):
+    with pytest.raises(ModelError, match=r"has 97 tokens, but the model 90 \(vocab_size"):
         bundle.save(tmp_path / "m", model, Letters())
     assert list(tmp_path.iterdir()) == []
     bundle.save(tmp_path / "m", model, Letters(90))

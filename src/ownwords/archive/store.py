@@ -10,16 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ownwords.archive.document import Document, Link, ParsedBody, Segment, SegmentKind
-from ownwords.archive.features import Features, decode_features
-from ownwords.archive.selection import Side
 from ownwords.core.errors import CorpusError, InUseError, WorkspaceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.workspace import translate_os_errors
+
+if TYPE_CHECKING:
+    from ownwords.archive.features import Features
+    from ownwords.archive.selection import Side
 
 # Increment when the tables change; an archive of another version is rebuilt from the author's
 # own files.
@@ -183,7 +185,7 @@ class Archive:
     def set_meta(self, key: str, value: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
-    def keep_sides(self, settings: str, sides: Mapping[str, Side]) -> None:
+    def keep_sides(self, settings: str, sides: Mapping[str, "Side"]) -> None:
         """Store the sides of the split under its settings, for posts that are gone, too."""
         self.set_meta("split", json.dumps([settings, sides]))
 
@@ -244,7 +246,9 @@ class Archive:
             )
         )
 
-    def features(self) -> Iterator[tuple[str, Features]]:
+    def features(self) -> Iterator[tuple[str, "Features"]]:
+        from ownwords.archive.features import decode_features  # noqa: PLC0415 - `ask` reads none
+
         for id_, data in self._rows("SELECT id, features FROM documents ORDER BY id"):
             with self._unreadable_is_damage():
                 features = decode_features(data)
@@ -282,7 +286,7 @@ class Archive:
         row = next(self._rows("SELECT value FROM meta WHERE key = ?", (key,)), None)
         return str(row[0]) if row else ""
 
-    def kept_sides(self, settings: str) -> dict[str, Side]:
+    def kept_sides(self, settings: str) -> dict[str, "Side"]:
         """The stored sides; none if the split had other settings."""
         with self._unreadable_is_damage():
             of, sides = json.loads(self.get_meta("split") or '["", {}]')

@@ -13,13 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from ownwords.ask.passages import (
-    Passage,
-    Whose,
-    best_sentence,
-    content_words,
-    stems,
-)
+from ownwords.ask.passages import Passage, Whose, best_sentence, content_words, stems
 from ownwords.ask.query import forms_of
 from ownwords.core.sentences import Span, sentences
 from ownwords.view.format import count, joined, plain

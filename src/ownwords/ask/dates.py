@@ -343,7 +343,7 @@ class _Question:
             for post in posts[: self._limit]
         ]
         ranked = [(id_, 1.0 / place) for place, id_ in enumerate(ids, 1)]
-        return tuple(self._index.passages(ranked, dict.fromkeys(ids, ("date",))))
+        return tuple(self._index.passages(ranked, {"date": ids}))
 
     @cached_property
     def _marked(self) -> list[tuple[str, str, str, str]]:

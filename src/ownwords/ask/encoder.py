@@ -38,7 +38,7 @@ from ownwords.core.hardware import usable_cores
 from ownwords.core.packages import install_command
 from ownwords.core.progress import Progress
 from ownwords.models.bert import Bert, BertConfig, NativeBert, Pooling, load_weights
-from ownwords.models.directory import check_size
+from ownwords.models.configs.config import check_size
 from ownwords.models.untrusted_files import (
     ModelError,
     open_file,
@@ -97,8 +97,8 @@ class SentenceModel:
                 f"the settings in {folder} are not those of a sentence-embedding model: {error!r}",
                 hint=_ELSEWHERE,
             ) from error
-        self._tokenizer, tokens = _tokenizer(folder, self.max_tokens, config)
-        settings = (data, tokens, self._pooling, str(self.max_tokens), self.passage_prompt)
+        self._tokenizer, vocabulary = _tokenizer(folder, self.max_tokens, config)
+        settings = (data, vocabulary, self._pooling, str(self.max_tokens), self.passage_prompt)
         samples = []  # the end of each file tells weights apart; reading them all takes a second
         for path in sorted({each.path for each in find_tensors(folder).values()}):
             with open_file(path) as file:
@@ -202,17 +202,10 @@ def _prompts(folder: Path) -> tuple[str, str]:
     return "" + prompts.get("query", default), "" + next(named, default)
 
 
-def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Tokenizer", str]:
-    """The tokenizer, and its vocabulary as text."""
+def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Tokenizer", bytes]:
+    """The tokenizer, and the file that it is in."""
     path = folder / "tokenizer.json"
     data = read_bytes(path, _MAX_TOKENIZER_BYTES)
-    model = parse_json(data, str(path)).get("model")
-    kind = model.get("type", "WordPiece") if isinstance(model, dict) else None
-    if kind not in _KINDS:
-        raise ModelError(
-            f"{path} is of kind {kind!r:.40}; known are {' and '.join(sorted(_KINDS))}",
-            hint=_ELSEWHERE,
-        )
     try:
         from tokenizers import Tokenizer  # noqa: PLC0415 - only who asks for vectors waits for it
     except ModuleNotFoundError as error:
@@ -222,12 +215,16 @@ def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Toke
     except Exception as error:
         hint = "the file is damaged: copy it again"
         raise ModelError(f"`tokenizers` cannot read {path}: {str(error)[:200]}", hint) from error
+    if (kind := type(tokenizer.model).__name__) not in _KINDS:
+        raise ModelError(
+            f"{path} is of kind {kind!r:.40}; known are {' and '.join(sorted(_KINDS))}",
+            hint=_ELSEWHERE,
+        )
     # Replace the padding and truncation stored in the file: they may be left from an earlier use.
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_tokens)
-    ids = tokenizer.get_vocab()
-    check_size(max(ids.values(), default=-1) + 1, config, str(path))
-    return tokenizer, repr(sorted(ids.items()))
+    check_size(max(tokenizer.get_vocab().values(), default=-1) + 1, config, str(path))
+    return tokenizer, data
 
 
 NONE: Final = "none"

@@ -9,7 +9,7 @@ import re
 import sqlite3
 import threading
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -248,10 +248,6 @@ class SearchIndex:
         with self.reading() as db:
             return Archive.over(self.path, db).get_meta("ask_generation")
 
-    def ids(self) -> list[int]:
-        """The ids of all chunks, in order."""
-        return self.column("SELECT id FROM chunks ORDER BY id")
-
     def size(self) -> int:
         return int(self.column("SELECT count(*) FROM chunks")[0])
 
@@ -275,9 +271,12 @@ class SearchIndex:
     def passages(
         self,
         ranking: Sequence[tuple[int, float]],
-        found_by: dict[int, tuple[str, ...]] | None = None,
+        found_by: Mapping[str, Container[int]] | None = None,
     ) -> list[Passage]:
-        """The passages with these ids and scores, in order; deleted chunks are left out."""
+        """The passages with these ids and scores, in order; deleted chunks are left out.
+
+        `found_by` names what found which ids.
+        """
         rows = self.rows(
             "SELECT id, document, heading, text, whose FROM chunks"
             " WHERE id IN (SELECT value FROM json_each(?))",
@@ -291,7 +290,8 @@ class SearchIndex:
         for id_, score in ranking:
             if id_ in chunks and chunks[id_][0] in posts:
                 document, heading, text, whose = chunks[id_]
-                post, by = posts[document], (found_by or {}).get(id_, ())
+                post = posts[document]
+                by = tuple(name for name, ids in (found_by or {}).items() if id_ in ids)
                 date = post.date.date().isoformat() if post.date else None
                 title, url = visible(post.title), post.url.strip()
                 url = url if _LINK.fullmatch(url) else ""

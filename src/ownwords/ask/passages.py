@@ -11,12 +11,14 @@ mostly compared as they are.
 
 import re
 import unicodedata
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
 from math import sqrt
+from operator import itemgetter
 from typing import Final, Literal, NamedTuple
 
 from ownwords.archive.document import Document, Segment, SegmentKind
@@ -418,18 +420,14 @@ def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> Passa
     """
     spans = units(text) or [(0, 0)]
     own = _matches(question, text, spans)
-    most = max(own) or 1.0
-    asked = question.casefold()
-    answers = _answers_in(asked)
-    scores: list[float] = []
+    scores = [0.0] * len(spans)
+    if any(own) or cosines:
+        scores = [_FITTING * fits for fits in has_asked(question, text, spans)]
     for at, (begin, end) in enumerate(spans):
-        unit = text[begin:end]
-        before = (own[at - 1] if at else 0.0) * (1.0 if is_code(unit) else _BEFORE_SHARE)
-        score = (own[at] + before) / most
-        found = re.findall(answers, unit) if score or cosines else ()
-        if any(part.casefold() not in asked for part in found):
-            score += _FITTING
-        scores.append(score + (_MEANING * cosines[at] if cosines else 0.0))
+        share = 1.0 if is_code(text[begin:end]) else _BEFORE_SHARE
+        before = own[at - 1] if at else 0.0
+        scores[at] += (own[at] + share * before) / (max(own) or 1.0)
+        scores[at] += _MEANING * cosines[at] if cosines else 0.0
     ranked = sorted(range(len(spans)), key=lambda at: -scores[at])
     first = max(range(len(spans)), key=lambda at: sum(scores[at : at + 2]))
     other = next((at for at in ranked if at not in (first, first + 1)), first)
@@ -439,15 +437,15 @@ def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> Passa
     # few short units from outweighing a long one, and the reverse.
     worth = [max(0.0, x) * sqrt(min(b - a, SHOWN)) for x, (a, b) in zip(scores, spans, strict=True)]
     ends = [
-        (i, j)
-        for i, (a, _) in enumerate(spans)
-        for j, (_, b) in enumerate(spans[i:], i)
-        if i == j or b - a <= SHOWN
+        bisect_right(spans, a + SHOWN, i + 1, key=itemgetter(1)) for i, (a, _) in enumerate(spans)
     ]
-    i, j = max(ends, key=lambda pair: sum(worth[pair[0] : pair[1] + 1]))
-    return PassageExcerpt((spans[i][0], spans[j][1]), tuple(spans[at] for at in chosen))
+    i = max(range(len(spans)), key=lambda i: sum(worth[i : ends[i]]))
+    return PassageExcerpt((spans[i][0], spans[ends[i] - 1][1]), tuple(spans[at] for at in chosen))
 
 
-def _answers_in(asked: str) -> str:
-    """The pattern of what a question in lower case asks for: a number, a name, or nothing."""
-    return next((answers for asks, answers in _ASKED if re.search(asks, asked)), "$^")
+def has_asked(question: str, text: str, spans: Sequence[Span]) -> list[bool]:
+    """Whether each span has a number or a name, if the question asks for one and has not got it."""
+    asked = question.casefold()
+    answers = next((answers for asks, answers in _ASKED if re.search(asks, asked)), "$^")
+    found = (re.findall(answers, text[begin:end]) for begin, end in spans)
+    return [any(part.casefold() not in asked for part in each) for each in found]

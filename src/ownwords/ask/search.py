@@ -9,16 +9,16 @@ functions for hybrid retrieval") whose weight depends on how rare the words of t
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import accumulate, islice
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
 from ownwords.ask.index import Floats, Ids, SearchIndex, StoredVectors, folded
-from ownwords.ask.passages import Passage, PassageExcerpt, excerpt_of, stems, units
+from ownwords.ask.passages import Passage, PassageExcerpt, excerpt_of, has_asked, stems, units
 from ownwords.ask.query import QueryTerm, QueryTerms, forms_of, normalized_question, quotations
 from ownwords.core.sentences import sentences
 from ownwords.view import format as say
@@ -58,10 +58,7 @@ def fuse(by_text: Ranking, passages: Ids, closeness: Floats, rarity: float) -> R
 
 def nearest(passages: Ids, scores: Floats, limit: int) -> Ranking:
     """The passages with the highest scores, best first, equal ones by id."""
-    places = np.arange(len(passages))
-    if 0 < limit < len(passages):
-        places = np.argpartition(-scores, limit - 1)[:limit]
-    places = places[np.lexsort((passages[places], -scores[places]))][:limit]
+    places = np.lexsort((passages, -scores))[:limit]
     return list(zip(passages[places].tolist(), scores[places].tolist(), strict=True))
 
 
@@ -136,12 +133,13 @@ _MAX_HELD = 6000
 _MAX_WORDS = 24
 # A passage is a copy if this share of its runs of 5 words occurs in those before it.
 _COPY_SHARE, _RUN = 0.6, 5
+# What the best sentence of a passage adds to its score among those of its post (docs/log.md).
+_SENTENCE_WEIGHT = 4.0
 # Score factor of somebody else's words.
 _OTHERS_FACTOR = 0.8
 # A chunk gains this share of the scores of the 2 best other chunks of its post.
 _OTHER_CHUNKS, _OTHER_SHARE = 2, 0.2
 _NEAREST = 3
-_READ = 4  # passages whose sentences are compared by meaning: it takes as long as all the rest
 _FEW = 50  # chunks; with fewer, IDF means little
 _MIN_IDF = 1e-6  # for terms in half of the chunks or more
 
@@ -184,7 +182,8 @@ class ArchiveSearcher:
             "text": {id_ for id_, _ in by_text},
             "vectors": {id_ for id_, _ in nearest(ids, closeness, RANKED)},
         }
-        passages = self._top_passages(ranking, limit, found_by)
+        worth = partial(words.worth, question)
+        passages = self._top_passages(ranking, limit, found_by, worth)
         absent, notes = ([], []) if is_title else words.missing_from(passages)
         figures = {
             "strength": words.strength(by_text),
@@ -218,20 +217,21 @@ class ArchiveSearcher:
         return RetrievalResult(tuple(passages), kind, tuple(notes), figures)
 
     def excerpts(self, question: str, passages: Sequence[Passage]) -> dict[int, PassageExcerpt]:
-        """What to show of each passage, by its id; the first are read sentence by sentence."""
-        near: Iterator[float] = iter(())
-        read = passages[:_READ] if self.embedder else ()
-        if self.embedder and read:
-            asked = self.embedder.question_prompt + normalized_question(question)
-            texts = (each.text[slice(*unit)] for each in read for unit in units(each.text))
-            rows = self.embedder.embed(
-                [asked, *(self.embedder.passage_prompt + text for text in texts)]
-            )
-            near = iter((rows[1:] @ rows[0]).tolist())
-        cosines = {each.id: list(islice(near, len(units(each.text)))) for each in read}
-        return {
-            each.id: excerpt_of(question, each.text, cosines.get(each.id, ())) for each in passages
-        }
+        """What to show of each passage, by its id.
+
+        The sentences of the first are compared by meaning: more take longer and mark no better.
+        """
+        excerpts: dict[int, PassageExcerpt] = {}
+        for each in passages:
+            cosines: list[float] = []
+            if self.embedder and not excerpts:
+                asked = self.embedder.question_prompt + normalized_question(question)
+                texts = (each.text[slice(*unit)] for unit in units(each.text))
+                prompt = self.embedder.passage_prompt
+                rows = self.embedder.embed([asked, *(prompt + text for text in texts)])
+                cosines = (rows[1:] @ rows[0]).tolist()
+            excerpts[each.id] = excerpt_of(question, each.text, cosines)
+        return excerpts
 
     def _rank_by_text(self, words: "_Words") -> Ranking:
         rare, common = words.by_frequency()
@@ -284,18 +284,25 @@ class ArchiveSearcher:
         return [id_ for ids in best for id_ in ids], bool(exact)
 
     def _top_passages(
-        self, ranking: Ranking, limit: int, found_by: Mapping[str, set[int]]
+        self,
+        ranking: Ranking,
+        limit: int,
+        found_by: Mapping[str, set[int]],
+        worth: Callable[[Passage], tuple[bool, float]],
     ) -> list[Passage]:
-        """The first passages, without copies and with at most three of a post."""
+        """The first passages, without copies and with at most three of a post.
+
+        The posts stay in order; of each, the passages that are worth more come first.
+        """
         chosen: list[Passage] = []
         of_post: Counter[str] = Counter()
         shown: set[tuple[str, ...]] = set()
         for start in range(0, len(ranking), _AT_ONCE):
-            some = ranking[start : start + _AT_ONCE]
-            by = {
-                id_: tuple(name for name, ids in found_by.items() if id_ in ids) for id_, _ in some
-            }
-            for passage in self.index.passages(some, by):
+            found = self.index.passages(ranking[start : start + _AT_ONCE], found_by)
+            left = sorted(found, key=worth, reverse=True)
+            for place in found:
+                passage = next(each for each in left if each.document == place.document)
+                left.remove(passage)
                 words = passage.text.split()
                 runs = set(zip(*(words[at:] for at in range(min(_RUN, len(words)))), strict=False))
                 is_copy = len(runs & shown) > _COPY_SHARE * len(runs)
@@ -303,7 +310,7 @@ class ArchiveSearcher:
                     continue
                 of_post[passage.document] += 1
                 shown |= runs
-                chosen.append(passage)
+                chosen.append(replace(passage, score=place.score))
                 if len(chosen) == limit:
                     return chosen
         return chosen
@@ -321,6 +328,10 @@ class _Words:
 
     def _idf(self, chunks: Set[int]) -> float:
         return max(_MIN_IDF, math.log((self.size - len(chunks) + 0.5) / (len(chunks) + 0.5)))
+
+    @cached_property
+    def _stems(self) -> dict[QueryTerm, set[str]]:
+        return {x: set(stems(" ".join([*x.words, *forms_of(x.words[0])]))) for x in self.chunks_of}
 
     def _told_by(self, terms: Iterable[QueryTerm]) -> float:
         return sum(self._idf(self.chunks_of[term]) for term in terms)
@@ -355,17 +366,39 @@ class _Words:
         for passage in passages:
             if far and passage.id in self.chunks_of[present[0]]:
                 said = [set(stems(passage.text[slice(*at)])) for at in sentences(passage.text)]
-                subject = _sentences_with(present[0], said)
                 far = [
                     term
                     for term in far
                     if passage.id not in self.chunks_of[term]
-                    or not _are_near(subject, _sentences_with(term, said))
+                    or not self._are_near(present[0], term, said)
                 ]
         notes = [f"None of these passages contains {_named(absent)}."] if absent else []
         if far:
             notes.append(f"None of them has {_named(far)} near {_named(present[:1])}.")
         return absent, notes
+
+    def _are_near(self, word: QueryTerm, other: QueryTerm, said: Sequence[Set[str]]) -> bool:
+        """Whether two words stand near each other; those of the title stand near all."""
+        first, second = (
+            [number for number, words in enumerate(said) if self._stems[term] & words]
+            for term in (word, other)
+        )
+        near = any(abs(one - another) <= _BESIDE for one in first for another in second)
+        return near or not (first and second)
+
+    def worth(self, question: str, passage: Passage) -> tuple[bool, float]:
+        """What a passage is worth among those of its post: an exact phrase first, then its score.
+
+        To that, its best sentence adds the share of the IDF in it, twice if it also has what the
+        question asks for.
+        """
+        spans = units(passage.text)
+        best = 0.0
+        for at, fits in zip(spans, has_asked(question, passage.text, spans), strict=True):
+            said = set(stems(passage.text[slice(*at)]))
+            share = self.share_of(term for term in self.chunks_of if self._stems[term] & said)
+            best = max(best, share * (1 + fits))
+        return "phrase" in passage.found_by, passage.score + _SENTENCE_WEIGHT * best
 
     def strength(self, by_text: Ranking) -> float:
         """How much of what the question says the best passage says, from 0 to 1.
@@ -389,19 +422,6 @@ class _Words:
         sums = accumulate(counts[term] for term in ordered)
         rare = max(1, sum(held <= _MAX_HELD for held in sums))
         return ordered[:rare], ordered[rare:]
-
-
-def _sentences_with(term: QueryTerm, said: Sequence[Set[str]]) -> list[int]:
-    """The numbers of the sentences that have a word; none if only the title has it."""
-    wanted = set(stems(" ".join([*term.words, *forms_of(term.words[0])])))
-    return [number for number, words in enumerate(said) if wanted & words]
-
-
-def _are_near(some: Sequence[int], others: Sequence[int]) -> bool:
-    """Whether words stand near each other; those of the title stand near all."""
-    if not some or not others:
-        return True
-    return any(abs(one - other) <= _BESIDE for one in some for other in others)
 
 
 def _with_post_scores(rows: Iterable[tuple[int, str, float]]) -> Ranking:

@@ -21,11 +21,8 @@ from urllib.parse import unquote, urlsplit
 from ownwords.core.config import Resolved, resolve
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import printable
-from ownwords.core.workspace import (
-    data_folder,
-    translate_os_errors,
-    write_atomically,
-)
+from ownwords.core.workspace import data_folder, translate_os_errors, write_atomically
+from ownwords.view.format import plain
 
 if TYPE_CHECKING:
     import httpx
@@ -199,7 +196,7 @@ class Endpoint:
             hint = "start it, or use --no-model to see the passages only"
             raise self._error("does not answer", hint) from error
         except (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL) as error:
-            why = _one_line(str(error)) or type(error).__name__
+            why = plain(str(error), _EXCERPT) or type(error).__name__
             hint = "it may still be loading its model: try again in a moment"
             raise self._error(f"broke off: {why}", hint) from error
 
@@ -233,7 +230,7 @@ class Endpoint:
         try:
             value = json.loads(data)
         except (ValueError, RecursionError) as error:
-            excerpt = _one_line(data.decode("utf-8", "replace"))
+            excerpt = plain(data.decode("utf-8", "replace"), _EXCERPT)
             raise self._error(f"did not answer with JSON: {excerpt!r}", _NOT_AN_ENDPOINT) from error
         if isinstance(value, dict) and value.get("error"):
             raise self._refusal(200, data)
@@ -246,7 +243,7 @@ class Endpoint:
             reason = json.loads(reason)["error"]
         with suppress(*_OTHER_SHAPE):
             reason = reason["message"]
-        message = _one_line(str(reason or "without a reason"))
+        message = plain(str(reason or "without a reason"), _EXCERPT)
         if _ABOUT_CONTEXT.search(message):
             return ContextLengthError(
                 f"{self.server} cannot take a prompt this long: {message}",
@@ -258,12 +255,6 @@ class Endpoint:
 
     def _error(self, what: str, hint: str = "", status: int = 0) -> EndpointError:
         return EndpointError(f"the endpoint at {self.url.removesuffix('/v1')} {what}", hint, status)
-
-
-def _one_line(text: str) -> str:
-    """A server's message on one line, shortened."""
-    line = printable(" ".join(text[: 4 * _EXCERPT].split()))
-    return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1] + "…"
 
 
 def discover(ports: Mapping[int, str] = PORTS) -> list[Endpoint]:

@@ -39,7 +39,7 @@ class KnownBase:
     repository: str
     config: ModelConfig
     license: str
-    languages: str
+    other_languages: int  # beside English
     terms: Terms | None = None
     package: GGUFPackage | None = None
     package_bytes: int = 0

@@ -204,7 +204,7 @@ class TuningTask:
             "has_package": known is not None and known.package is not None,
             "parameters": count_parameters(rung.config) if rung.config else None,
             "bytes": entry.bytes if entry else known.download_bytes if known else None,
-            "languages": known.languages if known else "",
+            "other_languages": known.other_languages if known else None,
             "license": known.license if known else license_of(entry.folder) if entry else "",
             "terms": terms and {"url": terms.url, "title": terms.title, "gist": terms.gist},
             "minutes": expected and expected.minutes,

@@ -249,7 +249,7 @@ def _check_sizes(about: _About, arrays: Mapping[str, Array]) -> None:
     """Raise ValueError if the arrays do not fit together; their values are checked at each use."""
     for name, dtypes in _ARRAYS.items():
         if arrays[name].dtype not in dtypes:
-            raise ValueError(f"{name} is of {arrays[name].dtype}")
+            raise ValueError(f"{name} has the type {arrays[name].dtype}")
     sizes = {name: len(array) for name, array in arrays.items()}
     buckets = [sizes["tokens.offsets"] - 1, sizes["words.offsets"] - 1]
     nodes, most = sizes["nodes.parents"], 2 * about.vocabulary + 1  # a token has one prefix at most

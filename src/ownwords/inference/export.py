@@ -54,7 +54,7 @@ def export(
     """
     if form not in get_args(ExportFormat):
         raise OwnwordsError(
-            f"cannot export to {form}", hint="choose from " + ", ".join(get_args(ExportFormat))
+            f"cannot export to {form}", hint=f"choose from {', '.join(get_args(ExportFormat))}"
         )
     name = source.resolve().stem if source.is_file() else source.resolve().name
     out = out or source.resolve().parent / (f"{name}{_SUFFIXES.get(form, f'-{form}')}")
@@ -63,7 +63,7 @@ def export(
     if form in ("hf", "zip", "adapter") and type is not None and type not in _DTYPES:
         raise OwnwordsError(
             f"an export to {form} cannot hold {type} weights",
-            hint="choose from " + ", ".join(_DTYPES),
+            hint=f"choose from {', '.join(_DTYPES)}",
         )
     if form == "adapter":
         return _adapter(source, out, type or "f32")

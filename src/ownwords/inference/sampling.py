@@ -68,8 +68,11 @@ class SamplingParams:
         for name, (least, most) in _LIMITS.items():
             value = getattr(self, name)
             if not least <= value <= most:
-                limits = f"{least} or more" if most == math.inf else f"from {least} to {most}"
-                raise ConfigError(f"{name} should be {limits}, and is {value}")
+                raise ConfigError(
+                    f"{name} should be {least} or more, and is {value}"
+                    if most == math.inf
+                    else f"{name} should be from {least} to {most}, and is {value}"
+                )
         if not all(i >= 0 and value < math.inf for i, value in self.bias.items()):
             raise ConfigError(
                 f"bias should be numbers below infinity by ids from 0 on, and is {self.bias}"

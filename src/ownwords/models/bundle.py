@@ -14,6 +14,7 @@ from torch import Tensor
 from ownwords.core.version import __version__
 from ownwords.core.workspace import translate_os_errors
 from ownwords.models import atomic_dir, directory, weights
+from ownwords.models.configs.config import check_size
 from ownwords.models.decoder import CausalLM
 from ownwords.models.directory import (
     ADAPTER,
@@ -29,7 +30,6 @@ from ownwords.models.directory import (
     BaseLicense,
     ModelDirectory,
     Tokenizer,
-    check_size,
     encode_json,
     open_directory,
     tokenizer_fields,

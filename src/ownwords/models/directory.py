@@ -23,7 +23,7 @@ from typing import Protocol
 from ownwords.core.fingerprint import digest
 from ownwords.core.workspace import is_disk_full, translate_os_errors
 from ownwords.models import atomic_dir, registry
-from ownwords.models.configs.config import ModelConfig
+from ownwords.models.configs.config import ModelConfig, check_size
 from ownwords.models.untrusted_files import (
     ModelError,
     open_file,
@@ -150,7 +150,7 @@ def read(folder: Path) -> ModelDirectory:
     if not (folder / CONFIG).exists():
         adapter = (folder / "adapter_config.json").exists()
         raise ModelError(
-            f"{folder} has no {CONFIG}" + (": it is an adapter, not a model" if adapter else ""),
+            f"{folder} is an adapter, not a model" if adapter else f"{folder} has no {CONFIG}",
             hint="is it a complete model directory?",
         )
     config = registry.config_from_json(read_json(folder / CONFIG))
@@ -209,20 +209,6 @@ def tokenizer_fields(tokenizer: Tokenizer, data: bytes) -> dict[str, object]:
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def check_size(size: int, config: ModelConfig, what: str) -> None:
-    """Raise ModelError if the tokenizer has more tokens than the model, or fewer than half.
-
-    Many models have some rows to spare.
-    """
-    if not size <= config.vocabulary <= 2 * size:
-        only = "only " if size > config.vocabulary else ""
-        raise ModelError(
-            f"{what} has {size:,} tokens, but the model {only}{config.vocabulary:,} (vocab_size in"
-            f" {CONFIG})",
-            hint="a model works only with its own tokenizer",
-        )
 
 
 _FREE = frozenset({"", "mit", "cc0-1.0", "unlicense", "other"})  # ask for nothing, or say nothing

@@ -43,7 +43,7 @@ class Tokenizer:
     def __init__(self, files: Mapping[str, bytes]) -> None:
         """Load the files of a model directory by name; unknown names are ignored."""
         if tokenizer_json.TOKENIZER not in files:
-            raise TokenizerError(f"there is no {tokenizer_json.TOKENIZER}")
+            raise TokenizerError(f"the model's files lack {tokenizer_json.TOKENIZER}")
         document = tokenizer_json.read(tokenizer_json.TOKENIZER, files[tokenizer_json.TOKENIZER])
         self._document = document
         self._roles = SpecialTokensConfig.read(files, document)

@@ -176,7 +176,7 @@ def _write_tokens(
                 try:
                     encode_utf8(text.text)
                 except TokenizerError as error:  # half a character
-                    raise TokenizerError(f"in {text.id!r}, {error.message}", error.hint) from None
+                    raise TokenizerError(f"{text.id!r}: {error.message}", error.hint) from None
             prompted = [text.prompt for text in group]
             heads = tokenizer.encode_batch(prompted) if any(prompted) else [_NOTHING] * len(group)
             documents = tokenizer.encode_batch([text.text for text in group])

@@ -13,7 +13,8 @@ from pathlib import Path, PurePosixPath
 
 from ownwords.archive import dates, untrusted_files
 from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem
-from ownwords.archive.sources.office_xml import Block, DocxReader, OdtReader
+from ownwords.archive.sources.office_formats import DocxReader, OdtReader
+from ownwords.archive.sources.office_xml import Block
 from ownwords.core.errors import SourceError
 
 LABEL = "a Word or LibreOffice document"

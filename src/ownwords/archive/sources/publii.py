@@ -202,9 +202,9 @@ def _open_copy(copy: Path, shown: Path) -> Iterator[sqlite3.Connection]:
             f"{shown} is a SQLite database, but not one of a current Publii: {error}",
             hint="give the folder of a Publii site; if it is one, open it in Publii once",
         ) from error
-    # SQLite's message about a damaged schema quotes its bytes, which Python may fail to decode.
+    # SQLite's message about a damaged schema quotes its lines, which Python may fail to decode.
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise _damaged(shown, str(error)) from error
+        raise _damaged(shown, str(error).partition("\n")[0]) from error
 
 
 def _damaged(shown: Path, what: str) -> SourceError:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError
 from ownwords.core.validation import Meta, decode
+from ownwords.models.untrusted_files import ModelError
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -304,3 +305,16 @@ def scale_frequencies(plain: Any, scaling: RopeScaling | None) -> Any:  # noqa: 
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     kept = ((turns - low) / (high - low)).clip(0.0, 1.0)
     return (1 - kept) * plain / scaling.factor + kept * plain
+
+
+def check_size(size: int, config: ModelConfig, what: str) -> None:
+    """Raise ModelError if the tokenizer has more tokens than the model, or fewer than half.
+
+    Many models have some rows to spare.
+    """
+    if not size <= config.vocabulary <= 2 * size:
+        raise ModelError(
+            f"{what} has {size:,} tokens, but the model {config.vocabulary:,} "
+            "(vocab_size in config.json)",
+            hint="a model works only with its own tokenizer",
+        )

@@ -191,7 +191,7 @@ function drawn(turn, followUp) {
 function parts(turn) {
   if (turn.problem) return [turn.text ? wording(turn, turn.text, []) : null, problem(turn.problem), turn.passages ? passagesOf(turn, turn.passages, true) : null];
   if (turn.answer) return answered(turn, turn.answer);
-  const doing = turn.isStopped ? quiet("Stopped.") : loading(turn.passages ? t`Reading these passages` : t`Searching`);
+  const doing = turn.isStopped ? quiet(t`Stopped.`) : loading(turn.passages ? t`Reading these passages` : t`Searching`);
   return [turn.text ? wording(turn, turn.text, []) : null, doing, turn.passages ? passagesOf(turn, turn.passages, !turn.text) : null];
 }
 
