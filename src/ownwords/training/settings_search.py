@@ -162,7 +162,7 @@ def sentences(verdict: TuneVerdict) -> list[str]:
     v = verdict
     if v.gain is None or v.low is None or v.high is None or v.noise is None:
         if not v.best:
-            return ["Only the plan's own settings could be trained, so they are kept."]
+            return ["Only the plan's own settings were tried, so they are kept."]
         return ["There was no time to tell a real gain from chance, so the plan is kept."]
     if v.is_better:
         first = f"Trial {v.best} is better than the plan: {v.gain:.1%} fewer bits per byte."
@@ -319,7 +319,8 @@ class SettingsSearch:
             if "repeats" in trial.user_attrs
         }
         fails = all(trial.value is None for trial in trials[-_MAX_FAILURES:])
-        if not repeated and not fails and left_s >= (1 + 2 * REPETITIONS) * longest_s:
+        later = 2 * REPETITIONS if best else 0  # without another choice there is nothing to repeat
+        if not repeated and not fails and left_s >= (1 + later) * longest_s:
             return True
         # Seed by seed, so that the finished repetitions are comparable when time runs out.
         for seed in range(_FIRST_SEED + 1, _FIRST_SEED + 1 + REPETITIONS):
