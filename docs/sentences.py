@@ -40,6 +40,7 @@ SERVER = (
     "drafts/check_view.py",
     "drafts/edits.py",
     "evaluation/scorecard_view.py",
+    "evaluation/scoring.py",
     "evaluation/verdict.py",
     "make/pipeline.py",
     "make/result.py",

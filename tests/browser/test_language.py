@@ -72,6 +72,17 @@ def test_a_question_a_report_and_an_error_are_in_german(
     ).wait_for()
 
 
+def test_the_scorecard_is_saved_in_german(german_page: "Page") -> None:
+    page = german_page
+    page.goto("/#/home")
+    with page.expect_download() as download:
+        page.get_by_text("Als Seite zum Teilen sichern").first.click()
+    saved = download.value.path().read_text("utf-8").replace("&nbsp;", " ")
+    assert saved.startswith('<!DOCTYPE html>\n<html lang="de">')
+    assert "Deine ungesehenen Beiträge sagt es 6,9 % besser (5,7 % bis 8,2 %) voraus" in saved
+    assert '<h1 tabindex="-1">Es schreibt in deiner Art' in saved
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_german_words_fit_at_any_width(
     browser: "Browser", site: Site, width: int, expected: list[str]

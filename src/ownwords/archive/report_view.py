@@ -66,7 +66,7 @@ def report_view(report: Report) -> b.View:
         kind="report",
         title=f"{name(report)}: archive report",
         kicker="Archive report",
-        heading=name(report),
+        heading=b.Span(name(report), "title"),
         intro=(
             *_sources(report),
             b.Paragraph(line=first, style="lede"),

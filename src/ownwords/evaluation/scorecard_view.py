@@ -116,9 +116,10 @@ def headline(card: Scorecard) -> list[b.Figure]:
         rows.append(b.Figure(rate(strange.samples.value), label, real))
     if card.memorised:
         passage = card.memorised.guarded or card.memorised.unguarded
-        guard = "with" if card.memorised.guarded else "without"
-        label = f"{'word' if passage.words == 1 else 'words'} copied in a row at most"
-        rows.append(b.Figure(count(passage.words), label, f"{guard} the copy guard"))
+        one = passage.words == 1
+        label = "word copied in a row at most" if one else "words copied in a row at most"
+        guard = "with the copy guard" if card.memorised.guarded else "without the copy guard"
+        rows.append(b.Figure(count(passage.words), label, guard))
     return rows
 
 
@@ -292,11 +293,13 @@ def _voice(card: Scorecard) -> b.Section:
         how = (
             f"Measured on passages of about {count(voice.passage_words, 'word')}:"
             f" {count(voice.training)} from your training posts, {count(voice.held_out)} from your"
-            f" held-out posts, {count(voice.samples)} from the model"
+            f" held-out posts, {count(voice.samples)} from the model."
         )
         if voice.sources:
-            how += f", {count(voice.others)} from {count(voice.sources)} blogs and books of today"
-        blocks.append(_how(f"{how}. {voice.reason}".strip()))
+            how += (
+                f" {count(voice.others)} are from {count(voice.sources)} blogs and books of today."
+            )
+        blocks.append(_how(f"{how} {voice.reason}".strip()))
     return _section(card, "voice", title, blocks)
 
 
@@ -324,13 +327,13 @@ def _fluency(card: Scorecard) -> b.Section:
             examples += [_example(kind.capitalize(), text) for text in texts[:_EXAMPLES]]
     how = (
         f"Measured on texts of {count(fluency.passage_words, 'word')}, its own and yours, since"
-        f" longer texts repeat more. {fluency.reason}"
+        " longer texts repeat more."
     )
     blocks: list[b.Block] = [b.Beside(blocks=panels)]
     if examples:
         listed = b.Items(rows=examples, style="notes")
         blocks.append(b.Fold(summary="Examples from the samples", blocks=[listed]))
-    return _section(card, "fluency", title, [*blocks, _how(how.strip())])
+    return _section(card, "fluency", title, [*blocks, _how(f"{how} {fluency.reason}".strip())])
 
 
 def _example(label: str, text: str) -> b.Item:

@@ -129,8 +129,11 @@ def _prediction(card: Scorecard) -> Conclusion:
         return Conclusion("prediction", NO_BASE, sentence)
     if card.ours is None or rival is None or rival.gain_low is None or rival.gain_high is None:
         posts = card.about.judged_posts
-        reason = f"With {count(posts, 'held-out post')}," if posts else "No post was held out, so"
-        sentence = f"{reason} nobody can say how well it predicts new ones."
+        sentence = (
+            f"With {count(posts, 'held-out post')}, nobody can say how well it predicts new ones."
+            if posts
+            else "No post was held out, so nobody can say how well it predicts new ones."
+        )
         return Conclusion("prediction", TOO_FEW, sentence)
     compared = compared_with(rival)
     sentence = f"It predicts your unseen posts {compared} than the model it started from"
@@ -243,7 +246,8 @@ def _copying(memorised: Memorised | None) -> Conclusion:
     words = count(longest.words, "word")
     sentence = f"It does not copy you: its longest passage from your posts has {words}"
     if memorised.real.words:
-        sentence += f"; your own held-out posts share up to {count(memorised.real.words, 'word')}"
+        yours = f"your own held-out posts share up to {count(memorised.real.words, 'word')}"
+        sentence = f"{sentence}; {yours}"
     return Conclusion("copying", OWN_WORDS, f"{sentence}.")
 
 
@@ -350,7 +354,8 @@ def compared_with(row: BitsRow) -> str:
     rival_bits, gain = row.bits or 1.0, row.gain or 0.0
     if gain < -rival_bits:
         return f"{1 - gain / rival_bits:.1f} times worse"
-    better = f"{rate(abs(gain) / rival_bits)} {'better' if gain >= 0 else 'worse'}"
+    share = rate(abs(gain) / rival_bits)
+    better = f"{share} better" if gain >= 0 else f"{share} worse"
     if row.gain_low is None or row.gain_high is None:
         return better
     low, high = row.gain_low / rival_bits, row.gain_high / rival_bits

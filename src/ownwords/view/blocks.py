@@ -214,7 +214,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["report", "scorecard", "search"]
     title: str  # of the document
     kicker: str  # the small line above the heading
-    heading: str
+    heading: Line
     is_bad: bool = False  # the heading is bad news
     intro: Sequence[Block] = ()
     sections: Sequence[Section] = ()

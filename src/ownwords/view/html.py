@@ -112,7 +112,10 @@ class _Writer:
             "header",
             tag("p", view.kicker, class_="kicker"),
             tag(
-                "h1", tag("bdi", view.heading), class_="bad" if view.is_bad else None, tabindex="-1"
+                "h1",
+                *self._line(view.heading),
+                class_="bad" if view.is_bad else None,
+                tabindex="-1",
             ),
             *map(self.block, view.intro),
             class_="masthead",

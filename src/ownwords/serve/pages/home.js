@@ -6,7 +6,7 @@ import { add, bullets, button, checkbox, command, duration, el, field, fill, fol
 import { exclusive, follow, isOpen, isOpenScoring, isRunning, know, newest, progress, shareOf, start } from "/jobs.js";
 import { count, fixed, said, t } from "/language.js";
 import { announce, ask, toast } from "/messages.js";
-import { baseChoice } from "/models.js";
+import { baseChoice, sharing } from "/models.js";
 import { get, load, ofBlog, patch, post, remove, upload } from "/server.js";
 
 const REREAD = ["workspace", "sources", "blog", "model", "models"];
@@ -407,7 +407,7 @@ function resultStep(state) {
       el("div", { class: "samples three" }, model.samples.map((item) => quote(beginning(item.text), { cite: said(item.beginning).replace(/ …$/, "\u00a0…"), class: "tuned" }))),
       row(model.sentence ? el("a", { class: "button", href: address("models", [model.name]) }, t`See the scorecard`) : isBusy ? null : button(t`Score it`, () => start({ kind: "score" })),
         el("a", { class: "button", href: address("write") }, t`Let it write more`),
-        model.sentence ? el("a", { class: "button", href: ofBlog("/api/score/page"), download: `${model.name}.html` }, t`Save as a page to share`) : null),
+        model.sentence ? sharing(model.name) : null),
       model.limits.length ? folded(t`What it is not good for`, bullets(model.limits.map(said))) : null,
       model.figures.length ? folded(t`For the curious`, totals(model.figures, said)) : null);
   }

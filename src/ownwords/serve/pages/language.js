@@ -65,19 +65,21 @@ function translated(text) {
 
 function counted(text) {
   if (/^\d{1,2} [A-Z][a-z]+ \d{4}$/.test(text)) return new Date(`${text} 12:00`).toLocaleDateString(LOCALE, { dateStyle: "long" });
-  const [, sign, whole, digits = "", noun = ""] = /^([^\p{L}\d]*)(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?: (\D+)|[\s%]*)?$/u.exec(text) ?? [];
+  const [, sign, whole, digits = "", noun = ""] = /^([^\p{L}\d]*)(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?: (\D+)|[\s%)]*)?$/u.exec(text) ?? [];
   if (whole === undefined || (noun && !nouns.has(noun))) return undefined;
   const n = Number(whole.replaceAll(",", "") + digits);
   if (noun) return sign + count(n, nouns.get(noun));
   return text.replace(whole + digits, whole.includes(",") || digits ? fixed(n, Math.max(0, digits.length - 1)) : whole).replace("%", (0.01).toLocaleString(LOCALE, { style: "percent" }).slice(1));
 }
 
+const ENDED = /(\p{L}{3}|\))[.!?] \p{Lu}/u; // a part does not reach beyond the end of a sentence
+
 function matched(text) {
   for (const { pattern, value, telling } of patterns) {
     const values = text.includes(telling) && pattern.exec(text);
     // A part that begins with a capital letter is a name, as a rule.
     const parts = (values || []).slice(1).map((part) => (/^[^\p{L}\d]*\p{Lu}.*[^.]$/su.test(part) ? (part.includes(" ") && catalogue[part]) || part : said(part)));
-    if (values && !parts.some((part, i) => isLeft(part, values[i + 1]))) return placed(value, parts);
+    if (values && !parts.some((part, i) => ENDED.test(values[i + 1]) || isLeft(part, values[i + 1]))) return placed(value, parts);
   }
   return undefined;
 }
@@ -87,7 +89,7 @@ const isLeft = (result, part) => result === part && /(?<![\p{L}])\p{Ll}{2,} \p{L
 
 /** Sentences, clauses and lists, part by part; undefined if none of the parts is known. */
 function joined(text) {
-  for (const [mark, between] of [[": ", ": "], [/(?<=[.!?]) /, " "], ["; ", "; "], [" · ", " · "], [/ (?=\()/, " "], [", ", ", "], [" and ", t` and `]]) {
+  for (const [mark, between] of [[" · ", " · "], [/(?<=[.!?]) /, " "], ["; ", "; "], [/ (?=\()/, " "], [": ", ": "], [", ", ", "], [" and ", t` and `]]) {
     const parts = text.split(mark), results = parts.length > 1 ? parts.map(said) : [];
     if (results.some((result, i) => result !== parts[i]) && !results.some((result, i) => isLeft(result, parts[i]))) return results.join(between);
   }
@@ -97,7 +99,7 @@ function joined(text) {
 /** Translate what stands in an element that was not made by this page's code; names, quotations and code stay as they are. */
 export function translate(root) {
   if (language === "en") return root;
-  const walker = document.createTreeWalker(root, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT, (node) => (/^(bdi|q|blockquote|code|pre)$/i.test(node.nodeName) ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT));
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT, (node) => (node.matches?.("bdi, q, blockquote p, code, pre, style") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT));
   while (walker.nextNode()) {
     const node = walker.currentNode;
     if (node.nodeType === Node.TEXT_NODE) node.data = said(node.data);

@@ -4,9 +4,11 @@ import { address, go, refresh, setTitle } from "/app.js";
 import { add, button, checkbox, compact, drawn, el, empty, field, fill, folded, input, lines, link, masthead, outward, p, quiet, quote, row, section, select,
   size, table, tag, title, totals, when } from "/components.js";
 import { exclusive, follow, isOpenScoring, isRunning, newest, progress, start } from "/jobs.js";
-import { count, fixed, said, t } from "/language.js";
+import { count, fixed, language, said, t } from "/language.js";
 import { ask, toast } from "/messages.js";
-import { get, load, ofBlog, patch, post, remove } from "/server.js";
+import { get, load, ofBlog, patch, post, remove, text } from "/server.js";
+
+const SCORECARD = "/api/score/page";
 
 export async function show(element, where) {
   if (where.path[0]) return one(element, where.path[0]);
@@ -185,9 +187,21 @@ function expected({ minutes, memory_bytes: memory, is_too_large: isTooLarge, exp
 
 // ---- the scorecard ----------------------------------------------------------------------------
 
+/** A link that saves the scorecard as a page, in the language of this one. */
+export function sharing(name) {
+  const node = el("a", { class: "button", href: ofBlog(SCORECARD), download: `${name}.html` }, t`Save as a page to share`);
+  if (language !== "en") node.addEventListener("click", async (event) => {
+    event.preventDefault();
+    const page = el("html", { lang: language }, drawn(await text(SCORECARD)));
+    node.href = URL.createObjectURL(new Blob([`<!DOCTYPE html>\n${page.outerHTML}`], { type: "text/html" }));
+    node.click();
+  }, { once: true });
+  return node;
+}
+
 /** Draw a scorecard, or what there is instead; `measure` begins to score the model, if nothing does yet. */
 function drawScore(body, result, measure) {
-  if (result.html) return void fill(body, unfolding(drawn(result.html)), row(el("a", { class: "button", href: ofBlog("/api/score/page"), download: "scorecard.html" }, t`Save as a page to share`)));
+  if (result.html) return void fill(body, unfolding(drawn(result.html)), row(sharing("scorecard")));
   const [heading, wording] = result.unreadable ? [t`This scorecard was made by another version`, t`Score the model again; the model itself is as good as it was.`]
     : [t`This model has not been scored yet`, t`How well it predicts posts it has never seen, whether it sounds like you, how fluent it is, and whether it copies you. This takes a few minutes.`];
   return void fill(body, masthead({ heading: t`Scorecard` }), empty(heading, wording, measure && button(t`Score it`, measure, { kind: "primary" })));

@@ -27,6 +27,9 @@ export async function get(path, query = {}, { signal } = {}) {
   return answer.json();
 }
 
+/** Get a page as text. */
+export const text = async (path) => (await send(path)).text();
+
 /** Change something, or send a body. */
 export const post = (path, body = {}, options = {}) => change("POST", path, body, options);
 export const put = (path, body) => change("PUT", path, body);
