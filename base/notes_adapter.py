@@ -167,7 +167,6 @@ class NotesTraining:
             dataset,
             rows=2,
             context=_CONTEXT,
-            isolate=True,
             device=device,
             precision="autocast" if device.has_fast_bf16 else "float32",
             world=SINGLE_PROCESS,

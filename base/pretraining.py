@@ -386,7 +386,6 @@ class HeldOutReport:
             self._books,
             rows=_ROWS_AT_ONCE,
             context=self._chosen.context,
-            isolate=True,
             device=self._owner.device,
             precision="autocast",
             world=SINGLE_PROCESS,

@@ -32,17 +32,15 @@ LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=12)
 
 
 @settings(max_examples=60)
-@given(LENGTHS, st.integers(1, 20), st.integers(1, 7), st.integers(0, 3), st.booleans())
+@given(LENGTHS, st.integers(1, 20), st.integers(1, 7), st.integers(0, 3))
 def test_a_target_is_the_next_token_of_the_same_document(
-    lengths: list[int], context: int, rows: int, seed: int, isolate: bool
+    lengths: list[int], context: int, rows: int, seed: int
 ) -> None:
     dataset = dataset_of(lengths)
     if dataset.tokens <= context:
         return
     owner = np.repeat(np.arange(len(lengths)), lengths).tolist()
-    batches = batches_of(
-        dataset, rows=rows, context=context, seed=seed, config=DataConfig(document_masking=isolate)
-    )
+    batches = batches_of(dataset, rows=rows, context=context, seed=seed)
     for step in range(6):
         batch = batches.batch(step)
         assert batch.ids_BT.shape == batch.targets_BT.shape == (rows, context)
@@ -61,7 +59,7 @@ def test_a_target_is_the_next_token_of_the_same_document(
                         numbers = batch.documents_BT[row].tolist()
                         assert (target == IGNORED) == (numbers[t] != numbers[t + 1])
                         assert numbers[t + 1] >= numbers[t]
-        assert (batch.documents_BT is not None) == (isolate and borders)
+        assert (batch.documents_BT is not None) == borders
         counts = (batch.targets_BT != IGNORED).sum(1).tolist()
         assert batch.counts_B == tuple(counts)
         assert batch.tokens == sum(counts)
@@ -226,8 +224,6 @@ def test_evaluation_reads_every_token_once_in_order(
                 assert ((numbers[1:] != numbers[:-1]) == (own_ids[1:] != own_ids[:-1])).all()
             else:
                 assert len(set(own_ids.tolist())) <= 1
-    unmasked = list(sequential_batches(dataset, rows=rows, context=context, isolate=False))
-    assert all(batch.documents_BT is None for batch in unmasked)
 
 
 @settings(max_examples=40)
@@ -314,11 +310,9 @@ def test_a_weighted_target_has_that_many_times_the_gradient() -> None:
         torch.testing.assert_close(ours, reference)
 
 
-def unrolled(
-    dataset: TokenDataset, context: int, epochs: int, seed: int, shuffle: bool
-) -> list[int]:
+def unrolled(dataset: TokenDataset, context: int, epochs: int, seed: int) -> list[int]:
     """The ids of some epochs in the order of the stream, joined from its rows."""
-    stream = TokenStream(dataset, context=context, seed=seed, shuffle=shuffle, rows=3, name="x")
+    stream = TokenStream(dataset, context=context, seed=seed, rows=3, name="x")
     rows = range(-(-epochs * dataset.tokens // context))
     ids_RT1 = np.empty((len(rows), context + 1), np.int64)
     pieces_RT1, learned_RT1 = np.empty(ids_RT1.shape, np.int32), np.empty(ids_RT1.shape, np.bool_)
@@ -334,21 +328,20 @@ def unrolled(
 
 
 @settings(max_examples=60)
-@given(LENGTHS, st.integers(1, 50), st.integers(0, 5), st.booleans())
+@given(LENGTHS, st.integers(1, 50), st.integers(0, 5))
 def test_every_token_is_read_exactly_once_an_epoch(
-    lengths: list[int], context: int, seed: int, shuffle: bool
+    lengths: list[int], context: int, seed: int
 ) -> None:
     dataset = dataset_of(lengths)
     tokens = sum(lengths)
     if tokens <= context:
         with pytest.raises(CorpusError):
-            unrolled(dataset, context, 3, seed, shuffle)
+            unrolled(dataset, context, 3, seed)
         return
-    ids = unrolled(dataset, context, 3, seed, shuffle)
+    ids = unrolled(dataset, context, 3, seed)
     for epoch in range(3):
         here = ids[epoch * tokens : (epoch + 1) * tokens]
         assert sorted(here) == list(range(tokens))
-        assert shuffle or here == list(range(tokens))
         # Documents are whole, but for one that is begun within and ended last.
         ends = {int(end) - 1 for end in dataset.offsets_D1[1:]}
         torn = [a for a, b in pairwise(here) if a not in ends and b != a + 1]

@@ -123,7 +123,6 @@ def bits(folder: Path, texts: list[TrainingText], folder_path: Path) -> float:
         dataset,
         rows=8,
         context=32,
-        isolate=True,
         device=choose("cpu"),
         precision="float32",
         world=SINGLE_PROCESS,

@@ -43,14 +43,14 @@ class EpochLayout:
 
     ends_S: Int64s  # the end of each piece in the epoch
     shifts_S: Int64s  # the offset from a piece's end in the epoch to its end in the dataset
-    order: Int64s | None  # of the rows that start in the epoch; None: unshuffled
+    order: Int64s  # of the rows that start in the epoch
 
 
 class TokenStream:
     """The endless rows of a dataset, numbered from 0."""
 
     def __init__(
-        self, dataset: TokenDataset, *, context: int, seed: int, shuffle: bool, rows: int, name: str
+        self, dataset: TokenDataset, *, context: int, seed: int, rows: int, name: str
     ) -> None:
         """`rows` is the batch size; `name` distinguishes two streams of one seed."""
         self.tokens = dataset.tokens
@@ -61,7 +61,7 @@ class TokenStream:
                 hint=f"add texts, or train with a context of at most {max(1, self.tokens - 1):,}",
             )
         self._dataset, self._context = dataset, context
-        self._shuffle, self._name = shuffle, f"{name}/{seed}"
+        self._name = f"{name}/{seed}"
         # The epochs of one batch, and a few more for the next.
         epochs = rows * context // self.tokens + 4
         self._epoch = lru_cache(maxsize=epochs)(self._epoch_layout)
@@ -97,11 +97,8 @@ class TokenStream:
     def position(self, row: int) -> int:
         """The position in the stream at which a row starts."""
         e = row * self._context // self.tokens
-        order = self._epoch(e).order
-        if order is not None:
-            first = self._first(e)
-            row = first + int(order[row - first])
-        return row * self._context
+        first = self._first(e)
+        return (first + int(self._epoch(e).order[row - first])) * self._context
 
     def _first(self, e: int) -> int:
         """The first row that starts in an epoch."""
@@ -118,18 +115,15 @@ class TokenStream:
     def _epoch_layout(self, e: int) -> EpochLayout:
         begins, ends = self._dataset.offsets_D1[:-1], self._dataset.offsets_D1[1:]
         documents = np.flatnonzero(ends > begins)
-        order = None
-        if self._shuffle:
-            documents = documents[self._shuffled(f"documents/{e}", len(documents))]
+        documents = documents[self._shuffled(f"documents/{e}", len(documents))]
         begins, ends = begins[documents], ends[documents]
-        if self._shuffle:
-            order = self._shuffled(f"rows/{e}", self._first(e + 1) - self._first(e))
-            # The first document starts at a random token; what precedes it ends the epoch.
-            skipped = int(self._draws(f"offset/{e}", 1)[0] % np.uint64(ends[0] - begins[0]))
-            if skipped:
-                begins = np.concatenate([begins, begins[:1]])
-                ends = np.concatenate([ends, begins[:1] + skipped])
-                begins[0] += skipped
+        order = self._shuffled(f"rows/{e}", self._first(e + 1) - self._first(e))
+        # The first document starts at a random token; what precedes it ends the epoch.
+        skipped = int(self._draws(f"offset/{e}", 1)[0] % np.uint64(ends[0] - begins[0]))
+        if skipped:
+            begins = np.concatenate([begins, begins[:1]])
+            ends = np.concatenate([ends, begins[:1] + skipped])
+            begins[0] += skipped
         ends_S = np.cumsum(ends - begins)
         return EpochLayout(ends_S, ends - ends_S, order)
 
@@ -212,9 +206,7 @@ class Batches:
             )
         self.dataset, self.rows, self.context, self.config = dataset, rows, context, config
         self._low, self._high = rank * rows // world, (rank + 1) * rows // world
-        self._own = TokenStream(
-            dataset, context=context, seed=seed, shuffle=config.shuffle, rows=rows, name="own"
-        )
+        self._own = TokenStream(dataset, context=context, seed=seed, rows=rows, name="own")
         # The decimal value as written: 0.1 * 30 must be exactly 3.
         self._share = Fraction(repr(float(config.replay)))
         self._base: TokenStream | None = None
@@ -224,9 +216,7 @@ class Batches:
                     "data.replay needs text of the base model, and there is none",
                     hint="set data.replay=0, or give text with --replay",
                 )
-            self._base = TokenStream(
-                replay, context=context, seed=seed, shuffle=config.shuffle, rows=rows, name="base"
-            )
+            self._base = TokenStream(replay, context=context, seed=seed, rows=rows, name="base")
 
     def batch(self, step: int) -> Batch:
         """The rows of a step that belong to this rank."""
@@ -247,7 +237,7 @@ class Batches:
             # What follows the start token in the middle of a text is no beginning to learn.
             counted_BT[:, 0] &= ids_BT[:, 0] == self.dataset.row_start
             ids_BT[:, 0] = self.dataset.row_start
-        batch = _batch(ids_BT, ids_BT1, counted_BT, documents_BT1, self.config.document_masking)
+        batch = _batch(ids_BT, ids_BT1, counted_BT, documents_BT1)
         if self.config.opening_weight == 1:
             return batch
         weights_BT = _opening_weights(
@@ -267,9 +257,7 @@ class Batches:
         )
 
 
-def sequential_batches(
-    dataset: TokenDataset, *, rows: int, context: int, isolate: bool = True
-) -> Iterator[Batch]:
+def sequential_batches(dataset: TokenDataset, *, rows: int, context: int) -> Iterator[Batch]:
     """Batches that contain every token once, in order, for evaluation; the last rows are padded.
 
     All batches have the same shape. A dataset without tokens gives no batch.
@@ -293,7 +281,7 @@ def sequential_batches(
         ids_BT = ids_BT1[:, :-1].copy()
         if dataset.row_start is not None:
             ids_BT[:, 0] = dataset.row_start
-        yield _batch(ids_BT, ids_BT1, counted_BT, documents_BT1, isolate)
+        yield _batch(ids_BT, ids_BT1, counted_BT, documents_BT1)
 
 
 def _batch(
@@ -301,12 +289,11 @@ def _batch(
     ids_BT1: npt.NDArray[np.int64],
     counted_BT: npt.NDArray[np.bool_],
     documents_BT1: npt.NDArray[Any],
-    isolate: bool,
 ) -> Batch:
     counts_B = tuple(counted_BT.sum(axis=1).tolist())
     documents_BT = None
     # Document numbers only grow along a row: if the ends are equal, no row needs a mask.
-    if isolate and (documents_BT1[:, 0] != documents_BT1[:, -2]).any():
+    if (documents_BT1[:, 0] != documents_BT1[:, -2]).any():
         numbers_BT = documents_BT1[:, :-1] - documents_BT1[:, :1]
         documents_BT = torch.from_numpy(numbers_BT.astype(np.int32))
     return Batch(

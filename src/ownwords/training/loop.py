@@ -340,7 +340,6 @@ class _TrainingLoop:
             self.job.validation,
             rows=self.micro_batch_size,
             context=self.loop.sequence_length,
-            isolate=self.job.batches.config.document_masking,
             device=self.device,
             precision=self.loop.precision,
             world=self.world,

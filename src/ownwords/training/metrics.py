@@ -103,7 +103,6 @@ def bits_per_byte(
     *,
     rows: int,
     context: int,
-    isolate: bool,
     device: Device,
     precision: Precision,
     world: World,
@@ -113,7 +112,7 @@ def bits_per_byte(
     Rows start anywhere in a text, so their first tokens have little context: use the result only to
     compare weights of one run. `evaluation.bits_per_byte` measures published scores.
     """
-    batches = sequential_batches(dataset, rows=rows, context=context, isolate=isolate)
+    batches = sequential_batches(dataset, rows=rows, context=context)
     with eval_mode(task), device.autocast(precision):
         mine = islice(batches, world.rank, None, world.size)
         losses = [task(batch.to(device.torch_device)).float() for batch in mine]

@@ -596,8 +596,6 @@ class Planner:
             "a power cut loses no more than this",
             ESTIMATE,
         )
-        self.choose("data.shuffle", True, "texts come in a new order each epoch", LOG)
-        self.choose("data.document_masking", True, "no text depends on the one before it", LOG)
 
     def forecast(self, length: SizedRun) -> Forecast:
         constants, facts = self.constants, self.facts

@@ -510,7 +510,6 @@ class TrainingSession:
             held_out,
             rows=rows or recipe.train.micro_batch_size or recipe.train.batch_size,
             context=recipe.train.sequence_length,
-            isolate=recipe.data.document_masking,
             device=self.device,
             # Float32 would take several times as long, for a large base minutes.
             precision=recipe.train.precision if recipe.lora.rank else "float32",

@@ -24,13 +24,9 @@ class DataConfig:
     # Fraction of the rows that are not the author's texts: replayed text of the base model, so that
     # it forgets less, or notes with what he made of them.
     replay: BelowOne = 0.0
-    # Whether a token attends to its own document only, not to others packed into the same row.
-    document_masking: bool = True
     # Weight in the training loss of a text's first token, so that texts without a prompt begin as
     # the author's do; its n-th token has this / n, at least 1.
     opening_weight: AtLeastOne = 1.0
-    # Whether each epoch has its own order.
-    shuffle: bool = True
 
 
 @dataclass(frozen=True)
