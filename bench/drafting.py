@@ -24,9 +24,14 @@ from ownwords.archive.corpus import load_corpus
 from ownwords.archive.store import Archive
 from ownwords.core.workspace import Workspace
 from ownwords.drafts import drafting, notes
+from ownwords.drafts.check import AuthorStyle
+from ownwords.evaluation.intervals import ratio_interval
+from ownwords.evaluation.reference_data import ReferenceAuthors
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING, stream_request
 from ownwords.tokenizers import chat
+
+_WORDS = 20  # of a paragraph whose style is looked at
 
 
 def main() -> None:
@@ -39,14 +44,14 @@ def main() -> None:
     args = parser.parse_args()
     with Archive(Workspace(args.workspace).archive) as archive:
         corpus = load_corpus(archive)
-    posts = list(corpus.test)
-    pairs = [pair for post in posts for pair in notes.pairs(post)]
+    pairs = [pair for post in corpus.test for pair in notes.pairs(post)]
     random.Random(1).shuffle(pairs)
     model = Model.load(args.model)
     rival = Model.load(args.prompted) if args.prompted else None
     passages = [pair.text for post in list(corpus.train)[:40] for pair in notes.pairs(post)]
     passages = random.Random(1).sample([text for text in passages if len(text) > 300], 3)
     coin, beside, key = random.Random(str(args.workspace)), "", ""
+    texts: dict[str, list[str]] = {"the author": [], "the drafts": []}
     lines: list[drafting.DraftLine] = []
     invented: list[str] = []
     bits, sizes = {"with": 0.0, "without": 0.0}, 0
@@ -61,8 +66,11 @@ def main() -> None:
         bits["without"] += drafting.bits(model, "", pair.text)
         sizes += pair.bytes
         print(f"\nWAS {pair.text}\nNOW {draft}")
+        texts["the author"].append(pair.text)
+        texts["the drafts"].append(str(draft))
         if rival:
             both = [str(draft), prompted(rival, passages, noted)]
+            texts.setdefault("the rival", []).append(both[1])
             ours = coin.randrange(2)
             listed = "\n".join(f"- {note}" for note in noted)
             beside += f"\n{number}\n{listed}\nA: {both[ours]}\nB: {both[1 - ours]}\n"
@@ -76,6 +84,15 @@ def main() -> None:
     print(f"lines written {len(kept)} of {len(lines)}, the others stay notes")
     print(f"content words kept in them {np.mean(shares):.3f}; made up {invented or 'nothing'}")
     print(f"bits per byte with notes {per_byte['with']:.3f}, without {per_byte['without']:.3f}")
+    tell_style(AuthorStyle(list(corpus.train), ReferenceAuthors.load()), texts)
+
+
+def tell_style(style: AuthorStyle, texts: dict[str, list[str]]) -> None:
+    """How far paragraphs are the author's by their style, as `ownwords check` says."""
+    for who, paragraphs in texts.items():
+        each = [style.check(text).yours for text in paragraphs if len(text.split()) >= _WORDS]
+        print(f"paragraphs by {who}, the author's by their style: {np.mean(each):.2f}", end=" ")
+        print(ratio_interval(each, [1.0] * len(each)))
 
 
 def prompted(model: Model, passages: list[str], noted: list[str]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.archive.document import OWN_KINDS, Document, SegmentKind
-from ownwords.core.config import toml_beside
+from ownwords.core.package_data import toml_beside
 from ownwords.core.text import (
     LETTERS,
     Hashes,

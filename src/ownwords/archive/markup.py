@@ -14,8 +14,8 @@ from typing import Any
 from selectolax.lexbor import LexborNode
 
 from ownwords.archive.text_repair import as_object, repair_line, text_value
-from ownwords.core.config import toml_beside
 from ownwords.core.errors import SourceError
+from ownwords.core.package_data import toml_beside
 
 _DROPPED = toml_beside(__file__, "dropped_elements.toml")
 _ELEMENTS = {tag: reason for reason, tags in _DROPPED.items() for tag in tags.split()}

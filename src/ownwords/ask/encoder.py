@@ -110,12 +110,9 @@ class SentenceModel:
         """A unit vector for each text as it is, as rows in order."""
         if not texts:
             return np.empty((0, self.dimensions), np.float32)
-        batches = list(_batches(self._ids(texts)))
-        encoder = self._encoder
-        if len(batches) == 1:  # a question, for example
-            return encoder.vectors(batches[0])
         with ThreadPoolExecutor(usable_cores()) as threads:
-            return np.concatenate(list(threads.map(encoder.vectors, batches)))
+            batches = threads.map(self._encoder.vectors, _batches(self._ids(texts)))
+            return np.concatenate(list(batches))
 
     def count(self, texts: Sequence[str]) -> int:
         """The number of tokens used of these texts, at most `max_tokens` of each."""

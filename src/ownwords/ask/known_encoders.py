@@ -18,8 +18,8 @@ from zipfile import ZipFile
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.core.config import toml_beside
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.package_data import toml_beside
 from ownwords.core.packages import check_sha256, download_wheels, install_command
 from ownwords.core.progress import Progress
 from ownwords.core.validation import decode

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from ownwords.archive.text_repair import repair_text
-from ownwords.core.config import toml_beside
+from ownwords.core.package_data import toml_beside
 
 # Word lists of nine languages and irregular forms of English, with their purpose.
 _DATA: Final = toml_beside(__file__, "words.toml")

@@ -221,17 +221,16 @@ class ArchiveSearcher:
 
         The sentences of the first are compared by meaning: more take longer and mark no better.
         """
-        excerpts: dict[int, PassageExcerpt] = {}
-        for each in passages:
-            cosines: list[float] = []
-            if self.embedder and not excerpts:
-                asked = self.embedder.question_prompt + normalized_question(question)
-                texts = (each.text[slice(*unit)] for unit in units(each.text))
-                prompt = self.embedder.passage_prompt
-                rows = self.embedder.embed([asked, *(prompt + text for text in texts)])
-                cosines = (rows[1:] @ rows[0]).tolist()
-            excerpts[each.id] = excerpt_of(question, each.text, cosines)
-        return excerpts
+        cosines: list[float] = []
+        if self.embedder and passages:
+            asked = self.embedder.question_prompt + normalized_question(question)
+            text, prompt = passages[0].text, self.embedder.passage_prompt
+            rows = self.embedder.embed([asked, *(prompt + text[slice(*at)] for at in units(text))])
+            cosines = (rows[1:] @ rows[0]).tolist()
+        return {
+            each.id: excerpt_of(question, each.text, () if place else cosines)
+            for place, each in enumerate(passages)
+        }
 
     def _rank_by_text(self, words: "_Words") -> Ranking:
         rare, common = words.by_frequency()

@@ -92,11 +92,6 @@ def resolve(
     return Resolved(_filled(kind(), "", values, origins), origins)
 
 
-def toml_beside(module: str, name: str) -> dict[str, Any]:
-    """The TOML file that lies beside a module, such as its words or selectors."""
-    return tomllib.loads(Path(module).with_name(name).read_text("utf-8"))
-
-
 def settings_of(settings: "DataclassInstance", prefix: str = "") -> Iterator[Setting]:
     """Yield every setting of a settings object in order, with its current value as the default."""
     hints = get_type_hints(type(settings), include_extras=True)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ownwords.core.config import toml_beside
+from ownwords.core.package_data import toml_beside
 from ownwords.core.sentences import sentences
 
 _LEAST = 3  # times that the author has a form

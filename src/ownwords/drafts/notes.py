@@ -18,8 +18,8 @@ from ownwords.archive.corpus import TrainingText
 from ownwords.ask.query import IRREGULAR
 from ownwords.base import catalogue
 from ownwords.base.trimming import are_english
-from ownwords.core.config import toml_beside
 from ownwords.core.fingerprint import digest
+from ownwords.core.package_data import toml_beside
 from ownwords.core.sentences import sentences
 from ownwords.evaluation.reference_data import Lexicon
 

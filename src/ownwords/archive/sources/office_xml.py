@@ -9,8 +9,8 @@ from lxml import etree
 
 from ownwords.archive.safe_xml import parse_xml
 from ownwords.archive.untrusted_files import ExportFiles
-from ownwords.core.config import toml_beside
 from ownwords.core.errors import SourceError
+from ownwords.core.package_data import toml_beside
 
 Block = tuple[str, str]  # the element of a paragraph or table, and the HTML inside it
 Node = etree._Element
