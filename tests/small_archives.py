@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from ownwords.archive.document import Document, Kind, Link, ParsedBody, Segment
+from ownwords.archive.document import Document, Kind, ParsedBody, Segment
 from ownwords.archive.features import encode_features, extract_features
 from ownwords.archive.store import Archive
 
@@ -22,7 +22,6 @@ class Entry:
     url: str = ""
     decision: str = "keep"
     flags: tuple[str, ...] = ()
-    links: tuple[tuple[str, str], ...] = field(default=())  # words, id of what they lead to
 
     @property
     def key(self) -> str:
@@ -48,9 +47,8 @@ def put(path: Path, entries: Mapping[str, Entry], removed: Iterable[str] = ()) -
             document = Document(
                 id_, entry.title, entry.segments, kind=entry.kind, date=day, url=entry.url
             )
-            links = tuple(Link(f"ref:{to}", words) for words, to in entry.links)
             features = encode_features(extract_features(document))
-            archive.put(document, entry.key, ParsedBody(entry.segments, links), features)
+            archive.put(document, entry.key, ParsedBody(entry.segments), features)
         archive.set_selection((id_, entry.decision, 0, "") for id_, entry in entries.items())
         lines = [
             {"id": id_, "decision": entry.decision, "flags": list(entry.flags)}

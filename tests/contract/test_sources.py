@@ -15,7 +15,6 @@ import damage
 from items import documents
 from ownwords.archive import sources
 from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem
-from ownwords.archive.ingest import LinkResolver
 from ownwords.archive.look import look
 from ownwords.archive.segments import parse_body
 from ownwords.archive.store import Archive
@@ -75,24 +74,6 @@ def test_an_export_reads_the_same_packed_and_unpacked(name: str, tmp_path: Path)
     for form in (folder, packed):
         assert sources.detect_source(form)[0] == name
         assert documents(items_of(name, form)) == expected
-
-
-@every_source
-def test_links_between_documents_are_kept(name: str, tmp_path: Path) -> None:
-    export = export_of(name)
-    read = documents(items_of(name, export.write(tmp_path))).values()
-    names = LinkResolver()
-    for document in read:
-        names.add(document.ref, document)
-        names.add_home(document.url)
-    links = {
-        (d.ref, target)
-        for d in read
-        for link in parse_body(d.body, d.markup).links
-        for state, target in [names.resolve(link.href, d.base or d.url)]
-        if state == "internal"
-    }
-    assert set(export.LINKS) <= links
 
 
 @every_source
@@ -208,13 +189,3 @@ def test_a_folder_of_single_exports_names_one_of_them(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         sources.detect_source(tmp_path)
     assert str(feed) in caught.value.hint
-
-
-def test_a_part_of_a_site_has_no_dead_links(tmp_path: Path) -> None:
-    path = tmp_path / "one.md"
-    path.write_text("# Hats\n\nSee [coats](coats.md) and [[Caps]].\n", encoding="utf-8")
-    assert not look([path], workspace=tmp_path / "one.ownwords").dead_links
-    folder = tmp_path / "all"
-    folder.mkdir()
-    path.rename(folder / "one.md")
-    assert len(look([folder], workspace=tmp_path / "all.ownwords").dead_links) == 2

@@ -8,7 +8,6 @@ PUBLISHED = {"post/101": "Hats & caps", "post/102": "Zażółć gęślą", "page
 DATES = {"post/101": "2019-12-14", "post/102": "2020-02-29", "page/103": "2018-01-01"}
 LEFT_OUT = {"draft": 1, "trashed": 1, "scheduled": 1}
 OTHERS = 2
-LINKS = [("post/101", "post/102"), ("post/102", "page/103"), ("page/103", "post/101")]
 
 HOME = "https://hats.blogspot.com"
 BLOG = "tag:blogger.com,1999:blog-77"

@@ -9,7 +9,6 @@ PUBLISHED = {"post/3kaaaaaaaaa2a": "", "post/3kccccccccc2c": ""}
 DATES = {"post/3kaaaaaaaaa2a": "2023-07-01", "post/3kccccccccc2c": "2023-07-03"}
 LEFT_OUT: dict[str, int] = {}
 OTHERS = 0
-LINKS: list[tuple[str, str]] = []
 
 DID = "did:plc:ann"
 

@@ -9,7 +9,6 @@ PUBLISHED = {"entry/0A1B": "On hats", "entry/0A1C": "", "entry/0A1D": "Rain"}
 DATES = {"entry/0A1B": "2020-01-31", "entry/0A1C": "2021-06-02", "entry/0A1D": "2021-06-03"}
 LEFT_OUT: dict[str, int] = {}
 OTHERS = 0
-LINKS = [("entry/0A1C", "entry/0A1B")]
 
 
 def entry(uuid: str, day: str, text: str) -> object:

@@ -12,10 +12,6 @@ PUBLISHED = {
 DATES = dict.fromkeys(PUBLISHED, "2020-01-31")
 LEFT_OUT: dict[str, int] = {}
 OTHERS = 0
-LINKS = [
-    ("OEBPS/text/ch1.xhtml", "OEBPS/text/ch 2.xhtml"),
-    ("OEBPS/text/ch 2.xhtml", "OEBPS/text/ch1.xhtml"),
-]
 
 CONTAINER = """<?xml version="1.0"?>
 <container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>

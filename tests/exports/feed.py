@@ -9,7 +9,6 @@ PUBLISHED = {HATS: "Fish & hats", COATS: "Coats", BEGINNING: "Only a beginning"}
 DATES = {HATS: "2020-01-31", COATS: "2021-06-03", BEGINNING: "2022-02-03"}
 LEFT_OUT = {"draft": 1}
 OTHERS = 1
-LINKS = [(COATS, HATS), (HATS, COATS)]
 
 RSS = f"""<?xml version="1.0" encoding="UTF-8"?>
 <?xml-stylesheet href="/feed.xsl" type="text/xsl"?>

@@ -19,12 +19,6 @@ DATES = {
 }
 LEFT_OUT = {"draft": 1, "scheduled": 1}
 OTHERS = 2
-LINKS = [
-    ("post/a1", "post/a2"),
-    ("post/a2", "page/a4"),
-    ("page/a4", "post/a1"),
-    ("post/a3", "post/a1"),
-]
 
 
 _NEWSLETTER = (

@@ -7,7 +7,6 @@ PUBLISHED = {"hats.txt": "Of Hats and Heads", "old.txt": "Coats", "unmarked.txt"
 DATES: dict[str, str] = {}
 LEFT_OUT: dict[str, int] = {}
 OTHERS = 0
-LINKS: list[tuple[str, str]] = []
 
 PROSE = """It was in the middle of the afternoon, when hats are at their best, that
 the wind, which had been waiting for it, came round the corner of the

@@ -18,11 +18,6 @@ DATES = {
 }
 LEFT_OUT: dict[str, int] = {}
 OTHERS = 3
-LINKS = [
-    ("2020/01/31/hats/index.html", "2021/coats.html"),
-    ("2021/coats.html", "2020/01/31/hats/index.html"),
-    ("2022/shoes.html", "2020/01/31/hats/index.html"),
-]
 
 MENU = (
     '<div class="menu"><ul><li><a href="/">Home INTRUDER</a></li>'

@@ -9,7 +9,6 @@ PUBLISHED = {"mail/1@x": "On hats", "mail/2@x": "On coats", "mail/3@x": "Rain"}
 DATES = {"mail/1@x": "2020-01-31", "mail/2@x": "2020-02-01", "mail/3@x": "2020-02-02"}
 LEFT_OUT = {"draft": 1, "trashed": 1}
 OTHERS = 0
-LINKS: list[tuple[str, str]] = []
 
 ANN, BOB = "Ann Author <Ann@example.com>", "Bob <bob@example.com>"
 HATS = f"""A hat is a roof one wears. {NON_ASCII}

@@ -20,12 +20,6 @@ DATES = {
 }
 LEFT_OUT = {"draft": 3, "private": 1, "hidden": 1}
 OTHERS = 0
-LINKS = [
-    ("_posts/2020-01-31-on-hats.md", "_posts/2021-06-02-coats.md"),
-    ("_posts/2021-06-02-coats.md", "_posts/2020-01-31-on-hats.md"),
-    ("_posts/2022-02-03-shoes.markdown", "_posts/2020-01-31-on-hats.md"),
-    ("about.md", "_posts/2022-02-03-shoes.markdown"),
-]
 
 FILES = {
     "_config.yml": "title: Hats and Heads\nurl: https://hats.example.org\nbaseurl: /blog\n",

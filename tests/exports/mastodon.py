@@ -10,7 +10,6 @@ PUBLISHED = {f"post/{HOME}/statuses/{n}": title for n, title in ((11, ""), (14, 
 DATES = dict(zip(PUBLISHED, ("2022-11-05", "2023-01-02"), strict=True))
 LEFT_OUT = {"private": 1}
 OTHERS = 0
-LINKS = [(f"post/{HOME}/statuses/14", f"post/{HOME}/statuses/11")]
 
 PUBLIC = "https://www.w3.org/ns/activitystreams#Public"
 

@@ -16,10 +16,6 @@ DATES = {
 }
 LEFT_OUT = {"draft": 1}
 OTHERS = 0
-LINKS = [
-    ("post/1a1b2c3d4e5f", "post/0a1b2c3d4e5f"),
-    ("post/0a1b2c3d4e5f", "post/1a1b2c3d4e5f"),
-]
 
 LONG_RESPONSE = "I could not agree more with this, and here is why it matters to me. " * 10
 SECTION = (

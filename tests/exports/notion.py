@@ -9,7 +9,6 @@ PUBLISHED = {f"page/{HATS}": "On hats", f"page/{COATS}": "Coats", f"page/{HOME}"
 DATES = {f"page/{HATS}": "2020-01-31"}
 LEFT_OUT: dict[str, int] = {}
 OTHERS = 0
-LINKS = [(f"page/{HATS}", f"page/{COATS}"), (f"page/{HOME}", f"page/{HATS}")]
 
 FILES = {
     f"My blog {HOME}.md": "# My blog\n\nBelow are "

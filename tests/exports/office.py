@@ -8,7 +8,6 @@ PUBLISHED = {"2020-01-31 hats.docx": "On hats", "coats.odt": "Coats & capes"}
 DATES = {"2020-01-31 hats.docx": "2020-01-31", "coats.odt": "2021-06-02"}
 LEFT_OUT: dict[str, int] = {}
 OTHERS = 2
-LINKS = [("2020-01-31 hats.docx", "coats.odt"), ("coats.odt", "2020-01-31 hats.docx")]
 
 _PARTS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 _W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'

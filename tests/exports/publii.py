@@ -26,7 +26,6 @@ DATES = {
 }
 LEFT_OUT = {"draft": 2, "trashed": 2, "hidden": 1}
 OTHERS = 0
-LINKS = [("post/1", "post/2"), ("post/2", "post/3"), ("post/3", "page/9"), ("page/9", "post/1")]
 
 # Publii's own, which has not changed since 2018.
 SCHEMA = (Path(__file__).parents[2] / "examples" / "blog" / "schema.sql").read_text("utf-8")

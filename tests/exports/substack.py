@@ -20,7 +20,6 @@ DATES = {
 }
 LEFT_OUT = {"draft": 2}
 OTHERS = 0
-LINKS = [("post/102", "post/101"), ("post/103", "post/102")]
 
 COLUMNS = (
     *("post_id", "post_date", "is_published", "email_sent_at", "inbox_sent_at"),

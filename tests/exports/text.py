@@ -14,7 +14,6 @@ PUBLISHED = {
 DATES = {"2020-01-31-on-hats.txt": "2020-01-31"}
 LEFT_OUT: dict[str, int] = {}
 OTHERS = 0
-LINKS: list[tuple[str, str]] = []
 
 BYTES = {
     "2020-01-31-on-hats.txt": f"On hats\n\nA hat is a roof one wears. {NON_ASCII}\n".encode(),

@@ -9,7 +9,6 @@ PUBLISHED = {"post/1000": "", "post/1004": "", "post/1005": ""}
 DATES = {"post/1000": "2018-10-10", "post/1004": "2018-10-11", "post/1005": "2018-10-12"}
 LEFT_OUT: dict[str, int] = {}
 OTHERS = 0
-LINKS = [("post/1004", "post/1000")]
 
 LONG = "A hat is a roof one wears, and a very long sentence about it has no end. " * 8
 

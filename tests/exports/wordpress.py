@@ -12,7 +12,6 @@ PUBLISHED = {
 DATES = {"post/11": "2012-03-04", "post/12": "2013-01-01", "page/2": "2011-05-06"}
 LEFT_OUT = {"draft": 3, "private": 2, "scheduled": 1, "trashed": 1}
 OTHERS = 4
-LINKS = [("post/11", "post/12"), ("post/12", "page/2"), ("page/2", "post/11")]
 
 HOME = "https://blog.example.com"
 HEAD = f"""<?xml version="1.0" encoding="UTF-8" ?>

@@ -3,7 +3,6 @@
 from ownwords.archive.document import SkippedItem
 from ownwords.archive.report import (
     Advice,
-    DeadLink,
     Duplicate,
     LogBlock,
     Phrase,
@@ -49,8 +48,6 @@ def sample() -> Report:
         training_bytes=187_432,
         average_words=total / 46,
         median_words=537,
-        internal_links=63,
-        external_links=218,
         tags=31,
         first_day="2012-11-04",
         last_day="2024-10-19",
@@ -68,11 +65,6 @@ def sample() -> Report:
     report.dumps = [LogBlock("p2", "Note 2", 1_014, 212, "most lines begin with a time", line)]
     signs = ['"upon" 31 times as often', '"I" half as often']
     report.style_outliers = [UnlikePost("p0", 11.4, signs, NOVEL, novel.words)]
-    report.dead_links = [
-        DeadLink("p8", "Note 8", "/tag/silence/", "silence"),
-        DeadLink("p22", "Note 22", "ref:post/77", "an older plan"),
-    ]
-    report.orphans = [post.id for post in posts[9:]]
     report.phrases = [
         Phrase("as it turns out", 41, 23),
         Phrase("which is to say", 16, 12),
@@ -154,7 +146,6 @@ def plain_report(
         effective_posts=float(len(titles)),
         years=[YearCount(year, number, number * words) for year, number in sorted(years.items())],
         posts=posts,
-        orphans=[post.id for post in posts],
     )
 
 
@@ -194,7 +185,6 @@ def huge() -> Report:
         report.style_outliers.append(
             UnlikePost(post.id, 5.0, ['"rain" twice as often'], post.title, 500)
         )
-        report.dead_links.append(DeadLink(post.id, post.title, f"/gone/{i}/", "gone"))
         report.phrases.append(Phrase(f"phrase {i}", 9, 4, 2001 + i % 24))
         report.phrases.append(Phrase(f"turn {i}", 9, 4))
         report.excluded.append(SkippedItem("post", f"reason {i % 400}", 1, f"Draft {i}"))
@@ -244,7 +234,6 @@ def hostile() -> Report:
     report.duplicates = [Duplicate("p0", "p1", False, 0.5, [(bad, bad + " x")], bad, bad)]
     report.dumps = [LogBlock("p0", bad, 1, 1, bad, bad)]
     report.style_outliers = [UnlikePost("p0", 4.0, [bad], bad, 1)]
-    report.dead_links = [DeadLink("p0", bad, bad, bad)]
     report.phrases = [Phrase(bad, 3, 2), Phrase(bad, 3, 2, 2020)]
     report.excluded = [SkippedItem(bad, bad, 2, bad, bad)]
     report.privacy = PrivacySummary(1, 1, [(bad, bad)], {bad: 1}, 2)

@@ -8,11 +8,18 @@ from pathlib import Path
 
 import pytest
 
+import items
 from ownwords.archive.look import look
+from ownwords.archive.sources import publii
 from ownwords.archive.store import Archive
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.search import ArchiveSearcher
 
+# A link to another post in a Publii site, in HTML or in Markdown.
+_LINK = re.compile(
+    r"""<a href=\\?"#INTERNAL_LINK#/(?P<html>post/\d+)\\?"[^>]*>([^<]*)</a>"""
+    r"""|\[([^\]]*)\]\(#INTERNAL_LINK#/(?P<markdown>post/\d+)\)"""
+)
 UNANSWERABLE = Path(__file__).parents[1] / "unanswerable_questions.txt"
 ANSWERABLE = Path(__file__).parents[1] / "columnist_questions.txt"
 
@@ -37,10 +44,13 @@ def searched(site: Path, folder: Path) -> Iterator[SearchedSite]:
             titles[document.title].add(document.id)
             words.update(re.findall(r"\w+", f"{document.title} {document.text()}".casefold()))
         posts = {post.document for post in index.posts()}
-        for source, link in archive.links():
-            target = link.href.replace("ref", source.partition(":")[0], 1)  # ref:post/5
-            if source != target and target in posts:
-                links[link.text].add((source, target))
+        prefix = min(posts).partition(":")[0]
+        for ref, post in items.documents(publii.read(site)).items():
+            for link in _LINK.finditer(post.body):
+                to, text = link["html"] or link["markdown"], link[2] or link[3]
+                source, target = f"{prefix}:{ref}", f"{prefix}:{to}"
+                if source != target and target in posts:
+                    links[text].add((source, target))
         lines = UNANSWERABLE.read_text(encoding="utf-8").splitlines()
         topics = (line.split(" | ") for line in lines if not line.startswith("#"))
         unanswerable = [

@@ -156,12 +156,10 @@ def test_no_own_word_of_the_essays_is_lost(
                 assert 0.97 * post["chars"] < len(document.text()) < 1.1 * post["chars"], number
 
 
-def test_links_to_dates_and_addresses(report_and_workspace: tuple[Report, Path]) -> None:
+def test_dates_and_addresses(report_and_workspace: tuple[Report, Path]) -> None:
     report, _ = report_and_workspace
     assert posts_of(report)["1"].day == "2005-01-10"
     assert posts_of(report)["1"].url == "https://blog.example.org/the-case-for-the-ephemeral/"
-    assert report.totals.internal_links >= 25
-    assert not report.dead_links
 
 
 def test_a_second_look_reads_nothing_again(columnist: Path, tmp_path: Path) -> None:

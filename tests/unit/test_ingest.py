@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from ownwords.archive import parser_pool
-from ownwords.archive.document import RawDocument
-from ownwords.archive.ingest import LinkResolver
 from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary
 from ownwords.archive.selection import read_choices
@@ -103,44 +101,6 @@ def test_choices_are_kept_when_the_folder_is_renamed(tmp_path: Path) -> None:
 
 
 # ----
-
-
-HATS = RawDocument(
-    "post/1", "Hats", "", "html", url="https://www.example.org/2020/hats/", aliases=("post/1",)
-)
-NOTE = RawDocument("notes/A Note.md", "A Note", "", "markdown", aliases=("A Note", "notes/a note"))
-CAPS = RawDocument("post/7", "Caps", "", "html", aliases=("/?p=7",))
-NAMES = LinkResolver()
-for id_, document in (("blog:post/1", HATS), ("blog:post/7", CAPS), ("vault:note", NOTE)):
-    NAMES.add(id_, document)
-for home in ("https://example.org", "http://["):
-    NAMES.add_home(home)
-
-
-@pytest.mark.parametrize(
-    ("href", "base", "state", "target"),
-    [
-        ("https://example.org/2020/hats", "", "internal", "blog:post/1"),
-        ("http://www.example.org/2020/hats/#the-brim", "", "internal", "blog:post/1"),
-        ("/2020/hats/?utm_source=x", "https://example.org/about/", "internal", "blog:post/1"),
-        ("../hats/index.html", "https://example.org/2020/coats/", "internal", "blog:post/1"),
-        ("ref:post/1", "", "internal", "blog:post/1"),
-        ("A%20Note.md", "notes/other.md", "internal", "vault:note"),
-        ("ref:post/99", "", "dead", ""),
-        ("https://example.org/2019/gone/", "", "dead", ""),
-        ("https://example.org/tags/hats/", "", "site", ""),
-        ("/media/posts/1/hat.jpg", "https://example.org/", "site", ""),
-        ("https://example.org/2020/", "", "site", ""),
-        ("https://example.org/?p=7", "", "internal", "blog:post/7"),
-        ("/?utm_source=x&p=7#brim", "https://example.org/", "internal", "blog:post/7"),
-        ("https://elsewhere.net/2020/hats/", "", "external", ""),
-        ("mailto:me@example.org", "", "other", ""),
-        ("http://[", "", "other", ""),
-        ("", "https://example.org/2020/hats/", "other", ""),
-    ],
-)
-def test_where_a_link_leads(href: str, base: str, state: str, target: str) -> None:
-    assert NAMES.resolve(href, base) == (state, target)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.archive.document import Link, Markup, ParsedBody
+from ownwords.archive.document import Markup, ParsedBody
 from ownwords.archive.segments import parse_body
 from ownwords.core.errors import SourceError
 
@@ -69,14 +69,13 @@ def test_newlines_in_written_html_are_spaces_and_blank_lines_part_loose_text() -
 # ---- headings, lists, quotes, code, tables, captions
 
 
-def test_headings_have_their_level_and_their_links() -> None:
+def test_headings_have_their_level() -> None:
     reading = parse_body(
         "<h2>Of <em>hats</em><br>and <a href='/g'>gloves</a></h2><h6></h6>", "html"
     )
     assert [(s.kind, s.text, s.detail) for s in reading.segments] == [
         ("heading", "Of hats and gloves", "2")
     ]
-    assert reading.links == (Link("/g", "gloves"),)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +192,6 @@ def test_invisible_elements_are_dropped_and_counted(hidden: str) -> None:
     reading = parse_body(f"<div>before {hidden}<p>after</p></div>", "html")
     assert [s.text for s in reading.segments] == ["before", "after"]
     assert reading.dropped == {HIDDEN[hidden]: 1}
-    assert reading.links == ()
 
 
 @pytest.mark.parametrize(
@@ -215,19 +213,6 @@ def test_visible_text_is_kept(fragment: str) -> None:
     assert reading.dropped == {}
 
 
-def test_visible_links_are_kept_unchanged_and_in_order() -> None:
-    html = (
-        "<p><a href='#INTERNAL_LINK#/post/5'>be&nbsp;fore\n</a> <a name='x'>no</a><a href=''>no</a>"
-        "<a href='b.html?a=1&amp;b'><img src=i alt=A></a><i hidden><a href='/no'>no</a></i></p>"
-        "<a href='/c'><h3>T</h3><p>x</p></a>"
-    )
-    assert parse_body(html, "html").links == (
-        Link("#INTERNAL_LINK#/post/5", "be fore"),
-        Link("b.html?a=1&b", ""),
-        Link("/c", "T x"),
-    )
-
-
 # ---- shortcodes
 
 
@@ -245,7 +230,6 @@ def test_shortcodes_are_removed_and_their_captions_and_code_kept() -> None:
         ("code", "if (a < b) {\n  [gallery]\n}", "js"),
     ]
     assert reading.dropped == {"shortcode": 4}
-    assert reading.links == (Link("/f", ""),)
 
 
 @pytest.mark.parametrize(
@@ -317,17 +301,6 @@ def test_markdown_images_give_their_title_as_a_caption_after_the_paragraph() -> 
     ]
 
 
-def test_markdown_links_are_untouched() -> None:
-    text = "[a](<my note.md>) [b](ref:post/1 'T') [c][d] <http://x.y/é> [e](js:x)\n\n[d]: /d%20d"
-    assert parse_body(text, "markdown").links == (
-        Link("my note.md", "a"),
-        Link("ref:post/1", "b"),
-        Link("/d%20d", "c"),
-        Link("http://x.y/é", "http://x.y/é"),
-        Link("js:x", "e"),
-    )
-
-
 def test_template_tags_and_comments_are_removed_from_markdown_but_not_from_code() -> None:
     text = """Hi {{ site.name }}{% include x.html a="b" %} %%gone%% 100%% sure {{< youtube id >}}.
 
@@ -368,7 +341,6 @@ def test_footnotes_stay_and_their_marks_go() -> None:
         ("list", "1. On heads."),
     ]
     assert reading.dropped == {"footnote mark": 2}
-    assert reading.links == ()
 
 
 def test_callouts_are_the_authors_own_words() -> None:
@@ -536,7 +508,6 @@ def test_blocks() -> None:
         ("caption", "A hat", ""),
         ("caption", "One", ""),
     ]
-    assert reading.links == (Link("/h?a=1&b", "Head"), Link("/i", ""))
     assert reading.dropped == {"script": 1, "table of contents": 1, "embedded frame": 1}
 
 
@@ -746,9 +717,6 @@ def test_no_body_fails_and_every_segment_is_clean(body: str, markup: Markup) -> 
             assert segment.text == segment.text.strip()
         if segment.kind in ("prose", "list", "table"):
             assert "\n\n" not in segment.text
-    for link in reading.links:
-        assert link.href
-        assert not UNSEEN.search(link.text)
     assert all(count > 0 for count in reading.dropped.values())
 
 

@@ -113,7 +113,7 @@ def test_footers_of_feed_generators_are_removed_and_names_unescaped(
     (entry,) = documents(path)
     assert entry.body.strip() == "<p>Mine.</p>"
     assert entry.tags == ("Fish & hats",)
-    assert next(iter(feed.read(path))) == SiteInfo("Hats & Heads", whole=False)
+    assert next(iter(feed.read(path))) == SiteInfo("Hats & Heads")
     assert "holds 1 entry;" in notes(path)
 
 

@@ -37,7 +37,7 @@ def test_removed_elements_are_counted(tmp_path: Path) -> None:
     assert counts["page", "a listing page"] == 3
     assert counts["page", "an error page"] == 1
     assert counts["block", "it repeats on at least half of the pages"] == 7
-    assert SiteInfo("Hats and Heads", "https://hats.example.org/") in items
+    assert SiteInfo("Hats and Heads") in items
 
 
 def test_in_a_small_folder_nothing_counts_as_a_repeated_footer(tmp_path: Path) -> None:

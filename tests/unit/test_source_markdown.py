@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from exports import markdown as export
 from ownwords.archive import dates
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
-from ownwords.archive.ingest import LinkResolver
 from ownwords.archive.sources import markdown
 
 
@@ -27,13 +26,11 @@ def test_a_jekyll_site(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     assert markdown.detect(root) == "a Jekyll site"
     items = list(markdown.read(root))
-    assert items[0] == SiteInfo("Hats and Heads", "https://hats.example.org/blog/")
+    assert items[0] == SiteInfo("Hats and Heads")
     hats = documents(root)["_posts/2020-01-31-on-hats.md"]
     assert hats.tags == ("hats", "roofs", "Field Notes", "wear")
     assert "# On hats" not in hats.body
     assert "hat = [[1, 2]]  # [[not-a-link]]" in hats.body
-    assert "/old/hats/" in hats.aliases
-    assert "on-hats" in hats.aliases
     shoes = documents(root)["_posts/2022-02-03-shoes.markdown"]
     assert shoes.url == "https://hats.example.org/blog/shoes/"
     counted = {item.reason: item.count for item in items if isinstance(item, SkippedItem)}
@@ -56,7 +53,7 @@ def test_broken_front_matter_keeps_the_post_and_its_draft_status(tmp_path: Path)
 def test_a_hugo_site(tmp_path: Path) -> None:
     root = export.write(tmp_path, export.HUGO)
     assert markdown.detect(root) == "a Hugo site"
-    assert next(iter(markdown.read(root))) == SiteInfo("A Hugo blog", "https://hugo.example.org/")
+    assert next(iter(markdown.read(root))) == SiteInfo("A Hugo blog")
     posts = documents(root)
     assert set(posts) == {
         "content/posts/hats/index.md",
@@ -65,10 +62,8 @@ def test_a_hugo_site(tmp_path: Path) -> None:
         "content/about.md",
     }
     hats = posts["content/posts/hats/index.md"]
-    assert hats.body == "See [coats](ref:coats) and [shoes](ref:/posts/shoes)."
+    assert hats.body == "See [coats](coats) and [shoes](/posts/shoes)."
     assert hats.date == datetime(2020, 1, 31, 10, tzinfo=UTC)
-    assert {"/posts/hats", "/old-hats/", "hats"} <= set(hats.aliases)
-    assert "great-coats" in posts["content/posts/coats.md"].aliases
     assert posts["content/posts/shoes.md"].status == "draft"
     assert posts["content/about.md"].kind == "page"
 
@@ -79,13 +74,12 @@ def test_an_obsidian_vault(tmp_path: Path) -> None:
     posts = documents(root)
     assert posts[".trash/Gone.md"].status == "trashed"
     assert set(posts) == {".trash/Gone.md", "Daily/2020-01-31.md", "Hats.md", "Coats.md"}
-    assert posts["Hats.md"].aliases == ("Hats", "Caps", "Roofs one wears")
     assert posts["Coats.md"].body.startswith("---\n\nA rule, then text.")
     daily = posts["Daily/2020-01-31.md"]
     assert daily.title == "2020-01-31"
     assert daily.date == datetime(2020, 1, 31, tzinfo=UTC)
     assert daily.body == (
-        "Wrote [Hats](<ref:Hats>), `[[code]]`, [the coats](<ref:Coats>),  and [Coats](<ref:Coats>)."
+        "Wrote [Hats](<Hats>), `[[code]]`, [the coats](<Coats>),  and [Coats](<Coats>)."
         "\n\n~~~\n[[fenced]]\n~~~\n\nAbove and [[1]](https://x.org)."
     )
 
@@ -95,25 +89,25 @@ def test_an_eleventy_site(tmp_path: Path) -> None:
     root = export.write(tmp_path, files)
     assert markdown.detect(root) == "an Eleventy site"
     (hats,) = documents(root).values()
-    assert hats.aliases == ("posts/hats", "hats", "caps")
+    assert (hats.title, hats.body) == ("hats", "Text")
 
 
 @pytest.mark.parametrize(
     ("text", "link"),
     [
-        ("[[A note]]", "[A note](<ref:A%20note>)"),
-        ("[[A note|words]]", "[words](<ref:A%20note>)"),
-        ("[[A note#Part]]", "[A note > Part](<ref:A%20note>)"),
-        ("| [[A note\\|words]] |", "| [words](<ref:A%20note>) |"),
-        ("[[50% <b>]]", "[50% <b>](<ref:50%25%20%3Cb%3E>)"),
-        ("![[note]]", "[note](<ref:note>)"),
+        ("[[A note]]", "[A note](<A%20note>)"),
+        ("[[A note|words]]", "[words](<A%20note>)"),
+        ("[[A note#Part]]", "[A note > Part](<A%20note>)"),
+        ("| [[A note\\|words]] |", "| [words](<A%20note>) |"),
+        ("[[50% <b>]]", "[50% <b>](<50%25%20%3Cb%3E>)"),
+        ("![[note]]", "[note](<note>)"),
         ("![[a b.PNG|300]]", ""),
         ("`` [[a]] ` ``", "`` [[a]] ` ``"),
         ("[[ -f x ]]", "[[ -f x ]]"),
         ("[[1]](https://x.org)", "[[1]](https://x.org)"),
-        ('{{< ref "posts/b.md#c" >}}', "ref:posts/b"),
-        ("{% post_url /sub/2020-01-31-a %}", "ref:/sub/2020-01-31-a"),
-        ("> ~~~~\n> ~~~ [[a]]\n> ~~~~\n[[b]]", "> ~~~~\n> ~~~ [[a]]\n> ~~~~\n[b](<ref:b>)"),
+        ('{{< ref "posts/b.md#c" >}}', "posts/b"),
+        ("{% post_url /sub/2020-01-31-a %}", "/sub/2020-01-31-a"),
+        ("> ~~~~\n> ~~~ [[a]]\n> ~~~~\n[[b]]", "> ~~~~\n> ~~~ [[a]]\n> ~~~~\n[b](<b>)"),
     ],
 )
 def test_links_of_notes(text: str, link: str) -> None:
@@ -239,28 +233,6 @@ def site(folder: Path, files: dict[str, str]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return folder
-
-
-@pytest.mark.parametrize(
-    "link",
-    [
-        *("/2020/01/hats/", "/2020/01/on-hats/", "https://a.org/2020/01/hats", "/posts/hats/"),
-        *("/2020-1/hats.html", "ref:hats"),
-    ],
-)
-def test_links_reach_a_text_by_its_name_whatever_its_address(tmp_path: Path, link: str) -> None:
-    config = 'baseURL = "https://a.org/"\n[permalinks]\nposts = "/:year/:month/:slug/"'
-    post = "---\ntitle: On hats!\ndate: 2020-01-31\n---\nHats."
-    coats = {f"content/{folder}/coats.md": "Coats." for folder in ("posts", "notes")}
-    root = site(tmp_path, {"hugo.toml": config, "content/posts/hats.md": post, **coats})
-    names = LinkResolver()
-    for id_, document in documents(root).items():
-        names.add(id_, document)
-    names.add_home("https://a.org/")
-    base = "content/notes/coats.md"
-    assert names.resolve(link, base) == ("internal", "content/posts/hats.md")
-    assert names.resolve("/notes/coats/", base) == ("internal", base)
-    assert names.resolve("/2020/coats/", base) == ("dead", "")  # of which of the two?
 
 
 def test_generated_jekyll_pages_are_not_posts_and_others_lose_their_tags(tmp_path: Path) -> None:

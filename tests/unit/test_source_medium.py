@@ -30,7 +30,6 @@ def test_a_story_comes_with_its_metadata(tmp_path: Path) -> None:
 
 
 def test_the_author_is_the_site(tmp_path: Path) -> None:
-    # Not at medium.com: links there to what others wrote would count as her own that are dead.
     assert SiteInfo("Ann Author", identity="medium") in medium.read(export.write(tmp_path))
 
 
@@ -88,13 +87,3 @@ def test_link_previews_are_removed(tmp_path: Path) -> None:
     body = documents_of(tmp_path)["post/0a1b2c3d4e5f"].body
     assert "INTRUDER" not in body
     assert "Mine." in body
-
-
-def test_a_custom_domain_is_the_site_s_address(tmp_path: Path) -> None:
-    inner = '<h3 class="graf--title">Hats</h3><p>Mine.</p>'
-    page = export.story("Hats", "", inner, "0a1b2c3d4e5f", "2020-01-31")
-    path = tmp_path / "posts" / "2020-01-31_Hats-0a1b2c3d4e5f.html"
-    path.parent.mkdir()
-    path.write_text(page.replace("https://medium.com/@ann", "https://ann.medium.com"), "utf-8")
-    site = SiteInfo("Ann Author", "https://ann.medium.com", identity="medium")
-    assert site in medium.read(tmp_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.archive.document import Document, Link, ParsedBody, Segment
+from ownwords.archive.document import Document, ParsedBody, Segment
 from ownwords.archive.features import encode_features, extract_features
 from ownwords.archive.store import VERSION, Archive, file_version
 from ownwords.core.errors import CorpusError, WorkspaceError
@@ -31,7 +31,7 @@ def put(archive: Archive, document_id: str, *texts: str, title: str = "Hats") ->
     archive.put(
         document,
         "k",
-        ParsedBody(segments, (Link("/x", "x"),), {"script": 2}),
+        ParsedBody(segments, {"script": 2}),
         encode_features(extract_features(document)),
     )
 
@@ -52,7 +52,6 @@ def test_stored_documents_round_trip(archive: Archive) -> None:
     assert archive.text("blog:1", frozenset({"quote"})) == ""
     assert archive.keys() == {"blog:1": "k"}
     assert archive.dropped() == {"script": 2}
-    assert [link for _, link in archive.links()] == [Link("/x", "x")]
     ((id_, features),) = archive.features()
     assert (id_, features.own_words) == ("blog:1", 3)
 
@@ -68,7 +67,6 @@ def test_a_replaced_document_leaves_no_rows(archive: Archive) -> None:
         archive.remove(["a", "not there"])
     assert texts(archive) == {"b": "Something else."}
     assert archive.keys() == {"b": "k"}
-    assert len(archive.links()) == 1
 
 
 def test_a_failed_transaction_changes_nothing(archive: Archive) -> None:

@@ -1,4 +1,4 @@
-"""Compute an archive's report: duplicates, style, decisions, split, links, phrases, PII."""
+"""Compute an archive's report: duplicates, style, decisions, split, phrases, PII."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,7 +14,6 @@ from ownwords.archive.log_detection import log_reason
 from ownwords.archive.near_duplicates import duplicate_groups, find_near_duplicates
 from ownwords.archive.phrases import favourite_phrases, sample_posts
 from ownwords.archive.report import (
-    DeadLink,
     LogBlock,
     PostSummary,
     PrivacySummary,
@@ -149,7 +148,6 @@ class ArchiveAnalysis:
         report.notes = [*self._ingested.notes, *filter(None, notes)]
         self._count(report)
         self._list_logs(report)
-        self._follow_links(report)
         self._find_phrases(report)
         dropped = sorted(self._archive.dropped().items(), key=lambda item: -item[1])
         parts = [SkippedItem("part", reason, number) for reason, number in dropped]
@@ -252,24 +250,6 @@ class ArchiveAnalysis:
                 )
             )
         report.dumps.sort(key=lambda dump: (-dump.words, dump.id))
-
-    def _follow_links(self, report: Report) -> None:
-        resolver = self._ingested.resolver
-        reached: set[str] = set()
-        report.dead_links = []
-        for id_, link in self._archive.links():
-            state, target = resolver.resolve(link.href, self._ingested.bases[id_])
-            if state == "dead" and id_ in self._ingested.partial:
-                state = "site"  # the target may be in a missing part of the site
-            if state == "internal":
-                report.totals.internal_links += 1
-                if target != id_:
-                    reached.add(target)
-            elif state == "external":
-                report.totals.external_links += 1
-            elif state == "dead":
-                report.dead_links.append(DeadLink(id_, self._title(id_), link.href, link.text))
-        report.orphans = [p.id for p in report.posts if p.kind == "post" and p.id not in reached]
 
     def _list_personal_data(self, report: Report) -> None:
         matches = {id_: f.private for id_, f in self._features.items() if f.private.examples}

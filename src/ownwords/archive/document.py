@@ -1,4 +1,4 @@
-"""The types an archive is made of: documents, their typed segments, links, and source items."""
+"""The types an archive is made of: documents, their typed segments, and source items."""
 
 import re
 from collections.abc import Mapping
@@ -35,10 +35,7 @@ class RawDocument:
     """A text as its source stores it, with an unparsed body.
 
     `ref` identifies it within its source and is stable between runs ("post/12", "notes/a.md").
-    `aliases` are further names by which links reach it ("post/12", "/2020/01/hats/", "A Note");
-    `url` (for citations) and `ref` need not be repeated there. A link in the body whose address
-    begins with `ref:` is looked up among the aliases. `base` is where relative links start: a URL
-    or a relative path.
+    `url` is for citations.
     """
 
     ref: str
@@ -51,8 +48,6 @@ class RawDocument:
     url: str = ""
     author: str = ""
     tags: tuple[str, ...] = ()
-    base: str = ""
-    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +63,13 @@ class SkippedItem:
 
 @dataclass(frozen=True, slots=True)
 class SiteInfo:
-    """A site's name and home address (links to it are internal).
+    """A site's name.
 
-    `whole` is False if only a part of the site is read: link targets may be in the rest.
     `identity` is the prefix of its documents' ids, by default the path's name. Sources set it if
     each export has a new file name.
     """
 
     name: str
-    url: str = ""
-    whole: bool = True
     identity: str = ""
 
 
@@ -122,19 +114,10 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """A link: its address as written, and its text."""
-
-    href: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class ParsedBody:
     """A parsed body; `dropped` counts what was removed, by reason."""
 
     segments: tuple[Segment, ...]
-    links: tuple[Link, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
 
 

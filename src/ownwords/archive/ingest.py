@@ -1,15 +1,9 @@
-"""Update an archive from paths: store new and changed documents, remove deleted ones.
+"""Update an archive from paths: store new and changed documents, remove deleted ones."""
 
-A link in a document leads to a document of the archive, elsewhere on the site, outside, or nowhere.
-"""
-
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
-from urllib.parse import unquote, urljoin, urlsplit
 
 from ownwords.archive import sources
 from ownwords.archive.document import (
@@ -31,97 +25,7 @@ from ownwords.core.progress import Progress
 from ownwords.core.workspace import path_text, source_name
 
 # Increment when parsing changes, so that stored documents are parsed again.
-READER_VERSION = "8"
-
-LinkState = Literal["internal", "site", "external", "dead", "other"]
-
-# Addresses on the site that are not documents: listings, feeds, files.
-_NOT_A_DOCUMENT = re.compile(
-    r"^$|^(subscribe|tags?|categor(y|ies)|authors?|page|feed|rss|search|archives?|media|assets|static|images?"
-    r"|img|files?|uploads?|wp-content|wp-admin|content)(/|$)"
-)
-_POST_NUMBER = re.compile(r"(?<![^&])(?:p|page_id)=\d+(?![^&])")
-_DATES = re.compile(r"^(19|20)\d\d(/\d\d?){0,2}$")  # yearly, monthly and daily archive pages
-_FILE = re.compile(r"\.(?!html?$|php$|aspx?$|md$|markdown$)[a-z0-9]{2,5}$")
-
-
-@dataclass(slots=True)
-class LinkResolver:
-    """Resolves links by all known addresses of an archive's documents."""
-
-    targets: dict[str, str] = field(default_factory=dict)  # normalised address -> document id
-    names: dict[str, str] = field(default_factory=dict)  # the same for names; "" if several
-    hosts: set[str] = field(default_factory=set)
-
-    def add(self, document_id: str, document: RawDocument) -> None:
-        """Register the addresses of a document; an address already taken stays as it is."""
-        for address in filter(None, (document.url, document.ref, *document.aliases)):
-            plain = _normalise(address)
-            self.targets.setdefault(plain, document_id)
-            if "/" not in address and self.names.setdefault(plain, document_id) != document_id:
-                self.names[plain] = ""
-
-    def add_home(self, address: str) -> None:
-        """Register the home address of a site: links to its host are internal."""
-        try:
-            host = _host(urlsplit(address).netloc)
-        except ValueError:  # an invalid address typed into a site's settings
-            return
-        if host:
-            self.hosts.add(host)
-
-    def resolve(self, href: str, base: str) -> tuple[LinkState, str]:
-        """The state of a link and the id of its target; `base` is its document's base address."""
-        href = href.strip()
-        if href.startswith("ref:"):
-            name = _normalise(unquote(href[4:]))
-            return self._of(self.targets.get(name) or self._named(name))
-        try:
-            address = urljoin(base, href)
-            parts = urlsplit(address)
-        except ValueError:  # an invalid address such as "http://["
-            return "other", ""
-        if parts.scheme not in ("http", "https", "") or href.startswith("#") or not href:
-            return "other", ""
-        if known := self.targets.get(_normalise(address)):
-            return "internal", known
-        if parts.netloc and _host(parts.netloc) not in self.hosts:
-            return "external", ""
-        local = _normalise(parts._replace(scheme="", netloc="").geturl())
-        if local and local in self.targets:  # a document known only by its path
-            return "internal", self.targets[local]
-        path = _path(parts.path)
-        if _NOT_A_DOCUMENT.search(path) or _DATES.search(path) or _FILE.search(parts.path.lower()):
-            return "site", ""
-        return self._of(self._named(path))
-
-    def _named(self, path: str) -> str:
-        # Site programs make addresses of dates and categories, but they end in the text's name.
-        return self.names.get(path.rpartition("/")[2], "")
-
-    def _of(self, target: str) -> tuple[LinkState, str]:
-        return ("internal", target) if target else ("dead", "")
-
-
-def _host(netloc: str) -> str:
-    return netloc.rpartition("@")[2].casefold().removeprefix("www.")
-
-
-def _path(path: str) -> str:
-    plain = unquote(path).casefold().strip("/")
-    plain = re.sub(r"(^|/)index\.(html?|php)$", "", plain)
-    return re.sub(r"\.(html?|md|markdown)$", "", plain)
-
-
-def _normalise(address: str) -> str:
-    try:
-        parts = urlsplit(address)
-    except ValueError:
-        return address
-    # WordPress's default addresses identify posts by number ("?p=12").
-    number = _POST_NUMBER.search(parts.query)
-    place = _path(parts.path) + (f"?{number[0]}" if number else "")
-    return f"//{_host(parts.netloc)}/{place}" if parts.netloc else place
+READER_VERSION = "9"
 
 
 @dataclass(slots=True)
@@ -133,9 +37,6 @@ class IngestResult:
     skipped: list[SkippedItem] = field(default_factory=list)
     statuses_excluded: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    partial: set[str] = field(default_factory=set)  # ids of documents of partly read sites
-    bases: dict[str, str] = field(default_factory=dict)  # document id -> base of its relative links
-    resolver: LinkResolver = field(default_factory=LinkResolver)
     renamed: dict[str, str] = field(default_factory=dict)  # former document id -> current id
 
 
@@ -166,7 +67,6 @@ def ingest(
                         stage.total = (stage.total or 0) + item.documents
                     case SiteInfo():
                         site = item
-                        result.resolver.add_home(site.url)
                         # An export with several sites is named after the first.
                         summary = result.sources[-1]
                         summary.site_name = summary.site_name or repair_line(site.name)
@@ -204,7 +104,7 @@ def _add(
     before: Mapping[str, str],
     result: IngestResult,
 ) -> None:
-    """Store a document if it is new or changed, and note its addresses; or why it is left out."""
+    """Store a document if it is new or changed, or note why it is left out."""
     title, reason = repair_line(raw.title), exclusion_reason(raw, config)
     if reason and raw.status != "published":
         excluded = result.statuses_excluded
@@ -235,10 +135,6 @@ def _add(
         )
         archive.put(document, key, outcome.body, outcome.features)
     result.keys[document_id] = key
-    if not site.whole:
-        result.partial.add(document_id)
-    result.bases[document_id] = raw.base or raw.url or site.url
-    result.resolver.add(document_id, raw)
     result.sources[-1].documents += 1
 
 
@@ -275,8 +171,5 @@ def _content_key(raw: RawDocument) -> str:
         raw.date.isoformat() if raw.date else "",
         raw.url,
         raw.author,
-        raw.base,
         *raw.tags,
-        "aliases",
-        *raw.aliases,
     )

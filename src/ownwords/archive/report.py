@@ -31,8 +31,6 @@ class ReportTotals:
     training_bytes: int = 0
     average_words: float = 0.0
     median_words: float = 0.0
-    internal_links: int = 0
-    external_links: int = 0
     tags: int = 0
     first_day: str = ""
     last_day: str = ""
@@ -110,16 +108,6 @@ class UnlikePost:
 
 
 @dataclass(slots=True)
-class DeadLink:
-    """An internal link whose target does not exist."""
-
-    id: str
-    title: str
-    href: str
-    text: str
-
-
-@dataclass(slots=True)
 class Phrase:
     """A phrase that the author repeats; `year` 0 means over all years."""
 
@@ -176,8 +164,6 @@ class Report:
     duplicates: list[Duplicate] = field(default_factory=list)
     dumps: list[LogBlock] = field(default_factory=list)
     style_outliers: list[UnlikePost] = field(default_factory=list)
-    dead_links: list[DeadLink] = field(default_factory=list)
-    orphans: list[str] = field(default_factory=list)  # ids of posts no other post links to
     phrases: list[Phrase] = field(default_factory=list)
     excluded: list[SkippedItem] = field(default_factory=list)
     privacy: PrivacySummary = field(default_factory=PrivacySummary)

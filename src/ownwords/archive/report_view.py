@@ -206,11 +206,9 @@ def _dominant_decision(post: PostSummary, training_words: int) -> str:
 
 def _headline_figures(report: Report) -> list[b.Figure]:
     totals, years = report.totals, years_spanned(report)
-    links = totals.internal_links + totals.external_links
     days = dict.fromkeys((day(totals.first_day), day(totals.last_day))) if years else []
     own, usable = totals.own_words, totals.training_words
     pages = f"and {count(totals.pages, 'page')}" if totals.pages else ""
-    split = f"{count(totals.internal_links)} internal, {count(totals.external_links)} external"
     return [
         b.Figure(count(totals.posts), noun(totals.posts, "post"), pages),
         b.Figure(
@@ -221,7 +219,6 @@ def _headline_figures(report: Report) -> list[b.Figure]:
             "years" if "–" in years or not years else "year",
             " to ".join(days) or "no dates found",
         ),
-        b.Figure(count(links), noun(links, "link"), split),
         b.Figure(count(usable), f"{noun(usable, 'word')} to train on", size(totals.training_bytes)),
     ]
 
@@ -534,47 +531,6 @@ def _style(report: Report) -> list[b.Block]:
     ]
 
 
-def _links(report: Report) -> list[b.Block]:
-    dead, alone, total = report.dead_links, len(report.orphans), len(report.posts)
-    if not (dead or total > 1):
-        return []
-    line = "Your posts do not link to each other."
-    if dead:
-        line = f"Lead nowhere: {count(len(dead), 'internal link')}."
-    elif report.totals.internal_links:
-        line = "All internal links work."
-    blocks: list[b.Block] = [b.Paragraph(line=line)]
-    if dead:
-        heads = ("Text", "Words of the link", "Target")
-        rows = [
-            (
-                _title(link.title, link.id),
-                plain(link.text, 120) or "–",
-                # Sources prefix links to posts by number with "ref:"; see RawDocument.
-                b.Span(plain(link.href.removeprefix("ref:"), 200), "code"),
-            )
-            for link in dead[:MANY]
-        ]
-        blocks.append(
-            b.Table(
-                caption="Dead links",
-                heads=heads,
-                rows=rows,
-                style="words",
-                total=len(dead),
-            )
-        )
-    if alone and total > 1:
-        line = f"No other text links to {count(alone)} of the {count(total)}."
-        if alone == total:
-            line = f"None of the {count(total)} texts is linked from another."
-        by_id = {post.id: post for post in report.posts}
-        items = [b.Item(title=_post(by_id[id_])) for id_ in report.orphans[:MANY]]
-        posts = b.Items(rows=items, style="columns", total=alone)
-        blocks += [b.Paragraph(line=line), b.Fold(summary="Show them", blocks=[posts])]
-    return blocks
-
-
 def _phrases(report: Report) -> list[b.Block]:
     if not report.posts:
         return []
@@ -719,7 +675,6 @@ _SECTIONS: Sequence[tuple[str, str, Callable[[Report], list[b.Block]]]] = (
     ("years", "Year by year", _years),
     ("duplicates", "Duplicate text", _duplicates),
     ("style", "Posts in a different style", _style),
-    ("links", "Internal links", _links),
     ("phrases", "Favourite phrases", _phrases),
     ("excluded", "What is not in the archive", _excluded),
     ("split", "Training, validation and test", _split),

@@ -11,11 +11,6 @@ CREATE TABLE segments (
 );
 CREATE INDEX segments_of ON segments(document, position);
 CREATE INDEX segments_by_kind ON segments(kind) WHERE kind = 'log';
-CREATE TABLE links (
-    document TEXT NOT NULL REFERENCES documents(id) ON DELETE CASCADE,
-    href TEXT NOT NULL, text TEXT NOT NULL
-);
-CREATE INDEX links_of ON links(document);
 CREATE TABLE selection (
     document TEXT PRIMARY KEY REFERENCES documents(id) ON DELETE CASCADE,
     decision TEXT NOT NULL, training_words INTEGER NOT NULL, split TEXT NOT NULL

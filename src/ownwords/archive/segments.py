@@ -9,7 +9,7 @@ from typing import Literal
 
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
-from ownwords.archive.document import Link, Markup, ParsedBody, Segment, SegmentKind
+from ownwords.archive.document import Markup, ParsedBody, Segment, SegmentKind
 from ownwords.archive.log_detection import is_log_line, separate_logs
 from ownwords.archive.markup import (
     blocks_to_html,
@@ -59,7 +59,7 @@ _MAX_INDENT = 12
 
 
 def parse_body(body: str, markup: Markup) -> ParsedBody:
-    """Parse a body into cleaned, typed segments and links; removals are counted by reason.
+    """Parse a body into cleaned, typed segments; removals are counted by reason.
 
     Never fails on HTML, Markdown or text, however broken. Raises SourceError for a block-editor
     body that is not a JSON list.
@@ -76,9 +76,8 @@ def parse_body(body: str, markup: Markup) -> ParsedBody:
         parser.read_html(markdown_to_html(body, parser.dropped))
     else:
         parser.read_html(body)
-    links = tuple(Link(href, repair_line("".join(words))) for href, words in parser.links)
     dropped = {reason: count for reason, count in parser.dropped.items() if count}
-    return ParsedBody(tuple(separate_logs(parser.segments)), links, dropped)
+    return ParsedBody(tuple(separate_logs(parser.segments)), dropped)
 
 
 # The part of an element's method after its `yield` runs when the element is closed.
@@ -95,12 +94,10 @@ class _BodyParser:
 
     def __init__(self, is_markdown: bool) -> None:
         self.segments: list[Segment] = []
-        self.links: list[tuple[str, list[str]]] = []
         self.dropped: Counter[str] = Counter()
         self.is_markdown = is_markdown
         self.mode: Literal["flow", "list", "line", "table", "pre"] = "flow"
         self.parts: list[str] = []
-        self.anchors: list[list[str]] = []  # texts of the open links
         self.captions: list[str] = []  # emitted at the end of the current paragraph
         self.loose = True  # outside <p>, where blank lines separate paragraphs
         self.newlines_show = False
@@ -172,8 +169,6 @@ class _BodyParser:
     # ---- text and segments
 
     def _add_text(self, text: str) -> None:
-        for words in self.anchors:
-            words.append(text)
         self.parts.append(text if self.mode == "pre" else text.replace("\n", "\r"))
 
     def repaired(self, text: str, encoding: bool = True) -> str:
@@ -190,8 +185,6 @@ class _BodyParser:
 
     def end_block(self) -> None:
         """End the current paragraph or list line, according to `mode`."""
-        for words in self.anchors:
-            words.append(" ")
         if self.mode == "line":
             self.parts.append(" ")
         elif self.mode == "table":
@@ -284,8 +277,6 @@ class _BodyParser:
     # ---- inline elements
 
     def _line_break(self, _: LexborNode) -> None:
-        for words in self.anchors:
-            words.append(" ")
         self.parts.append(" " if self.mode == "line" else "\n")
 
     def _rule(self, _: LexborNode) -> None:
@@ -299,14 +290,6 @@ class _BodyParser:
         self._add_text("“")
         yield
         self._add_text("”")
-
-    def _anchor(self, node: LexborNode) -> _Element:
-        if href := node.attributes.get("href"):
-            words: list[str] = []
-            self.links.append((href, words))
-            self.anchors.append(words)
-            yield
-            self.anchors.pop()
 
     def _code(self, _: LexborNode) -> _Element:
         start = len(self.parts)
@@ -403,10 +386,7 @@ class _BodyParser:
         self.mode, self.lists, self.marker, self.indent, self.loose = before
 
     def _card(self, node: LexborNode) -> _Element:
-        anchor = self._anchor(node)
-        next(anchor, None)
-        yield from self._quotation(node) if self.mode in _FLOWING else self._block(node)
-        next(anchor, None)
+        return self._quotation(node) if self.mode in _FLOWING else self._block(node)
 
     def _footer(self, node: LexborNode) -> _Element:
         if self.quote is None:
@@ -472,7 +452,6 @@ _Method = Callable[[_BodyParser, LexborNode], _Element | None]
 _FLOWING = frozenset({"flow", "list"})
 _ALL_MODES = frozenset({"flow", "list", "line", "table"})
 _INLINE: dict[str, _Method] = {
-    "a": _BodyParser._anchor,
     "br": _BodyParser._line_break,
     "cite": _BodyParser._citation,
     "code": _BodyParser._code,

@@ -1,4 +1,4 @@
-"""The store `archive.sqlite`: documents, segments and links; `ownwords ask` adds its index.
+"""The store `archive.sqlite`: documents and segments; `ownwords ask` adds its index.
 
 Each document has a hash of its content, so that no text is read wrongly. A damaged archive is never
 repaired: `ownwords look` rebuilds it from the author's own files.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ownwords.archive.document import Document, Link, ParsedBody, Segment, SegmentKind
+from ownwords.archive.document import Document, ParsedBody, Segment, SegmentKind
 from ownwords.core.errors import CorpusError, InUseError, WorkspaceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.workspace import translate_os_errors
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Increment when the tables change; an archive of another version is rebuilt from the author's
 # own files.
-VERSION = 7
+VERSION = 8
 _SCHEMA = Path(__file__).with_name("schema.sql")
 _HEADERS = """
     SELECT id, kind, status, title, date, url, author, tags, hash
@@ -169,10 +169,6 @@ class Archive:
             "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?)",
             ((first + i, document.id, i, *segment) for i, segment in enumerate(segments)),
         )
-        self._db.executemany(
-            "INSERT INTO links(document, href, text) VALUES (?, ?, ?)",
-            ((document.id, link.href, link.text) for link in body.links),
-        )
 
     def remove(self, ids: Iterable[str]) -> None:
         self._db.executemany("DELETE FROM documents WHERE id = ?", ((id_,) for id_ in ids))
@@ -268,11 +264,6 @@ class Archive:
             "SELECT document, text FROM segments WHERE kind = ? ORDER BY document, position",
             (kind,),
         )
-
-    def links(self) -> list[tuple[str, Link]]:
-        """All links with the ids of their documents."""
-        rows = self._rows("SELECT document, href, text FROM links ORDER BY rowid")
-        return [(document, Link(href, text)) for document, href, text in rows]
 
     def selection(self) -> dict[str, tuple[str, int, str]]:
         """The selection by document id: decision, training words, split."""

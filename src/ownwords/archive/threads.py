@@ -54,7 +54,6 @@ def join_threads(posts: Iterable[SocialPost], author: str) -> Iterator[SourceIte
             url=urls[0] if urls else "",
             author=author,
             tags=tuple(dict.fromkeys(tag for post in thread for tag in post.tags)),
-            aliases=tuple(urls[1:]),
         )
     if replies:
         yield SkippedItem("post", "a reply to somebody else's post", len(replies))

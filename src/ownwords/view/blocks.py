@@ -81,9 +81,9 @@ class Items(Block, tag="items", frozen=True):
     """A list; `total` may exceed the items given."""
 
     rows: Sequence[Item] = ()
-    style: Literal[
-        "stack", "decisions", "pairs", "notes", "phrases", "columns", "samples", "passages"
-    ] = "stack"
+    style: Literal["stack", "decisions", "pairs", "notes", "phrases", "samples", "passages"] = (
+        "stack"
+    )
     total: int = 0
 
 

@@ -229,7 +229,7 @@ class _Writer:
 
     def _items(self, block: b.Items) -> Html:
         items = [self._item(item, block.style) for item in block.rows]
-        opened = len(items) if block.style in ("notes", "phrases", "columns") else _OPEN_ROWS
+        opened = len(items) if block.style in ("notes", "phrases") else _OPEN_ROWS
         more, name = items[opened:], "ol" if block.style == "phrases" else "ul"
         return join(
             tag(name, *items[:opened], class_=block.style),
@@ -241,7 +241,7 @@ class _Writer:
 
     def _item(self, item: b.Item, style: str) -> Html:
         aside = tag("span", item.aside, class_="quiet") if item.aside else None
-        if style in ("notes", "phrases", "columns"):
+        if style in ("notes", "phrases"):
             lines = (tag("small", *self._line(line)) for line in item.lines)
             return tag("li", *self._line(item.title), " " if aside else None, aside, *lines)
         label = "verdict on" if item.is_marked else "verdict"

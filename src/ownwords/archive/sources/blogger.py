@@ -74,11 +74,11 @@ def _feed(
         if not begun:
             begun = True
             feed = element if element.tag == f"{_ATOM}feed" else element.getparent()
-            yield SiteInfo(_text(feed, f"{_ATOM}title"), home, identity="blogger")
+            yield SiteInfo(_text(feed, f"{_ATOM}title"), identity="blogger")
             if not home:
                 yield SourceNote(
-                    f"{name} does not say the blog's address, so links between its posts"
-                    " cannot be told from others."
+                    f"{name} does not say the blog's address, so the addresses of its posts"
+                    " are unknown."
                 )
             yield ExpectedCount(posts)
         if element.tag == f"{_ATOM}entry":
@@ -127,7 +127,7 @@ def _document(entry: etree._Element, kind: Kind, home: str) -> RawDocument:
     return RawDocument(
         ref=f"{kind}/{number[1] if number else identity}",
         title=_text(entry, f"{_ATOM}title"),
-        body=_at_home(_body(entry.find(f"{_ATOM}content")), home),
+        body=_body(entry.find(f"{_ATOM}content")),
         markup="html",
         status=_status(entry),
         kind=kind,
@@ -135,8 +135,6 @@ def _document(entry: etree._Element, kind: Kind, home: str) -> RawDocument:
         url=url,
         author=_text(entry.find(f"{_ATOM}author"), f"{_ATOM}name"),
         tags=tuple(dict.fromkeys(label for label in labels if label)),
-        base=url or file,
-        aliases=(file,) if file else (),
     )
 
 
@@ -182,11 +180,3 @@ def _home(path: Path, opened: IO[bytes]) -> str:
     files.discard("")
     shared = {home: len(found & files) for home, found in linked.items() if found & files}
     return max(shared, key=shared.__getitem__, default="")
-
-
-def _at_home(body: str, home: str) -> str:
-    """Replace the blog's country domains in links (blogspot.de, ...) by its own address."""
-    name = re.match(r"https://([\w-]+)\.blogspot\.", home)
-    if not name:
-        return body
-    return re.sub(rf"https?://{name[1]}\.blogspot\.[a-z.]{{2,6}}(?=[/\"'?#])", home, body)

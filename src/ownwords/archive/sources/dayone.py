@@ -21,7 +21,6 @@ _EXPORTS = untrusted_files.ExportFormat(
     anywhere=b'"creationDate"',
 )
 _ESCAPED = re.compile(r"\\([.!()+\-_#])")  # as Day One puts them before plain punctuation
-_LINK = re.compile(r"\]\(dayone2?://(?:view|edit)\?entryId=(\w+)\)")
 
 
 def detect(path: Path) -> str | None:
@@ -51,8 +50,7 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 def _document(entry: dict[str, Any]) -> RawDocument:
     tags = entry.get("tags")
-    text = _LINK.sub(r"](ref:\1)", text_value(entry, "text"))
-    text = _ESCAPED.sub(r"\1", text).lstrip()
+    text = _ESCAPED.sub(r"\1", text_value(entry, "text")).lstrip()
     title, body = split_heading("", text) if text.startswith("#") else ("", text)
     return RawDocument(
         ref=f"entry/{text_value(entry, 'uuid')}",
@@ -61,5 +59,4 @@ def _document(entry: dict[str, Any]) -> RawDocument:
         markup="markdown",
         date=parse_iso_date(text_value(entry, "creationDate")),
         tags=tuple(t for t in tags if isinstance(t, str)) if isinstance(tags, list) else (),
-        aliases=(text_value(entry, "uuid"),),
     )

@@ -233,7 +233,6 @@ def _chapter(
         date=dates.parse_date(package.date),
         author=package.author,
         tags=package.tags,
-        base=name,
     )
 
 

@@ -66,12 +66,12 @@ def read(path: Path) -> Iterator[SourceItem]:
     pages = _pages_in(path) or [path]
     feed = _parsed(pages[0])
     name, home = _title(feed["feed"]), readability.web_url(_text(feed["feed"], "link"))
-    yield SiteInfo(name or home, home, whole=False)
+    yield SiteInfo(name or home)
     if isinstance(feed.get("bozo_exception"), SAXException):
         yield SourceNote(f"{path.name} is damaged; what could be read of it was read.")
     entries = [*feed["entries"], *(x for page in pages[1:] for x in _parsed(page)["entries"])]
     yield ExpectedCount(len(entries))
-    yield from _entries(entries, bool(_COMMENT_FEED.match(name)), home)
+    yield from _entries(entries, bool(_COMMENT_FEED.match(name)))
 
 
 def _pages_in(path: Path) -> list[Path]:
@@ -97,7 +97,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     return feed
 
 
-def _entries(entries: list[dict[str, Any]], comments_only: bool, home: str) -> Iterator[SourceItem]:
+def _entries(entries: list[dict[str, Any]], comments_only: bool) -> Iterator[SourceItem]:
     refs: set[str] = set()
     comments = excerpts = read = 0
     for number, entry in enumerate(entries, 1):
@@ -128,7 +128,6 @@ def _entries(entries: list[dict[str, Any]], comments_only: bool, home: str) -> I
             tags=tuple(
                 html.unescape(tag["term"]) for tag in entry.get("tags", ()) if tag.get("term")
             ),
-            base=link or home,
         )
     if comments:
         yield SkippedItem("comment", "other people's words", comments)

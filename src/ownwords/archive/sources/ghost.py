@@ -59,7 +59,7 @@ def read(path: Path) -> Iterator[SourceItem]:
     settings = {str(row.get("key")): row.get("value") for row in _rows(tables, "settings")}
     home = text_value(settings, "url").rstrip("/")
     title = text_value(settings, "title")
-    yield SiteInfo(title or path.stem, home, identity=site_identity(home, title))
+    yield SiteInfo(title or path.stem, identity=site_identity(home, title))
     if not home:
         yield SourceNote(
             "A Ghost export does not say the site's address, so posts are cited by title and date."
@@ -112,8 +112,6 @@ class _ExportTables:
             url=canonical if canonical.startswith("http") else url,
             author=author or self._users.get(post.get("author_id"), ""),
             tags=tuple(self._tags.get(identity, ())),
-            base=url or path,
-            aliases=tuple(name for name in (path, url) if name),
         )
 
 

@@ -107,8 +107,6 @@ def _parts(file: Path, name: str) -> Iterator[SourceItem]:
             body=body,
             markup="text",
             author=book.author,
-            base=name,
-            aliases=() if several else (file.stem,),
         )
 
 

@@ -89,7 +89,6 @@ def read(path: Path) -> Iterator[SourceItem]:
     """Yield the articles sorted by file, without blocks that repeat on half of the pages."""
     if not path.is_dir():
         page = _page(untrusted_files.read_file(path), path.name)
-        yield SiteInfo("", whole=False)
         yield from _comments(page.comments)
         yield _document(page, path.name, _SharedBlocks())
         return
@@ -105,7 +104,7 @@ def read(path: Path) -> Iterator[SourceItem]:
         )
     common = _in_common(files, path)
     if common.site or common.url:
-        yield SiteInfo(common.site or common.url, common.url)
+        yield SiteInfo(common.site or common.url)
     yield ExpectedCount(len(files))
     yield from _articles(files, path, common)
 
@@ -262,7 +261,6 @@ def _document(page: _ParsedPage, name: str, common: _SharedBlocks) -> RawDocumen
         url=readability.page_url(page.tree),
         author=readability.meta_content(page.tree, "author", "article:author"),
         tags=_tags(page.tree),
-        base=name,
     )
 
 

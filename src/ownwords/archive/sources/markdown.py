@@ -125,7 +125,7 @@ def _lower(values: dict[Any, Any]) -> dict[str, Any]:
     return {str(key).casefold(): value for key, value in values.items()}
 
 
-# ---- convert the link syntax of note-taking and site programs to Markdown links to `ref:`
+# ---- convert the link syntax of note-taking and site programs to Markdown links
 
 _FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})")
 _LINKS = re.compile(
@@ -143,7 +143,7 @@ _FILES = re.compile(
 
 
 def rewrite_wikilinks(text: str, vault: bool = False) -> str:
-    """Rewrite `[[note|words]]`, `{% post_url %}` and `{{< ref >}}` to `ref:` links outside code.
+    """Rewrite `[[note|words]]`, `{% post_url %}` and `{{< ref >}}` to links outside code.
 
     `![[picture.png]]` is dropped; `![[note]]`, which embeds a note, becomes a link to it.
     In an Obsidian `vault`, `==marked==` words lose their marks and paragraphs their `^ids`.
@@ -181,7 +181,7 @@ def _link(match: re.Match[str]) -> str:
 
 
 def _address(name: str) -> str:
-    return "ref:" + quote(re.sub(r"\.(?:md|markdown)$", "", name.strip()), safe="/")
+    return quote(re.sub(r"\.(?:md|markdown)$", "", name.strip()), safe="/")
 
 
 # ---- the source
@@ -256,7 +256,6 @@ def read(path: Path) -> Iterator[SourceItem]:
         yield from _folder(path)
         return
     meta = parse_front_matter(untrusted_files.read_lines(path))
-    yield SiteInfo("", whole=False)
     yield _document(meta, PurePosixPath(path.name), "", "")
     yield from _notes(int(meta.broken))
 
@@ -265,7 +264,7 @@ def _folder(path: Path) -> Iterator[SourceItem]:
     tool = _tool(path)
     title, home = _site(path, tool)
     if title or home:
-        yield SiteInfo(title or home, home)
+        yield SiteInfo(title or home)
     left: Counter[str] = Counter()
     broken = 0
     is_project = bool(tool) or any(
@@ -370,27 +369,7 @@ def _document(meta: FrontMatter, path: PurePosixPath, tool: str, home: str) -> R
         url=readability.web_url(home + permalink.lstrip("/") if is_relative else permalink),
         author=meta.text("author") or ", ".join(meta.names("author") or meta.names("authors")),
         tags=tuple(dict.fromkeys((*meta.words("tags", "categories"), *meta.names("category")))),
-        base=str(path),
-        aliases=_aliases(called, meta, tool, permalink),
     )
-
-
-def _aliases(
-    called: PurePosixPath, meta: FrontMatter, tool: str, permalink: str
-) -> tuple[str, ...]:
-    """The names that links may use; whatever a site's addresses look like, they end in a name."""
-    names = [str(called), called.name, permalink]
-    if tool == "hugo":
-        names.append(f"/{PurePosixPath(*called.parts[1:])}")
-    if tool in _WITH_PAGES:
-        names += [meta.text("slug"), dates.strip_date(called.name), slugify(meta.text("title"))]
-    names += meta.names("aliases", "alias", "redirect_from")
-    return tuple(dict.fromkeys(name for name in names if name and name != "/"))
-
-
-def slugify(title: str) -> str:
-    """A title as part of an address: "Hats & Coats" becomes "hats-coats"."""
-    return re.sub(r"[\W_]+", "-", title.casefold()).strip("-")
 
 
 def split_heading(title: str, body: str) -> tuple[str, str]:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -105,11 +104,7 @@ def _stories(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator
 
 
 def _site(tree: LexborHTMLParser) -> SiteInfo:
-    address = readability.web_url(_attribute(tree, "a.p-author[href]", "href"))
-    # medium.com is shared: most links to it lead to other authors.
-    is_shared = urlsplit(address).netloc in ("medium.com", "www.medium.com")
-    name = _text(tree, "a.p-author[href]") if address else ""
-    return SiteInfo(name, "" if is_shared else address, identity="medium")
+    return SiteInfo(_text(tree, "a.p-author[href]"), identity="medium")
 
 
 def _story_id(name: str) -> str:
@@ -131,8 +126,6 @@ def _story(tree: LexborHTMLParser, name: str, title: str, body: str, is_draft: b
         date=None if is_draft else dates.parse_date(time) or dates.date_in_name(file),
         url="" if is_draft else url,
         author=_text(tree, ".p-author"),
-        base=url,
-        aliases=(file, f"https://medium.com/p/{_story_id(name)}"),
     )
 
 

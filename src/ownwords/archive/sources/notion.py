@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from ownwords.archive import dates, readability, untrusted_files
 from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem
@@ -62,8 +62,6 @@ def _document(name: str, text: str) -> RawDocument:
         markup="html" if is_html else "markdown",
         date=next(filter(None, written), None),
         tags=tuple(tag for t in properties.get("tags", "").split(",") if (tag := t.strip())),
-        base=name,
-        aliases=(name, str(PurePosixPath(name).with_suffix(""))),
     )
 
 

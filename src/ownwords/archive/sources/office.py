@@ -72,8 +72,6 @@ def _document(file: Path, name: str) -> Iterator[SourceItem]:
         date=dates.date_in_name(path.name)
         or dates.parse_date(known.get("created") or known.get("creation-date")),
         author=known.get("initial-creator") or known.get("creator", ""),
-        base=name,
-        aliases=(str(path.with_suffix("")), path.stem),
     )
 
 

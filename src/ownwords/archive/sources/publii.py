@@ -49,11 +49,6 @@ ORDER BY tags.id
 _SETTINGS_OF_POSTS = """
 SELECT post_id, value FROM posts_additional_data WHERE key = '_core' ORDER BY id
 """
-# Posts, pages and tags have a number, authors a name; of files only the beginning is replaced.
-_INTERNAL_LINK = re.compile(
-    r"#INTERNAL_LINK#/(?:(?P<kind>post|page|tag)/(?P<id>[0-9]{1,18})"
-    r"|author/(?P<author>[^\s\"'<>()\\#?&]+)|(?:tags|frontpage|blogpage)/1|file/)"
-)
 
 
 def detect(path: Path) -> str | None:
@@ -222,14 +217,13 @@ def _items(
 ) -> Iterator[SourceItem]:
     site = as_object(stored)
     authors = {
-        str(number): (_text(name), _text(user))
+        str(number): _text(name) or _text(user)
         for number, name, user in connection.execute("SELECT id, name, username FROM authors")
     }
-    addresses = _addresses(connection, site, pages, authors)
+    addresses = _addresses(connection, site, pages)
     identity = site_identity("", text_value(site, "name") or original.identity)
     yield SiteInfo(
         text_value(site, "displayName") or text_value(site, "name") or original.name,
-        addresses.domain,
         identity=identity if original.identity else "",
     )
     yield ExpectedCount(connection.execute("SELECT count(*) FROM posts").fetchone()[0])
@@ -242,19 +236,17 @@ def _items(
     for number, tag in connection.execute(_TAGS):
         tags[number].append(_text(tag))
     settings = {number: _text(core) for number, core in connection.execute(_SETTINGS_OF_POSTS)}
-    shown_authors = {number: name or user for number, (name, user) in authors.items()}
     for row in connection.execute(_POSTS):
-        yield _document(row, tags[row[0]], settings.get(row[0], ""), shown_authors, addresses)
+        yield _document(row, tags[row[0]], settings.get(row[0], ""), authors, addresses)
 
 
 @dataclass(frozen=True)
 class _SiteAddresses:
-    """The addresses of one site; they begin with "/" if its domain is unknown."""
+    """The addresses of the posts and pages of one site."""
 
     domain: str
     is_clean: bool
     posts_prefix: str
-    listed: frozenset[str]  # the tags and authors: "tag/3", "author/ida", "author/1"
     above_pages: Mapping[int, str]  # the slugs of the pages above a page: "about/tools"
 
     def of(self, kind: Kind, number: int, slug: str) -> str:
@@ -267,42 +259,19 @@ class _SiteAddresses:
         safe = re.sub(r"[\s\"'<>()\\]", lambda match: quote(match[0]), path)
         return f"{self.domain}/{safe}{'/' if self.is_clean else '.html'}"
 
-    def resolve(self, body: str, number: int) -> str:
-        """The body with Publii's placeholders as addresses: "ref:post/12" for posts and pages.
-
-        Works on HTML, Markdown and block JSON: the replacements need no escaping in any of them.
-        """
-        body = body.replace("#DOMAIN_NAME#", f"{self.domain}/media/posts/{number}/")
-        return _INTERNAL_LINK.sub(self._target, body)
-
-    def _target(self, link: re.Match[str]) -> str:
-        kind, author = link["kind"], link["author"]
-        name = f"author/{author}" if author else f"{kind}/{int(link['id'])}" if kind else ""
-        if kind in ("post", "page") or (name and name not in self.listed):
-            return f"ref:{name}"
-        return f"{self.domain}/"  # somewhere on the site: only whether it is there matters
-
 
 def _addresses(
-    connection: sqlite3.Connection,
-    site: dict[str, Any],
-    pages: object,
-    authors: Mapping[str, tuple[str, str]],
+    connection: sqlite3.Connection, site: dict[str, Any], pages: object
 ) -> _SiteAddresses:
     urls = as_object(as_object(site.get("advanced")).get("urls"))
     domain = text_value(site, "domain").strip().rstrip("/")
     if domain and not re.match(r"(?:https?:)?//", domain):
         domain = f"https://{domain}"
-    tags = connection.execute("SELECT id FROM tags").fetchall()
-    users = (name for number, (_, user) in authors.items() for name in (number, user))
     is_clean = urls.get("cleanUrls") is True
     return _SiteAddresses(
         domain=re.sub(r"[\s\"'<>\\]", "", domain),
         is_clean=is_clean,
         posts_prefix=text_value(urls, "postsPrefix"),
-        listed=frozenset(
-            (*(f"tag/{number}" for (number,) in tags), *(f"author/{name}" for name in users))
-        ),
         above_pages=_above_pages(connection, pages) if is_clean else {},
     )
 
@@ -337,7 +306,7 @@ def _document(
     settings = as_object(parse_json(core))
     kind, status = _kind_and_status(_text(flags))
     ref = f"{kind}/{number}"
-    body = addresses.resolve(_text(text), number)
+    body = _text(text)
     markup = _markup(body, str(settings.get("editor", "")))
     if markup is None:
         return SkippedItem("post", "the blocks it is made of are damaged", title=title, ref=ref)
@@ -355,9 +324,6 @@ def _document(
         url=canonical if canonical.startswith("http") else url,
         author=", ".join(authors[id_] for id_ in map(str.strip, by_ids) if id_ in authors),
         tags=tuple(tags),
-        base=url,
-        # The post's own address too: the canonical one may be elsewhere.
-        aliases=(f"post/{number}", url),
     )
 
 

@@ -61,7 +61,7 @@ def read(path: Path) -> Iterator[SourceItem]:
         yield from members.skipped
         rows = _rows(path, members, table)
         home = _home(members, rows)
-        yield SiteInfo(home, f"https://{home}/" if home else "", identity="substack")
+        yield SiteInfo(home, identity="substack")
         yield ExpectedCount(len(rows))
         for row in rows:
             yield from _post(members, row, home)
@@ -138,8 +138,6 @@ def _post(members: untrusted_files.ExportFiles, row: _PostRow, home: str) -> Ite
         kind="page" if row.fields.get("type", "") == "page" else "post",
         date=parse_iso_date(row.fields.get("post_date", "")),
         url=url if published else "",
-        base=url,
-        aliases=(url and f"{url}/comments", row.slug),
     )
 
 

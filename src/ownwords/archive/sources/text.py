@@ -106,15 +106,12 @@ def _document(file: str, piece: _TextPart, number: int) -> RawDocument:
     if not title and not piece.part:
         title, body = _titled(body)
     title = title or (f"{name}, {number}" if number and not piece.part else name)
-    aliases = (piece.name,) if number else (str(path.with_suffix("")), path.stem, piece.name)
     return RawDocument(
         ref=f"{file}#{number}" if number else file,
         title=f"{title}, part {piece.part}" if piece.part else title,
         body=body.strip("\n"),
         markup="text",
         date=dates.date_in_name(path.name),
-        base=file,
-        aliases=tuple(dict.fromkeys(alias for alias in aliases if alias)),
     )
 
 

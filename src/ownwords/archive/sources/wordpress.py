@@ -97,7 +97,7 @@ def _head(first: etree._Element) -> tuple[SiteInfo, dict[str, str]]:
         for parts in authors
         if (login := parts.get("author_login", ""))
     }
-    return SiteInfo(title, home, identity=site_identity(home, title)), names
+    return SiteInfo(title, identity=site_identity(home, title)), names
 
 
 def _entry(
@@ -145,8 +145,6 @@ def _entry(
                     name for term in terms if (name := _plain(safe_xml.element_text(term)))
                 )
             ),
-            base=link,
-            aliases=tuple(name for name in (guid, f"/?p={number}" if number else "") if name),
         )
 
 
