@@ -69,7 +69,7 @@ def test_the_version_is_printed() -> None:
     assert (process.returncode, process.stdout.strip()) == (0, ownwords.__version__)
 
 
-BASE_VERBS = ("list", "verify", "add", "remove")
+BASE_VERBS = ("list", "add", "remove")
 VERBS = [name for name in build() if not name.startswith("-")]
 
 

@@ -182,7 +182,6 @@ def test_a_fixed_number_of_samples_is_drawn(folders: Folders, tmp_path: Path) ->
     assert card.fluency is not None
     assert card.fluency.repeated.samples.of == 3 + 2 + 7
     assert len(card.samples) == 3 + 2  # what is shown stays short
-    assert config.with_samples(3).more_seeds == 21
 
 
 def test_where_time_is_short_less_is_measured_and_said(folders: Folders, tmp_path: Path) -> None:

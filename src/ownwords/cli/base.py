@@ -71,46 +71,8 @@ def _task(workspace: Path | None) -> TuningTask:
 
 
 @app.command(
-    usage="Usage: ownwords base verify [OPTIONS] [NAME]",
-    help_epilogue="Example: ownwords base verify shipped",
-    sort_key=1,
-)
-def verify(
-    name: Annotated[
-        str,
-        Parameter(
-            name="NAME", help="A base, or a model directory. [default: all]", show_default=False
-        ),
-    ] = "",
-    /,
-    *,
-    common: CommonOptions = DEFAULTS,
-) -> None:
-    """Check the files against their checksums and each other, and open the model."""
-    if name:
-        folders = {name: catalogue.find(name)}
-    else:
-        folders = {entry.name: entry.folder for entry in catalogue.entries()}
-    if not folders:
-        catalogue.shipped()  # raises the sentence for an install without one
-    problems: dict[str, list[str]] = {}
-    with common.watched() as (progress, _):
-        for entry, folder in folders.items():
-            with progress.stage(f"Verifying {entry}"):
-                problems[entry] = catalogue.verify(folder)
-    wrong = {entry: found for entry, found in problems.items() if found}
-    if wrong:
-        details = "; ".join(f"{entry}: {', '.join(found)}" for entry, found in wrong.items())
-        hints = {catalogue.SHIPPED: "install ownwords again"}
-        again = [hints.get(entry, f"remove {entry} and add it again") for entry in wrong]
-        raise OwnwordsError(f"verification failed: {details}", hint=", ".join(again))
-    figures = {"verified": {entry: str(folder) for entry, folder in folders.items()}}
-    common.show(figures, lambda console: _print_verified(list(folders), console))
-
-
-@app.command(
     help_epilogue="Example: ownwords base add openai-community/gpt2 --name gpt2",
-    sort_key=2,
+    sort_key=1,
 )
 def add(
     source: Annotated[
@@ -167,7 +129,7 @@ def _accepts(known: "KnownBase", common: CommonOptions) -> bool:
 
 @app.command(
     help_epilogue="Example: ownwords base remove gpt2",
-    sort_key=3,
+    sort_key=2,
 )
 def remove(
     name: Annotated[str, Parameter(name="NAME", help="A base you added.")],
@@ -190,12 +152,6 @@ def _print_added(found: "Entry", console: "Console") -> None:
     what = f"  {number(found.parameters)} parameters, {size(found.bytes)}"
     writer.line([Span(text=found.name, style="strong"), what])
     writer.copied(f"To start from it: ownwords make PATH --base {found.name}")
-
-
-def _print_verified(names: Sequence[str], console: "Console") -> None:
-    writer = TerminalWriter(console)
-    for name in names:
-        writer.line([Span(text=name, style="strong"), "  complete; it opens and works"])
 
 
 def _print_list(

@@ -66,7 +66,8 @@ def draft(
     """Write a text from notes, a sentence a line.
 
     Every number, name, link and quotation of a line is kept, or the line stays as a note in
-    [brackets]. The model is small: a sentence may still say something that you did not mean.
+    [brackets]. The model is small: half of its paragraphs say something that you did not mean, so
+    read each sentence. Fuller notes help: it guesses the small words that you leave out.
     """
     from ownwords.drafts import drafting
 

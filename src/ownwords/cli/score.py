@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.options import DEFAULTS, CommonOptions, Device, flag
+from ownwords.cli.options import DEFAULTS, CommonOptions, Device
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.workspace import Workspace, path_text
 
@@ -34,9 +34,6 @@ def score(
             " compares with no base. [default: the one the model was fine-tuned from]"
         ),
     ] = None,
-    more: Annotated[
-        bool, flag("Write three times as many samples, for narrower intervals.")
-    ] = False,
     device: Device = "auto",
     common: CommonOptions = DEFAULTS,
 ) -> None:
@@ -47,7 +44,7 @@ def score(
     from ownwords.cli.write import resolve_model_directory
     from ownwords.evaluation.scorecard import PAGE, read_scorecard
     from ownwords.evaluation.scorecard_view import scorecard_view, write_scorecard
-    from ownwords.evaluation.scoring import ScoreConfig, score_model
+    from ownwords.evaluation.scoring import score_model
     from ownwords.view.terminal import print_view
 
     folder = resolve_model_directory(model or common.workspace)
@@ -76,7 +73,6 @@ def score(
             workspace=place.root,
             report=_report(archive),
             spent=spent,
-            config=ScoreConfig().with_samples(3) if more else ScoreConfig(),
             progress=progress,
             device=device,
         )

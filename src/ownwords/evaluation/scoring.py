@@ -116,14 +116,6 @@ class ScoreConfig:
     # For all of it, on a slow machine as well: what does not fit is measured on less.
     seconds: float = math.inf
 
-    def with_samples(self, times: int) -> "ScoreConfig":
-        return replace(
-            self,
-            seeds=times * self.seeds,
-            prompts=times * self.prompts,
-            more_seeds=times * self.more_seeds,
-        )
-
     def sampled_tokens(self, *, has_base: bool) -> int:
         """Tokens of all samples at most, which takes most of the time of a scoring.
 

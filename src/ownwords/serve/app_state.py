@@ -34,7 +34,7 @@ from ownwords.serve.jobs import (
 from ownwords.serve.model_worker import FairLock, LoadedModel, ModelWorker, cache_size, load
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.source_list import SourceList
-from ownwords.serve.sse import EventSender
+from ownwords.serve.sse import EventSender, ThreadEvents
 
 T = TypeVar("T")
 
@@ -157,6 +157,20 @@ class AppState:
                 await events.keep_alive()
             if not await self.sleep(seconds):
                 return
+
+    async def send_work(
+        self, work: Callable[[ThreadEvents], object], last: str, events: EventSender
+    ) -> None:
+        """Send what `work` sends from its thread, then its result as the event `last`."""
+        sender = ThreadEvents(events)
+        task = asyncio.create_task(self.run_long(lambda: work(sender)))
+        try:
+            while not (await asyncio.wait([task], timeout=_KEEP_ALIVE_S))[0]:
+                await events.keep_alive()
+            await events.send(task.result(), last)
+        finally:
+            sender.has_left = True
+            task.cancel()
 
     # --- models ----------------------------------------------------------------------------------
 

@@ -55,6 +55,28 @@ class EventSender:
             self.sent_at = time.monotonic()
 
 
+class ReaderLeftError(OwnwordsError):
+    """Nobody waits for the rest of a stream any more."""
+
+
+class ThreadEvents:
+    """Sends events from another thread. Raises ReaderLeftError once their reader has left."""
+
+    def __init__(self, events: EventSender) -> None:
+        self._events, self._loop = events, asyncio.get_running_loop()
+        self.has_left = False
+
+    def send(self, value: object, event: str) -> None:
+        """Send an event, and wait until it is on its way."""
+        self.check()
+        asyncio.run_coroutine_threadsafe(self._events.send(value, event), self._loop).result()
+
+    def check(self) -> None:
+        """Do nothing as long as there is a reader."""
+        if self.has_left:
+            raise ReaderLeftError("the reader has left")
+
+
 class EventStreamResponse(Response):
     """A response of the events that `produce` sends, until it ends or the client disconnects.
 

@@ -1,27 +1,25 @@
 """The Ask page: streams an answer sentence by sentence, with the passages it is based on."""
 
-import asyncio
 import threading
 import time
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.ask import servers
-from ownwords.ask.answer import Answer, answer
+from ownwords.ask.answer import answer
 from ownwords.ask.servers import Endpoint
 from ownwords.core.validation import Meta
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import invalid, not_found
 from ownwords.serve.json_api import read_body
-from ownwords.serve.sse import EventSender, EventStreamResponse
+from ownwords.serve.sse import EventStreamResponse, ThreadEvents
 
 NO_BACKEND = "none"  # no answer, passages only
-_KEEP_ALIVE_S = 10.0
 _FRESH_S = 15.0  # how long the list of endpoints is cached
 
 
@@ -31,10 +29,6 @@ class AskRequest:
 
     question: Annotated[str, Meta(max_length=2000)] = ""  # the default of ask.answer
     backend: Annotated[str, Meta(max_length=500)] = NO_BACKEND  # or its --model
-
-
-class _ReaderLeftError(Exception):
-    """The reader of the answer has disconnected."""
 
 
 def routes(state: AppState) -> list[BaseRoute]:
@@ -68,7 +62,17 @@ def routes(state: AppState) -> list[BaseRoute]:
             raise invalid("there is no question", hint="type one, then ask")
         backend = await _backend(state, found, asked.backend)
         await state.run(state.archive)  # raises ApiError if the archive is missing
-        return EventStreamResponse(partial(_send_answer, state, question, backend))
+
+        def work(events: ThreadEvents) -> dict[str, Any]:
+            return answer(
+                question,
+                state.searcher(),
+                backend,
+                on_text=lambda text: events.send(text, "text") if text else events.check(),
+                on_passages=lambda some: events.send([asdict(each) for each in some], "passages"),
+            ).to_dict()
+
+        return EventStreamResponse(partial(state.send_work, work, "answer"))
 
     return [
         Route("/api/ask", backends, methods=["GET"]),
@@ -86,40 +90,6 @@ async def _backend(state: AppState, found: "_EndpointCache", name: str) -> Endpo
         "the model that you chose is no longer there",
         hint="choose another one, or none to see the passages",
     )
-
-
-async def _send_answer(
-    state: AppState, question: str, backend: Endpoint | None, events: EventSender
-) -> None:
-    loop = asyncio.get_running_loop()
-    has_left = threading.Event()
-
-    def emit(event: str, value: object) -> None:
-        """Send an event from the answering thread, which ends if its reader has left."""
-        if has_left.is_set():
-            raise _ReaderLeftError
-        if value != "":
-            asyncio.run_coroutine_threadsafe(events.send(value, event), loop).result()
-
-    def work() -> Answer:
-        return answer(
-            question,
-            state.searcher(),
-            backend,
-            on_text=lambda text: emit("text", text),
-            on_passages=lambda some: emit("passages", [asdict(passage) for passage in some]),
-        )
-
-    task = asyncio.create_task(state.run_long(work))
-    try:
-        while not task.done():
-            await asyncio.wait({task}, timeout=_KEEP_ALIVE_S)
-            if not task.done():
-                await events.keep_alive()
-        await events.send(task.result().to_dict(), "answer")
-    finally:
-        has_left.set()
-        task.cancel()
 
 
 class _EndpointCache:

@@ -1,8 +1,6 @@
 """Drafts of the Write page: checked, written from notes, and put into the author's manner."""
 
-import asyncio
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -12,7 +10,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.corpus import load_corpus
-from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import Meta, encode
 from ownwords.drafts import drafting, rewriting
 from ownwords.drafts.check import AuthorStyle
@@ -24,10 +21,8 @@ from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import invalid
 from ownwords.serve.json_api import ApiCall, json_route, read_body
 from ownwords.serve.model_worker import FairLock, LoadedModel
-from ownwords.serve.sse import EventSender, EventStreamResponse
+from ownwords.serve.sse import EventStreamResponse, ThreadEvents
 from ownwords.view import html
-
-_LOOK_S = 0.2  # between two looks at how far a draft is
 
 
 @dataclass(frozen=True)
@@ -55,11 +50,12 @@ def routes(state: AppState) -> list[BaseRoute]:
         notes = drafting.Notes.parse(asked.text)
         loaded = await _model_for_notes(state, asked.model)
 
-        def write(model: Model) -> dict[str, Any]:
+        def write(events: ThreadEvents) -> dict[str, Any]:
+            model = _SharedModel(loaded, state.compute_lock, events)
             written = drafting.draft(model, notes, seed=asked.seed)
             return {"seed": asked.seed, **written.to_dict()}
 
-        return EventStreamResponse(partial(_send, state, loaded, write))
+        return EventStreamResponse(partial(state.send_work, write, "end"))
 
     async def rewrite(request: Request) -> Response:
         asked = await read_body(state, request, DraftRequest)
@@ -67,11 +63,12 @@ def routes(state: AppState) -> list[BaseRoute]:
             raise invalid("there is no draft", hint="write or paste one first")
         loaded = await _model_for_notes(state, asked.model) if asked.free else None
 
-        def write(model: Model | None) -> dict[str, Any]:
+        def write(events: ThreadEvents) -> dict[str, Any]:
+            model = _SharedModel(loaded, state.compute_lock, events) if loaded else None
             habits = state.report.derived("habits", lambda _: _habits(state))
             return rewriting.rewrite(asked.text, habits, model, seed=asked.seed).to_dict()
 
-        return EventStreamResponse(partial(_send, state, loaded, write))
+        return EventStreamResponse(partial(state.send_work, write, "end"))
 
     return [
         json_route(state, "POST", "/api/check", check),
@@ -108,53 +105,25 @@ async def _model_for_notes(state: AppState, name: str) -> LoadedModel:
     return loaded
 
 
-class _ReaderLeftError(OwnwordsError):
-    pass
-
-
 class _SharedModel(Model):
     """A loaded model that writes for one reader, by turns with its other work.
 
-    `lines` counts the texts begun. Once the reader `has_left`, it ends at the next token.
+    It sends the number of texts begun. Once the reader has left, it ends at the next token.
     """
 
-    def __init__(self, model: Model, turn: FairLock) -> None:
+    def __init__(self, loaded: LoadedModel, turn: FairLock, events: ThreadEvents) -> None:
+        model = loaded.model
         super().__init__(model.engine, model.tokenizer, model.guard, model.stop_ids)
-        self.lines = 0
-        self.has_left = threading.Event()
-        self._turn = turn
+        self._lines = 0
+        self._turn, self._events = turn, events
 
     def write_several(self, prompt: str, **how: Any) -> list[str]:  # noqa: ANN401 - as in Model
-        self.lines += 1
+        self._lines += 1
+        self._events.send({"number": self._lines}, "line")
         with self._turn.hold():
-            return super().write_several(prompt, **{**how, "on_tokens": self._go_on})
+            how["on_tokens"] = lambda _: self._events.check()
+            return super().write_several(prompt, **how)
 
     def logits(self, ids: Sequence[int]) -> Logits:
         with self._turn.hold():
             return super().logits(ids)
-
-    def _go_on(self, _: int) -> None:
-        if self.has_left.is_set():
-            raise _ReaderLeftError("nobody waits for this draft any more")
-
-
-async def _send(
-    state: AppState,
-    loaded: LoadedModel | None,
-    write: Callable[[Any], dict[str, Any]],
-    events: EventSender,
-) -> None:
-    """Let a model write in a thread, and send how far it is, then the result."""
-    told = 0
-    model = _SharedModel(loaded.model, state.compute_lock) if loaded else None
-    work = asyncio.create_task(state.run_long(lambda: write(model)))
-    try:
-        while not (await asyncio.wait([work], timeout=_LOOK_S))[0]:
-            if model and model.lines != told:
-                told = model.lines
-                await events.send({"number": told}, "line")
-        await events.send(await work, "end")
-    finally:
-        if model:
-            model.has_left.set()
-        work.cancel()
