@@ -1,6 +1,6 @@
 """What a GPU does with our models: training and writing, tokens/s and shares of the card's limits.
 
-    python bench/gpu.py                     all rows, a few minutes with compiling
+    python bench/gpu.py                     all rows, a few minutes
     python bench/gpu.py --only train        rows whose name has this in it
 
 Weights are random, data too. Limits are measured first: a product of 8192 x 8192 matrices in
@@ -52,8 +52,7 @@ SHAPES: dict[str, ModelConfig] = {
     "SmolLM2 135M": known("smollm2-135m"),
     "Qwen3 1.7B": known("qwen3-1.7b"),
 }
-# Shape, rows, context, LoRA's rank (0: all weights); the first COMPILED ones also compiled.
-COMPILED = 2
+# Shape, rows, context, LoRA's rank (0: all weights).
 TRAINED = (
     ("SmolLM2 135M", 32, 512, 32),
     ("GPT-2 124M", 32, 1024, 0),
@@ -66,7 +65,7 @@ TRAINED = (
 
 def timed(device: Device, step: Callable[[int], object]) -> float:
     """Median seconds of a step."""
-    for number in range(3):  # finds memory, chooses kernels, compiles
+    for number in range(3):  # finds memory, chooses kernels
         step(number)
     device.synchronize()
     taken: list[float] = []
@@ -88,15 +87,13 @@ def limits(device: Device) -> tuple[float, float]:
 
 
 def ours(
-    device: Device, shape: ModelConfig, rows: int, context: int, rank: int, compiled: bool
+    device: Device, shape: ModelConfig, rows: int, context: int, rank: int
 ) -> Callable[[int], object]:
     dtype = torch.bfloat16 if rank else torch.float32  # frozen weights as `make` holds them
     model = build(shape, device=device.torch_device, dtype=dtype).train()
     model.init_weights(1)
     if rank:
         lora.attach(model, lora.AdapterConfig(rank), seed=1)
-    if compiled:
-        model.compile()
     optimizer = Optimizer(model, ADAMW if rank else OptimConfig())
     ids_BT1 = torch.randint(0, shape.vocabulary, (rows, context + 1), device=device.torch_device)
     documents_BT = (torch.arange(context) >= context // 2).long().expand(rows, context)
@@ -112,15 +109,13 @@ def ours(
     return step
 
 
-def theirs(device: Device, rows: int, compiled: bool) -> Callable[[int], object]:
+def theirs(device: Device, rows: int) -> Callable[[int], object]:
     model = nanogpt.NanoGPT(nanogpt.Shape(50304, context=1024, layers=12, heads=12, width=768))
     model.to(device.torch_device)
     recipe = nanogpt.Recipe(rows=rows)
     adamw = nanogpt.optimizer(model, recipe)
     ids_BT1 = torch.randint(0, 50257, (rows, 1025), device=device.torch_device)
     batch = ids_BT1[:, :-1].contiguous(), ids_BT1[:, 1:].contiguous()
-    if compiled:
-        model.compile()
     mixed = torch.autocast(device.torch_device.type, torch.bfloat16)
     return lambda number: nanogpt.update(model, adamw, recipe, number, batch, autocast=mixed)
 
@@ -134,25 +129,23 @@ def training(device: Device, flops: float) -> Iterator[tuple[str, Callable[[], s
             f" {device.peak_memory() / 1e9:5.1f} GB"
         )
 
-    for compiled in (False, True):
-        how = "compiled" if compiled else "eager"
-        for name, rows, context, rank in TRAINED[: COMPILED if compiled else None]:
-            shape = SHAPES[name]
-            kind = f"LoRA {rank}" if rank else "all weights"
-            yield (
-                f"train {name}, {rows} x {context}, {kind}, {how}",
-                partial(
-                    row,
-                    partial(ours, device, shape, rows, context, rank, compiled),
-                    rows * context,
-                    step_flops(shape, rows, context, rank),
-                ),
-            )
-        work = step_flops(SHAPES["GPT-2 124M"], 32, 1024)
+    for name, rows, context, rank in TRAINED:
+        shape = SHAPES[name]
+        kind = f"LoRA {rank}" if rank else "all weights"
         yield (
-            f"train nanoGPT 124M, 32 x 1024, all weights, {how}",
-            partial(row, partial(theirs, device, 32, compiled), 32 * 1024, work),
+            f"train {name}, {rows} x {context}, {kind}",
+            partial(
+                row,
+                partial(ours, device, shape, rows, context, rank),
+                rows * context,
+                step_flops(shape, rows, context, rank),
+            ),
         )
+    work = step_flops(SHAPES["GPT-2 124M"], 32, 1024)
+    yield (
+        "train nanoGPT 124M, 32 x 1024, all weights",
+        partial(row, partial(theirs, device, 32), 32 * 1024, work),
+    )
 
 
 def writing(device: Device, bandwidth: float) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -213,7 +206,7 @@ def main() -> int:
         if only in name:
             try:
                 print(f"{name:55} {run()}", flush=True)
-            except RuntimeError as error:  # out of memory, or no compiler: the others go on
+            except RuntimeError as error:  # out of memory: the others go on
                 print(f"{name:55} {str(error).splitlines()[0]:.100}", flush=True)
             device.release_memory()
     return 0

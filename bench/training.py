@@ -3,7 +3,6 @@
     python bench/training.py                    GPT-2 124M at 64, 256, 1024 tokens; tiny models
     python bench/training.py --contexts 256     some of the rows
     python bench/training.py --tiny | --large   those alone
-    python bench/training.py --compile          nanoGPT and ours compiled as well
     python bench/training.py --all              with the rows that take long and decide nothing
     python bench/training.py --quick            one round of few steps
 
@@ -55,13 +54,12 @@ class Row:
     precision: "Precision"
     ours: str = ""  # the family; empty: nanoGPT
     optimizer: str = "adamw"
-    compiled: bool = False
 
 
 SearchResult = dict[str, list[dict[str, float]]]  # by a row's name its figures, of each round
 
 
-def table(shape: str, rows: int, context: int, *, compiled: bool, every: bool) -> list[Row]:
+def table(shape: str, rows: int, context: int, *, every: bool) -> list[Row]:
     """The rows of one shape, the baseline first."""
     names: list[tuple[str, Precision, str, str]] = [
         (BASELINE, "float32", "", "adamw"),
@@ -86,10 +84,6 @@ def table(shape: str, rows: int, context: int, *, compiled: bool, every: bool) -
             for r, c in LARGER
             for p in PRECISIONS
         ]
-    if compiled:
-        rows_made += [
-            replace(row, name=f"{row.name} compiled", compiled=True) for row in list(rows_made)
-        ]
     return rows_made
 
 
@@ -101,7 +95,6 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="for each row in each round; 3, tiny ones 1")
     parser.add_argument("--tiny", action="store_true", help="nanoGPT's CPU recipe's shape alone")
     parser.add_argument("--large", action="store_true", help="GPT-2 124M alone")
-    parser.add_argument("--compile", action="store_true", help="compiled rows too")
     parser.add_argument("--only", help="rows whose name has this in it, and the baseline")
     parser.add_argument("--all", action="store_true", help="all rows of each shape")
     parser.add_argument("--quick", action="store_true")
@@ -119,7 +112,7 @@ def main() -> int:
     for shape, rows, context in shapes:
         chosen = [
             row
-            for row in table(shape, rows, context, compiled=arguments.compile, every=arguments.all)
+            for row in table(shape, rows, context, every=arguments.all)
             if not arguments.only or row.name == BASELINE or arguments.only in row.name
         ]
         name = "GPT-2 124M" if shape == "gpt2" else "4 layers of 128, 0.8M"
@@ -194,7 +187,7 @@ def measure(row: Row, seconds: float) -> dict[str, float]:
 
     step, parameters, flops_per_token = (_ours if row.ours else _nanogpt)(row)
     began = time.perf_counter()
-    step(0)  # finds memory, chooses kernels, compiles
+    step(0)  # finds memory, chooses kernels
     first_s = time.perf_counter() - began
     if first_s < SLOW_S:
         step(1)
@@ -228,8 +221,6 @@ def _nanogpt(row: Row) -> tuple[Callable[[int], object], int, float]:
     adamw = nanogpt.optimizer(model, recipe)
     ids_BT1 = torch.randint(0, min(50257, shape.vocabulary), (row.rows, row.context + 1))
     batch = ids_BT1[:, :-1].contiguous(), ids_BT1[:, 1:].contiguous()
-    if row.compiled:
-        model.compile()
 
     def step(number: int) -> None:
         mixed = torch.autocast("cpu", torch.bfloat16) if row.precision == "autocast" else None
@@ -278,8 +269,6 @@ def _ours(row: Row) -> tuple[Callable[[int], object], int, float]:
     kind = OptimConfig().kind if row.optimizer == "muon" else "adamw"
     optimizer = Optimizer(model, OptimConfig(kind=kind), exact=exact)
     exact.clear()
-    if row.compiled:
-        model.compile()
     generator = torch.Generator().manual_seed(1)
     vocabulary = min(50257, model.config.vocabulary)
     ids_BT1 = torch.randint(0, vocabulary, (row.rows, row.context + 1), generator=generator)

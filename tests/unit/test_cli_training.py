@@ -30,7 +30,7 @@ PLAN = Plan(
         PlannedValue(
             "optim.learning_rate", 0.008, "in a model of this width", "docs/log.md", "plan"
         ),
-        PlannedValue("train.compile", False, "", "", "plan"),
+        PlannedValue("train.gradient_checkpointing", False, "", "", "plan"),
         PlannedValue("train.batch_size", 4, "as you set it", "setting", "setting"),
     ),
     expected=replace(EXPECTED, seconds=60.0, tokens=1000),

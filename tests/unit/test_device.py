@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from ownwords.core.errors import ConfigError
 from ownwords.models import lora
 from ownwords.models.decoder import build
 from ownwords.training import step_time, throughput
-from ownwords.training.device import Device, choose, try_compile
+from ownwords.training.device import Device, choose
 
 CPU = Device("cpu", torch.device("cpu"))
 
@@ -146,26 +145,6 @@ def test_out_of_memory_errors_are_recognised() -> None:
         assert CPU.is_out_of_memory(error)
     for cause in (RuntimeError("shapes differ"), ValueError("out of memory"), KeyboardInterrupt()):
         assert not CPU.is_out_of_memory(cause)
-
-
-def test_a_missing_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny("qwen3")
-    compiled: list[Any] = []
-    monkeypatch.setattr(model, "compile", lambda: compiled.append(1))
-    assert try_compile(model, False, CPU) == ""
-
-    def missing(*_: object, **__: object) -> None:
-        raise RuntimeError("backend raised:\n  Failed to find C compiler.\nAnd much more\n")
-
-    monkeypatch.setattr(torch, "compile", missing)
-    note = try_compile(model, True, CPU)
-    assert note == (
-        "Training goes on without compiling, for that does not work here: "
-        "Failed to find C compiler."
-    )
-    assert not compiled
-    monkeypatch.setattr(torch, "compile", lambda f, **_: f)
-    assert try_compile(model, True, CPU) == "" and compiled == [1]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3", "llama"])

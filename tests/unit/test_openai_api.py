@@ -67,7 +67,7 @@ def test_sampling_parameters_are_honoured(client: Api, own: Model) -> None:
         {"temperature": 0},
         {"temperature": 1.7, "min_p": 0, "top_p": 0.9},
         {"top_k": 3, "frequency_penalty": 1.5, "presence_penalty": -0.5},
-        {"repetition_penalty": 1.3, "typical_p": 0.8},
+        {"repetition_penalty": 1.3},
     ]
 
     answers = [

@@ -43,7 +43,6 @@ def test_all_sampling_parameters_are_accepted() -> None:
         "top_p": 0.25,
         "top_k": 7,
         "min_p": 0.125,
-        "typical_p": 0.75,
         "repetition_penalty": 1.5,
         "frequency_penalty": -0.5,
         "presence_penalty": 2,

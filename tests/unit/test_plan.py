@@ -1,5 +1,4 @@
 import itertools
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -171,14 +170,6 @@ def test_a_wrong_setting_is_named() -> None:
         make_plan(facts(300_000), 600, {"train.batchsize": 3})
     with pytest.raises(ConfigError, match=r"model\.context"):
         make_plan(facts(300_000), 600, {"train.sequence_length": 512, "model.context_length": 64})
-
-
-def test_compiling_pays_in_long_runs_only() -> None:
-    fast = DeviceSpeeds("cpu", {"autocast": StepTimeModel(1e-3, 3e11, MEASURED)})
-    assert not make_plan(facts(180_000_000, speeds=fast), 120, {}).recipe.train.compile
-    assert make_plan(facts(180_000_000, speeds=fast), 3600, {}).recipe.train.compile
-    fused = replace(fast, fused=True)
-    assert not make_plan(facts(180_000_000, speeds=fused), 3600, {}).recipe.train.compile
 
 
 def test_a_less_exact_precision_must_be_faster_by_a_margin() -> None:

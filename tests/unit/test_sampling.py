@@ -61,12 +61,6 @@ def by_hand(
 
     if params.top_k:
         remaining = {i: remaining[i] for i in ranked[: params.top_k]}
-    if params.typical_p < 1:
-        surprise = {i: -math.log(p) if p else 1e9 for i, p in shares().items()}
-        mean = math.fsum(p * surprise[i] for i, p in shares().items() if p)
-        remaining = first(
-            sorted(remaining, key=lambda i: (abs(surprise[i] - mean), i)), params.typical_p
-        )
     if params.top_p < 1:
         remaining = first([i for i in ranked if i in remaining], params.top_p)
     probabilities = shares()
@@ -102,7 +96,6 @@ class Case:
             top_k=int(sometimes(dice.integers(1, size + 3), 0)),
             top_p=float(sometimes(dice.uniform(0.05, 1), 1.0)),
             min_p=float(sometimes(dice.uniform(0, 1), 0.0)),
-            typical_p=float(sometimes(dice.uniform(0.05, 1), 1.0)),
             repetition_penalty=float(sometimes(dice.uniform(0.5, 2), 1.0)),
             frequency_penalty=float(sometimes(dice.uniform(-1, 1), 0.0)),
             presence_penalty=float(sometimes(dice.uniform(-1, 1), 0.0)),
@@ -195,7 +188,6 @@ def test_bounds_leave_out_nothing_that_may_be_drawn(size: int) -> None:
         SamplingParams(top_k=40),
         SamplingParams(top_p=0.9),
         SamplingParams(temperature=4, top_p=0.999),
-        SamplingParams(typical_p=0.5),
         SamplingParams(min_p=1e-6),
     ):
         expected = by_hand(scores.tolist(), params, [], [], 0)
@@ -226,7 +218,6 @@ def test_scores_without_a_distribution() -> None:
     assert chosen([7.0] * 5, top_k=2) == 1
     assert chosen([7.0] * 5, top_p=0.39) == 1
     assert chosen([7.0] * 5, min_p=1.0) == 3
-    assert chosen([7.0] * 5, typical_p=0.3) == 1
     for temperature in (1e-30, 1e-3):
         assert chosen([3e4, 2.9e4, -3e4], temperature=temperature) == 0
     with pytest.raises(ConfigError, match="vocabulary has 2"):
@@ -305,7 +296,6 @@ def test_top_logprobs_of_many_and_of_invalid_scores() -> None:
         ("top_k", -1),
         ("top_p", 1.5),
         ("min_p", 2),
-        ("typical_p", -0.1),
         ("repetition_penalty", 0),
         ("frequency_penalty", float("nan")),
         ("presence_penalty", float("inf")),

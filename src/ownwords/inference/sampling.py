@@ -8,8 +8,8 @@ The parts of `SamplingParams` apply in this order; the default of each changes n
    the number of times it was generated, and `presence_penalty` if it was generated at all.
 3. Banned ids become -inf. `break_loops` lets the generation ban what would continue a loop.
 4. At `temperature` 0 the highest logit wins, the lowest id of equals. Otherwise logits are divided
-   by it and filtered: `top_k`, then `typical_p`, then `top_p`, then `min_p`, each on the
-   probabilities that the filter before it left. Among equal logits the lower ids are kept.
+   by it and filtered: `top_k`, then `top_p`, then `min_p`, each on the probabilities
+   that the filter before it left. Among equal logits the lower ids are kept.
 5. The draw takes the id at which the cumulative probability, in the order of ids, passes `uniform`.
 
 `uniform` is a function of the text's seed and of the number of tokens drawn before, so a text is
@@ -42,7 +42,6 @@ _LIMITS = {
     "top_k": (0, math.inf),
     "top_p": (0, 1),
     "min_p": (0, 1),
-    "typical_p": (0, 1),
     "repetition_penalty": (0.001, 1000),
     "frequency_penalty": (-1000, 1000),
     "presence_penalty": (-1000, 1000),
@@ -57,7 +56,6 @@ class SamplingParams:
     top_k: int = 0  # keep the k most likely; 0: all
     top_p: float = 1.0  # keep the smallest set of most likely tokens with this probability
     min_p: float = 0.0  # keep tokens with at least this share of the top probability
-    typical_p: float = 1.0  # keep the ids nearest to the mean surprisal, up to this probability
     repetition_penalty: float = 1.0
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
@@ -168,7 +166,7 @@ def candidates(logits_V: Logits, params: SamplingParams) -> tuple[_Ints, Logits]
     temperature = max(params.temperature, _MIN_TEMPERATURE)
     # What no filter can leave goes first: exponentiating and sorting a large vocabulary is slow.
     span = _SPAN
-    if params.top_k == 0 and params.typical_p == 1:
+    if params.top_k == 0:
         if 0 < params.top_p < 1:  # all below this weigh less than 1 - top_p together
             span = min(span, max(1.0, math.log(len(logits_V) / (1 - params.top_p))))
         if params.min_p > 0:
@@ -181,15 +179,8 @@ def candidates(logits_V: Logits, params: SamplingParams) -> tuple[_Ints, Logits]
     if 0 < params.top_k < len(ids_N):
         kept = _largest(x_N, params.top_k)
         ids_N, x_N = ids_N[kept], x_N[kept]
-    if params.typical_p < 1:
-        p_N = np.exp(x_N)
-        p_N /= p_N.sum()
-        order = np.argsort(np.abs(x_N - p_N @ x_N), kind="stable")  # nearest to the mean surprisal
-        kept = np.sort(order[: _count_reaching(p_N[order], params.typical_p)])
-        ids_N, x_N = ids_N[kept], x_N[kept]
     if params.top_p < 1:
-        is_filtered = params.top_k > 0 or params.typical_p < 1
-        all_N = x_N if is_filtered else (logits_V - top) / temperature
+        all_N = x_N if params.top_k > 0 else (logits_V - top) / temperature
         weight = params.top_p * float(np.exp(all_N).sum(dtype=np.float64))
         kept = _largest(x_N, _count_reaching(np.exp(np.sort(x_N)[::-1]), weight))
         ids_N, x_N = ids_N[kept], x_N[kept]

@@ -1,7 +1,7 @@
 """Fused C++ layers for training on the CPU: one memory pass where PyTorch needs several.
 
 Every function has a reference implementation in layers.py, loss.py or optim.py, which is used where
-`is_supported` is False: another device or dtype, no library, torch.compile.
+`is_supported` is False: another device or dtype, no library.
 
 Shapes: B batch, T tokens, N tokens of all rows, C width, V vocabulary.
 """
@@ -121,8 +121,7 @@ def product_dtype(wanted: torch.dtype) -> torch.dtype:
 def is_supported(*tensors: Tensor) -> bool:
     """Whether the library is available and supports these tensors' device and dtype."""
     return (
-        not torch.compiler.is_compiling()
-        and all(
+        all(
             tensor.device.type == "cpu" and tensor.dtype in DTYPES and type(tensor) is not _Fake
             for tensor in tensors
         )
@@ -132,11 +131,7 @@ def is_supported(*tensors: Tensor) -> bool:
 
 def runs_blocks(ids_BT: Tensor) -> bool:
     """Whether whole blocks may run on these tokens; they need `first_BT` instead of a mask."""
-    return (
-        ids_BT.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-        and find_library() is not None
-    )
+    return ids_BT.device.type == "cpu" and find_library() is not None
 
 
 def supports_head_loss(hidden_NC: Tensor, head_VC: Tensor, dtype: torch.dtype) -> bool:

@@ -104,7 +104,6 @@ class GenerationParams:
     logit_bias: dict[str, _Bias] | None = None
     top_k: Annotated[int, Meta(ge=-1, le=1 << 31)] | None = None  # 0 and -1: all tokens
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    typical_p: Annotated[float, Meta(ge=_MIN_SHARE, le=1)] | None = None
     repetition_penalty: Annotated[float, Meta(ge=1e-3, le=1e3)] | None = None
     guard: bool = True
     truncate_prompt_tokens: Literal[-1] | None = None  # vLLM's: read what fits, from the end
@@ -154,7 +153,6 @@ class GenerationParams:
             "frequency_penalty": self.frequency_penalty,
             "top_k": None if self.top_k is None else max(0, self.top_k),
             "min_p": self.min_p,
-            "typical_p": self.typical_p,
             "repetition_penalty": self.repetition_penalty,
             "bias": self.logit_bias and {int(i): x for i, x in self.logit_bias.items()},
         }

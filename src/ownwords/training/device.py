@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ownwords.core import hardware
 from ownwords.core.hardware import keep_freed_memory
@@ -113,32 +113,6 @@ def choose(name: str | None = None, note: Callable[[str], object] | None = None)
     if device.type == "cpu":
         keep_freed_memory()
     return Device("rocm" if device.type == "cuda" and torch.version.hip else device.type, device)
-
-
-def try_compile(model: nn.Module, wanted: bool, device: Device) -> str:
-    """Compile a model in place if `wanted`; returns a sentence that says why it failed, or "".
-
-    A missing compiler is noticed only when something is compiled, so a single sum is compiled
-    first. In place, because the `loss` of a wrapper would call the uncompiled model.
-    """
-    if not wanted:
-        return ""
-    try:
-        probe = torch.compile(_probed, fullgraph=True)
-        probe(torch.ones(8, device=device.torch_device))
-    except Exception as error:  # a missing or broken compiler may raise anything
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        # A first line, ending with a colon, names the backend; the compiler's error follows.
-        message = next((line for line in lines if not line.endswith(":")), type(error).__name__)[
-            :160
-        ]
-        return f"Training goes on without compiling, for that does not work here: {message}"
-    model.compile()
-    return ""
-
-
-def _probed(x: Tensor) -> Tensor:
-    return (x * 2 + 1).sum()
 
 
 def _peak_resident() -> int:

@@ -26,7 +26,7 @@ from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.training import metrics
 from ownwords.training.batches import Batch, Batches, prefetched
 from ownwords.training.checkpoint import Checkpoint, CheckpointError, Groups, Run
-from ownwords.training.device import Device, try_compile
+from ownwords.training.device import Device
 from ownwords.training.distributed import SINGLE_PROCESS, World
 from ownwords.training.metrics import LossModule
 from ownwords.training.optim import Optimizer, lr_scale
@@ -153,8 +153,6 @@ class _TrainingLoop:
         self.model.dropout = self.loop.dropout
         self.model.gradient_checkpointing = self.loop.gradient_checkpointing
         self.state = TrainingState(job, progress.note)
-        if note := try_compile(self.model, self.loop.compile, self.device):
-            progress.note(note)
         self.task = self.world.wrap(LossModule(self.model))
         self.optimizer = self.state.optimizer
         rows = -(-self.loop.batch_size // self.world.size)

@@ -134,10 +134,6 @@ class PlanConstants:
     evaluate_share: float = 0.06  # of the time, at most, for evaluations; estimate
     patience: float = 0.35  # Share of the evaluations without progress before stopping; estimate
     unforeseen: float = 0.03  # Share of the time reserved for checkpoints, loading, noise; estimate
-    compile_cpu_s: float = 22  # seconds to compile a model on a CPU; performance
-    compile_gpu_s: float = 60  # the same on a GPU; performance
-    compile_gain_cpu: float = 1.2  # speedup from compiling, in bfloat16 on a CPU; performance
-    compile_gain_gpu: float = 1.4  # the same on a GPU; performance
     memory_share: float = 0.7  # of the free memory, at most, for training; estimate
     memory_base: float = 4e8  # bytes of Python and PyTorch alone; estimate
     # Weight, gradient, two moments, and a copy to save

@@ -23,7 +23,7 @@ from ownwords.training.plan import (
     PlanInputs,
     PlannedValue,
 )
-from ownwords.training.plan_constants import ESTIMATE, LOG, PLAN_CONSTANTS, SPEED, PlanConstants
+from ownwords.training.plan_constants import ESTIMATE, LOG, PLAN_CONSTANTS, PlanConstants
 from ownwords.training.settings import Precision, Recipe
 from ownwords.training.step_time import MEASURED
 from ownwords.view.format import number, size, times
@@ -47,7 +47,6 @@ class SizedRun:
     step_s: float
     tokens: int
     precision: Precision
-    compile_s: float  # seconds to compile the model; 0: it is not compiled
     bits: float
 
 
@@ -304,8 +303,8 @@ class Planner:
         rows = steps = useful = 0
         for _ in range(4):  # the batch depends on how much is read, and the speed on the batch
             rows = fixed.get("train.batch_size") or self.rows_for(read)
-            precision, step_s, compile_s = self.speed(shape, rows)
-            time_s = max(0.0, self.train_s - compile_s) * (1 - self.eval_share)
+            precision, step_s = self.speed(shape, rows)
+            time_s = max(0.0, self.train_s) * (1 - self.eval_share)
             useful = math.ceil(limit / (rows * self.context))
             useful = fixed.get("train.max_steps", useful)
             steps = fixed.get("train.steps", min(int(time_s / step_s), useful))
@@ -322,7 +321,7 @@ class Planner:
                 blocks, read * self.bytes_per_token, self.facts.text_bytes
             )
         most = steps if "train.steps" in fixed else useful
-        return SizedRun(shape, of, rows, steps, most, step_s, int(read), precision, compile_s, bits)
+        return SizedRun(shape, of, rows, steps, most, step_s, int(read), precision, bits)
 
     def rows_for(self, read: float) -> int:
         """The batch size in rows of a run that reads `read` tokens."""
@@ -334,28 +333,14 @@ class Planner:
             batch /= 2
         return max(self.facts.processes, round(batch / self.context))
 
-    def speed(self, shape: ModelConfig, rows: int) -> tuple[Precision, float, float]:
-        """The precision, seconds per step, and the seconds that compiling takes; 0: none."""
-        constants, fixed, speeds = self.constants, self.fixed, self.facts.speeds
+    def speed(self, shape: ModelConfig, rows: int) -> tuple[Precision, float]:
+        """The precision, and the seconds per step."""
+        speeds = self.facts.speeds
         fastest = speeds.fastest(shape, rows, self.context, self.rank)
-        precision = fixed.get("train.precision", fastest)
+        precision = self.fixed.get("train.precision", fastest)
         step_time = speeds.step_times.get(precision) or next(iter(speeds.step_times.values()))
         in_each = math.ceil(rows / self.facts.processes)
-        step_s = step_time.step_s(shape, in_each, self.context, self.rank)
-        cost, gain = constants.compile_gpu_s, constants.compile_gain_gpu
-        if speeds.kind == "cpu":
-            cost, gain = constants.compile_cpu_s, constants.compile_gain_cpu
-            gain = 1.0 if speeds.fused or precision == "float32" else gain
-        saved = self.train_s * (1 - 1 / gain)
-        # It must save twice its cost: the cost is certain, the gain not measured for this shape.
-        compiles = bool(fixed.get("train.compile", saved > 2 * cost))
-        self.compile_why = (
-            "the C++ kernels are faster than compiled code"
-            if speeds.fused
-            else f"compiling takes about {cost:.0f} s and makes steps {gain:.1f} times as fast,"
-            f" which saves {max(saved, 0):.0f} s in {duration(max(self.train_s, 0))}"
-        )
-        return precision, step_s / (gain if compiles else 1), cost if compiles else 0.0
+        return precision, step_time.step_s(shape, in_each, self.context, self.rank)
 
     def size_of_base(self) -> SizedRun:
         base = cast(BaseModelInfo, self.facts.base)
@@ -432,7 +417,6 @@ class Planner:
             source,
             origin,
         )
-        self.choose("train.compile", length.compile_s > 0, self.compile_why, SPEED)
         bf16 = facts.base is not None and facts.base.bf16
 
         def held(rows: int) -> float:
@@ -599,7 +583,7 @@ class Planner:
 
     def forecast(self, length: SizedRun) -> Forecast:
         constants, facts = self.constants, self.facts
-        other = facts.spent_s + constants.close_s + length.compile_s + self.evaluate_s
+        other = facts.spent_s + constants.close_s + self.evaluate_s
         taken = length.steps * length.step_s
         return Forecast(
             bits_low=round(length.bits * constants.spread_low, 3),

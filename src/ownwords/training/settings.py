@@ -97,7 +97,6 @@ class LoopConfig:
     micro_batch_size: Count = 0
     # "float32", "autocast" (products in bfloat16), "bf16" (weights too; float32 master weights).
     precision: Precision = "float32"
-    compile: bool = False
     # Recompute each block's activations in the backward pass: slower, in less memory.
     gradient_checkpointing: bool = False
     dropout: BelowOne = 0.0
