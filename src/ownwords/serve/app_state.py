@@ -274,7 +274,7 @@ class AppState:
         if isinstance(request, FetchJob):
             return JobInputs(root, out=self.sources.new_folder(request.host))
         if isinstance(request, ExportJob):
-            name, folder = self.model_to_export(request.model)
+            name, folder = self.model_to_export()
             (root / EXPORTS).mkdir(exist_ok=True)
             return JobInputs(root, model=folder, out=root / EXPORTS / request.file_name(name))
         flags = [] if device == "auto" or request.kind == "look" else ["--device", device]
@@ -290,14 +290,11 @@ class AppState:
             with suppress(OwnwordsError):  # such as too many sources: the jobs are listed anyway
                 self.sources.add(path, "feed", label, name)
 
-    def model_to_export(self, name: str = "") -> tuple[str, Path]:
-        """The name and folder of a model of this workspace; "" is the current one."""
-        kept = {model.name: model.model for model in self.library.models()}
-        if name:
-            return name, self.library.find(name).model
+    def model_to_export(self) -> tuple[str, Path]:
+        """The name and folder of the current model."""
         if not self.own_model:
             raise no_model()
-        return next(iter(kept), self.own_name), self._own_folder
+        return self.label_of(self.own_model), self._own_folder
 
     def _look_command(self) -> str:
         return self.report().report.command

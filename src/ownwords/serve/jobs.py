@@ -155,11 +155,10 @@ class ScoreJob(JobRequest):
 
 @dataclass(frozen=True)
 class ExportJob(JobRequest):
-    """Write a model in another format; "" is the current one, and the format's usual type."""
+    """Write the current model in another format; without a type in the format's usual one."""
 
     to: ExportForm
     type: WeightType | None = None
-    model: _Name = ""
 
     kind = "export"
     labels: ClassVar[Mapping[str, str]] = {"export": "Writing the files"}

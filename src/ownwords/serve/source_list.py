@@ -62,7 +62,6 @@ class SourceRecord:
     name: str
     path: str
     label: str = ""
-    added: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,6 @@ class SourceList:
                 name=name or source_name(path),
                 path=self._stored(path),
                 label=label,
-                added=round(time.time(), 3),
             )
             self._write(replace(contents, sources=(*contents.sources, record)))
             return self._shown(record)

@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -49,7 +49,7 @@ class SavedMessage:
 
 @dataclass(frozen=True)
 class SavedText:
-    """A text with the notes or draft beside it, or a conversation, and what it was made with.
+    """A text with the notes or draft beside it, or a conversation, and the model that wrote.
 
     `machine` are the ranges of the text that a model wrote, in JavaScript's characters.
     """
@@ -61,8 +61,6 @@ class SavedText:
     notes: Annotated[str, Meta(max_length=2_000_000)] = ""
     messages: tuple[SavedMessage, ...] = ()
     machine: tuple[tuple[int, int], ...] = ()
-    prompt: Annotated[str, Meta(max_length=2_000_000)] = ""
-    settings: dict[str, Any] = field(default_factory=dict)
     id: str = ""
     changed: float = 0.0
 

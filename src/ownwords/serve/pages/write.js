@@ -113,7 +113,7 @@ function pageOf(element, offer, saved, query) {
 
   function store() {
     const { text, machine } = draft;
-    if (text.trim() || notes.text.trim()) saving.save({ kind: "text", text, notes: notes.text, machine, model: set.model, prompt: last ? text.slice(0, last.from) : "", settings: set });
+    if (text.trim() || notes.text.trim()) saving.save({ kind: "text", text, notes: notes.text, machine, model: set.model });
   }
 
   /** Do one thing at a time; Stop, Esc and leaving the page end it. `run` gives what is to be announced. */
