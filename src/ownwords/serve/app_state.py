@@ -20,7 +20,7 @@ from ownwords.models.directory import CONFIG, PROVENANCE, Stamp, base_name, mode
 from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_access import ArchivePool, ReportCache
-from ownwords.serve.errors import ApiError, TooManyRequestsError
+from ownwords.serve.errors import ApiError
 from ownwords.serve.jobs import (
     ExportJob,
     FetchJob,
@@ -41,19 +41,17 @@ T = TypeVar("T")
 _Task = tuple[Callable[[], Any], Future[Any]]
 
 EXPORTS = "exports"  # the folder of a workspace
-_RETRY_AFTER_S = 1
-_LONG_THREADS, _LONG_QUEUE = 4, 16
+_LONG_THREADS = 4
 _KEEP_ALIVE_S = 10.0  # of silence, before a stream sends a comment
 
 
 class ThreadPool:
-    """Daemon threads that run tasks in order from a bounded queue.
+    """Daemon threads that run tasks in order.
 
     Unlike with ThreadPoolExecutor, the interpreter does not wait for the threads at exit.
     """
 
-    def __init__(self, name: str, threads: int, queue_size: int) -> None:
-        self._queue_size = queue_size
+    def __init__(self, name: str, threads: int) -> None:
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._work, name=f"{name} {number}", daemon=True)
@@ -63,12 +61,7 @@ class ThreadPool:
             thread.start()
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread and return its result; TooManyRequestsError if the queue is full.
-
-        Cancelling does not stop work that has started.
-        """
-        if self._tasks.qsize() >= self._queue_size:
-            raise TooManyRequestsError("too many requests are waiting", _RETRY_AFTER_S)
+        """Run `work` in a thread and return its result; what has started cannot be cancelled."""
         future: Future[T] = Future()
         self._tasks.put((work, future))
         return await asyncio.wrap_future(future)
@@ -115,8 +108,8 @@ class AppState:
         self._loading = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
         self.compute_lock = FairLock()
-        self._short = ThreadPool("archive", self.settings.workers, self.settings.tasks)
-        self._long = ThreadPool("answers", _LONG_THREADS, _LONG_QUEUE)
+        self._short = ThreadPool("archive", self.settings.workers)
+        self._long = ThreadPool("answers", _LONG_THREADS)
         # Short work, and work of up to minutes, such as an answer, in other threads.
         self.run, self.run_long = self._short.run, self._long.run
         # The archive and what is made of it, for work in `run`.
@@ -151,8 +144,7 @@ class AppState:
         The connection of `events` is kept alive meanwhile.
         """
         while True:
-            with suppress(TooManyRequestsError):  # read again at the next time
-                yield await self.run(read)
+            yield await self.run(read)
             if time.monotonic() - events.sent_at >= _KEEP_ALIVE_S:
                 await events.keep_alive()
             if not await self.sleep(seconds):

@@ -46,7 +46,6 @@ class ServeSettings:
     loaded: int = 3  # models in memory; the least recently used is dropped
 
     workers: int = 4  # threads for the archive and the disk
-    tasks: int = 128  # that may wait for one of them
 
     body_bytes: int = 4 << 20
     upload_bytes: int = 4 << 30  # of a file with posts

@@ -125,16 +125,15 @@ export function progress({ isStaged = false } = {}) {
   }
 
   function live(job) {
-    const gauge = bar(said(job.title), job.share), line = el("p", { class: "now" }), last = el("p", { class: "quiet last-words", "aria-hidden": "true" });
+    const gauge = bar(said(job.title), job.share), line = el("p", { class: "now" });
     const stages = isStaged ? el("ol", { class: "stages", "aria-label": t`Stages` }) : null;
     const end = button(job.status === "stopping" ? t`Stop at once` : t`Stop`, () => halt(job), { kind: "small", icon: "stop" });
     return {
-      node: [gauge, el("div", { class: "row spread" }, line, end), stages, last],
+      node: [gauge, el("div", { class: "row spread" }, line, end), stages],
       update(now) {
         if (now.share === null) gauge.removeAttribute("value");
         else gauge.value = now.share;
         line.textContent = doing(now);
-        last.textContent = now.stage ? said(now.line) : ""; // else it stands above
         if (stages) fill(stages, now.stages.map((stage) => el("li", { class: stage.status, "aria-current": stage.status === "running" ? "step" : null }, said(stage.label))));
       },
     };
