@@ -3,7 +3,6 @@
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -128,10 +127,14 @@ def test_of_a_publii_site_only_its_database_matters(tmp_path: Path) -> None:
 
 def test_the_post_filter_is_saved(tmp_path: Path, blog: Path) -> None:
     workspace = tmp_path / "mine.ownwords"
-    result: dict[str, Any] = (
-        api_of(workspace, blog).patch("/api/blog", json={"drafts": True}).json()
-    )
-    assert result["flags"] == {"drafts": True, "hidden": False, "private": False, "pages": True}
+    api = api_of(workspace, blog)
+    assert api.patch("/api/blog", json={"drafts": True}).status_code == 204
+    assert api.get("/api/blog").json()["flags"] == {
+        "drafts": True,
+        "hidden": False,
+        "private": False,
+        "pages": True,
+    }
     assert api_of(workspace, blog).get("/api/blog").json()["flags"]["drafts"]
     assert api_of(workspace).patch("/api/blog", json={"drafts": 1}).status_code == 400
 

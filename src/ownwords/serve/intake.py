@@ -2,7 +2,7 @@
 
     python -m ownwords.serve.intake URL HOST FOLDER
 
-prints one JSON object: the path to read, what it is, and how many posts it holds; or an error.
+prints one JSON object: the path to read, and what it is; or an error.
 A zip or tar of texts that no source reads as it is, such as one of Markdown files, is unpacked
 beside itself, its texts only. A feed is fetched from the host that the user has named, and from no
 other, also not if it redirects there; its pages are saved as FOLDER/feed-001.xml and so on.
@@ -24,7 +24,7 @@ import httpx
 from selectolax.lexbor import LexborHTMLParser
 
 from ownwords.archive import sources
-from ownwords.archive.document import ExpectedCount, RawDocument
+from ownwords.archive.document import RawDocument
 from ownwords.archive.sources import feed
 from ownwords.archive.untrusted_files import open_packed
 from ownwords.core.errors import OwnwordsError, SourceError
@@ -33,7 +33,6 @@ from ownwords.core.version import __version__
 from ownwords.core.workspace import path_text
 from ownwords.models import atomic_dir
 
-_COUNT_S = 20.0  # after which the posts are no longer counted
 _TEXTS = frozenset(
     {".md", ".markdown", ".mdown", ".mkd", ".html", ".htm", ".txt", ".text", ".epub"}
     | {".xml", ".json", ".yml", ".yaml", ".toml", ".docx", ".odt"}
@@ -52,7 +51,7 @@ def inspect_upload(path: Path) -> dict[str, Any]:
 
 
 def inspect_path(path: Path) -> dict[str, Any]:
-    """Detect the source of a path, and count its posts; unpack texts that nothing else reads."""
+    """Detect the source of a path; unpack texts that nothing else reads."""
     try:
         kind, label = sources.detect_source(path)
     except SourceError as unknown:
@@ -71,20 +70,9 @@ def inspect_path(path: Path) -> dict[str, Any]:
         path.unlink()
         path = unpacked.rename(path.with_name(Path(path.name.removesuffix(".gz")).stem))
         shutil.rmtree(folder, ignore_errors=True)
-    return {"path": path_text(path), "label": label, "posts": _count(kind, path)}
-
-
-def _count(kind: str, path: Path) -> int | None:
-    """The number of posts; the source's own estimate if there is no time to count them."""
-    until = time.monotonic() + _COUNT_S
-    posts, expected = 0, None
-    for item in sources.load_source(kind).read(path):
-        if isinstance(item, ExpectedCount):
-            expected = (expected or 0) + item.documents
-        posts += isinstance(item, RawDocument)
-        if time.monotonic() > until:
-            return expected
-    return posts
+    # Reading the first post shows whether the file is damaged.
+    has_posts = any(isinstance(item, RawDocument) for item in sources.load_source(kind).read(path))
+    return {"path": path_text(path), "label": label, "has_posts": has_posts}
 
 
 def _unpack_texts(path: Path, folder: Path) -> Path | None:
@@ -153,7 +141,7 @@ def fetch_feed(
     ):
         _fetch_pages(client, url, host.casefold(), pages, stage)
     found = inspect_path(folder)
-    if found["posts"] == 0:
+    if not found.pop("has_posts"):
         shutil.rmtree(folder)
         raise SourceError(f"the feed of {host} holds no posts", hint="give an export of the blog")
     return {**found, "path": path_text(folder), "name": host}

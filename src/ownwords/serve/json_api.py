@@ -110,11 +110,4 @@ def _code(error: ValidationError) -> str:
     """OpenAI's error code for the problem."""
     if error.problem == "missing":
         return "missing_required_parameter"
-    if error.problem == "type":
-        return "invalid_type"
-    if error.problem in ("below", "above"):
-        side = "below_min" if error.problem == "below" else "above_max"
-        if isinstance(error.seen, str):
-            return f"string_{side}_length"
-        return f"{'decimal' if isinstance(error.seen, float) else 'integer'}_{side}_value"
-    return "invalid_value"
+    return "invalid_type" if error.problem == "type" else "invalid_value"

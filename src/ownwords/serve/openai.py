@@ -547,7 +547,7 @@ def _task(
             f"the request asks for {texts} texts, but at most {state.settings.queue} are allowed",
             hint="ask for fewer, several times",
             param="n",
-            code="integer_above_max_value",
+            code="invalid_value",
         )
     context = loaded.worker.length
     firsts = [_request(loaded.model, prompt, params) for prompt in prompts]

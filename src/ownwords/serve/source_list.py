@@ -259,22 +259,21 @@ def command_here(command: str, root: Path, here: Path | None = None) -> str:
 
 @dataclass(frozen=True)
 class FoundSite:
-    """A Publii site that was found; `changed` is when its posts were last saved."""
+    """A Publii site that was found."""
 
     path: str
     name: str
-    label: str
-    changed: float
+    label: str = "a Publii site"
 
 
 def find_publii_sites(home: Path | None = None) -> list[FoundSite]:
     """The Publii sites of this user, the last saved first. Nothing in them is read."""
-    found: dict[Path, FoundSite] = {}
+    saved: dict[Path, float] = {}
     for folder in _documents(home or Path.home()):
         for database in folder.glob("Publii/sites/*/input/db.sqlite"):
-            site, changed = database.parents[1], database.stat().st_mtime
-            found[site] = FoundSite(path_text(site), site.name, "a Publii site", changed)
-    return sorted(found.values(), key=lambda site: -site.changed)
+            saved[database.parents[1]] = database.stat().st_mtime
+    sites = sorted(saved, key=lambda site: -saved[site])
+    return [FoundSite(path_text(site), site.name) for site in sites]
 
 
 def _documents(home: Path) -> Iterator[Path]:

@@ -34,7 +34,6 @@ class WorkspaceEntry:
     posts: int | None
     has_model: bool
     is_current: bool
-    opened: float | None
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,7 @@ class WorkspaceList:
 
     def entries(self) -> list[WorkspaceEntry]:
         """What `paths` lists."""
-        opened = self._read()
-        return [self._entry(path, opened) for path in self.paths()]
+        return [self._entry(path) for path in self.paths()]
 
     def paths(self) -> list[Path]:
         """The current one first, then the last opened ones, then those beside it."""
@@ -108,15 +106,13 @@ class WorkspaceList:
         if opened.pop(path, None) is not None:
             self._write(opened)
 
-    def _entry(self, path: Path, opened: dict[str, float]) -> WorkspaceEntry:
-        text = path_text(path)
+    def _entry(self, path: Path) -> WorkspaceEntry:
         return WorkspaceEntry(
-            path=text,
+            path=path_text(path),
             name=path.name.removesuffix(SUFFIX),
             posts=_count_posts(path / "archive.sqlite"),
             has_model=(atomic_dir.readable_dir(path / "model") / CONFIG).exists(),
             is_current=path == self._current,
-            opened=opened.get(text),
         )
 
     def _read(self) -> dict[str, float]:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +24,7 @@ from ownwords.serve.api.posts import count_texts, word_counts
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, conflict, invalid
 from ownwords.serve.jobs import JobManager
-from ownwords.serve.json_api import ApiCall, json_response, json_route, read_body
+from ownwords.serve.json_api import ApiCall, json_route, read_body
 from ownwords.serve.source_list import PostFilter
 from ownwords.serve.workspace_list import WorkspaceList
 from ownwords.view import format as fmt
@@ -106,11 +107,10 @@ def show_home(state: AppState, _: ApiCall) -> dict[str, Any]:
 # --- the blog ------------------------------------------------------------------------------------
 
 
-def change_filter(state: AppState, call: ApiCall) -> BlogOverview:
+def change_filter(state: AppState, call: ApiCall) -> None:
     """Change which posts the next look takes in."""
     changes = encode(call.body(FilterRequest)).items()
     state.sources.set_filter({name: value for name, value in changes if value is not None})
-    return overview(state)
 
 
 def overview(state: AppState) -> BlogOverview:
@@ -218,4 +218,4 @@ async def _open_workspace(state: AppState, open_workspace: Open, request: Reques
 
     workspace = await state.run(find)
     await open_workspace(workspace)
-    return json_response({"workspaces": WorkspaceList(workspace).entries()})
+    return Response(status_code=HTTPStatus.NO_CONTENT)

@@ -66,13 +66,12 @@ def show_machine(state: AppState, _: ApiCall) -> dict[str, Any]:
     }
 
 
-def free_space(state: AppState, call: ApiCall) -> dict[str, Any]:
-    """Delete what unfinished trainings would go on with; show the machine. ApiError during one."""
+def free_space(state: AppState, _: ApiCall) -> None:
+    """Delete what unfinished trainings would go on with. Raises ApiError during one."""
     if holder := state.jobs.find_worker():
         raise conflict(holder, hint="wait until it ends, or stop it")
     for folder in _unfinished(state):
         atomic_dir.delete_dir(folder)
-    return show_machine(state, call)
 
 
 def _unfinished(state: AppState) -> list[Path]:

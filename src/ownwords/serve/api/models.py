@@ -84,20 +84,18 @@ def show_models(state: AppState, _: ApiCall) -> dict[str, Any]:
     }
 
 
-def use_model(state: AppState, call: ApiCall) -> dict[str, Any]:
+def use_model(state: AppState, call: ApiCall) -> None:
     """Make a model the current one; the one before it is kept."""
     model = _find(state, call)
     with as_conflict():
         state.library.use(model.name)
-    return show_models(state, call)
 
 
-def rename_model(state: AppState, call: ApiCall) -> dict[str, Any]:
+def rename_model(state: AppState, call: ApiCall) -> None:
     """Rename a model."""
     model = _find(state, call)
     with as_conflict():
         state.library.rename(model.name, call.body(RenameRequest).name)
-    return show_models(state, call)
 
 
 def delete_model(state: AppState, call: ApiCall) -> None:

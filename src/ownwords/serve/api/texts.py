@@ -64,7 +64,6 @@ class SavedText:
     prompt: Annotated[str, Meta(max_length=2_000_000)] = ""
     settings: dict[str, Any] = field(default_factory=dict)
     id: str = ""
-    created: float = 0.0
     changed: float = 0.0
 
     @property
@@ -119,8 +118,8 @@ def list_texts(state: AppState, call: ApiCall) -> dict[str, Any]:
 
 def create(state: AppState, call: ApiCall) -> SavedText:
     """Save a text or a conversation; without a title it is named by its first words."""
-    now, text = time.time(), call.body(SavedText)
-    return _write(state.workspace, replace(text, id=secrets.token_hex(8), created=now, changed=now))
+    text = call.body(SavedText)
+    return _write(state.workspace, replace(text, id=secrets.token_hex(8), changed=time.time()))
 
 
 def show(state: AppState, call: ApiCall) -> SavedText:
@@ -130,7 +129,7 @@ def show(state: AppState, call: ApiCall) -> SavedText:
 
 def change(state: AppState, call: ApiCall) -> SavedText:
     """Change the given fields of a saved text."""
-    names = call.fields.keys() - {"id", "kind", "created", "changed"}
+    names = call.fields.keys() - {"id", "kind", "changed"}
     values = {name: value for name, value in vars(call.body(SavedText)).items() if name in names}
     with _CHANGING:
         text = get(state.workspace, call.path["id"])
