@@ -63,8 +63,7 @@ def sample() -> Report:
     ]
     line = "2016-02-11T03:12:44.190Z mill kernel: [ 1042.881] ata2.00: status: { DRDY ERR }"
     report.dumps = [LogBlock("p2", "Note 2", 1_014, 212, "most lines begin with a time", line)]
-    signs = ['"upon" 31 times as often', '"I" half as often']
-    report.style_outliers = [UnlikePost("p0", 11.4, signs, NOVEL, novel.words)]
+    report.style_outliers = [UnlikePost("p0", 11.4, NOVEL, novel.words)]
     report.phrases = [
         Phrase("as it turns out", 41, 23),
         Phrase("which is to say", 16, 12),
@@ -182,9 +181,7 @@ def huge() -> Report:
             )
         )
         report.dumps.append(LogBlock(post.id, post.title, 80, 9, "digits", "0001 0002 0003"))
-        report.style_outliers.append(
-            UnlikePost(post.id, 5.0, ['"rain" twice as often'], post.title, 500)
-        )
+        report.style_outliers.append(UnlikePost(post.id, 5.0, post.title, 500))
         report.phrases.append(Phrase(f"phrase {i}", 9, 4, 2001 + i % 24))
         report.phrases.append(Phrase(f"turn {i}", 9, 4))
         report.excluded.append(SkippedItem("post", f"reason {i % 400}", 1, f"Draft {i}"))
@@ -233,7 +230,7 @@ def hostile() -> Report:
     report.words_by_kind = {"prose": 400, bad: 300}
     report.duplicates = [Duplicate("p0", "p1", False, 0.5, [(bad, bad + " x")], bad, bad)]
     report.dumps = [LogBlock("p0", bad, 1, 1, bad, bad)]
-    report.style_outliers = [UnlikePost("p0", 4.0, [bad], bad, 1)]
+    report.style_outliers = [UnlikePost("p0", 4.0, bad, 1)]
     report.phrases = [Phrase(bad, 3, 2), Phrase(bad, 3, 2, 2020)]
     report.excluded = [SkippedItem(bad, bad, 2, bad, bad)]
     report.privacy = PrivacySummary(1, 1, [(bad, bad)], {bad: 1}, 2)

@@ -150,12 +150,8 @@ SHARED_KINDS: frozenset[SegmentKind] = OWN_KINDS | {"quote"}
 SKETCH_FEW = 64  # minimum sketch size, if the text has that many shingles
 SKETCH_MANY = 2048  # maximum sketch size
 SKETCH_LEVEL = 5  # default sampling: one shingle in 2 ** 5, within these limits
-VOCABULARY = 1000  # number of most frequent distinct words kept for style
-NAMED = 100  # number of these kept as text for display
 MIN_STYLE_WORDS = 400  # texts with fewer own words have no style features: they are not judged
 TRIGRAMS = 512  # hash buckets of character 3-grams
-
-_NONE = np.zeros(0, np.uint32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,10 +162,8 @@ class Features:
     and quoted words), ignoring case, punctuation and spacing. `sketch` holds the sorted hashes
     below 2 ** (64 - `level`) of its 5-word shingles: an unbiased sample at any length, so two
     sketches can be compared at the coarser of their levels, even a 200-word note with a
-    60,000-word dump. `vocabulary` and `counts` are the hashes (upper halves, ascending) and counts
-    of the most frequent own words, `named` the most frequent of these as text, separated by
-    spaces; `style` counts hashed character 3-grams. A text with fewer than `MIN_STYLE_WORDS` own
-    words has none of these four.
+    60,000-word dump. `style` counts hashed character 3-grams of the own words; a text with
+    fewer than `MIN_STYLE_WORDS` of them has none.
     """
 
     words: dict[SegmentKind, int]
@@ -177,9 +171,6 @@ class Features:
     exact: builtins.bytes
     level: int
     sketch: Hashes
-    vocabulary: npt.NDArray[np.uint32]
-    counts: npt.NDArray[np.uint32]
-    named: str
     style: npt.NDArray[np.float32]
     private: PiiMatches
     language: str = ""  # English name of the own words' language; empty if unknown
@@ -232,21 +223,14 @@ def extract_features(document: Document) -> Features:
     for segment, n in zip(shared, np.bincount(segment_of, minlength=len(shared)), strict=True):
         counts[segment.kind] = counts.get(segment.kind, 0) + int(n)
     level, sketch = _sketch(words.hashes)
-    mine = words if own.all() else WordHashes(*(part[own[segment_of]] for part in words))
-    vocabulary, times, named, style = _NONE, _NONE, "", _NONE.astype(np.float32)
-    if len(mine.hashes) >= MIN_STYLE_WORDS:
-        vocabulary, times, named = _vocabulary(mine, text)
-        style = trigrams.astype(np.float32)
+    has_style = sum(counts.get(kind, 0) for kind in OWN_KINDS) >= MIN_STYLE_WORDS
     return Features(
         words=counts,
         bytes=len(document.text(OWN_KINDS).encode("utf-8", "surrogatepass")),
         exact=blake2b(words.hashes.tobytes(), digest_size=16).digest(),
         level=level,
         sketch=sketch,
-        vocabulary=vocabulary,
-        counts=times,
-        named=named,
-        style=style,
+        style=(trigrams if has_style else trigrams[:0]).astype(np.float32),
         private=find_pii(text),
         language=identify_language("\n".join(s.text for s in shared if s.kind in OWN_KINDS)),
     )
@@ -264,27 +248,6 @@ def _trigrams(
     if not own.all():
         buckets = buckets[own[np.searchsorted(bounds, piece.places[:-2], side="right")]]
     return np.bincount(buckets, minlength=TRIGRAMS)
-
-
-def _vocabulary(
-    words: WordHashes, text: str
-) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], str]:
-    # Sorting numbers of hash and place is many times faster than sorting places by hash.
-    low = np.uint64((1 << 32) - 1)
-    pairs = np.sort(words.hashes & ~low | np.arange(len(words.hashes), dtype=np.uint64))
-    hashes = pairs >> np.uint64(32)
-    begins = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
-    times = np.diff(begins, append=len(hashes))
-    keys, first = hashes[begins].astype(np.uint32), pairs[begins] & low
-    order = np.argsort(-times, kind="stable")[:VOCABULARY]
-    named = first[order[:NAMED]]
-    spans = zip(words.starts[named].tolist(), words.ends[named].tolist(), strict=True)
-    kept = np.sort(order)
-    return (
-        keys[kept],
-        times[kept].astype(np.uint32),
-        " ".join([text[start:end] for start, end in spans]).lower(),
-    )
 
 
 def encode_features(features: Features) -> bytes:

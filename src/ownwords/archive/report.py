@@ -97,11 +97,10 @@ class LogBlock:
 
 @dataclass(slots=True)
 class UnlikePost:
-    """A post whose style differs from the others: its robust z, and the words that differ most."""
+    """A post whose style differs from the others, and its robust z."""
 
     id: str
     distance: float
-    evidence: list[str] = field(default_factory=list)  # '"upon" 9 times as often'
     title: str = ""
     words: int = 0
     language: str = ""  # empty if it is that of most posts

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Final
 
-from ownwords.archive.report import Duplicate, Phrase, PostSummary, Report, UnlikePost
+from ownwords.archive.report import Duplicate, Phrase, PostSummary, Report
 from ownwords.view import blocks as b
 from ownwords.view.format import (
     count,
@@ -156,14 +156,6 @@ def decision(post: PostSummary) -> str:
 def notable_posts(report: Report) -> list[PostSummary]:
     """The posts an author may want to decide about: flagged, capped or left out."""
     return [post for post in report.posts if post.flags or post.decision != "keep"]
-
-
-def style_signs(post: UnlikePost) -> str:
-    """The words by which a post's style differs, in one line."""
-    signs = "; ".join(plain(sign, 120) for sign in post.evidence)
-    signs = re.sub(r'"([^"]*)"', r"“\1”", signs)
-    language = f"it is in {plain(post.language, 40)}" if post.language else ""
-    return "; ".join(part for part in (language, signs) if part)
 
 
 # --- the beginning ------------------------------------------------------------------------------
@@ -517,13 +509,13 @@ def _style(report: Report) -> list[b.Block]:
         b.Item(
             title=_title(post.title, post.id),
             aside=count(post.words, "word"),
-            lines=[f"The signs: {signs}."] if (signs := style_signs(post)) else [],
+            lines=[f"It is in {plain(post.language, 40)}."] if post.language else [],
         )
         for post in report.style_outliers[:MANY]
     ]
     why = (
-        "A guest post, a long quotation, a translation or another period of yours: the small words"
-        " differ, and only you know why."
+        "A guest post, a long quotation, a translation or another period of yours: the style"
+        " differs, and only you know why."
     )
     return [
         b.Paragraph(line=why, detail=True),

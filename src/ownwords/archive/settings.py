@@ -31,7 +31,7 @@ class ProvenanceConfig:
     # Two posts are near-duplicates if so much of the shorter occurs in the longer (5-word runs).
     near_duplicate: Share = 0.5
     # A post reads unlike the others from this robust z of Burrows' Delta on.
-    unlike_distance: Annotated[float, Meta(gt=0)] = 2.5
+    unlike_distance: Annotated[float, Meta(gt=0)] = 2.75
     # A post with more than this share of all own words dominates the archive.
     dominant_share: Share = 0.25
 

@@ -250,8 +250,7 @@ def _findings(report: Report, id_: str) -> dict[str, Any]:
         for pair in report.duplicates
         if id_ in (pair.id, pair.other_id)
     ]
-    unlike = (summary.style_signs(post) for post in report.style_outliers if post.id == id_)
-    return {"twins": twins[:_MAX_TWINS], "unlike": next(unlike, "")}
+    return {"twins": twins[:_MAX_TWINS]}
 
 
 def _neighbours(report: Report, id_: str) -> dict[str, Any]:

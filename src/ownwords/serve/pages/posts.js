@@ -306,8 +306,7 @@ function aside(result, id) {
       line.split ? fact(t`In training`, { train: t`The model learns from it`, validation: t`Decides when the training stops; never learned from`, test: t`Kept for the final test; never learned from` }[line.split] ?? line.split) : null,
       line.tags.length ? fact(t`Tags`, line.tags.map((item, i) => [i ? ", " : "", link(address("posts", [], { tag: item }), item)])) : null,
       /^https?:/i.test(line.url) ? fact(t`On the web`, outward(line.url, line.url.replace(/^https?:\/\//i, "").replace(/\/$/, ""))) : null,
-      findings.twins.length ? fact(t`Repeated in`, findings.twins.map((item) => el("span", { class: "line-below" }, postLink(item.id, item.title), ` (${said(item.shared)})`))) : null,
-      findings.unlike ? fact(t`Different style`, said(findings.unlike)) : null),
+      findings.twins.length ? fact(t`Repeated in`, findings.twins.map((item) => el("span", { class: "line-below" }, postLink(item.id, item.title), ` (${said(item.shared)})`))) : null),
     kinds.length ? el("p", { class: "quiet" }, t`${kinds.map((item) => LABELS[item]).join(", ")}: marked in the margin, and not used for training.`) : null,
     el("h2", {}, t`Use for training?`), result.decision.error ? problem(result.decision.error) : decider(result.decision, { alone: true }));
 }
