@@ -92,7 +92,7 @@ function newsOf({ model, blog, sources }) {
   if (exclusive() || !blog?.is_read) return null;
   if (blog.is_stale && sources.length) return { wording: t`Your blog has changed since it was read.`, label: t`Read it again`, job: { kind: "look" } };
   const job = { kind: "make", base: model?.base || "none", ...model?.minutes && { minutes: model.minutes } };
-  return blog.new_sentence ? { wording: sentence(blog.new_sentence), label: model.minutes ? t`Train on them: ${count(model.minutes, "minute")}` : t`Train on them`, job } : null;
+  return blog.new_sentence ? { wording: sentence(blog.new_sentence), label: model.minutes ? t`Train on them: ${duration(60 * model.minutes)}` : t`Train on them`, job } : null;
 }
 
 /** A step: `draw(isNext)` shows it and says whether the one after it can be next. */
@@ -370,7 +370,7 @@ function makeStep(state) {
     heading: t`Make my model`, node: el("div", { class: "stack" }, running, body, details), draw, later: t`Minutes, on this machine`,
     state: (isNext) => (isOpen(newest("make"), state.home.model) ? "now" : state.home.model ? "done" : isNext ? "now" : "later"),
     isOpen: () => isOpen(newest("make"), state.home.model) || isAgain || !state.home.model,
-    summary: () => [state.home.model.name, state.home.model.minutes ? count(state.home.model.minutes, "minute") : ""].filter(Boolean).join(", "),
+    summary: () => [state.home.model.name, state.home.model.minutes ? duration(60 * state.home.model.minutes) : ""].filter(Boolean).join(", "),
     changed(what) {
       if (what.includes("bases")) offer = null;
     },
