@@ -210,7 +210,7 @@ function pageOf(element, offer, saved, query) {
         at = from + each.text.length;
         return each.is_marked ? [[from, at]] : [];
       }));
-      fill(below, el("div", { class: "body" }, drawn(found.html)));
+      fill(below, el("h2", { class: "visually-hidden" }, t`Comparing with your posts`), el("div", { class: "body" }, drawn(found.html)));
       return sentence(found.sentence);
     });
   }
