@@ -420,13 +420,14 @@ def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> Passa
     """
     spans = units(text) or [(0, 0)]
     own = _matches(question, text, spans)
+    most = max(own) or 1.0
     scores = [0.0] * len(spans)
     if any(own) or cosines:
         scores = [_FITTING * fits for fits in has_asked(question, text, spans)]
     for at, (begin, end) in enumerate(spans):
         share = 1.0 if is_code(text[begin:end]) else _BEFORE_SHARE
         before = own[at - 1] if at else 0.0
-        scores[at] += (own[at] + share * before) / (max(own) or 1.0)
+        scores[at] += (own[at] + share * before) / most
         scores[at] += _MEANING * cosines[at] if cosines else 0.0
     ranked = sorted(range(len(spans)), key=lambda at: -scores[at])
     first = max(range(len(spans)), key=lambda at: sum(scores[at : at + 2]))

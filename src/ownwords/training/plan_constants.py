@@ -16,7 +16,6 @@ from ownwords.native import bindings
 from ownwords.training.settings import Precision
 from ownwords.training.step_time import DeviceSpeeds, StepTimeModel, lora_sides
 
-SPEED = "docs/performance.md"
 LOG = "docs/log.md"
 ESTIMATE = "estimate"  # by reasoning, not measured yet
 

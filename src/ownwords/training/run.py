@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -128,9 +129,8 @@ class RunRecord:
 
         Evaluations that exceed the memorisation limit are ignored, unless all exceed it.
         """
-        scored = [each for each in self.evaluations if each.bits_per_byte is not None]
-        fair = [each for each in scored if not exceeds(each, memorised_limit)]
-        return min(fair or scored, key=lambda each: each.bits_per_byte or 0.0, default=None)
+        fair = [each for each in self.evaluations if not exceeds(each, memorised_limit)]
+        return _best(fair) or _best(self.evaluations)
 
     def stop_reason(
         self, patience: int, memorised_limit: float
@@ -142,6 +142,12 @@ class RunRecord:
         if patience and scores and len(scores) - scores.index(min(scores)) > patience:
             return "early"
         return ""
+
+
+def _best(evaluations: Iterable[Evaluation]) -> Evaluation | None:
+    """The one with the fewest bits per byte, the earlier of two equal ones."""
+    scored = [each for each in evaluations if each.bits_per_byte is not None]
+    return min(scored, key=lambda each: each.bits_per_byte or 0.0, default=None)
 
 
 def exceeds(evaluation: Evaluation, memorised_limit: float) -> bool:
@@ -187,8 +193,7 @@ class RunHistory:
     @property
     def best(self) -> Evaluation | None:
         """The evaluation with the fewest bits per byte in this history."""
-        scored = [point for point in self.evaluations if point.bits_per_byte is not None]
-        return min(scored, key=lambda point: point.bits_per_byte or 0.0, default=None)
+        return _best(self.evaluations)
 
     @property
     def is_best_so_far(self) -> bool:

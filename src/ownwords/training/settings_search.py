@@ -403,7 +403,7 @@ class SettingsSearch:
         if "repeats" in trial.user_attrs:
             seed = trial.user_attrs["seed"]
             return f"trial {trial.user_attrs['repeats'] + 1} again, seed {seed}"
-        if trial.number == self.trials[0].number:
+        if not trial.user_attrs["settings"]:
             return "the plan's own settings"
         return ", ".join(
             f"{axis.name} {'x' if axis.is_ratio else ''}{trial.params[axis.name]:.2g}"
