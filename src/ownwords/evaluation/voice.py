@@ -128,9 +128,12 @@ def _too_little(kinds: Sequence[Passages]) -> str:
         for (passages, _), (name, need) in zip(kinds, needed.items(), strict=True)
         if len(passages) < need
     ]
-    words = about_words(LENGTHS[-1])
-    reason = f"There is too little text to compare style: of passages of {words} words there are"
-    return f"{reason} {' and '.join(short)}." if short else ""
+    if not short:
+        return ""
+    return (
+        f"There is too little text to compare style: of passages of {about_words(LENGTHS[-1])}"
+        f" words there are {' and '.join(short)}."
+    )
 
 
 def _own_vocabulary(training: Sequence[str]) -> StyleVocabulary:
