@@ -174,7 +174,7 @@ def generate_all(
     ids: dict[GenerationState, list[int]] = {scheduler.submit(request): [] for request in requests}
     while scheduler.busy:
         for ticket, drawn, _ in scheduler.step():
-            ids[ticket] += [token.id for token in drawn]
+            ids[ticket] += drawn
     scheduler.close()
     assert all(len(token_ids) == TOKENS for token_ids in ids.values())
     return [(ticket.request, token_ids) for ticket, token_ids in ids.items()]

@@ -20,7 +20,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,17 +135,25 @@ def read(workspace: Path) -> RealPosts:
 Scored = tuple[float, Sequence[int], "np.ndarray[tuple[int], np.dtype[np.float32]]", int]
 
 
+def log_probability(scores_V: "np.ndarray[tuple[int], np.dtype[np.float32]]", token: int) -> float:
+    """The model's own log-probability of a token."""
+    return float(scores_V[token] - np.logaddexp.reduce(scores_V.astype(float)))
+
+
 def score_tokens(model: "Model", texts: Sequence[str]) -> Iterator[Scored]:
     """For some tokens of real text: log probability, prefix, all scores, id."""
-    from ownwords.inference.sampling import log_probabilities
     from ownwords.inference.text_generation import encode_prompt
 
     for text in texts:
         ids = encode_prompt(model.tokenizer, text)[: min(TOKENS, model.engine.context)]
         scores_NV = model.logits(ids[:-1])
         for at in range(0, len(ids) - 1, EVERY):
-            own = log_probabilities(scores_NV[at], [ids[at + 1]])[0]
-            yield float(own), ids[: at + 1], scores_NV[at], ids[at + 1]
+            yield (
+                log_probability(scores_NV[at], ids[at + 1]),
+                ids[: at + 1],
+                scores_NV[at],
+                ids[at + 1],
+            )
 
 
 def measure_setting(
@@ -217,14 +225,17 @@ def write_texts(
             sampling=sampling,
             guard=model.guard,
         )
-        tickets.append(scheduler.submit(replace(request, logprobs=1)))
+        tickets.append(scheduler.submit(request))
     ids: dict[int, list[int]] = {id(ticket): [] for ticket in tickets}
-    surprise = 0.0
     while scheduler.busy:
         for ticket, drawn, _ in scheduler.step():
-            ids[id(ticket)] += [token.id for token in drawn]
-            surprise -= sum(token.logprob or 0.0 for token in drawn)
+            ids[id(ticket)] += drawn
     scheduler.close()
+    surprise = 0.0
+    for ticket in tickets:
+        prompt_ids, written = ticket.request.ids, ids[id(ticket)]
+        scores_NV = model.logits([*prompt_ids, *written][:-1])[len(prompt_ids) - 1 :]
+        surprise -= sum(map(log_probability, scores_NV, written))
     texts = [model.tokenizer.decode(ids[id(ticket)]) for ticket in tickets]
     return texts, surprise, sum(map(len, ids.values()))
 

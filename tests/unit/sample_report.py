@@ -67,9 +67,6 @@ def sample() -> Report:
     report.phrases = [
         Phrase("as it turns out", 41, 23),
         Phrase("which is to say", 16, 12),
-        Phrase("on the workbench", 9, 4, 2013),
-        Phrase("off-site copy", 8, 4, 2016),
-        Phrase("no longer needed", 7, 3, 2016),
     ]
     report.excluded = [
         SkippedItem("post", "draft", 1, "The stove, revisited", "post/81"),
@@ -182,7 +179,6 @@ def huge() -> Report:
         )
         report.dumps.append(LogBlock(post.id, post.title, 80, 9, "digits", "0001 0002 0003"))
         report.style_outliers.append(UnlikePost(post.id, 5.0, post.title, 500))
-        report.phrases.append(Phrase(f"phrase {i}", 9, 4, 2001 + i % 24))
         report.phrases.append(Phrase(f"turn {i}", 9, 4))
         report.excluded.append(SkippedItem("post", f"reason {i % 400}", 1, f"Draft {i}"))
         report.privacy.found_in.append((post.title, "a…@b….org"))
@@ -231,7 +227,7 @@ def hostile() -> Report:
     report.duplicates = [Duplicate("p0", "p1", False, 0.5, [(bad, bad + " x")], bad, bad)]
     report.dumps = [LogBlock("p0", bad, 1, 1, bad, bad)]
     report.style_outliers = [UnlikePost("p0", 4.0, bad, 1)]
-    report.phrases = [Phrase(bad, 3, 2), Phrase(bad, 3, 2, 2020)]
+    report.phrases = [Phrase(bad, 3, 2)]
     report.excluded = [SkippedItem(bad, bad, 2, bad, bad)]
     report.privacy = PrivacySummary(1, 1, [(bad, bad)], {bad: 1}, 2)
     report.advice = Advice(bad, [bad], [(bad, bad)])

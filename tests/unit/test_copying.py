@@ -95,7 +95,7 @@ def copies(texts: list[str], model: Model, watching: CopyGuard | None, count: in
         outputs[scheduler.submit(request)] = []
     while scheduler.busy:
         for ticket, drawn, _ in scheduler.step():
-            outputs[ticket] += [token.id for token in drawn]
+            outputs[ticket] += drawn
     scheduler.close()
     tokens = runs([model.tokenizer.encode(text) for text in texts], guard.longest)
     passages = runs([words(text) for text in texts], guard.words)

@@ -326,19 +326,15 @@ def test_each_line_begins_a_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines()[0] == "The trouble goes on"
 
 
-def test_commands_set_seed_and_temperature_and_end_it() -> None:
-    requests = run_chat("/seed 7", "/temperature 0.5", "One", "Two", "/quit", "Three")
-    assert [(request["seed"], request["temperature"]) for request in requests] == [
-        (7, 0.5),
-        (8, 0.5),
-    ]
+def test_commands_set_the_temperature_and_end_it() -> None:
+    requests = run_chat("/temperature 0.5", "One", "/quit", "Two")
+    assert [(request["seed"], request["temperature"]) for request in requests] == [(40, 0.5)]
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("/sed 7", "there is no /sed"),
-        ("/seed luck", "the next seed is 40"),
+        ("/seed 7", "there is no /seed"),
         ("/temperature hot", f"the temperature is {DEFAULT_SAMPLING.temperature:g}"),
         ("/temperature nan", f"the temperature is {DEFAULT_SAMPLING.temperature:g}"),
         ("/temperature 99", "it may be 0 to 5"),

@@ -96,7 +96,7 @@ def test_extraction_equals_greedy_decoding(name: str, overfitted_model: CausalLM
         request = GenerationRequest(
             ids=prefix, max_tokens=len(truth), sampling=SamplingParams(temperature=0)
         )
-        continued = [drawn.id for drawn in generate(TorchEngine(model), request)]
+        continued = list(generate(TorchEngine(model), request))
         assert is_reproduced == (continued == truth)
 
 

@@ -69,7 +69,7 @@ def test_the_stop_tokens_of_the_model_file_are_used(folder: Path, tmp_path: Path
     """As in models with an end-of-turn token besides the end-of-text token."""
     plain, greedy = ownwords.load(folder), SamplingParams(temperature=0)
     request = plain.request("The trouble", max_tokens=30, sampling=greedy)
-    ids = [drawn.id for drawn in generate(plain.engine, request)]
+    ids = list(generate(plain.engine, request))
     before = "".join(plain.write("The trouble", max_tokens=ids.index(ids[5]), temperature=0))
     generation_settings = json.loads((folder / GENERATION).read_text())
     shutil.copytree(folder, tmp_path / "model")

@@ -1,8 +1,9 @@
-"""The OpenAI-compatible API as clients see it: texts, logprobs, usage, stops, chunks, errors."""
+"""The OpenAI-compatible API as clients see it: texts, usage, stops, chunks, errors."""
 
 import asyncio
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ import openai_server
 from openai_server import CHATTY, CONTEXT, LEARNED, OWN, Api, Client, Letters
 from ownwords.core.workspace import Workspace
 from ownwords.inference.model import Model
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
+from ownwords.serve import openai
 from ownwords.serve.app_state import AppState
-from ownwords.serve.openai import Formatter
 
 WRITE, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
 
@@ -43,6 +45,16 @@ def client(workspace: Workspace, chatty: Path) -> Iterator[Api]:
 
 def generate_text(own: Model, prompt: str, tokens: int, seed: int, **options: Any) -> str:  # noqa: ANN401
     return "".join(own.write(prompt, max_tokens=tokens, seed=seed, **options))
+
+
+@pytest.fixture
+def biased(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[int, float]], None]:
+    """Makes the models want some tokens, or not want them."""
+
+    def bias(logits: dict[int, float]) -> None:
+        monkeypatch.setattr(openai, "DEFAULT_SAMPLING", replace(DEFAULT_SAMPLING, bias=logits))
+
+    return bias
 
 
 # --- completions ---------------------------------------------------------------------------------
@@ -79,12 +91,11 @@ def test_sampling_parameters_are_honoured(client: Api, own: Model) -> None:
 
 
 def test_the_prompts_forms_and_the_seeds_of_several_texts(client: Api, own: Model) -> None:
-    ids = [own.tokenizer.start, *b"one "]
-    forms = ["one ", ids, ["one ", "two "], [ids, [own.tokenizer.start, *b"two "]]]
+    forms = ["one ", ["one ", "two "]]
     result = [client.request(WRITE, prompt=p, max_tokens=9, seed=5, n=2) for p in forms]
     expected_one = [generate_text(own, "one ", 9, seed) for seed in (5, 6)]
     two = [generate_text(own, "two ", 9, seed) for seed in (5, 6)]
-    expected = [expected_one, expected_one, expected_one + two, expected_one + two]
+    expected = [expected_one, expected_one + two]
     for answer, texts in zip(result, expected, strict=True):
         assert [choice["text"] for choice in answer["choices"]] == texts
         assert [choice["index"] for choice in answer["choices"]] == list(range(len(texts)))
@@ -92,44 +103,32 @@ def test_the_prompts_forms_and_the_seeds_of_several_texts(client: Api, own: Mode
         assert answer["usage"]["prompt_tokens"] == 5 * prompts  # however many texts go on from it
 
 
-def test_an_empty_prompt_begins_a_new_text_and_echo_returns_it(client: Api, own: Model) -> None:
+def test_an_empty_prompt_begins_a_new_text(client: Api, own: Model) -> None:
     result = [
         client.request(WRITE, max_tokens=4, seed=2),
-        client.request(WRITE, prompt="", max_tokens=4, seed=2, echo=True),
-        client.request(WRITE, prompt="Été ", max_tokens=4, seed=2, echo=True),
-        client.request(WRITE, prompt=[*b"Ab"], max_tokens=0, echo=True),
+        client.request(WRITE, prompt="", max_tokens=4, seed=2),
     ]
-    new, empty, echoed, none = (answer["choices"][0]["text"] for answer in result)
+    new, empty = (answer["choices"][0]["text"] for answer in result)
     assert new == empty == generate_text(own, "", 4, 2)
-    assert echoed == "Été " + generate_text(own, "Été ", 4, 2)
-    assert none == "Ab"
 
 
-def test_a_stream_begins_with_its_echo_and_can_end_immediately(client: Api) -> None:
-    result = (
-        client.streamed(WRITE, prompt=["Été ", "b"], max_tokens=0, echo=True),
-        client.streamed(WRITE, prompt="x", max_tokens=0),
-        client.streamed(CHAT, messages=[{"role": "user", "content": ""}], max_tokens=0),
-    )
-    echoed, nothing, chat = result
-    choices = [chunk["choices"][0] for chunk in echoed]
-    assert [(choice["index"], choice["text"]) for choice in choices[:2]] == [(0, "Été "), (1, "b")]
-    assert [choice["finish_reason"] for choice in choices] == [None, None, "length", "length"]
+def test_a_stream_can_end_immediately(client: Api) -> None:
+    nothing = client.streamed(WRITE, prompt="x", max_tokens=0)
+    chat = client.streamed(CHAT, messages=[{"role": "user", "content": ""}], max_tokens=0)
     assert [chunk["choices"][0]["finish_reason"] for chunk in nothing] == ["length"]
     assert [chunk["choices"][0]["finish_reason"] for chunk in chat] == [None, "length"]
 
 
-def test_how_a_text_ends(client: Api) -> None:
-    result = [
-        client.request(WRITE, prompt="x", max_tokens=12, logit_bias={"65": 100}),
-        client.request(WRITE, prompt="x", max_tokens=12, logit_bias={"257": 100}),
-        client.request(WRITE, prompt="x", max_tokens=12, logit_bias={"65": 100}, stop=["B", "AAA"]),
-        client.request(WRITE, prompt="x", max_tokens=0),
-    ]
-    by_length, by_model, by_string, at_once = result
+def test_how_a_text_ends(client: Api, biased: Callable[[dict[int, float]], None]) -> None:
+    at_once = client.request(WRITE, prompt="x", max_tokens=0)
+    biased({257: 100})
+    by_model = client.request(WRITE, prompt="x", max_tokens=12)
+    biased({65: 100})
+    by_length = client.request(WRITE, prompt="x", max_tokens=12)
+    by_string = client.request(WRITE, prompt="x", max_tokens=12, stop=["B", "AAA"])
     assert by_length["choices"][0]["finish_reason"] == "length"
     assert by_length["usage"]["completion_tokens"] == 12
-    assert by_model["choices"][0] | {"logprobs": None} == {
+    assert by_model["choices"][0] == {
         "index": 0,
         "text": "",
         "logprobs": None,
@@ -154,55 +153,29 @@ def test_a_stop_string_across_tokens_ends_the_text(client: Api, own: Model) -> N
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
 
 
-def test_a_suffix_is_not_repeated_and_a_sentence_ends_the_text(client: Api, own: Model) -> None:
+def test_a_suffix_is_not_repeated_and_a_sentence_ends_the_text(
+    client: Api, own: Model, biased: Callable[[dict[int, float]], None]
+) -> None:
     full_text = generate_text(own, "On", 40, 3)
     body = {"prompt": "On", "max_tokens": 40, "seed": 3}
     choice = client.request(WRITE, **body, suffix=full_text[9:13] + "\n")["choices"][0]
     assert choice["text"] == full_text[:9]
     assert choice["finish_reason"] == "stop"
     body = {"prompt": "On a b", "max_tokens": 9, "sentence": True}
-    answer = client.request(WRITE, **body, logit_bias={str(ord(".")): 100})
+    biased({ord("."): 100})
+    answer = client.request(WRITE, **body)
     assert answer["choices"][0]["text"] == "." * (9 - len(" b"))
     assert answer["usage"]["prompt_tokens"] == 1 + len("On a")
-    choice = client.request(WRITE, **body, logit_bias={str(ord("\n")): 100})["choices"][0]
+    biased({ord("\n"): 100})
+    choice = client.request(WRITE, **body)["choices"][0]
     assert (choice["text"], choice["finish_reason"]) == ("", "stop")
-
-
-def test_logprobs_are_those_of_the_model(client: Api, own: Model) -> None:
-    bias = {str(i): -100 for i in range(128, 256)}
-    result = client.request(
-        WRITE, prompt="On ", max_tokens=12, seed=4, logprobs=3, temperature=0.5, logit_bias=bias
-    )
-    choice = result["choices"][0]
-    ids = [own.tokenizer.start, *b"On "]
-    generated = [*choice["text"].encode()]
-    logprobs = choice["logprobs"]
-    scores = own.logits([*ids, *generated])[len(ids) - 1 :].astype(np.float64)
-    log_probs = scores - np.log(np.exp(scores).sum(1, keepdims=True))
-    assert logprobs["tokens"] == [chr(i) for i in generated]
-    assert logprobs["text_offset"] == list(range(len(generated)))
-    for n, i in enumerate(generated):
-        assert logprobs["token_logprobs"][n] == pytest.approx(log_probs[n, i], abs=1e-3)
-        best = sorted(logprobs["top_logprobs"][n].values(), reverse=True)[:3]
-        assert best == pytest.approx(np.sort(log_probs[n])[::-1][:3], abs=1e-3)
-        assert 3 <= len(logprobs["top_logprobs"][n]) <= 4
-
-
-def rounded(value: Any) -> Any:  # noqa: ANN401
-    """With logprobs to three decimals: a cached prompt can round differently."""
-    if isinstance(value, float):
-        return pytest.approx(value, abs=1e-3)
-    if isinstance(value, dict):
-        return {name: rounded(item) for name, item in value.items()}
-    return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
 def test_a_stream_equals_the_unstreamed_answer(client: Api) -> None:
     body: dict[str, Any] = {"prompt": ["été ", "ab"], "max_tokens": 30, "seed": 9, "n": 2}
 
-    answer = client.request(WRITE, **body, logprobs=1)
-    options = {"include_usage": True}
-    chunks = client.streamed(WRITE, **body, logprobs=1, stream_options=options)
+    answer = client.request(WRITE, **body)
+    chunks = client.streamed(WRITE, **body, stream_options={"include_usage": True})
     last = chunks.pop()
     assert (last["choices"], last["usage"]) == ([], answer["usage"])
     assert len({(chunk["id"], chunk["created"]) for chunk in [*chunks, last]}) == 1
@@ -215,24 +188,24 @@ def test_a_stream_equals_the_unstreamed_answer(client: Api) -> None:
             len(choices_of_n) - 1
         )
         assert choices_of_n[-1]["finish_reason"] == choice["finish_reason"]
-        for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
-            pieces = [value for choice in choices_of_n for value in choice["logprobs"][name]]
-            assert pieces == rounded(choice["logprobs"][name])
     for chunk in chunks:
         assert chunk["usage"] is None
         assert chunk["object"] == "text_completion"
 
 
-def test_the_copy_guard_is_on_unless_switched_off(client: Api, own: Model) -> None:
+def test_the_copy_guard_is_on_unless_switched_off(
+    client: Api, own: Model, biased: Callable[[dict[int, float]], None]
+) -> None:
     text = LEARNED[:40]
     # The model is made to want nothing but the text that the guard knows.
-    bias = {str(i): -100 for i in range(261) if chr(i) not in LEARNED}
-    body = {"prompt": text, "max_tokens": 20, "temperature": 0, "logit_bias": bias}
+    bias = {i: -100.0 for i in range(261) if chr(i) not in LEARNED}
+    biased(bias)
+    body = {"prompt": text, "max_tokens": 20, "temperature": 0}
 
     answers = [client.request(WRITE, **body, guard=on) for on in (True, False)]
     result = [answer["choices"][0]["text"] for answer in [*answers, client.request(WRITE, **body)]]
     guarded, free, default = result
-    options: dict[str, Any] = {"temperature": 0, "bias": {int(i): v for i, v in bias.items()}}
+    options: dict[str, Any] = {"temperature": 0, "bias": bias}
     assert guarded == default == generate_text(own, text, 20, 1, **options)
     assert free == generate_text(own, text, 20, 1, **options, quote=True)
     assert LEARNED[40] != guarded[0]  # 8 tokens of it stand in the prompt already
@@ -273,31 +246,22 @@ def test_a_model_without_a_template_continues_the_messages(client: Api, own: Mod
 
 def test_a_model_with_a_template_reads_the_conversation_by_it(client: Api, chatty: Path) -> None:
     messages = [{"role": "developer", "content": "Hm"}, {"role": "user", "content": "<|end|>"}]
-    result = client.request(
-        CHAT, model=CHATTY, messages=messages, max_tokens=10, seed=1, logprobs=True
-    )
-    answer = result
+    answer = client.request(CHAT, model=CHATTY, messages=messages, max_tokens=1, temperature=0)
     model = Model.load(chatty, threads=1)
     special = model.tokenizer.special
     turn, end = special["<|turn|>"], special["<|end|>"]
     ids = [special["<|document|>"], turn, *b"system:Hm", end, turn, *b"user:<|end|>", end]
     ids += [turn, *b"assistant:"]
     assert answer["usage"]["prompt_tokens"] == len(ids)
-    logprobs = answer["choices"][0]["logprobs"]
-    assert logprobs["refusal"] is None
-    scores = model.logits(ids)[-1].astype(np.float64)
-    first = logprobs["content"][0]
-    assert first["top_logprobs"] == []
-    assert first["logprob"] == pytest.approx(
-        scores[first["bytes"][0]] - np.log(np.exp(scores).sum()), abs=1e-3
-    )
+    likeliest = int(model.logits(ids)[-1].argmax())
+    assert answer["choices"][0]["message"]["content"] == model.tokenizer.decode([likeliest])
 
 
 def test_the_chunks_of_a_chat(client: Api) -> None:
     body: dict[str, Any] = {"messages": [{"role": "user", "content": "On "}], "max_tokens": 12}
 
-    answer = client.request(CHAT, **body, seed=3, logprobs=True, top_logprobs=2)
-    chunks = client.streamed(CHAT, **body, seed=3, logprobs=True, top_logprobs=2)
+    answer = client.request(CHAT, **body, seed=3)
+    chunks = client.streamed(CHAT, **body, seed=3)
     first, *between, last = [chunk["choices"][0] for chunk in chunks]
     assert first["delta"] == {"role": "assistant", "content": "", "refusal": None}
     assert (last["delta"], last["logprobs"]) == ({}, None)
@@ -306,10 +270,6 @@ def test_the_chunks_of_a_chat(client: Api) -> None:
     assert all("usage" not in chunk for chunk in chunks)
     text = "".join(choice["delta"]["content"] for choice in between)
     assert text == answer["choices"][0]["message"]["content"]
-    pieces = [token for choice in between for token in choice["logprobs"]["content"]]
-    assert pieces == rounded(answer["choices"][0]["logprobs"]["content"])
-    assert all(len(piece["top_logprobs"]) == 2 for piece in pieces)
-    assert b"".join(bytes(choice["bytes"]) for choice in pieces).decode("utf-8", "replace") == text
 
 
 # --- models, embeddings --------------------------------------------------------------------------
@@ -418,8 +378,7 @@ def test_a_prompt_longer_than_the_context_is_read_from_its_end_if_that_is_asked(
             "messages",
             "context_length_exceeded",
         ),
-        (WRITE, {"model": OWN, "prompt": [999]}, 400, None, None),
-        (WRITE, {"model": OWN, "logit_bias": {"999": 1}}, 400, "logit_bias", "invalid_value"),
+        (WRITE, {"model": OWN, "prompt": [999]}, 400, "prompt[0]", "invalid_type"),
         (WRITE, {"model": OWN, "n": 100}, 400, "n", "invalid_value"),
         (WRITE, b'{"model": ', 400, None, None),
         (WRITE, b'{"model": "blog", "temperature": NaN}', 400, None, None),
@@ -472,7 +431,7 @@ def test_a_bug_is_reported_without_a_traceback(
 ) -> None:
     """In the middle of a stream; before it begins, the middleware answers."""
 
-    chunk, calls = Formatter.chunk, []
+    chunk, calls = openai.Formatter.chunk, []
 
     def fail_later(*arguments: Any) -> Any:  # noqa: ANN401
         calls.append(arguments)
@@ -480,7 +439,7 @@ def test_a_bug_is_reported_without_a_traceback(
             raise RuntimeError("secret")
         return chunk(*arguments)
 
-    monkeypatch.setattr(Formatter, "chunk", fail_later)
+    monkeypatch.setattr(openai.Formatter, "chunk", fail_later)
     answer = client.post(WRITE, {"model": OWN, "prompt": "x", "stream": True, "n": 2})
     _, event = openai_server.events_of(answer.text, ended=False)
     assert event["error"]["type"] == "server_error"

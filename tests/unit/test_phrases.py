@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from ownwords.archive import phrases
-from ownwords.archive.phrases import favourite_phrases, sample_posts
+from ownwords.archive.phrases import favourite_phrases
 from ownwords.archive.report import Phrase, PostSummary
 
 # fmt: off
@@ -26,33 +26,27 @@ def filler(rng: random.Random, words: int) -> str:
     return " ".join(word() for _ in range(words))
 
 
-def post(id_: str, year: int = 2020, words: int = 130) -> PostSummary:
-    return PostSummary(id_, id_, "", f"{year}-01-01", "post", words, words)
+def post(id_: str, words: int = 130) -> PostSummary:
+    return PostSummary(id_, id_, "", "2020-01-01", "post", words, words)
 
 
-def archive(
-    n: int, insert: Callable[[int], str], year: Callable[[int], int] = lambda _: 2020
-) -> tuple[list[PostSummary], dict[str, str]]:
+def archive(n: int, insert: Callable[[int], str]) -> tuple[list[PostSummary], dict[str, str]]:
     texts = {}
     for i in range(n):
         rng = random.Random(i)
         texts[f"{i:03}"] = f"{filler(rng, 60)}, {insert(i)}, {filler(rng, 60)}."
-    return [post(id_, year(int(id_))) for id_ in texts], texts
+    return [post(id_) for id_ in texts], texts
 
 
-def phrases_of(
-    n: int, insert: Callable[[int], str], **more: Callable[[int], int]
-) -> dict[str, Phrase]:
-    posts, texts = archive(n, insert, **more)
-    return {
-        phrase.text: phrase for phrase in favourite_phrases(sample_posts(posts), texts.__getitem__)
-    }
+def phrases_of(n: int, insert: Callable[[int], str]) -> dict[str, Phrase]:
+    posts, texts = archive(n, insert)
+    return {phrase.text: phrase for phrase in favourite_phrases(posts, texts.__getitem__)}
 
 
 def test_a_phrase_is_shown_in_its_most_frequent_spelling() -> None:
     variants = ["as a matter of fact", "As a matter of fact", "as a matter of fact"]
     phrase = phrases_of(30, lambda i: variants[i % 3] if i % 2 else "so")["as a matter of fact"]
-    assert (phrase.count, phrase.posts, phrase.year) == (15, 15, 0)
+    assert (phrase.count, phrase.posts) == (15, 15)
 
 
 def test_parts_of_a_phrase_are_not_phrases() -> None:
@@ -87,34 +81,20 @@ def test_a_signature_counts_once() -> None:
     assert not any("kindest" in text or "Anna" in text for text in phrases_of(30, signed))
 
 
-def test_phrases_typical_of_a_year_are_reported() -> None:
-    def insert(i: int) -> str:
-        return "curious green umbrellas" if i < 10 else "perfectly honest burglars"
-
-    posts, texts = archive(30, insert, lambda i: 2001 if i < 10 else 2002)
-    yearly = [p for p in favourite_phrases(sample_posts(posts), texts.__getitem__) if p.year]
-    assert [(p.year, p.text, p.posts) for p in yearly if p.posts > 5] == [
-        (2001, "curious green umbrellas", 10),
-        (2002, "perfectly honest burglars", 20),
-    ]
-
-
 def test_the_order_of_the_posts_does_not_matter() -> None:
     posts, texts = archive(20, lambda _: "curious green umbrellas")
-    forwards = favourite_phrases(sample_posts(posts), texts.__getitem__)
-    assert favourite_phrases(sample_posts(reversed(posts)), texts.__getitem__) == forwards
+    forwards = favourite_phrases(posts, texts.__getitem__)
+    assert favourite_phrases(reversed(posts), texts.__getitem__) == forwards
 
 
 def test_posts_without_words_or_letters_cause_no_error() -> None:
     posts = [post(f"{i}", words=1) for i in range(5)]
-    assert favourite_phrases(sample_posts(posts), lambda _: "… — !") == []
-    assert favourite_phrases(sample_posts(posts), lambda _: "") == []
+    assert favourite_phrases(posts, lambda _: "… — !") == []
+    assert favourite_phrases(posts, lambda _: "") == []
 
 
 def test_a_large_archive_is_sampled_by_whole_posts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phrases, "SAMPLE", 2_000)
     posts, texts = archive(60, lambda _: "curious green umbrellas")
-    (phrase,) = [
-        p for p in favourite_phrases(sample_posts(posts), texts.__getitem__) if "green" in p.text
-    ]
+    (phrase,) = [p for p in favourite_phrases(posts, texts.__getitem__) if "green" in p.text]
     assert phrase.posts == 15

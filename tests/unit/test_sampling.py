@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.sampling import (
@@ -15,9 +13,7 @@ from ownwords.inference.sampling import (
     apply_logits_processors,
     candidates,
     draw_uniform,
-    log_probabilities,
     sample_token,
-    top_logprobs,
 )
 
 NEVER = float("-inf")
@@ -220,8 +216,6 @@ def test_scores_without_a_distribution() -> None:
     assert chosen([7.0] * 5, min_p=1.0) == 3
     for temperature in (1e-30, 1e-3):
         assert chosen([3e4, 2.9e4, -3e4], temperature=temperature) == 0
-    with pytest.raises(ConfigError, match="vocabulary has 2"):
-        chosen([0.0, 0.0], bias={2: 1.0})
 
 
 def test_penalties_and_bias() -> None:
@@ -261,30 +255,6 @@ def test_draws_depend_on_the_seed_and_position_only() -> None:
         for seed in (1, 1, 2)
     ]
     assert texts[0] == texts[1] != texts[2]
-
-
-@given(st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=300), st.integers(0, 9))
-def test_logprobs_are_those_of_the_model(scores: list[float], count: int) -> None:
-    given_V = np.array(scores, np.float32)
-    most = max(scores)
-    total = math.log(math.fsum(math.exp(s - most) for s in scores))
-    expected = [s - most - total for s in scores]
-    actual = log_probabilities(given_V, range(len(scores)))
-    np.testing.assert_allclose(actual, expected, atol=1e-5)
-    best = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:count]
-    assert [i for i, _ in top_logprobs(given_V, count)] == best
-    np.testing.assert_allclose([p for _, p in top_logprobs(given_V, count)], actual[best])
-
-
-def test_top_logprobs_of_many_and_of_invalid_scores() -> None:
-    scores = np.random.default_rng(5).normal(size=5000).astype(np.float32)
-    scores[[7, 4999]] = 9.0
-    assert [i for i, _ in top_logprobs(scores, 20)] == np.argsort(-scores, kind="stable")[
-        :20
-    ].tolist()
-    for bad, message in ((float("nan"), "not finite numbers"), (NEVER, "forbidden")):
-        with pytest.raises(OwnwordsError, match=message):
-            log_probabilities(np.full(3, bad, np.float32), [0])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ownwords.archive.features import SHARED_KINDS
 from ownwords.archive.ingest import IngestResult
 from ownwords.archive.log_detection import log_reason
 from ownwords.archive.near_duplicates import duplicate_groups, find_near_duplicates
-from ownwords.archive.phrases import favourite_phrases, sample_posts
+from ownwords.archive.phrases import favourite_phrases
 from ownwords.archive.report import (
     LogBlock,
     PostSummary,
@@ -226,14 +226,11 @@ class ArchiveAnalysis:
 
     def _find_phrases(self, report: Report) -> None:
         """Find the phrases of the training posts; posts left out may be by another author."""
-        posts = sample_posts(post for post in report.posts if post.decision != "leave out")
-        with self._progress.stage("Finding favourite phrases", len(posts), "posts") as stage:
-
-            def text_of(id_: str) -> str:
-                stage.advance()
-                return self._archive.text(id_, OWN_KINDS)
-
-            report.phrases = favourite_phrases(posts, text_of)
+        posts = [post for post in report.posts if post.decision != "leave out"]
+        with self._progress.stage("Finding favourite phrases"):
+            report.phrases = favourite_phrases(
+                posts, lambda id_: self._archive.text(id_, OWN_KINDS)
+            )
 
     def _list_logs(self, report: Report) -> None:
         report.dumps = []

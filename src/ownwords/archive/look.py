@@ -36,7 +36,7 @@ from ownwords.core.workspace import (
 from ownwords.view import html
 
 # Increment when the report on an unchanged archive changes.
-_REPORT_VERSION = "5"
+_REPORT_VERSION = "6"
 
 
 def look(

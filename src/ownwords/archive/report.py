@@ -108,12 +108,11 @@ class UnlikePost:
 
 @dataclass(slots=True)
 class Phrase:
-    """A phrase that the author repeats; `year` 0 means over all years."""
+    """A phrase that the author repeats."""
 
     text: str
     count: int
     posts: int
-    year: int = 0
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Final
 
-from ownwords.archive.report import Duplicate, Phrase, PostSummary, Report
+from ownwords.archive.report import Duplicate, PostSummary, Report
 from ownwords.view import blocks as b
 from ownwords.view.format import (
     count,
@@ -526,43 +526,16 @@ def _style(report: Report) -> list[b.Block]:
 def _phrases(report: Report) -> list[b.Block]:
     if not report.posts:
         return []
-    years: dict[int, list[Phrase]] = {}
-    for phrase in report.phrases:
-        years.setdefault(phrase.year, []).append(phrase)
-    overall = years.pop(0, [])  # year 0 holds those over all years
-    if not (overall or years):
+    if not report.phrases:
         return [b.Paragraph(line="No phrase comes back often enough.", detail=True)]
-    blocks: list[b.Block] = []
-    if overall:
-        rows = [
-            b.Item(
-                title=b.Span(plain(phrase.text, 80), "quote"),
-                aside=f"{count(phrase.count, 'time')} in {count(phrase.posts, 'post')}",
-            )
-            for phrase in overall[:16]
-        ]
-        blocks.append(b.Items(rows=rows, style="phrases"))
-    if years:
-        by_year = [(str(year), _of_year(years[year])) for year in sorted(years, reverse=True)]
-        blocks.append(
-            b.Table(
-                caption="By year",
-                heads=("Year", "Phrases"),
-                rows=by_year,
-                style="words",
-                is_titled=True,
-                detail=True,
-            )
+    rows = [
+        b.Item(
+            title=b.Span(plain(phrase.text, 80), "quote"),
+            aside=f"{count(phrase.count, 'time')} in {count(phrase.posts, 'post')}",
         )
-    return blocks
-
-
-def _of_year(phrases: Sequence[Phrase]) -> list[str | b.Span]:
-    parts: list[str | b.Span] = []
-    for phrase in phrases[:6]:
-        parts += [", "] if parts else []
-        parts += [b.Span(plain(phrase.text, 80), "quote"), f" {phrase.count:,}×"]
-    return parts
+        for phrase in report.phrases
+    ]
+    return [b.Items(rows=rows, style="phrases")]
 
 
 def _excluded(report: Report) -> list[b.Block]:

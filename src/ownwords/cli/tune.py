@@ -15,7 +15,6 @@ from ownwords.cli.options import (
 )
 from ownwords.cli.output import relative_path
 from ownwords.cli.training import command_start, read_texts, training_settings
-from ownwords.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,14 +24,13 @@ if TYPE_CHECKING:
 
 def tune(
     *paths: SourcePath,
-    minutes: Annotated[float, Parameter(help="Minutes for the whole search.")] = 30.0,
-    each: Annotated[
-        float | None,
-        described(
-            "Minutes of one trial: as long as you want to train with the settings found."
-            " [default: a thirtieth of --minutes]"
+    minutes: Annotated[
+        float,
+        Parameter(
+            help="Minutes for the whole search. A trial has a thirtieth of them: give thirty times"
+            " what you want to train."
         ),
-    ] = None,
+    ] = 30.0,
     base: Annotated[
         str,
         described(
@@ -54,8 +52,6 @@ def tune(
 
     began = command_start()
     check_minutes(minutes)
-    if each is not None and not each > 0:
-        raise ConfigError(f"--each should be more than 0, and is {each:g}")
     require_package("torch", "searching for settings")
     require_package("optuna", "searching for settings")
     from ownwords.training import settings_search as search
@@ -72,7 +68,7 @@ def tune(
         progress.begin("search")
         request = TrainRequest(
             workspace=workspace.root,
-            seconds=60 * (minutes / search.TRIALS if each is None else each),
+            seconds=60 * minutes / search.TRIALS,
             fixed=training_settings(resolved),
             progress=progress,
             device=device,

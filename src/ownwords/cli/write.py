@@ -5,7 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,7 +37,6 @@ _WIDEST = 92  # columns that are easy to read
 HELP = """\
 Type the beginning of a text; the model continues it. An empty line starts a new text.
 /again            continue the same beginning once more, with another seed
-/seed 7           set the seed of the next text; the same seed writes the same text
 /temperature 0.5  safer; 1.2 is bolder
 /quit             end, as Ctrl-D does; Ctrl-C ends the current text"""
 
@@ -106,19 +105,6 @@ def write(
     ],
     max_tokens: MaxTokens = 400,
     options: WritingOptions = WRITING,
-    top_p: Annotated[
-        float, Parameter(help="Sample from the likeliest tokens that together reach this; 1: all.")
-    ] = DEFAULT_SAMPLING.top_p,
-    min_p: Annotated[
-        float,
-        Parameter(help="Drop tokens less likely than this share of the likeliest token."),
-    ] = DEFAULT_SAMPLING.min_p,
-    top_k: Annotated[int, Parameter(help="Sample from this many likeliest tokens; 0: all.")] = (
-        DEFAULT_SAMPLING.top_k
-    ),
-    repetition_penalty: Annotated[
-        float, Parameter(help="Make tokens already in the text less likely; 1: off.")
-    ] = DEFAULT_SAMPLING.repetition_penalty,
     stop: Annotated[
         tuple[str, ...],
         described("End before this text; may be repeated. [default: none]"),
@@ -134,21 +120,18 @@ def write(
     check_positive("--max-tokens", max_tokens)
     check_positive("--samples", samples)
     check_positive("--threads", threads)
-    sampling = replace(
-        DEFAULT_SAMPLING,
-        temperature=options.temperature,
-        top_p=top_p,
-        min_p=min_p,
-        top_k=top_k,
-        repetition_penalty=repetition_penalty,
-    )
     beginning = text_of(prompt, "ownwords write")
     folder = resolve_model_directory(options.model)
     model = Model.load(folder, device=options.device, weights=weights, threads=threads)
     is_guarded = model.guard is not None and not options.quote
     first = options.first_seed
     seeds = range(first, first + samples)
-    how: Any = {"max_tokens": max_tokens, "stops": stop, "quote": options.quote, **vars(sampling)}
+    how: Any = {
+        "max_tokens": max_tokens,
+        "stops": stop,
+        "quote": options.quote,
+        "temperature": options.temperature,
+    }
     texts: Iterable[Iterable[str]]  # each as its pieces
     if samples > 1:
         texts = [[text] for text in model.write_several(beginning, seeds=seeds, **how)]
@@ -239,11 +222,6 @@ class ChatSession:
             self._write(line)
         elif name == "/again":
             self._write(self._last)
-        elif name == "/seed":
-            if value.strip().isdecimal():
-                self._seed = int(value)
-            else:
-                _say(f"the next seed is {self._seed}; /seed 7 makes it 7")
         elif name == "/temperature":
             with suppress(ValueError):
                 if 0 <= float(value) <= _MAX_TEMPERATURE:

@@ -17,13 +17,7 @@ import numpy.typing as npt
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import Engine, ForwardInput, Logits, check_token_ids
-from ownwords.inference.sampling import (
-    SamplingParams,
-    draw_uniform,
-    log_probabilities,
-    sample_token,
-    top_logprobs,
-)
+from ownwords.inference.sampling import SamplingParams, draw_uniform, sample_token
 
 FinishReason = Literal["stop", "length", "error"]
 
@@ -85,8 +79,7 @@ class GenerationRequest:
     """A prompt and how to continue it. An id of `stop_ids` ends the text and is not part of it.
 
     Only the first `vocabulary` ids are sampled (None: all), since a model's vocabulary may be
-    padded beyond its tokenizer's. `logprobs` is how many of the most likely tokens to report with
-    each token; 0 reports no log-probability at all. The guard bans nothing within the `opening`.
+    padded beyond its tokenizer's. The guard bans nothing within the `opening`.
     """
 
     ids: Sequence[int]
@@ -95,7 +88,6 @@ class GenerationRequest:
     vocabulary: int | None = None
     seed: int = 1
     stop_ids: frozenset[int] = frozenset()
-    logprobs: int = 0
     guard: CopyGuard | None = None
     opening: Opening | None = None
 
@@ -105,23 +97,10 @@ class GenerationRequest:
                 "the prompt is empty, and this model has no token that begins a text",
                 hint="give the first words",
             )
-        for name, least in (("max_tokens", 0), ("logprobs", 0), ("vocabulary", 1)):
+        for name, least in (("max_tokens", 0), ("vocabulary", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"{name} should be {least} or more, and is {value}")
-
-
-@dataclass(frozen=True, slots=True)
-class GeneratedToken:
-    """A token, its log-probability and the most likely tokens with theirs.
-
-    Log-probabilities are the model's own, before sampling settings, among the tokens that can be
-    sampled; None and empty unless requested.
-    """
-
-    id: int
-    logprob: float | None = None
-    alternatives: tuple[tuple[int, float], ...] = ()
 
 
 class GenerationState:
@@ -143,7 +122,6 @@ class GenerationState:
         self._length = length
         self._vocabulary = min(request.vocabulary or vocabulary, vocabulary)
         sampling = request.sampling
-        sampling.check_vocabulary(self._vocabulary)
         self._loops = LoopDetector() if sampling.break_loops and sampling.temperature > 0 else None
         self._looping: list[int] = []
         self._banned: list[int] = []
@@ -162,7 +140,7 @@ class GenerationState:
                 self._banned = self._looping + (guard.banned(self.ids) if guard else [])
         return ForwardInput(self.row, ids)
 
-    def sample(self, logits_V: Logits) -> GeneratedToken | None:
+    def sample(self, logits_V: Logits) -> int | None:
         """Sample the token after the last one read; None if it ends the text, or fails."""
         request, generated = self.request, len(self.ids) - len(self.request.ids)
         logits_V = logits_V[: self._vocabulary]
@@ -192,10 +170,7 @@ class GenerationState:
             self.finish_reason = "length"
         if len(self.ids) - self.start > self._length:
             self._truncate_to_length()
-        if not request.logprobs:
-            return GeneratedToken(token)
-        logprob = float(log_probabilities(logits_V, [token])[0])
-        return GeneratedToken(token, logprob, top_logprobs(logits_V, request.logprobs))
+        return token
 
     def _truncate_to_length(self) -> None:
         excess = len(self.ids) - self.start - self._length
@@ -207,7 +182,7 @@ class GenerationState:
 
 
 # For each text that advanced: its new tokens, and the finish reason if it ended.
-StepOutputs = list[tuple[GenerationState, list[GeneratedToken], FinishReason | None]]
+StepOutputs = list[tuple[GenerationState, list[int], FinishReason | None]]
 
 
 class BatchScheduler:
@@ -273,7 +248,7 @@ class BatchScheduler:
                 if text.read < len(text.ids):  # a part of a prompt
                     continue
                 token = text.sample(logits_V)
-                outputs.append((text, [token] if token else [], text.finish_reason))
+                outputs.append((text, [] if token is None else [token], text.finish_reason))
                 if text.finish_reason:
                     self._release(text)
                 elif text.read == text.start:  # it outgrew its row: on from its later half
@@ -330,8 +305,8 @@ class BatchScheduler:
         return True
 
 
-def generate(engine: Engine, request: GenerationRequest) -> Iterator[GeneratedToken]:
-    """Generate one text token by token; starts when the first token is requested."""
+def generate(engine: Engine, request: GenerationRequest) -> Iterator[int]:
+    """Generate the ids of one text; starts when the first token is requested."""
     scheduler = BatchScheduler(engine, rows=1, length=len(request.ids) + request.max_tokens)
     try:
         text = scheduler.submit(request)

@@ -151,7 +151,6 @@ class Model:
         seed: int = 1,
         sampling: SamplingParams = DEFAULT_SAMPLING,
         quote: bool = False,
-        logprobs: int = 0,
         completes_word: bool = False,
     ) -> GenerationRequest:
         """Build the request that continues a prompt, for this model's engine or its scheduler."""
@@ -163,7 +162,6 @@ class Model:
             sampling=sampling,
             guard=None if quote else self.guard,
             extra_stop_ids=self.stop_ids,
-            logprobs=logprobs,
             completes_word=completes_word,
         )
 

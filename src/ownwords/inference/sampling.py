@@ -89,15 +89,6 @@ class SamplingParams:
         """
         return max(self.temperature, _MIN_TEMPERATURE) * span * 1.0001 + 1e-3
 
-    def check_vocabulary(self, vocabulary: int) -> None:
-        """Raise ConfigError if `bias` has ids beyond the vocabulary."""
-        largest = max(self.bias, default=-1)
-        if largest >= vocabulary:
-            raise ConfigError(
-                f"bias names the token {largest}, and the vocabulary has {vocabulary:,}",
-                hint="use the ids of this model's own tokenizer",
-            )
-
 
 def sample_token(
     logits_V: Logits,
@@ -111,8 +102,8 @@ def sample_token(
     """Sample the next id. `uniform` is a number between 0 and 1, as from `draw_uniform`.
 
     The first `prompt` ids of the history were not generated; frequency and presence penalties do
-    not count them. Ids beyond the vocabulary are ignored in history and bans, and an error in
-    `bias`. Raises OwnwordsError for logits that are not finite, but -inf, and when all are -inf.
+    not count them. Ids beyond the vocabulary are ignored in history and bans. Raises OwnwordsError
+    for logits that are not finite, but -inf, and when all are -inf.
     """
     if params.bias or params.uses_history or banned:
         logits_V = apply_logits_processors(logits_V, params, history, banned, prompt)
@@ -135,7 +126,6 @@ def apply_logits_processors(
 ) -> Logits:
     """Return a copy of the logits after bias, penalties and bans."""
     size = len(logits_V)
-    params.check_vocabulary(size)
     logits_V = logits_V.copy()
     logits_V[[*params.bias]] += np.array([*params.bias.values()], np.float32)
     if params.uses_history:
@@ -203,26 +193,6 @@ def _count_reaching(weights_N: Logits, weight: float) -> int:
     """Return how many of the first weights it takes to sum to `weight`, at least one."""
     sums_N = weights_N.cumsum(dtype=np.float64)
     return min(len(weights_N), 1 + int(sums_N.searchsorted(weight)))
-
-
-def log_probabilities(logits_V: Logits, ids: Sequence[int] | _Ints) -> _Floats:
-    """Return the log-probabilities of these ids under the unfiltered logits."""
-    top = logits_V.max()
-    if not _NEG_INF < top < math.inf:
-        raise _no_token_error(top)
-    total = float(np.exp(logits_V - top).sum(dtype=np.float64))
-    logits_N: _Floats = logits_V[np.asarray(ids, np.int64)].astype(np.float64)
-    return logits_N - float(top) - math.log(total)
-
-
-def top_logprobs(logits_V: Logits, count: int) -> tuple[tuple[int, float], ...]:
-    """Return the `count` most likely ids with their log-probabilities, best first."""
-    if count < 1:
-        return ()
-    count = min(count, len(logits_V))
-    ids_N = np.flatnonzero(logits_V >= np.partition(logits_V, -count)[-count])
-    best = ids_N[np.argsort(-logits_V[ids_N], kind="stable")[:count]]
-    return tuple(zip(best.tolist(), log_probabilities(logits_V, best).tolist(), strict=True))
 
 
 def draw_uniform(seed: int, drawn: int) -> float:

@@ -12,7 +12,6 @@ from ownwords.inference.engine import Engine
 from ownwords.inference.generation import (
     BatchScheduler,
     FinishReason,
-    GeneratedToken,
     GenerationRequest,
     generate,
 )
@@ -73,7 +72,6 @@ class IncrementalDetokenizer:
                 hint="an empty one would end every text before it begins",
             )
         self.stop: str | None = None  # what ended the text
-        self.characters = 0  # decoded so far, including those held back
         self.tokenizer = tokenizer
         self._stops = tuple(stops)
         self._sentence = sentence
@@ -83,19 +81,13 @@ class IncrementalDetokenizer:
         # Some tokenizers (Llama 2's) drop the space before the first word of a text.
         self._is_first = not len(prompt_ids) or prompt_ids[-1] in tokenizer.special.values()
 
-    def bytes_of(self, token: int) -> bytes:
-        """Return the bytes that the token would add here."""
-        if self._is_first:
-            return self.tokenizer.decode_bytes([token])
-        return self.tokenizer.table[token] or b""
-
     def feed(self, token: int) -> str:
         """Add a token; return the text that is now final, nothing after a stop string."""
-        data = self.bytes_of(token)
+        first = self._is_first
+        data = self.tokenizer.decode_bytes([token]) if first else self.tokenizer.table[token] or b""
         text = self._decoder.decode(data[self._skipped :])
         self._skipped = max(0, self._skipped - len(data))
         self._is_first = False
-        self.characters += len(text)
         return self._before_stop(text) if self._stops or self._sentence else text
 
     def finish(self) -> str:
@@ -103,9 +95,7 @@ class IncrementalDetokenizer:
 
         An incomplete character at the end becomes U+FFFD.
         """
-        text = self._decoder.decode(b"", final=True)
-        self.characters += len(text)
-        text = self._before_stop(text)
+        text = self._before_stop(self._decoder.decode(b"", final=True))
         pending, self._pending = self._pending, ""
         return text + pending
 
@@ -214,7 +204,6 @@ def build_request(
     sampling: SamplingParams = DEFAULT_SAMPLING,
     guard: CopyGuard | None = None,
     extra_stop_ids: Iterable[int] = (),
-    logprobs: int = 0,
     completes_word: bool = False,
 ) -> GenerationRequest:
     """Build the request that continues a prompt, given as text or as ids.
@@ -235,7 +224,6 @@ def build_request(
         vocabulary=tokenizer.vocabulary_size,
         seed=seed,
         stop_ids=stop_token_ids(tokenizer).union(extra_stop_ids),
-        logprobs=logprobs,
         guard=guard,
         opening=opening,
     )
@@ -253,12 +241,12 @@ def stream_request(
 
 
 def _stream(
-    detokenizer: IncrementalDetokenizer, max_tokens: int, tokens: Iterable[GeneratedToken]
+    detokenizer: IncrementalDetokenizer, max_tokens: int, tokens: Iterable[int]
 ) -> TextGenerator:
     count = 0
     for token in tokens:
         count += 1
-        if text := detokenizer.feed(token.id):
+        if text := detokenizer.feed(token):
             yield text
         if detokenizer.stop is not None:
             return TextOutcome(count, "stop")
@@ -301,7 +289,7 @@ def generate_texts(
                     raise state.error
                 place = places[state]
                 detokenizer = detokenizers[place]
-                texts[place] += "".join(detokenizer.feed(token.id) for token in tokens)
+                texts[place] += "".join(map(detokenizer.feed, tokens))
                 if finish_reason:
                     texts[place] += detokenizer.finish()
                 if finish_reason or detokenizer.stop is not None:

@@ -1,13 +1,12 @@
 """A model at work for many readers: one thread per model steps the batch scheduler.
 
 The thread passes tokens to the event loop once per step, and each reader takes them from its own
-`GenerationStream`, which `DecodedStream` turns into text.
+`GenerationStream`, which `StreamDecoder` turns into text.
 """
 
 import asyncio
 import logging
 import threading
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from ownwords.inference.engine import Engine
 from ownwords.inference.generation import (
     BatchScheduler,
     FinishReason,
-    GeneratedToken,
     GenerationRequest,
     GenerationState,
 )
@@ -70,10 +68,10 @@ class GenerationStream:
     def __init__(self, request: GenerationRequest) -> None:
         self.request = request
         self.finish_reason: FinishReason | None = None
-        self.steps: asyncio.Queue[tuple[list[GeneratedToken], StreamEnd]] = asyncio.Queue()
+        self.steps: asyncio.Queue[tuple[list[int], StreamEnd]] = asyncio.Queue()
         self.handle: GenerationState | None = None  # used by the worker only, under its lock
 
-    async def __aiter__(self) -> AsyncIterator[list[GeneratedToken]]:
+    async def __aiter__(self) -> AsyncIterator[list[int]]:
         """Yield the tokens of each step. Raises OwnwordsError if generation failed."""
         while self.finish_reason is None:
             tokens, end = await self.steps.get()
@@ -83,7 +81,7 @@ class GenerationStream:
             yield tokens
 
 
-_Updates = list[tuple[GenerationStream, list[GeneratedToken], StreamEnd]]
+_Updates = list[tuple[GenerationStream, list[int], StreamEnd]]
 
 
 class ModelWorker:
@@ -291,122 +289,37 @@ def cache_size(config: ModelConfig, settings: ServeSettings) -> tuple[int, int]:
     return max(1, min(settings.rows, rows)), length
 
 
-_LOWEST_LOGPROB = -9999.0  # OpenAI's value for -inf, which JSON lacks
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
-    """A token's bytes and its log probability."""
-
-    data: bytes
-    logprob: float
-
-
-@dataclass(frozen=True, slots=True)
-class SampledToken:
-    """A sampled token, the most likely tokens at its position, and its offset in the text."""
-
-    sampled: TokenLogprob
-    top: tuple[TokenLogprob, ...]
-    offset: int  # in characters from the start of the generated text
-
-
-@dataclass(frozen=True, slots=True)
-class TextChunk:
-    """The next part of a text; `tokens` is empty unless logprobs were requested."""
-
-    text: str
-    tokens: tuple[SampledToken, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.text or self.tokens)
-
-
 class StreamDecoder:
-    """Decodes one text token by token, aligning the tokens' logprobs with the text.
+    """Decodes one text token by token."""
 
-    A token is returned with its first character; tokens of a stop string are not returned.
-    """
-
-    def __init__(self, detokenizer: IncrementalDetokenizer, *, top: int = 0) -> None:
-        self.finish_reason: FinishReason | None = None
-        self.token_count = 0  # tokens up to and including the stop string
-        self._detokenizer, self._top = detokenizer, top
-        self._shown = 0  # characters
-        self._pending: deque[SampledToken] = deque()
-        self._gaps = frozenset(detokenizer.tokenizer.gaps)
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         request: GenerationRequest,
         tokenizer: Tokenizer,
         stops: Sequence[str] = (),
         *,
         sentence: bool = False,
-        top: int = 0,
-    ) -> "StreamDecoder":
-        """The decoder of a request. Raises ConfigError for invalid stop strings."""
+    ) -> None:
+        """Raises ConfigError for invalid stop strings."""
+        self.finish_reason: FinishReason | None = None
+        self.token_count = 0  # tokens up to and including the stop string
         skipped = len(request.opening.data) if request.opening else 0
-        text = IncrementalDetokenizer(
+        self._detokenizer = IncrementalDetokenizer(
             tokenizer, request.ids, stops, sentence=sentence, skipped=skipped
         )
-        return cls(text, top=top)
 
-    async def decode(self, stream: GenerationStream) -> AsyncIterator[TextChunk]:
+    async def decode(self, stream: GenerationStream) -> AsyncIterator[str]:
         """Yield the text of a stream.
 
         When it ends, exit `ModelWorker.generate`: after a stop string, generation would continue.
         """
+        detokenizer, self.finish_reason = self._detokenizer, "stop"
         async for tokens in stream:
             for token in tokens:
-                yield self.feed(token)
-                if self.is_stopped:
-                    self.finish_reason = "stop"
+                self.token_count += 1
+                yield detokenizer.feed(token)
+                if detokenizer.stop is not None:
                     return
-        chunk = self.finish()
-        self.finish_reason = "stop" if self.is_stopped else stream.finish_reason
-        yield chunk
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether a stop string was found, which ends the text."""
-        return self._detokenizer.stop is not None
-
-    def feed(self, token: GeneratedToken) -> TextChunk:
-        """Decode the next token; return the text that no later token can change."""
-        self.token_count += 1
-        if token.logprob is not None:
-            top = tuple(
-                self._logprob(i, logprob)
-                for i, logprob in token.alternatives[: self._top]
-                if i not in self._gaps
-            )
-            sampled = self._logprob(token.id, token.logprob)
-            self._pending.append(SampledToken(sampled, top, self._detokenizer.characters))
-        return self._chunk(self._detokenizer.feed(token.id))
-
-    def finish(self) -> TextChunk:
-        """Return the text that was held back, at the end of a text without a stop string."""
-        chunk = self._chunk(self._detokenizer.finish())
-        if self.is_stopped:
-            return chunk
-        tokens = (*chunk.tokens, *self._pending)
-        self._pending.clear()
-        return TextChunk(chunk.text, tokens)
-
-    def _logprob(self, token: int, logprob: float) -> TokenLogprob:
-        return TokenLogprob(self._detokenizer.bytes_of(token), max(_LOWEST_LOGPROB, logprob))
-
-    def _chunk(self, text: str) -> TextChunk:
-        self._shown += len(text)
-        tokens = []
-        while self._pending and self._pending[0].offset < self._shown:
-            tokens.append(self._pending.popleft())
-        return TextChunk(text, tuple(tokens))
-
-
-def join_chunks(chunks: Sequence[TextChunk]) -> TextChunk:
-    """Join consecutive chunks of one text."""
-    text = "".join(chunk.text for chunk in chunks)
-    return TextChunk(text, tuple(token for chunk in chunks for token in chunk.tokens))
+        yield detokenizer.finish()
+        if detokenizer.stop is None:
+            self.finish_reason = stream.finish_reason

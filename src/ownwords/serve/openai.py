@@ -24,21 +24,13 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.validation import Meta
 from ownwords.core.version import __version__
 from ownwords.inference.generation import FinishReason, GenerationRequest
-from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import DEFAULT_SAMPLING, encode_prompt, suffix_stops
 from ownwords.models.directory import CONFIG
 from ownwords.serve.app_state import AppState, no_such_model
 from ownwords.serve.errors import ApiError, invalid
 from ownwords.serve.json_api import json_response, read_body, wrong_type
-from ownwords.serve.model_worker import (
-    LoadedModel,
-    SampledToken,
-    StreamDecoder,
-    TextChunk,
-    TokenLogprob,
-    join_chunks,
-)
+from ownwords.serve.model_worker import LoadedModel, StreamDecoder
 from ownwords.serve.sse import EventSender, EventStreamResponse, run_until_disconnect
 from ownwords.tokenizers import chat
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -53,8 +45,6 @@ _MIN_SHARE = 1e-9  # replaces a top_p of 0, which is valid and keeps only the li
 _Tokens = Annotated[int, Meta(ge=0, le=1 << 20)]
 _Texts = Annotated[int, Meta(ge=1, le=128)]
 _Penalty = Annotated[float, Meta(ge=-2, le=2)]
-_TopLogprobs = Annotated[int, Meta(ge=0, le=20)]
-_Bias = Annotated[float, Meta(ge=-100, le=100)]
 
 
 def routes(state: AppState) -> list[BaseRoute]:
@@ -74,6 +64,13 @@ def routes(state: AppState) -> list[BaseRoute]:
 def unsupported(name: str, reason: str) -> ApiError:
     """The error for an unsupported field that would change the answer."""
     return invalid(f"{name} is not supported: {reason}", param=name, code="unsupported_parameter")
+
+
+def _refuse(reason: str, **asked: object) -> None:
+    """Raise the error for the first of these fields that is asked for."""
+    for name, is_asked in asked.items():
+        if is_asked:
+            raise unsupported(name, reason)
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,9 @@ class GenerationParams:
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     presence_penalty: _Penalty | None = None
     frequency_penalty: _Penalty | None = None
-    logit_bias: dict[str, _Bias] | None = None
+    logit_bias: Any = None
+    logprobs: Any = None
+    top_logprobs: Any = None
     top_k: Annotated[int, Meta(ge=-1, le=1 << 31)] | None = None  # 0 and -1: all tokens
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Meta(ge=1e-3, le=1e3)] | None = None
@@ -119,9 +118,12 @@ class GenerationParams:
                     "stop",
                     f"a stop string must have 1 to {_MAX_STOP_LENGTH} characters, not {len(stop)}",
                 )
-        for name in self.logit_bias or ():
-            if not (name.isascii() and name.isdecimal() and len(name) < 10):
-                raise _invalid("logit_bias", f"logit_bias must name token ids, not {name[:40]!r}")
+        _refuse(
+            "this server takes and returns text, not tokens",
+            logit_bias=self.logit_bias,
+            logprobs=self.logprobs is not None and self.logprobs is not False,
+            top_logprobs=self.top_logprobs is not None,
+        )
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -139,11 +141,6 @@ class GenerationParams:
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
-    def logprob_count(self) -> int | None:
-        """The number of likeliest tokens to return with each token; None for no logprobs."""
-        raise NotImplementedError
-
-    @property
     def sampling(self) -> SamplingParams:
         """The sampling parameters; the defaults are those of `ownwords write`."""
         given: dict[str, Any] = {
@@ -154,7 +151,6 @@ class GenerationParams:
             "top_k": None if self.top_k is None else max(0, self.top_k),
             "min_p": self.min_p,
             "repetition_penalty": self.repetition_penalty,
-            "bias": self.logit_bias and {int(i): x for i, x in self.logit_bias.items()},
         }
         return replace(DEFAULT_SAMPLING, **{k: x for k, x in given.items() if x is not None})
 
@@ -163,19 +159,19 @@ class GenerationParams:
 class CompletionRequest(GenerationParams):
     """The body of a POST to /v1/completions."""
 
-    prompt: Any = ""
-    logprobs: _TopLogprobs | None = None
+    prompt: str | list[str] = ""
     echo: bool = False
     suffix: str = ""
     best_of: _Texts | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.best_of not in (None, self.n):
-            raise unsupported("best_of", "ask for n texts, and choose among them")
-        if self.echo and self.logprobs is not None:
-            raise unsupported("echo", "with logprobs it would need those of the prompt")
-        _ = self.prompts
+        _refuse(
+            "ask for n texts, and choose among them", best_of=self.best_of not in (None, self.n)
+        )
+        _refuse("put the prompt before the text that comes back", echo=self.echo)
+        if not self.prompts:
+            raise wrong_type("prompt", "text, or a list of texts", self.prompt)
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -183,26 +179,9 @@ class CompletionRequest(GenerationParams):
         return (*super().stops, *suffix_stops(self.suffix))
 
     @property
-    def logprob_count(self) -> int | None:
-        return self.logprobs
-
-    @property
-    def prompts(self) -> tuple[str | Sequence[int], ...]:
-        """The prompts, each as a text or as token ids."""
-        given = self.prompt
-        if isinstance(given, str) or _is_ids(given):
-            return (given,)
-        texts = given if isinstance(given, list) else []
-        if texts and (all(isinstance(each, str) for each in texts) or all(map(_is_ids, texts))):
-            return tuple(texts)
-        raise wrong_type("prompt", "text, a list of token ids, or a list of either", given)
-
-
-def _is_ids(given: object) -> bool:
-    """Whether this is a list of numbers that may be token ids."""
-    if not isinstance(given, list) or not given:
-        return False
-    return all(type(i) is int and 0 <= i < 1 << 63 for i in given)
+    def prompts(self) -> tuple[str, ...]:
+        """The prompts."""
+        return (self.prompt,) if isinstance(self.prompt, str) else tuple(self.prompt)
 
 
 @dataclass(frozen=True)
@@ -231,8 +210,6 @@ class ChatRequest(GenerationParams):
 
     messages: Annotated[list[_Message], Meta(min_length=1)]
     max_completion_tokens: _Tokens | None = None
-    logprobs: bool = False
-    top_logprobs: _TopLogprobs | None = None
     tools: Any = None
     functions: Any = None
     tool_choice: Any = None
@@ -244,30 +221,25 @@ class ChatRequest(GenerationParams):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        tools, plain = "these models call no tools", "these models write plain text only"
-        for name, is_asked, reason in (
-            ("tools", self.tools, tools),
-            ("functions", self.functions, tools),
-            ("tool_choice", self.tool_choice not in (None, "none", "auto"), tools),
-            ("function_call", self.function_call not in (None, "none", "auto"), tools),
-            ("response_format", self.response_format.type != "text", plain),
-            ("modalities", self.modalities not in (None, ["text"]) or self.audio, plain),
-            ("web_search_options", self.web_search_options is not None, "nothing is looked up"),
-        ):
-            if is_asked:
-                raise unsupported(name, reason)
-        if self.top_logprobs is not None and not self.logprobs:
-            raise _invalid("logprobs", "top_logprobs needs logprobs", 'set "logprobs": true')
+        _refuse(
+            "these models call no tools",
+            tools=self.tools,
+            functions=self.functions,
+            tool_choice=self.tool_choice not in (None, "none", "auto"),
+            function_call=self.function_call not in (None, "none", "auto"),
+        )
+        _refuse(
+            "these models write plain text only",
+            response_format=self.response_format.type != "text",
+            modalities=self.modalities not in (None, ["text"]) or self.audio,
+        )
+        _refuse("nothing is looked up", web_search_options=self.web_search_options is not None)
         _ = self.conversation
 
     @property
     def max_new_tokens(self) -> int:
         newer = self.max_completion_tokens
         return super().max_new_tokens if newer is None else newer
-
-    @property
-    def logprob_count(self) -> int | None:
-        return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
     def conversation(self) -> tuple[Mapping[str, str], ...]:
@@ -311,21 +283,10 @@ Part = Literal["whole", "first", "next"]  # of a text: all of it, or what is str
 
 
 class Formatter:
-    """Formats the texts of one response, of a chat or of completions, as OpenAI's JSON.
+    """Formats the texts of one response; a chat's role comes with its first part."""
 
-    `echoes` are put before completions; a chat's role comes with the first chunk.
-    """
-
-    def __init__(
-        self,
-        model: str,
-        fingerprint: str,
-        *,
-        is_chat: bool,
-        has_logprobs: bool,
-        echoes: Sequence[str] = (),
-    ) -> None:
-        self.is_chat, self.has_logprobs, self.echoes = is_chat, has_logprobs, echoes
+    def __init__(self, model: str, fingerprint: str, *, is_chat: bool) -> None:
+        self.is_chat = is_chat
         self._kind = "chat.completion" if is_chat else "text_completion"
         self._head: JsonObject = {
             "id": f"{'chatcmpl' if is_chat else 'cmpl'}-{secrets.token_hex(12)}",
@@ -335,38 +296,20 @@ class Formatter:
         }
 
     def choice(
-        self, index: int, chunk: TextChunk, finish_reason: FinishReason | None, part: Part
+        self, index: int, text: str, finish_reason: FinishReason | None, part: Part
     ) -> JsonObject:
         """A text, or a part of it."""
+        body: JsonObject = {"text": text}
         if self.is_chat:
-            body = self._message(chunk, part)
-        else:
-            text = chunk.text if part == "next" else self.echoes[index] + chunk.text
-            logprobs = _logprob_lists(chunk.tokens) if self.has_logprobs else None
-            body = {"text": text, "logprobs": logprobs}
-        return {"index": index, **body, "finish_reason": finish_reason}
+            message: JsonObject = {"content": text} if text else {}
+            if part != "next":
+                message = {"role": "assistant", "content": text, "refusal": None}
+            body = {"message" if part == "whole" else "delta": message}
+        return {"index": index, **body, "logprobs": None, "finish_reason": finish_reason}
 
-    def _message(self, chunk: TextChunk, part: Part) -> JsonObject:
-        message: JsonObject = {"content": chunk.text} if chunk.text else {}
-        if part != "next":
-            message = {"role": "assistant", "content": chunk.text, "refusal": None}
-        logprobs: JsonObject | None = None
-        if self.has_logprobs and (chunk.tokens or part == "whole"):
-            content = [
-                _logprob_object(token.sampled)
-                | {"top_logprobs": [_logprob_object(x) for x in token.top]}
-                for token in chunk.tokens
-            ]
-            logprobs = {"content": content, "refusal": None}
-        return {"message" if part == "whole" else "delta": message, "logprobs": logprobs}
-
-    def response(
-        self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: JsonObject
-    ) -> JsonObject:
+    def response(self, texts: Sequence[tuple[str, FinishReason]], usage: JsonObject) -> JsonObject:
         """The whole response."""
-        choices = [
-            self.choice(i, chunk, reason, "whole") for i, (chunk, reason) in enumerate(texts)
-        ]
+        choices = [self.choice(i, text, reason, "whole") for i, (text, reason) in enumerate(texts)]
         return {**self._head, "object": self._kind, "choices": choices, "usage": usage}
 
     def chunk(self, *choices: JsonObject) -> JsonObject:
@@ -375,35 +318,10 @@ class Formatter:
         return {**self._head, "object": kind, "choices": choices}
 
 
-def _logprob_object(token: TokenLogprob) -> JsonObject:
-    # An incomplete character has no text; OpenAI escapes its bytes.
-    text = token.data.decode("utf-8", "backslashreplace")
-    return {"token": text, "logprob": token.logprob, "bytes": list(token.data)}
-
-
-def _logprob_lists(tokens: Sequence[SampledToken]) -> JsonObject:
-    """Logprobs in the older API's format."""
-    return {
-        "tokens": [_token_text(token.sampled) for token in tokens],
-        "token_logprobs": [token.sampled.logprob for token in tokens],
-        "top_logprobs": [
-            {_token_text(x): x.logprob for x in (*token.top, token.sampled)} for token in tokens
-        ],
-        "text_offset": [token.offset for token in tokens],
-    }
-
-
-def _token_text(token: TokenLogprob) -> str:
-    try:
-        return token.data.decode("utf-8")
-    except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.data)
-
-
 # --- texts ---------------------------------------------------------------------------------------
 
-# Takes a chunk of the text with this index; the last one comes with the finish reason.
-ChunkHandler = Callable[[int, TextChunk, FinishReason | None], Awaitable[None]]
+# Takes a part of the text with this index; the last one comes with the finish reason.
+PartHandler = Callable[[int, str, FinishReason | None], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -416,7 +334,7 @@ class _Task:
     prompt_tokens: int
     formatter: Formatter
 
-    async def run(self, handle: ChunkHandler) -> JsonObject:
+    async def run(self, handle: PartHandler) -> JsonObject:
         """Generate all texts concurrently; returns OpenAI's `usage`."""
         tokens = 0
         errors: list[OwnwordsError] = []
@@ -424,16 +342,13 @@ class _Task:
         async def generate(index: int, request: GenerationRequest) -> None:
             nonlocal tokens
             tokenizer, params = self.loaded.model.tokenizer, self.params
-            top = params.logprob_count or 0
             try:
-                text = StreamDecoder.of(
-                    request, tokenizer, params.stops, sentence=params.sentence, top=top
-                )
+                text = StreamDecoder(request, tokenizer, params.stops, sentence=params.sentence)
                 async with self.loaded.worker.generate(request) as stream:
-                    async for chunk in text.decode(stream):
-                        if chunk:
-                            await handle(index, chunk, None)
-                await handle(index, TextChunk(""), text.finish_reason or "length")
+                    async for part in text.decode(stream):
+                        if part:
+                            await handle(index, part, None)
+                await handle(index, "", text.finish_reason or "length")
                 tokens += text.token_count
             except OwnwordsError as error:
                 errors.append(error)
@@ -452,30 +367,28 @@ class _Task:
 
     async def response(self) -> JsonObject:
         """The response with all texts."""
-        chunks: list[list[TextChunk]] = [[] for _ in self.requests]
+        texts = ["" for _ in self.requests]
         reasons: list[FinishReason] = ["length" for _ in self.requests]
 
-        async def collect(index: int, chunk: TextChunk, reason: FinishReason | None) -> None:
-            chunks[index].append(chunk)
+        async def collect(index: int, part: str, reason: FinishReason | None) -> None:
+            texts[index] += part
             reasons[index] = reason or reasons[index]
 
         usage = await self.run(collect)
-        texts = list(zip(map(join_chunks, chunks), reasons, strict=True))
-        return self.formatter.response(texts, usage)
+        return self.formatter.response(list(zip(texts, reasons, strict=True)), usage)
 
     async def stream(self, events: EventSender) -> None:
         """Send the texts as they are generated."""
         formatter, is_begun = self.formatter, anyio.Lock()
         no_usage: JsonObject = {"usage": None} if self.params.include_usage else {}
 
-        async def send(index: int, chunk: TextChunk, reason: FinishReason | None) -> None:
-            async with is_begun:  # send the first chunks of all texts before any other
-                if not events.has_started:
-                    for i in range(len(self.requests)):  # such as a role, or an echo
-                        first = formatter.choice(i, TextChunk(""), None, "first")
-                        if first != formatter.choice(i, TextChunk(""), None, "next"):
-                            await events.send(formatter.chunk(first) | no_usage)
-            choice = formatter.choice(index, chunk, reason, "next")
+        async def send(index: int, part: str, reason: FinishReason | None) -> None:
+            async with is_begun:  # send the roles of all texts before any other chunk
+                if formatter.is_chat and not events.has_started:
+                    for i in range(len(self.requests)):
+                        first = formatter.choice(i, "", None, "first")
+                        await events.send(formatter.chunk(first) | no_usage)
+            choice = formatter.choice(index, part, reason, "next")
             await events.send(formatter.chunk(choice) | no_usage)
 
         usage = await self.run(send)
@@ -489,16 +402,8 @@ async def create_completion(state: AppState, request: Request) -> Response:
     params = await read_body(state, request, CompletionRequest)
     loaded = await state.get_model(params.model)
 
-    def prepare() -> _Task:
-        decode = loaded.model.tokenizer.decode
-        echoes = [
-            (each if isinstance(each, str) else decode(each)) if params.echo else ""
-            for each in params.prompts
-            for _ in range(params.n)
-        ]
-        return _task(state, loaded, params, params.prompts, echoes)
-
-    return await _respond(request, await state.run(prepare))
+    task = await state.run(lambda: _task(state, loaded, params, params.prompts))
+    return await _respond(request, task)
 
 
 async def create_chat_completion(state: AppState, request: Request) -> Response:
@@ -536,10 +441,9 @@ def _task(
     loaded: LoadedModel,
     params: GenerationParams,
     prompts: Sequence[str | Sequence[int]],
-    echoes: Sequence[str] = (),
 ) -> _Task:
     """The texts of a request. Raises ApiError if they are too many or the model cannot read it."""
-    is_chat, has_logprobs = isinstance(params, ChatRequest), params.logprob_count is not None
+    is_chat = isinstance(params, ChatRequest)
     name = "messages" if is_chat else "prompt"
     texts = len(prompts) * params.n
     if texts > state.settings.queue:
@@ -550,7 +454,16 @@ def _task(
             code="invalid_value",
         )
     context = loaded.worker.length
-    firsts = [_request(loaded.model, prompt, params) for prompt in prompts]
+    firsts = [
+        loaded.model.request(
+            prompt,
+            max_tokens=params.max_new_tokens,
+            sampling=params.sampling,
+            quote=not params.guard,
+            completes_word=params.sentence,
+        )
+        for prompt in prompts
+    ]
     for first in firsts:
         if len(first.ids) > context and not params.truncate_prompt_tokens:
             raise invalid(
@@ -559,39 +472,10 @@ def _task(
                 param=name,
                 code="context_length_exceeded",
             )
-    formatter = Formatter(
-        *(loaded.name, _fingerprint(loaded)),
-        is_chat=is_chat,
-        has_logprobs=has_logprobs,
-        echoes=echoes,
-    )
+    formatter = Formatter(loaded.name, _fingerprint(loaded), is_chat=is_chat)
     seeds = range(params.seed, params.seed + params.n)
     requests = [replace(first, seed=seed) for first in firsts for seed in seeds]
     return _Task(loaded, params, requests, sum(len(first.ids) for first in firsts), formatter)
-
-
-def _request(
-    model: Model, prompt: str | Sequence[int], params: GenerationParams
-) -> GenerationRequest:
-    """The engine's request for one prompt."""
-    sampling, top = params.sampling, params.logprob_count
-    if sampling.bias and max(sampling.bias) >= model.tokenizer.vocabulary_size:
-        raise invalid(
-            f"logit_bias names the token {max(sampling.bias)}, but the model has only"
-            f" {model.tokenizer.vocabulary_size:,}",
-            hint="use the token ids of this model's tokenizer",
-            param="logit_bias",
-            code="invalid_value",
-        )
-    return model.request(
-        prompt,
-        max_tokens=params.max_new_tokens,
-        sampling=sampling,
-        quote=not params.guard,
-        # At least 1: with 0, the engine does not return the sampled token's logprob.
-        logprobs=0 if top is None else max(1, top),
-        completes_word=params.sentence,
-    )
 
 
 async def _respond(request: Request, task: _Task) -> Response:

@@ -52,9 +52,8 @@ from ownwords.view.blocks import Code, Figure, Figures, Paragraph, Section, Tabl
 from ownwords.view.format import plain
 
 TABLE, PAGE = "trials.csv", "trials.html"
-TRIALS = 30  # if the length of a trial is not given
+TRIALS = 30  # of `ownwords tune`, if each takes its whole time
 REPETITIONS = 3  # of the plan and of the best trial
-MIN_TRIALS = 2 + 2 * REPETITIONS
 _FOLDER = "tune"
 _FIRST_SEED = 1  # of all trials except repetitions
 _WARM_UP_SEED = 1_000_003  # not used by any trial
@@ -206,13 +205,6 @@ def tune(
             "no post is held out, so settings cannot be compared",
             hint="add posts: from a handful on, some are held out",
         )
-    if seconds < MIN_TRIALS * request.seconds:
-        raise ConfigError(
-            f"{duration(seconds)} are too few for {MIN_TRIALS} trials of"
-            f" {duration(request.seconds)}: the plan, another choice, and {REPETITIONS} repetitions"
-            " of both",
-            hint="give more --minutes, or fewer to --each trial",
-        )
     with locked(
         request.workspace / _FOLDER / ".lock",
         f"another ownwords is searching in {request.workspace}",
@@ -237,7 +229,7 @@ class SettingsSearch:
         except ConfigError as error:
             raise ConfigError(
                 f"the plan's own trial cannot be trained: {error.message}",
-                hint=f"{error.hint}; a trial has {duration(request.seconds)} (--each)",
+                hint=f"{error.hint}; a trial has {duration(request.seconds)}",
             ) from error
         shutil.rmtree(warm_up.run.folder, ignore_errors=True)
         self.plan = warm_up.plan

@@ -94,7 +94,6 @@ class Table(Block, tag="table", frozen=True):
     heads: Sequence[str] = ()
     rows: Sequence[Sequence[Line]] = ()
     style: Literal["figures", "words"] = "figures"
-    is_titled: bool = False  # the caption is shown, not only spoken
     total: int = 0
 
 

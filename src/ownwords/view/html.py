@@ -260,7 +260,7 @@ class _Writer:
 
     def _table(self, block: b.Table) -> Html:
         rows = [[join(*self._line(cell)) for cell in row] for row in block.rows]
-        class_ = " ".join(["words"] * (block.style == "words") + ["titled"] * block.is_titled)
+        class_ = "words" if block.style == "words" else ""
         more = rows[_OPEN_ROWS:]
         further = table(f"{block.caption}: the rest", block.heads, more, class_) if more else None
         return join(
