@@ -113,12 +113,19 @@ class NotesTraining:
         self.folder, self.progress = folder, progress
         self._background = BackgroundWork()
 
-    def train(self, settings: Recipe, minutes: float, device: Device, seed: int) -> None:
+    def train(
+        self, settings: Recipe, minutes: float, device: Device, seed: int, begin: Path | None
+    ) -> None:
         """Train for so many minutes, or from the newest checkpoint on; store the adapter."""
         model = bundle.load(catalogue.find(BASE)).model
         adapter = lora.attach(
             model, lora.AdapterConfig(settings.lora.rank, settings.lora.alpha), seed=1
         )
+        if begin:
+            for name, pair in _layers(begin).items():
+                layer = adapter.layers[name]
+                layer.down.detach().copy_(pair["down"])
+                layer.up.detach().copy_(pair["up"] / layer.scale)
         loss = model.loss
 
         def after_others(*args: object, **more: object) -> object:
@@ -290,6 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=720.0, help="of training")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=1, help="of the order; all begin alike")
+    parser.add_argument("--begin", type=Path, help="with this stored adapter")
     parser.add_argument("--set", action="append", default=[], help="a setting, section.name=value")
     parser.add_argument(
         "--beside", type=Path, nargs="+", default=[], help="stored: the mean of all"
@@ -308,7 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = resolve(Recipe, sets=args.set, flags=kept).settings
         with closing(ProgressView()) as view:
             training = NotesTraining(args.folder, Progress(view))
-            training.train(settings, args.minutes, choose(args.device), args.seed)
+            training.train(settings, args.minutes, choose(args.device), args.seed, args.begin)
     return 0
 
 

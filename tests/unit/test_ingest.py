@@ -2,20 +2,14 @@
 
 import importlib
 import random
-import shutil
-import sqlite3
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from ownwords.archive import parser_pool
 from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary
 from ownwords.archive.selection import read_choices
 from ownwords.archive.settings import SplitConfig
-from ownwords.archive.store import Archive
-from ownwords.core import hardware
 
 DATED = {
     "wordpress": ("hats.WordPress.2024-01-31.xml", "hats.WordPress.2025-02-28.xml"),
@@ -98,78 +92,3 @@ def test_choices_are_kept_when_the_folder_is_renamed(tmp_path: Path) -> None:
     choices.write_text('[[post]]\nid = "notes:1.md"\ndecision = "cap"\n', encoding="utf-8")
     look([folder.rename(tmp_path / "letters")], workspace=tmp_path / "w")
     assert list(read_choices(choices)) == ["letters:1.md"]
-
-
-# ----
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> "list[subprocess.Popen[bytes]]":
-    """The workers that parse posts: two, from the first post on."""
-    start, started = parser_pool._start_worker, []
-
-    def start_worker() -> "subprocess.Popen[bytes]":
-        started.append(start())
-        return started[-1]
-
-    monkeypatch.setattr(parser_pool, "_start_worker", start_worker)
-    monkeypatch.setattr(parser_pool, "_ALONE_CHARACTERS", 0)
-    monkeypatch.setattr(parser_pool, "_BATCH_CHARACTERS", 400)
-    monkeypatch.setattr(hardware, "usable_cores", lambda: 2)
-    return started
-
-
-def written(folder: Path) -> Path:
-    """A folder of posts: some the same, some empty, some whose order matters."""
-    folder.mkdir()
-    for number in range(40):
-        text = "" if number % 9 == 8 else f"The hat of {number % 11} is felt, [see](/{number}).\n\n"
-        (folder / f"{number}.md").write_text(f"# Hat {number}\n\n{text * 3}", encoding="utf-8")
-    (folder / "odd.html").write_bytes(b"<p>\xed\xa0\x80 caf\xc3\x83\xc2\xa9</p>")
-    return folder
-
-
-def looked(folder: Path, root: Path) -> tuple[list[str], bytes]:
-    """All that one look stores in a new workspace."""
-    shutil.rmtree(root, ignore_errors=True)
-    look([folder], workspace=root)
-    archive = sqlite3.connect(root / "archive.sqlite")
-    rows = list(archive.iterdump())
-    archive.close()
-    return rows, (root / "report.html").read_bytes()
-
-
-def test_several_processes_store_and_report_the_same_to_the_byte(
-    tmp_path: Path, started: "list[subprocess.Popen[bytes]]", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, root = written(tmp_path / "hats"), tmp_path / "w"
-    several = looked(folder, root)
-    assert [worker.returncode is None for worker in started] == [False, False]
-    start = parser_pool._start_worker
-
-    def killed() -> "subprocess.Popen[bytes]":
-        worker = start()
-        worker.kill()
-        return worker
-
-    with monkeypatch.context() as patch:
-        patch.setattr(parser_pool, "_start_worker", killed)
-        assert looked(folder, root) == several
-    monkeypatch.setattr(hardware, "usable_cores", lambda: 1)
-    assert looked(folder, root) == several
-    assert len(started) > 4  # others took over from those that were killed
-
-
-def test_no_worker_outlives_an_interrupted_look(
-    tmp_path: Path, started: "list[subprocess.Popen[bytes]]", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, root = written(tmp_path / "hats"), tmp_path / "w"
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Archive, "put", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        look([folder], workspace=root)
-    assert [worker.returncode is None for worker in started] == [False, False]
-    assert not root.exists()

@@ -25,6 +25,15 @@ def test_notes_keep_numbers_names_links_quotations_and_negations(seed: int) -> N
     assert len(joined) < len(PARAGRAPH)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_notes_keep_on_what_condition_how_sure_and_how_many(seed: int) -> None:
+    sentence = "If every tram were late, you couldn't wait because I'll have left more than once."
+    (line,) = notes.notes_of(sentence, random.Random(seed))
+    words = [word.strip(",") for word in line.lower().split()]
+    kept = ["if", "every", "could", "not", "because", "will", "more", "than"]
+    assert [word for word in words if word in kept] == kept
+
+
 @pytest.mark.parametrize(
     ("form", "base"),
     [

@@ -1,7 +1,7 @@
 """Update an archive from paths: store new and changed documents, remove deleted ones."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,14 +12,15 @@ from ownwords.archive.document import (
     RawDocument,
     SiteInfo,
     SkippedItem,
-    SourceItem,
     SourceNote,
 )
-from ownwords.archive.parser_pool import Entry, Outcome, ParsedPost, ParserPool, parse_post
+from ownwords.archive.features import encode_features, extract_features
 from ownwords.archive.report import SourceSummary
+from ownwords.archive.segments import parse_body
 from ownwords.archive.settings import ArchiveConfig
 from ownwords.archive.store import Archive
 from ownwords.archive.text_repair import repair_line
+from ownwords.core.errors import SourceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import path_text, source_name
@@ -46,7 +47,6 @@ def ingest(
     """Update the archive from the paths; only changed documents are parsed again."""
     result = IngestResult()
     before = archive.keys()
-    stored = set(before.values())
     used: Counter[str] = Counter()
     for path in paths:
         name = source_name(path)
@@ -54,14 +54,13 @@ def ingest(
         name = name if used[name] == 1 else f"{name}-{used[name]}"
         kind, label = sources.detect_source(path)
         result.sources.append(SourceSummary(path_text(path), label))
-        with progress.stage(f"Reading {name}", unit="posts") as stage, ParserPool() as pool:
+        with progress.stage(f"Reading {name}", unit="posts") as stage:
             site = SiteInfo(name)
-            entries = _entries(sources.load_source(kind).read(path), config, stored)
-            for (item, key, _), outcome in pool.parse(entries):
+            for item in sources.load_source(kind).read(path):
                 match item:
                     case RawDocument():
                         prefix = site.identity or name
-                        _add(archive, item, key, outcome, site, prefix, config, before, result)
+                        _add(archive, item, site, prefix, config, before, result)
                         stage.advance(1)
                     case ExpectedCount():
                         stage.total = (stage.total or 0) + item.documents
@@ -81,23 +80,9 @@ def ingest(
     return result
 
 
-def _entries(
-    items: Iterable[SourceItem], config: ArchiveConfig, stored: Set[str]
-) -> Iterator[Entry]:
-    """Yield the items with their content keys and whether they are to be parsed."""
-    for item in items:
-        if isinstance(item, RawDocument) and not exclusion_reason(item, config):
-            key = _content_key(item)
-            yield Entry(item, key, None if key in stored else item)
-        else:
-            yield Entry(item)
-
-
 def _add(
     archive: Archive,
     raw: RawDocument,
-    key: str,
-    outcome: Outcome | None,
     site: SiteInfo,
     prefix: str,
     config: ArchiveConfig,
@@ -113,27 +98,29 @@ def _add(
     while document_id in result.keys:  # a damaged export may use a ref twice
         n += 1
         document_id = f"{prefix}:{raw.ref}#{n}"
-    is_new = not reason and before.get(document_id) != key
-    if is_new:
-        outcome = outcome or parse_post(raw.body, raw.markup)  # stored before, under another id
-    if isinstance(outcome, str):
-        reason = outcome
+    key = "" if reason else _content_key(raw)
+    if not reason and before.get(document_id) != key:
+        try:
+            body = parse_body(raw.body, raw.markup)
+            reason = "" if body.segments else "no text"
+        except SourceError as error:
+            reason = error.message
+        if not reason:
+            document = Document(
+                id=document_id,
+                title=title,
+                segments=body.segments,
+                kind=raw.kind,
+                status=raw.status,
+                date=raw.date,
+                url=raw.url,
+                author=repair_line(raw.author),
+                tags=tuple(repair_line(tag) for tag in raw.tags),
+            )
+            archive.put(document, key, body, encode_features(extract_features(document)))
     if reason:
         result.skipped.append(SkippedItem(raw.kind, reason, title=title, ref=raw.ref))
         return
-    if is_new and isinstance(outcome, ParsedPost):
-        document = Document(
-            id=document_id,
-            title=title,
-            segments=outcome.body.segments,
-            kind=raw.kind,
-            status=raw.status,
-            date=raw.date,
-            url=raw.url,
-            author=repair_line(raw.author),
-            tags=tuple(repair_line(tag) for tag in raw.tags),
-        )
-        archive.put(document, key, outcome.body, outcome.features)
     result.keys[document_id] = key
     result.sources[-1].documents += 1
 

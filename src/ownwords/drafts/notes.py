@@ -1,9 +1,9 @@
 """Notes from paragraphs by rule, and what of the notes a text keeps; for English.
 
 A model learns to write from notes by pairs that need no teacher: each sentence of a paragraph
-becomes a line of notes, which keeps its names, numbers, links, quotations and negations, and most
-content words in order. How much else is kept, and in which form, differs from paragraph to
-paragraph, as it does between people.
+becomes a line of notes, which keeps its names, numbers, links, quotations and negations, what says
+how sure, how many and on what condition, and most content words in order. How much else is kept,
+and in which form, differs from paragraph to paragraph, as it does between people.
 """
 
 import random
@@ -36,8 +36,9 @@ _IRREGULAR_NOT = {"can't": "cannot", "won't": "will not", "shan't": "shall not"}
 _UNPROSAIC = re.compile(r"https?:\S{60}|[|{}<>\[\]\\]| = |\n")
 
 _DATA: Final = toml_beside(__file__, "words.toml")
-_DROPPED, _PERSONS, _PREPOSITIONS, _NEGATIONS = (
-    frozenset(_DATA[kind].split()) for kind in ("dropped", "persons", "prepositions", "negations")
+_DROPPED, _PERSONS, _PREPOSITIONS, _QUALIFIERS, _NEGATIONS = (
+    frozenset(_DATA[kind].split())
+    for kind in ("dropped", "persons", "prepositions", "qualifiers", "negations")
 )
 
 
@@ -128,6 +129,7 @@ def note_of(sentence: str, manner: Manner, rng: random.Random) -> str:
     """A sentence as a line of notes; empty if nothing of it is worth one."""
     parts: list[str] = []
     at = 0
+    sentence = re.sub("['’]ll\\b", " will", sentence)
     for token in _TOKEN.finditer(sentence):
         word, lower = token[0], token[0].lower().replace("’", "'")
         if parts and re.search(r"[,;:—–(]", sentence[at : token.start()]) and rng.random() < 0.5:
@@ -136,7 +138,7 @@ def note_of(sentence: str, manner: Manner, rng: random.Random) -> str:
         if word.startswith(_QUOTE) or _NUMBER.match(word):
             parts.append(word)
         elif _is_negation(lower):
-            parts.append(_IRREGULAR_NOT.get(lower, "not" if lower.endswith("n't") else lower))
+            parts.append(_negation(lower))
         elif _is_name(token):
             parts.append(lower if manner.small_letters else word)
         elif lower in _DROPPED:
@@ -147,6 +149,8 @@ def note_of(sentence: str, manner: Manner, rng: random.Random) -> str:
         elif lower in _PREPOSITIONS:
             if not manner.drops_prepositions:
                 parts.append(lower)
+        elif lower in _QUALIFIERS:
+            parts.append(lower)
         elif rng.random() >= manner.dropped_share:
             parts.append(dictionary_form(lower) if manner.plain_forms else lower)
     asks = "?" if sentence.rstrip('”"’)').endswith("?") else ""
@@ -155,6 +159,14 @@ def note_of(sentence: str, manner: Manner, rng: random.Random) -> str:
 
 def _is_negation(lower: str) -> bool:
     return lower in _NEGATIONS or lower.endswith("n't")
+
+
+def _negation(lower: str) -> str:
+    """A negation as it stands in notes: "wouldn't" is "would not", "isn't" just "not"."""
+    if lower in _NEGATIONS:
+        return lower
+    verb = lower.removesuffix("n't")
+    return _IRREGULAR_NOT.get(lower, f"{verb} not" if verb in _QUALIFIERS else "not")
 
 
 def _is_name(token: re.Match[str]) -> bool:
@@ -233,7 +245,7 @@ class Content:
                 facts.add(lower)
             elif _is_negation(lower):
                 is_negative = True
-            elif lower not in _DROPPED | _PERSONS | _PREPOSITIONS:
+            elif lower not in _DROPPED | _PERSONS | _PREPOSITIONS | _QUALIFIERS:
                 words.add(dictionary_form(lower))
         return cls(frozenset(facts), frozenset(words), is_negative)
 
