@@ -46,13 +46,13 @@ const patterns = Object.entries(catalogue).flatMap(([key, value]) => {
 /** The translation of a text of the server; its own parts, such as "12 posts", are translated with it, names are not. */
 export function said(text) {
   if (language === "en" || !text || text.length > LONGEST) return text ?? "";
-  if (!known.has(text)) known.set(text, translated(text) ?? joined(text) ?? text);
+  if (!known.has(text)) known.set(text, catalogue[text] ?? translated(text) ?? joined(text) ?? text);
   return known.get(text);
 }
 
 /** The translation of a whole sentence, with or without the marks around it; undefined if there is none. */
 function translated(text) {
-  const [, before, body, marks, after] = /^(\s*)(.*?)([.:…]*)(\s*)$/s.exec(text);
+  const [, before, body, marks, after] = /^(\s*)(.*?)([.:;…]*)(\s*)$/s.exec(text);
   const capital = (word, change) => word.charAt(0)[change]() + word.slice(1);
   for (const [middle, end] of [[body + marks, after], [body, marks + after]]) {
     const result = catalogue[middle] ?? named(middle) ?? counted(middle) ?? matched(middle);
