@@ -42,6 +42,7 @@ SERVER = (
     "evaluation/scorecard_view.py",
     "evaluation/scoring.py",
     "evaluation/verdict.py",
+    "evaluation/voice.py",
     "make/pipeline.py",
     "make/result.py",
     "serve/api/",
