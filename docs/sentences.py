@@ -27,9 +27,12 @@ SERVER = (
     "archive/log_detection.py",
     "archive/look.py",
     "archive/report_view.py",
+    "archive/safe_xml.py",
     "archive/selection.py",
     "archive/sources/",
     "archive/style_outliers.py",
+    "archive/threads.py",
+    "archive/untrusted_files.py",
     "ask/answer.py",
     "ask/citations.py",
     "ask/dates.py",
@@ -39,6 +42,7 @@ SERVER = (
     "drafts/check.py",
     "drafts/check_view.py",
     "drafts/edits.py",
+    "evaluation/fluency.py",
     "evaluation/scorecard_view.py",
     "evaluation/scoring.py",
     "evaluation/verdict.py",
@@ -47,9 +51,12 @@ SERVER = (
     "make/result.py",
     "serve/api/",
     "serve/jobs.py",
+    "serve/security.py",
     "training/plan.py",
+    "training/plan_constants.py",
     "training/planner.py",
     "training/run.py",
+    "training/step_time.py",
     "view/format.py",
     "view/html.py",
 )
@@ -57,15 +64,15 @@ TEXTS = ("archive/advice.toml",)
 PLACE = re.compile(r"\{\d+\}")
 _COUNTED = re.compile(r"""\bcount\((?:[^()"`]|\((?:[^()]|\([^()]*\))*\))*, "([a-z ]+)"\)""")
 _WORDS = re.compile(r"[A-Za-z’']{2,}\W? +\W?[\w{]|\} [a-z]{2,}|[a-z]{2,} \{")
-_LABEL = re.compile(r"[A-Z][a-z]+")
+_LABEL = re.compile(r"[A-Z][a-z]+|once|twice")
 _MARKUP = re.compile(
     r"[<\n=|\\]|\(\?|-src |-title|filename"
     r"|\) AND \(|^(SELECT |PRAGMA |[.#]\w|[a-z]+, [-.a-z]+(, |$))"
     r"|^(arXiv [\d., ]+$|# |a one |swatch |verdict |shares titled)"
     r"|^(--?\w+ |curl |ollama |llama-cli |ownwords |pip install \S+$)"
 )
-_SHOWN = re.compile(r"Error$|\b(note|stage|invalid|not_found|conflict|forbidden)$")
-_VIEWS = ("_view.py", "html.py")
+_SHOWN = re.compile(r"Error$|_error$|\b(note|stage|invalid|not_found|conflict|forbidden)$")
+_VIEWS = ("_view.py", "html.py", "serve/jobs.py", "view/format.py")
 
 
 def sentences() -> set[str]:
@@ -81,9 +88,8 @@ def sentences() -> set[str]:
         if name.startswith(SERVER):
             found.update(_of_module(tree, has_labels=name.endswith(_VIEWS)))
         elif not name.startswith(("cli/", "training/settings_search", "native/")):
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Call) and _SHOWN.search(ast.unparse(node.func)):
-                    found.update(_of_module(node, has_labels=False))
+            for node in _shown(tree):
+                found.update(_of_module(node, has_labels=False))
     for name in TEXTS:
         found.update(_of_table(tomllib.loads((SOURCE / name).read_text("utf-8"))))
     return {each for each in found if re.search("[A-Za-z]", PLACE.sub("", each))}
@@ -161,6 +167,23 @@ def _of_page(source: str) -> list[str]:
 # --- the server ---------------------------------------------------------------------------------
 
 
+def _shown(tree: ast.AST) -> Iterator[ast.AST]:
+    """The calls that show a sentence, and the values of variables and functions they name."""
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and _SHOWN.search(ast.unparse(node.func))
+    ]
+    yield from calls
+    names = {part.id for call in calls for part in ast.walk(call) if isinstance(part, ast.Name)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(name)], value=value) if name in names:
+                yield value
+            case ast.FunctionDef(name=name, returns=ast.Name("str")) if name in names:
+                yield from (part for part in ast.walk(node) if isinstance(part, ast.Return))
+
+
 def _of_module(tree: ast.AST, *, has_labels: bool) -> Iterator[str]:
     """Strings of several words, single words in a view, and nouns that are counted."""
     skipped: set[int] = set()
@@ -176,7 +199,7 @@ def _of_module(tree: ast.AST, *, has_labels: bool) -> Iterator[str]:
                 for place in node.values:
                     if isinstance(place, ast.FormattedValue):
                         skipped.difference_update(id(part) for part in ast.walk(place.value))
-            case ast.Call(func=ast.Name("count") | ast.Attribute(attr="count")):
+            case ast.Call(func=ast.Name("count" | "noun") | ast.Attribute(attr="count")):
                 if len(node.args) == 2 and isinstance(node.args[1], ast.Constant):
                     yield f"{{1}} {node.args[1].value!s}"
             case _:

@@ -83,9 +83,9 @@ def test_human_text_is_not_called_broken(text: str) -> None:
     ("text", "expected"),
     [
         ("He went. the dog stayed. All was well.", [(), ("small letter",), ()]),
-        ("All was well (or was it. He went home. She went too.", [("unpaired",), (), ()]),
-        ("Well. It was late), he said. So they left.", [(), ("unpaired",), ()]),
-        ('Fine. He said "no. She left.\n\nThe end.', [(), ("unpaired",), (), ()]),
+        ("All was well (or was it. He went home. She went too.", [("unpaired mark",), (), ()]),
+        ("Well. It was late), he said. So they left.", [(), ("unpaired mark",), ()]),
+        ('Fine. He said "no. She left.\n\nThe end.', [(), ("unpaired mark",), (), ()]),
         ("I saw the the dog. He saw me.", [("doubled word",), ()]),
         ("He went " + "on and " * 40 + "stopped. Good.", [("too long",), ()]),
         (
@@ -102,7 +102,7 @@ def test_broken_sentences_are_detected(text: str, expected: list[tuple[str, ...]
 def test_truncated_passages_are_not_called_broken() -> None:
     assert faults('of it," he said. "I am (as you') == [()]
     assert faults("which is why. I went") == [()]
-    assert faults('It was. "Yes, (he said. I') == [(), ("unpaired",)]
+    assert faults('It was. "Yes, (he said. I') == [(), ("unpaired mark",)]
 
 
 def test_the_author_s_habits_are_not_called_faults() -> None:

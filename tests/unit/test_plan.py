@@ -311,5 +311,6 @@ def test_the_forecast_is_compared_with_the_result() -> None:
         expected, expected.bits_high + 0.25, 1200, 10, 10**9, stopped_early=True
     )
     assert "worse than expected, by 0.25" in worse[0]
-    assert "more" in worse[1]
-    assert "stopped early" in worse[2]
+    assert "above" in worse[1]
+    assert "below" in worse[2]
+    assert worse[3] == "It stopped early."

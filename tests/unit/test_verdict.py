@@ -210,7 +210,7 @@ def test_a_good_model_still_makes_up_facts_and_does_not_answer() -> None:
     card = sample_card.good()
     assert tone(card) == "good"
     uses = [limit.partition(":")[0] for limit in limits(card)]
-    assert uses == ["Facts", "Questions and instructions"]
+    assert uses == ["Looking up facts", "Questions and instructions"]
     assert f"{card.about.parameters / 1e6:,.0f} million" in limits(card)[1]
 
 
@@ -222,7 +222,7 @@ def test_each_weakness_is_said_with_its_own_figures() -> None:
     texts = dict(limit.split(": ", 1) for limit in limits(card))
     assert texts["Publishing unread"].startswith("3.0% of its words are not real words")
     assert "of its passages are taken for yours" in texts["Passing for you"]
-    assert "(1.2% of its words are invented names)" in texts["Facts"]
+    assert "(1.2% of its words are invented names)" in texts["Looking up facts"]
 
 
 def test_what_was_not_measured_is_open_and_gibberish_is_bad() -> None:

@@ -130,11 +130,11 @@ def exclusion_reason(document: RawDocument, config: ArchiveConfig) -> str:
     if document.status == "trashed":
         return "in the trash"
     if document.status == "draft" and not config.drafts:
-        return "a draft"
+        return "still a draft"
     if document.status == "scheduled" and not config.drafts:
         return "scheduled, not yet published"
     if document.status == "private" and not config.private:
-        return "private"
+        return "a private post"
     if document.status == "hidden" and not config.hidden:
         return "hidden: live at its address, listed nowhere"
     if document.kind == "page" and not config.pages:

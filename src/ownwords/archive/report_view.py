@@ -49,11 +49,11 @@ _FLAGS = {
     "duplicate": "shares text with another post",
 }
 _STATUSES = {
-    "draft": "Drafts",
-    "trashed": "Posts in the trash",
-    "hidden": "Hidden posts",
-    "scheduled": "Scheduled posts",
-    "private": "Private posts",
+    "draft": "Drafts, left out",
+    "trashed": "Posts in the trash, left out",
+    "hidden": "Hidden posts, left out",
+    "scheduled": "Scheduled posts, left out",
+    "private": "Private posts, left out",
 }
 _DECISIONS = {"keep": "All used", "cap": "Part used", "leave out": "Left out"}
 
@@ -208,7 +208,7 @@ def _headline_figures(report: Report) -> list[b.Figure]:
         ),
         b.Figure(
             years or "–",
-            "years" if "–" in years or not years else "year",
+            noun(1 + ("–" in years or not years), "year"),
             " to ".join(days) or "no dates found",
         ),
         b.Figure(count(usable), f"{noun(usable, 'word')} to train on", size(totals.training_bytes)),
@@ -315,7 +315,7 @@ def _lengths(report: Report) -> list[b.Block]:
                     plain(post.day, 10) or "–",
                     count(post.own_words),
                     count(post.training_words),
-                    plain(post.split, 12) or "–",
+                    _SIDES.get(post.split, "–"),
                 )
                 for post in posts[:MANY]
             ],
@@ -589,7 +589,7 @@ def _privacy(report: Report) -> list[b.Block]:
     numbers = [
         ("Sources read", len(report.sources)),
         *(
-            (f"{_STATUSES.get(status, plain(status, 30).capitalize())}, left out", number)
+            (_STATUSES.get(status, plain(status, 30)), number)
             for status, number in privacy.statuses_excluded.items()
         ),
         ("E-mail addresses found", privacy.emails),

@@ -261,7 +261,7 @@ def split_posts(
     groups = [group for group in every if group.words]
     note = ""
     if len(groups) < MIN_GROUPS:
-        number = {0: "no posts", 1: "one post"}.get(len(groups), f"{len(groups)} posts")
+        number = count(len(groups), "post") if groups else "no posts"
         note = f"Nothing is held out for testing: {number} to train on, {MIN_GROUPS} are needed."
     elif missing := _hold_out(groups, config):
         note = (

@@ -198,7 +198,7 @@ def repetition(text: str) -> Repetition:
 # heading or a list item, not a sentence. A passage cut from a longer text may begin within quotes
 # and end anywhere: neither counts as a fault.
 
-Fault = Literal["no end", "unpaired", "small letter", "too long", "doubled word"]
+Fault = Literal["no end", "unpaired mark", "small letter", "too long", "doubled word"]
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 HEADING_WORDS = 12  # a longer line should have an end mark
 MAX_SENTENCE = 60  # words; no sentence up to this length counts as too long
@@ -270,7 +270,7 @@ def sentences(text: str, habits: SentenceConventions) -> list[Sentence]:
             if end == len(line) and not has_end and not line.endswith(_GOES_ON):
                 faults.append("no end")
             if any(start <= at < end for at in unpaired):
-                faults.append("unpaired")
+                faults.append("unpaired mark")
             first = next(filter(str.isalnum, sentence), "")
             if first.islower() and (start or after_end):
                 faults.append("small letter")

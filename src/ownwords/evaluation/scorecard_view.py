@@ -26,6 +26,7 @@ _NO_RANGE = "too few posts for a range"
 _UNIFORM_BITS = 8  # bits per byte of a uniform guess
 _YOURS, _MODELS, _OTHERS = "Your held-out posts", "What it writes", "Other authors"
 _MADE_UP_WORDS = "Made-up words"
+_STAGES = {"train": "Training", "write": "Writing a first paragraph", "scoring": "Scoring"}
 _EXAMPLES = 3  # broken sentences of each kind
 _MIN_LINE = 60  # characters that a line takes up at least
 _MEASURES = (
@@ -126,10 +127,9 @@ def judged_on(about: ModelFacts) -> str:
     """The held-out posts behind the figures."""
     if not about.judged_posts:
         return "No post was held out to measure it on."
-    of = "" if about.judged_posts == about.test_posts else f" of {count(about.test_posts)}"
-    posts = (
-        f"{count(about.judged_posts)}{of} held-out {'post' if about.test_posts == 1 else 'posts'}"
-    )
+    posts = count(about.test_posts, "held-out post")
+    if about.judged_posts != about.test_posts:
+        posts = f"{count(about.judged_posts)} out of {posts}"
     text = (
         f"Measured on {posts} ({size(about.judged_bytes)}), used neither for training nor for"
         " choosing a model."
@@ -386,7 +386,10 @@ def _making(card: Scorecard) -> b.Section:
         ("Held out to measure it", count(about.test_posts, "post")),
         ("Size", f"{about.parameters / 1e6:,.1f} million parameters"),
         ("Fine-tuned from", plain(about.base, 80) or "nothing: trained on your posts only"),
-        *((plain(stage.name, 40).capitalize(), duration(stage.seconds)) for stage in card.seconds),
+        *(
+            (_STAGES.get(each.name, plain(each.name, 40)), duration(each.seconds))
+            for each in card.seconds
+        ),
     ]
     blocks: list[b.Block] = [b.Pairs(rows=facts, style="facts")]
     if card.plan:

@@ -279,7 +279,7 @@ def limits(card: Scorecard) -> list[str]:
         ("Passing for you", _reason(card, "voice")),
         ("New texts", _reason(card, "copying", COPIES)),
         ("Knowing your blog", _reason(card, "prediction")),
-        ("Facts", _facts(card)),
+        ("Looking up facts", _facts(card)),
         (
             "Questions and instructions",
             f"with {card.about.parameters / 1e6:,.0f} million parameters it continues a text, and"

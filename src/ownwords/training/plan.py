@@ -163,15 +163,16 @@ def compare_forecast(
         else:
             judged = f"worse than expected, by {bits - high:.2f}"
         sentences.append(f"Bits per byte: {bits:.3f}, expected {low:.2f} to {high:.2f}: {judged}.")
-    early = ", because it stopped early" if stopped_early else ""
     sentences.append(
         f"Time: {duration(seconds)}, expected {duration(expected.seconds)}"
-        f" ({_off(seconds, expected.seconds)}{early})."
+        f" ({_off(seconds, expected.seconds)})."
     )
     sentences.append(
         f"Tokens: {number(tokens)}, expected {number(expected.tokens)}"
-        f" ({_off(tokens, expected.tokens)}{early})."
+        f" ({_off(tokens, expected.tokens)})."
     )
+    if stopped_early:
+        sentences.append("It stopped early.")
     if memory_bytes:
         forecast = expected.memory_bytes
         sentences.append(
@@ -185,4 +186,4 @@ def _off(real: float, expected: float) -> str:
     share = real / max(expected, 1e-9) - 1
     if abs(share) < 0.005:
         return "as expected"
-    return f"{abs(share):.0%} {'more' if share > 0 else 'less'}"
+    return f"{share:.0%} above" if share > 0 else f"{-share:.0%} below"

@@ -17,7 +17,7 @@ from ownwords.training.settings import Precision
 from ownwords.training.step_time import DeviceSpeeds, StepTimeModel, lora_sides
 
 LOG = "docs/log.md"
-ESTIMATE = "estimate"  # by reasoning, not measured yet
+ESTIMATE = "an estimate"  # by reasoning, not measured yet
 
 
 @dataclass(frozen=True)

@@ -380,12 +380,13 @@ class Planner:
         self.epochs = length.tokens / self.tokens
         self.epochs *= 1 - self.replay
         rate = tokens / length.step_s
-        fills = "fills the time and reads "
+        fills = "fills the time"
         if length.steps * length.step_s < 0.9 * self.train_s * (1 - self.eval_share):
-            fills = "takes part of the time (more would only memorise) and reads "
+            fills = "takes part of the time (more would only memorise)"
         if self.train_s > self.seconds - facts.spent_s:
-            fills = "takes longer than asked (fewer steps teach nothing) and reads "
-        why = f"at {number(rate)} tokens a second this {fills}the text {times(self.epochs)}"
+            fills = "takes longer than asked (fewer steps teach nothing)"
+        read = times(self.epochs)
+        why = f"at {number(rate)} tokens a second this {fills} and reads the text {read}"
         if not length.steps:
             why = (
                 f"{duration(self.seconds)} are too few to learn from: {constants.least_steps:.0f}"

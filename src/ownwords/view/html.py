@@ -262,7 +262,7 @@ class _Writer:
         rows = [[join(*self._line(cell)) for cell in row] for row in block.rows]
         class_ = "words" if block.style == "words" else ""
         more = rows[_OPEN_ROWS:]
-        further = table(f"{block.caption}, further", block.heads, more, class_) if more else None
+        further = table(f"{block.caption}: the rest", block.heads, more, class_) if more else None
         return join(
             table(block.caption, block.heads, rows[:_OPEN_ROWS], class_),
             self._details(f"{count(len(more))} more", further) if further else None,

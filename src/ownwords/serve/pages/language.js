@@ -55,12 +55,18 @@ function translated(text) {
   const [, before, body, marks, after] = /^(\s*)(.*?)([.:…]*)(\s*)$/s.exec(text);
   const capital = (word, change) => word.charAt(0)[change]() + word.slice(1);
   for (const [middle, end] of [[body + marks, after], [body, marks + after]]) {
-    const result = catalogue[middle] ?? counted(middle) ?? matched(middle);
+    const result = catalogue[middle] ?? named(middle) ?? counted(middle) ?? matched(middle);
     if (typeof result === "string") return before + result + end;
     const small = capital(middle, "toLowerCase"), other = small === middle ? null : catalogue[small] ?? matched(small); // it begins a sentence
     if (typeof other === "string") return before + capital(other, "toUpperCase") + end;
   }
   return undefined;
+}
+
+/** A noun whose number stands elsewhere: "posts". */
+function named(text) {
+  const noun = nouns.get(text), forms = noun && catalogue[`{1} ${noun}`];
+  return forms && placed((text === noun && forms.one) || forms.other, [""]).trim();
 }
 
 function counted(text) {
@@ -72,7 +78,7 @@ function counted(text) {
   return text.replace(whole + digits, whole.includes(",") || digits ? fixed(n, Math.max(0, digits.length - 1)) : whole).replace("%", (0.01).toLocaleString(LOCALE, { style: "percent" }).slice(1));
 }
 
-const ENDED = /(\p{L}{3}|\))[.!?] \p{Lu}/u; // a part does not reach beyond the end of a sentence
+const ENDED = /(\p{L}{3}|\))[.!?] \p{Lu}|; /u; // a part does not reach beyond the end of a sentence
 
 function matched(text) {
   for (const { pattern, value, telling } of patterns) {

@@ -79,7 +79,7 @@ function pageOf(element, offer, saved, query) {
   }
 
   function labelOf(item) {
-    return { tuned: `${item.label} (yours)`, base: item.name === "shipped" ? t`Built-in model` : t`${item.name} (starting model)` }[item.role] ?? item.name;
+    return { tuned: t`${item.label} (yours)`, base: item.name === "shipped" ? t`Built-in model` : t`${item.name} (starting model)` }[item.role] ?? item.name;
   }
 
   /** The model that writes from notes: the chosen one if it can, else another. */
@@ -130,7 +130,7 @@ function pageOf(element, offer, saved, query) {
       if (!ends.signal.aborted) fill(below, problem(error));
       said = ends.signal.aborted ? "" : sentence(error.message);
     }
-    if (!said) fill(below, quiet("Stopped."));
+    if (!said) fill(below, quiet(t`Stopped.`));
     writing = null;
     label();
     store();
@@ -309,7 +309,7 @@ const wordsOf = (text) => text.split(/\s+/).filter(Boolean).length;
 const curious = (...parts) => folded(t`For the curious`, quiet(parts));
 
 function told(result, seed) {
-  if (!result) return quiet("Stopped.");
+  if (!result) return quiet(t`Stopped.`);
   const seconds = result.seconds < 10 ? t`${fixed(result.seconds, 1)} s` : duration(result.seconds);
   return curious([t`${count(result.tokens, "token")} in ${seconds}, ${count(result.tokens / Math.max(result.seconds, 0.001))} a second; seed ${seed}.`, result.finished === "stop" ? t`The model ended the text itself.` : ""].filter(Boolean).join(" "));
 }
