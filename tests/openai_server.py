@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 import numpy as np
-import numpy.typing as npt
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
@@ -214,19 +213,3 @@ def running_api(workspace: Workspace, models: Mapping[str, Path] | None = None) 
             yield api
         finally:
             runner.run(context.__aexit__(None, None, None))
-
-
-class Letters:
-    """An embedder: the counts of the first letters of the alphabet."""
-
-    name = "letters 1f3c"
-    dimensions = 4
-    question_prompt = passage_prompt = ""
-
-    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        rows = np.array([[1 + text.count(c) for c in "abcd"] for text in texts], np.float32)
-        unit: npt.NDArray[np.float32] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-        return unit
-
-    def count(self, texts: Sequence[str]) -> int:
-        return sum(map(len, texts))

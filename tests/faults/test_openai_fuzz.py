@@ -20,8 +20,8 @@ from ownwords.core.workspace import Workspace
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve import openai
 
-WRITE, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
-PATHS = (WRITE, CHAT, EMBED)
+WRITE, CHAT = "/v1/completions", "/v1/chat/completions"
+PATHS = (WRITE, CHAT)
 NOT_ANSWERED = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
 
 scalars: st.SearchStrategy[Any] = (
@@ -51,7 +51,6 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     | st.lists(st.text(max_size=9), max_size=3)
     | st.lists(st.integers(-1, 270), max_size=9),
     "messages": st.lists(st.fixed_dictionaries({"role": role, "content": contents}), max_size=3),
-    "input": st.text(max_size=9) | st.lists(st.text(max_size=9), max_size=3),
     "max_tokens": st.integers(0, 6),
     "temperature": st.floats(0, 2),
     "top_p": st.floats(0, 1),
@@ -66,7 +65,6 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "logit_bias": st.dictionaries(st.integers(-1, 300).map(str), st.floats(-101, 101)),
     "presence_penalty": st.floats(-2, 2),
     "guard": st.booleans(),
-    "encoding_format": st.sampled_from(["float", "base64", "int8"]),
 }
 OFTEN = {"model": st.just(OWN), "max_tokens": st.integers(0, 5)}
 requests = st.fixed_dictionaries(

@@ -2,16 +2,13 @@
 
 import asyncio
 import json
-import math
 import os
 import re
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -48,40 +45,6 @@ def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.lower(), raising=False)
 
 
-class Embeddings(BaseHTTPRequestHandler):
-    """An endpoint whose vectors encode the length of a text."""
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
-
-    def do_POST(self) -> None:
-        request_body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        data = [
-            {"object": "embedding", "index": n, "embedding": [float(len(text)), 0.0, 1.0]}
-            for n, text in enumerate(request_body["input"])
-        ]
-        answer = {"object": "list", "data": data, "model": "lengths"}
-        body = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-
-@contextmanager
-def embeddings() -> Iterator[str]:
-    httpd = ThreadingHTTPServer((HERE, 0), Embeddings)
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://{HERE}:{httpd.server_address[1]}/v1#lengths"
-    finally:
-        httpd.shutdown()
-        thread.join()
-        httpd.server_close()
-
-
 @contextmanager
 def process(*arguments: str) -> Iterator[str]:
     """The API address of `ownwords serve`, while it runs."""
@@ -114,13 +77,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(folder: Path) -> Iterator[str]:
-    with (
-        embeddings() as vectors,
-        process(
-            *(str(folder / f"{OWN}.ownwords"), "--no-key"),
-            *("--model", str(folder / CHATTY), "--embed", vectors),
-        ) as address,
-    ):
+    with process(
+        str(folder / f"{OWN}.ownwords"), "--no-key", "--model", str(folder / CHATTY)
+    ) as address:
         yield address
 
 
@@ -139,9 +98,7 @@ def own(folder: Path) -> Model:
 
 
 def test_models(client: Any) -> None:  # noqa: ANN401
-    names = [model.id for model in client.models.list()]
-    assert names[:2] == [OWN, CHATTY]
-    assert "lengths" in names
+    assert [model.id for model in client.models.list()][:2] == [OWN, CHATTY]
     assert client.models.retrieve(OWN).owned_by == "ownwords"
     with pytest.raises(openai.NotFoundError) as caught:
         client.models.retrieve("gpt-9")
@@ -220,14 +177,6 @@ def test_a_disconnected_stream_frees_its_row(client: Any) -> None:  # noqa: ANN4
         ) as stream:
             next(iter(stream))
     assert client.completions.create(model=OWN, prompt="x", max_tokens=1).usage.total_tokens == 3
-
-
-def test_embeddings(client: Any) -> None:  # noqa: ANN401
-    for form in ({}, {"encoding_format": "float"}):
-        answer = client.embeddings.create(model="lengths", input=["abc", "a"], **form)
-        for item, length in zip(answer.data, (3, 1), strict=True):
-            norm = math.hypot(length, 1)
-            assert item.embedding == pytest.approx([length / norm, 0, 1 / norm], abs=1e-6)
 
 
 def test_errors_map_to_the_client_s_exceptions(client: Any) -> None:  # noqa: ANN401

@@ -1,25 +1,22 @@
 """The OpenAI-compatible API as clients see it: texts, usage, stops, chunks, errors."""
 
 import asyncio
-import base64
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import openai_server
-from openai_server import CHATTY, CONTEXT, LEARNED, OWN, Api, Client, Letters
+from openai_server import CHATTY, CONTEXT, LEARNED, OWN, Api, Client
 from ownwords.core.workspace import Workspace
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve import openai
-from ownwords.serve.app_state import AppState
 
-WRITE, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
+WRITE, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
 @pytest.fixture(scope="module")
@@ -272,7 +269,7 @@ def test_the_chunks_of_a_chat(client: Api) -> None:
     assert text == answer["choices"][0]["message"]["content"]
 
 
-# --- models, embeddings --------------------------------------------------------------------------
+# --- models --------------------------------------------------------------------------------------
 
 
 def test_the_models_there_are(client: Api, chatty: Path) -> None:
@@ -286,70 +283,6 @@ def test_the_models_there_are(client: Api, chatty: Path) -> None:
     assert single["created"] == int((chatty / "config.json").stat().st_mtime)
     assert none.status_code == HTTPStatus.NOT_FOUND
     assert none.json()["error"]["code"] == "model_not_found"
-
-
-@pytest.fixture
-def embedding(monkeypatch: pytest.MonkeyPatch) -> Letters:
-    letters = Letters()
-
-    async def embedder(_: AppState) -> Letters:
-        return letters
-
-    monkeypatch.setattr(AppState, "embedder", embedder)
-    return letters
-
-
-@pytest.mark.usefixtures("embedding")
-def test_embeddings_are_numbers_or_base64(client: Api) -> None:
-    result = [
-        client.request(EMBED, model="letters", input="abba"),
-        client.request(EMBED, model="letters", input=["abba", "d"]),
-        client.request(
-            EMBED, model="letters", input=["abba", "d"], encoding_format="base64", dimensions=4
-        ),
-    ]
-    single, two, encoded = result
-    expected = np.array([[3, 3, 1, 1], [1, 1, 1, 2]], np.float32)
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    assert (two["object"], two["model"]) == ("list", "letters")
-    assert [row["index"] for row in two["data"]] == [0, 1]
-    assert [row["embedding"] for row in two["data"]] == expected.tolist()
-    assert single["data"][0] == two["data"][0]
-    assert two["usage"] == {"prompt_tokens": 5, "total_tokens": 5}
-    for item, row in zip(encoded["data"], expected, strict=True):
-        assert base64.b64decode(item["embedding"]) == row.astype("<f4").tobytes()
-
-
-@pytest.mark.usefixtures("embedding")
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"input": []}, "input"),
-        ({"input": ""}, "input"),
-        ({"input": ["a", ""]}, "input"),
-        ({"input": [1, 2]}, "input"),
-        ({"input": [[1, 2]]}, "input"),
-        ({"input": ["a"] * 2049}, "input"),
-        ({}, "input"),
-        ({"input": "a", "dimensions": 3}, "dimensions"),
-        ({"input": "a", "encoding_format": "int8"}, "encoding_format"),
-        ({"input": "a", "model": "text-embedding-3-small"}, "model"),
-        ({"input": "a", "model": OWN}, "model"),
-        ({"input": "a", "model": "letter"}, "model"),
-    ],
-)
-def test_unsupported_embedding_requests_are_refused(
-    client: Api, fields: dict[str, Any], param: str
-) -> None:
-    status, error = client.refused(EMBED, {"model": "letters", **fields})
-    assert status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
-    assert error["param"].partition("[")[0] == param
-
-
-def test_without_an_embedder_it_says_how_to_set_one(client: Api) -> None:
-    status, error = client.refused(EMBED, {"model": "m", "input": "a"})
-    assert (status, error["code"]) == (HTTPStatus.BAD_REQUEST, "no_embedder")
-    assert "--embed" in error["message"]
 
 
 def test_a_prompt_longer_than_the_context_is_read_from_its_end_if_that_is_asked(

@@ -43,8 +43,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (blog / f"post{number}.md").write_text(f"# Post {number}\n\n{words}.\n", "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(scoring, "ScoreConfig", SMALL)
-    for reference in ("Lexicon", "ReferenceAuthors"):
-        monkeypatch.setattr(scoring, reference, SimpleNamespace(load=lambda: None))
+    monkeypatch.setattr(scoring, "Lexicon", SimpleNamespace(load=lambda: None))
+    foreign = SimpleNamespace(vocabulary=SimpleNamespace(words=("ja", "nein")))
+    monkeypatch.setattr(scoring, "ReferenceAuthors", SimpleNamespace(load=lambda: foreign))
     look([blog], workspace=tmp_path / "blog.ownwords")
     save(tmp_path / "blog.ownwords" / "model")
     return tmp_path

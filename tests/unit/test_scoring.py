@@ -126,8 +126,9 @@ def overfitted(texts: list[str], steps: int = 100) -> CausalLM:
 def _without_reference() -> Iterator[None]:
     """The comparison with other authors has tests of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        for reference in ("Lexicon", "ReferenceAuthors"):
-            patch.setattr(scoring, reference, SimpleNamespace(load=lambda: None))
+        patch.setattr(scoring, "Lexicon", SimpleNamespace(load=lambda: None))
+        foreign = SimpleNamespace(vocabulary=SimpleNamespace(words=("ja", "nein")))
+        patch.setattr(scoring, "ReferenceAuthors", SimpleNamespace(load=lambda: foreign))
         yield
 
 

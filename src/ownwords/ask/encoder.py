@@ -114,10 +114,6 @@ class SentenceModel:
             batches = threads.map(self._encoder.vectors, _batches(self._ids(texts)))
             return np.concatenate(list(batches))
 
-    def count(self, texts: Sequence[str]) -> int:
-        """The number of tokens used of these texts, at most `max_tokens` of each."""
-        return sum(map(len, self._ids(texts)))
-
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         data = [text.strip().encode("utf-8", "replace").decode("utf-8") for text in texts]
         if self._lowercase:
@@ -239,7 +235,6 @@ class Embedder(Protocol):
     """
 
     name: str
-    dimensions: int
     question_prompt: str
     passage_prompt: str
 

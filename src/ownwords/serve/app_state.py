@@ -11,7 +11,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ownwords.ask.encoder import Embedder
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace
@@ -116,7 +115,6 @@ class AppState:
         self._archive_pool = ArchivePool(workspace.archive, self.settings.embed)
         self.archive, self.searcher = self._archive_pool.archive, self._archive_pool.searcher
         self.vector_counts = self._archive_pool.vector_counts
-        self._embedder: Embedder | None = None
         self.report = ReportCache(self.archive)
         self.sources = SourceList(workspace, sources, look_command=self._look_command)
         self.library = ModelLibrary(workspace.root)
@@ -290,14 +288,6 @@ class AppState:
 
     def _look_command(self) -> str:
         return self.report().report.command
-
-    async def embedder(self) -> Embedder | None:
-        """The embedder; None without one."""
-        if not self._archive_pool.has_embedder:
-            return None  # returns at once, without queueing behind long answers
-        if self._embedder is None:
-            self._embedder = await self.run_long(self._archive_pool.embedder)
-        return self._embedder
 
     async def close(self) -> None:
         """End all streams and threads."""

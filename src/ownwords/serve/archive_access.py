@@ -40,7 +40,6 @@ class ArchivePool:
         self._searcher: ArchiveSearcher | None = None
         self._indexed_state: tuple[int, ...] = ()
         self._stale: list[SearchIndex] = []
-        self.has_embedder = self._embed != encoder.NONE
         self._embedder: Embedder | None = None
         self._vectors: threading.Thread | None = None
         self._is_closing = threading.Event()
@@ -80,7 +79,7 @@ class ArchivePool:
     def embedder(self) -> Embedder | None:
         """The embedder; None without the setting. Raises OwnwordsError if it cannot be opened."""
         with self._embedding:
-            if self._embedder is None and self.has_embedder:
+            if self._embedder is None:
                 self._embedder = encoder.open_embedder(self._embed)
             return self._embedder
 

@@ -1,10 +1,9 @@
-"""OpenAI's API: texts, conversations, embeddings and the list of models, in OpenAI's JSON.
+"""OpenAI's API: texts, conversations and the list of models, in OpenAI's JSON.
 
 Fields of a request that affect the answer are used or refused. Names and bounds are OpenAI's;
 samplers that its API lacks have the names that other servers use.
 """
 
-import base64
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.ask.encoder import Embedder
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.validation import Meta
@@ -36,7 +34,6 @@ from ownwords.tokenizers import chat
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 JsonObject = dict[str, Any]
-MAX_TEXTS = 2048  # to embed in one request, as in OpenAI's API
 # As in `ownwords write`; OpenAI's default of 16 ends within the first sentence.
 DEFAULT_TOKENS: Final = 400
 _MAX_STOPS, _MAX_STOP_LENGTH = 16, 1000  # OpenAI allows up to 4
@@ -54,7 +51,6 @@ def routes(state: AppState) -> list[BaseRoute]:
         Route("/v1/models/{name:path}", partial(get_model, state), methods=["GET"]),
         Route("/v1/completions", partial(create_completion, state), methods=["POST"]),
         Route("/v1/chat/completions", partial(create_chat_completion, state), methods=["POST"]),
-        Route("/v1/embeddings", partial(create_embeddings, state), methods=["POST"]),
     ]
 
 
@@ -489,7 +485,7 @@ def _fingerprint(loaded: LoadedModel) -> str:
     return "fp_" + digest(repr(loaded.stamp), loaded.model.engine.name, __version__)[:12]
 
 
-# --- models and embeddings -----------------------------------------------------------------------
+# --- models --------------------------------------------------------------------------------------
 
 
 async def list_models(state: AppState, _: Request) -> Response:
@@ -509,8 +505,6 @@ async def get_model(state: AppState, request: Request) -> Response:
 
 async def _models(state: AppState) -> dict[str, JsonObject]:
     times = await state.run(lambda: {name: _made_at(at) for name, at in state.models().items()})
-    if embedder := await state.embedder():
-        times.setdefault(short_name(embedder), 0)
     return {
         name: {"id": name, "object": "model", "created": time_, "owned_by": "ownwords"}
         for name, time_ in times.items()
@@ -523,70 +517,3 @@ def _made_at(folder: Path) -> int:
         return int((folder / CONFIG).stat().st_mtime)
     except OSError:
         return 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class EmbeddingRequest:
-    """The body of a POST to /v1/embeddings."""
-
-    model: Annotated[str, Meta(min_length=1)]
-    # Texts only: ids would be another tokenizer's, since programs count with OpenAI's.
-    input: Annotated[str, Meta(min_length=1)] | list[Annotated[str, Meta(min_length=1)]]
-    encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Annotated[int, Meta(ge=1, le=1 << 20)] | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= len(self.texts) <= MAX_TEXTS:
-            raise invalid(
-                f"input must have 1 to {MAX_TEXTS:,} texts, not {len(self.texts):,}",
-                param="input",
-                code="invalid_value",
-            )
-
-    @property
-    def texts(self) -> list[str]:
-        """The inputs."""
-        return [self.input] if isinstance(self.input, str) else self.input
-
-
-def short_name(embedder: Embedder) -> str:
-    """The embedder's name without the hash of its weights."""
-    return embedder.name.partition(" ")[0]
-
-
-async def create_embeddings(state: AppState, request: Request) -> Response:
-    """Compute the vectors of the inputs."""
-    asked = await read_body(state, request, EmbeddingRequest)
-    embedder = await state.embedder()
-    if embedder is None:
-        raise invalid(
-            "this server has no embedding model",
-            hint="start it with --embed and one that `ownwords ask --help` names",
-            param="model",
-            code="no_embedder",
-        )
-    name = short_name(embedder)
-    if asked.model not in (name, embedder.name):
-        if asked.model in await state.run(state.models):
-            raise unsupported("model", f"{asked.model} generates text; {name} computes vectors")
-        raise no_such_model(asked.model, [name])
-    if asked.dimensions not in (None, embedder.dimensions):
-        raise unsupported("dimensions", f"the vectors of {name} have {embedder.dimensions}")
-    return await state.run_long(lambda: json_response(_embed(asked, embedder)))
-
-
-def _embed(asked: EmbeddingRequest, embedder: Embedder) -> JsonObject:
-    rows = embedder.embed(asked.texts).astype("<f4", copy=False)
-    is_base64 = asked.encoding_format == "base64"
-    data = [
-        {
-            "object": "embedding",
-            "index": i,
-            "embedding": base64.b64encode(row.tobytes()).decode() if is_base64 else row.tolist(),
-        }
-        for i, row in enumerate(rows)
-    ]
-    count: Callable[[Sequence[str]], int] = getattr(embedder, "count", lambda _: 0)
-    tokens = count(asked.texts)  # an embedder at an endpoint cannot count
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return {"object": "list", "data": data, "model": short_name(embedder), "usage": usage}
