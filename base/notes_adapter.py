@@ -2,7 +2,7 @@
 
     python base/notes_adapter.py prepare --modern MODERN... --held-out FILE
     python base/notes_adapter.py train --minutes M      or goes on; a kill loses three minutes
-    python base/notes_adapter.py publish --sources modern-sources.tsv      into the package, in int8
+    python base/notes_adapter.py publish --sources modern-sources.tsv      into the package
 
 Most of what is read are notes and the text made of them, where only the text is learned; the rest
 is plain prose, so that the base continues texts as well as before.
@@ -12,7 +12,7 @@ import argparse
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -158,9 +158,7 @@ class NotesTraining:
                 seconds=60 * minutes,
             )
         )
-        stored = self.folder / ADAPTER
-        stored.unlink(missing_ok=True)
-        write_tensors(stored, lora.stored_tensors(adapter))
+        _store(self.folder / ADAPTER, lora.stored_tensors(adapter))
         write_atomically(self.folder / _TOKENS, str(outcome.tokens))
         print(
             f"{outcome.steps:,} steps, {outcome.tokens:,} tokens in {outcome.seconds:.0f} s:"
@@ -220,6 +218,17 @@ not part of the package. These blogs were left out, so that drafting can be judg
 """
 
 
+def _store(path: Path, matrices: Mapping[str, Tensor]) -> None:
+    """Store an adapter's matrices in int8 with a scale a row: at that size it is carried about."""
+    stored = {}
+    for name, rows in matrices.items():
+        scale = (rows.abs().amax(1) / 127).clamp(min=1e-8)
+        stored[name] = (rows / scale[:, None]).round().to(torch.int8)
+        stored[f"{name}.scale"] = scale
+    path.unlink(missing_ok=True)
+    write_tensors(path, stored)
+
+
 def _layers(path: Path) -> dict[str, dict[str, Tensor]]:
     """The pairs of matrices of a stored adapter, by layer."""
     stored = read_tensors(path)
@@ -242,7 +251,7 @@ def _mean(adapters: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def publish(folder: Path, sources: Path, beside: Sequence[Path] = ()) -> None:
-    """Store the adapter in the package, in int8 with a scale a row, and its card.
+    """Store the adapter in the package, and its card.
 
     With stored adapters beside it, the mean of all, cut to the rank: trainings are wrong in
     different ways (model soups, Wortsman et al. 2022).
@@ -254,16 +263,11 @@ def publish(folder: Path, sources: Path, beside: Sequence[Path] = ()) -> None:
         layers = {
             name: _mean([pair, *(other[name] for other in others)]) for name, pair in layers.items()
         }
-    stored = {}
-    for layer, pair in layers.items():
-        for kind, rows in pair.items():
-            scale = (rows.abs().amax(1) / 127).clamp(min=1e-8)
-            stored[f"{layer}.{kind}"] = (rows / scale[:, None]).round().to(torch.int8)
-            stored[f"{layer}.{kind}.scale"] = scale
     out = catalogue.ADAPTERS / BASE / catalogue.NOTES
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.unlink(missing_ok=True)
-    write_tensors(out, stored)
+    _store(
+        out, {f"{name}.{kind}": matrix for name in layers for kind, matrix in layers[name].items()}
+    )
     training = NotesTraining(folder, Progress())
     bits = []
     for stage in ("before", "after"):

@@ -3,10 +3,10 @@
     python bench/drafting.py WORKSPACE MODEL --paragraphs 30
     python bench/drafting.py WORKSPACE MODEL --paragraphs 14 --prompted BASE --blind FILE
 
-The notes are made by rule of paragraphs of the workspace's test posts, as somebody takes them who
-writes full notes; MODEL has learned to write from notes. Prints what of their content words the
-written lines keep, how many lines stay notes, and what is made up, then the bits per byte of the
-author's own paragraphs with and without their notes, and the drafts.
+The notes are made by rule of paragraphs of the workspace's test posts, some full, some terse, as
+those it has learned from; MODEL has learned to write from notes. Prints what of their content
+words the written lines keep, how many lines stay notes, and what is made up, then the bits per
+byte of the author's own paragraphs with and without their notes, and the drafts.
 
 With --prompted FILE gets each draft beside what BASE, a model that follows instructions, writes of
 the same notes when it is given three of the author's passages; which is which, drawn by lot, is in

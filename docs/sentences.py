@@ -26,11 +26,13 @@ SERVER = (
     "archive/ingest.py",
     "archive/log_detection.py",
     "archive/look.py",
+    "archive/markup.py",
     "archive/report_view.py",
     "archive/safe_xml.py",
     "archive/selection.py",
     "archive/sources/",
     "archive/style_outliers.py",
+    "archive/text_repair.py",
     "archive/threads.py",
     "archive/untrusted_files.py",
     "ask/answer.py",
@@ -61,6 +63,7 @@ SERVER = (
     "view/html.py",
 )
 TEXTS = ("archive/advice.toml",)
+NAMES = ("archive/dropped_elements.toml",)  # of which the keys are shown
 PLACE = re.compile(r"\{\d+\}")
 _COUNTED = re.compile(r"""\bcount\((?:[^()"`]|\((?:[^()]|\([^()]*\))*\))*, "([a-z ]+)"\)""")
 _WORDS = re.compile(r"[A-Za-z’']{2,}\W? +\W?[\w{]|\} [a-z]{2,}|[a-z]{2,} \{")
@@ -92,6 +95,8 @@ def sentences() -> set[str]:
                 found.update(_of_module(node, has_labels=False))
     for name in TEXTS:
         found.update(_of_table(tomllib.loads((SOURCE / name).read_text("utf-8"))))
+    for name in NAMES:
+        found.update(tomllib.loads((SOURCE / name).read_text("utf-8")))
     return {each for each in found if re.search("[A-Za-z]", PLACE.sub("", each))}
 
 

@@ -229,7 +229,7 @@ def test_shortcodes_are_removed_and_their_captions_and_code_kept() -> None:
         ("prose", "kept bold", ""),
         ("code", "if (a < b) {\n  [gallery]\n}", "js"),
     ]
-    assert reading.dropped == {"shortcode": 4}
+    assert reading.dropped == {"plugin shortcode": 4}
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ puts "{{ a }}" if 1 < 2
     ]
     assert reading.dropped == {
         "template tag": 2,
-        "shortcode": 1,
+        "plugin shortcode": 1,
         "comment in the markup": 2,
     }
 

@@ -213,4 +213,4 @@ https://video.example/5
         ("prose", "As at https://video.example/4 I said [sic], the [gist of it]."),
         ("code", "https://video.example/5"),
     ]
-    assert reading.dropped["shortcode"] == 3
+    assert reading.dropped["plugin shortcode"] == 3

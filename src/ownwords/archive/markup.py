@@ -165,7 +165,7 @@ def code_language(pre: LexborNode) -> str:
 
 Drops = Counter[str]
 
-SHORTCODE = "shortcode"
+SHORTCODE = "plugin shortcode"
 TEMPLATE_TAG = "template tag"
 
 # Shortcodes known by name alone; those that enclose an address or id; and those that hold code.

@@ -181,7 +181,7 @@ def _when(report: Report) -> str:
     if not first:
         return ""
     when = f"written on {first}" if first == last else f"written between {first} and {last}"
-    return f", the dated ones {when}" if _undated(report) else f", {when}"
+    return f", {f'the dated ones {when}' if _undated(report) else when}"
 
 
 def _dominant_decision(post: PostSummary, training_words: int) -> str:

@@ -150,8 +150,9 @@ def _leave_out_copies(
             pair = pair_with.get(id_)
             what = f"shares text with a group of posts of which {title} is kept"
             if pair:
-                shared = "the same text as" if pair.exact else f"{pair.share:.0%} shared with"
-                what = f"{shared} {title}, which is kept"
+                what = f"{pair.share:.0%} shared with {title}, which is kept"
+                if pair.exact:
+                    what = f"the same text as {title}, which is kept"
             by_id[id_].decision, by_id[id_].reason = "leave out", what
 
 

@@ -294,7 +294,7 @@ def _reason(card: Scorecard, topic: Topic, *only: str) -> str:
     for each in card.verdicts:
         if each.about == topic and (each.kind in only if only else each.kind not in _FINE):
             is_open = each.kind in (TOO_FEW, UNCLEAR) and topic != "prediction"
-            return f"this is not settled. {each.sentence}" if is_open else each.sentence
+            return "this is not settled. " * is_open + each.sentence
     return ""
 
 

@@ -331,7 +331,7 @@ class _Writer:
                 )
             )
             left += width
-        parts = (f"{b.text_of(row.label)} {percent(row.value / total)}" for row in block.rows)
+        parts = (f"{b.text_of(row.label)} ({percent(row.value / total)})" for row in block.rows)
         hatch = _hatch(name) if any(row.tone == "out" for row in block.rows) else None
         height = 14 if block.is_slim else 44
         return _svg(name, "stack", block.title, f"{', '.join(parts)}.", height, hatch, *rects)

@@ -46,13 +46,13 @@ const patterns = Object.entries(catalogue).flatMap(([key, value]) => {
 /** The translation of a text of the server; its own parts, such as "12 posts", are translated with it, names are not. */
 export function said(text) {
   if (language === "en" || !text || text.length > LONGEST) return text ?? "";
-  if (!known.has(text)) known.set(text, translated(text) ?? joined(text) ?? text);
+  if (!known.has(text)) known.set(text, catalogue[text] ?? translated(text) ?? joined(text) ?? text);
   return known.get(text);
 }
 
 /** The translation of a whole sentence, with or without the marks around it; undefined if there is none. */
 function translated(text) {
-  const [, before, body, marks, after] = /^(\s*)(.*?)([.:…]*)(\s*)$/s.exec(text);
+  const [, before, body, marks, after] = /^(\s*)(.*?)([.:;…]*)(\s*)$/s.exec(text);
   const capital = (word, change) => word.charAt(0)[change]() + word.slice(1);
   for (const [middle, end] of [[body + marks, after], [body, marks + after]]) {
     const result = catalogue[middle] ?? named(middle) ?? counted(middle) ?? matched(middle);
@@ -90,14 +90,15 @@ function matched(text) {
   return undefined;
 }
 
-/** Whether a part that has words, and is no name, stays English: better the whole sentence does, too. */
-const isLeft = (result, part) => result === part && /(?<![\p{L}])\p{Ll}{2,} \p{Ll}{2,}/u.test(part);
+/** Whether a part that has words, and is neither name nor quotation, stays English: better the whole sentence does, too. */
+const isLeft = (result, part) => result === part && /(?<![\p{L}])\p{Ll}{2,} \p{Ll}{2,}/u.test(part.replace(/“[^”]*”/g, ""));
 
 /** Sentences, clauses and lists, part by part; undefined if none of the parts is known. */
 function joined(text) {
-  for (const [mark, between] of [[" · ", " · "], [/(?<=[.!?]) /, " "], ["; ", "; "], [/ (?=\()/, " "], [": ", ": "], [", ", ", "], [" and ", t` and `]]) {
+  for (const [mark, between] of [[" · ", " · "], [/(?<=[.!?]) /, " "], ["; ", "; "], [/ (?=\()/, " "], [": ", ": "], [", ", ", "], [" and ", t` and `], [" or ", t` or `]]) {
     const parts = text.split(mark), results = parts.length > 1 ? parts.map(said) : [];
-    if (results.some((result, i) => result !== parts[i]) && !results.some((result, i) => isLeft(result, parts[i]))) return results.join(between);
+    const isKnown = results.length && (parts.every((part) => /^“.*”$/.test(part)) || results.some((result, i) => result !== parts[i]));
+    if (isKnown && !results.some((result, i) => isLeft(result, parts[i]))) return results.join(between);
   }
   return undefined;
 }
