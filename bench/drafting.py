@@ -18,6 +18,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import jinja2
 import numpy as np
 
 from ownwords.archive.corpus import load_corpus
@@ -29,7 +30,6 @@ from ownwords.evaluation.intervals import ratio_interval
 from ownwords.evaluation.reference_data import ReferenceAuthors
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING, stream_request
-from ownwords.tokenizers import chat
 
 _WORDS = 20  # of a paragraph whose style is looked at
 
@@ -104,10 +104,11 @@ def prompted(model: Model, passages: list[str], noted: list[str]) -> str:
         f" into one paragraph in my style. Keep every fact, add none, and write nothing else:\n"
         f"{listed}"
     )
+    conversation = jinja2.Template(model.tokenizer.template or "").render(
+        messages=[{"role": "user", "content": order}], add_generation_prompt=True
+    )
     request = model.request(
-        chat.encode(
-            model.tokenizer, [{"role": "user", "content": order}], add_generation_prompt=True
-        ),
+        model.tokenizer.encode(conversation, special=True),
         max_tokens=40 + len(listed) // 2,
         sampling=replace(DEFAULT_SAMPLING, temperature=0.7),
     )

@@ -21,20 +21,12 @@ from ownwords.serve.app_state import AppState
 from ownwords.serve.openai import routes
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.bpe import ByteTokenizer
-from ownwords.tokenizers.text import END, START, TURN
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 T = TypeVar("T")
-OWN, CHATTY = "blog", "chatty"
+OWN, SECOND = "blog", "second"
 CONTEXT, WIDTH = 96, 16
 LEARNED = "The trouble with backups is that they are files, and files are what one loses. " * 3
-TEMPLATE = (
-    START
-    + "{% for m in messages %}"
-    + f"{{{{ '{TURN}' + m['role'] + ':' + m['content'] + '{END}' }}}}"
-    + "{% endfor %}"
-    + f"{{% if add_generation_prompt %}}{TURN}assistant:{{% endif %}}"
-)
 
 
 def workspace(folder: Path) -> Workspace:
@@ -44,10 +36,10 @@ def workspace(folder: Path) -> Workspace:
     return workspace_made
 
 
-def chatty(folder: Path) -> Path:
-    """The folder of a model that has a chat template."""
-    save(folder / CHATTY, ByteTokenizer(template=TEMPLATE), seed=5)
-    return folder / CHATTY
+def second(folder: Path) -> Path:
+    """The folder of a second model."""
+    save(folder / SECOND, ByteTokenizer(), seed=5)
+    return folder / SECOND
 
 
 def save(folder: Path, tokenizer: Tokenizer, *, seed: int = 3, learned: str = "") -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import openai_server
-from openai_server import CHATTY, OWN
+from openai_server import OWN, SECOND
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 
@@ -71,14 +71,14 @@ def process(*arguments: str) -> Iterator[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clients")
     openai_server.workspace(folder)
-    openai_server.chatty(folder)
+    openai_server.second(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def url(folder: Path) -> Iterator[str]:
     with process(
-        str(folder / f"{OWN}.ownwords"), "--no-key", "--model", str(folder / CHATTY)
+        str(folder / f"{OWN}.ownwords"), "--no-key", "--model", str(folder / SECOND)
     ) as address:
         yield address
 
@@ -98,7 +98,7 @@ def own(folder: Path) -> Model:
 
 
 def test_models(client: Any) -> None:  # noqa: ANN401
-    assert [model.id for model in client.models.list()][:2] == [OWN, CHATTY]
+    assert [model.id for model in client.models.list()][:2] == [OWN, SECOND]
     assert client.models.retrieve(OWN).owned_by == "ownwords"
     with pytest.raises(openai.NotFoundError) as caught:
         client.models.retrieve("gpt-9")
@@ -213,7 +213,7 @@ def llm(url: str, tmp_path: Path) -> Iterator[Any]:
     models = [
         {"model_id": "own", "model_name": OWN, "api_base": url},
         {"model_id": "own-text", "model_name": OWN, "api_base": url, "completion": True},
-        {"model_id": "chatty", "model_name": CHATTY, "api_base": url},
+        {"model_id": "second", "model_name": SECOND, "api_base": url},
     ]
     # YAML takes JSON as it is.
     (tmp_path / "extra-openai-models.yaml").write_text(json.dumps(models), "utf-8")
@@ -246,7 +246,7 @@ def test_llm_generates_with_the_model(llm: Any, own: Model) -> None:  # noqa: AN
 
 def test_llm_continues_a_conversation(llm: Any) -> None:  # noqa: ANN401
     options = ["-o", "seed", "3", "-o", "max_tokens", "8"]
-    llm("prompt", "-m", "chatty", "-s", "Be kind", *options, "One")
+    llm("prompt", "-m", "second", "-s", "Be kind", *options, "One")
     llm("prompt", "-c", *options, "Two")
     logged = json.loads(llm("logs", "--json"))
     usage = [row["input_tokens"] for row in logged]

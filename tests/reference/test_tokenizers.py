@@ -1,4 +1,4 @@
-"""Our ids, chat texts and splits against transformers."""
+"""Our ids and splits against transformers."""
 
 import json
 import random
@@ -9,7 +9,6 @@ import pytest
 
 from foreign_tokenizers import DOCUMENTS, files_of
 from ownwords.tokenizers.bpe import BPETokenizer, ByteTokenizer, train
-from ownwords.tokenizers.chat import DEFAULT_TEMPLATE, render
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.reference
@@ -50,7 +49,6 @@ def strings(count: int, seed: int) -> list[str]:
 
 
 LEARNED = train([BOOK, *strings(300, seed=1)], 1500)
-LEARNED.template = DEFAULT_TEMPLATE
 OURS: dict[str, Tokenizer] = {
     "bpe": LEARNED,
     "bpe without merges": BPETokenizer(),
@@ -100,49 +98,3 @@ def test_transformers_gives_the_same_ids_from_imported_files(kind: str, tmp_path
         if kind != "Qwen" or unicodedata.is_normalized("NFC", text):
             assert ours.decode(ids) == normalized
             assert theirs.decode(ids, clean_up_tokenization_spaces=False) == normalized
-
-
-CHATS = [
-    [{"role": "user", "content": "hi"}],
-    [{"role": "user", "content": " hi\n"}, {"role": "assistant", "content": "<b>&\"'é</b>"}],
-    [{"role": "system", "content": ""}, {"role": "user", "content": "x" * 1000}],
-]
-TEMPLATES = [
-    DEFAULT_TEMPLATE,
-    "{% for m in messages %}{{ bos_token }}{{ m | tojson }}{{ m['content'] | trim }}{% endfor %}",
-    """
-    {%- for message in messages %}
-        {%- if loop.first and messages[0]['role'] != 'system' %}
-            {{- '<|document|>system\\nBe brief.<|end|>\\n' }}
-        {%- endif %}
-        {{- '<|document|>' + message['role'] + '\\n' + message['content'] + '<|end|>' + '\\n' }}
-    {%- endfor %}
-    {%- if add_generation_prompt %}
-        {{- '<|document|>assistant\\n' }}
-    {%- endif %}
-    """,
-    """{% set ns = namespace(n=0) %}
-    {% for m in messages %}
-      {% set ns.n = ns.n + m.content | length %}
-      {% generation %}{{ m.role | upper ~ ns.n }}{% endgeneration %}
-    {% endfor %}
-    {{ messages | map(attribute='role') | join(', ') }} {{ eos_token }}
-    {{ [1, (2, 3), {'a': none}] }} {{ 'aXbX' | replace('X', 'y', 1) }}
-    {{ 'a\nb' | indent(3) }} {{ 'x\n\ny' | indent(2, true, true) }}
-    """,
-]
-
-
-@pytest.mark.parametrize("template", TEMPLATES)
-@pytest.mark.parametrize("chat", CHATS)
-@pytest.mark.parametrize("prompt", [False, True])
-def test_chat_templates_render_as_in_transformers(
-    template: str, chat: list[dict[str, str]], prompt: bool, tmp_path: Path
-) -> None:
-    transformers = pytest.importorskip("transformers")
-    ours = ByteTokenizer(template=template)
-    theirs = transformers.AutoTokenizer.from_pretrained(saved_in(tmp_path, ours, "qwen3"))
-    text = theirs.apply_chat_template(chat, tokenize=False, add_generation_prompt=prompt)
-    assert render(ours, chat, add_generation_prompt=prompt) == text
-    ids = theirs.apply_chat_template(chat, add_generation_prompt=prompt, return_dict=False)
-    assert ours.encode(text, special=True) == list(ids)

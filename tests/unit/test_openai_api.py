@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import openai_server
-from openai_server import CHATTY, CONTEXT, LEARNED, OWN, Api, Client
+from openai_server import CONTEXT, LEARNED, OWN, SECOND, Api, Client
 from ownwords.core.workspace import Workspace
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
@@ -30,13 +30,13 @@ def own(workspace: Workspace) -> Model:
 
 
 @pytest.fixture(scope="module")
-def chatty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return openai_server.chatty(tmp_path_factory.mktemp("chatty"))
+def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return openai_server.second(tmp_path_factory.mktemp("second"))
 
 
 @pytest.fixture(scope="module")
-def client(workspace: Workspace, chatty: Path) -> Iterator[Api]:
-    with openai_server.running_api(workspace, {CHATTY: chatty}) as api:
+def client(workspace: Workspace, second: Path) -> Iterator[Api]:
+    with openai_server.running_api(workspace, {SECOND: second}) as api:
         yield api
 
 
@@ -241,19 +241,6 @@ def test_a_model_without_a_template_continues_the_messages(client: Api, own: Mod
         assert answer["usage"]["prompt_tokens"] == 1 + len(text)
 
 
-def test_a_model_with_a_template_reads_the_conversation_by_it(client: Api, chatty: Path) -> None:
-    messages = [{"role": "developer", "content": "Hm"}, {"role": "user", "content": "<|end|>"}]
-    answer = client.request(CHAT, model=CHATTY, messages=messages, max_tokens=1, temperature=0)
-    model = Model.load(chatty, threads=1)
-    special = model.tokenizer.special
-    turn, end = special["<|turn|>"], special["<|end|>"]
-    ids = [special["<|document|>"], turn, *b"system:Hm", end, turn, *b"user:<|end|>", end]
-    ids += [turn, *b"assistant:"]
-    assert answer["usage"]["prompt_tokens"] == len(ids)
-    likeliest = int(model.logits(ids)[-1].argmax())
-    assert answer["choices"][0]["message"]["content"] == model.tokenizer.decode([likeliest])
-
-
 def test_the_chunks_of_a_chat(client: Api) -> None:
     body: dict[str, Any] = {"messages": [{"role": "user", "content": "On "}], "max_tokens": 12}
 
@@ -272,15 +259,15 @@ def test_the_chunks_of_a_chat(client: Api) -> None:
 # --- models --------------------------------------------------------------------------------------
 
 
-def test_the_models_there_are(client: Api, chatty: Path) -> None:
+def test_the_models_there_are(client: Api, second: Path) -> None:
     listing = client.get("/v1/models").json()
-    single = client.get(f"/v1/models/{CHATTY}").json()
+    single = client.get(f"/v1/models/{SECOND}").json()
     none = client.get("/v1/models/gpt-9/x")
     assert listing["object"] == "list"
-    assert [model["id"] for model in listing["data"]][:2] == [OWN, CHATTY]
+    assert [model["id"] for model in listing["data"]][:2] == [OWN, SECOND]
     assert single in listing["data"]
     assert (single["object"], single["owned_by"]) == ("model", "ownwords")
-    assert single["created"] == int((chatty / "config.json").stat().st_mtime)
+    assert single["created"] == int((second / "config.json").stat().st_mtime)
     assert none.status_code == HTTPStatus.NOT_FOUND
     assert none.json()["error"]["code"] == "model_not_found"
 

@@ -35,7 +35,6 @@ _PACKAGES = {
     "torch": ("PyTorch", "train"),
     "gguf": ("the package gguf", "train"),
     "huggingface_hub": ("the package huggingface_hub", "train"),
-    "jinja2": ("the package Jinja2", "train"),
     "tokenizers": ("the package tokenizers", "embed"),
     "optuna": ("Optuna", "train,tune"),
     "mcp": ("the package mcp", "mcp"),

@@ -23,15 +23,13 @@ from ownwords.core.validation import Meta
 from ownwords.core.version import __version__
 from ownwords.inference.generation import FinishReason, GenerationRequest
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.text_generation import DEFAULT_SAMPLING, encode_prompt, suffix_stops
+from ownwords.inference.text_generation import DEFAULT_SAMPLING, suffix_stops
 from ownwords.models.directory import CONFIG
 from ownwords.serve.app_state import AppState, no_such_model
 from ownwords.serve.errors import ApiError, invalid
 from ownwords.serve.json_api import json_response, read_body, wrong_type
 from ownwords.serve.model_worker import LoadedModel, StreamDecoder
 from ownwords.serve.sse import EventSender, EventStreamResponse, run_until_disconnect
-from ownwords.tokenizers import chat
-from ownwords.tokenizers.tokenizer import Tokenizer
 
 JsonObject = dict[str, Any]
 # As in `ownwords write`; OpenAI's default of 16 ends within the first sentence.
@@ -397,7 +395,6 @@ async def create_completion(state: AppState, request: Request) -> Response:
     """Continue one or several prompts."""
     params = await read_body(state, request, CompletionRequest)
     loaded = await state.get_model(params.model)
-
     task = await state.run(lambda: _task(state, loaded, params, params.prompts))
     return await _respond(request, task)
 
@@ -406,37 +403,25 @@ async def create_chat_completion(state: AppState, request: Request) -> Response:
     """Continue a conversation."""
     params = await read_body(state, request, ChatRequest)
     loaded = await state.get_model(params.model)
-
-    def prepare() -> _Task:
-        prompt = encode_conversation(loaded.model.tokenizer, params.conversation)
-        return _task(state, loaded, params, [prompt])
-
-    return await _respond(request, await state.run(prepare))
+    prompt = as_text(params.conversation)
+    return await _respond(request, await state.run(lambda: _task(state, loaded, params, [prompt])))
 
 
-def encode_conversation(
-    tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]
-) -> Sequence[int]:
-    """A conversation as ids, by the model's chat template, or as plain text without one.
-
-    As plain text, the messages follow each other, with a blank line before each except the
-    assistant's, which continue the message before.
-    """
-    if tokenizer.template is not None:
-        return chat.encode(tokenizer, messages, add_generation_prompt=True)
+def as_text(messages: Sequence[Mapping[str, str]]) -> str:
+    """A conversation as the text to continue, with a blank line before each but the model's."""
     text = ""
     for message in messages:
         if text and message["role"] != "assistant":
             text += "\n\n"
         text += message["content"]
-    return encode_prompt(tokenizer, text)
+    return text
 
 
 def _task(
     state: AppState,
     loaded: LoadedModel,
     params: GenerationParams,
-    prompts: Sequence[str | Sequence[int]],
+    prompts: Sequence[str],
 ) -> _Task:
     """The texts of a request. Raises ApiError if they are too many or the model cannot read it."""
     is_chat = isinstance(params, ChatRequest)
