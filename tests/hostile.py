@@ -8,8 +8,8 @@
 Every call must end with status 0 or with one sentence and status 2; a traceback, any other end, or
 a minute of computing counts as a failure. An archive that was damaged must open again after `look`
 has read the source, and hold the same texts as before. A `make` that was killed must come to the
-same model, scorecard and samples as one that was not. `--seed` repeats a series; the exit status is 1 after a
-failure.
+same model, scorecard and samples as one that was not. `--seed` repeats a series; the exit status
+is 1 after a failure.
 """
 
 import argparse
