@@ -60,3 +60,18 @@ def told(n, names, word):
     found = set(sentences._of_module(ast.parse(module), has_labels=False))
     assert found == {"{1} of {2} are {3}", "left out there", "{1} word", "Learn {1} now"}
     assert set(sentences._of_module(ast.parse(module), has_labels=True)) == found | {"Words"}
+
+
+def test_sentences_of_errors_are_found_in_the_variables_and_functions_that_they_name(
+    sentences: ModuleType,
+) -> None:
+    module = """
+hint = "give it a name"
+other = "nobody ever sees this"
+def _why(name) -> str:
+    return f"{name} is taken"
+raise OwnwordsError("there is no name", hint=_why(name) if name else hint)
+"""
+    shown = sentences._shown(ast.parse(module))
+    found = {text for node in shown for text in sentences._of_module(node, has_labels=False)}
+    assert found == {"there is no name", "give it a name", "{1} is taken"}
