@@ -52,6 +52,7 @@ SERVER = (
     "make/pipeline.py",
     "make/result.py",
     "serve/api/",
+    "serve/app.py",
     "serve/jobs.py",
     "serve/security.py",
     "training/plan.py",
@@ -66,7 +67,7 @@ TEXTS = ("archive/advice.toml",)
 NAMES = ("archive/dropped_elements.toml",)  # of which the keys are shown
 PLACE = re.compile(r"\{\d+\}")
 _COUNTED = re.compile(r"""\bcount\((?:[^()"`]|\((?:[^()]|\([^()]*\))*\))*, "([a-z ]+)"\)""")
-_WORDS = re.compile(r"[A-Za-z’']{2,}\W? +\W?[\w{]|\} [a-z]{2,}|[a-z]{2,} \{")
+_WORDS = re.compile(r"^an? [A-Za-z]|[A-Za-z’']{2,}\W? +\W?[\w{]|\} [a-z]{2,}|[a-z]{2,} \{")
 _LABEL = re.compile(r"[A-Z][a-z]+|once|twice")
 _MARKUP = re.compile(
     r"[<\n=|\\]|\(\?|-src |-title|filename"

@@ -6,11 +6,10 @@
     python tests/hostile.py kills    --count 20 [--load]
 
 Every call must end with status 0 or with one sentence and status 2; a traceback, any other end, or
-a call that takes longer than a minute counts as a failure. An archive that was damaged must open
-again after `look` has read the source, and hold
-the same texts as before. A `make` that was killed must come to the same model,
-scorecard and samples as one that was not. `--seed` repeats a series; the exit status is 1 after a
-failure.
+a minute of computing counts as a failure. An archive that was damaged must open again after `look`
+has read the source, and hold the same texts as before. A `make` that was killed must come to the
+same model, scorecard and samples as one that was not. `--seed` repeats a series; the exit status
+is 1 after a failure.
 """
 
 import argparse
@@ -41,7 +40,8 @@ from ownwords.models import bundle
 from ownwords.tokenizers.bpe import ByteTokenizer
 
 HERE = Path(__file__).parent
-HANGS_S = 60
+# Of computing: on a busy machine a call may take many times that.
+HANGS_S, WAITS_S = 60, 900
 ARCHIVE_CALLS = (
     ("look", "{site}", "--workspace", "{workspace}", "--yes", "--export", "{export}"),
     ("ask", "Who thought of the gutter?", "--workspace", "{workspace}", "--no-model"),
@@ -54,15 +54,15 @@ ARCHIVE_CALLS = (
 class Result:
     """The end of one call of the command."""
 
-    status: int | None  # None: it was still running after HANGS_S
+    status: int | None  # None: it was ended after HANGS_S or WAITS_S
     output: str
-    seconds: float
+    seconds: float  # of computing
 
     @property
     def failure(self) -> str:
         """What is wrong with it; empty if nothing is."""
         if self.status is None:
-            return f"ran longer than {HANGS_S} s"
+            return f"did not end: {self.seconds:.0f} s of computing"
         if "Traceback" in self.output:
             at = self.output.index("Traceback")
             return "traceback: " + self.output[max(0, at - 200) : at + 1000]
@@ -103,7 +103,6 @@ class Series:
 def call(arguments: Sequence[str]) -> Result:
     """Run the command in a forked child, which has everything imported."""
     read_end, write_end = os.pipe()
-    began = time.monotonic()
     child = os.fork()
     if child == 0:
         os.close(read_end)
@@ -111,7 +110,8 @@ def call(arguments: Sequence[str]) -> Result:
             os.dup2(write_end, number)
         sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), encoding="utf-8")
         sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), encoding="utf-8")
-        signal.alarm(HANGS_S)
+        signal.setitimer(signal.ITIMER_PROF, HANGS_S)
+        signal.alarm(WAITS_S)
         status = 70
         try:
             status = ownwords(list(arguments))
@@ -122,8 +122,10 @@ def call(arguments: Sequence[str]) -> Result:
     os.close(write_end)
     with os.fdopen(read_end, "rb") as pipe:
         output = pipe.read().decode("utf-8", "replace")
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return Result(None if status == -signal.SIGALRM else status, output, time.monotonic() - began)
+    _, ended, used = os.wait4(child, 0)
+    status = os.waitstatus_to_exitcode(ended)
+    is_hung = status in (-signal.SIGPROF, -signal.SIGALRM)
+    return Result(None if is_hung else status, output, used.ru_utime + used.ru_stime)
 
 
 def inputs(count: int, generator: random.Random, folder: Path) -> Series:

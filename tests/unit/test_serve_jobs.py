@@ -296,7 +296,7 @@ def test_a_job_from_start_to_end(workspace: Workspace, begin: Begin) -> None:
     until(lambda: has_begun(workspace))
     refused = api.post("/api/jobs", json={"kind": "look"})
     assert refused.status_code == 409
-    assert refused.json()["error"]["message"] == "making a model is still running"
+    assert refused.json()["error"]["message"] == "Making a model is still running"
     # Another server, as after a restart, tells just the same.
     another = client(workspace, begin("waits"))
     assert [job["status"] for job in another.get("/api/home").json()["jobs"]] == ["running"]

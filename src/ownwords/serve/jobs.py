@@ -561,7 +561,7 @@ class JobManager:
         """Describe the process that works in the workspace in a sentence; "" if there is none."""
         title = next((job.title for job in self.running() if REQUESTS[job.kind].is_exclusive), "")
         if title:
-            return f"{title[0].lower()}{title[1:]} is still running"
+            return f"{title} is still running"
         root, runs = self.workspace.root, self.workspace.runs
         if is_held(runs / "make" / ".lock") or is_held(root / ".lock"):
             return f"another ownwords is working in {root}"

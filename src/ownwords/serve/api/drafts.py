@@ -99,7 +99,7 @@ async def _model_for_notes(state: AppState, name: str) -> LoadedModel:
     if not await state.run(lambda: drafting.has_learned(loaded.folder)):
         raise invalid(
             f"{state.label_of(loaded.name)} has not learned to write from notes",
-            hint="ownwords base add smollm2-135m, then make a model from it",
+            hint="make one from a starting model that can: ownwords base add smollm2-135m",
             param="model",
         )
     return loaded
