@@ -39,7 +39,8 @@ def test_notes_keep_on_what_condition_how_sure_and_how_many(seed: int) -> None:
     [
         ("kept", "keep"), ("running", "run"), ("hoping", "hope"), ("stories", "story"),
         ("boxes", "box"), ("misses", "miss"), ("tennis", "tennis"), ("worried", "worry"),
-        ("called", "call"), ("this", "this"), ("nothing", "nothing"),
+        ("called", "call"), ("changed", "change"), ("added", "add"), ("wasted", "waste"),
+        ("searches", "search"), ("bringing", "bring"), ("this", "this"), ("nothing", "nothing"),
     ],
 )  # fmt: skip
 def test_dictionary_forms_are_words(form: str, base: str) -> None:

@@ -82,7 +82,7 @@ def test_new_posts_move_no_others() -> None:
     """And fill up what is held out."""
     before = split_posts(parts(30), [], CONFIG)
     for more in (32, 40, 100):
-        after = split_posts(parts(more), [], CONFIG, before.kept)
+        after = split_posts(parts(more), [], CONFIG, before.for_next)
         assert {id_: after.sides[id_] for id_ in before.sides} == before.sides
         held_out = counts(after)
         assert abs(held_out["test"] - more / 10) <= 1 >= abs(held_out["validation"] - more / 10)
@@ -90,11 +90,11 @@ def test_new_posts_move_no_others() -> None:
 
 def test_a_post_that_comes_back_has_its_side() -> None:
     first = split_posts(parts(40), [], CONFIG)
-    gone = split_posts(parts(40)[20:], [], CONFIG, first.kept)
-    assert split_posts(parts(40), [], CONFIG, gone.kept).sides == first.sides
-    few = split_posts(parts(4), [], CONFIG, first.kept)  # too few to hold out any
+    gone = split_posts(parts(40)[20:], [], CONFIG, first.for_next)
+    assert split_posts(parts(40), [], CONFIG, gone.for_next).sides == first.sides
+    few = split_posts(parts(4), [], CONFIG, first.for_next)  # too few to hold out any
     assert set(few.sides.values()) == {"train"}
-    assert split_posts(parts(40), [], CONFIG, few.kept).sides == first.sides
+    assert split_posts(parts(40), [], CONFIG, few.for_next).sides == first.sides
 
 
 def test_a_copy_of_a_post_is_on_its_side() -> None:
@@ -104,19 +104,19 @@ def test_a_copy_of_a_post_is_on_its_side() -> None:
         old = min(side(first, name))
         copies = [frozenset({old, "zz"})]
         replaced = [post if post.id != old else part(old, 0) for post in parts(40)]
-        after = split_posts([*replaced, part("zz")], copies, CONFIG, first.kept)
+        after = split_posts([*replaced, part("zz")], copies, CONFIG, first.for_next)
         assert after.sides["zz"] == name
         assert old not in after.sides
-        alone = split_posts([*parts(40), part("zz")], [], CONFIG, after.kept)
+        alone = split_posts([*parts(40), part("zz")], [], CONFIG, after.for_next)
         assert (alone.sides["zz"], alone.sides[old]) == (name, name)
     apart = [frozenset({min(side(first, name)) for name in ("train", "test")})]
-    together = split_posts(parts(40), apart, CONFIG, first.kept)
+    together = split_posts(parts(40), apart, CONFIG, first.for_next)
     assert {together.sides[id_] for id_ in apart[0]} == {"train"}
 
 
 def test_a_side_without_a_post_takes_some_from_training() -> None:
     few = split_posts(parts(4), [], CONFIG)
-    more = split_posts(parts(5), [], CONFIG, few.kept)
+    more = split_posts(parts(5), [], CONFIG, few.for_next)
     assert (more.note, len(side(more, "test")), len(side(more, "validation"))) == ("", 1, 1)
 
 
@@ -159,6 +159,6 @@ def test_the_sides_are_a_partition_that_leaves_enough_to_learn_from(
     words = {post.id: post.training_words for post in inputs}
     learned = sum(words[id_] for id_ in side(division, "train"))
     assert learned >= MIN_TRAIN_SHARE * sum(words.values()) - 1e-6
-    assert split_posts(inputs, apart, config, division.kept).sides == division.sides
+    assert split_posts(inputs, apart, config, division.for_next).sides == division.sides
     rng.shuffle(inputs)
     assert split_posts(inputs, reversed(apart), config) == division

@@ -55,6 +55,13 @@ def test_good_figures_write_like_you_and_say_why() -> None:
 
 LONG = CopiedPassage("the very same words " * 20, 80, "On Idling", "2009-05-04")
 ALONE = replace(voice(), classification=None, sources=0, others=0)
+NEAR, FAR = (
+    (sample_card.distance(4.8), sample_card.distance(4.7)),
+    (
+        sample_card.distance(4.8),
+        sample_card.distance(5.5),
+    ),
+)
 ONE_POST = {"excess": None, "held_out": estimate(0.002, None, 1)}
 WITHOUT_BASE = {
     "bits": tuple(row for row in sample_card.bits() if row.name != BASE),
@@ -126,7 +133,9 @@ def gain(value: float, low: float, high: float) -> dict[str, object]:
         ),
         # What the base does as well was not learned from the author.
         ({"voice": voice(0.9, base=0.9)}, "voice", UNCLEAR, UNCLEAR),
-        ({"voice": ALONE}, "voice", TOO_FEW, TOO_FEW),
+        # Without other authors the distance decides.
+        ({"voice": replace(ALONE, distances=NEAR)}, "voice", YOURS, WRITES_LIKE_YOU),
+        ({"voice": replace(ALONE, distances=FAR)}, "voice", NOT_YOURS, WORDS_ONLY),
         ({"bits": ()}, "prediction", TOO_FEW, TOO_FEW),
         (gain(0.01, -0.01, 0.03), "prediction", UNCLEAR, UNCLEAR),
         (gain(-0.1, -0.2, -0.05), "prediction", NO_BETTER, UNCLEAR),

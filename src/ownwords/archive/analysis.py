@@ -126,7 +126,7 @@ class ArchiveAnalysis:
             if former in kept:
                 kept.setdefault(id_, kept[former])
         split = split_posts(posts.values(), duplicate_groups(self._pairs), self._split, kept)
-        self._archive.keep_sides(repr(self._split), split.kept)
+        self._archive.keep_sides(repr(self._split), split.for_next)
         for post in posts.values():
             post.split = split.sides.get(post.id, "")
         for outlier in self._style.outliers:

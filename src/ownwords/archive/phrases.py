@@ -43,7 +43,7 @@ def favourite_phrases(posts: Iterable[PostSummary], text_of: Callable[[str], str
     may_be_frequent = set(runs[in_posts >= _MIN_POSTS].tolist())
     spellings, posts_with = defaultdict[_Run, Counter[str]](Counter), Counter[_Run]()
     for clauses in texts:
-        found = set()
+        runs_in_post = set()
         for written, words in clauses:
             goes_on = [hash(run) in may_be_frequent for run in _shortest(words)]
             for start in range(len(goes_on)):
@@ -52,8 +52,8 @@ def favourite_phrases(posts: Iterable[PostSummary], text_of: Callable[[str], str
                         break
                     run = words[start : last + _SHORTEST]
                     spellings[run][" ".join(written[start : last + _SHORTEST])] += 1
-                    found.add(run)
-        posts_with.update(found)
+                    runs_in_post.add(run)
+        posts_with.update(runs_in_post)
     counts = Counter(word for clauses in texts for _, words in clauses for word in words)
     total, ranked = counts.total(), sorted(counts.values(), reverse=True) or [0]
     glue, frequent = (ranked[min(rank, len(ranked) // 4)] for rank in (_GLUE, _FREQUENT))

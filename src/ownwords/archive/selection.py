@@ -227,12 +227,12 @@ _MAX_OVERSHOOT = 1.25  # a side may exceed its quota by this factor, as posts ar
 class PostSplit:
     """The side of each document by id, and a note if nothing could be held out.
 
-    `kept` are the sides to give to the next split: also those of copies without training words, and
-    of posts that are gone.
+    `for_next` are the sides to give to the next split: also those of copies without training words,
+    and of posts that are gone.
     """
 
     sides: dict[str, Side]
-    kept: dict[str, Side]
+    for_next: dict[str, Side]
     note: str = ""
 
 

@@ -146,7 +146,7 @@ def _take_out_unseen(text: str, counts: Counter[str]) -> str:
         counts[CONTROL] += before - len(text)
 
     def without(run: re.Match[str]) -> str:
-        needed = _kept(run)
+        needed = _needed(run)
         counts.update(map(_reason, run.group()))
         counts.subtract(map(_reason, needed))
         return needed
@@ -154,7 +154,7 @@ def _take_out_unseen(text: str, counts: Counter[str]) -> str:
     return _UNSEEN_RUN.sub(without, text)
 
 
-def _kept(run: re.Match[str]) -> str:
+def _needed(run: re.Match[str]) -> str:
     """The part of a run of invisible characters to keep: needed joiners and flag tags."""
     text, (start, end) = run.string, run.span()
     before, after = text[start - 1 : start], text[end : end + 1]

@@ -106,10 +106,12 @@ def install(known: KnownEncoder, progress: Progress, check: Callable[[Path], obj
         if known.prompts:
             _put(draft / PROMPTS, {"prompts": dict(known.prompts)})
 
-    return installed(known) or _made(known.name, fill, check)
+    return installed(known) or _create_folder(known.name, fill, check)
 
 
-def _made(name: str, fill: Callable[[Path], None], check: Callable[[Path], object]) -> Path:
+def _create_folder(
+    name: str, fill: Callable[[Path], None], check: Callable[[Path], object]
+) -> Path:
     """A folder that is there once it is complete and `check` has opened it."""
     folder = data_folder() / "encoders" / name
     draft = folder.with_name(f".{name}.fetching")

@@ -51,7 +51,7 @@ def mcp(
     server = MCPServer("ownwords", instructions=_ABOUT, version=__version__, log_level="WARNING")
     tools = _Tools(resolve_workspace(workspace, Path.cwd()))
 
-    def told(tool: "Callable[..., Any]") -> "Callable[..., Any]":
+    def with_tool_errors(tool: "Callable[..., Any]") -> "Callable[..., Any]":
         @wraps(tool)
         def call(**given: Any) -> Any:  # noqa: ANN401 - as the tool
             try:
@@ -66,7 +66,7 @@ def mcp(
         *(tools.search, tools.ask, tools.posts, tools.read_post),
         *(tools.check, tools.draft, tools.complete),
     ):
-        server.add_tool(told(tool), annotations=reads, structured_output=False)
+        server.add_tool(with_tool_errors(tool), annotations=reads, structured_output=False)
     server.run("stdio")
 
 

@@ -217,9 +217,14 @@ def dictionary_form(word: str) -> str:
             tries = [stem[:-1], stem]
         elif re.search("[aeiou][^aeiouwxy]$", stem) and not re.search("[aeiou]{2}.$", stem):
             tries.reverse()  # hoping: hope, not hop
-        if found := next((each for each in tries if each in words), None):
-            return found
+        if known := [each for each in tries if each in words]:
+            # A verb or noun has a form with an s; "chang", a name, and "ad" of "added" have none.
+            return next((each for each in known if _with_s(each) in words), known[0])
     return word
+
+
+def _with_s(word: str) -> str:
+    return word + ("es" if re.search("(?:[sxzo]|[cs]h)$", word) else "s")
 
 
 # --- what a text keeps of its notes ---------------------------------------------------------------

@@ -18,6 +18,7 @@ from ownwords.evaluation.scorecard import (
     WritingSample,
 )
 from ownwords.evaluation.verdict import between, bits, compared_with, is_bad, rate
+from ownwords.evaluation.voice import Distance
 from ownwords.view import blocks as b
 from ownwords.view import html
 from ownwords.view.format import count, day, plain, quoted, size
@@ -283,6 +284,11 @@ def _voice(card: Scorecard) -> b.Section:
         )
         heading = "Taken for yours"
         blocks.append(b.Gauges(title=heading, meaning=meaning, rows=rows, scale_end=1.0))
+    if voice.distances:
+        real, ours = voice.distances
+        rows = [_distance_gauge(_MODELS, ours, is_ours=True), _distance_gauge(_YOURS, real)]
+        meaning = "How unusual a word is for your grammar, in bits. Lower is closer."
+        blocks.append(b.Gauges(title="Distance", meaning=meaning, rows=rows))
     if blocks:
         how = (
             f"Measured on passages of about {count(voice.passage_words, 'word')}:"
@@ -403,6 +409,11 @@ def _share_gauge(label: str, share: Estimate, *, is_ours: bool = False) -> b.Gau
     if not share.of:
         return b.Gauge(label, 0.0, "–", note="nothing to measure", is_ours=is_ours)
     return _gauge(label, share, rate, is_ours=is_ours)
+
+
+def _distance_gauge(label: str, distances: Distance, *, is_ours: bool = False) -> b.Gauge:
+    note = f"middle half {between(distances.low, distances.high, bits)}"
+    return _gauge(label, distances.median, bits, note, is_ours=is_ours)
 
 
 def _gauge(

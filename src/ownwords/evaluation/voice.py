@@ -4,25 +4,28 @@ The measure is LambdaG (`style`). What counts is how near samples come to real h
 and how much nearer than those of the base before it was trained.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ownwords.evaluation.intervals import Estimate, Vector, share
-from ownwords.evaluation.reference_data import ReferenceAuthors, is_in_the_language
+from ownwords.evaluation.intervals import Estimate, Vector, median, share
+from ownwords.evaluation.reference_data import ReferenceAuthors, is_in_the_language, words_in
 from ownwords.evaluation.style import (
     FOLDS,
     LENGTHS,
+    BigramModel,
     CrossValidated,
     Pairs,
+    StyleVocabulary,
     about_words,
     cut,
 )
 
 Passages = tuple[list[Pairs], list[int]]  # and the source of each
 
-_FREQUENT = 400  # words that tell the language
+_FREQUENT = 400  # words, where there are no other authors
 _MIN_PASSAGES = 12  # of each kind, to use the longer passages
 _MIN_TRAINING = 8  # training passages
 
@@ -46,6 +49,15 @@ class AuthorClassification:
 
 
 @dataclass(frozen=True, slots=True)
+class Distance:
+    """How many bits a word costs under the author's own grammar: median and quartiles."""
+
+    median: Estimate
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class Voice:
     """The figures; None for what could not be measured, see `reason`."""
 
@@ -56,6 +68,8 @@ class Voice:
     others: int = 0
     sources: int = 0  # of the others: blogs, books, handbooks
     classification: AuthorClassification | None = None
+    # Without other authors in this language: of held-out passages and of samples.
+    distances: tuple[Distance, Distance] | None = None
     reason: str = ""
 
 
@@ -64,18 +78,20 @@ def voice(
     held_out: Sequence[str],
     samples: Sequence[str],
     base: Sequence[str],
-    others: ReferenceAuthors,
+    others: ReferenceAuthors | None,
 ) -> Voice:
     """Compare samples and real held-out posts with the training posts.
 
-    In another language than that of the others nothing is.
+    Without `others`, or with others in another language, only distances are measured.
     """
-    vocabulary = others.vocabulary
-    if not is_in_the_language(training, vocabulary.words[:_FREQUENT]):
+    reason = ""
+    if others and not is_in_the_language(training, others.vocabulary.words[:_FREQUENT]):
+        others = None
         reason = (
-            "The other authors wrote in English: in another language its voice is not measured."
+            "The other authors wrote in English, but these posts are in another language: they were"
+            " compared with each other only."
         )
-        return Voice(0, 0, 0, 0, reason=reason)
+    vocabulary = others.vocabulary if others else _own_vocabulary(training)
     texts = [[vocabulary.pairs(text) for text in kind] for kind in (training, held_out, samples)]
     length = next((n for n in LENGTHS if _fewest(texts, n) >= _MIN_PASSAGES), LENGTHS[-1])
     kinds = [cut(kind, length) for kind in texts]
@@ -89,9 +105,13 @@ def voice(
             f" in the samples; {_MIN_TRAINING}, 1 and 1 are needed."
         )
         return replace(measured, reason=reason)
-    if len(training) < FOLDS:
+    if others and len(training) < FOLDS:
+        others = None
         reason = f"There are too few training posts for a comparison: {len(training)}."
-        return replace(measured, reason=reason)
+    if others is None:
+        grammar = BigramModel(texts[0], vocabulary.size)
+        distances = _distance(grammar, *kinds[1]), _distance(grammar, *kinds[2])
+        return replace(measured, distances=distances, reason=reason)
     by_base = cut([vocabulary.pairs(text) for text in base], length)
     return replace(
         measured,
@@ -103,6 +123,20 @@ def voice(
 
 def _fewest(texts: Sequence[Sequence[Pairs]], length: int) -> int:
     return min(sum(map(len, kind)) // length for kind in texts)
+
+
+def _own_vocabulary(training: Sequence[str]) -> StyleVocabulary:
+    """The words in the most posts, for languages without other authors."""
+    spread = Counter(
+        word for text in training for word in {match[0].lower() for match in words_in(text)}
+    )
+    return StyleVocabulary([word for word, _ in spread.most_common(_FREQUENT)])
+
+
+def _distance(own: BigramModel, passages: Sequence[Pairs], sources: Sequence[int]) -> Distance:
+    bits = np.array([-own.log_probabilities(passage).mean() for passage in passages]) / np.log(2)
+    low, high = np.quantile(bits, [0.25, 0.75])
+    return Distance(median(bits, sources), float(low), float(high))
 
 
 def _classify(

@@ -190,11 +190,11 @@ class SourceList:
         paths, post_filter = parse_look_command(command)
         records = tuple(
             SourceRecord(f"given-{i}", "path", source_name(path), self._stored(path))
-            for i, path in enumerate(self._given or map(self._found, map(Path, paths)))
+            for i, path in enumerate(self._given or map(self._resolved, map(Path, paths)))
         )
         return _Contents(records, post_filter)
 
-    def _found(self, path: Path) -> Path:
+    def _resolved(self, path: Path) -> Path:
         """A path of a command: seen from here, or else from where the workspace lies."""
         beside = self._workspace.root.absolute().parent / path
         return beside if not path.exists() and beside.exists() else path.absolute()
