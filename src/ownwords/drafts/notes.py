@@ -176,8 +176,8 @@ def _is_name(token: re.Match[str]) -> bool:
         return False
     if any(map(str.isupper, word[1:])) and not word.isupper():
         return True
-    before = token.string[: token.start()].rstrip(" \"“‘'(")
-    if before and before[-1] not in ".!?:\n-":
+    before = token.string[: token.start()].rstrip(" \"“”‘’'()")
+    if before and before[-1] not in ".!?…:\n-":
         return True
     return not _lexicon().knows(word)
 
