@@ -130,7 +130,7 @@ def sample_texts(model: Model, tokens: int, progress: Progress) -> Iterator[str]
                     seed += 1
                     ids[scheduler.submit(replace(unprompted, seed=seed))] = []
                 for handle, drawn, finished in scheduler.step():
-                    ids[handle] += [token.id for token in drawn]
+                    ids[handle] += drawn
                     stage.advance(len(drawn))
                     if finished is not None:
                         yield model.tokenizer.decode(ids.pop(handle))

@@ -99,7 +99,7 @@ def test_six_copies_of_a_text_count_once(tmp_path: Path) -> None:
     report = run_look(folder, tmp_path / "w")
     assert "in one text;" in report.advice.sentences[0]
     assert not any("A few long posts" in sentence for sentence in report.advice.sentences)
-    assert any("one post to train on" in note for note in report.notes)
+    assert any("1 post to train on" in note for note in report.notes)
     assert isinstance(json.loads(json.dumps(report.to_dict()))["totals"]["average_words"], float)
 
 

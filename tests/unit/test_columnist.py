@@ -57,8 +57,8 @@ def test_exclusions_are_listed_with_their_reasons(
     report_and_workspace: tuple[Report, Path],
 ) -> None:
     reasons = {item.title: item.reason for item in report_and_workspace[0].excluded if item.title}
-    assert reasons["Conceit And Caricature (copy)"] == "a draft"
-    assert reasons["Thrown Away 41"] == "a draft"
+    assert reasons["Conceit And Caricature (copy)"] == "still a draft"
+    assert reasons["Thrown Away 41"] == "still a draft"
     assert {reasons[f"Thrown Away {n}"] for n in (38, 39, 40)} == {"in the trash"}
     assert reasons["Unlisted Note"].startswith("hidden")
     assert reasons["Empty Post"] == "no text"
