@@ -82,19 +82,28 @@ def test_two_tabs_write_in_two_blogs(browser: "Browser", site: Site) -> None:
             assert f"{name}.ownwords#/write/" in page.url
 
 
-def test_a_training_of_another_blog_is_waited_for(browser: "Browser", site: Site) -> None:
+def test_a_training_of_another_blog_is_shown_everywhere_and_waited_for(
+    browser: "Browser", site: Site
+) -> None:
     root = site.place.root
     shutil.rmtree(root / "model")
     for diary in open_page(browser, site):
-        shown(diary, "/#/home")
+        shown(diary, "/#/ask")
         diary.request.post(
             f"/api/jobs?blog={root.with_name('garden.ownwords')}",
             data={"kind": "make"},
             headers={"X-Ownwords": "1"},
         )
+        elsewhere = diary.get_by_role("region", name="Other blogs")
+        elsewhere.get_by_text("garden: Making a model").wait_for()
+        diary.locator("#parts").get_by_text("Home").click()
         diary.get_by_role("button", name="Start", exact=True).click()
         diary.get_by_text("Waiting: garden is being trained").first.wait_for()
-        garden = garden_of(diary)
+        garden = diary.context.new_page()
+        shown(garden, "/")
+        garden.get_by_role("link", name="garden").click()
         garden.get_by_role("button", name="Stop", exact=True).click()
         garden.get_by_role("dialog").get_by_role("button", name="Stop", exact=True).click()
+        elsewhere.wait_for(state="hidden")
+        garden.get_by_role("region", name="Other blogs").get_by_text("diary").wait_for()
         until((root / "begun").exists)

@@ -21,6 +21,7 @@ from ownwords.serve.jobs import (
     Job,
     JobManager,
     MakeJob,
+    OtherJobs,
 )
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.sse import EventStreamResponse
@@ -183,8 +184,11 @@ def test_a_second_training_waits_until_the_first_one_has_ended(tmp_path: Path) -
         garden.resume(waiting.id)
         until(lambda: job_of(garden, waiting.id).line)
         assert not has_begun(second)
+        shown = OtherJobs(first).running()
+        assert [(job.name, job.title) for job in shown] == [("garden", "Making a model")]
         diary.stop(running.id)
         until(lambda: has_begun(second))
+        until(lambda: OtherJobs(second).running() == [])
 
 
 def test_a_foreign_process_is_never_mistaken_for_the_job(
@@ -403,7 +407,7 @@ def test_a_page_hears_what_changes(
 
         response = EventStreamResponse(partial(jobs_api.send_changes, state))
         stream = asyncio.create_task(response({"path": ""}, asyncio.Event().wait, send))  # type: ignore[arg-type]
-        assert await hear("jobs") == {"jobs": []}
+        assert await hear("jobs") == {"jobs": [], "elsewhere": []}
         job = await state.run(lambda: jobs.start(ASKED))
         assert (await hear("job"))["id"] == job.id
         write_atomically(workspace.root / "sources.json", "{}")

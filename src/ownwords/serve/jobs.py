@@ -33,11 +33,13 @@ from ownwords.core.workspace import (
     Workspace,
     is_held,
     locked,
+    path_text,
     translate_os_errors,
     write_atomically,
 )
 from ownwords.models import atomic_dir
 from ownwords.serve.errors import as_conflict, conflict, invalid, not_found
+from ownwords.serve.workspace_list import WorkspaceList
 from ownwords.training.run import SAMPLE
 
 _MAX_LOG_BYTES = 16 << 20  # at once; the rest comes with the next call
@@ -659,3 +661,32 @@ class JobManager:
     def _delete(self, process: JobProcess) -> None:
         atomic_dir.delete_dir(process.folder)
         self._processes.pop(process.folder.name, None)
+
+
+@dataclass(frozen=True)
+class OtherJob:
+    """A running job of the blog whose workspace is at a path; `share` is how far it is."""
+
+    path: str
+    name: str
+    title: str
+    share: float | None
+
+
+class OtherJobs:
+    """Reads the jobs of all listed workspaces but the current one."""
+
+    def __init__(self, current: Workspace) -> None:
+        self._list = WorkspaceList(current)
+        self._managers: dict[Path, JobManager] = {}
+
+    def running(self) -> list[OtherJob]:
+        """The jobs that run."""
+        jobs = []
+        for path in self._list.paths()[1:]:
+            manager = self._managers.setdefault(path, JobManager(Workspace(path)))
+            name = path.name.removesuffix(SUFFIX)
+            jobs += [
+                OtherJob(path_text(path), name, job.title, job.share) for job in manager.running()
+            ]
+        return jobs

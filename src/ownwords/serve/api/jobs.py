@@ -30,6 +30,8 @@ from ownwords.serve.jobs import (
     Job,
     JobRequest,
     MakeJob,
+    OtherJob,
+    OtherJobs,
     parse_request,
 )
 from ownwords.serve.json_api import ApiCall, json_route
@@ -46,7 +48,7 @@ def routes(state: AppState) -> list[BaseRoute]:
     one = "/api/jobs/{id}"
 
     async def changes(_: Request) -> Response:
-        """Stream what changes: `jobs` first, then `job`, `removed` and `changed`."""
+        """Stream what changes: `jobs` first, then `job`, `removed`, `elsewhere` and `changed`."""
         return EventStreamResponse(partial(send_changes, state))
 
     async def training(_: Request) -> Response:
@@ -103,25 +105,29 @@ def resume(state: AppState, call: ApiCall) -> Job:
 
 async def send_changes(state: AppState, events: EventSender) -> None:
     """Send the jobs, then what changes of them, and which parts of the workspace change."""
+    others = OtherJobs(state.workspace)
 
-    def look() -> tuple[list[Job], dict[str, object]]:
-        return state.jobs.jobs(), _stamps(state)
+    def look() -> tuple[list[Job], list[OtherJob], dict[str, object]]:
+        return state.jobs.jobs(), others.running(), _stamps(state)
 
     jobs: dict[str, Job] | None = None
+    elsewhere: list[OtherJob] = []
     stamps: dict[str, object] = {}
-    async for listed, stamps_now in state.poll(look, _POLL_S, events):
+    async for listed, elsewhere_now, stamps_now in state.poll(look, _POLL_S, events):
         now = {job.id: job for job in listed}
         if jobs is None:
-            await events.send({"jobs": listed}, "jobs")
+            await events.send({"jobs": listed, "elsewhere": elsewhere_now}, "jobs")
         else:
             for id_ in jobs.keys() - now.keys():
                 await events.send({"id": id_}, "removed")
             for job in listed:
                 if jobs.get(job.id) != job:
                     await events.send(job, "job")
+            if elsewhere != elsewhere_now:
+                await events.send({"jobs": elsewhere_now}, "elsewhere")
             if changed := [name for name in stamps_now if stamps[name] != stamps_now[name]]:
                 await events.send({"what": changed}, "changed")
-        jobs, stamps = now, stamps_now
+        jobs, elsewhere, stamps = now, elsewhere_now, stamps_now
 
 
 def _stamps(state: AppState) -> dict[str, object]:

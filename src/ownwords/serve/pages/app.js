@@ -217,6 +217,11 @@ function busy() {
 
 follow({
   onJob: busy,
+  onElsewhere(jobs) {
+    const line = document.getElementById("elsewhere");
+    line.hidden = !jobs.length;
+    fill(line, jobs.map((job) => quiet(link(`/?blog=${encodeURIComponent(job.path)}#/home`, job.name), `: ${said(job.title)} ${shareOf(job)}`)));
+  },
   onChange: (what) => (what.includes("workspace") || what.includes("blog")) && named(),
   onLost(error) {
     const lost = document.getElementById("lost");

@@ -9,7 +9,7 @@ const jobs = new Map();
 const listeners = new Set();
 let isLost = false;
 
-/** Hear of jobs and changes: onJob(job), onChange(what), onLost(error or null). Returns a function that ends it. */
+/** Hear of jobs and changes: onJob(job), onElsewhere(the jobs of other blogs that run), onChange(what), onLost(error or null). Returns a function that ends it. */
 export function follow(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -90,7 +90,9 @@ export function begin() {
       jobs.clear();
       for (const job of data.jobs) jobs.set(job.id, job);
       tell("onJob", null);
+      tell("onElsewhere", data.elsewhere);
     } else if (event === "job") take(data);
+    else if (event === "elsewhere") tell("onElsewhere", data.jobs);
     else if (event === "removed") {
       jobs.delete(data.id);
       tell("onJob", null);
