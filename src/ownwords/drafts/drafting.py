@@ -137,7 +137,7 @@ def candidates(model: Model, prompt: str, note: str, seed: int) -> set[str]:
 
 
 def bits(model: Model, prompt: str, text: str) -> float:
-    """How many bits the model takes for a text after the notes and what is written so far."""
+    """How many bits the model takes for a text after a prompt."""
     ids = encode_prompt(model.tokenizer, prompt)
     own = model.tokenizer.encode(f" {text}" if prompt and prompt[-1] != "\n" else text)
     logits = model.logits([*ids, *own])[len(ids) - 1 : -1].astype(np.float64)
