@@ -117,6 +117,7 @@ class Stage:
         self.name, self.total, self.unit = name, total, unit
         self.done = 0
         self.remaining_s: float | None = None  # if it is known better than from the rate
+        self.limit_s = math.inf  # after which it ends, whatever is left to do
         self._progress = progress
         self._began = time.monotonic()
         self._rate = RateEstimator(self._began)
@@ -148,6 +149,8 @@ class Stage:
         left_s = self.remaining_s
         if left_s is None:
             left_s = self._rate.remaining_s(self.total)
+        if left_s is not None:
+            left_s = max(0.0, min(left_s, self.limit_s - (now - self._began)))
         self._progress.tell(
             Event(
                 time=time.time(),
@@ -159,7 +162,7 @@ class Stage:
                 message=message,
                 values=values or {},
                 seconds=now - self._began,
-                remaining_s=left_s if left_s is None else max(0.0, left_s),
+                remaining_s=left_s,
             )
         )
 

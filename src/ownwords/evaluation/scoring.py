@@ -255,6 +255,7 @@ class _Scoring:
         self._figure_units = max(1, round(_OTHER_SHARE * tokens / _FIGURES))
         self._progress = progress
         with progress.stage("Scoring", tokens + _FIGURES * self._figure_units) as self._stage:
+            self._stage.limit_s = self._config.seconds - self._spent_s
             yield
             self._stage.total = self._stage.done
 
