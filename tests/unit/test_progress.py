@@ -37,6 +37,19 @@ def test_an_interrupted_stage_is_reported_and_the_error_propagates() -> None:
     assert (events[-1].kind, events[-1].message) == ("done", "stopped")
 
 
+def test_a_stage_with_a_limit_promises_no_more_than_what_is_left_of_it() -> None:
+    events: list[Event] = []
+    with Progress(events.append).stage("Scoring", total=10**9) as stage:
+        stage.advance()
+        stage.note("as long as the rest takes at this rate")
+        stage.limit_s = 5.0
+        stage.note("until the time is up")
+    free, limited = (event.remaining_s for event in events if event.kind == "note")
+    assert free is not None
+    assert limited is not None
+    assert 0 < limited <= 5 < free
+
+
 class Clock:
     """A clock that advances a millisecond with each reading."""
 
