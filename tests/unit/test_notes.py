@@ -34,6 +34,11 @@ def test_notes_keep_on_what_condition_how_sure_and_how_many(seed: int) -> None:
     assert [word for word in words if word in kept] == kept
 
 
+def test_a_quotation_stays_as_it_is_where_its_words_would_be_written_out() -> None:
+    (line,) = notes.notes_of("“I’ll ask, we won’t wait,” she said.", random.Random(1))
+    assert "“I’ll ask, we won’t wait,”" in line
+
+
 @pytest.mark.parametrize(
     ("form", "base"),
     [

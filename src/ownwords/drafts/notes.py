@@ -40,6 +40,7 @@ _DROPPED, _PERSONS, _PREPOSITIONS, _QUALIFIERS, _NEGATIONS = (
     frozenset(_DATA[kind].split())
     for kind in ("dropped", "persons", "prepositions", "qualifiers", "negations")
 )
+_NO_CONTENT: Final = _DROPPED | _PERSONS | _PREPOSITIONS | _QUALIFIERS
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,6 @@ def note_of(sentence: str, manner: Manner, rng: random.Random) -> str:
     """A sentence as a line of notes; empty if nothing of it is worth one."""
     parts: list[str] = []
     at = 0
-    sentence = re.sub("['’]ll\\b", " will", sentence)
     for token in _TOKEN.finditer(sentence):
         word, lower = token[0], token[0].lower().replace("’", "'")
         if parts and re.search(r"[,;:—–(]", sentence[at : token.start()]) and rng.random() < 0.5:
@@ -141,11 +141,12 @@ def note_of(sentence: str, manner: Manner, rng: random.Random) -> str:
             parts.append(_negation(lower))
         elif _is_name(token):
             parts.append(lower if manner.small_letters else word)
-        elif lower in _DROPPED:
-            continue
-        elif lower in _PERSONS:
-            if not manner.drops_persons:
-                parts.append("I" if lower == "i" else lower)
+        elif lower in _DROPPED or lower in _PERSONS:
+            who, will, _ = lower.partition("'ll")
+            if who in _PERSONS and not manner.drops_persons:
+                parts.append("I" if who == "i" else who)
+            if will:
+                parts.append("will")
         elif lower in _PREPOSITIONS:
             if not manner.drops_prepositions:
                 parts.append(lower)
@@ -250,7 +251,7 @@ class Content:
                 facts.add(lower)
             elif _is_negation(lower):
                 is_negative = True
-            elif lower not in _DROPPED | _PERSONS | _PREPOSITIONS | _QUALIFIERS:
+            elif lower not in _NO_CONTENT:
                 words.add(dictionary_form(lower))
         return cls(frozenset(facts), frozenset(words), is_negative)
 
