@@ -354,12 +354,22 @@ class Table:
                 process.kill()
 
 
+_READY = "print(flush=True)\n"
+# A killed benchmark closes the pipe; what went on spinning would slow whatever is measured next.
+_ENDS_WITH_US = """\
+import os, sys, threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+"""
+
+
 @contextlib.contextmanager
 def _neighbour(program: str) -> Iterator[None]:
     """Another program that runs meanwhile."""
     spinning = os.environ | {"OMP_WAIT_POLICY": "active"}
-    command = [sys.executable, "-c", program.replace("while", "print(flush=True)\nwhile")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=spinning) as process:
+    command = [sys.executable, "-c", _ENDS_WITH_US + program.replace("while", _READY + "while")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=spinning
+    ) as process:
         assert process.stdout
         process.stdout.readline()
         try:
