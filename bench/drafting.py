@@ -18,8 +18,8 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-import jinja2
 import numpy as np
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ownwords.archive.corpus import load_corpus
 from ownwords.archive.store import Archive
@@ -104,7 +104,8 @@ def prompted(model: Model, passages: list[str], noted: list[str]) -> str:
         f" into one paragraph in my style. Keep every fact, add none, and write nothing else:\n"
         f"{listed}"
     )
-    conversation = jinja2.Template(model.tokenizer.template or "").render(
+    template = ImmutableSandboxedEnvironment().from_string(model.tokenizer.template or "")
+    conversation = template.render(
         messages=[{"role": "user", "content": order}], add_generation_prompt=True
     )
     request = model.request(
