@@ -11,10 +11,6 @@ from hypothesis import strategies as st
 from ownwords.archive.report import PostSummary, Report
 from ownwords.base.trimming import are_english
 from ownwords.cli.output import StreamingWordWrap, has_desktop
-from ownwords.core.progress import Event, Progress
-from ownwords.inference.text_generation import DEFAULT_SAMPLING
-from ownwords.make.make_request import MakeRequest
-from ownwords.make.pipeline import MakeRun
 from ownwords.make.result import (
     FirstParagraph,
     StageCache,
@@ -191,24 +187,3 @@ def test_pages_are_opened_only_where_somebody_sits(
     environment: dict[str, str], system: str, expected: bool
 ) -> None:
     assert has_desktop(environment, system) == expected
-
-
-def test_scoring_is_expected_to_take_as_long_as_the_model_takes_to_write(tmp_path: Path) -> None:
-    events = list[Event]()
-    request = MakeRequest([tmp_path], tmp_path / "w", base="none")
-    run = MakeRun(request, Progress(events.append), None, None)
-
-    def expected(text: str, seconds: float) -> list[float]:
-        events.clear()
-        inputs = {"model": "", "title": "", "choice": repr(DEFAULT_SAMPLING)}
-        run.cache.put("write", inputs, FirstParagraph("", text), seconds)
-        run.write_paragraph(TRAINED, Report("blog", "", "", ""))
-        return [event.values["seconds"] for event in events if event.stage == "score"]
-
-    [fast], [slow] = expected(SENTENCE * 9, 0.1), expected(SENTENCE * 9, 0.3)
-    assert slow == pytest.approx(3 * fast)
-    tokens = request.score_config.sampled_tokens(has_base=False)
-    assert tokens < 10 * len(SENTENCE * 9) * fast < 10 * tokens
-    assert expected("Hm.", 1.0) == []  # too short to tell
-    run.cache.put("score", {}, FirstParagraph("", ""), 5.0)
-    assert expected(SENTENCE * 9, 1.0) == []  # what the last one took is known

@@ -4,7 +4,7 @@ PyTorch and the weights are loaded when the first figure needs them.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -116,7 +116,6 @@ class ScoredModel:
         max_tokens: int,
         *,
         guarded: bool,
-        on_tokens: Callable[[int], object],
     ) -> tuple[str, ...]:
         """The texts that `ownwords write` would write for these prompts."""
         from ownwords.inference.text_generation import generate_texts  # noqa: PLC0415
@@ -126,7 +125,7 @@ class ScoredModel:
             writer.request(each.prompt, max_tokens=max_tokens, seed=each.seed, quote=not guarded)
             for each in prompts
         ]
-        texts = generate_texts(writer.engine, writer.tokenizer, requests, on_tokens=on_tokens)
+        texts = generate_texts(writer.engine, writer.tokenizer, requests)
         return tuple(texts)
 
     def release(self) -> None:

@@ -49,8 +49,10 @@ from ownwords.view.format import count, size
 FOLDER = "scores"  # of the cached figures, in the workspace
 
 _WORD = re.compile(r"\S+")
-_OTHER_SHARE = 0.4  # of the time for writing samples (docs/log.md)
-_FIGURES = 9  # measured beside the samples, about
+# Progress is counted in bytes that a model reads; what else takes time counts as so many.
+_TOKEN_BYTES = 10  # a sample's token: 8 with SmolLM2, 16 with the base in the box
+_HELD_OUT_BYTES = 2.2  # a byte of a held-out post: much of it is read again, as context
+_COMPARING_S = 2.0  # about, for the samples' words, voice and language
 # Samples are written so many at a time, and no more of them when the seconds are used up.
 _PORTION = 8
 _READING_SHARE = 0.12  # of the seconds, at most, for the held-out posts with one model
@@ -210,7 +212,7 @@ class _Scoring:
     """Measures the figures of one scorecard, or takes them from the cache."""
 
     _stage: Stage
-    _figure_units: int
+    _left: dict[str, int]  # bytes to read and to write
 
     def __init__(
         self,
@@ -240,24 +242,36 @@ class _Scoring:
         continued = self._beginnings()[: config.prompts]
         self.prompts = [*new, *continued]
         self._portion_s = 0.0  # of the last samples
+        self._held_out_bytes = round(_HELD_OUT_BYTES * sum(post.bytes for post in self.judged))
+        passages = _PASSAGES_SHARE * config.seconds * self._read_per_s / _PASSAGE_BYTES
+        self._passages = round(min(config.passages, max(_MIN_PASSAGES, passages)))
+        # Seconds a byte; 0 while unknown.
+        self._pace = {"read": 1 / self._read_per_s, "write": 0.0}
         # The base continues a part of them as well.
         most = config.base_samples
         self.base_prompts = [*new[:most], *continued[:most]]
 
     @contextmanager
     def stage(self, progress: Progress) -> Iterator[None]:
-        """Report the progress of the whole scoring, for an estimate of the time left.
-
-        Writing samples takes most of the time and is counted in tokens; every other figure gets an
-        equal share of the rest. Cached figures and texts that end early reduce the total.
-        """
-        tokens = self._config.sampled_tokens(has_base=self._base is not None)
-        self._figure_units = max(1, round(_OTHER_SHARE * tokens / _FIGURES))
+        """Report the progress of the whole scoring, for an estimate of the time left."""
+        tokens = self._config.sampled_tokens(has_base=bool(self._base))
+        models = 2 if self._base else 1
+        self._left = {
+            "read": models * self._held_out_bytes + self._passages * _PASSAGE_BYTES,
+            "write": tokens * _TOKEN_BYTES,
+        }
         self._progress = progress
-        with progress.stage("Scoring", tokens + _FIGURES * self._figure_units) as self._stage:
+        with progress.stage("Scoring", sum(self._left.values())) as self._stage:
             self._stage.limit_s = self._config.seconds - self._spent_s
             yield
-            self._stage.total = self._stage.done
+
+    def _finish(self, work: str, amount: int) -> None:
+        """Count work as done, where it was measured, cached or left out."""
+        self._left[work] -= amount
+        if all(self._pace[each] for each, left in self._left.items() if left):
+            rest_s = sum(left * self._pace[each] for each, left in self._left.items())
+            self._stage.remaining_s = rest_s + _COMPARING_S
+        self._stage.advance(amount)
 
     def bits_per_byte(self, model: ScoredModel) -> Score | None:
         """Bits per byte of the held-out posts; None without posts."""
@@ -270,6 +284,7 @@ class _Scoring:
             Score,
             [model.weights_key, self._key],
             lambda: model.score(self._held_out, ids),
+            read=self._held_out_bytes,
         )
 
     def samples(
@@ -289,8 +304,7 @@ class _Scoring:
         texts: list[str] = []
         for start in range(0, len(prompts), _PORTION):
             if start >= least * _PORTION and not self._fits(self._portion_s):
-                assert self._stage.total is not None
-                self._stage.total -= (len(prompts) - start) * most
+                self._finish("write", (len(prompts) - start) * most * _TOKEN_BYTES)
                 break
             portion, before = prompts[start : start + _PORTION], self._spent_s
             texts += self._measured(
@@ -302,7 +316,7 @@ class _Scoring:
                     repr((portion, most, DEFAULT_SAMPLING)),
                 ],
                 partial(self._write, model, portion, guarded),
-                tokens=len(portion) * most,
+                write=len(portion) * most * _TOKEN_BYTES,
             ).texts
             self._portion_s = self._spent_s - before
         return tuple(texts)
@@ -310,8 +324,7 @@ class _Scoring:
     def _write(
         self, model: ScoredModel, prompts: Sequence[SamplePrompt], guarded: bool
     ) -> "_Texts":
-        most, on_tokens = self._config.max_tokens, self._stage.advance
-        return _Texts(model.write(prompts, most, guarded=guarded, on_tokens=on_tokens))
+        return _Texts(model.write(prompts, self._config.max_tokens, guarded=guarded))
 
     @property
     def _spent_s(self) -> float:
@@ -323,15 +336,14 @@ class _Scoring:
 
     def extraction(self) -> Extraction:
         """Share of training passages the model knows by heart."""
-        reading = _PASSAGES_SHARE * self._config.seconds * self._read_per_s
-        passages = min(self._config.passages, max(_MIN_PASSAGES, reading / _PASSAGE_BYTES))
-        passages = round(passages)
+        passages = self._passages
         return self._measured(
             "extraction",
             "Testing what it knows by heart",
             Extraction,
             [self._ours.weights_key, self._training_key, self._key, str(passages)],
             lambda: self._ours.extraction(self._training, self._held_out, passages),
+            read=passages * _PASSAGE_BYTES,
         )
 
     def copied(self, texts: Sequence[str], name: str) -> CopiedPassage:
@@ -402,21 +414,21 @@ class _Scoring:
         kind: type[T],
         depends_on: Sequence[str],
         measure: Callable[[], T],
-        tokens: int = 0,
+        **amount: int,
     ) -> T:
-        """Get a figure; its progress counts in `tokens` that `measure` reports, or as one share."""
-        assert self._stage.total is not None
-        expected_end = self._stage.done + (tokens or self._figure_units)
+        """Get a figure, for which so many bytes are to `read` or to `write`."""
 
         def with_progress() -> T:
+            began = time.perf_counter()
             with self._progress.stage(doing):
                 figure = measure()
-            if not tokens:
-                self._stage.advance(self._figure_units)
+            for work, number in amount.items():
+                self._pace[work] = (time.perf_counter() - began) / number
             return figure
 
         figure = self.cache.get_or_measure(name, kind, depends_on, with_progress)
-        self._stage.total -= expected_end - self._stage.done
+        for work, number in amount.items():
+            self._finish(work, number)
         return figure
 
 

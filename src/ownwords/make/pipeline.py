@@ -70,10 +70,7 @@ _NEW_LANGUAGE = (
 )
 _SCORING = "The model predicts held-out posts and writes many texts."
 _WRITE_S = 4.0
-# Seconds of scoring for each token that it samples, in seconds of writing a character, as measured
-# with the built-in base and with Gemma 3 270M, on a busy machine and a quiet one. After the first
-# scoring, what that took is expected.
-_BY_WRITING = 4.8
+_SCORING_USES = 0.8  # of its seconds, about; on a busy machine all
 _MIN_CHARACTERS = 40  # from which the speed of writing can be told
 _TOKEN_CHARACTERS = 4
 _SAMPLE_SHARE = 0.11  # of the time of scoring, for as many tokens as one sample has
@@ -310,11 +307,6 @@ class MakeRun:
                 paragraph = FirstParagraph(title, "".join(parts))
                 self.cache.put("write", depends_on, paragraph, time.perf_counter() - began)
             self.is_new = True
-        if len(paragraph.text) >= _MIN_CHARACTERS and not self.cache.seconds("score"):
-            letter_s = self.cache.seconds("write") / len(paragraph.text)
-            config = self._score_config
-            tokens = config.sampled_tokens(has_base=self.base is not None)
-            self.progress.expect("score", min(_BY_WRITING * letter_s * tokens, config.seconds))
         return paragraph
 
     def score(self, texts: Corpus, report: Report, trained: TrainingSummary) -> Scorecard | None:
@@ -369,7 +361,8 @@ class MakeRun:
         seconds = {
             "train": self.request.resolved_minutes * 60,
             "write": self.cache.seconds("write") or _WRITE_S,
-            "score": self.cache.seconds("score") or self.request.score_config.seconds,
+            "score": self.cache.seconds("score")
+            or _SCORING_USES * self.request.score_config.seconds,
         }
         for part in PARTS:
             self.progress.expect(part, seconds.get(part))

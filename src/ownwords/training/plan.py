@@ -72,6 +72,7 @@ class Forecast:
     memory_bytes: int
     tokens_per_s: float
     held_out_bytes: int  # bytes read at each evaluation
+    evaluation_s: float = 0.0  # seconds for that
 
     def epochs_of(self, tokens: int) -> float:
         """How often the text is read with so many tokens."""

@@ -130,7 +130,11 @@ class PlanConstants:
     measure_most_s: float = 20  # seconds for that, at most; estimate
     start_s: float = 3.0  # seconds to start Python and PyTorch; estimate
     close_s: float = 1.0  # seconds to save the model; estimate
-    evaluate_share: float = 0.06  # of the time, at most, for evaluations; estimate
+    evaluate_share: float = 0.08  # of the time, at most, for evaluations; estimate
+    choosing: float = 2  # evaluations after the last step: the base, and weights between the two
+    # Of the time of training on a token, for reading it: a LoRA's frozen weights get no gradient.
+    reading_share: float = 1 / 3
+    lora_reading_share: float = 1 / 2
     patience: float = 0.35  # Share of the evaluations without progress before stopping; estimate
     unforeseen: float = 0.03  # Share of the time reserved for checkpoints, loading, noise; estimate
     memory_share: float = 0.7  # of the free memory, at most, for training; estimate

@@ -553,22 +553,25 @@ class Planner:
 
     def choose_evaluations(self, length: SizedRun) -> None:
         constants, facts = self.constants, self.facts
-        # Evaluating a token costs a third of training on it.
-        token_s = length.step_s / (3 * length.rows * self.context)
+        share = constants.lora_reading_share if self.rank else constants.reading_share
+        token_s = share * length.step_s / (length.rows * self.context)
         once = facts.validation_bytes / self.bytes_per_token * token_s
         free = constants.evaluate_share * max(self.train_s, 0.0)
         self.held_out = facts.validation_bytes
-        if 2 * once > free > 0:
-            self.held_out = math.ceil(self.held_out * free / (2 * once))
-            once = free / 2
+        fewest = 2 + constants.choosing
+        if fewest * once > free > 0:
+            self.held_out = math.ceil(self.held_out * free / (fewest * once))
+            once = free / fewest
         evaluations = 0
         if facts.validation_bytes:
-            evaluations = min(30, max(2, int(free / max(once, 1e-9))), max(1, length.steps // 10))
+            most = int(free / max(once, 1e-9) - constants.choosing)
+            evaluations = min(30, max(2, most), max(1, length.steps // 10))
         why = f"each reads {size(self.held_out)} in about {duration(once)}"
         if not facts.validation_bytes:
             why = "no text is held out"
         evaluations = self.choose("train.evaluations", evaluations, why, ESTIMATE)
-        self.evaluate_s = evaluations * once
+        self.evaluation_s = once
+        self.evaluate_s = (evaluations + constants.choosing) * once
         self.choose(
             "train.patience",
             max(3, math.ceil(constants.patience * evaluations)),
@@ -595,6 +598,7 @@ class Planner:
             memory_bytes=round(self.memory),
             tokens_per_s=round(length.rows * self.context / length.step_s, 1),
             held_out_bytes=self.held_out,
+            evaluation_s=round(self.evaluation_s, 2),
         )
 
 

@@ -493,9 +493,12 @@ class TrainingSession:
             if "train.steps" in self.request.fixed:
                 return None
             seconds = max(seconds, plan.expected.seconds)
-        # The last evaluation and the choice of the weights come after the last step.
         seconds *= 1 - PLAN_CONSTANTS.unforeseen
-        return max(1.0, seconds - self.spent_s - PLAN_CONSTANTS.close_s)
+        # The last evaluation and the choice of the weights come after the last step.
+        closing_s = (
+            PLAN_CONSTANTS.close_s + (1 + PLAN_CONSTANTS.choosing) * plan.expected.evaluation_s
+        )
+        return max(1.0, seconds - self.spent_s - closing_s)
 
     # --- the result ------------------------------------------------------------------------------
 
@@ -511,8 +514,7 @@ class TrainingSession:
             rows=rows or recipe.train.micro_batch_size or recipe.train.batch_size,
             context=recipe.train.sequence_length,
             device=self.device,
-            # Float32 would take several times as long, for a large base minutes.
-            precision=recipe.train.precision if recipe.lora.rank else "float32",
+            precision=recipe.train.precision,  # as in training, with whose bits these are compared
             world=self.world,
         )
 
@@ -541,7 +543,9 @@ class TrainingSession:
             set_share = weight_averaging.between(model.float(), before)
         rows = outcome.micro_batch_size  # so many fit into memory
         return weight_averaging.best_share(
-            set_share, lambda: self.bits_per_byte(model, recipe, held_out, rows) or 0.0
+            set_share,
+            lambda: self.bits_per_byte(model, recipe, held_out, rows) or 0.0,
+            outcome.bits_per_byte,
         )
 
     def save(

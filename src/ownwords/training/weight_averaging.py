@@ -14,8 +14,12 @@ _SHARES = (1.0, 0.85, 0.7, 0.5, 0.3)
 SetShare = Callable[[float], None]
 
 
-def best_share(set_share: SetShare, bits: Callable[[], float]) -> tuple[float, float, float]:
+def best_share(
+    set_share: SetShare, bits: Callable[[], float], tuned_bits: float | None = None
+) -> tuple[float, float, float]:
     """Set the share with the fewest bits per byte; returns it, its bits, and the base's.
+
+    `tuned_bits` are those of share 1, if they are known.
 
     A tuned model has learned the author and forgotten other things; a point between the two is
     often better than either (Wortsman et al. 2021, arXiv 2109.01903).
@@ -27,8 +31,11 @@ def best_share(set_share: SetShare, bits: Callable[[], float]) -> tuple[float, f
     best, best_bits = 0.0, base_bits
     before = float("inf")
     for share in _SHARES:
-        set_share(share)
-        here = bits()
+        if share == 1 and tuned_bits is not None:
+            here = tuned_bits
+        else:
+            set_share(share)
+            here = bits()
         if here < best_bits:
             best, best_bits = share, here
         if here > before:
