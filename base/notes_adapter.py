@@ -136,6 +136,8 @@ class NotesTraining:
         plain = self.dataset("held-out plain")
 
         def report(model: CausalLM) -> Sequence[str]:
+            # So that something is left where the machine goes before the end.
+            _store(self.folder / ADAPTER, lora.stored_tensors(adapter))
             return (f"held-out plain texts: {self.bits(model, plain, device):.4f} bits per byte",)
 
         outcome = train(
@@ -158,7 +160,7 @@ class NotesTraining:
                 seconds=60 * minutes,
             )
         )
-        _store(self.folder / ADAPTER, lora.stored_tensors(adapter))
+        _store(self.folder / ADAPTER, lora.stored_tensors(adapter))  # of the best weights
         write_atomically(self.folder / _TOKENS, str(outcome.tokens))
         print(
             f"{outcome.steps:,} steps, {outcome.tokens:,} tokens in {outcome.seconds:.0f} s:"

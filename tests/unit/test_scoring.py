@@ -391,3 +391,14 @@ def test_a_blog_changed_since_training_is_reported(folders: Folders, tmp_path: P
     same = replace(posts(), key="then")
     card = score_model(model, same, None, workspace=tmp_path / "w", config=SMALL)
     assert not any("read again" in note for note in card.notes)
+
+
+def test_scoring_is_expected_to_take_as_long_as_the_model_takes_to_read_and_write() -> None:
+    def expected(held_out: int, trained_per_s: float, *, has_base: bool = True) -> float:
+        config = ScoreConfig(seconds=210.0)
+        return config.expected_s(held_out, trained_per_s, has_base=has_base)
+
+    slow, fast = expected(50_000, 1_000.0), expected(50_000, 2_000.0)
+    assert slow == pytest.approx(2 * fast)
+    assert expected(100_000, 2_000.0) > fast > expected(50_000, 2_000.0, has_base=False) > 0
+    assert expected(50_000, 10.0) == 210  # what does not fit is left out

@@ -52,6 +52,7 @@ _WORD = re.compile(r"\S+")
 # Progress is counted in bytes that a model reads; what else takes time counts as so many.
 _TOKEN_BYTES = 10  # a sample's token: 8 with SmolLM2, 16 with the base in the box
 _HELD_OUT_BYTES = 2.2  # a byte of a held-out post: much of it is read again, as context
+_FASTER = 0.8  # of the time that training says, reading and writing take, about
 _COMPARING_S = 2.0  # about, for the samples' words, voice and language
 # Samples are written so many at a time, and no more of them when the seconds are used up.
 _PORTION = 8
@@ -118,13 +119,32 @@ class ScoreConfig:
     # For all of it, on a slow machine as well: what does not fit is measured on less.
     seconds: float = math.inf
 
-    def sampled_tokens(self, *, has_base: bool) -> int:
-        """Tokens of all samples at most, which takes most of the time of a scoring.
+    def work(self, held_out: int, read_per_s: float, *, has_base: bool) -> dict[str, int]:
+        """Bytes to read, and to write, where so many are held out; for an estimate of the time."""
+        models, base_samples = (2, 2 * self.base_samples) if has_base else (1, 0)
+        read = models * round(_HELD_OUT_BYTES * held_out)
+        # A model of ours has a copy guard, so that it writes its samples with and without it.
+        texts = 2 * (self.seeds + self.prompts) + self.more_seeds + base_samples
+        return {
+            "read": read + self.passages_at(read_per_s) * _PASSAGE_BYTES,
+            "write": texts * self.max_tokens * _TOKEN_BYTES,
+        }
 
-        A model of ours has a copy guard, so that it writes its samples with and without it.
-        """
-        texts = 2 * (self.seeds + self.prompts) + self.more_seeds
-        return (texts + (2 * self.base_samples if has_base else 0)) * self.max_tokens
+    def passages_at(self, read_per_s: float) -> int:
+        """How many passages of each kind are tested: fewer where reading is slow."""
+        fit = _PASSAGES_SHARE * self.seconds * read_per_s / _PASSAGE_BYTES
+        return round(min(self.passages, max(_MIN_PASSAGES, fit)))
+
+    def held_out_at(self, read_per_s: float) -> int:
+        """Bytes of held-out posts that are read at most."""
+        return round(min(self.max_bytes, _READING_SHARE * self.seconds * read_per_s))
+
+    def expected_s(self, held_out: int, trained_per_s: float, *, has_base: bool) -> float:
+        """About how long it takes with a model that trains on so many tokens a second."""
+        read_per_s = _READ_PER_TRAINED * trained_per_s
+        held_out = min(held_out, self.held_out_at(read_per_s))
+        work = self.work(held_out, read_per_s, has_base=has_base)
+        return min(self.seconds, _FASTER * sum(work.values()) / read_per_s)
 
 
 # --- scoring --------------------------------------------------------------------------------------
@@ -212,7 +232,6 @@ class _Scoring:
     """Measures the figures of one scorecard, or takes them from the cache."""
 
     _stage: Stage
-    _left: dict[str, int]  # bytes to read and to write
 
     def __init__(
         self,
@@ -225,8 +244,7 @@ class _Scoring:
         self.corpus, self._ours, self._base, self._config = corpus, ours, base, config
         self.cache = MetricCache(folder)
         self._read_per_s = _READ_PER_TRAINED * ours.tokens_read_per_s
-        reading = _READING_SHARE * config.seconds * self._read_per_s
-        limits = (round(min(config.max_bytes, reading)), config.max_posts)
+        limits = (config.held_out_at(self._read_per_s), config.max_posts)
         self.learned = list(corpus.train)
         self.judged = sample_posts(list(corpus.test), *limits)
         # Posts that only choosing the model has seen: its own text does not depend on them.
@@ -242,9 +260,8 @@ class _Scoring:
         continued = self._beginnings()[: config.prompts]
         self.prompts = [*new, *continued]
         self._portion_s = 0.0  # of the last samples
-        self._held_out_bytes = round(_HELD_OUT_BYTES * sum(post.bytes for post in self.judged))
-        passages = _PASSAGES_SHARE * config.seconds * self._read_per_s / _PASSAGE_BYTES
-        self._passages = round(min(config.passages, max(_MIN_PASSAGES, passages)))
+        held_out = sum(post.bytes for post in self.judged)
+        self._left = config.work(held_out, self._read_per_s, has_base=bool(base))
         # Seconds a byte; 0 while unknown.
         self._pace = {"read": 1 / self._read_per_s, "write": 0.0}
         # The base continues a part of them as well.
@@ -254,12 +271,6 @@ class _Scoring:
     @contextmanager
     def stage(self, progress: Progress) -> Iterator[None]:
         """Report the progress of the whole scoring, for an estimate of the time left."""
-        tokens = self._config.sampled_tokens(has_base=bool(self._base))
-        models = 2 if self._base else 1
-        self._left = {
-            "read": models * self._held_out_bytes + self._passages * _PASSAGE_BYTES,
-            "write": tokens * _TOKEN_BYTES,
-        }
         self._progress = progress
         with progress.stage("Scoring", sum(self._left.values())) as self._stage:
             self._stage.limit_s = self._config.seconds - self._spent_s
@@ -284,7 +295,7 @@ class _Scoring:
             Score,
             [model.weights_key, self._key],
             lambda: model.score(self._held_out, ids),
-            read=self._held_out_bytes,
+            read=round(_HELD_OUT_BYTES * sum(post.bytes for post in self.judged)),
         )
 
     def samples(
@@ -336,7 +347,7 @@ class _Scoring:
 
     def extraction(self) -> Extraction:
         """Share of training passages the model knows by heart."""
-        passages = self._passages
+        passages = self._config.passages_at(self._read_per_s)
         return self._measured(
             "extraction",
             "Testing what it knows by heart",

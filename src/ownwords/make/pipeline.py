@@ -69,8 +69,7 @@ _NEW_LANGUAGE = (
     " knows 140 languages: `ownwords base add gemma3-270m`, then make again."
 )
 _SCORING = "The model predicts held-out posts and writes many texts."
-_WRITE_S = 4.0
-_SCORING_USES = 0.8  # of its seconds, about; on a busy machine all
+_WRITE_S = 2.0
 _MIN_CHARACTERS = 40  # from which the speed of writing can be told
 _TOKEN_CHARACTERS = 4
 _SAMPLE_SHARE = 0.11  # of the time of scoring, for as many tokens as one sample has
@@ -246,6 +245,10 @@ class MakeRun:
         seconds = planned.plan.expected.seconds - planned.spent_s
         if seconds > 60 * self.request.resolved_minutes:
             self.progress.note(f"The training takes {duration(seconds)} here, longer than asked.")
+        if not self.cache.seconds("score"):
+            per_s, has_base = planned.plan.expected.tokens_per_s, self.base is not None
+            config, held_out = self.request.score_config, texts.test.bytes
+            self.progress.expect("score", config.expected_s(held_out, per_s, has_base=has_base))
         self.progress.expect("train", seconds)
         self.progress.begin("train")
         run: str = planned.train().run.folder.name
@@ -361,8 +364,7 @@ class MakeRun:
         seconds = {
             "train": self.request.resolved_minutes * 60,
             "write": self.cache.seconds("write") or _WRITE_S,
-            "score": self.cache.seconds("score")
-            or _SCORING_USES * self.request.score_config.seconds,
+            "score": self.cache.seconds("score") or self.request.score_config.seconds,
         }
         for part in PARTS:
             self.progress.expect(part, seconds.get(part))
