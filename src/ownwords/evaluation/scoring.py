@@ -52,7 +52,7 @@ _WORD = re.compile(r"\S+")
 # Progress is counted in bytes that a model reads; what else takes time counts as so many.
 _TOKEN_BYTES = 10  # a sample's token: 8 with SmolLM2, 16 with the base in the box
 _HELD_OUT_BYTES = 2.2  # a byte of a held-out post: much of it is read again, as context
-_FASTER = 0.8  # of the time that training says, reading and writing take, about
+_FASTER = 0.8  # about, of the time that reading and writing would take at training's speed
 _COMPARING_S = 2.0  # about, for the samples' words, voice and language
 # Samples are written so many at a time, and no more of them when the seconds are used up.
 _PORTION = 8

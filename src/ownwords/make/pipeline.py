@@ -69,7 +69,7 @@ _NEW_LANGUAGE = (
     " knows 140 languages: `ownwords base add gemma3-270m`, then make again."
 )
 _SCORING = "The model predicts held-out posts and writes many texts."
-_WRITE_S = 2.0
+_WRITE_S = 2.0  # expected for the first paragraph: .6 with the built-in base, 2.7 with SmolLM2
 _MIN_CHARACTERS = 40  # from which the speed of writing can be told
 _TOKEN_CHARACTERS = 4
 _SAMPLE_SHARE = 0.11  # of the time of scoring, for as many tokens as one sample has
