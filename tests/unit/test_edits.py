@@ -83,6 +83,7 @@ def test_any_text_has_edits_that_do_not_overlap(text: str) -> None:
         ("See https://example.org/color.", "See https://example.org/colour."),
         ('He said "I do not know".', 'He said "I don\'t know".'),
         ("She is a “friend”.", "She is a friend."),
+        ("It rains.", ""),  # a model that wrote nothing
     ],
 )
 def test_what_changes_more_than_the_manner_does_not_say_the_same(one: str, other: str) -> None:

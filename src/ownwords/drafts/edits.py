@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,7 +169,7 @@ def _meant(sentence: str) -> list[tuple[str, str]]:
     plain = _CONTRACTED.sub(lambda use: _SPELT_OUT[use[0]], plain[:1].lower() + plain[1:])
     words = [_SAME.get(word, word) for word in _MEANT.findall(plain)]
     found, article = list[tuple[str, str]](), ""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
         if word in ("a", "the") and following not in _COUNTING:
             article = word
         elif not (word == "that" and following in _SUBJECTS):
