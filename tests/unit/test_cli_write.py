@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -174,13 +175,14 @@ def test_tokens_that_only_pad_the_vocabulary_are_never_written(
 @pytest.mark.parametrize("arguments", [(), ("--json",)])
 def test_a_full_disk_and_a_closed_stdout_are_not_bugs(arguments: Sequence[str], here: Path) -> None:
     command = [*WRITE, *GREEDY, *arguments]
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}  # as on most machines
+    run = partial(
+        subprocess.run, stderr=subprocess.PIPE, text=True, check=False, cwd=here, env=environment
+    )
     with Path("/dev/full").open("w") as full:
-        process = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=here
-        )
+        process = run(command, stdout=full)
     assert (process.returncode, process.stderr) == (2, "ownwords: the disk is full\n")
-    closed = ["sh", "-c", '"$@" >&-', "sh", *command]
-    process = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False, cwd=here)
+    process = run(["sh", "-c", '"$@" >&-', "sh", *command])
     assert (process.returncode, process.stderr) == (0, "")
 
 

@@ -30,7 +30,13 @@ _DISK_ERRORS = (
 
 def run() -> None:
     """Entry point of the `ownwords` script."""
-    sys.exit(main(sys.argv[1:]))
+    status = main(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Python would try to write what is left, and complain, when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -51,8 +57,6 @@ def main(arguments: Sequence[str]) -> int:
         saved = str(error)  # what the verb has saved, and how to continue
         return _report(f"interrupted: {saved}" if saved else "interrupted", "", as_json, status=130)
     except BrokenPipeError:
-        # Python would try to write what is left, and complain, when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OwnwordsError as error:
         return _report(error.message, error.hint, as_json)
