@@ -99,6 +99,10 @@ def _beginning(post: TrainingText, max_bytes: int) -> TrainingText:
     return replace(post, text=within.rsplit(maxsplit=1)[0])
 
 
+def _held_out_work(held_out: int) -> int:
+    return round(_HELD_OUT_BYTES * held_out)
+
+
 @dataclass(frozen=True)
 class ScoreConfig:
     """Sample sizes; larger ones give narrower intervals and take longer."""
@@ -122,7 +126,7 @@ class ScoreConfig:
     def work(self, held_out: int, read_per_s: float, *, has_base: bool) -> dict[str, int]:
         """Bytes to read, and to write, where so many are held out; for an estimate of the time."""
         models, base_samples = (2, 2 * self.base_samples) if has_base else (1, 0)
-        read = models * round(_HELD_OUT_BYTES * held_out)
+        read = models * _held_out_work(held_out)
         # A model of ours has a copy guard, so that it writes its samples with and without it.
         texts = 2 * (self.seeds + self.prompts) + self.more_seeds + base_samples
         return {
@@ -260,8 +264,8 @@ class _Scoring:
         continued = self._beginnings()[: config.prompts]
         self.prompts = [*new, *continued]
         self._portion_s = 0.0  # of the last samples
-        held_out = sum(post.bytes for post in self.judged)
-        self._left = config.work(held_out, self._read_per_s, has_base=bool(base))
+        self._judged_bytes = sum(post.bytes for post in self.judged)
+        self._left = config.work(self._judged_bytes, self._read_per_s, has_base=bool(base))
         # Seconds a byte; 0 while unknown.
         self._pace = {"read": 1 / self._read_per_s, "write": 0.0}
         # The base continues a part of them as well.
@@ -295,7 +299,7 @@ class _Scoring:
             Score,
             [model.weights_key, self._key],
             lambda: model.score(self._held_out, ids),
-            read=round(_HELD_OUT_BYTES * sum(post.bytes for post in self.judged)),
+            read=_held_out_work(self._judged_bytes),
         )
 
     def samples(
