@@ -29,8 +29,6 @@ from ownwords.drafts.check import AuthorStyle
 from ownwords.evaluation.reference_data import ReferenceAuthors
 from ownwords.evaluation.style import LENGTHS, CrossValidated, cut
 
-WORDS = 50_000  # of an author to learn from
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -65,9 +63,7 @@ def split(posts: list[str]) -> tuple[list[str], list[str]]:
     """The posts to learn from, and those held out."""
     posts = [post for post in posts if len(post.split()) > 80]
     random.Random(0).shuffle(posts)
-    held_out, training = posts[: len(posts) // 5], posts[len(posts) // 5 :]
-    sizes = np.cumsum([len(post.split()) for post in training])
-    return training[: int(np.searchsorted(sizes, WORDS)) + 1], held_out
+    return posts[len(posts) // 5 :], posts[: len(posts) // 5]
 
 
 def planted(

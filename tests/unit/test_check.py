@@ -53,3 +53,16 @@ def test_too_few_posts_are_one_sentence() -> None:
     post = TrainingText("1", "The cat sat on the mat, and that was the end of it.", "The cat")
     with pytest.raises(CorpusError, match="too few"):
         AuthorStyle([post], ReferenceAuthors.load())
+
+
+def test_what_he_writes_about_is_rather_his_than_what_others_write_about() -> None:
+    days = ("Monday", "Tuesday", "Friday", "Sunday")
+    text = "On {} I went out to the garden, and the rain had bent every stem of the lupin. " * 5
+    posts = [TrainingText(str(n), text.format(*[day] * 5), day) for n, day in enumerate(days * 6)]
+    style = AuthorStyle(posts, ReferenceAuthors.load())
+    found = style.check(
+        "I looked at the garden and the lupin in the rain. I looked at the zyzzyva and the xylem in"
+        " the kiln. I looked at the github and the python in the cloud."
+    )
+    his, new, others = (sentence.yours for sentence in found.sentences)
+    assert his > new > others

@@ -5,7 +5,7 @@ against those of others today. What the author's own posts score is found by cro
 that figures of a draft compare with those of posts that the measure has not read.
 """
 
-import re
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from ownwords.evaluation.reference_data import (
     Lexicon,
     ReferenceAuthors,
     begins_sentence,
+    folded,
     is_in_the_language,
     words_in,
 )
@@ -37,9 +38,9 @@ from ownwords.evaluation.verbatim import shared_passages
 
 _MIN_PASSAGES = 12  # of about 80 words in the posts
 _MIN_WORDS, _ENOUGH = 8, 2000  # of a sentence, and such sentences, to say what is usual
-# What a word that the author has not written says, as log odds, and the share at which it says
-# nothing: 2 to 5% of the words of a new post are new, and 9 to 12% of others' sentences.
-_NEW_WORD, _NEW_SHARE = -0.8, 0.06
+# A word that the measure masks tells by how often the author writes it and how often others do;
+# this is added to both, so that few occurrences say little.
+_SMOOTHING = 1e-5
 _MARKED = 0.1  # share of the author's own sentences that would be marked
 _LIKE, _UNLIKE = 0.8, 0.2  # from and up to which the verdict is one or the other
 _TELLING = -0.8  # weight of a pair that is worth naming
@@ -95,13 +96,12 @@ class Check:
 
 
 class _Judged(NamedTuple):
-    """A sentence: its place, its pairs and words, which are new, and how much it is his."""
+    """A sentence: its place, its pairs, how many words, and how much it is his."""
 
     start: int
     end: int
     pairs: slice
     words: int
-    new: list[re.Match[str]]
     yours: float
 
 
@@ -130,13 +130,13 @@ class AuthorStyle:
         self._own, self._others = Normal.of(own), Normal.of(away)
         self._passages = tuple(np.array([row.mean() for row in side]) for side in (own, away))
         self._abbreviations, self._habits = abbreviations_of(texts), Habits(texts)
-        posts_with = Counter(word for text in texts for word in Lexicon.of([text]).words)
-        self._words = Lexicon(frozenset(posts_with))
-        elsewhere = Lexicon(frozenset(word for word, of in posts_with.items() if of > 1))
+        self._counts = Counter(folded(word[0]) for text in texts for word in words_in(text))
+        self._words, self._topics = Lexicon(frozenset(self._counts)), others.topics
+        self._unmasked = frozenset(others.vocabulary.words)
         usual: list[float] = []
         for text, fold in zip(texts, folds([len(post) for post in pairs]), strict=True):
             if len(usual) < _ENOUGH:
-                judged = self._judge(text, known.models[fold], elsewhere)
+                judged = self._judge(text, known.models[fold], is_post=True)
                 usual += [each.yours for each in judged if each.words >= _MIN_WORDS]
         self._threshold = float(np.quantile(usual, _MARKED)) if usual else 0.0
         lengths = [
@@ -158,7 +158,7 @@ class AuthorStyle:
         starts = np.array([token.start for token in tokens])
         forms = [edit for edit in self._habits.forms(text) if any(map(str.isalpha, edit.before))]
         checked = []
-        for each in self._judge(text, self._model, self._words):
+        for each in self._judge(text, self._model):
             better = [edit for edit in forms if each.start <= edit.start < each.end]
             because = tuple(self._because(text, each, better, weights, tokens))
             is_marked = each.yours < self._threshold
@@ -182,17 +182,24 @@ class AuthorStyle:
             written_before=self._written_before(text),
         )
 
-    def _judge(self, text: str, model: StyleModel, known: Lexicon) -> Iterator["_Judged"]:
-        """The sentences of a text, by a model of style and the words that the author has."""
+    def _judge(self, text: str, model: StyleModel, *, is_post: bool = False) -> Iterator["_Judged"]:
+        """The sentences of a draft, or of a post, whose words are then not counted as known."""
         starts = np.array([token.start for token in self._vocabulary.tokens(text)])
         weights = model.weights(self._vocabulary.pairs(text))
+        here = Counter(folded(word[0]) for word in words_in(text) if is_post)
+        total = max(1, self._counts.total() - here.total())
         for start, end in sentences(text, self._abbreviations):
             pairs = slice(*np.searchsorted(starts, (start, end)))
-            words = words_in(text[start:end])
-            new = [word for word in words if not known.knows(word[0])]
-            novelty = _NEW_WORD * (len(new) - _NEW_SHARE * len(words))
-            yours = self.yours(weights[pairs], novelty)
-            yield _Judged(start, end, pairs, len(words), new, yours)
+            words = [folded(word[0]) for word in words_in(text[start:end])]
+            topic = sum(
+                math.log(
+                    ((self._counts[word] - here[word]) / total + _SMOOTHING)
+                    / (self._topics.get(word, 0) / 1e6 + _SMOOTHING)
+                )
+                for word in words
+                if word not in self._unmasked
+            )
+            yield _Judged(start, end, pairs, len(words), self.yours(weights[pairs], topic))
 
     def yours(self, weights: Vector, more: float = 0.0) -> float:
         """The probability that some pairs are the author's, if half of all texts are.
@@ -235,7 +242,10 @@ class AuthorStyle:
             pairs = ", ".join(f"“{text[tokens[n - 1].start : tokens[n].end]}”" for n in rare)
             yield f"others write {pairs.replace(chr(10), ' ')} more often than you"
         new = [
-            word[0] for word in sentence.new if begins_sentence(word) or not word[0][0].isupper()
+            word[0]
+            for word in words_in(text[sentence.start : sentence.end])
+            if not self._words.knows(word[0])
+            and (begins_sentence(word) or not word[0][0].isupper())
         ]
         if new:
             words = ", ".join(f"“{word}”" for word in dict.fromkeys(new[:_REASONS]))

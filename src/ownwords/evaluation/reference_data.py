@@ -6,7 +6,7 @@
 import io
 import lzma
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,6 +90,7 @@ class ReferenceAuthors:
     """Passages by others, in one language: which pairs of tokens each has, sorted."""
 
     vocabulary: StyleVocabulary
+    topics: Mapping[str, int]  # other words, and how often in a million they write each
     sources: tuple[str, ...]
     passages: tuple[Pairs, ...]  # of `LENGTHS[0]` pairs, in sorted units
     source_of: tuple[int, ...]  # by passage
@@ -102,6 +103,7 @@ class ReferenceAuthors:
             pairs = np.cumsum(stored["steps"], axis=1, dtype=np.uint32)
             return cls(
                 StyleVocabulary(_as_words(stored["vocabulary"])),
+                dict(zip(_as_words(stored["topics"]), stored["per_million"].tolist(), strict=True)),
                 _as_words(stored["sources"]),
                 tuple(pairs.reshape(-1, LENGTHS[0])),
                 tuple(stored["source_of"].tolist()),
