@@ -194,14 +194,17 @@ def _how_far(event: Event, history: RunHistory | None) -> str:
 
 
 def _counted(done: int, total: int | None, unit: str) -> str:
-    if not done and total is None:
-        return ""
-    of = "" if total is None else f" of {total:,}"
-    return f"{done:,}{of} {unit}".rstrip()
+    if not unit:  # work of several kinds
+        return f"{done / total:.0%}" if total else ""
+    return f"{_of(done, total)} {unit}" if done or total else ""
+
+
+def _of(done: int, total: int | None) -> str:
+    return f"{done:,} of {total:,}" if total else f"{done:,}"
 
 
 def _training_figures(history: RunHistory, remaining_s: float | None) -> Iterator[str]:
-    yield f"step {_counted(history.step, history.total or None, '')}"
+    yield f"step {_of(history.step, history.total or None)}"
     if math.isfinite(history.smooth):
         yield f"{history.smooth:.3f} bits per byte"
     if history.best and history.best.bits_per_byte is not None:
