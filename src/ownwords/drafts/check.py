@@ -130,7 +130,7 @@ class AuthorStyle:
         self._own, self._others = Normal.of(own), Normal.of(away)
         self._passages = tuple(np.array([row.mean() for row in side]) for side in (own, away))
         self._abbreviations, self._habits = abbreviations_of(texts), Habits(texts)
-        self._counts = Counter(folded(word[0]) for text in texts for word in words_in(text))
+        self._counts = Counter(word for text in texts for word in _folded_words(text))
         self._words, self._topics = Lexicon(frozenset(self._counts)), others.topics
         self._unmasked = frozenset(others.vocabulary.words)
         usual: list[float] = []
@@ -186,11 +186,11 @@ class AuthorStyle:
         """The sentences of a draft, or of a post, whose words are then not counted as known."""
         starts = np.array([token.start for token in self._vocabulary.tokens(text)])
         weights = model.weights(self._vocabulary.pairs(text))
-        here = Counter(folded(word[0]) for word in words_in(text) if is_post)
+        here = Counter(_folded_words(text) if is_post else ())
         total = max(1, self._counts.total() - here.total())
         for start, end in sentences(text, self._abbreviations):
             pairs = slice(*np.searchsorted(starts, (start, end)))
-            words = [folded(word[0]) for word in words_in(text[start:end])]
+            words = _folded_words(text[start:end])
             topic = sum(
                 math.log(
                     ((self._counts[word] - here[word]) / total + _SMOOTHING)
@@ -259,6 +259,10 @@ class AuthorStyle:
             for each in shared
             for post in [posts[each.document]]
         )
+
+
+def _folded_words(text: str) -> list[str]:
+    return [word for found in words_in(text) if (word := folded(found[0]))]
 
 
 def _verdict(yours: float, above: float) -> str:
