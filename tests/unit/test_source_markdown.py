@@ -210,6 +210,18 @@ def test_names(name: str, day: str | None, title: str) -> None:
     assert dates.title_from_filename(name) == title
 
 
+def test_a_date_may_stand_in_the_folders_names(tmp_path: Path) -> None:
+    names = ("posts/2020/01-31-a.md", "2021/02/03/b.md", "2022/01-02/2023-04-05-c.md", "2020/d.md")
+    posts = documents(site(tmp_path, dict.fromkeys(names, "Text")))
+    days = [post.date and post.date.date().isoformat() for post in map(posts.get, names) if post]
+    assert days == ["2020-01-31", "2021-02-03", "2023-04-05", None]
+
+
+def test_instructions_for_agents_are_no_posts(tmp_path: Path) -> None:
+    names = ("Makefile", "CLAUDE.md", "AGENTS.md", ".claude/commands/fix.md", "posts/a.md")
+    assert set(documents(site(tmp_path, dict.fromkeys(names, "Text")))) == {"posts/a.md"}
+
+
 def test_a_folder_mostly_of_html_pages_is_not_detected_as_markdown(tmp_path: Path) -> None:
     for name in ("a.html", "b.html", "README.md"):
         (tmp_path / name).write_text("x", encoding="utf-8")

@@ -12,7 +12,7 @@ _WITH_WORDS = [
     for day_and_month in (rf"{_DAY}\s+{_MONTH}", rf"{_MONTH}\s+{_DAY}")
 ]
 _YEAR_FIRST = re.compile(r"^(\d{4})[-/.](\d{1,2})(?:[-/.](\d{1,2}))?(?:$|[T\s])")
-_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)([-_./]?)(\d{2})\2(\d{2})(?!\d)")
+_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)([-_./]?)(\d{2})(?:\2|(?<=/\d\d)[-_.])(\d{2})(?!\d)")
 _LONGEST = 64
 
 
@@ -59,7 +59,7 @@ def _from_text(text: str) -> datetime | None:
 
 
 def date_in_name(name: str) -> datetime | None:
-    """The date in a file name or path ("2020-01-31-hats.md", "20200131", "2020/01/31/hats/")."""
+    """The date in a file name or path ("20200131", "2020/01/31/hats", "2020/01-31-hats")."""
     for match in _IN_NAME.finditer(name):
         try:
             return datetime(int(match[1]), int(match[3]), int(match[4]), tzinfo=UTC)

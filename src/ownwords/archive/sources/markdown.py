@@ -206,12 +206,13 @@ _SEEN_AS = {
     "obsidian": "an Obsidian vault",
 }
 _NEVER = untrusted_files.NOT_TEXTS | {
-    *(".github", ".obsidian", ".vscode", ".jekyll-cache", ".venv", ".cache"),
+    *(".github", ".obsidian", ".vscode", ".jekyll-cache", ".venv", ".cache", ".claude", ".cursor"),
     *("_site", "_includes", "_layouts", "_sass", "_data"),
 }
 _OUTPUTS = frozenset({"public", "vendor"})
 _ABOUT_A_PROJECT = re.compile(
-    r"(readme|changelog|license|licence|contributing|code_of_conduct|security|authors|copying)\b.*",
+    r"(readme|changelog|licen[cs]e|contributing|code_of_conduct|security|authors|copying|agents"
+    r"|claude)\b.*",
     re.IGNORECASE,
 )
 _PROJECT_FILES = (
@@ -344,7 +345,7 @@ def _no_post(path: PurePosixPath, tool: str, is_project: bool) -> str:
 def _document(meta: FrontMatter, path: PurePosixPath, tool: str, home: str) -> RawDocument:
     # A text with its own folder is called index.md; the folder carries its name.
     called = path.parent if path.stem == "index" and path.parent.name else path.with_suffix("")
-    date = meta.date() or dates.date_in_name(called.name)
+    date = meta.date() or dates.date_in_name(called.name) or dates.date_in_name(str(called))
     title, body = meta.text("title"), meta.body
     if _is_markdown(path):
         body = rewrite_wikilinks(body, vault=tool == "obsidian")
