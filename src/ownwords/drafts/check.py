@@ -6,6 +6,7 @@ that figures of a draft compare with those of posts that the measure has not rea
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import numpy as np
 
 from ownwords.archive.corpus import Corpus, TrainingText
 from ownwords.core.errors import CorpusError, OwnwordsError
-from ownwords.core.sentences import abbreviations_of, sentences
+from ownwords.core.sentences import abbreviations_of, sentences, unwrapped
 from ownwords.drafts.edits import Edit, Habits
 from ownwords.evaluation.reference_data import (
     Lexicon,
@@ -47,6 +48,12 @@ _TELLING = -0.8  # weight of a pair that is worth naming
 _REASONS = 3  # pairs, and words, that are named
 _SAID_BEFORE = 8  # words in a row
 _FREQUENT = 400
+# Of a draft in Markdown: front matter, fenced code, rules, quoted lines, marks and addresses.
+_NOT_PROSE = re.compile(
+    r"\A---\n.*?^---$|^ {0,3}(```|~~~).*?^ {0,3}\1|^ {0,3}>.*?$|^#+ |^---+$|(?<=\])\([^()\s]*\)"
+    r"|https?://[^\s)>]+",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +157,8 @@ class AuthorStyle:
         posts = [*corpus.train, *corpus.validation, *corpus.test]
         return cls(posts, ReferenceAuthors.load())
 
-    def check(self, text: str) -> Check:
+    def check(self, draft: str) -> Check:
+        text = unwrapped(_NOT_PROSE.sub(lambda each: re.sub(r"\S", " ", each[0]), draft))
         tokens = list(self._vocabulary.tokens(text))
         if not tokens:
             raise OwnwordsError("the draft is empty", hint="give a text file, or pipe a text in")
@@ -162,7 +170,7 @@ class AuthorStyle:
             better = [edit for edit in forms if each.start <= edit.start < each.end]
             because = tuple(self._because(text, each, better, weights, tokens))
             is_marked = each.yours < self._threshold
-            part = text[each.start : each.end]
+            part = draft[each.start : each.end]
             checked.append(
                 CheckedSentence(part, each.start, each.end, each.yours, is_marked, because)
             )
