@@ -22,9 +22,7 @@ END_MARK: Final = re.compile(
     r"""(?<![.!?…؟۔।])(?:[.!?…]|[؟۔।])+['"”’“»«)\]*_]*(?=\s|$)|[。！？]+[」』”’）]*"""
 )
 _END = re.compile(rf"{END_MARK.pattern}|\n+")
-_WRAP = re.compile(
-    r"^(?![#>|`~])(.{40,}[^\s.!?…:])\n(?![ \t]*(?:$|[#>|`~]|[-*+] |\d+[.)] ))", re.MULTILINE
-)
+_WRAP = re.compile(r"^(?![#>|`~])(.{40,}\S)\n(?![ \t]*(?:$|[#>|`~]|[-*+] |\d+[.)] ))", re.MULTILINE)
 _BEFORE = re.compile(r"[\w.'’]*$")
 _MAX_ABBREVIATION = 40  # characters; longer words are no abbreviations
 _FOLLOWING = re.compile(r"""\s*["'“”„«»‘’(\[*_]*(.?)""", re.DOTALL)
@@ -43,7 +41,7 @@ def sentences(text: str, abbreviations: frozenset[str] = ABBREVIATIONS) -> list[
 
 
 def unwrapped(text: str) -> str:
-    """A hard-wrapped text as long as before: a newline within a sentence becomes a space."""
+    """A hard-wrapped text as long as before: a newline within a paragraph becomes a space."""
     return _WRAP.sub(r"\1 ", text)
 
 
