@@ -1,5 +1,5 @@
 from datetime import UTC, date, datetime, timedelta, timezone
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from hypothesis import given
@@ -210,11 +210,22 @@ def test_names(name: str, day: str | None, title: str) -> None:
     assert dates.title_from_filename(name) == title
 
 
-def test_a_date_may_stand_in_the_folders_names(tmp_path: Path) -> None:
-    names = ("posts/2020/01-31-a.md", "2021/02/03/b.md", "2022/01-02/2023-04-05-c.md", "2020/d.md")
-    posts = documents(site(tmp_path, dict.fromkeys(names, "Text")))
-    days = [post.date and post.date.date().isoformat() for post in map(posts.get, names) if post]
-    assert days == ["2020-01-31", "2021-02-03", "2023-04-05", None]
+@pytest.mark.parametrize(
+    ("path", "day"),
+    [
+        ("posts/2020/01-31-hats", "2020-01-31"),
+        ("2020/01/31/hats", "2020-01-31"),
+        ("2020/01/31-hats", "2020-01-31"),
+        ("2020/01-31/2019-05-06-coats", "2019-05-06"),
+        ("backup-2020-01-31/hats", None),
+        ("2020/13-31-hats", None),
+        ("12020/01-31-hats", None),
+        ("2020/01-311", None),
+    ],
+)
+def test_folders_of_years_date_a_post(path: str, day: str | None) -> None:
+    parsed = dates.date_in_path(PurePosixPath(path))
+    assert (parsed.date().isoformat() if parsed else None) == day
 
 
 def test_instructions_for_agents_are_no_posts(tmp_path: Path) -> None:

@@ -97,7 +97,6 @@ class Check:
     above: float  # share of the author's own passages that score lower
     own: Range
     others: Range
-    paragraphs: tuple[float, ...]
     sentences: tuple[CheckedSentence, ...]
     written_before: tuple[WrittenBefore, ...]
 
@@ -163,7 +162,6 @@ class AuthorStyle:
         if not tokens:
             raise OwnwordsError("the draft is empty", hint="give a text file, or pipe a text in")
         weights = self._model.weights(self._vocabulary.pairs(text))
-        starts = np.array([token.start for token in tokens])
         forms = [edit for edit in self._habits.forms(text) if any(map(str.isalpha, edit.before))]
         checked = []
         for each in self._judge(text, self._model):
@@ -182,10 +180,6 @@ class AuthorStyle:
             above=above,
             own=self._range(own),
             others=self._range(others),
-            paragraphs=tuple(
-                self.yours(weights[slice(*np.searchsorted(starts, span))])
-                for span in paragraphs(text)
-            ),
             sentences=tuple(checked),
             written_before=self._written_before(text),
         )
@@ -281,13 +275,3 @@ def _verdict(yours: float, above: float) -> str:
     if above < _MARKED:
         return "It sounds like you in part: nearly all of your own passages do so more clearly."
     return "It sounds like you."
-
-
-def paragraphs(text: str) -> list[tuple[int, int]]:
-    """The start and end of each line that is not blank."""
-    spans, at = [], 0
-    for line in text.split("\n"):
-        if line.strip():
-            spans.append((at, at + len(line)))
-        at += len(line) + 1
-    return spans

@@ -63,7 +63,7 @@ def compact(number: int) -> str:
     """A short number for a chart label: 950, 1.2k, 38k, 4.1m."""
     for unit, letter in ((1_000_000, "m"), (1_000, "k")):
         if number >= unit:
-            figure = f"{number / unit:.1f}" if number < 10 * unit else f"{number // unit}"
+            figure = f"{number / unit:.1f}" if number < 10 * unit else f"{number / unit:.0f}"
             return figure.removesuffix(".0") + letter
     return str(number)
 
