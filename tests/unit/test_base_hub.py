@@ -60,7 +60,7 @@ def test_a_model_is_downloaded_checked_and_added(
     for name in files:
         assert (folder / name).read_bytes() == (model / name).read_bytes()
     assert catalogue.verify(folder) == []
-    (base,) = (entry for entry in catalogue.entries() if entry.origin == "added")
+    (base,) = (entry for entry in catalogue.entries() if entry.name != catalogue.SHIPPED)
     assert base.source == f"{NAME} ({server.address})"
     manifest = Manifest.read(folder)
     assert manifest is not None
@@ -80,7 +80,7 @@ def test_files_that_arrived_are_kept_when_the_download_ends_early(
         install.add(NAME, "x")
     assert "goes on with the files that are missing" in raised.value.hint
     assert capfd.readouterr().err == ""
-    assert not any(entry.origin == "added" for entry in catalogue.entries())
+    assert all(entry.name == catalogue.SHIPPED for entry in catalogue.entries())
     weights.breaks_after.clear()
     server.requests.clear()
     install.add(NAME, "x")

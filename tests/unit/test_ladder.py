@@ -15,9 +15,7 @@ from ownwords.models.decoder import build
 from ownwords.models.lora import AdapterConfig, attach
 from ownwords.training.step_time import DeviceSpeeds, StepTimeModel
 
-BOX = Rung.of(
-    Entry("shipped", Path("box"), "shipped", "", 1, config_for_budget(15_400_000, 8192, 512))
-)
+BOX = Rung.of(Entry("shipped", Path("box"), "", 1, config_for_budget(15_400_000, 8192, 512)))
 KNOWN = {base.name: Rung(base.name, base.title, base.config, base) for base in KNOWN_BASES}
 GEMMA = KNOWN["gemma3-270m"]
 SPEEDS = DeviceSpeeds("cpu", {"autocast": StepTimeModel(1e-3, 5e11)})
@@ -26,7 +24,7 @@ BLOG = TuningTask(124_000, 60, SPEEDS, 16 * 10**9, keeps_bf16=True, seconds=600)
 
 def _installed(rung: Rung, name: str) -> Rung:
     assert rung.known
-    entry = Entry(name, Path(name), "added", rung.known.repository, 1, rung.config)
+    entry = Entry(name, Path(name), rung.known.repository, 1, rung.config)
     return Rung.of(entry)
 
 

@@ -97,7 +97,8 @@ def remove(name: str) -> int:
         folders = [atomic_dir.readable_dir(each) for each in (added, hub.partial_download(added))]
         folders = [folder for folder in folders if folder.is_dir()]
         if not folders:
-            known = [base.name for base in catalogue.entries() if base.origin == "added"]
+            names = [base.name for base in catalogue.entries()]
+            known = [each for each in names if each != catalogue.SHIPPED]
             listed = f"added bases: {', '.join(known)}" if known else "no base has been added"
             raise OwnwordsError(f"there is no added base called {name}", hint=listed)
         freed = sum(

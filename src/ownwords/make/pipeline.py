@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor, PostQuestion
     from ownwords.archive.corpus import TextCollection
     from ownwords.training.plan import Plan
-    from ownwords.training.recipes import PlannedTraining, TrainRequest
+    from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
 
 PARTS = ("read", "plan", "train", "write", "score")
 _CHANGES = {
@@ -224,9 +224,8 @@ class MakeRun:
             f"everything so far is saved in {self.workspace.root}; the same command resumes"
         ):
             began = time.perf_counter()
-            run = self._plan_and_train(texts)
+            trained = TrainingSummary.of(self._plan_and_train(texts), posts)
             depends_on["base"] = self._base_key  # another one may have taken its place
-            trained = TrainingSummary.of(self.model, run, posts)
             seconds = time.perf_counter() - began
         self.cache.put("train", depends_on, trained, seconds)
         write_learned(self._folder, report)
@@ -235,8 +234,8 @@ class MakeRun:
         self.callbacks.on_trained(trained, seconds)
         return trained
 
-    def _plan_and_train(self, texts: Corpus) -> str:
-        """Train the author's model; returns the name of the run."""
+    def _plan_and_train(self, texts: Corpus) -> "TrainedModel":
+        """Train the author's model."""
         if is_new_language(self.base, texts):
             self.callbacks.on_notice("Language", _NEW_LANGUAGE)
         planned = self.plan(texts)
@@ -250,10 +249,10 @@ class MakeRun:
             self.progress.expect("score", config.expected_s(held_out, per_s, has_base=has_base))
         self.progress.expect("train", seconds)
         self.progress.begin("train")
-        run: str = planned.train().run.folder.name
+        made = planned.train()
         del planned
         hardware.return_freed_memory()
-        return run
+        return made
 
     def plan(self, texts: Corpus) -> "PlannedTraining":
         """Plan the training of the author's model.
