@@ -473,7 +473,7 @@ class TrainingSession:
             validation=self.held_out,
             world=self.world,
             progress=self.progress,
-            samples=metrics.SampleWriter(
+            sample=metrics.SampleWriter(
                 self.tokenizer,
                 max(8, round(_SAMPLE_BYTES * tokens_per_byte)),
                 _SAMPLE_TIME_SHARE * self.request.seconds,
