@@ -261,16 +261,17 @@ def generate_texts(
         places = {scheduler.submit(request): place for place, request in enumerate(requests)}
         while places:
             outputs = scheduler.step()
-            on_tokens(sum(len(tokens) for _, tokens, _ in outputs))
-            for state, tokens, finish_reason in outputs:
+            on_tokens(sum(token is not None for _, token in outputs))
+            for state, token in outputs:
                 if state.error:
                     raise state.error
                 place = places[state]
                 detokenizer = detokenizers[place]
-                texts[place] += "".join(map(detokenizer.feed, tokens))
-                if finish_reason:
+                if token is not None:
+                    texts[place] += detokenizer.feed(token)
+                if state.finish_reason:
                     texts[place] += detokenizer.finish()
-                if finish_reason or detokenizer.stop is not None:
+                if state.finish_reason or detokenizer.stop is not None:
                     scheduler.cancel(state)
                     del places[state]
     finally:
