@@ -106,9 +106,19 @@ def serving(
             server.communicate(timeout=60)
 
 
+# All headings of the page in turn.
+_HEADINGS = """() => {
+  globalThis.headings = [];
+  const look = () => headings.push(document.querySelector("h1")?.textContent);
+  const all = {childList: true, subtree: true};
+  new MutationObserver(look).observe(document.querySelector("main"), all);
+}"""
+
+
 def begin(page: "Page", file: Path) -> None:
     """Give the page a file, and begin to make a model of it, as quickly as it offers."""
     shown(page, "/")
+    page.evaluate(_HEADINGS)
     page.locator("input[type=file]").set_input_files(file)
     page.wait_for_selector(".cards", timeout=_LONG_MS)
     page.locator(".cards input").first.check()
@@ -118,6 +128,9 @@ def begin(page: "Page", file: Path) -> None:
 def use(page: "Page") -> None:
     """The verdict, an export and an answer with its passage."""
     page.wait_for_selector(".verdict", timeout=_LONG_MS)
+    headings = page.evaluate("headings")
+    assert headings.index("Making your model") < headings.index("Your model is ready")
+    assert "Making another model" not in headings
     assert page.locator(".verdict").inner_text().endswith(".")
     assert page.locator(".samples blockquote").count() == 3
     page.get_by_text("Take it with you").click()

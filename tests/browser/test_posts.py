@@ -36,6 +36,12 @@ def test_the_page_shows_the_figures_of_the_report(page: "Page") -> None:
     assert page.locator(".totals b").first.inner_text() == f"{posts - 1}"
     assert page.locator("svg.columns rect.own").count() > 1
     assert page.locator("svg.stack").count() >= 3
+    # Not as the page's own lists, legends and verdicts look.
+    style = "(node, name) => getComputedStyle(node)[name]"
+    assert page.locator("table.legend").first.evaluate(style, "display") == "table"
+    label = page.locator("#decisions li span.verdict").first
+    assert label.evaluate("(node) => node.getBoundingClientRect().width") < 120
+    assert label.evaluate(style, "borderLeftStyle") == "none"
     page.locator("#lengths table a").first.click()
     page.wait_for_selector("article.reading")
 
@@ -179,7 +185,7 @@ def test_decisions_are_saved_previewed_and_undone(own_page: "Page", own_site: Si
     page = own_page
     shown(page, "/#/posts/decisions")
     before = own_site.place.choices.read_text("utf-8")
-    row = page.locator(".decisions > li").first
+    row = page.locator(".deciding > li").first
     chosen = row.locator("input:checked").input_value()
     changed = "keep" if chosen != "keep" else "leave out"
     row.locator(f"input[value='{changed}']").check(force=True)

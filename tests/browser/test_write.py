@@ -196,12 +196,18 @@ def test_variants_stand_beside_one_another_and_one_is_taken(page: "Page") -> Non
 
 
 def test_a_draft_is_put_into_the_own_voice_and_one_change_taken_back(page: "Page") -> None:
-    source = "🦊 I cannot say.\n\nIt does not <b>matter</b>, and she cannot say why."
+    after = "say why she waited for all of the afternoons"
+    source = (
+        f"🦊 I cannot say.\n\nIt does not <b>matter</b> to the grandmother, who cannot {after}."
+    )
     shown(page, "/#/write")
     page.get_by_label("Notes or a draft").fill(source)
     page.get_by_role("button", name="Put it in my voice").click()
     page.wait_for_selector(".changes li")
     assert page.locator(".changes b").count() == 0
+    around = page.locator(".changes li").nth(1).locator("span").inner_text()
+    assert around.startswith("<b>matter</b> to the grandmother, who ")  # whole words
+    assert around.endswith("say why she waited for all of the")
     changed = text(page)
     assert changed == source.replace("cannot", "can't")
     page.get_by_role("button", name="Keep mine: cannot").first.click()

@@ -149,6 +149,13 @@ def test_the_longest_passage_is_shown_with_its_source_and_a_link() -> None:
     assert "https://idle.example/idling/" in links
 
 
+def test_the_page_to_share_does_not_tell_where_the_model_lies() -> None:
+    card = sample_card.good()
+    card = replace(card, about=replace(card.about, model=f"/home/ida/{card.about.model}"))
+    assert "/home/ida" not in render(card)
+    assert "idle-hour.ownwords/model" in render(card)
+
+
 def test_evil_words_are_only_words() -> None:
     page, text = render(sample_card.hostile()), print_card(sample_card.hostile(), 120)
     assert "&lt;script&gt;" in page and "[red]x[/red]" in text

@@ -1,5 +1,5 @@
 from datetime import UTC, date, datetime, timedelta, timezone
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from hypothesis import given
@@ -208,6 +208,24 @@ def test_names(name: str, day: str | None, title: str) -> None:
     parsed = dates.date_in_name(name)
     assert (parsed.date().isoformat() if parsed else None) == day
     assert dates.title_from_filename(name) == title
+
+
+@pytest.mark.parametrize(
+    ("path", "day"),
+    [
+        ("posts/2020/01-31-hats", "2020-01-31"),
+        ("2020/01/31/hats", "2020-01-31"),
+        ("2020/01/31-hats", "2020-01-31"),
+        ("2020/01-31/2019-05-06-coats", "2019-05-06"),
+        ("backup-2020-01-31/hats", None),
+        ("2020/13-31-hats", None),
+        ("12020/01-31-hats", None),
+        ("2020/01-311", None),
+    ],
+)
+def test_folders_of_years_date_a_post(path: str, day: str | None) -> None:
+    parsed = dates.date_in_path(PurePosixPath(path))
+    assert (parsed.date().isoformat() if parsed else None) == day
 
 
 def test_a_folder_mostly_of_html_pages_is_not_detected_as_markdown(tmp_path: Path) -> None:

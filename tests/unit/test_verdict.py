@@ -53,6 +53,7 @@ def test_good_figures_write_like_you_and_say_why() -> None:
         assert figure in reasons, figure
 
 
+SHORT = CopiedPassage("the very same words", 4, "On Idling", "2009-05-04")
 LONG = CopiedPassage("the very same words " * 20, 80, "On Idling", "2009-05-04")
 ALONE = replace(voice(), classification=None, sources=0, others=0)
 NEAR, FAR = (
@@ -158,6 +159,7 @@ def test_the_verdict_follows_from_the_figures(
     [
         (copying(unguarded=LONG), "copying", "80 words in a row that are in “On Idling”, 4 May"),
         (copying(unguarded=LONG), "copying", "The copy guard limits that to 6 words"),
+        (copying(unguarded=SHORT), "copying", "passage from your posts has 6 words"),  # guarded
         ({}, "voice", "of the untouched base's, 8.0%; of your own"),
         (gain(0.01, -0.01, 0.03), "prediction", "0.6% better (0.6% worse to 1.9% better)"),
     ],

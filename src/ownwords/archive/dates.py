@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, date, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from pathlib import PurePath
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTH = r"(?P<month>[a-z]{3,9})\.?,?"
@@ -13,6 +14,7 @@ _WITH_WORDS = [
 ]
 _YEAR_FIRST = re.compile(r"^(\d{4})[-/.](\d{1,2})(?:[-/.](\d{1,2}))?(?:$|[T\s])")
 _IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)([-_./]?)(\d{2})\2(\d{2})(?!\d)")
+_IN_FOLDERS = re.compile(r"(?:^|/)((?:19|20)\d\d/\d{2})[-_/](\d{2})(?!\d)")
 _LONGEST = 64
 
 
@@ -59,13 +61,19 @@ def _from_text(text: str) -> datetime | None:
 
 
 def date_in_name(name: str) -> datetime | None:
-    """The date in a file name or path ("2020-01-31-hats.md", "20200131", "2020/01/31/hats/")."""
+    """The date in a file name or address ("2020-01-31-hats.md", "20200131", "2020/01/31/hats/")."""
     for match in _IN_NAME.finditer(name):
         try:
             return datetime(int(match[1]), int(match[3]), int(match[4]), tzinfo=UTC)
         except ValueError:
             continue
     return None
+
+
+def date_in_path(path: PurePath) -> datetime | None:
+    """The date in a file's name, else in its folders ("2020/01-31-hats", "2020/01/31/hats")."""
+    in_folders = _IN_FOLDERS.search(path.as_posix())
+    return date_in_name(path.name) or (in_folders and date_in_name("/".join(in_folders.groups())))
 
 
 def strip_date(stem: str) -> str:

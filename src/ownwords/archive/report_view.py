@@ -265,7 +265,7 @@ def _decisions(report: Report) -> list[b.Block]:
 
 
 def _decision_item(post: PostSummary) -> b.Item:
-    amount = count(post.words, "word")
+    amount = count(post.own_words, "word")
     if post.decision == "cap":
         amount = f"{count(post.training_words)} of {count(post.own_words, 'word')} used"
     lines: list[b.Line] = []

@@ -33,7 +33,7 @@ _TIMES_MEDIAN = 4
 _MIN_COPY_LENGTH = 0.8  # of the longest copy's length: the earliest copy at least this long is kept
 _CHOSEN: dict[Decision, str] = {
     "keep": "you chose to keep it",
-    "cap": "you chose to cap it",
+    "cap": "you chose to use part of it",
     "leave out": "you chose to leave it out",
 }
 

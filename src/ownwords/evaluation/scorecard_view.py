@@ -93,7 +93,8 @@ def scorecard_view(card: Scorecard) -> b.View:
         ],
         footer=[
             f"Measured by ownwords {plain(about.version, 30)} on {day(about.made_on)}.",
-            ("The model: ", b.Span(plain(about.model, 200), "code")),
+            # The page is made to be shared: it does not show where its author's folders are.
+            ("The model: ", b.Span(plain("/".join(Path(about.model).parts[-2:]), 200), "code")),
         ],
     )
 

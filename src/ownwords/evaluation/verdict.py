@@ -241,9 +241,10 @@ def _copying(memorised: Memorised | None) -> Conclusion:
         if memorised.guarded is not None:
             sentence += f" The copy guard limits that to {count(memorised.guarded.words, 'word')}."
         return Conclusion("copying", COPIES, sentence)
-    if not longest.words:
+    most = max(longest.words, memorised.guarded.words if memorised.guarded else 0)
+    if not most:
         return Conclusion("copying", OWN_WORDS, "Nothing it writes is copied from your posts.")
-    words = count(longest.words, "word")
+    words = count(most, "word")
     sentence = f"It does not copy you: its longest passage from your posts has {words}"
     if memorised.real.words:
         yours = f"your own held-out posts share up to {count(memorised.real.words, 'word')}"

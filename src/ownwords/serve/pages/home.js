@@ -77,13 +77,13 @@ export async function show(element) {
 
 function headingOf({ model, blog }) {
   const job = newest("make");
-  if (isRunning(job)) return { heading: model ? t`Making another model` : t`Making your model`, lede: t`You can close this page; the work goes on.` };
+  if (isRunning(job)) return { heading: model && model.made_at < job.began ? t`Making another model` : t`Making your model`, lede: t`You can close this page; the work goes on.` };
   if (isOpen(job, model)) {
     if (job.status !== "stopped") return { heading: t`The model could not be made` };
     return { heading: job.share ? t`Paused at ${shareOf(job)}` : t`Paused`, lede: t`Go on whenever you like.` };
   }
   if (model) return { heading: t`Your model is ready`, lede: model.sentence ? t`It runs on this machine. Nothing is sent anywhere.` : t`It runs on this machine, and has not been scored yet.` };
-  if (blog?.is_read) return { heading: t`Ready to make your model`, lede: t`It takes a few minutes on this machine. Nothing is sent anywhere.` };
+  if (blog?.is_read) return { heading: t`Ready to make your model`, lede: t`You choose how long it may take. It runs on this machine, and nothing is sent anywhere.` };
   return { heading: t`A language model of your own writing`, lede: t`Made from your blog in a few minutes, on this machine. Nothing is sent anywhere.` };
 }
 

@@ -194,7 +194,7 @@ async function decisions(body) {
   const list = el("div");
   fill(body, masthead({ heading: t`Decisions`, follow: t`Choose which posts to train on. Nothing is deleted, and your choices are kept.` }), list);
   const draw = (result) => fill(list, pending(result), result.rows.length
-    ? el("ul", { class: "decisions" }, result.rows.map((row) => el("li", {}, head(row), decider(row, { onChange: (next) => fillPending(next) }))))
+    ? el("ul", { class: "deciding" }, result.rows.map((row) => el("li", {}, head(row), decider(row, { onChange: (next) => fillPending(next) }))))
     : p(t`No post stands out: all are used in full. You can decide about any post on its own page.`),
     el("div", { class: "card means" }, MEANS.map(([word, wording]) => p(el("strong", {}, word), ": ", wording))));
   const fillPending = (next) => list.querySelector(".pending").replaceWith(pending(next));

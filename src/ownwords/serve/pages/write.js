@@ -170,8 +170,8 @@ function pageOf(element, offer, saved, query) {
       const result = await ended("/api/rewrite", { text: source, free, model: free ? drafter().name : "", seed: seedNow() }, ends, t`Writing sentence`);
       if (!result) return "";
       const changes = changesOf(source, result), same = result.sentences.filter((each) => each.before === each.after).length;
-      const said = changes.length ? sentence(count(changes.length, "change")) : t`Nothing to change: it already sounds like you.`;
-      fill(below, quiet(said, free ? [" ", t`Unchanged: ${count(same)} of ${count(result.sentences.length, "sentence")}. Read each of the others: a small model may say what you did not mean.`] : ""), choices(source, changes));
+      const said = changes.length ? sentence(count(changes.length, "change")) : free && !result.sentences.length ? t`No paragraph could be written anew: it takes whole sentences, neither very few words nor very many.` : t`Nothing to change: it already sounds like you.`;
+      fill(below, quiet(said, free && changes.length ? [" ", t`Unchanged: ${count(same)} of ${count(result.sentences.length, "sentence")}. Read each of the others: a small model may say what you did not mean.`] : ""), choices(source, changes));
       return said;
     });
   }
@@ -194,8 +194,8 @@ function pageOf(element, offer, saved, query) {
     if (changes.length || !draft.text.trim()) apply();
     return el("ol", { class: "changes" }, changes.map((change) => {
       const own = button(t`Keep mine`, () => choose(change, own), { kind: "small", label: t`Keep mine: ${change.before || t`nothing`}` });
-      const from = Math.max(source.lastIndexOf("\n", change.from - 1) + 1, change.from - 40), end = source.indexOf("\n", change.to);
-      return el("li", {}, el("div", {}, el("span", { dir: "auto" }, source.slice(from, change.from), el("del", {}, change.before || " "), el("ins", {}, change.after || " "), source.slice(change.to, Math.min(end < 0 ? source.length : end, change.to + 40))),
+      const [before = ""] = /(?<!\S).{0,40}$/.exec(source.slice(0, change.from)) ?? [], [after = ""] = /^.{0,40}(?!\S)/.exec(source.slice(change.to)) ?? []; // whole words of its line
+      return el("li", {}, el("div", {}, el("span", { dir: "auto" }, before, el("del", {}, change.before || " "), el("ins", {}, change.after || " "), after),
         change.because ? quiet(sentence(change.because)) : null), own);
     }));
   }
@@ -242,7 +242,7 @@ function pageOf(element, offer, saved, query) {
       fill(below, place);
       await Promise.all(each.map(async ([model, own, name]) => {
         const words = document.createTextNode(""), under = el("div");
-        add(place, el("article", { class: "written", "aria-label": name }, el("h2", {}, name), el("div", { class: "text", dir: "auto" }, prompt ? el("span", { class: "prompt" }, prompt.length > SHOWN ? `… ${prompt.slice(-SHOWN)}` : prompt) : null, words), under));
+        add(place, el("article", { class: "written", "aria-label": name }, el("h2", {}, name), el("div", { class: "text", dir: "auto" }, prompt ? el("span", { class: "prompt" }, prompt.length > SHOWN ? `… ${prompt.slice(-SHOWN).replace(/^\S+\s/, "")}` : prompt) : null, words), under));
         const result = await run(model, prompt, own, ends, (piece) => words.appendData(piece));
         const take = button(t`Take this one`, () => {
           draft.put(draft.text.length, draft.text.length, draft.text ? words.data : words.data.trimStart(), {});
