@@ -119,7 +119,7 @@ class ScoreConfig:
     base_samples: int = 4  # of each kind, also written by the base
     # Further new texts for voice and fluency, which are not shown. A fixed number: an interval is
     # too narrow if samples are drawn until it decides.
-    more_seeds: int = 20
+    more_seeds: int = 36
     # For all of it, on a slow machine as well: what does not fit is measured on less.
     seconds: float = math.inf
 

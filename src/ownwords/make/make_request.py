@@ -16,7 +16,7 @@ MAX_MINUTES = 10_000_000  # nineteen years
 SCRATCH = "none"  # the base that means training from scratch
 SCORING_SHARE = 0.35  # of the minutes, beside loading the models and the first paragraph
 _QUICK_BELOW = 3.0  # minutes
-_QUICK_SCORING = ScoreConfig(seeds=5, prompts=3, max_tokens=300, base_samples=2, passages=96)
+_QUICK_SCORING = ScoreConfig(seeds=5, prompts=3, max_tokens=300, base_samples=2, passages=64)
 
 
 def find_base(name: str) -> Path | None:
