@@ -299,7 +299,7 @@ def _lengths(report: Report) -> list[b.Block]:
     rows = []
     for post in longest:
         kind = "page" if post.kind == "page" else ""
-        decided = "" if post.decision == "keep" else decision(post).lower()
+        decided = "" if post.decision == "keep" else decision(post)
         below = " · ".join(part for part in (day(post.day), kind, decided) if part)
         rows.append(b.Share(_post(post), post.own_words, _tone(post), below=below))
     if others:
