@@ -173,8 +173,8 @@ def generate_all(
     scheduler = BatchScheduler(model.engine, rows=ROWS, length=TOKENS + 128)
     ids: dict[GenerationState, list[int]] = {scheduler.submit(request): [] for request in requests}
     while scheduler.busy:
-        for ticket, drawn, _ in scheduler.step():
-            ids[ticket] += drawn
+        for ticket, token in scheduler.step():
+            ids[ticket] += [] if token is None else [token]
     scheduler.close()
     assert all(len(token_ids) == TOKENS for token_ids in ids.values())
     return [(ticket.request, token_ids) for ticket, token_ids in ids.items()]

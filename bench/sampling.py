@@ -228,8 +228,8 @@ def write_texts(
         tickets.append(scheduler.submit(request))
     ids: dict[int, list[int]] = {id(ticket): [] for ticket in tickets}
     while scheduler.busy:
-        for ticket, drawn, _ in scheduler.step():
-            ids[id(ticket)] += drawn
+        for ticket, token in scheduler.step():
+            ids[id(ticket)] += [] if token is None else [token]
     scheduler.close()
     surprise = 0.0
     for ticket in tickets:

@@ -205,6 +205,8 @@ def _of_module(tree: ast.AST, *, has_labels: bool) -> Iterator[str]:
                 for place in node.values:
                     if isinstance(place, ast.FormattedValue):
                         skipped.difference_update(id(part) for part in ast.walk(place.value))
+            case ast.Call(func=ast.Name("SkippedItem"), args=[ast.Constant(str(kind)), *_]):
+                yield f"{{1}} {kind}"  # the report counts them
             case ast.Call(func=ast.Name("count" | "noun") | ast.Attribute(attr="count")):
                 if len(node.args) == 2 and isinstance(node.args[1], ast.Constant):
                     yield f"{{1}} {node.args[1].value!s}"

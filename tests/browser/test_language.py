@@ -1,6 +1,7 @@
 """The page in another language in a real browser: German, and one in which all is marked."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,10 @@ def test_a_question_a_report_and_an_error_are_in_german(
     assert page.locator("summary", has_text="Textstellen gefunden").count() == 1
     page.goto("/#/posts/report")
     page.get_by_role("heading", name="Was du mit so viel Text trainieren kannst").wait_for()
-    assert "31.545 Wörter von dir: 54 Beiträge und 1 Seite" in page.locator("main").inner_text()
+    report = page.locator("main").inner_text()
+    assert "31.545 Wörter von dir: 54 Beiträge und 1 Seite" in report
+    assert "45 andere zusammen" in report
+    assert re.search(r"\d Teile?\s+\w", report)
     page.goto("/#/posts/post/none")
     page.get_by_text(
         "Vielleicht wurde er gelöscht oder umbenannt: such nach seinem Titel."

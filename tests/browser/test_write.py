@@ -229,7 +229,10 @@ def test_a_check_marks_the_text_until_it_is_changed(page: "Page") -> None:
     until(page, "!!document.querySelector('.below .statement')")
     assert page.locator(".shades b").count() == 0
     assert foreign in page.locator(".shades mark").all_inner_texts()
-    assert "“leverage”" in page.locator(".below .notes").first.inner_text()
+    reasons = page.locator(".below .notes").first
+    assert "“leverage”" in reasons.inner_text()
+    quoted, reason = (reasons.locator(each).first.bounding_box() for each in ("q", "small"))
+    assert quoted and reason and reason["y"] >= quoted["y"] + quoted["height"] - 4
     assert too_faint(page) == []
     page.set_viewport_size({"width": 360, "height": 800})
     assert sticking_out(page) == []

@@ -101,16 +101,16 @@ def serve(engine: Engine, guard: CopyGuard, requests: int, seed: int) -> None:
             if coming % CHECKED == 0:
                 checked.append(ticket)
             coming -= 1
-        for ticket, drawn, finished in scheduler.step():
+        for ticket, token in scheduler.step():
             assert ticket not in cancelled
-            outputs[ticket] += drawn
-            if not finished:
+            outputs[ticket] += [] if token is None else [token]
+            if not ticket.finish_reason:
                 if ticket not in checked and draw_uniform.random() < 0.003:
                     scheduler.cancel(ticket)
                     del outputs[ticket]
                     cancelled.add(ticket)
                 continue
-            assert finished in ("stop", "length")
+            assert ticket.finish_reason in ("stop", "length")
             ids = outputs.pop(ticket)
             if ticket in checked:
                 assert ids == list(generate(engine, ticket.request))

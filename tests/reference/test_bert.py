@@ -65,7 +65,8 @@ def test_minilm_is_transformers(packaged: Path) -> None:
     assert model is not None and model.embed(["x"]).shape == (1, 384)
     ours = model.embed(TEXTS)
     theirs = by_transformers(packaged, TEXTS, 256)
-    assert (ours * theirs).sum(1).min() > 0.9998  # bfloat16 in the compiled library
+    cosines = (ours * theirs).sum(1)
+    assert cosines.min() > 0.99 and cosines.mean() > 0.998  # its products may be of bytes
 
 
 @pytest.mark.parametrize("gelu_tanh", [False, True])

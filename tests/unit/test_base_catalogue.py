@@ -7,8 +7,8 @@ import pytest
 import model_directories
 import small_bases
 from ownwords.base import catalogue, install
+from ownwords.base.known_bases import is_model_name
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.hub import is_model_name
 from ownwords.core.workspace import data_folder
 from ownwords.models import bundle
 from ownwords.models.quantization_scheme import INT4, INT8
@@ -70,11 +70,7 @@ def test_the_shipped_base_is_listed_first(box: Path, home: Path, model: Path) ->
     entries = catalogue.entries()
     assert [entry.name for entry in entries] == ["shipped", "another"]
     shipped = entries[0]
-    assert (shipped.origin, shipped.source, shipped.config) == (
-        "shipped",
-        "shipped",
-        box_model.config,
-    )
+    assert (shipped.source, shipped.config) == ("shipped", box_model.config)
     # Counted by PyTorch, of the model in memory.
     assert shipped.parameters == sum(parameter.numel() for parameter in box_model.parameters())
     assert shipped.bytes == sum(path.stat().st_size for path in box.iterdir())
@@ -145,7 +141,7 @@ def test_an_added_model_outlives_its_original(box: Path, home: Path, model: Path
     assert {name: there[name] for name in files} == files
     assert catalogue.verify(folder) == []
     (entry,) = catalogue.entries()
-    assert (entry.name, entry.origin, entry.source) == ("small", "added", str(model))
+    assert (entry.name, entry.source) == ("small", str(model))
 
 
 @pytest.mark.parametrize("name", ["none", "Shipped", "", "..", "a/b", "-x", "x" * 65, "a."])

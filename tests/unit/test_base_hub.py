@@ -10,11 +10,10 @@ import pytest
 import model_directories
 import small_bases
 from fake_hub import COMMIT, NAME, FakeServer, serving
-from ownwords.base import catalogue, install
+from ownwords.base import catalogue, hub, install
 from ownwords.base.catalogue import Manifest
-from ownwords.core import hub
+from ownwords.base.hub import HubError
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.core.hub import HubError
 
 INFO = f"/api/models/{NAME}"
 
@@ -61,7 +60,7 @@ def test_a_model_is_downloaded_checked_and_added(
     for name in files:
         assert (folder / name).read_bytes() == (model / name).read_bytes()
     assert catalogue.verify(folder) == []
-    (base,) = (entry for entry in catalogue.entries() if entry.origin == "added")
+    (base,) = (entry for entry in catalogue.entries() if entry.name != catalogue.SHIPPED)
     assert base.source == f"{NAME} ({server.address})"
     manifest = Manifest.read(folder)
     assert manifest is not None
@@ -81,7 +80,7 @@ def test_files_that_arrived_are_kept_when_the_download_ends_early(
         install.add(NAME, "x")
     assert "goes on with the files that are missing" in raised.value.hint
     assert capfd.readouterr().err == ""
-    assert not any(entry.origin == "added" for entry in catalogue.entries())
+    assert all(entry.name == catalogue.SHIPPED for entry in catalogue.entries())
     weights.breaks_after.clear()
     server.requests.clear()
     install.add(NAME, "x")

@@ -18,7 +18,7 @@ import pytest
 import ownwords
 from ownwords.archive import look
 from ownwords.archive.report import Report
-from ownwords.archive.settings import ArchiveConfig
+from ownwords.archive.settings import ArchiveConfig, LookSettings
 from ownwords.ask import encoder
 from ownwords.cli.main import build, main
 from ownwords.core.errors import SourceError
@@ -125,9 +125,9 @@ class Play:
             monkeypatch.delenv(name)
 
     def look(
-        self, paths: object, *, archive: ArchiveConfig, progress: Progress, **_: object
+        self, paths: object, *, settings: LookSettings, progress: Progress, **_: object
     ) -> Report:
-        self.archive = archive
+        self.archive = settings.archive
         with progress.stage("Reading", total=1, unit="posts"):
             self.body(progress)
         return replace(sample_report.one_post(), name="Дневник")

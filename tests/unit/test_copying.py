@@ -94,8 +94,8 @@ def copies(texts: list[str], model: Model, watching: CopyGuard | None, count: in
         )
         outputs[scheduler.submit(request)] = []
     while scheduler.busy:
-        for ticket, drawn, _ in scheduler.step():
-            outputs[ticket] += drawn
+        for ticket, token in scheduler.step():
+            outputs[ticket] += [] if token is None else [token]
     scheduler.close()
     tokens = runs([model.tokenizer.encode(text) for text in texts], guard.longest)
     passages = runs([words(text) for text in texts], guard.words)

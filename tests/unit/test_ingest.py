@@ -9,7 +9,7 @@ import pytest
 from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary
 from ownwords.archive.selection import read_choices
-from ownwords.archive.settings import SplitConfig
+from ownwords.archive.settings import LookSettings, SplitConfig
 
 DATED = {
     "wordpress": ("hats.WordPress.2024-01-31.xml", "hats.WordPress.2025-02-28.xml"),
@@ -61,7 +61,9 @@ def test_a_post_keeps_its_side_when_it_is_mended_and_when_others_come(tmp_path: 
         (notes / f"{number}.md").write_text(f"# Note {number}\n\n{words}{typo}\n", "utf-8")
 
     def sides(**config: float) -> dict[str, str]:
-        report = look([notes], workspace=tmp_path / "w", split=SplitConfig(**config))
+        report = look(
+            [notes], workspace=tmp_path / "w", settings=LookSettings(split=SplitConfig(**config))
+        )
         return {post.id: post.split for post in report.posts}
 
     for number in range(30):

@@ -15,18 +15,16 @@ from ownwords.models.decoder import build
 from ownwords.models.lora import AdapterConfig, attach
 from ownwords.training.step_time import DeviceSpeeds, StepTimeModel
 
-BOX = Rung.of(
-    Entry("shipped", Path("box"), "shipped", "", 1, config_for_budget(15_400_000, 8192, 512))
-)
+BOX = Rung.of(Entry("shipped", Path("box"), "", 1, config_for_budget(15_400_000, 8192, 512)))
 KNOWN = {base.name: Rung(base.name, base.title, base.config, base) for base in KNOWN_BASES}
 GEMMA = KNOWN["gemma3-270m"]
-SPEEDS = DeviceSpeeds("cpu", {"autocast": StepTimeModel(1e-3, 5e11)}, fused=True)
+SPEEDS = DeviceSpeeds("cpu", {"autocast": StepTimeModel(1e-3, 5e11)})
 BLOG = TuningTask(124_000, 60, SPEEDS, 16 * 10**9, keeps_bf16=True, seconds=600)
 
 
 def _installed(rung: Rung, name: str) -> Rung:
     assert rung.known
-    entry = Entry(name, Path(name), "added", rung.known.repository, 1, rung.config)
+    entry = Entry(name, Path(name), rung.known.repository, 1, rung.config)
     return Rung.of(entry)
 
 
@@ -80,7 +78,7 @@ def test_a_graphics_card_is_judged_by_its_own_memory_where_there_is_one(
 
 def test_a_slower_machine_needs_more_minutes_and_says_when_it_is_too_slow() -> None:
     def minutes(flops: float) -> float | None:
-        speeds = DeviceSpeeds("cpu", {"float32": StepTimeModel(1e-3, flops)}, fused=True)
+        speeds = DeviceSpeeds("cpu", {"float32": StepTimeModel(1e-3, flops)})
         expected = replace(BLOG, speeds=speeds).expect(KNOWN["qwen3-1.7b"])
         return expected.minutes if expected else None
 

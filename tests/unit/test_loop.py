@@ -406,15 +406,15 @@ def test_memorisation_stops_the_training(tmp_path: Path) -> None:
 def test_observing_changes_nothing(tmp_path: Path) -> None:
     """However often the run is evaluated and whatever hooks draw, the training is the same."""
 
-    def draw(network: CausalLM) -> list[str]:
+    def draw(network: CausalLM) -> str:
         assert not network.training
         torch.manual_seed(int(torch.randint(10, (1,))))
-        return ["She wrote\x1b[31m this."]
+        return "She wrote\x1b[31m this."
 
     quiet = job(tmp_path, RICH, key="quiet", held_out=False)
     train(quiet)
     loud = job(
-        tmp_path, replace(RICH, evaluations=12), key="loud", samples=draw, memorised=lambda _: 0.0
+        tmp_path, replace(RICH, evaluations=12), key="loud", sample=draw, memorised=lambda _: 0.0
     )
     train(loud)
     for group in ("weights", "optimizer"):

@@ -163,7 +163,7 @@ def test_the_best_installed_base_is_chosen_and_kept(
 ) -> None:
     without_training(monkeypatch)
     folder = made_folder / "base" / "model"
-    installed = catalogue.entry("gemma3-270m", folder, "added")
+    installed = catalogue.entry("gemma3-270m", folder)
     monkeypatch.setattr(catalogue, "entries", lambda: [installed])
     memory: dict[str, float] = {"available_bytes": 8e9}
     monkeypatch.setattr(hardware, "read_memory", lambda: SimpleNamespace(**memory))
@@ -205,8 +205,8 @@ def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_built_in_one(
     shutil.copytree(made_folder / "base" / "model", made_folder / "gemma3-270m")
     box = made_folder / "base" / "model"
     monkeypatch.setattr(catalogue, "_SHIPPED_FOLDER", box)
-    installed = catalogue.entry("gemma3-270m", made_folder / "gemma3-270m", "added")
-    entries = [catalogue.entry(catalogue.SHIPPED, box, catalogue.SHIPPED), installed]
+    installed = catalogue.entry("gemma3-270m", made_folder / "gemma3-270m")
+    entries = [catalogue.entry(catalogue.SHIPPED, box), installed]
     monkeypatch.setattr(catalogue, "entries", lambda: entries)
     monkeypatch.setattr(hardware, "read_memory", lambda: SimpleNamespace(available_bytes=8e9))
     plan_finetuning = recipes.plan_finetuning

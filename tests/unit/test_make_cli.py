@@ -230,8 +230,8 @@ def test_settings_of_the_user_reach_the_order(play: FakePipeline, tmp_path: Path
     assert main(["make", BLOG, "--base", "none", "--quiet", *arguments]) == 0
     order = play.orders[0]
     assert order.fixed == {"train.batch_size": 4}
-    assert order.archive.drafts
-    assert order.split.test == 0.3
+    assert order.reading.archive.drafts
+    assert order.reading.split.test == 0.3
     assert order.workspace == Path("w")
 
 

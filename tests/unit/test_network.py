@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from ownwords.core.hub import counting_network_calls
+from ownwords.archive.look import counting_network_calls
 
 
 def test_every_listener_counts_connection_attempts(

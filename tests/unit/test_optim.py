@@ -265,8 +265,6 @@ def test_a_non_finite_step_changes_nothing(bad: float, waits: bool, master_weigh
             optimizer.step(1.0, 7)
     assert not optimizer.gradient_norm.isfinite()
     assert_close(optimizer.weights(), before)
-    assert optimizer.skipped == 2
-    state["skipped"] = torch.tensor(2.0)
     assert_close(optimizer.state(), state)
     run(optimizer, model, range(8, 10))
     assert all(bool(tensor.isfinite().all()) for tensor in optimizer.weights().values())

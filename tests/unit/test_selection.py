@@ -144,6 +144,14 @@ def test_few_posts_are_capped_at_twice_an_even_share_with_a_reason() -> None:
     assert "of 10 posts" in decision.reason
 
 
+def test_a_capped_post_is_not_said_to_be_kept() -> None:
+    decision = one_of("x", [*posts(9), post("y", 3_000), post("x", 400)], far={"x": 3.3})
+    assert decision.decision == "cap"
+    assert (
+        "reads unlike your other posts (3.3 times the usual spread away); 9% of" in decision.reason
+    )
+
+
 WORDS = st.lists(st.integers(0, 400), max_size=40)
 
 

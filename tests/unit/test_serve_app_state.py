@@ -101,7 +101,7 @@ async def text_of(loaded: LoadedModel, seed: int = 1, tokens: int = 20) -> list[
     async with loaded.worker.generate(
         build_request(ByteTokenizer(), "Dear", max_tokens=tokens, seed=seed)
     ) as stream:
-        return [token async for batch in stream for token in batch]
+        return [token async for token in stream]
 
 
 def single_text(seed: int = 1, tokens: int = 20) -> list[int]:
@@ -172,15 +172,15 @@ def test_a_replaced_model_is_reloaded_and_running_texts_continue(
         async with before.worker.generate(
             build_request(ByteTokenizer(), "Dear", max_tokens=3000)
         ) as stream:
-            ids = await anext(aiter(stream))
+            ids = [await anext(aiter(stream))]
             (folder / "README.md").write_text("a card", encoding="utf-8")
             assert await state.get_model() is before
             touch(folder)
             after = await state.get_model()
             assert after is not before
             assert await text_of(after, seed=2) == single_text(seed=2)
-            async for batch in stream:
-                ids += batch
+            async for token in stream:
+                ids.append(token)
         assert ids == single_text(tokens=3000)
         assert [*state._loaded] == ["diary"]
         while before.worker._thread.is_alive():

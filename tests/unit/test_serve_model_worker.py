@@ -60,7 +60,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 async def read(worker: ModelWorker, request: GenerationRequest) -> list[int]:
     async with worker.generate(request) as stream:
-        ids = [token async for batch in stream for token in batch]
+        ids = [token async for token in stream]
         assert stream.finish_reason == "length"
         return ids
 

@@ -1,6 +1,6 @@
 """Texts piece by piece: requests, decoding token by token, and stop strings."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +20,6 @@ from ownwords.inference.generation import GenerationRequest, generate
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import (
     IncrementalDetokenizer,
-    TextGenerator,
-    TextOutcome,
     build_request,
     encode_prompt,
     eos_token_ids,
@@ -64,7 +62,7 @@ def write(
     prompt: str | Sequence[int],
     stops: Sequence[str] = (),
     **options: Any,  # noqa: ANN401 - of `build_request`
-) -> TextGenerator:
+) -> Generator[str]:
     return stream_request(engine, tokenizer, build_request(tokenizer, prompt, **options), stops)
 
 
@@ -133,24 +131,6 @@ def test_no_token_is_requested_after_the_end(monkeypatch: pytest.MonkeyPatch) ->
     assert (
         "".join(write(ENGINE, ByteTokenizer(), "x", max_tokens=99, stops=["\n\nY"])) == "Dear Sir,"
     )
-
-
-def outcome(*, tokens: int, stops: Sequence[str] = ()) -> TextOutcome:
-    """The outcome of a text with these sampled tokens."""
-    pieces = write(ENGINE, ByteTokenizer(), "x", max_tokens=tokens, stops=stops)
-    while True:
-        try:
-            next(pieces)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-
-
-def test_the_finish_reason_is_reported(plan_tokens: Plan) -> None:
-    plan_tokens(*b"ab")
-    assert outcome(tokens=2) == TextOutcome(2, "length")
-    assert outcome(tokens=3) == TextOutcome(2, "stop")
-    assert outcome(tokens=2, stops=["b"]) == TextOutcome(2, "stop")
-    assert outcome(tokens=2, stops=["a"]) == TextOutcome(1, "stop")
 
 
 def test_a_continuation_keeps_its_leading_space() -> None:

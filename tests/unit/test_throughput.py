@@ -48,12 +48,14 @@ def test_without_time_nothing_is_measured() -> None:
     assert [pace.origin for pace in speeds.step_times.values()] == [ASSUMED]
 
 
-def test_a_shape_that_is_assumed_too_slow_to_time_is_timed_all_the_same() -> None:
+def test_a_shape_that_is_assumed_too_slow_to_time_is_timed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # A row would take hours.
     shares = {"assumed_vector_share": 1e-12, "assumed_tile_share": 1e-12}
     slow = replace(PLAN_CONSTANTS, assumed_cpu_flops=1.0, **shares)
-    device = choose("cpu")
-    speeds = measure_speeds(device, [SMALL], rows=2, context=16, seconds=60, constants=slow)
+    monkeypatch.setattr(throughput, "PLAN_CONSTANTS", slow)
+    speeds = measure_speeds(choose("cpu"), [SMALL], rows=2, context=16, seconds=60)
     assert {pace.origin for pace in speeds.step_times.values()} == {MEASURED}
 
 

@@ -31,7 +31,7 @@ from ownwords.archive.selection import (
     select_posts,
     split_posts,
 )
-from ownwords.archive.settings import ProvenanceConfig, SplitConfig
+from ownwords.archive.settings import LookSettings
 from ownwords.archive.store import Archive
 from ownwords.archive.style_outliers import find_style_outliers
 from ownwords.core.progress import Progress
@@ -89,12 +89,11 @@ class ArchiveAnalysis:
         self,
         archive: Archive,
         ingested: IngestResult,
-        provenance: ProvenanceConfig,
-        split: SplitConfig,
+        settings: LookSettings,
         progress: Progress,
     ) -> None:
         self._archive, self._ingested, self._progress = archive, ingested, progress
-        self._provenance, self._split = provenance, split
+        self._settings, provenance = settings, settings.provenance
         self._headers = {header.id: header for header in archive.headers()}
         self._features = dict(archive.features())
         progress.begin("analyse")
@@ -118,15 +117,16 @@ class ArchiveAnalysis:
             map(self._summary, self._headers.values()),
             self._pairs,
             self._style.outliers,
-            self._provenance,
+            self._settings.provenance,
             choices,
         )
-        kept = self._archive.kept_sides(repr(self._split))
+        config = self._settings.split
+        kept = self._archive.kept_sides(repr(config))
         for former, id_ in self._ingested.renamed.items():
             if former in kept:
                 kept.setdefault(id_, kept[former])
-        split = split_posts(posts.values(), duplicate_groups(self._pairs), self._split, kept)
-        self._archive.keep_sides(repr(self._split), split.for_next)
+        split = split_posts(posts.values(), duplicate_groups(self._pairs), config, kept)
+        self._archive.keep_sides(repr(config), split.for_next)
         for post in posts.values():
             post.split = split.sides.get(post.id, "")
         for outlier in self._style.outliers:

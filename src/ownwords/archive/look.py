@@ -3,9 +3,10 @@
 import json
 import os
 import shlex
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -17,11 +18,10 @@ from ownwords.archive.ingest import IngestResult, ingest
 from ownwords.archive.report import Report
 from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import Choices, Decision, parse_choices, read_bytes, write_choices
-from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
+from ownwords.archive.settings import ArchiveConfig, LookSettings
 from ownwords.archive.store import Archive, DamagedArchiveError
 from ownwords.core.errors import CorpusError, SourceError, WorkspaceError
 from ownwords.core.fingerprint import digest
-from ownwords.core.hub import NetworkCalls, counting_network_calls
 from ownwords.core.progress import Progress, Stage
 from ownwords.core.version import __version__
 from ownwords.core.workspace import (
@@ -43,9 +43,7 @@ def look(
     paths: Sequence[Path],
     *,
     workspace: Path | None = None,
-    archive: ArchiveConfig | None = None,
-    provenance: ProvenanceConfig | None = None,
-    split: SplitConfig | None = None,
+    settings: LookSettings | None = None,
     progress: Progress | None = None,
     ask: AskAuthor | None = None,
     export: Path | None = None,
@@ -79,9 +77,7 @@ def look(
                     progress,
                     calls,
                     notes,
-                    archive or ArchiveConfig(),
-                    provenance or ProvenanceConfig(),
-                    split or SplitConfig(),
+                    settings or LookSettings(),
                 )
                 report = look_run.update()
                 # Ask the author while nothing is locked; the archive is complete without an answer.
@@ -111,16 +107,14 @@ class _LookRun:
     place: Workspace
     store: Archive
     progress: Progress
-    calls: NetworkCalls
+    calls: "NetworkCalls"
     notes: Sequence[str]
-    archive: ArchiveConfig
-    provenance: ProvenanceConfig
-    split: SplitConfig
+    settings: LookSettings
     choices: dict[str, Decision] = field(default_factory=dict)
 
     @cached_property
     def _ingested(self) -> IngestResult:
-        ingested = ingest(self.store, self.paths, self.archive, self.progress)
+        ingested = ingest(self.store, self.paths, self.settings.archive, self.progress)
         if not ingested.keys:
             raise _nothing_found(self.paths, ingested)
         ingested.notes += self.notes
@@ -128,9 +122,7 @@ class _LookRun:
 
     @cached_property
     def _analysis(self) -> ArchiveAnalysis:
-        return ArchiveAnalysis(
-            self.store, self._ingested, self.provenance, self.split, self.progress
-        )
+        return ArchiveAnalysis(self.store, self._ingested, self.settings, self.progress)
 
     def update(self, answers: Choices | None = None) -> Report:
         """Make the report for choices.toml and the answers; the file takes precedence.
@@ -159,7 +151,7 @@ class _LookRun:
     def _report(self, asked: bool) -> tuple[str, Report, bool]:
         """The state and its report; from the archive (then False) if nothing has changed."""
         place, store, ingested = self.place, self.store, self._ingested
-        command = _command(self.paths, place, self.archive)
+        command = _command(self.paths, place, self.settings.archive)
         fingerprint = digest(*(part for item in sorted(ingested.keys.items()) for part in item))
         # Everything the report depends on.
         state = digest(
@@ -168,7 +160,7 @@ class _LookRun:
             command,
             path_text(place.root),
             fingerprint,
-            repr((self.provenance, self.split)),
+            repr((self.settings.provenance, self.settings.split)),
             repr(sorted(self.choices.items())),
             repr((ingested.sources, ingested.skipped, ingested.notes, ingested.statuses_excluded)),
         )
@@ -281,3 +273,40 @@ def _export(store: Archive, path: Path, stage: Stage) -> None:
             }
             file.write(json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
             stage.advance()
+
+
+# --- network calls, counted so that a report of none is a measurement -----------------------------
+
+
+@dataclass(slots=True, eq=False)  # compared by identity, as several may be counting
+class NetworkCalls:
+    """The number of connections attempted and host names looked up."""
+
+    count: int = 0
+
+
+_counting: list[NetworkCalls] = []
+_state = {"hooked": False}
+
+
+def _hook(event: str, arguments: tuple[object, ...]) -> None:
+    if not _counting or event not in ("socket.connect", "socket.getaddrinfo", "socket.sendto"):
+        return
+    # The address of a local socket is a path, that of a network socket a tuple.
+    if event == "socket.getaddrinfo" or isinstance(arguments[1], tuple):
+        for calls in _counting:
+            calls.count += 1
+
+
+@contextmanager
+def counting_network_calls() -> Iterator[NetworkCalls]:
+    """Count every network call of this process within the block, whichever library makes it."""
+    if not _state["hooked"]:
+        sys.addaudithook(_hook)  # once, as audit hooks cannot be removed
+        _state["hooked"] = True
+    calls = NetworkCalls()
+    _counting.append(calls)
+    try:
+        yield calls
+    finally:
+        _counting.remove(calls)

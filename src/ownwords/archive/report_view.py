@@ -129,12 +129,14 @@ def lede(report: Report) -> tuple[str, str]:
             f"{percent(own)} of the words are your own.",
             f"The rest is quotations, code, tables or machine output. {usable}",
         )
-    texts = " and ".join(
-        count(number, what)
-        for number, what in ((totals.posts, "post"), (totals.pages, "page"))
-        if number
-    )
+    texts = count_texts(totals.posts, totals.pages)
     return f"{count(totals.own_words, 'word')} of your own in {texts}{_when(report)}.", usable
+
+
+def count_texts(posts: int, pages: int) -> str:
+    """The numbers in words, such as "53 posts and 1 page"."""
+    counted = (count(number, kind) for number, kind in ((posts, "post"), (pages, "page")) if number)
+    return " and ".join(counted) or "No posts"
 
 
 def years_spanned(report: Report) -> str:
@@ -297,7 +299,7 @@ def _lengths(report: Report) -> list[b.Block]:
     rows = []
     for post in longest:
         kind = "page" if post.kind == "page" else ""
-        decided = "" if post.decision == "keep" else decision(post).lower()
+        decided = "" if post.decision == "keep" else decision(post)
         below = " · ".join(part for part in (day(post.day), kind, decided) if part)
         rows.append(b.Share(_post(post), post.own_words, _tone(post), below=below))
     if others:

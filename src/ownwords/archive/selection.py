@@ -191,7 +191,8 @@ def _apply_cap(
                 f"{post.share:.0%} of all the prose: {rule}, so training uses {limit:,} of its "
                 f"{count(post.training_words, 'word')}"
             )
-            post.reason = f"{post.reason}; {reason}" if post.reason else reason
+            other = post.reason.partition("; kept")[0]  # it is not, in full
+            post.reason = f"{other}; {reason}" if other else reason
             post.decision, post.training_words = "cap", limit
 
 

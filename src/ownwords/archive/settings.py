@@ -1,6 +1,6 @@
 """The settings of `ownwords look`: what is taken in, what is trained on, what is held out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from ownwords.core.errors import ConfigError
@@ -55,3 +55,12 @@ class SplitConfig:
                 f"validation is {self.validation} and test {self.test} of the text",
                 hint=f"set neither below 0, and together at most {1 - MIN_TRAIN_SHARE:.1f}",
             )
+
+
+@dataclass(frozen=True)
+class LookSettings:
+    """All of them, by section."""
+
+    archive: ArchiveConfig = field(default_factory=ArchiveConfig)
+    provenance: ProvenanceConfig = field(default_factory=ProvenanceConfig)
+    split: SplitConfig = field(default_factory=SplitConfig)

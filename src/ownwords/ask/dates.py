@@ -373,7 +373,7 @@ def _span_of(posts: Sequence[IndexedPost]) -> str:
     undated = len(posts) - len(days)
     if not days:
         return ", which has no date" if len(posts) == 1 else ", none of which has a date"
-    span = f"from {days[0]} to {days[-1]}" if len(days) > 1 else f"of {days[0]}"
+    span = f"from {days[0]} to {days[-1]}" if len(days) > 1 else f"on {days[0]}"
     return f", {span}" + (f", {undated} without a date" if undated else "")
 
 

@@ -23,7 +23,8 @@ from ownwords.core.package_data import toml_beside
 from ownwords.core.packages import check_sha256, download_wheels, install_command
 from ownwords.core.progress import Progress
 from ownwords.core.validation import decode
-from ownwords.core.workspace import data_folder, translate_os_errors
+from ownwords.core.workspace import data_folder
+from ownwords.models.atomic_dir import replace_dir
 from ownwords.models.safetensors_header import write_file
 from ownwords.models.untrusted_files import ModelError
 
@@ -106,21 +107,12 @@ def install(known: KnownEncoder, progress: Progress, check: Callable[[Path], obj
         if known.prompts:
             _put(draft / PROMPTS, {"prompts": dict(known.prompts)})
 
-    return installed(known) or _create_folder(known.name, fill, check)
-
-
-def _create_folder(
-    name: str, fill: Callable[[Path], None], check: Callable[[Path], object]
-) -> Path:
-    """A folder that is there once it is complete and `check` has opened it."""
-    folder = data_folder() / "encoders" / name
-    draft = folder.with_name(f".{name}.fetching")
-    with translate_os_errors(folder):
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
+    if folder := installed(known):
+        return folder
+    folder = data_folder() / "encoders" / known.name
+    with replace_dir(folder) as draft:
         fill(draft)
         check(draft)
-        draft.rename(folder)
     return folder
 
 

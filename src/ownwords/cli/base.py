@@ -110,7 +110,7 @@ def add(
         progress.expect("open")
         progress.begin("download")
         folder = install.add(source, name, progress=progress, accepted_terms=accept_terms)
-    found = catalogue.entry(folder.name, folder, "added")
+    found = catalogue.entry(folder.name, folder)
     figures = ladder.task_here().figures(Rung.of(found))
     common.show(figures, lambda console: _print_added(found, console))
 

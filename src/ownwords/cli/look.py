@@ -66,9 +66,7 @@ def look(
         report = build_archive(
             paths,
             workspace=common.workspace,
-            archive=settings.archive,
-            provenance=settings.provenance,
-            split=settings.split,
+            settings=settings,
             progress=progress,
             ask=ask,
             export=export,

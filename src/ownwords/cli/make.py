@@ -88,9 +88,7 @@ def make(
         name=name,
         trims=not no_trim,
         fixed=training_settings(resolved),
-        archive=resolved.settings.archive,
-        provenance=resolved.settings.provenance,
-        split=resolved.settings.split,
+        reading=resolved.settings,
         device=device,
     )
     view = MakeView(stdout(), stages=not common.quiet)

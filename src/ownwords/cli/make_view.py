@@ -52,11 +52,10 @@ class MakeView(TerminalWriter, MakeCallbacks):
             )
         self.rest(len(report.sources), _FEW)
         self.rule()
-        pages = f" and {say.count(totals.pages, 'page')}" if totals.pages else ""
         self.stage(
             "Read",
             f"{say.count(totals.own_words, 'word')} of your own in"
-            f" {say.count(totals.posts, 'post')}{pages}{years and f', {years}'}.",
+            f" {summary.count_texts(totals.posts, totals.pages)}{years and f', {years}'}.",
             seconds,
         )
         for post in summary.notable_posts(report)[:_FEW]:

@@ -6,13 +6,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
+from ownwords.archive.settings import LookSettings
 from ownwords.archive.untrusted_files import read_lines
 from ownwords.cli.output import are_terminals, choose, print_json, stdout
 from ownwords.cli.progress_view import ProgressView
@@ -43,12 +43,8 @@ _LIKE_AN_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Settings(Recipe):
+class Settings(LookSettings, Recipe):
     """The settings, by section: those of a training run, and those of reading an archive."""
-
-    archive: ArchiveConfig = field(default_factory=ArchiveConfig)
-    provenance: ProvenanceConfig = field(default_factory=ProvenanceConfig)
-    split: SplitConfig = field(default_factory=SplitConfig)
 
 
 # --- one option -----------------------------------------------------------------------------------

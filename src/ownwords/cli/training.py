@@ -1,9 +1,8 @@
 """`ownwords pretrain` and `finetune`: read, plan, confirm, train, report."""
 
-import os
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -36,9 +35,7 @@ if TYPE_CHECKING:
     from ownwords.archive.corpus import Corpus, TextCollection
     from ownwords.training.distributed import World
     from ownwords.training.plan import Plan, PlannedValue
-    from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
-
-    PlanTraining = Callable[[Corpus, TrainRequest, TextCollection | None], PlannedTraining]
+    from ownwords.training.recipes import TrainedModel
 
 _SAMPLES, _SAMPLE_TOKENS = 2, 80
 _STOPPED = {
@@ -70,15 +67,7 @@ def pretrain(
 ) -> None:
     """Read the paths, plan, train from scratch, save the best model."""
     require_package("torch", "training a model")
-
-    def plan(
-        texts: "Corpus", request: "TrainRequest", _: "TextCollection | None"
-    ) -> "PlannedTraining":
-        from ownwords.training import recipes
-
-        return recipes.plan_pretraining(texts.train, texts.validation, request)
-
-    _train(paths, common, options, plan)
+    _train(paths, common, options)
 
 
 def finetune(
@@ -111,44 +100,26 @@ def finetune(
     """Read the paths, plan, fine-tune the base, save the best mix of base and tuned weights."""
     require_package("torch", "training a model")
     from ownwords.base import catalogue
-    from ownwords.base.trimming import TRIMMED, trim
-    from ownwords.drafts import notes
 
     folder = catalogue.find(base)
-
-    def plan(
-        texts: "Corpus", request: "TrainRequest", base_text: "TextCollection | None"
-    ) -> "PlannedTraining":
-        from ownwords.training import recipes
-
-        start = folder
-        if not (no_trim or int(os.environ.get("WORLD_SIZE", "1")) > 1):
-            own, out = (text.text for text in texts.train), request.workspace / "runs" / TRIMMED
-            start = trim(folder, own, out / folder.name, progress=request.progress)
-        pairs, adapter = notes.lessons(folder, texts.train)
-        return recipes.plan_finetuning(
-            start,
-            texts.train,
-            texts.validation,
-            replace(request, base_title=catalogue.called(folder)),
-            replay=base_text,
-            pairs=pairs,
-            adapter=adapter,
-            by_lora=lora or None,
-        )
-
-    _train(paths, common, options, plan, replay)
+    _train(paths, common, options, folder, replay, by_lora=lora or None, trims=not no_trim)
 
 
 def _train(
     paths: Sequence[Path],
     common: CommonOptions,
     options: TrainingOptions,
-    plan_training: "PlanTraining",
+    base: Path | None = None,
     replay: Path | None = None,
+    *,
+    by_lora: bool | None = None,
+    trims: bool = False,
 ) -> None:
     """Read the paths, plan, confirm, train, show the result."""
+    from ownwords.base import catalogue
+    from ownwords.base.trimming import TRIMMED, trim
     from ownwords.make.make_request import check_minutes
+    from ownwords.make.pipeline import plan_training
     from ownwords.training.device import choose
     from ownwords.training.distributed import init_distributed
     from ownwords.training.recipes import TrainRequest
@@ -174,9 +145,13 @@ def _train(
             own_share=texts.own_share,
             corpus=texts.key,
             out=options.out,
+            base_title=catalogue.called(base) if base else "",
             began=began,
         )
-        planned = plan_training(texts, request, base_text)
+        if base and trims and world.size == 1:
+            own, out = (text.text for text in texts.train), workspace.runs / TRIMMED / base.name
+            base = trim(base, own, out, progress=progress)
+        planned = plan_training(base, texts, request, replay=base_text, by_lora=by_lora)
         if world.is_first and not (common.json and not options.plan):
             common.show(
                 plan_figures(planned.plan), lambda console: print_plan(planned.plan, console)
@@ -254,9 +229,7 @@ def read_texts(
         look(
             sources,
             workspace=workspace.root,
-            archive=settings.archive,
-            provenance=settings.provenance,
-            split=settings.split,
+            settings=settings,
             progress=progress,
             ask=ask,
         )

@@ -40,8 +40,8 @@ from ownwords.core.errors import ConfigError
 __all__ = ["Meta", "ValidationError", "decode", "encode", "expected", "shown", "unknown_name"]
 
 T = TypeVar("T")
-# "below" and "above" are out of bounds; "value" is refused by the dataclass itself.
-Problem = Literal["unknown", "missing", "type", "below", "above", "value"]
+# "value" is out of bounds, or refused by the dataclass itself.
+Problem = Literal["unknown", "missing", "type", "value"]
 
 _IN_WORDS: Mapping[object, str] = {
     bool: "true or false",
@@ -57,15 +57,12 @@ _REFUSALS = (ValueError, RuntimeError)
 
 
 class ValidationError(ConfigError):
-    """A value does not fit: `path` says where, `problem` why, `seen` is the value."""
+    """A value does not fit: `path` says where, and `problem` why."""
 
-    def __init__(
-        self, message: str, path: str, problem: Problem, seen: object = None, hint: str = ""
-    ) -> None:
+    def __init__(self, message: str, path: str, problem: Problem, hint: str = "") -> None:
         super().__init__(message, hint)
         self.path = path
         self.problem = problem
-        self.seen = seen
 
 
 def decode(
@@ -181,21 +178,18 @@ def _first_problem(kind: object, data: object, path: str) -> ValidationError:
     refusal = _refusal(member, data)
     if refusal and _is_record(member) and isinstance(data, Mapping):
         reason = refusal.__cause__ or refusal
-        return ValidationError(f"{path}: {reason}" if path else str(reason), path, "value", data)
+        return ValidationError(f"{path}: {reason}" if path else str(reason), path, "value")
     return _misfit(kind, data, path)
 
 
 def _misfit(kind: object, value: object, path: str) -> ValidationError:
     """The error for a value of the wrong type or out of bounds."""
-    problem: Problem = "type"
-    for member in _members(kind):
-        for meta in _metas(member):
-            if not (_is_nan(value) or _refusal(_bare(member), value)):
-                size: Any = len(value) if isinstance(value, (str, list)) else value
-                bounds = (meta.ge, meta.gt, meta.min_length)
-                problem = "below" if any(x is not None and size <= x for x in bounds) else "above"
+    is_within = not _is_nan(value) and any(
+        _metas(member) and not _refusal(_bare(member), value) for member in _members(kind)
+    )
+    problem: Problem = "value" if is_within else "type"
     message = f"{path or 'the value'} must be {expected(kind)}, not {shown(value)}"
-    return ValidationError(message, path, problem, value)
+    return ValidationError(message, path, problem)
 
 
 # --- types ---------------------------------------------------------------------------------------

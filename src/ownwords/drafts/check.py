@@ -137,6 +137,7 @@ class AuthorStyle:
         self._passages = tuple(np.array([row.mean() for row in side]) for side in (own, away))
         self._abbreviations, self._habits = abbreviations_of(texts), Habits(texts)
         self._counts = Counter(word for text in texts for word in _folded_words(text))
+        self._total = self._counts.total()
         self._words, self._topics = Lexicon(frozenset(self._counts)), others.topics
         self._unmasked = frozenset(others.vocabulary.words)
         usual: list[float] = []
@@ -189,7 +190,7 @@ class AuthorStyle:
         starts = np.array([token.start for token in self._vocabulary.tokens(text)])
         weights = model.weights(self._vocabulary.pairs(text))
         here = Counter(_folded_words(text) if is_post else ())
-        total = max(1, self._counts.total() - here.total())
+        total = max(1, self._total - here.total())
         for start, end in sentences(text, self._abbreviations):
             pairs = slice(*np.searchsorted(starts, (start, end)))
             words = _folded_words(text[start:end])

@@ -16,7 +16,13 @@ from ownwords.evaluation.intervals import Score
 from ownwords.evaluation.verbatim import Extraction
 from ownwords.models import registry
 from ownwords.models.atomic_dir import readable_dir
-from ownwords.models.directory import CONFIG, COPY_GUARD, PROVENANCE, model_fingerprint
+from ownwords.models.directory import (
+    CONFIG,
+    COPY_GUARD,
+    PROVENANCE,
+    model_fingerprint,
+    times_read,
+)
 from ownwords.models.untrusted_files import read_json
 from ownwords.models.weight_mapping import count_parameters
 
@@ -78,10 +84,7 @@ class ScoredModel:
     @property
     def epochs(self) -> float | None:
         """How often it has read its training posts, if recorded."""
-        outcome, expected = (self.provenance.get(name) for name in ("outcome", "expected"))
-        if not outcome or not expected:
-            return None
-        return float(expected["epochs"] * outcome["tokens"] / max(1, expected["tokens"]))
+        return times_read(self.provenance)
 
     @property
     def tokens_read_per_s(self) -> float:

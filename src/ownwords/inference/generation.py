@@ -181,8 +181,8 @@ class GenerationState:
             self.read = self.start
 
 
-# For each text that advanced: its new tokens, and the finish reason if it ended.
-StepOutputs = list[tuple[GenerationState, list[int], FinishReason | None]]
+# For each text that advanced: its new token, or None if it ended without one.
+StepOutputs = list[tuple[GenerationState, int | None]]
 
 
 class BatchScheduler:
@@ -247,8 +247,7 @@ class BatchScheduler:
             for text, logits_V in zip(texts, self._cache.forward(inputs), strict=True):
                 if text.read < len(text.ids):  # a part of a prompt
                     continue
-                token = text.sample(logits_V)
-                outputs.append((text, [] if token is None else [token], text.finish_reason))
+                outputs.append((text, text.sample(logits_V)))
                 if text.finish_reason:
                     self._release(text)
                 elif text.read == text.start:  # it outgrew its row: on from its later half
@@ -271,7 +270,7 @@ class BatchScheduler:
             if text.is_cancelled:
                 continue
             if text.finish_reason:
-                outputs.append((text, [], text.finish_reason))
+                outputs.append((text, None))
             elif not self._start(text):
                 postponed.append(text)
         self._waiting.extendleft(reversed(postponed))
@@ -311,10 +310,11 @@ def generate(engine: Engine, request: GenerationRequest) -> Iterator[int]:
     try:
         text = scheduler.submit(request)
         while text.finish_reason is None:
-            for _, tokens, _ in scheduler.step():
+            for _, token in scheduler.step():
                 if text.error:
                     raise text.error
-                yield from tokens
+                if token is not None:
+                    yield token
     finally:
         scheduler.close()
 

@@ -1,7 +1,7 @@
 """A model with its tokenizer, as the Python API returns it; loads its weights into an engine."""
 
 import importlib.util
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,6 @@ from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import (
     DEFAULT_SAMPLING,
-    TextGenerator,
     build_request,
     eos_token_ids,
     generate_texts,
@@ -94,7 +93,7 @@ class Model:
         stops: Sequence[str] = (),
         quote: bool = False,
         **sampling: Any,  # noqa: ANN401 - SamplingParams checks them
-    ) -> TextGenerator:
+    ) -> Generator[str]:
         """Continue the prompt, yielding whole characters as they come, up to `max_tokens` tokens.
 
         The text ends earlier if the model ends the document, and before any of `stops`. The same

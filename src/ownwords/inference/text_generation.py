@@ -3,18 +3,13 @@
 import codecs
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from ownwords.core.errors import ConfigError
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import Engine
-from ownwords.inference.generation import (
-    BatchScheduler,
-    FinishReason,
-    GenerationRequest,
-    generate,
-)
+from ownwords.inference.generation import BatchScheduler, GenerationRequest, generate
 from ownwords.inference.sampling import SamplingParams
 from ownwords.tokenizers.text import encode_utf8
 from ownwords.tokenizers.tokenizer import Ids, Tokenizer
@@ -31,17 +26,6 @@ _SENTENCE_END = re.compile(rf"[.!?…]{_CLOSING}(?=\s)|[。！？][”’」』�
 _MAYBE_SENTENCE_END = re.compile(rf"[.!?…]{_CLOSING}$")
 _FIRST_WORDS = re.compile(r"\s{0,9}\S{1,80}([^\S\n]{1,9}\S{1,80}){0,2}")
 _LAST_WORD = re.compile(r"(?<=\S) [\w'’-]{0,40}$")
-
-
-@dataclass(frozen=True, slots=True)
-class TextOutcome:
-    """Number of tokens sampled for a text, and why it ended."""
-
-    tokens: int
-    finish_reason: FinishReason
-
-
-TextGenerator = Generator[str, None, TextOutcome]  # yields the text piece by piece
 
 
 # --- token ids to text ----------------------------------------------------------------------------
@@ -231,29 +215,23 @@ def build_request(
 
 def stream_request(
     engine: Engine, tokenizer: Tokenizer, request: GenerationRequest, stops: Sequence[str] = ()
-) -> TextGenerator:
+) -> Generator[str]:
     """Generate the text of a request piece by piece, in whole characters, up to a stop string.
 
     Invalid stop strings raise here, not when the first piece is requested.
     """
     detokenizer = IncrementalDetokenizer(tokenizer, request.ids, stops)
-    return _stream(detokenizer, request.max_tokens, generate(engine, request))
+    return _stream(detokenizer, generate(engine, request))
 
 
-def _stream(
-    detokenizer: IncrementalDetokenizer, max_tokens: int, tokens: Iterable[int]
-) -> TextGenerator:
-    count = 0
+def _stream(detokenizer: IncrementalDetokenizer, tokens: Iterable[int]) -> Generator[str]:
     for token in tokens:
-        count += 1
         if text := detokenizer.feed(token):
             yield text
         if detokenizer.stop is not None:
-            return TextOutcome(count, "stop")
+            return
     if text := detokenizer.finish():
         yield text
-    is_full = count == max_tokens and detokenizer.stop is None
-    return TextOutcome(count, "length" if is_full else "stop")
 
 
 def generate_texts(
@@ -283,16 +261,17 @@ def generate_texts(
         places = {scheduler.submit(request): place for place, request in enumerate(requests)}
         while places:
             outputs = scheduler.step()
-            on_tokens(sum(len(tokens) for _, tokens, _ in outputs))
-            for state, tokens, finish_reason in outputs:
+            on_tokens(sum(token is not None for _, token in outputs))
+            for state, token in outputs:
                 if state.error:
                     raise state.error
                 place = places[state]
                 detokenizer = detokenizers[place]
-                texts[place] += "".join(map(detokenizer.feed, tokens))
-                if finish_reason:
+                if token is not None:
+                    texts[place] += detokenizer.feed(token)
+                if state.finish_reason:
                     texts[place] += detokenizer.finish()
-                if finish_reason or detokenizer.stop is not None:
+                if state.finish_reason or detokenizer.stop is not None:
                     scheduler.cancel(state)
                     del places[state]
     finally:

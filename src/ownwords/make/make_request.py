@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
+from ownwords.archive.settings import LookSettings
 from ownwords.base import catalogue
 from ownwords.core.errors import ConfigError
 from ownwords.core.workspace import Workspace
@@ -46,9 +46,7 @@ class MakeRequest:
     name: str = ""  # of the model; without one it gets the workspace's, with a number
     trims: bool = True  # a large vocabulary to what the author writes
     fixed: Mapping[str, object] = field(default_factory=dict)  # the user's training settings
-    archive: ArchiveConfig = field(default_factory=ArchiveConfig)
-    provenance: ProvenanceConfig = field(default_factory=ProvenanceConfig)
-    split: SplitConfig = field(default_factory=SplitConfig)
+    reading: LookSettings = field(default_factory=LookSettings)
     scoring: ScoreConfig | None = None  # None: depends on the minutes
     device: str = "auto"
 

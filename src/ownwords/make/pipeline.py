@@ -53,8 +53,9 @@ from ownwords.training.settings import settings_key
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor, PostQuestion
+    from ownwords.archive.corpus import TextCollection
     from ownwords.training.plan import Plan
-    from ownwords.training.recipes import PlannedTraining
+    from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
 
 PARTS = ("read", "plan", "train", "write", "score")
 _CHANGES = {
@@ -172,9 +173,7 @@ class MakeRun:
             report = look(
                 request.paths,
                 workspace=self.workspace.root,
-                archive=request.archive,
-                provenance=request.provenance,
-                split=request.split,
+                settings=request.reading,
                 progress=self.progress,
                 ask=self._timed(ask) if ask else None,
             )
@@ -225,9 +224,8 @@ class MakeRun:
             f"everything so far is saved in {self.workspace.root}; the same command resumes"
         ):
             began = time.perf_counter()
-            run = self._plan_and_train(texts)
+            trained = TrainingSummary.of(self._plan_and_train(texts), posts)
             depends_on["base"] = self._base_key  # another one may have taken its place
-            trained = TrainingSummary.of(self.model, run, posts)
             seconds = time.perf_counter() - began
         self.cache.put("train", depends_on, trained, seconds)
         write_learned(self._folder, report)
@@ -236,8 +234,8 @@ class MakeRun:
         self.callbacks.on_trained(trained, seconds)
         return trained
 
-    def _plan_and_train(self, texts: Corpus) -> str:
-        """Train the author's model; returns the name of the run."""
+    def _plan_and_train(self, texts: Corpus) -> "TrainedModel":
+        """Train the author's model."""
         if is_new_language(self.base, texts):
             self.callbacks.on_notice("Language", _NEW_LANGUAGE)
         planned = self.plan(texts)
@@ -251,10 +249,10 @@ class MakeRun:
             self.progress.expect("score", config.expected_s(held_out, per_s, has_base=has_base))
         self.progress.expect("train", seconds)
         self.progress.begin("train")
-        run: str = planned.train().run.folder.name
+        made = planned.train()
         del planned
         hardware.return_freed_memory()
-        return run
+        return made
 
     def plan(self, texts: Corpus) -> "PlannedTraining":
         """Plan the training of the author's model.
@@ -416,9 +414,9 @@ class MakeRun:
     def _plan_from_base(self, texts: Corpus) -> "PlannedTraining":
         """Plan a training from the base or from scratch, or load the plan of an unfinished one."""
         began = None if self._began is None else self._began + self._asking_s
-        from ownwords.training import recipes  # noqa: PLC0415 - it brings PyTorch
+        from ownwords.training.recipes import TrainRequest  # noqa: PLC0415 - it brings PyTorch
 
-        request = recipes.TrainRequest(
+        request = TrainRequest(
             workspace=self.workspace.root,
             seconds=self.request.resolved_minutes * 60,
             fixed=self.request.fixed,
@@ -429,12 +427,7 @@ class MakeRun:
             base_title=catalogue.called(self.base) if self.base else "",
             began=began,
         )
-        if self.base is None:
-            return recipes.plan_pretraining(texts.train, texts.validation, request)
-        pairs, adapter = notes.lessons(self.base, texts.train)
-        return recipes.plan_finetuning(
-            self.base, texts.train, texts.validation, request, pairs=pairs, adapter=adapter
-        )
+        return plan_training(self.base, texts, request)
 
     def _scorecard_files(self) -> str:
         paths = [self.workspace.root / name for name in (DATA, PAGE)]
@@ -470,6 +463,32 @@ class MakeRun:
         start = "the base" if self.base else "scratch"
         changed = ", ".join(texts[name] for name in changes)
         return f"Since the last model here: {changed}. Training starts again from {start}."
+
+
+def plan_training(
+    base: Path | None,
+    texts: Corpus,
+    request: "TrainRequest",
+    *,
+    replay: "TextCollection | None" = None,
+    by_lora: bool | None = None,
+) -> "PlannedTraining":
+    """Plan a training from a base, which also learns to write from notes, or from scratch."""
+    from ownwords.training import recipes  # noqa: PLC0415
+
+    if base is None:
+        return recipes.plan_pretraining(texts.train, texts.validation, request)
+    pairs, adapter = notes.lessons(base, texts.train)
+    return recipes.plan_finetuning(
+        base,
+        texts.train,
+        texts.validation,
+        request,
+        replay=replay,
+        pairs=pairs,
+        adapter=adapter,
+        by_lora=by_lora,
+    )
 
 
 def is_new_language(base: Path | None, texts: Corpus) -> bool:

@@ -13,13 +13,11 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import Workspace, translate_os_errors, write_atomically
 from ownwords.evaluation.scorecard import PAGE, Scorecard
-from ownwords.models.atomic_dir import readable_dir
-from ownwords.models.directory import PROVENANCE, model_fingerprint
-from ownwords.models.untrusted_files import read_json
-from ownwords.training.plan import Forecast
+from ownwords.models.directory import model_fingerprint
 
 if TYPE_CHECKING:
     from ownwords.training.plan import Plan
+    from ownwords.training.recipes import TrainedModel
 
 T = TypeVar("T")
 
@@ -43,21 +41,19 @@ class TrainingSummary:
     posts: int  # number of posts in the archive
 
     @classmethod
-    def of(cls, model: Path, run: str, posts: int) -> "TrainingSummary":
-        """Summarise the training of a model directory from what it records."""
-        provenance: dict[str, Any] = read_json(readable_dir(model) / PROVENANCE)
-        outcome = provenance["outcome"]
-        expected = decode(Forecast, provenance["expected"], unknown="ignore")
+    def of(cls, made: "TrainedModel", posts: int) -> "TrainingSummary":
+        """Summarise a training that has just ended."""
+        plan, outcome = made.plan, made.outcome
         return cls(
-            key=model_fingerprint(model),
-            run=run,
-            parameters=provenance["recipe"]["model"]["parameters"],
-            steps=outcome["steps"],
-            epochs=round(expected.epochs_of(outcome["tokens"]), 2),
-            stopped=outcome["stopped"],
-            bits_per_byte=outcome["validation_bits_per_byte"],
-            before=outcome["validation_bits_per_byte_before"],
-            judged=tuple(provenance["compared"]),
+            key=model_fingerprint(made.folder),
+            run=made.run.folder.name,
+            parameters=plan.recipe.model.parameters,
+            steps=outcome.steps,
+            epochs=round(plan.expected.epochs_of(outcome.tokens), 2),
+            stopped=outcome.stopped,
+            bits_per_byte=made.bits_per_byte,
+            before=made.before,
+            judged=made.judged,
             posts=posts,
         )
 

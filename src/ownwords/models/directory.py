@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from ownwords.core.fingerprint import digest
 from ownwords.core.workspace import is_disk_full, translate_os_errors
@@ -138,6 +138,15 @@ def base_name(provenance: Mapping[str, object]) -> str:
     """The name of the base that a model was fine-tuned from; "" for one trained from scratch."""
     name = provenance.get("base_name")
     return name if isinstance(name, str) else ""
+
+
+def times_read(provenance: Mapping[str, Any]) -> float | None:
+    """How often a model has read its texts in training; None where that is not recorded."""
+    try:
+        outcome, expected = provenance["outcome"], provenance["expected"]
+        return float(expected["epochs"] * outcome["tokens"] / max(1, expected["tokens"]))
+    except (LookupError, TypeError, ValueError):  # another program's, or not trained by `make`
+        return None
 
 
 def read(folder: Path) -> ModelDirectory:

@@ -1,13 +1,13 @@
 """A model at work for many readers: one thread per model steps the batch scheduler.
 
 The thread passes tokens to the event loop once per step, and each reader takes them from its own
-`GenerationStream`, which `StreamDecoder` turns into text.
+`GenerationStream`.
 """
 
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -23,13 +23,11 @@ from ownwords.inference.generation import (
     GenerationState,
 )
 from ownwords.inference.model import Model
-from ownwords.inference.text_generation import IncrementalDetokenizer
 from ownwords.models import directory
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.directory import ModelDirectory, Stamp, model_stamp
 from ownwords.serve.errors import ApiError, TooManyRequestsError, internal_error
 from ownwords.serve.settings import ServeSettings
-from ownwords.tokenizers.tokenizer import Tokenizer
 
 StreamEnd = FinishReason | OwnwordsError | None
 
@@ -68,20 +66,21 @@ class GenerationStream:
     def __init__(self, request: GenerationRequest) -> None:
         self.request = request
         self.finish_reason: FinishReason | None = None
-        self.steps: asyncio.Queue[tuple[list[int], StreamEnd]] = asyncio.Queue()
+        self.steps: asyncio.Queue[tuple[int | None, StreamEnd]] = asyncio.Queue()
         self.handle: GenerationState | None = None  # used by the worker only, under its lock
 
-    async def __aiter__(self) -> AsyncIterator[list[int]]:
-        """Yield the tokens of each step. Raises OwnwordsError if generation failed."""
+    async def __aiter__(self) -> AsyncIterator[int]:
+        """Yield each token. Raises OwnwordsError if generation failed."""
         while self.finish_reason is None:
-            tokens, end = await self.steps.get()
+            token, end = await self.steps.get()
             if isinstance(end, OwnwordsError):
                 raise end
             self.finish_reason = end
-            yield tokens
+            if token is not None:
+                yield token
 
 
-_Updates = list[tuple[GenerationStream, list[int], StreamEnd]]
+_Updates = list[tuple[GenerationStream, int | None, StreamEnd]]
 
 
 class ModelWorker:
@@ -193,12 +192,12 @@ class ModelWorker:
         with self._compute_lock.hold():
             results = scheduler.step()
         with self._lock:
-            for handle, tokens, finish_reason in results:
+            for handle, token in results:
                 stream = self._running.get(handle)
                 if stream is None:  # the reader has left
                     continue
-                updates.append((stream, tokens, handle.error or finish_reason))
-                if finish_reason:
+                updates.append((stream, token, handle.error or handle.finish_reason))
+                if handle.finish_reason:
                     del self._running[handle]
         if updates:
             self._send(updates)
@@ -213,7 +212,7 @@ class ModelWorker:
                 try:
                     stream.handle = scheduler.submit(stream.request)
                 except OwnwordsError as error:
-                    updates.append((stream, [], error))
+                    updates.append((stream, None, error))
                 else:
                     self._running[stream.handle] = stream
         return updates
@@ -227,7 +226,7 @@ class ModelWorker:
             streams = [*self._running.values(), *self._waiting]
             self._running.clear()
             self._waiting.clear()
-        self._send([(stream, [], error) for stream in streams])
+        self._send([(stream, None, error) for stream in streams])
 
     def _send(self, updates: _Updates) -> None:
         try:
@@ -238,8 +237,8 @@ class ModelWorker:
     # --- in the event loop -----------------------------------------------------------------------
 
     def _deliver(self, updates: _Updates) -> None:
-        for stream, tokens, end in updates:
-            stream.steps.put_nowait((tokens, end))
+        for stream, token, end in updates:
+            stream.steps.put_nowait((token, end))
 
 
 def _closed() -> ApiError:
@@ -287,39 +286,3 @@ def cache_size(config: ModelConfig, settings: ServeSettings) -> tuple[int, int]:
     free = hardware.read_memory().available_bytes
     rows = int(free * settings.memory_share) // (token_bytes * length) if free else settings.rows
     return max(1, min(settings.rows, rows)), length
-
-
-class StreamDecoder:
-    """Decodes one text token by token."""
-
-    def __init__(
-        self,
-        request: GenerationRequest,
-        tokenizer: Tokenizer,
-        stops: Sequence[str] = (),
-        *,
-        sentence: bool = False,
-    ) -> None:
-        """Raises ConfigError for invalid stop strings."""
-        self.finish_reason: FinishReason | None = None
-        self.token_count = 0  # tokens up to and including the stop string
-        skipped = len(request.opening.data) if request.opening else 0
-        self._detokenizer = IncrementalDetokenizer(
-            tokenizer, request.ids, stops, sentence=sentence, skipped=skipped
-        )
-
-    async def decode(self, stream: GenerationStream) -> AsyncIterator[str]:
-        """Yield the text of a stream.
-
-        When it ends, exit `ModelWorker.generate`: after a stop string, generation would continue.
-        """
-        detokenizer, self.finish_reason = self._detokenizer, "stop"
-        async for tokens in stream:
-            for token in tokens:
-                self.token_count += 1
-                yield detokenizer.feed(token)
-                if detokenizer.stop is not None:
-                    return
-        yield detokenizer.finish()
-        if detokenizer.stop is None:
-            self.finish_reason = stream.finish_reason

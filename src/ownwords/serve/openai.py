@@ -23,12 +23,16 @@ from ownwords.core.validation import Meta
 from ownwords.core.version import __version__
 from ownwords.inference.generation import FinishReason, GenerationRequest
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.text_generation import DEFAULT_SAMPLING, suffix_stops
+from ownwords.inference.text_generation import (
+    DEFAULT_SAMPLING,
+    IncrementalDetokenizer,
+    suffix_stops,
+)
 from ownwords.models.directory import CONFIG
 from ownwords.serve.app_state import AppState, no_such_model
 from ownwords.serve.errors import ApiError, invalid
 from ownwords.serve.json_api import json_response, read_body, wrong_type
-from ownwords.serve.model_worker import LoadedModel, StreamDecoder
+from ownwords.serve.model_worker import LoadedModel
 from ownwords.serve.sse import EventSender, EventStreamResponse, run_until_disconnect
 
 JsonObject = dict[str, Any]
@@ -335,15 +339,25 @@ class _Task:
 
         async def generate(index: int, request: GenerationRequest) -> None:
             nonlocal tokens
-            tokenizer, params = self.loaded.model.tokenizer, self.params
             try:
-                text = StreamDecoder(request, tokenizer, params.stops, sentence=params.sentence)
+                text = IncrementalDetokenizer(
+                    self.loaded.model.tokenizer,
+                    request.ids,
+                    self.params.stops,
+                    sentence=self.params.sentence,
+                    skipped=len(request.opening.data) if request.opening else 0,
+                )
                 async with self.loaded.worker.generate(request) as stream:
-                    async for part in text.decode(stream):
-                        if part:
+                    async for token in stream:
+                        tokens += 1
+                        if part := text.feed(token):
                             await handle(index, part, None)
-                await handle(index, "", text.finish_reason or "length")
-                tokens += text.token_count
+                        if text.stop is not None:
+                            break
+                    if part := text.finish():
+                        await handle(index, part, None)
+                is_stopped = text.stop is not None
+                await handle(index, "", "stop" if is_stopped else stream.finish_reason)
             except OwnwordsError as error:
                 errors.append(error)
                 group.cancel_scope.cancel()

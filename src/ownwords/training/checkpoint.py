@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -161,11 +161,10 @@ class Run:
             with closing(JsonLines(self.metrics)) as log:
                 yield Progress(*progress.subscribers, log)
 
-    def add_samples(self, step: int, texts: Sequence[str]) -> None:
+    def add_sample(self, step: int, text: str) -> None:
         """Append what the model wrote at that step to `samples.txt`."""
-        shown = "".join(f"\n--- step {step}\n{printable(text)}\n" for text in texts)
         with translate_os_errors(self.samples), self.samples.open("a", encoding="utf-8") as file:
-            file.write(shown)
+            file.write(f"\n--- step {step}\n{printable(text)}\n")
 
     def micro_batch_limit(self, rows: int) -> int:
         """The number of rows to compute at once: `rows`, or fewer if so many did not fit before."""

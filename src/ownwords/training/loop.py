@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from types import FrameType
@@ -62,7 +62,7 @@ class TrainJob:
     world: World = SINGLE_PROCESS
     progress: Progress = field(default_factory=Progress)
     # Called at every evaluation:
-    samples: Callable[[CausalLM], Sequence[str]] | None = None
+    sample: Callable[[CausalLM], str] | None = None  # a text that the model writes; "" for none
     memorised: Callable[[CausalLM], float] | None = None  # fraction of the text, from 0 to 1
     peak_flops: float = 0.0  # of the device, per second, as measured; 0: unknown
     # Time for training, interruptions excluded; the run then ends when it is up, or after
@@ -319,16 +319,17 @@ class _TrainingLoop:
         return ""
 
     def _evaluation(self) -> Evaluation:
-        bits = memorised = None
+        record, bits, memorised = self.record, None, None
         if self.job.validation is not None:
             bits = self._bits_per_byte()
-        if self.job.memorised or self.job.samples:
+        if self.job.memorised or self.job.sample:
             if self.world.is_first:
                 with eval_mode(self.model):
                     memorised = self.job.memorised(self.model) if self.job.memorised else None
-                    self._write_samples(self.job.samples(self.model) if self.job.samples else ())
+                    if text := self.job.sample(self.model) if self.job.sample else "":
+                        self.job.run.add_sample(record.step, text)
+                        self.stage.note(f"{SAMPLE}{printable(text)}")
             memorised = self.world.broadcast(memorised)
-        record = self.record
         return Evaluation(record.step, bits, memorised, progress=record.progress)
 
     def _bits_per_byte(self) -> float:
@@ -343,14 +344,9 @@ class _TrainingLoop:
             world=self.world,
         )
 
-    def _write_samples(self, texts: Sequence[str]) -> None:
-        if texts:
-            self.job.run.add_samples(self.record.step, texts)
-            self.stage.note(f"{SAMPLE}{printable(texts[0])}")
-
     def _evaluates(self) -> bool:
         job = self.job
-        return not (job.validation is None and job.memorised is None and job.samples is None)
+        return not (job.validation is None and job.memorised is None and job.sample is None)
 
     # --- progress --------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Sequence
 from itertools import islice
 
 import torch
@@ -128,11 +127,11 @@ class SampleWriter:
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, seconds: float) -> None:
         self._tokenizer, self._max_tokens, self._seconds_left = tokenizer, max_tokens, seconds
 
-    def __call__(self, model: CausalLM) -> Sequence[str]:
+    def __call__(self, model: CausalLM) -> str:
         if self._seconds_left <= 0:
-            return ()
+            return ""
         began = time.perf_counter()
         request = build_request(self._tokenizer, "", max_tokens=self._max_tokens)
         text = "".join(stream_request(TorchEngine(model), self._tokenizer, request))
         self._seconds_left -= time.perf_counter() - began
-        return (text,)
+        return text

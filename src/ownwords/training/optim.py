@@ -57,8 +57,8 @@ class Optimizer:
 
     Make it after the model is on its device. Of parameters that are narrower than float32, the
     optimizer keeps float32 copies, the master weights. A step whose gradients are not finite
-    changes nothing and is counted in `skipped`. `gradient_norm` is that of the last step, before
-    clipping. Both stay on the device.
+    changes nothing. `gradient_norm` is that of the last step, before clipping; it stays on the
+    device.
 
     `exact`: the float32 weights that the narrow parameters were rounded from. They become the
     master weights without a copy, which would need more memory than training does.
@@ -95,7 +95,6 @@ class Optimizer:
         self._start: tuple[str, int] | None = None
         if start_token is not None and config.start_lr_scale != 1:
             self._start = self._start_row(model, start_token)
-        self.skipped = torch.zeros((), dtype=torch.float32, device=device)
         self.gradient_norm = torch.zeros((), dtype=torch.float32, device=device)
         matrices = _matrices(model) if config.kind == "muon" else set()
         rest = {name: p for name, p in self._parameters.items() if name not in matrices}
@@ -133,13 +132,11 @@ class Optimizer:
         if self._waits:
             value = float(norm)
             if not math.isfinite(value):
-                self.skipped += 1
                 return
             max_norm = self.config.grad_clip
             clip = GradClip(max_norm / value if max_norm and value > max_norm else 1.0)
         else:
             ok = norm.isfinite().float()
-            self.skipped += 1 - ok
             factor = (
                 (self.config.grad_clip / norm).clamp(max=1.0)
                 if self.config.grad_clip
@@ -226,11 +223,10 @@ class Optimizer:
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer state in float32, without the weights, not copied."""
-        state = {"skipped": self.skipped}
+        state: dict[str, Tensor] = {}
         if self._muon is not None:
             state |= {f"momentum/{n}": each for n, each in self._muon.momenta().items()}
-            bfloat16 = self._muon.precision == torch.bfloat16
-            state["bfloat16"] = torch.full_like(self.skipped, float(bfloat16))
+            state["bfloat16"] = torch.tensor(float(self._muon.precision == torch.bfloat16))
         for group in self._adamw:
             state |= group.moments()
         if self._adamw:

@@ -249,7 +249,7 @@ class PlanConstants:
             flops = 1e9 * max(vectors, tiles) * hardware.threads(hardware.read_cpu())
         precision = "autocast" if is_fast else "float32"
         cpu = StepTimeModel(self.assumed_cpu_layer_s, flops)
-        return DeviceSpeeds(kind, {precision: cpu}, fused=library is not None)
+        return DeviceSpeeds(kind, {precision: cpu})
 
     # --- memory ---------------------------------------------------------------------------------
 

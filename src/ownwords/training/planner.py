@@ -23,7 +23,7 @@ from ownwords.training.plan import (
     PlanInputs,
     PlannedValue,
 )
-from ownwords.training.plan_constants import ESTIMATE, LOG, PLAN_CONSTANTS, PlanConstants
+from ownwords.training.plan_constants import ESTIMATE, LOG, PLAN_CONSTANTS
 from ownwords.training.settings import Precision, Recipe
 from ownwords.training.step_time import MEASURED
 from ownwords.view.format import number, size, times
@@ -50,45 +50,31 @@ class SizedRun:
     bits: float
 
 
-def planned_vocab_size(
-    text_bytes: int, fixed: Mapping[str, object], constants: PlanConstants = PLAN_CONSTANTS
-) -> int:
+def planned_vocab_size(text_bytes: int, fixed: Mapping[str, object]) -> int:
     """The vocabulary size for `text_bytes` of text; needed before tokens can be counted."""
-    given = fixed.get("model.vocab_size", constants.vocabulary(text_bytes))
-    return cast(int, given)
+    return cast(int, fixed.get("model.vocab_size", PLAN_CONSTANTS.vocabulary(text_bytes)))
 
 
-def make_plan(
-    facts: PlanInputs,
-    seconds: float,
-    fixed: Mapping[str, object],
-    constants: PlanConstants = PLAN_CONSTANTS,
-) -> Plan:
+def make_plan(facts: PlanInputs, seconds: float, fixed: Mapping[str, object]) -> Plan:
     """Plan every setting of a run that takes `seconds` from its start to the saved model.
 
     It takes longer if fewer steps would teach nothing. CorpusError if there is too little text to
     learn from, ConfigError if there is too little memory; each says how much is needed.
     """
-    return Planner(facts, seconds, fixed, constants).plan()
+    return Planner(facts, seconds, fixed).plan()
 
 
 class Planner:
     """Chooses the numbers of a plan in order, each from the earlier ones."""
 
-    def __init__(
-        self,
-        facts: PlanInputs,
-        seconds: float,
-        fixed: Mapping[str, object],
-        constants: PlanConstants,
-    ) -> None:
-        self.facts, self.seconds, self.constants = facts, seconds, constants
+    def __init__(self, facts: PlanInputs, seconds: float, fixed: Mapping[str, object]) -> None:
+        self.facts, self.seconds, self.constants = facts, seconds, PLAN_CONSTANTS
         settings = resolve(Recipe, flags=fixed).settings
         self.fixed: dict[str, Any] = {
             each.key: each.default for each in settings_of(settings) if each.key in fixed
         }
         self.reasons: dict[str, PlannedValue] = {}
-        self.memory_budget = facts.memory_bytes * constants.memory_share
+        self.memory_budget = facts.memory_bytes * self.constants.memory_share
 
     def choose(self, key: str, value: T, reason: str, source: str, origin: Origin = "plan") -> T:
         """Record a number with its reason, or the user's own instead; returns the one recorded."""

@@ -349,18 +349,16 @@ class TrainingSession:
 
     def rough_plan(self) -> Plan:
         """A plan from assumed speeds: it costs nothing, and at once refuses what cannot work."""
-        return self._shared(
-            lambda: self._make_plan(throughput.assumed_speeds(self.device)).to_toml()
-        )
+        return self._shared(lambda: self._make_plan(throughput.assumed_speeds(self.device)))
 
     @property
     def is_planned(self) -> bool:
         """Whether the run has a plan from an earlier process."""
         return self.world.broadcast((self.run.folder / _PLAN).exists())
 
-    def _shared(self, plan: Callable[[], str]) -> Plan:
+    def _shared(self, plan: Callable[[], Plan]) -> Plan:
         """The first process's plan; the speed and the memory that others see may differ."""
-        return read_plan(self.world.broadcast(plan() if self.world.is_first else ""))
+        return cast(Plan, self.world.broadcast(plan() if self.world.is_first else None))
 
     def _make_plan(self, speeds: DeviceSpeeds) -> Plan:
         """Make a plan for these speeds from all that is known so far."""
@@ -390,14 +388,14 @@ class TrainingSession:
         """
         path = self.run.folder / _PLAN
 
-        def stored_or_new() -> str:
+        def stored_or_new() -> Plan:
             if path.exists():
-                return path.read_text(encoding="utf-8")
+                return read_plan(path.read_text(encoding="utf-8"))
             plan = self._make_plan(self._measure_speeds(rough.recipe, shape, base))
             # With too little time nothing is trained; on a machine less busy there may be enough.
             if plan.recipe.train.steps:
                 write_atomically(path, plan.to_toml())
-            return plan.to_toml()
+            return plan
 
         plan = self._shared(stored_or_new)
         self.spent_s = time.perf_counter() - self.began
@@ -475,7 +473,7 @@ class TrainingSession:
             validation=self.held_out,
             world=self.world,
             progress=self.progress,
-            samples=metrics.SampleWriter(
+            sample=metrics.SampleWriter(
                 self.tokenizer,
                 max(8, round(_SAMPLE_BYTES * tokens_per_byte)),
                 _SAMPLE_TIME_SHARE * self.request.seconds,

@@ -166,8 +166,6 @@ class CurvePoint(NamedTuple):
     smooth: float
     loss: float
     speed: float
-    rate: float
-    norm: float
 
 
 @dataclass
@@ -258,8 +256,8 @@ class RunHistory:
         self.smooth = (
             bits if math.isnan(self.smooth) else self.smooth + share * (bits - self.smooth)
         )
-        names = ("loss", "tokens_per_s", "rate", "gradient_norm")
-        point = CurvePoint(step, bits, self.smooth, *(values.get(n, math.nan) for n in names))
+        loss, speed = (values.get(name, math.nan) for name in ("loss", "tokens_per_s"))
+        point = CurvePoint(step, bits, self.smooth, loss, speed)
         # Keep the latest point, and only every n-th of the others.
         if self.points and (self._metrics - 1) % self._every:
             self.points[-1] = point

@@ -37,7 +37,6 @@ class DeviceSpeeds:
 
     kind: str  # of device: cpu, cuda, ...
     step_times: Mapping[Precision, StepTimeModel] = field(default_factory=dict)
-    fused: bool = False  # whether the C++ kernels are in use: they fuse what compiling would
 
     def fastest(self, shape: ModelConfig, rows: int, context: int, rank: int = 0) -> Precision:
         """The fastest precision; a less exact one must be faster by a margin."""

@@ -20,7 +20,7 @@ from ownwords.models.decoder import CausalLM, build
 from ownwords.models.fused import find_library
 from ownwords.training.device import Device
 from ownwords.training.optim import Optimizer
-from ownwords.training.plan_constants import PLAN_CONSTANTS, PlanConstants
+from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.settings import OptimConfig, Precision
 from ownwords.training.step_time import MEASURED, DeviceSpeeds, StepTimeModel, step_flops
 
@@ -35,9 +35,9 @@ class StepTiming(NamedTuple):
     seconds: float
 
 
-def assumed_speeds(device: Device, constants: PlanConstants = PLAN_CONSTANTS) -> DeviceSpeeds:
+def assumed_speeds(device: Device) -> DeviceSpeeds:
     """The speeds to assume as long as nothing has been measured."""
-    return constants.assumed_speeds(device.kind, precisions(device)[0])
+    return PLAN_CONSTANTS.assumed_speeds(device.kind, precisions(device)[0])
 
 
 def measure_speeds(
@@ -50,7 +50,6 @@ def measure_speeds(
     optim: OptimConfig | None = None,
     base: CausalLM | None = None,
     rank: int = 0,
-    constants: PlanConstants = PLAN_CONSTANTS,
 ) -> DeviceSpeeds:
     """Time a few steps of each shape in each precision, in at most `seconds` seconds.
 
@@ -63,7 +62,7 @@ def measure_speeds(
     tried = precisions(device)
     if base:
         tried = tuple(each for each in tried if each != "bf16")[:1]
-    guess = assumed_speeds(device, constants)
+    guess = assumed_speeds(device)
     step_times: dict[Precision, StepTimeModel] = {}
     samples: dict[Precision, list[StepTiming]] = {}
     for shape in shapes:

@@ -147,7 +147,8 @@ class _Writer:
     def _span(self, span: b.Span) -> Html:
         text = join(span.text)
         if self._in_page and span.page:
-            text = tag("a", tag("bdi", text), href=f"#{span.page}")
+            name = tag("bdi", text) if span.style == "title" else text
+            text = tag("a", name, href=f"#{span.page}")
         # Any other scheme (javascript:, data:) would run in the reader's browser.
         elif span.url.lower().startswith(("https://", "http://")):
             text = tag("a", tag("bdi", text), href=span.url, rel="noreferrer")

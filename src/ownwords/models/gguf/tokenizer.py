@@ -174,17 +174,12 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
         if types[number] in is_added
     ]
     tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added}
-    settings: dict[str, object] = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "add_bos_token": begins,
-        "add_eos_token": False,
-        "clean_up_tokenization_spaces": False,
-    }
-    settings |= {name: tokens[special[role]] for role, name in _ROLES.items() if role in special}
     template = metadata.get("tokenizer.chat_template")
-    if isinstance(template, str):
-        settings["chat_template"] = template
-    return {TOKENIZER: write({**tokenizer, **parts}), CONFIG: write(settings)}
+    config = SpecialTokensConfig(
+        template=template if isinstance(template, str) else None, adds_start=begins
+    ).config()
+    config |= {name: tokens[special[role]] for role, name in _ROLES.items() if role in special}
+    return {TOKENIZER: write({**tokenizer, **parts}), CONFIG: write(config)}
 
 
 def special_ids(metadata: Mapping[str, Value], count: int) -> dict[str, object]:

@@ -20,7 +20,7 @@ from ownwords.core.validation import Meta, encode
 from ownwords.core.workspace import SUFFIX, Workspace, path_text
 from ownwords.make.result import count_new
 from ownwords.serve.api.models import current_model
-from ownwords.serve.api.posts import count_texts, word_counts
+from ownwords.serve.api.posts import word_counts
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, conflict, invalid
 from ownwords.serve.jobs import JobManager
@@ -129,7 +129,7 @@ def overview(state: AppState) -> BlogOverview:
         is_read=True,
         lines=tuple(plain_lines(report)),
         decisions=len(summary.notable_posts(report)),
-        texts=count_texts(report.posts),
+        texts=summary.count_texts(report.totals.posts, report.totals.pages),
         words=sum(post.own_words for post in report.posts),
         new_sentence=f"{fmt.count(new, 'new post')}, not yet learned" if new else "",
         is_stale=_is_stale(state),
@@ -145,8 +145,8 @@ def _is_stale(state: AppState) -> bool:
 def plain_lines(report: Report) -> list[str]:
     """Three lines: how much there is, what becomes of it, and what stands out."""
     counts, notable = word_counts(report.posts), len(summary.notable_posts(report))
-    own = fmt.count(sum(post.own_words for post in report.posts), "word")
-    years = summary.years_spanned(report)
+    totals, years = report.totals, summary.years_spanned(report)
+    texts = summary.count_texts(totals.posts, totals.pages)
     parts = [f"A model learns from {fmt.count(counts.learned_words, 'word')}"]
     if counts.held_out_words:
         parts.append(f"{fmt.count(counts.held_out_words)} are held back to judge it by")
@@ -156,7 +156,7 @@ def plain_lines(report: Report) -> list[str]:
     if notable:
         unusual = f"What stands out: {fmt.count(notable, 'post')}. Decide what to train on."
     return [
-        f"{count_texts(report.posts)}, {own} of your own{years and f', {years}'}.",
+        f"{texts}, {fmt.count(totals.own_words, 'word')} of your own{years and f', {years}'}.",
         "; ".join(parts) + ".",
         unusual,
     ]

@@ -15,9 +15,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.base import catalogue
-from ownwords.base.known_bases import find_known
+from ownwords.base.known_bases import find_known, is_model_name
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.hub import is_model_name
 from ownwords.core.packages import install_command
 from ownwords.core.workspace import is_held
 from ownwords.make.make_request import SCRATCH

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from ownwords.base import catalogue, install, ladder
 from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.validation import Meta, decode
+from ownwords.core.validation import Meta
 from ownwords.core.workspace import path_text
 from ownwords.evaluation import scorecard_view as card_view
 from ownwords.evaluation.scorecard import DATA, PAGE, read_scorecard
@@ -23,14 +23,13 @@ from ownwords.evaluation.verdict import limits, tone
 from ownwords.make.make_request import MINUTES, SCORING_SHARE
 from ownwords.make.result import FINISHED, StageCache, TrainingSummary
 from ownwords.models import atomic_dir
-from ownwords.models.directory import ADAPTER, CONFIG, PROVENANCE, base_name
+from ownwords.models.directory import ADAPTER, CONFIG, PROVENANCE, base_name, times_read
 from ownwords.models.model_library import KeptModel
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.api.posts import word_counts
 from ownwords.serve.app_state import EXPORTS, AppState
 from ownwords.serve.errors import as_conflict, conflict, not_found
 from ownwords.serve.json_api import ApiCall, json_route
-from ownwords.training.plan import Forecast
 from ownwords.view import html
 
 _SAMPLES = 3
@@ -151,6 +150,7 @@ def _row(
 ) -> dict[str, Any]:
     """A model in a list; `scorecard` is the folder of its scorecard, `finished` what made it."""
     provenance = _provenance(folder)
+    read = times_read(provenance)
     trained = finished.latest("train", TrainingSummary)
     minutes = finished.inputs("train").get("minutes", "")
     outcome: Mapping[str, Any] = provenance.get("outcome") or {}
@@ -169,7 +169,7 @@ def _row(
         "bytes": _size(folder),
         "base": base_name(provenance),
         "minutes": float(minutes) if minutes.replace(".", "").isdecimal() else None,
-        "read": _times_read(provenance),
+        "read": read and round(read, 2),
         "posts": card.about.training_posts if card else trained.posts if trained else None,
         "bits_per_byte": bits,
         "before": before,  # of its base
@@ -192,15 +192,6 @@ def _provenance(folder: Path) -> dict[str, Any]:
         return read_json(folder / PROVENANCE)
     except (OwnwordsError, OSError):
         return {}
-
-
-def _times_read(provenance: Mapping[str, Any]) -> float | None:
-    """How often the training has read the texts; None if that is not known."""
-    try:
-        expected = decode(Forecast, provenance["expected"], unknown="ignore")
-        return round(expected.epochs_of(int(provenance["outcome"]["tokens"])), 2)
-    except (LookupError, TypeError, ValueError, OwnwordsError):  # not made by `make`
-        return None
 
 
 def _size(path: Path) -> int:
@@ -316,7 +307,7 @@ def _find_export(state: AppState, name: str) -> Path:
 def _export_options(state: AppState) -> list[dict[str, Any]]:
     """The forms and types that the current model can be exported in, the usual one first."""
     folder = atomic_dir.readable_dir(state.model_to_export()[1])
-    entry = catalogue.entry(folder.name, folder, "added")
+    entry = catalogue.entry(folder.name, folder)
     lora = (folder / ADAPTER).stat().st_size if (folder / ADAPTER).exists() else 0
     sizes = {type_: round(entry.parameters * bits / 8) for type_, (bits, _) in _GGUF.items()}
     options = [("gguf", type_, label, sizes[type_]) for type_, (_, label) in _GGUF.items()]

@@ -101,13 +101,6 @@ def word_counts(posts: Iterable[PostSummary]) -> WordCounts:
     return WordCounts(learned, held_out, own - learned - held_out)
 
 
-def count_texts(posts: Iterable[PostSummary]) -> str:
-    """Count posts and pages in words, such as "53 posts and 1 page"."""
-    kinds = Counter("page" if post.kind == "page" else "post" for post in posts)
-    counted = (fmt.count(kinds[kind], kind) for kind in ("post", "page") if kinds[kind])
-    return " and ".join(counted) or "No posts"
-
-
 _SORT_KEYS: Mapping[str, Callable[[PostSummary], Any]] = {
     "date": lambda post: post.day,
     "words": lambda post: (post.own_words, post.words),
@@ -133,9 +126,10 @@ def find_posts(cached: CachedReport, query: Mapping[str, str]) -> dict[str, Any]
     undated = [post for post in posts if not post.day] if sort == "date" else []
     dated = [post for post in posts if post.day] if sort == "date" else posts
     rows = sorted(dated, key=_SORT_KEYS[sort], reverse=query.get("order") != "up") + undated
+    pages = sum(post.kind == "page" for post in posts)
     return {
         "total": len(posts),
-        "texts": count_texts(posts),
+        "texts": summary.count_texts(len(posts) - pages, pages),
         "own_words": sum(post.own_words for post in posts),
         **asdict(word_counts(posts)),
         "first": first,

@@ -311,7 +311,7 @@ export function duration(seconds) {
 export const clock = (time) => new Date(time * 1000).toLocaleTimeString(LOCALE, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 export const when = (time) => new Date(time * 1000).toLocaleString(LOCALE, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 /** 22.5 million; 3 figures. */
-export const compact = (n) => (n >= 999.5e6 ? t`${figures(n / 1e9)} billion` : n >= 1e6 ? t`${figures(n / 1e6)} million` : count(n));
+export const compact = (n) => (n >= 1e9 ? t`${figures(n / 1e9)} billion` : n >= 1e6 ? t`${figures(n / 1e6)} million` : count(n));
 export const figures = (n, most = 3) => n.toLocaleString(LOCALE, { maximumSignificantDigits: most });
 /** The non-empty lines of a text. */
 export const lines = (text) => text.split(/\n+/).filter((line) => line.trim());
