@@ -79,7 +79,7 @@ def test_of_a_wrapped_markdown_draft_the_prose_is_checked(gardener: AuthorStyle)
     wrapped = plain.replace("bent every", "bent\nevery")
     front = "---\ntags: ['xylem']\n---\n\n# The garden\n\n"
     rest = "\n\n> A quoted zyzzyva.\n\n```\nkiln\n```\n\n- The lupin\n- The rain\n"
-    linked = "It is [here](https://xylem.example/kiln) now."
+    linked = "It is [here](https://xylem.example/kiln)\nnow."
     draft = f"{front}{wrapped} {linked}{rest}"
     found = gardener.check(draft)
     texts = ["The garden", wrapped, linked, "- The lupin", "- The rain"]

@@ -22,7 +22,7 @@ END_MARK: Final = re.compile(
     r"""(?<![.!?…؟۔।])(?:[.!?…]|[؟۔।])+['"”’“»«)\]*_]*(?=\s|$)|[。！？]+[」』”’）]*"""
 )
 _END = re.compile(rf"{END_MARK.pattern}|\n+")
-_WRAP = re.compile(r"^(?![#>|`~])(.{40,}\S)\n(?![ \t]*(?:$|[#>|`~]|[-*+] |\d+[.)] ))", re.MULTILINE)
+_WRAP = re.compile(r"^(?![#>|`~])(.{40,})\n(?![ \t]*(?:$|[#>|`~]|[-*+] |\d+[.)] ))", re.MULTILINE)
 _BEFORE = re.compile(r"[\w.'’]*$")
 _MAX_ABBREVIATION = 40  # characters; longer words are no abbreviations
 _FOLLOWING = re.compile(r"""\s*["'“”„«»‘’(\[*_]*(.?)""", re.DOTALL)
