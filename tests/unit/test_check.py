@@ -55,14 +55,35 @@ def test_too_few_posts_are_one_sentence() -> None:
         AuthorStyle([post], ReferenceAuthors.load())
 
 
-def test_what_he_writes_about_is_rather_his_than_what_others_write_about() -> None:
+@pytest.fixture
+def gardener() -> AuthorStyle:
     days = ("Monday", "Tuesday", "Friday", "Sunday")
     text = "On {} I went out to the garden, and the rain had bent every stem of the lupin. " * 5
     posts = [TrainingText(str(n), text.format(*[day] * 5), day) for n, day in enumerate(days * 6)]
-    style = AuthorStyle(posts, ReferenceAuthors.load())
-    found = style.check(
+    return AuthorStyle(posts, ReferenceAuthors.load())
+
+
+def test_what_he_writes_about_is_rather_his_than_what_others_write_about(
+    gardener: AuthorStyle,
+) -> None:
+    found = gardener.check(
         "I looked at the garden and the lupin in the rain. I looked at the zyzzyva and the xylem in"
         " the kiln. I looked at the github and the python in the cloud."
     )
     his, new, others = (sentence.yours for sentence in found.sentences)
     assert his > new > others
+
+
+def test_of_a_wrapped_markdown_draft_the_prose_is_checked(gardener: AuthorStyle) -> None:
+    plain = "On Monday I went out to the garden, and the rain had bent every stem of the lupin."
+    wrapped = plain.replace("bent every", "bent\nevery")
+    front = "---\ntags: ['xylem']\n---\n\n# The garden\n\n"
+    rest = "\n\n> A quoted zyzzyva.\n\n```\nkiln\n```\n\n- The lupin\n- The rain\n"
+    linked = "It is [here](https://xylem.example/kiln) now."
+    draft = f"{front}{wrapped} {linked}{rest}"
+    found = gardener.check(draft)
+    texts = ["The garden", wrapped, linked, "- The lupin", "- The rain"]
+    assert [sentence.text for sentence in found.sentences] == texts
+    assert all(draft[each.start : each.end] == each.text for each in found.sentences)
+    assert not any("xylem" in why for each in found.sentences for why in each.because)
+    assert found.sentences[1].yours == gardener.check(plain).sentences[0].yours

@@ -67,6 +67,9 @@ def test_a_sentence_that_is_written_anew_says_the_same_or_stays() -> None:
     turned = "Copper is not rust at all, which surprised the people of Leeds."
     (sentence,) = rewrite(draft, Habits([]), ScriptedModel(turned)).sentences
     assert sentence.after == draft.replace("does not", "doesn't")
+    wrapped = draft.replace(" the people", "\nthe people")
+    (sentence,) = rewrite(wrapped, Habits([]), ScriptedModel(turned)).sentences
+    assert (sentence.before, sentence.after) == (wrapped, draft.replace("does not", "doesn't"))
     shorter = "Copper does not rust at all, which surprised people of Leeds."
     rewritten = rewrite(draft, Habits([]), ScriptedModel(turned, shorter))
     assert str(rewritten) == shorter and rewritten.sentences[0].is_rewritten
@@ -110,6 +113,9 @@ def test_a_free_rewrite_takes_the_model_of_its_workspace(
     blog, place = tmp_path / "lost.md", tmp_path / "blog.ownwords"
     blog.write_text("# Lost\n\n" + "I can't find the lost kettle of 1998. " * 20, "utf-8")
     look([blog], workspace=place)
+    capsys.readouterr()
+    assert main(["rewrite", str(blog), "--workspace", str(place)]) == 0
+    assert capsys.readouterr().out == blog.read_text("utf-8").rstrip("\n") + "\n"
     network = build(replace(TINY["qwen3"], vocabulary=ByteTokenizer().vocabulary_size, context=512))
     bundle.save(place / "model", network, ByteTokenizer())
     assert main(["rewrite", str(blog), "--free", "--workspace", str(place), "--json"]) == 2

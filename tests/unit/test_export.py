@@ -85,6 +85,15 @@ def test_a_gguf_file_is_exported_with_its_exact_weights(
     assert list(cache_folder().iterdir()) == []
 
 
+def test_a_workspace_stands_for_its_model(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "blog.ownwords"
+    place.mkdir()
+    assert main(["export", str(place), "--to", "gguf"]) == 2
+    folder.rename(place / "model")
+    assert main(["export", str(place), "--to", "gguf"]) == 0
+    assert (place / "model.gguf").is_file()
+
+
 def test_a_zip_of_the_directory_opens_as_one(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,7 +158,7 @@ def test_a_model_that_continues_text_begins_a_document(folder: Path) -> None:
         (["MODEL", "--to", "hf", "--type", "q8_0"], "cannot hold q8_0"),
         (["MODEL", "--to", "hf", "--out", "MODEL"], "is the model itself"),
         (["MODEL", "--to", "onnx"], "onnx"),
-        (["nowhere", "--to", "adapter"], "nowhere is not a folder"),
+        (["nowhere", "--to", "adapter"], "nowhere does not exist"),
         (["MODEL", "--to", "adapter"], "holds no LoRA"),
         (["MODEL", "--to", "adapter", "--type", "q8_0"], "to adapter cannot hold q8_0"),
     ],

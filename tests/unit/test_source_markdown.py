@@ -228,6 +228,11 @@ def test_folders_of_years_date_a_post(path: str, day: str | None) -> None:
     assert (parsed.date().isoformat() if parsed else None) == day
 
 
+def test_instructions_for_agents_are_no_posts(tmp_path: Path) -> None:
+    names = ("Makefile", "CLAUDE.md", "AGENTS.md", ".claude/commands/fix.md", "posts/a.md")
+    assert set(documents(site(tmp_path, dict.fromkeys(names, "Text")))) == {"posts/a.md"}
+
+
 def test_a_folder_mostly_of_html_pages_is_not_detected_as_markdown(tmp_path: Path) -> None:
     for name in ("a.html", "b.html", "README.md"):
         (tmp_path / name).write_text("x", encoding="utf-8")

@@ -21,6 +21,7 @@ from ownwords.evaluation.verdict import (
     STUMBLES,
     TOO_FEW,
     UNCLEAR,
+    UNTRAINED,
     WORDS_ONLY,
     WRITES_LIKE_YOU,
     YOURS,
@@ -185,6 +186,13 @@ def test_how_much_of_the_blog_was_read_is_a_reason_where_that_is_little() -> Non
     ):
         card = judge_card(about=replace(part, epochs=epochs), **change)
         assert any("7.0% of your posts" in reason for reason in card.verdict.because) == is_said
+
+
+def test_a_base_that_learned_nothing_is_not_praised_for_what_it_knew() -> None:
+    for change in ({}, gain(0.08, 0.05, 0.1)):
+        card = judge_card(about=replace(sample_card.good().about, epochs=0.0), **change)
+        assert card.verdict.kind == UNTRAINED
+        assert about(card, "prediction").sentence not in card.verdict.because
 
 
 def test_missing_held_out_posts_are_reported() -> None:

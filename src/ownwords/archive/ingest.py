@@ -26,7 +26,7 @@ from ownwords.core.progress import Progress
 from ownwords.core.workspace import path_text, source_name
 
 # Increment when parsing changes, so that stored documents are parsed again.
-READER_VERSION = "9"
+READER_VERSION = "10"
 
 
 @dataclass(slots=True)

@@ -251,7 +251,7 @@ class BaseChoice:
 def built_in_instead_of(base: Path, seconds: float) -> BaseChoice:
     """The built-in base, where another cannot be trained here in that time."""
     sentences = (
-        f"This machine's speed and free memory do not allow to train {catalogue.called(base)} in"
+        f"This machine's speed and free memory do not allow training {catalogue.called(base)} in"
         f" {duration(seconds)}: {catalogue.SHIPPED_TITLE} takes its place.",
         f"With more minutes: `--base {base.name}`.",
     )

@@ -49,7 +49,7 @@ def check(
     from ownwords.drafts.check_view import check_view
     from ownwords.view.terminal import TerminalWriter
 
-    text = text_in(draft, "draft to check")
+    text = text_in(draft, "a draft to check")
     place = resolve_workspace(workspace, Path.cwd())
     found = AuthorStyle.of(read_corpus(place.archive)).check(text)
     output.show(encode(found), lambda console: TerminalWriter(console).blocks(check_view(found)))
@@ -116,7 +116,7 @@ def rewrite(
     from ownwords.drafts import rewriting
     from ownwords.drafts.edits import Habits
 
-    draft = text_in(text, "draft")
+    draft = text_in(text, "a draft to rewrite")
     place = resolve_workspace(workspace or options.model, Path.cwd())
     habits = Habits(post.text for post in read_corpus(place.archive).train)
     used = replace(options, model=options.model or place.root)  # the workspace's own model
@@ -125,7 +125,7 @@ def rewrite(
     if output.json:
         print_json(rewritten.to_dict())
         return
-    print(rewritten)
+    print(str(rewritten).removesuffix("\n"))
     if output.quiet:
         return
     console = stderr()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ownwords.cli.options import DEFAULTS, CommonOptions, require_package
+from ownwords.core.workspace import resolve_model
 from ownwords.view.terminal import DIM, TerminalWriter
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 def export(
     model: Annotated[
-        Path, Parameter(name="--model", help="A model directory, or a GGUF file of one.")
+        Path,
+        Parameter(name="--model", help="A model directory, a GGUF file, or a workspace with one."),
     ],
     *,
     to: Annotated[
@@ -44,6 +46,7 @@ def export(
     require_package("torch", "exporting a model")
     from ownwords.inference.export import export as export_model
 
+    model = resolve_model(model, Path.cwd())
     with common.watched() as (progress, _), progress.stage(f"Exporting {model.name}"):
         progress.expect("export")
         progress.begin("export")

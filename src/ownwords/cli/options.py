@@ -198,7 +198,7 @@ def text_in(path: Path | None, what: str) -> str:
     if path is not None and str(path) != _STDIN:
         return read_lines(path)
     if path is None and are_terminals(sys.stdin):
-        raise OwnwordsError(f"there are no {what}", hint="give a text file, or pipe a text in")
+        raise OwnwordsError(f"ownwords needs {what}", hint="give a text file, or pipe a text in")
     return text_of([_STDIN], "")
 
 

@@ -196,6 +196,7 @@ def _how_far(event: Event, history: RunHistory | None) -> str:
 def _counted(done: int, total: int | None, unit: str) -> str:
     if not unit:  # work of several kinds
         return f"{done / total:.0%}" if total else ""
+    unit = unit.removesuffix("s") if (total or done) == 1 else unit
     return f"{_of(done, total)} {unit}" if done or total else ""
 
 

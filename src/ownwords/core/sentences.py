@@ -22,6 +22,7 @@ END_MARK: Final = re.compile(
     r"""(?<![.!?…؟۔।])(?:[.!?…]|[؟۔।])+['"”’“»«)\]*_]*(?=\s|$)|[。！？]+[」』”’）]*"""
 )
 _END = re.compile(rf"{END_MARK.pattern}|\n+")
+_WRAP = re.compile(r"^(?![#>|`~])(.{40,}\S)\n(?![ \t]*(?:$|[#>|`~]|[-*+] |\d+[.)] ))", re.MULTILINE)
 _BEFORE = re.compile(r"[\w.'’]*$")
 _MAX_ABBREVIATION = 40  # characters; longer words are no abbreviations
 _FOLLOWING = re.compile(r"""\s*["'“”„«»‘’(\[*_]*(.?)""", re.DOTALL)
@@ -37,6 +38,11 @@ def sentences(text: str, abbreviations: frozenset[str] = ABBREVIATIONS) -> list[
             spans += stripped(text, start, mark.end())
             start = mark.end()
     return spans + list(stripped(text, start, len(text)))
+
+
+def unwrapped(text: str) -> str:
+    """A hard-wrapped text as long as before: a newline within a paragraph becomes a space."""
+    return _WRAP.sub(r"\1 ", text)
 
 
 def abbreviations_of(texts: Iterable[str]) -> frozenset[str]:

@@ -6,6 +6,7 @@ that figures of a draft compare with those of posts that the measure has not rea
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import numpy as np
 
 from ownwords.archive.corpus import Corpus, TrainingText
 from ownwords.core.errors import CorpusError, OwnwordsError
-from ownwords.core.sentences import abbreviations_of, sentences
+from ownwords.core.sentences import abbreviations_of, sentences, unwrapped
 from ownwords.drafts.edits import Edit, Habits
 from ownwords.evaluation.reference_data import (
     Lexicon,
@@ -47,6 +48,12 @@ _TELLING = -0.8  # weight of a pair that is worth naming
 _REASONS = 3  # pairs, and words, that are named
 _SAID_BEFORE = 8  # words in a row
 _FREQUENT = 400
+# Of a draft in Markdown: front matter, fenced code, rules, quoted lines, marks and addresses.
+_NOT_PROSE = re.compile(
+    r"\A---\n.*?^---$|^ {0,3}(```|~~~).*?^ {0,3}\1|^ {0,3}>.*?$|^#+ |^---+$|(?<=\])\([^()\s]*\)"
+    r"|https?://[^\s)>]+",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +97,6 @@ class Check:
     above: float  # share of the author's own passages that score lower
     own: Range
     others: Range
-    paragraphs: tuple[float, ...]
     sentences: tuple[CheckedSentence, ...]
     written_before: tuple[WrittenBefore, ...]
 
@@ -151,19 +157,19 @@ class AuthorStyle:
         posts = [*corpus.train, *corpus.validation, *corpus.test]
         return cls(posts, ReferenceAuthors.load())
 
-    def check(self, text: str) -> Check:
+    def check(self, draft: str) -> Check:
+        text = unwrapped(_NOT_PROSE.sub(lambda each: re.sub(r"\S", " ", each[0]), draft))
         tokens = list(self._vocabulary.tokens(text))
         if not tokens:
             raise OwnwordsError("the draft is empty", hint="give a text file, or pipe a text in")
         weights = self._model.weights(self._vocabulary.pairs(text))
-        starts = np.array([token.start for token in tokens])
         forms = [edit for edit in self._habits.forms(text) if any(map(str.isalpha, edit.before))]
         checked = []
         for each in self._judge(text, self._model):
             better = [edit for edit in forms if each.start <= edit.start < each.end]
             because = tuple(self._because(text, each, better, weights, tokens))
             is_marked = each.yours < self._threshold
-            part = text[each.start : each.end]
+            part = draft[each.start : each.end]
             checked.append(
                 CheckedSentence(part, each.start, each.end, each.yours, is_marked, because)
             )
@@ -175,10 +181,6 @@ class AuthorStyle:
             above=above,
             own=self._range(own),
             others=self._range(others),
-            paragraphs=tuple(
-                self.yours(weights[slice(*np.searchsorted(starts, span))])
-                for span in paragraphs(text)
-            ),
             sentences=tuple(checked),
             written_before=self._written_before(text),
         )
@@ -274,13 +276,3 @@ def _verdict(yours: float, above: float) -> str:
     if above < _MARKED:
         return "It sounds like you in part: nearly all of your own passages do so more clearly."
     return "It sounds like you."
-
-
-def paragraphs(text: str) -> list[tuple[int, int]]:
-    """The start and end of each line that is not blank."""
-    spans, at = [], 0
-    for line in text.split("\n"):
-        if line.strip():
-            spans.append((at, at + len(line)))
-        at += len(line) + 1
-    return spans

@@ -43,7 +43,7 @@ def require_learned(folder: Path) -> None:
     if not has_learned(folder):
         raise OwnwordsError(
             f"the model in {folder} has not learned to write from notes",
-            hint="ownwords base add smollm2-135m, then make it again: `make` takes that base",
+            hint="make another from a base that can: ownwords make PATH --base smollm2-135m",
         )
 
 

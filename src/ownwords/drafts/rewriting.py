@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ownwords.core.sentences import sentences
+from ownwords.core.sentences import sentences, unwrapped
 from ownwords.drafts.drafting import CANDIDATES, bits, candidates
 from ownwords.drafts.edits import Edit, Habits, applied, says_the_same, variants
 from ownwords.drafts.notes import is_prose, prompt_of
@@ -65,8 +65,11 @@ def rewrite(text: str, habits: Habits, model: Model | None = None, *, seed: int 
 
 def _freely(text: str, model: Model, seed: int) -> Iterator[Sentence]:
     """The sentences of a draft's paragraphs of prose, in order."""
-    for paragraph in filter(is_prose, map(str.strip, text.split("\n\n"))):
-        own = [paragraph[begin:end] for begin, end in sentences(paragraph)]
+    for paragraph in map(str.strip, text.split("\n\n")):
+        if not is_prose(plain := unwrapped(paragraph)):
+            continue
+        spans = sentences(plain)
+        own = [plain[begin:end] for begin, end in spans]
         notes, written = [sentence.rstrip(".!") for sentence in own], ""
         for number, sentence in enumerate(own):
             first = seed + CANDIDATES * number
@@ -74,5 +77,6 @@ def _freely(text: str, model: Model, seed: int) -> Iterator[Sentence]:
             same = {each for each in [*found, *variants(sentence)] if says_the_same(each, sentence)}
             costs = {each: bits(model, written, each) for each in [sentence, *sorted(same)]}
             best = min(costs, key=costs.__getitem__)
-            yield Sentence(sentence, best)
+            before = paragraph[slice(*spans[number])]
+            yield Sentence(before, before if best == sentence else best)
             written = f"{written} {best}".strip()

@@ -29,6 +29,7 @@ GIBBERISH = "gibberish"
 COPIES = "copies you"
 ANOTHER_VOICE = "writes, but not like you"
 UNCLEAR = "not clearly like you"
+UNTRAINED = "not trained on your posts"
 TOO_FEW = "too few texts to tell"
 # By topic.
 BETTER, NO_BETTER, NO_BASE = "predicts you better", "predicts you no better", "has no base"
@@ -43,6 +44,7 @@ SENTENCES = {
     COPIES: "It copies you.",
     ANOTHER_VOICE: "It writes, but not like you.",
     UNCLEAR: "It does not clearly write like you yet.",
+    UNTRAINED: "It has learned nothing from your posts: the minutes were too few.",
     TOO_FEW: "Too few texts were compared to tell whether it writes like you.",
 }
 
@@ -86,7 +88,11 @@ def with_conclusions(card: Scorecard) -> Scorecard:
         _copying(card.memorised),
     )
     overall, epochs = _overall(card, *topics), card.about.epochs
-    if overall.kind not in (WRITES_LIKE_YOU, COPIES) and epochs is not None and epochs < _ALL_READ:
+    if epochs == 0:  # what the base had learned before is no gain of the author's posts
+        overall = _conclude(UNTRAINED, *topics[1:3])
+    elif (
+        overall.kind not in (WRITES_LIKE_YOU, COPIES) and epochs is not None and epochs < _ALL_READ
+    ):
         read = f"In training it has read {rate(epochs)} of your posts."
         overall = replace(overall, because=(*overall.because, read))
     return replace(card, verdicts=(overall, *topics))

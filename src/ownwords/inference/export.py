@@ -131,7 +131,7 @@ def _adapter(source: Path, out: Path, type: str) -> ExportResult:
             raise OwnwordsError(
                 f"{source} holds no LoRA: all its weights were trained, or an older ownwords"
                 " made it",
-                hint="export the whole model with --to hf, or make it again with --lora",
+                hint="export all of it with --to hf, or make one: ownwords finetune PATH --lora",
             )
         base = contents.base
         config, tensors = lora.peft_files(stored, contents.config, base)

@@ -4,7 +4,7 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
@@ -196,11 +196,10 @@ class AppState:
 
     def _find(self, name: str) -> tuple[str, Path, Stamp]:
         models = self.models()
-        if not models:
-            raise no_model()
-        name = name or next(iter(models))
+        first = next(iter(models), "")
+        name = name or first
         if name not in models and name in {kept.name for kept in self.library.models()}:
-            name = next(iter(models))  # the current model, by the name that it is kept under
+            name = first  # the current model, by the name that it is kept under
         if name not in models:
             raise no_such_model(name, models)
         return name, models[name], model_stamp(models[name])
@@ -283,7 +282,7 @@ class AppState:
     def model_to_export(self) -> tuple[str, Path]:
         """The name and folder of the current model."""
         if not self.own_model:
-            raise no_model()
+            raise no_such_model("", ())
         return self.label_of(self.own_model), self._own_folder
 
     def _look_command(self) -> str:
@@ -307,23 +306,10 @@ def _is_model(folder: Path) -> bool:
     return (atomic_dir.readable_dir(folder) / CONFIG).exists()
 
 
-def no_model() -> ApiError:
-    """Create the error for a workspace without a model."""
-    return ApiError(
-        HTTPStatus.NOT_FOUND,
-        "there is no model yet",
-        hint="make one on the page, or with `ownwords make PATH`",
-        param="model",
-        code="model_not_found",
-    )
-
-
-def no_such_model(name: str, models: Iterable[str]) -> ApiError:
-    """Create the error for a model that none of `models` is."""
-    return ApiError(
-        HTTPStatus.NOT_FOUND,
-        f"there is no model called {name[:80]!r}",
-        hint="available models: " + ", ".join(models),
-        param="model",
-        code="model_not_found",
-    )
+def no_such_model(name: str, models: Collection[str]) -> ApiError:
+    """Create the error for a model that none of `models` is, or for a workspace without any."""
+    message, hint = "there is no model yet", "make one on the page, or with `ownwords make PATH`"
+    if models:
+        message = f"there is no model called {name[:80]!r}"
+        hint = "available models: " + ", ".join(models)
+    return ApiError(HTTPStatus.NOT_FOUND, message, hint=hint, param="model", code="model_not_found")

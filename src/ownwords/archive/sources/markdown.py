@@ -206,12 +206,13 @@ _SEEN_AS = {
     "obsidian": "an Obsidian vault",
 }
 _NEVER = untrusted_files.NOT_TEXTS | {
-    *(".github", ".obsidian", ".vscode", ".jekyll-cache", ".venv", ".cache"),
+    *(".github", ".obsidian", ".vscode", ".jekyll-cache", ".venv", ".cache", ".claude", ".cursor"),
     *("_site", "_includes", "_layouts", "_sass", "_data"),
 }
 _OUTPUTS = frozenset({"public", "vendor"})
 _ABOUT_A_PROJECT = re.compile(
-    r"(readme|changelog|license|licence|contributing|code_of_conduct|security|authors|copying)\b.*",
+    r"(readme|changelog|licen[cs]e|contributing|code_of_conduct|security|authors|copying|agents"
+    r"|claude)\b.*",
     re.IGNORECASE,
 )
 _PROJECT_FILES = (
