@@ -168,7 +168,7 @@ def put_measured(tuned: Path, from_nothing: Path, into: Path) -> int:
     The card shows them, too. They are from the scorecard.json of an `ownwords make` with this
     base, and of one with none. Returns the base's bytes.
     """
-    parameters = catalogue.entry(catalogue.SHIPPED, into, "shipped").parameters
+    parameters = catalogue.entry(catalogue.SHIPPED, into).parameters
     with tempfile.TemporaryDirectory() as scratch:
         stored = Path(scratch) / "shipped"
         shutil.copytree(into, stored, ignore=shutil.ignore_patterns(catalogue.MANIFEST))

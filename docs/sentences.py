@@ -53,6 +53,7 @@ SERVER = (
     "make/result.py",
     "serve/api/",
     "serve/app.py",
+    "serve/app_state.py",
     "serve/jobs.py",
     "serve/security.py",
     "training/plan.py",
