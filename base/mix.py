@@ -11,7 +11,7 @@ import texts
 from ownwords.archive import corpus
 from ownwords.archive.corpus import TextCollection, TrainingText
 from ownwords.archive.look import look
-from ownwords.archive.settings import SplitConfig
+from ownwords.archive.settings import LookSettings, SplitConfig
 from ownwords.archive.store import Archive
 from ownwords.core.errors import WorkspaceError
 from ownwords.core.progress import Progress, Stage
@@ -106,7 +106,9 @@ def cleaned(
     done_marker.parent.mkdir(parents=True, exist_ok=True)
     workspace = Workspace(folder / "books.ownwords")
     folders = [split_into_files(path, folder / "books.texts") for path in books]
-    look(folders, workspace=workspace.root, split=HELD_OUT, progress=progress)
+    look(
+        folders, workspace=workspace.root, settings=LookSettings(split=HELD_OUT), progress=progress
+    )
     counts = {}
     with Archive(workspace.archive) as archive:
         split = corpus.load_corpus(archive)

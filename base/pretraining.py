@@ -1,7 +1,7 @@
 """The base's training: an endless run at a flat rate, and runs that decay the rate."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -245,7 +245,7 @@ class Pretraining:
         last = replace(self.settings, modern_share=last_share)
         branch = f"{flat.folder.name}-{last_share:g}"
         job = self._branch(trunk, branch, last, steps - steps // 2, brief=True)
-        reports = cast("HeldOutReport", job.samples)
+        reports = cast("HeldOutReport", job.sample)
         outcome = train(job)
         parameters = sum(parameter.numel() for parameter in job.model.parameters())
         modern = outcome.bits_per_byte or 0.0
@@ -337,7 +337,7 @@ class Pretraining:
             device=self.device,
             validation=watched["held-out modern"],
             progress=self.progress,
-            samples=HeldOutReport(self, watched["held-out books"], chosen),
+            sample=HeldOutReport(self, watched["held-out books"], chosen),
         )
 
     def _model(self, chosen: BaseSettings) -> CausalLM:
@@ -375,9 +375,9 @@ class HeldOutReport:
         self._owner, self._books, self._chosen = owner, books, chosen
         self._write = SampleWriter(owner.tokenizer, 160, _SAMPLES_S)
 
-    def __call__(self, model: CausalLM) -> Sequence[str]:
+    def __call__(self, model: CausalLM) -> str:
         bits = self.books(model)
-        return (f"held-out books: {bits:.4f} bits per byte", *self._write(model))
+        return f"held-out books: {bits:.4f} bits per byte\n{self._write(model)}"
 
     def books(self, model: CausalLM) -> float:
         """Bits per byte of the held-out books."""
