@@ -129,10 +129,11 @@ def sample_texts(model: Model, tokens: int, progress: Progress) -> Iterator[str]
                 while len(ids) < BATCH_SIZE and stage.done < tokens:
                     seed += 1
                     ids[scheduler.submit(replace(unprompted, seed=seed))] = []
-                for handle, drawn, finished in scheduler.step():
-                    ids[handle] += drawn
-                    stage.advance(len(drawn))
-                    if finished is not None:
+                for handle, token in scheduler.step():
+                    if token is not None:
+                        ids[handle].append(token)
+                        stage.advance(1)
+                    if handle.finish_reason:
                         yield model.tokenizer.decode(ids.pop(handle))
                 if stage.done >= tokens:
                     break
