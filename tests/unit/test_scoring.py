@@ -29,9 +29,10 @@ from ownwords.evaluation.verbatim import longest_copied
 from ownwords.evaluation.verdict import COPIES, GIBBERISH
 from ownwords.inference import copy_guard
 from ownwords.inference.model import Model
-from ownwords.models import bundle
+from ownwords.models import bundle, lora
 from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
+from ownwords.models.weights import write_tensors
 from ownwords.tokenizers import bpe
 
 assert families  # its import sets one thread
@@ -361,6 +362,34 @@ def test_damaged_weights_are_reported_and_not_scored(tmp_path: Path) -> None:
     subject = ScoredModel(tmp_path / "broken", "")
     with pytest.raises(OwnwordsError, match="are not finite"):
         subject.score(training_texts(), ["a", "b", "c"])
+
+
+def test_what_the_adapter_before_training_brings_is_not_gained(
+    folders: Folders, tmp_path: Path
+) -> None:
+    begun, path = network(), tmp_path / "a.safetensors"
+    adapter = lora.attach(begun, lora.AdapterConfig(4), seed=1)
+    torch.manual_seed(2)
+    for layer in adapter.layers.values():
+        torch.nn.init.normal_(layer.up)
+    write_tensors(path, lora.stored_tensors(adapter))
+    adapter.merge()
+    adapter.detach()
+    rows = []
+    for name, provenance in (("without", {}), ("with", {"base_adapter": "an adapter"})):
+        bundle.save(tmp_path / name, begun, TOKENIZER, provenance=provenance)
+        card = score_model(
+            tmp_path / name,
+            posts(),
+            folders.babbling,
+            base_adapter=path,
+            workspace=tmp_path,
+            config=SMALL,
+        )
+        rows.append(card.base)
+    alone, together = rows
+    assert alone and together and alone.gain and abs(alone.gain) > 0.001
+    assert together.gain == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("outcome", [None, [1], "done", {}, {"seconds": "many"}])

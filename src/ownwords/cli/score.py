@@ -70,6 +70,7 @@ def score(
             texts,
             base_folder,
             base_name=catalogue.called(base_folder) if base_folder else "",
+            base_adapter=catalogue.notes_adapter(base_folder) if base_folder else None,
             workspace=place.root,
             report=_report(archive),
             spent=spent,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import return_freed_memory
 from ownwords.evaluation.intervals import Score
 from ownwords.evaluation.verbatim import Extraction
@@ -42,10 +43,15 @@ class SamplePrompt:
 
 
 class ScoredModel:
-    """A model directory and its name in what is said to the user."""
+    """A model directory and its name in what is said to the user.
 
-    def __init__(self, folder: Path, name: str, device: str = "auto") -> None:
-        self.folder, self.name, self.device = folder, name, device
+    Its bits are those of its weights with `adapter` merged; it writes as it is.
+    """
+
+    def __init__(
+        self, folder: Path, name: str, device: str = "auto", adapter: Path | None = None
+    ) -> None:
+        self.folder, self.name, self.device, self._adapter = folder, name, device, adapter
 
     # --- what it records --------------------------------------------------------------------------
 
@@ -56,8 +62,9 @@ class ScoredModel:
 
     @cached_property
     def weights_key(self) -> str:
-        """The same fingerprint without the copy guard."""
-        return model_fingerprint(self.folder, copy_guard=False)
+        """The same fingerprint without the copy guard, but with the adapter."""
+        adapter = digest(self._adapter.read_bytes()) if self._adapter else ""
+        return model_fingerprint(self.folder, copy_guard=False) + adapter
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
@@ -146,13 +153,15 @@ class ScoredModel:
     @cached_property
     def _weights(self) -> "tuple[CausalLM, Tokenizer]":
         from ownwords.inference.model import choose_device  # noqa: PLC0415
-        from ownwords.models import bundle, fused  # noqa: PLC0415
+        from ownwords.models import bundle, fused, lora  # noqa: PLC0415
         from ownwords.tokenizers.tokenizer import Tokenizer  # noqa: PLC0415
 
         loaded = bundle.load(self.folder, device=choose_device(self.device, self.folder))
         tokenizer = Tokenizer(loaded.tokenizer_files)
         loaded.check_tokenizer(tokenizer)
         model = loaded.model
+        if self._adapter:
+            lora.merge_stored(model, self._adapter)
         # In bfloat16 Gemma 3 270M takes .02% more bits than in float32, a third of the time, and
         # 450 MB less (docs/log.md).
         if not fused.keeps_bf16(next(model.parameters())):

@@ -160,6 +160,7 @@ def score_model(
     base_folder: Path | None,
     *,
     base_name: str = "",
+    base_adapter: Path | None = None,
     workspace: Path,
     report: Report | None = None,
     spent: Mapping[str, float] | None = None,
@@ -169,8 +170,9 @@ def score_model(
 ) -> Scorecard:
     """Measure a model directory. Raises OwnwordsError for anything that prevents it.
 
-    It is compared with its base, if that is given, which is called `base_name`. `report` is the
-    corpus report, `spent` the seconds of earlier stages; figures are cached in the
+    It is compared with its base, if that is given, which is called `base_name`; with
+    `base_adapter` merged, if its training began there: what that brings is not the posts' merit.
+    `report` is the corpus report, `spent` the seconds of earlier stages; figures are cached in the
     workspace.
     """
     if not len(corpus.train):
@@ -179,7 +181,9 @@ def score_model(
             hint="read the blog into this workspace: ownwords look PATH --workspace FOLDER",
         )
     ours = ScoredModel(model, "your model", device)
-    base = ScoredModel(base_folder, "its base", device) if base_folder else None
+    if not ours.provenance.get("base_adapter"):
+        base_adapter = None
+    base = ScoredModel(base_folder, "its base", device, base_adapter) if base_folder else None
     run = _Scoring(corpus, ours, base, workspace / FOLDER, config or ScoreConfig())
     with run.stage(progress or Progress()):
         base_bits: Score | None = None

@@ -334,6 +334,7 @@ class MakeRun:
                 texts,
                 self.base,
                 base_name=catalogue.called(self.base) if self.base else "",
+                base_adapter=catalogue.notes_adapter(self.base) if self.base else None,
                 workspace=root,
                 report=report,
                 spent=self.seconds("train", "write"),

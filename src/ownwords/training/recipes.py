@@ -591,6 +591,7 @@ class TrainingSession:
                 provenance={
                     **_provenance(made, kind, corpus, base),
                     "base_is_trimmed": self.base_is_trimmed,
+                    "base_adapter": self.base_adapter,
                     "writes_from_notes": self.has_pairs
                     and plan.recipe.data.replay > 0
                     and share > 0,
