@@ -65,7 +65,7 @@ def test_a_dominant_post_in_the_author_s_voice_is_capped() -> None:
     decision = one_of("x", [*posts(), post("x", 3_000)])
     assert (decision.flags, decision.decision) == (["dominant"], "cap")
     assert decision.training_words == 333
-    assert "more than 10%" in decision.reason
+    assert "in full 50%: no post may be more than 10%" in decision.reason
 
 
 def test_a_small_unlike_post_is_kept_and_flagged() -> None:
@@ -148,7 +148,8 @@ def test_a_capped_post_is_not_said_to_be_kept() -> None:
     decision = one_of("x", [*posts(9), post("y", 3_000), post("x", 400)], far={"x": 3.3})
     assert decision.decision == "cap"
     assert (
-        "reads unlike your other posts (3.3 times the usual spread away); 9% of" in decision.reason
+        "reads unlike your other posts (3.3 times the usual spread away); in full 26%:"
+        in decision.reason
     )
 
 

@@ -34,7 +34,7 @@ def client(folder: Path) -> Iterator[TestClient]:
 
 def list_workspaces(client: TestClient) -> dict[str, dict[str, Any]]:
     rows = client.get("/api/workspaces").json()["workspaces"]
-    return {row["name"]: row for row in rows}
+    return {Path(row["path"]).stem: row for row in rows}
 
 
 def open_workspace(client: TestClient, **body: str) -> Any:  # noqa: ANN401 - a response
@@ -47,6 +47,8 @@ def test_neighbouring_workspaces_are_listed(client: TestClient) -> None:
     assert (rows["one"]["is_current"], rows["one"]["posts"]) == (True, 1)
     assert (rows["two"]["is_current"], rows["two"]["posts"]) == (False, None)
     assert not rows["one"]["has_model"]
+    # As its header calls it, once it is read.
+    assert [row["name"] for row in rows.values()] == ["posts", "two"]
 
 
 def test_another_workspace_can_be_opened_without_a_restart(client: TestClient) -> None:

@@ -181,15 +181,17 @@ def _apply_cap(
     even = 2 / len(used) if used else 1.0
     cap = min(1.0, max(config.max_post_share, even))
     words = [post.training_words for post in free]
-    limit = cap_limit(words, cap, sum(post.training_words for post in used) - sum(words))
+    uncapped = sum(post.training_words for post in used) - sum(words)
+    limit = cap_limit(words, cap, uncapped)
+    others = uncapped + sum(min(each, limit) for each in words) - limit  # beside a capped one
     rule = f"no post may be more than {cap:.0%} of the training text"
     if even > config.max_post_share:
         rule += f" (twice an even share of {len(used)} posts)"
     for post in free:
         if post.training_words > limit:
             reason = (
-                f"{post.share:.0%} of all the prose: {rule}, so training uses {limit:,} of its "
-                f"{count(post.training_words, 'word')}"
+                f"in full {post.training_words / (others + post.training_words):.0%}: {rule},"
+                f" so training uses {limit:,} of its {count(post.training_words, 'word')}"
             )
             other = post.reason.partition("; kept")[0]  # it is not, in full
             post.reason = f"{other}; {reason}" if other else reason

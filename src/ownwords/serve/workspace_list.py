@@ -21,6 +21,7 @@ from ownwords.core.workspace import (
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG
 from ownwords.serve.errors import conflict, invalid, not_found
+from ownwords.view.format import plain
 
 _FILE = "workspaces.json"
 
@@ -107,10 +108,11 @@ class WorkspaceList:
             self._write(opened)
 
     def _entry(self, path: Path) -> WorkspaceEntry:
+        posts, name = _posts_and_name(path / "archive.sqlite")
         return WorkspaceEntry(
             path=path_text(path),
-            name=path.name.removesuffix(SUFFIX),
-            posts=_count_posts(path / "archive.sqlite"),
+            name=plain(name, 120) or path.name.removesuffix(SUFFIX),
+            posts=posts,
             has_model=(atomic_dir.readable_dir(path / "model") / CONFIG).exists(),
             is_current=path == self._current,
         )
@@ -130,12 +132,18 @@ class WorkspaceList:
         write_atomically(folder / _FILE, json.dumps(encode(_Contents(opened))) + "\n")
 
 
-def _count_posts(archive: Path) -> int | None:
+def _posts_and_name(archive: Path) -> tuple[int | None, str]:
+    """How many posts were read, None if none ever were, and what their blog is called."""
     if not archive.exists():
-        return None
+        return None, ""
     try:
         uri = f"{archive.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
-            return int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+            rows = connection.execute(
+                "SELECT (SELECT count(*) FROM documents),"
+                " (SELECT json_extract(value, '$.name') FROM meta WHERE key = 'report')"
+            )
+            posts, name = rows.fetchone()
+            return int(posts), name or ""
     except sqlite3.Error:
-        return None
+        return None, ""
