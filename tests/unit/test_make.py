@@ -199,21 +199,24 @@ def test_a_base_with_another_tokenizer_is_refused_before_the_texts_are_read(
 
 
 @pytest.mark.parametrize("kind", ["time", "memory"])
-def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_built_in_one(
-    made_folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+@pytest.mark.parametrize("next_best", [catalogue.SHIPPED_TITLE, "SmolLM2 135M"])
+def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_best_smaller_one(
+    made_folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, next_best: str, tmp_path: Path
 ) -> None:
-    shutil.copytree(made_folder / "base" / "model", made_folder / "gemma3-270m")
     box = made_folder / "base" / "model"
+    folders = [box, tmp_path / "smollm2-135m", tmp_path / "gemma3-270m"]
+    for folder in folders[1:]:
+        shutil.copytree(box, folder)
     monkeypatch.setattr(catalogue, "_SHIPPED_FOLDER", box)
-    installed = catalogue.entry("gemma3-270m", made_folder / "gemma3-270m")
-    entries = [catalogue.entry(catalogue.SHIPPED, box), installed]
+    names = [catalogue.SHIPPED, *(folder.name for folder in folders[1:])]
+    entries = [catalogue.entry(*each) for each in zip(names, folders, strict=True)]
     monkeypatch.setattr(catalogue, "entries", lambda: entries)
     monkeypatch.setattr(hardware, "read_memory", lambda: SimpleNamespace(available_bytes=8e9))
     plan_finetuning = recipes.plan_finetuning
 
     def too_little(base: Path, *args: object, **more: object) -> object:
         planned = plan_finetuning(base, *args, **more)  # type: ignore[arg-type]
-        if base == box:
+        if catalogue.called(base) in (catalogue.SHIPPED_TITLE, next_best):
             return planned
         if kind == "memory":
             raise ConfigError("training takes 8 GB of memory")
@@ -223,15 +226,17 @@ def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_built_in_one(
         )
 
     monkeypatch.setattr(recipes, "plan_finetuning", too_little)
-    choice = {"base": "", "workspace": made_folder / "another"}
+    choice = {"base": "", "workspace": tmp_path / "another"}
     messages, result = make_again(made_folder, **choice)
     assert messages[1].startswith("From Gemma 3 270M")
-    assert messages[2].startswith("This machine's speed and free memory do not allow")
-    assert messages[3:5] == [f"planned from {catalogue.SHIPPED_TITLE}", "trained"]
+    told = [each for each in messages[2:] if "do not allow" in each]
+    assert told[-1].startswith("This machine's speed and free memory do not allow training")
+    assert f"{next_best} takes its place" in told[-1]
+    assert messages[2 + len(told) :][:2] == [f"planned from {next_best}", "trained"]
     assert result.trained.steps
     without_training(monkeypatch)
     again, _ = make_again(made_folder, **choice)
-    assert again == ["read", messages[2], *NONE[1:]]
+    assert again == ["read", told[-1], *NONE[1:]]
 
 
 def test_a_card_that_cannot_run_is_named_once_and_every_stage_uses_the_processor(

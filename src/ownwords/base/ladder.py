@@ -7,6 +7,7 @@ byte were measured. Nothing here needs torch or reads weights.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -248,14 +249,24 @@ class BaseChoice:
     sentences: tuple[str, ...]
 
 
-def built_in_instead_of(base: Path, seconds: float) -> BaseChoice:
-    """The built-in base, where another cannot be trained here in that time."""
+def instead_of(base: Path, task: TuningTask, ladder: Sequence[Rung]) -> BaseChoice | None:
+    """The best smaller base that is installed, where this one cannot be trained in the time.
+
+    None if there is none, or none that has read the language.
+    """
+    smaller = list(takewhile(lambda rung: rung.name != base.name, ladder))
+    if not task.is_english:
+        smaller = [rung for rung in smaller if rung.name != catalogue.SHIPPED]
+    best = best_installed(task, smaller)
+    if best is None:
+        return None
+    _, chosen, entry = best
     sentences = (
         f"This machine's speed and free memory do not allow training {catalogue.called(base)} in"
-        f" {duration(seconds)}: {catalogue.SHIPPED_TITLE} takes its place.",
+        f" {duration(task.seconds)}: {chosen.title} takes its place.",
         f"With more minutes: `--base {base.name}`.",
     )
-    return BaseChoice(catalogue.SHIPPED, str(catalogue.shipped()), sentences)
+    return BaseChoice(entry.name, str(entry.folder), sentences)
 
 
 def best_installed(task: TuningTask, ladder: Sequence[Rung]) -> tuple[float, Rung, Entry] | None:

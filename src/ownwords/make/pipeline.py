@@ -258,32 +258,24 @@ class MakeRun:
         """Plan the training of the author's model.
 
         A base that was chosen here, and for which time or memory turn out too short, gives way to
-        the built-in one, if that has read the language and can be trained.
+        the best smaller one, if there is one that has read the language.
         """
-        can_use_built_in = (
-            not self.request.base
-            and self.base is not None
-            and catalogue.has_shipped()
-            and self.base != catalogue.shipped()
-            and not is_new_language(catalogue.shipped(), texts)
-        )
-        planned = None
         try:
             planned = self._plan_from_base(texts)
         except ConfigError:  # too little memory
-            if not can_use_built_in:
+            choice = self._choice_instead(texts)
+            if choice is None:
                 raise
-        if planned and (planned.plan.recipe.train.steps or not can_use_built_in):
-            return planned
-        assert self.base is not None
-        chosen, self.base = self.base, catalogue.shipped()
+        else:
+            choice = None if planned.plan.recipe.train.steps else self._choice_instead(texts)
+            if choice is None:
+                return planned
+            del planned
+        self.cache.put("base", self._choice_inputs(texts), choice, 0.0)
+        self.choose_base(texts)
         # All of the minutes are given again: on a busy machine too few may be left.
         self._began = None
-        instead = self._plan_from_base(texts)
-        choice = ladder.built_in_instead_of(chosen, self.request.resolved_minutes * 60)
-        self.cache.put("base", self._choice_inputs(texts), choice, 0.0)
-        self.callbacks.on_notice("Base", " ".join(choice.sentences))
-        return instead
+        return self.plan(texts)
 
     def write_paragraph(self, trained: TrainingSummary, report: Report) -> FirstParagraph:
         """Generate the first paragraph, streaming it to the callbacks."""
@@ -393,17 +385,25 @@ class MakeRun:
         inputs = self._choice_inputs(texts)
         choice = self.cache.get("base", inputs, BaseChoice)
         if choice is None:
-            task = ladder.task_here(
-                texts.train.bytes,
-                len(texts.train),
-                seconds=self.request.resolved_minutes * 60,
-                is_english=not is_new_language(self.base, texts),
-                device=self.request.device,
-            )
-            choice = ladder.choose_base(task, ladder.rungs())
+            choice = ladder.choose_base(self._task(texts), ladder.rungs())
             if choice:
                 self.cache.put("base", inputs, choice, 0.0)
         return choice
+
+    def _choice_instead(self, texts: Corpus) -> BaseChoice | None:
+        """The base that takes the place of the chosen one; None if none does."""
+        if self.request.base or self.base is None:
+            return None
+        return ladder.instead_of(self.base, self._task(texts), ladder.rungs())
+
+    def _task(self, texts: Corpus) -> ladder.TuningTask:
+        return ladder.task_here(
+            texts.train.bytes,
+            len(texts.train),
+            seconds=self.request.resolved_minutes * 60,
+            is_english=trimming.are_english([text.text for text in texts.train]),
+            device=self.request.device,
+        )
 
     def _choice_inputs(self, texts: Corpus) -> dict[str, str]:
         return {
