@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ownwords.core.errors import OwnwordsError
 from ownwords.drafts.edits import Habits, applied, says_the_same, variants
 from ownwords.drafts.rewriting import rewrite
 
@@ -48,6 +49,11 @@ def test_a_phrase_that_the_author_never_has_becomes_what_says_the_same() -> None
     habits = Habits(["We went there in order to see the boats. "] * 1200)
     assert str(rewrite(draft, habits)) == "In order to see, we came before noon."
     assert not Habits(["We went there."]).edits(draft)  # too little to say "never"
+
+
+def test_an_empty_draft_is_refused() -> None:
+    with pytest.raises(OwnwordsError, match="the draft is empty"):
+        rewrite(" \n", Habits([]))
 
 
 def test_without_habits_nothing_changes() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ownwords.core.errors import OwnwordsError
 from ownwords.core.sentences import sentences, unwrapped
 from ownwords.drafts.drafting import CANDIDATES, bits, candidates
 from ownwords.drafts.edits import Edit, Habits, applied, says_the_same, variants
@@ -53,6 +54,8 @@ class Rewrite:
 
 def rewrite(text: str, habits: Habits, model: Model | None = None, *, seed: int = 1) -> Rewrite:
     """Rewrite a draft: freely with a model that has learned notes, lightly without."""
+    if not text.strip():
+        raise OwnwordsError("the draft is empty", hint="give a text file, or pipe a text in")
     replaced = tuple(_freely(text, model, seed)) if model else ()
     parts, at = [], 0
     for sentence in replaced:
