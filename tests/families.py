@@ -7,7 +7,7 @@ import torch
 from ownwords.inference.engine import EngineCache, ForwardInput, Logits
 from ownwords.models.configs.config import ModelConfig, RopeScaling
 from ownwords.models.configs.gpt2 import GPT2Config
-from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
+from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen2Config, Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 
 # Tensors this small are slower with more threads, much slower when the cores are busy.
@@ -24,6 +24,9 @@ TINY: dict[str, ModelConfig] = {
         kv_heads=2,
         hidden=40,
         rope_scaling=RopeScaling(kind="llama3", factor=8.0, original_context=16),
+    ),
+    "qwen2": Qwen2Config(
+        vocabulary=97, context=64, width=24, layers=2, heads=4, kv_heads=2, hidden=36
     ),
     "qwen3": Qwen3Config(
         vocabulary=97, context=64, width=20, layers=2, heads=4, kv_heads=2, head_dim=6, hidden=36

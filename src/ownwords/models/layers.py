@@ -163,22 +163,30 @@ def split_heads(x_BTC: Tensor, head_dim: int) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with RoPE; `head_norm` adds norms on queries and keys."""
+    """Grouped-query attention with RoPE; `head_norm` adds norms on queries and keys.
+
+    `biases` adds biases to queries, keys and values.
+    """
 
     query_norm: RMSNorm | None
     key_norm: RMSNorm | None
 
     def __init__(
-        self, layer: int, config: ModelConfig, head_norm: Callable[[], RMSNorm] | None = None
+        self,
+        layer: int,
+        config: ModelConfig,
+        head_norm: Callable[[], RMSNorm] | None = None,
+        *,
+        biases: bool = False,
     ) -> None:
         super().__init__()
         self.layer = layer
         self.head_dim = config.head_dim
         self.scale = config.attention_scale
         self.sizes = [config.q_width, config.kv_width, config.kv_width]
-        self.query = nn.Linear(config.width, config.q_width, bias=False)
-        self.key = nn.Linear(config.width, config.kv_width, bias=False)
-        self.value = nn.Linear(config.width, config.kv_width, bias=False)
+        self.query = nn.Linear(config.width, config.q_width, bias=biases)
+        self.key = nn.Linear(config.width, config.kv_width, bias=biases)
+        self.value = nn.Linear(config.width, config.kv_width, bias=biases)
         self.output = nn.Linear(config.q_width, config.width, bias=False)
         self.query_norm = head_norm() if head_norm else None
         self.key_norm = head_norm() if head_norm else None

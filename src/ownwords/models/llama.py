@@ -1,4 +1,4 @@
-"""Llama 2 and 3, Qwen3 and Gemma 3: pre-norm blocks with RMSNorm, RoPE, gated MLP, grouped queries.
+"""Llama 2 and 3, Qwen2, Qwen3 and Gemma 3: pre-norm blocks with RMSNorm, RoPE, gated MLP, grouped queries.
 
 Llama: Touvron et al. 2023 (arXiv 2307.09288), Grattafiori et al. 2024 (arXiv 2407.21783). Qwen3,
 which the models trained here are (Yang et al. 2025, arXiv 2505.09388), adds norms on queries and
@@ -43,7 +43,10 @@ class LlamaBlock(ResidualBlock):
 
         self.attention_norm = norm()
         self.attention = Attention(
-            layer, config, (lambda: norm(config.head_dim)) if config.QK_NORMS else None
+            layer,
+            config,
+            (lambda: norm(config.head_dim)) if config.QK_NORMS else None,
+            biases=config.QKV_BIASES,
         )
         self.attention_output_norm = norm() if config.OUTPUT_NORMS else None
         self.mlp_norm = norm()
@@ -69,7 +72,7 @@ class LlamaBlock(ResidualBlock):
 
 
 class Llama(CausalLM):
-    """A Llama 2 or 3 or a Qwen3 model; sliding windows are supported."""
+    """A Llama 2 or 3 or a Qwen2 or Qwen3 model; sliding windows are supported."""
 
     config: LlamaConfig
 
@@ -100,7 +103,7 @@ class Llama(CausalLM):
         """
         if name.endswith("norm.weight"):
             return 1.0, 0.0
-        if name.endswith(("output.weight", "down.weight")):
+        if name.endswith(("output.weight", "down.weight", ".bias")):
             return 0.0, 0.0
         if name in ("embedding.weight", "head.weight"):
             return 0.0, embedding_std(shape[1])

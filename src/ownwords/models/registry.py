@@ -7,12 +7,13 @@ from typing import Any
 from ownwords.core.errors import ConfigError
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.gpt2 import GPT2Config
-from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
+from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen2Config, Qwen3Config
 
 # The config class of each family, and the name of its model class within `ownwords.models`.
 FAMILIES: Mapping[type[ModelConfig], str] = {
     GPT2Config: "gpt2.GPT2",
     LlamaConfig: "llama.Llama",
+    Qwen2Config: "llama.Llama",
     Qwen3Config: "llama.Llama",
     Gemma3Config: "llama.Gemma3",
 }

@@ -1,4 +1,4 @@
-"""The configs of Llama 2 and 3, Qwen3 (Llama with QK norms) and Gemma 3 (text only).
+"""The configs of Llama 2 and 3, Qwen2 and Qwen3 (Llama with biases or QK norms) and Gemma 3 (text).
 
 And the default shapes of the models trained here, which are Qwen3's.
 """
@@ -30,6 +30,14 @@ _QK_NORMS = weight_names(
     """,
     prefix="model.layers.{i}.",
 )
+_QKV_BIASES = weight_names(
+    """
+    attention.query.bias  self_attn.q_proj.bias  attn_q  q_width
+    attention.key.bias    self_attn.k_proj.bias  attn_k  kv_width
+    attention.value.bias  self_attn.v_proj.bias  attn_v  kv_width
+    """,
+    prefix="model.layers.{i}.",
+)
 # Gemma's additional norms; post_attention_layernorm, Llama's MLP norm, follows the attention here.
 _NORMS = weight_names(
     """
@@ -44,7 +52,7 @@ _LAYER_TYPES = ("full_attention", "sliding_attention")
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaConfig(ModelConfig):
-    """The config of a Llama without biases, as published; Qwen3 and Gemma 3 extend it."""
+    """The config of a Llama without biases, as published; Qwen and Gemma 3 extend it."""
 
     MODEL_TYPE: ClassVar[str] = "llama"
     ARCHITECTURE: ClassVar[str] = "LlamaForCausalLM"
@@ -99,6 +107,7 @@ class LlamaConfig(ModelConfig):
     }
     ROPE_BASE: ClassVar[float] = 10_000.0  # the default if config.json has none
     QK_NORMS: ClassVar[bool] = False  # norms on queries and keys
+    QKV_BIASES: ClassVar[bool] = False
     OUTPUT_NORMS: ClassVar[bool] = False  # norms after the attention and the MLP
 
     norm_eps: float = 1e-5
@@ -194,6 +203,23 @@ class Qwen3Config(LlamaConfig):
             "max_window_layers": self.sliding.index(True) if slides else self.layers,
             "layer_types": _layer_types(self.windows()),
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen2Config(Qwen3Config):
+    """The config of a Qwen2 or Qwen2.5 model: biases instead of Qwen3's norms."""
+
+    MODEL_TYPE: ClassVar[str] = "qwen2"
+    ARCHITECTURE: ClassVar[str] = "Qwen2ForCausalLM"
+    QK_NORMS: ClassVar[bool] = False
+    QKV_BIASES: ClassVar[bool] = True
+    WEIGHTS: ClassVar[tuple[WeightName, ...]] = (*LlamaConfig.WEIGHTS, *_QKV_BIASES)
+    HF_FIELDS: ClassVar[Mapping[str, HFField]] = {
+        **Qwen3Config.HF_FIELDS,
+        "head_dim": HFField("head_dim", 0),
+    }
+    HF_SUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {"hidden_act": ("silu",)}
+    GGUF_ARCHITECTURE: ClassVar[str] = "qwen2"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,9 +61,7 @@ struct Model::TensorTable {
             const bool is_known =
                 tensor.role >= 0 && tensor.role < ROLE_COUNT && tensor.layer >= 0 &&
                 tensor.layer < (tensor.role < ROLE_ATTENTION_NORM ? 1 : shape.layers);
-            const bool is_split_bias = tensor.role >= ROLE_QUERY_BIAS &&
-                                       tensor.role <= ROLE_VALUE_BIAS;  // for training only
-            if (!is_known || is_split_bias) throw Error{STATUS_BAD_TENSOR};
+            if (!is_known) throw Error{STATUS_BAD_TENSOR};
             if (tensor.data == nullptr) throw Error{STATUS_NULL_POINTER};
             const TensorSource *&entry = tensors_[size_t(tensor.role + tensor.layer * ROLE_COUNT)];
             if (entry != nullptr) throw Error{STATUS_BAD_TENSOR};
@@ -88,6 +86,24 @@ const float *Model::load_vector(const TensorTable &given, Role role, i64 layer, 
     load_as_float(SourceType(tensor->type), tensor->data, 0, count, result.data());
     for (float &number : result) number += offset;
     if (!is_finite(result)) throw Error{STATUS_NOT_FINITE};
+    vectors_.push_back(std::move(result));
+    return vectors_.back().data();
+}
+
+// The biases of queries, keys and values: one tensor, or one each.
+const float *Model::load_query_key_value_bias(const TensorTable &given, i64 layer, i64 q_width,
+                                              i64 kv_width) {
+    const float *joined =
+        load_vector(given, ROLE_QUERY_KEY_VALUE_BIAS, layer, q_width + 2 * kv_width);
+    const float *parts[] = {load_vector(given, ROLE_QUERY_BIAS, layer, q_width),
+                            load_vector(given, ROLE_KEY_BIAS, layer, kv_width),
+                            load_vector(given, ROLE_VALUE_BIAS, layer, kv_width)};
+    if (parts[0] == nullptr && parts[1] == nullptr && parts[2] == nullptr) return joined;
+    if (joined != nullptr || parts[0] == nullptr || parts[1] == nullptr || parts[2] == nullptr)
+        throw Error{STATUS_BAD_TENSOR};
+    std::vector<float> result(parts[0], parts[0] + q_width);
+    result.insert(result.end(), parts[1], parts[1] + kv_width);
+    result.insert(result.end(), parts[2], parts[2] + kv_width);
     vectors_.push_back(std::move(result));
     return vectors_.back().data();
 }
@@ -185,8 +201,7 @@ Model::Model(const ModelShape &given_shape, const TensorSource *tensors, i64 cou
             plan_matrix(layer.gate, given, type, {ROLE_GATE}, i, shape.hidden, width);
         plan_matrix(layer.up, given, type, {ROLE_UP}, i, shape.hidden, width);
         plan_matrix(layer.down, given, type, {ROLE_DOWN}, i, width, shape.hidden);
-        layer.query_key_value_bias =
-            load_vector(given, ROLE_QUERY_KEY_VALUE_BIAS, i, q_width + 2 * kv_width);
+        layer.query_key_value_bias = load_query_key_value_bias(given, i, q_width, kv_width);
         layer.output_bias = load_vector(given, ROLE_OUTPUT_BIAS, i, width);
         layer.up_bias = load_vector(given, ROLE_UP_BIAS, i, shape.hidden);
         layer.down_bias = load_vector(given, ROLE_DOWN_BIAS, i, width);

@@ -36,6 +36,8 @@ class Model {
     struct TensorTable;
     const float *load_vector(const TensorTable &given, Role role, i64 layer, i64 count,
                              float offset = 0);
+    const float *load_query_key_value_bias(const TensorTable &given, i64 layer, i64 q_width,
+                                           i64 kv_width);
     NormWeights load_norm(const TensorTable &given, Role weight, i64 bias, i64 layer, i64 count);
     void plan_matrix(Matrix &matrix, const TensorTable &given, i64 type,
                      std::initializer_list<Role> roles, i64 layer, i64 outputs, i64 inputs);
