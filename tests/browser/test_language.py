@@ -64,6 +64,14 @@ def test_a_question_a_report_and_an_error_are_in_german(
     page.get_by_role("button", name="Fragen", exact=True).click()
     page.get_by_text("In deinen Beiträgen steht:").wait_for()
     assert page.locator("summary", has_text="Textstellen gefunden").count() == 1
+    for question, answer in (
+        ("How many posts mention rain in 2019?", "Beiträge? in 2019 erwähn(t|en) “rain”, "),
+        ("When did I first write about rain?", "Dein erster Beitrag, der “rain” erwähnt, ist „"),
+        ("How many posts are there from March 1999?", "Es gibt keinen Beitrag im März 1999; dafür"),
+    ):
+        page.get_by_label("Deine Frage").fill(question)
+        page.get_by_role("button", name="Fragen", exact=True).click()
+        page.locator(".answer-text", has_text=re.compile(answer)).wait_for()
     page.goto("/#/posts/report")
     page.get_by_role("heading", name="Was du mit so viel Text trainieren kannst").wait_for()
     report = page.locator("main").inner_text()

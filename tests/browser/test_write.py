@@ -212,6 +212,12 @@ def test_a_draft_is_put_into_the_own_voice_and_one_change_taken_back(page: "Page
     assert changed == source.replace("cannot", "can't")
     page.get_by_role("button", name="Keep mine: cannot").first.click()
     assert text(page) == changed.replace("can't", "cannot", 1)
+    page.get_by_role("button", name="Keep mine: cannot").click()
+    assert text(page) == source
+    page.get_by_role("button", name="Undo").click()  # and the list of changes goes back with it
+    page.get_by_role("button", name="Change it: cannot").click()
+    assert text(page) == changed
+    page.get_by_role("button", name="Keep mine: cannot").nth(1).click()
     page.get_by_role("button", name="Undo").click()
     assert text(page) == changed
     page.wait_for_url("**#/write/*")

@@ -73,7 +73,7 @@ def test_a_period_without_the_topic_is_reported(index: SearchIndex) -> None:
     result = answer_from_dates(index, "What did I write last month about the kettle?", today=TODAY)
     assert result is not None and not result.is_complete
     assert result.sentence == (
-        "No post in December 2020 mentions “kettle”; there are 2 others, from 5 March 2018 to"
+        "No post during December 2020 mentions “kettle”; there are 2 others, from 5 March 2018 to"
         " 10 November 2020."
     )
     assert [passage.document for passage in result.passages] == ["kettle", "last"]
@@ -96,12 +96,12 @@ def test_undated_posts_are_never_denied(tmp_path: Path) -> None:
             ("How many posts are there?", "You wrote 3 posts, none of which has a date."),
             (
                 "How many posts did I write in 2020?",
-                "No post was written in 2020; there are 3 others, none of which has a date.",
+                "You wrote no post in 2020; there are 3 others, none of which has a date.",
             ),
             (
                 "What did I write last month about tea?",
-                "No post in December 2020 mentions “tea”; there are 3 others, none of which has a"
-                " date.",
+                "No post during December 2020 mentions “tea”; there are 3 others, none of which has"
+                " a date.",
             ),
             (
                 "How many posts mention tea in 2020?",
@@ -174,15 +174,15 @@ def test_questions_about_any_topic_are_answered(
 @pytest.mark.parametrize(
     ("question", "start", "end", "phrase"),
     [
-        ("in Sept. 2014", "2014-09-01", "2014-10-01", "in September 2014"),
-        ("during 2014-02", "2014-02-01", "2014-03-01", "in February 2014"),
+        ("in Sept. 2014", "2014-09-01", "2014-10-01", "during September 2014"),
+        ("during 2014-02", "2014-02-01", "2014-03-01", "during February 2014"),
         ("from 2012 to 2010", "2010-01-01", "2013-01-01", "from 2010 to 2012"),
         ("before March 2010", "0000-01-01", "2010-03-01", "before March 2010"),
         ("until 2010", "0000-01-01", "2011-01-01", "until 2010"),
         ("after 2010", "2011-01-01", "9999-12-31", "after 2010"),
         ("this year", "2021-01-01", "2022-01-01", "in 2021"),
-        ("last month", "2020-12-01", "2021-01-01", "in December 2020"),
-        ("in the last ten days", "2021-01-05", "2021-01-16", "in the last ten days"),
+        ("last month", "2020-12-01", "2021-01-01", "during December 2020"),
+        ("in the last ten days", "2021-01-05", "2021-01-16", "in the last 10 days"),
         ("on March 3rd, 2019", "2019-03-03", "2019-03-04", "on 3 March 2019"),
         ("on 2020-02-29", "2020-02-29", "2020-03-01", "on 29 February 2020"),
     ],

@@ -233,6 +233,15 @@ def test_instructions_for_agents_are_no_posts(tmp_path: Path) -> None:
     assert set(documents(site(tmp_path, dict.fromkeys(names, "Text")))) == {"posts/a.md"}
 
 
+def test_an_error_page_is_no_post_and_one_about_the_author_is_a_page(tmp_path: Path) -> None:
+    names = ("404.md", "about.md", "hats.md", "days/403.md", "days/404.md", "days/about.md")
+    texts = documents(site(tmp_path, dict.fromkeys(names, "Text")))
+    assert set(texts) == set(names) - {"404.md"}  # not one of a numbered series
+    pages = {name for name, text in texts.items() if text.kind == "page"}
+    assert pages == {"about.md", "days/about.md"}
+    assert read_one(tmp_path, "---\ndate: 2020-01-31\n---\nText", "now.md").kind == "post"
+
+
 def test_a_folder_mostly_of_html_pages_is_not_detected_as_markdown(tmp_path: Path) -> None:
     for name in ("a.html", "b.html", "README.md"):
         (tmp_path / name).write_text("x", encoding="utf-8")

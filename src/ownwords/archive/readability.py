@@ -26,6 +26,11 @@ _ENCODINGS = re.compile(
 _DECLARED = re.compile(
     rb"""<\?xml[^>]{0,80}encoding=["']([\w-]+)|<meta[^>]{0,200}charset=["']?\s*([\w-]+)""", re.I
 )
+# Undated texts of these names are pages, not posts.
+PAGE_NAME: Final = re.compile(
+    r"about(-me)?|contact|imprint|impressum|privacy(-policy)?|colophon|now|uses|index",
+    re.IGNORECASE,
+)
 _SUFFIX = re.compile(r"(?<!\s)\s+(?:[|–—·•«»:]|-{1,2}|::)\s+")
 
 

@@ -23,7 +23,7 @@ from ownwords.ask.query import (
     quotations,
     words_of,
 )
-from ownwords.view.format import count, day, joined, quoted
+from ownwords.view.format import count, day, joined, title_of
 
 _LONGEST = 300  # characters; longer questions ask for more than a date
 _MAX_MONTHS = 24  # months listed one by one; above that, years are listed
@@ -40,7 +40,12 @@ _NAMED_DATE = re.compile(
 )
 _DATE = r"((?:19|20)\d\d(?:-(?:0[1-9]|1[0-2])(?:-\d\d)?)?)"
 _NUMBERS = "a one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
-_DAYS = {"day": 1, "week": 7, "month": 30.44, "year": 365.25}
+_UNITS = {
+    "day": (1, "in the last {} days"),
+    "week": (7, "in the last {} weeks"),
+    "month": (30.44, "in the last {} months"),
+    "year": (365.25, "in the last {} years"),
+}
 _IN = r"(?:back )?(?:(?:in|on|during|of|from|for|over|within|throughout) )?(?:the )?(?:year )?"
 
 
@@ -81,7 +86,7 @@ def _at(iso: str) -> Period:
     first = date(year, month or 1, number or 1)
     after = first + timedelta(days=1 if number else 31 if month else 366)
     end = after if number else after.replace(day=1) if month else date(year + 1, 1, 1)
-    label = f"on {day(iso)}" if number else f"in {_month(iso)}"
+    label = f"on {day(iso)}" if number else f"during {_month(iso)}" if month else f"in {iso}"
     return Period(first.isoformat(), end.isoformat(), label)
 
 
@@ -93,7 +98,9 @@ def _range(_: date, *named: str) -> Period:
 
 def _side(_: date, side: str, named: str) -> Period:
     whole = _at(named)
-    label = f"{side} {whole.label.partition(' ')[2]}"
+    time = whole.label.partition(" ")[2]
+    labels = (f"before {time}", f"until {time}", f"after {time}", f"since {time}")
+    label = next(label for label in labels if label.startswith(side))
     if side in ("before", "until"):
         return Period("0000-01-01", whole.start if side == "before" else whole.end, label)
     return Period(whole.end if side == "after" else whole.start, "9999-12-31", label)
@@ -102,9 +109,10 @@ def _side(_: date, side: str, named: str) -> Period:
 def _past(today: date, many: str, unit: str) -> Period:
     """So many units before today, with today."""
     number = int(many) if many.isdecimal() else max(1, _NUMBERS.index(many))
-    first = today - timedelta(days=round(number * _DAYS[unit]))
+    days, label = _UNITS[unit]
+    first = today - timedelta(days=round(number * days))
     end = today + timedelta(days=1)
-    return Period(first.isoformat(), end.isoformat(), f"in the last {many} {unit}s")
+    return Period(first.isoformat(), end.isoformat(), label.format(number))
 
 
 def _calendar(today: date, which: str, unit: str) -> Period:
@@ -206,7 +214,8 @@ class _Question:
 
     def __init__(self, index: SearchIndex, period: Period | None, limit: int, text: str) -> None:
         self._index, self._limit, self._period, self._text = index, limit, period, text
-        self._when = f" {period.label}" if period else ""
+        self._when = period.label if period else ""
+        self._post = f"post {self._when}" if period else "post"
         for pattern, word in _SAME:
             text = re.sub(pattern, word, text, flags=re.IGNORECASE)
         parts = _TOPIC.fullmatch(text)
@@ -249,24 +258,29 @@ class _Question:
         if is_end and dated:
             is_last = bool(words & _LAST)
             end = dated[-1] if is_last else dated[0]
-            which = "last" if is_last else "first"
-            sentence = f"Your {which} post{self._about(1)} is {quoted(end.title)} of {day(end.day)}"
-            missing = len(posts) - len(dated)
-            sentence += f", not counting {missing} without a date" if missing else ""
-            return DateAnswer(f"{sentence}.", self._passages([end]))
-        sentence = f"You wrote {count(len(posts), 'post')}{self._about(len(posts))}"
+            post, title, on = self._post, title_of(end.title), day(end.day)
+            if self._topic:
+                post = f"{post} that mentions {self._topic[1]}"
+            last, first = (
+                f"Your last {post} is “{title}” of {on}",
+                f"Your first {post} is “{title}” of {on}",
+            )
+            parts = [last if is_last else first]
+            if missing := len(posts) - len(dated):
+                parts.append(f"not counting {missing} without a date")
+            return DateAnswer(f"{', '.join(parts)}.", self._passages([end]))
+        parts = [self._count(len(posts))]
         if words & _PER and dated:
             counts = Counter(post.day[:7] for post in dated)
             if "per-year" in words or len(counts) > _MAX_MONTHS:
                 counts = Counter(post.day[:4] for post in dated)
-            sentence += (
-                f": {joined(f'{counts[time]} in {_month(time)}' for time in sorted(counts))}"
-            )
+            times = joined(f"{counts[time]} in {_month(time)}" for time in sorted(counts))
+            parts = [f"{parts[0]}: {times}"]
         elif "how-often" in words and self._topic and self._topic[2]:
-            sentence += f", {self._times(posts)} in all"
+            parts.append(f"{self._times(posts)} in all")
         is_open = only_lists and bool(topic) and not is_when
-        span = "" if self._period and only_lists else _span_of(posts)
-        return DateAnswer(f"{sentence}{span}.", self._passages(posts), not is_open)
+        parts += [] if self._period and only_lists else _span_of(posts)
+        return DateAnswer(f"{', '.join(parts)}.", self._passages(posts), not is_open)
 
     def when_written(self) -> DateAnswer | None:
         """The date of the post whose title is in the question; None if there is no such post."""
@@ -275,19 +289,31 @@ class _Question:
         titles = {folded(match["title"] or match["dated"])} - {""}
         documents = set(self._index.documents_titled(titles))
         posts = [post for post in self._own if post.document in documents and post.day]
-        written = " and ".join(f"{quoted(post.title)} on {day(post.day)}" for post in posts)
-        return DateAnswer(f"You wrote {written}.", self._passages(posts)) if posts else None
+        if not posts:
+            return None
+        days = joined(day(post.day) for post in posts)
+        sentence = f"You wrote “{title_of(posts[0].title)}” on {days}."
+        return DateAnswer(sentence, self._passages(posts))
 
     def _none(self, every: Sequence[IndexedPost]) -> str:
-        are = "is" if len(every) == 1 else "are"
-        others = f"; there {are} {count(len(every), 'other')}{_span_of(every)}" if every else ""
-        if self._topic:
-            return f"No post{self._when} mentions {self._topic[1]}{others}."
-        return f"No post was written{self._when}{others}."
+        post = self._post
+        parts = [f"No {post} mentions {self._topic[1]}" if self._topic else f"You wrote no {post}"]
+        if every:
+            others = ", ".join([count(len(every), "other"), *_span_of(every)])
+            parts.append(f"there is {others}" if len(every) == 1 else f"there are {others}")
+        return f"{'; '.join(parts)}."
 
-    def _about(self, posts: int) -> str:
-        mention = "mentions" if posts == 1 else "mention"
-        return self._when + (f" that {mention} {self._topic[1]}" if self._topic else "")
+    def _count(self, number: int) -> str:
+        posts = count(number, "post")
+        if when := self._when:
+            posts = f"1 post {when}" if number == 1 else f"{count(number)} posts {when}"
+        if not self._topic:
+            return f"You wrote {posts}"
+        one, many = (
+            f"You wrote {posts} that mentions {self._topic[1]}",
+            f"You wrote {posts} that mention {self._topic[1]}",
+        )
+        return one if number == 1 else many
 
     def _times(self, posts: Sequence[IndexedPost]) -> str:
         """How often the topic is in these posts; a title, which each chunk has, counts once."""
@@ -367,14 +393,14 @@ def _marks(text: str) -> int:
     return _FILE_NAME.sub("", text).count("\x01") if "\x01" in text else 0
 
 
-def _span_of(posts: Sequence[IndexedPost]) -> str:
+def _span_of(posts: Sequence[IndexedPost]) -> list[str]:
     """The dates of the first and the last post, and the number of undated ones."""
     days = [day(post.day) for post in posts if post.day]
-    undated = len(posts) - len(days)
     if not days:
-        return ", which has no date" if len(posts) == 1 else ", none of which has a date"
+        return ["without a date" if len(posts) == 1 else "none of which has a date"]
     span = f"from {days[0]} to {days[-1]}" if len(days) > 1 else f"on {days[0]}"
-    return f", {span}" + (f", {undated} without a date" if undated else "")
+    undated = len(posts) - len(days)
+    return [span, f"{undated} without a date"] if undated else [span]
 
 
 def _month(time: str) -> str:

@@ -20,7 +20,6 @@ import numpy as np
 from ownwords.ask.index import Floats, Ids, SearchIndex, StoredVectors, folded
 from ownwords.ask.passages import Passage, PassageExcerpt, excerpt_of, has_asked, stems, units
 from ownwords.ask.query import QueryTerm, QueryTerms, forms_of, normalized_question, quotations
-from ownwords.core.sentences import sentences
 from ownwords.view import format as say
 
 if TYPE_CHECKING:
@@ -91,8 +90,6 @@ def kind_of(figures: Mapping[str, float]) -> Kind:
     answers = probability(*_ANSWERS) if has_cosine else is_about
     return "nearest" if answers < _ANSWERED else "answer"
 
-
-_BESIDE = 3  # sentences between words that say something of each other, at most
 
 # Questions about the whole archive, which no passage answers.
 _OVERVIEW = re.compile(
@@ -184,7 +181,8 @@ class ArchiveSearcher:
         }
         worth = partial(words.worth, question)
         passages = self._top_passages(ranking, limit, found_by, worth)
-        absent, notes = ([], []) if is_title else words.missing_from(passages)
+        absent = [] if is_title else words.absent_from(passages)
+        notes = [f"None of these passages contains {_named(absent)}."] if absent else []
         figures = {
             "strength": words.strength(by_text),
             "absent": words.share_of(absent),
@@ -352,38 +350,11 @@ class _Words:
     def stand_together(self, by_text: Ranking) -> bool:
         return any(all(id_ in chunks for chunks in self.chunks_of.values()) for id_, _ in by_text)
 
-    def missing_from(self, passages: Sequence[Passage]) -> tuple[list[QueryTerm], list[str]]:
-        """The words that no passage has, most telling first, and in sentences what is missing.
-
-        That is also what never stands near the subject, the most telling word that they have.
-        """
-        ordered = sorted(self.chunks_of, key=lambda term: -self._idf(self.chunks_of[term]))
+    def absent_from(self, passages: Sequence[Passage]) -> list[QueryTerm]:
+        """The words that no passage has, most telling first."""
         ids = {passage.id for passage in passages}
-        absent = [term for term in ordered if not self.chunks_of[term] & ids]
-        present = [term for term in ordered if self.chunks_of[term] & ids]
-        far = present[1:]
-        for passage in passages:
-            if far and passage.id in self.chunks_of[present[0]]:
-                said = [set(stems(passage.text[slice(*at)])) for at in sentences(passage.text)]
-                far = [
-                    term
-                    for term in far
-                    if passage.id not in self.chunks_of[term]
-                    or not self._are_near(present[0], term, said)
-                ]
-        notes = [f"None of these passages contains {_named(absent)}."] if absent else []
-        if far:
-            notes.append(f"None of them has {_named(far)} near {_named(present[:1])}.")
-        return absent, notes
-
-    def _are_near(self, word: QueryTerm, other: QueryTerm, said: Sequence[Set[str]]) -> bool:
-        """Whether two words stand near each other; those of the title stand near all."""
-        first, second = (
-            [number for number, words in enumerate(said) if self._stems[term] & words]
-            for term in (word, other)
-        )
-        near = any(abs(one - another) <= _BESIDE for one in first for another in second)
-        return near or not (first and second)
+        absent = (term for term, chunks in self.chunks_of.items() if not chunks & ids)
+        return sorted(absent, key=lambda term: -self._idf(self.chunks_of[term]))
 
     def worth(self, question: str, passage: Passage) -> tuple[bool, float]:
         """What a passage is worth among those of its post: an exact phrase first, then its score.

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import sys
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -128,6 +129,7 @@ def serve(
         if open and not open_browser(link):
             print("there is no desktop here to open a browser on", file=sys.stderr)
         state = AppState(place, settings, sources=sources, models=models)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
         try:
             with announced(place, settings.port, address, settings.key):
                 http_server.serve(create_app(state), state, [listener])

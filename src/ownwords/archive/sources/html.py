@@ -37,10 +37,6 @@ _LISTING_PATH = re.compile(
     r"|(^|/)archives?/index\.html?$|(^|/)page/\d+/|(^|/)(19|20)\d\d(/\d\d)?/index\.html?$"
 )
 _ERROR_PAGE = re.compile(r"(^|/)(404|500)(\.html?|/index\.html?)$")
-_PAGE_NAME = re.compile(
-    r"about(-me)?|contact|imprint|impressum|privacy(-policy)?|colophon|now|uses|index",
-    re.IGNORECASE,
-)
 _MANY_LINKS = 5
 _FEW_WORDS_PER_LINK = 6
 
@@ -256,7 +252,7 @@ def _document(page: _ParsedPage, name: str, common: _SharedBlocks) -> RawDocumen
         title=shown,
         body=page.article.inner_html or "",
         markup="html",
-        kind="page" if _PAGE_NAME.fullmatch(stem) and date is None else "post",
+        kind="page" if readability.PAGE_NAME.fullmatch(stem) and date is None else "post",
         date=date,
         url=readability.page_url(page.tree),
         author=readability.meta_content(page.tree, "author", "article:author"),

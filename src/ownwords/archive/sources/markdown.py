@@ -275,7 +275,9 @@ def _folder(path: Path) -> Iterator[SourceItem]:
     def read_file(file: Path, name: str) -> Iterator[SourceItem]:
         nonlocal broken
         place = PurePosixPath(name)
-        reason = _no_post(place, tool, is_project)
+        # A text of a numbered series has neighbours.
+        is_error = place.stem == "404" and not untrusted_files.path_exists(file.with_stem("403"))
+        reason = "an error page" if is_error else _no_post(place, tool, is_project)
         meta = FrontMatter() if reason else parse_front_matter(untrusted_files.read_lines(file))
         if not reason and not _is_markdown(place):
             if not meta.present:
@@ -335,8 +337,6 @@ def _no_post(path: PurePosixPath, tool: str, is_project: bool) -> str:
         return "outside Hugo's content folder"
     if tool and parts[0] in _OUTPUTS:
         return "made by the site's program, not by you"
-    if tool and path.stem == "404":
-        return "an error page"
     if re.fullmatch(r"_index(\.[\w-]+)?", path.stem):
         return "a listing page"
     return ""
@@ -357,7 +357,9 @@ def _document(meta: FrontMatter, path: PurePosixPath, tool: str, home: str) -> R
     permalink = "" if is_pattern else permalink
     is_relative = permalink and home and not permalink.startswith("http")
     is_loose = date is None and len(path.parts) == (2 if tool == "hugo" else 1)
-    is_page = "page" in (meta.text("layout"), meta.text("type"))
+    is_page = "page" in (meta.text("layout"), meta.text("type")) or (
+        date is None and readability.PAGE_NAME.fullmatch(called.name)
+    )
     status = "draft" if "_drafts" in path.parts else meta.status()
     return RawDocument(
         ref=str(path),

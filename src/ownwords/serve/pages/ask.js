@@ -197,7 +197,7 @@ function parts(turn) {
 
 function answered(turn, result) {
   return [
-    result.answer ? wording(turn, result.answer, result.citations) : result.sentence ? statement(`${said(result.sentence)}${result.passages.length ? ":" : "."}`) : null,
+    result.answer ? wording(turn, spoken(result), result.citations) : result.sentence ? statement(`${said(result.sentence)}${result.passages.length ? ":" : "."}`) : null,
     result.why ? el("p", { class: "quiet why" }, sentence(result.why)) : null,
     result.citations.length ? citations(turn, result.citations) : null,
     result.notes.length ? el("div", { class: "remarks" }, bullets(result.notes.map(sentence))) : null,
@@ -205,6 +205,9 @@ function answered(turn, result) {
     result.model ? quiet(t`Written by ${result.model}. Every citation was checked.`) : null,
   ];
 }
+
+/** What was counted is a sentence of the server; what a model wrote stays as it is. */
+const spoken = (result) => (result.model ? result.answer : said(result.answer));
 
 /** The answer's paragraphs, with [1] as links to its citations; everything else is plain text. */
 function wording(turn, text, cited) {
@@ -269,5 +272,5 @@ function announcement(turn) {
   if (turn.isStopped) return t`Stopped`;
   const result = turn.answer;
   if (!result.answer) return [sentence(result.sentence), result.why && sentence(result.why), t`${count(result.passages.length, "passage")} found.`].filter(Boolean).join(" ");
-  return `${result.answer.replace(/\[\d+\]/g, "").slice(0, 600)} ${count(result.citations.length, "citation")}.`;
+  return `${spoken(result).replace(/\[\d+\]/g, "").slice(0, 600)} ${count(result.citations.length, "citation")}.`;
 }

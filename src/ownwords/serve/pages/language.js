@@ -40,7 +40,7 @@ const patterns = Object.entries(catalogue).flatMap(([key, value]) => {
   const parts = noun ? [] : key.split(/\{\d+\}/), literal = parts.join("");
   if (parts.length < 2) return [];
   const pattern = new RegExp(`^${parts.map((part) => part.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")).join("(.*?)")}$`, "s");
-  return [{ pattern, value, size: literal.length, telling: parts.reduce((a, b) => (b.length > a.length ? b : a)) }];
+  return [{ pattern, value, parts, size: literal.length, telling: parts.reduce((a, b) => (b.length > a.length ? b : a)) }];
 }).sort((a, b) => b.size - a.size);
 
 /** The translation of a text of the server; its own parts, such as "12 posts", are translated with it, names are not. */
@@ -69,8 +69,11 @@ function named(text) {
   return forms && placed((text === noun && forms.one) || forms.other, [""]).trim();
 }
 
+const DATED = /^(\d{1,2} )?(January|February|March|April|May|June|July|August|September|October|November|December) \d{4}$/;
+
 function counted(text) {
-  if (/^\d{1,2} [A-Z][a-z]+ \d{4}$/.test(text)) return new Date(`${text} 12:00`).toLocaleDateString(LOCALE, { dateStyle: "long" });
+  const date = DATED.exec(text);
+  if (date) return new Date(`${date[1] ? "" : "1 "}${text} 12:00`).toLocaleDateString(LOCALE, date[1] ? { dateStyle: "long" } : { month: "long", year: "numeric" });
   const [, sign, whole, digits = "", noun = ""] = /^([^\p{L}\d]*)(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?: (\D+)|[\s%)]*)?$/u.exec(text) ?? [];
   if (whole === undefined || (noun && !nouns.has(noun))) return undefined;
   const n = Number(whole.replaceAll(",", "") + digits);
@@ -79,19 +82,23 @@ function counted(text) {
 }
 
 const ENDED = /(\p{L}{3}|\))[.!?] \p{Lu}|; /u; // a part does not reach beyond the end of a sentence
+const NAME = /^(?!“[^”]*”.)[^\p{L}\d]*\p{Lu}.*[^.]$/su; // a part that begins with a capital letter is a name, as a rule
+const unquoted = (text) => text.replace(/“[^”]*”/g, "");
 
 function matched(text) {
-  for (const { pattern, value, telling } of patterns) {
-    const values = text.includes(telling) && pattern.exec(text);
-    // A part that begins with a capital letter is a name, as a rule.
-    const parts = (values || []).slice(1).map((part) => (/^[^\p{L}\d]*\p{Lu}.*[^.]$/su.test(part) ? (part.includes(" ") && catalogue[part]) || part : said(part)));
-    if (values && !parts.some((part, i) => ENDED.test(values[i + 1]) || isLeft(part, values[i + 1]))) return placed(value, parts);
+  for (const { pattern, value, parts: around, size, telling } of patterns) {
+    const values = (text.includes(telling) && pattern.exec(text))?.slice?.(1);
+    const parts = values?.map((part) => counted(part) ?? (NAME.test(part) ? (part.includes(" ") && catalogue[part]) || part : said(part)));
+    if (values && !values.some((part, i) => !around[i].endsWith("“") && (isUnclear(unquoted(part), size, telling) || ENDED.test(unquoted(part)) || isLeft(parts[i], part)))) return placed(value, parts);
   }
   return undefined;
 }
 
+/** Whether a pattern may have met a list: its own words stand in a part, too, or it has few and a part has a comma. */
+const isUnclear = (part, size, telling) => part.includes(telling) || (size < 10 && part.includes(", "));
+
 /** Whether a part that has words, and is neither name nor quotation, stays English: better the whole sentence does, too. */
-const isLeft = (result, part) => result === part && /(?<![\p{L}])\p{Ll}{2,} \p{Ll}{2,}/u.test(part.replace(/“[^”]*”/g, ""));
+const isLeft = (result, part) => result === part && /(?<![\p{L}])\p{Ll}{2,} \p{Ll}{2,}/u.test(unquoted(part));
 
 /** Sentences, clauses and lists, part by part; undefined if none of the parts is known. */
 function joined(text) {

@@ -35,13 +35,14 @@ function pageOf(element, offer, saved, query) {
   set.model = named(saved?.model) || named(query.get("model")) || named(set.model) || first.name;
   set.beside = named(query.get("beside") ?? set.beside);
   let writing = null, isLeft = false, last = null; // the stretch that was written last: {from, to, text}
+  let follow = () => {}; // shows a list of changes as the text has them
   const saving = saver(saved?.id ?? "", (result) => {
     if (isLeft) return;
     if (location.hash !== address("write", [result.id])) go(address("write", [result.id]), { replace: true, quietly: true });
     list.mark(result.id);
   });
 
-  const changed = () => { store(); label(); };
+  const changed = () => { store(); label(); follow(); };
   const notes = editor({ text: saved?.notes ?? "" }, { label: t`Notes or a draft`, hint: t`Notes are a line for each sentence, small words too: what you leave out the model guesses. A blank line begins a paragraph.`, placeholder: t`the rain gauge is copper, five inches\nI made it in 2014, from a tube`, onChange: changed });
   const draft = editor({ text: saved?.text ?? query.get("prompt") ?? "", machine: saved?.machine ?? [] }, { label: t`Your text`, hint: t`A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time.`,
     placeholder: t`The trouble with backups`, model: () => (set.suggests ? set.model : ""), onChange: changed });
@@ -176,28 +177,33 @@ function pageOf(element, offer, saved, query) {
     });
   }
 
-  /** A list of changes, each of which can be taken back alone; the text follows. */
+  /** A list of changes, each of which can be taken back alone; the text follows, and the list follows undo and redo. */
   function choices(source, changes) {
-    let made = null;
+    const made = new Map(); // each text that was made, and the changes it lacks
     const apply = () => {
       const next = withChanges(source, changes);
+      made.set(next.text, changes.filter((change) => change.isMine));
       draft.replace(next.text, next.machine);
-      made = draft.text;
     };
-    const choose = (change, own) => {
-      if (draft.text !== made) return toast(t`You have changed the text since. Put it in your voice again to choose.`);
+    follow = () => made.get(draft.text) && changes.forEach((change) => {
+      change.isMine = made.get(draft.text).includes(change);
+      change.own.textContent = change.isMine ? t`Change it` : t`Keep mine`;
+      change.own.setAttribute("aria-label", `${change.own.textContent}: ${change.before || t`nothing`}`);
+      change.own.closest("li").classList.toggle("mine", change.isMine);
+    });
+    const choose = (change) => {
+      if (!made.has(draft.text)) return toast(t`You have changed the text since. Put it in your voice again to choose.`);
       change.isMine = !change.isMine;
-      own.textContent = change.isMine ? t`Change it` : t`Keep mine`;
-      own.closest("li").classList.toggle("mine", change.isMine);
       return apply();
     };
-    if (changes.length || !draft.text.trim()) apply();
-    return el("ol", { class: "changes" }, changes.map((change) => {
-      const own = button(t`Keep mine`, () => choose(change, own), { kind: "small", label: t`Keep mine: ${change.before || t`nothing`}` });
+    const list = el("ol", { class: "changes" }, changes.map((change) => {
+      change.own = button("", () => choose(change), { kind: "small" });
       const [before = ""] = /(?<!\S).{0,40}$/.exec(source.slice(0, change.from)) ?? [], [after = ""] = /^.{0,40}(?!\S)/.exec(source.slice(change.to)) ?? []; // whole words of its line
       return el("li", {}, el("div", {}, el("span", { dir: "auto" }, before, el("del", {}, change.before || " "), el("ins", {}, change.after || " "), after),
-        change.because ? quiet(sentence(change.because)) : null), own);
+        change.because ? quiet(sentence(change.because)) : null), change.own);
     }));
+    if (changes.length || !draft.text.trim()) apply();
+    return list;
   }
 
   function check() {
