@@ -40,6 +40,7 @@ CONFIGS: Mapping[str, Mapping[str, object]] = {
         "tie_word_embeddings": True,
     },
     "llama": {**_LLAMA, "model_type": "llama", "head_dim": 4},
+    "qwen2": {**_LLAMA, "model_type": "qwen2", "tie_word_embeddings": True},
     "qwen3": {**_LLAMA, "model_type": "qwen3", "head_dim": 8, "tie_word_embeddings": True},
     "gemma3_text": {
         **_LLAMA,

@@ -35,6 +35,7 @@ LLAMA3 = {
 
 _gpt2 = partial(transformers.GPT2Config, vocab_size=151, n_positions=96, n_layer=3)
 _llama = partial(transformers.LlamaConfig, **SIZES)
+_qwen2 = partial(transformers.Qwen2Config, **SIZES)
 _qwen3 = partial(transformers.Qwen3Config, **SIZES)
 _gemma3 = partial(transformers.Gemma3TextConfig, **{**SIZES, "num_hidden_layers": 7})
 
@@ -65,6 +66,23 @@ CONFIGS = {
     "llama-dynamic": lambda: _llama(
         **_shape(32, 50, 4, 4, 8),
         rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0},
+    ),
+    "qwen2": lambda: _qwen2(
+        hidden_size=48,
+        intermediate_size=72,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
+    ),
+    "qwen2-window": lambda: _qwen2(
+        hidden_size=40,
+        intermediate_size=56,
+        num_attention_heads=5,
+        num_key_value_heads=5,
+        use_sliding_window=True,
+        sliding_window=9,
+        max_window_layers=1,
     ),
     "qwen3": lambda: _qwen3(
         **_shape(40, 56, 4, 2, 14),

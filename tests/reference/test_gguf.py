@@ -20,7 +20,7 @@ from llama import open_llama
 from ownwords.models import gguf
 from ownwords.models.configs.config import RopeScaling
 from ownwords.models.configs.gpt2 import GPT2Config
-from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
+from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen2Config, Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.gguf.container import WRITABLE, open_gguf
 from ownwords.tokenizers import bpe
@@ -65,6 +65,9 @@ CONFIGS = {
         kv_heads=3,
         hidden=64,
         rope_scaling=RopeScaling(kind="linear", factor=4.0),
+    ),
+    "qwen2": Qwen2Config(
+        vocabulary=405, context=160, width=64, layers=3, heads=4, kv_heads=2, hidden=96
     ),
     "qwen3": Qwen3Config(
         vocabulary=405, context=160, width=64, layers=3, heads=4, kv_heads=2, head_dim=32, hidden=96
@@ -391,7 +394,7 @@ def test_ids_of_imported_tokenizers_equal_llama_cpp(kind: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("type", WRITABLE)
-@pytest.mark.parametrize("name", ["gpt2", "llama3", "qwen3", "gemma3"])
+@pytest.mark.parametrize("name", ["gpt2", "llama3", "qwen2", "qwen3", "gemma3"])
 def test_the_gguf_package_reads_our_files(
     name: str, type: str, tokenizer: bpe.BPETokenizer, tmp_path: Path
 ) -> None:
@@ -411,7 +414,7 @@ def test_the_gguf_package_reads_our_files(
 
 
 @pytest.mark.parametrize("type", ["f16", "bf16", "q8_0", "q4_0"])
-@pytest.mark.parametrize("name", ["gpt2", "llama3", "qwen3", "gemma3"])
+@pytest.mark.parametrize("name", ["gpt2", "llama3", "qwen2", "qwen3", "gemma3"])
 def test_llama_cpp_computes_with_every_type(
     name: str, type: str, tokenizer: bpe.BPETokenizer, tmp_path: Path
 ) -> None:

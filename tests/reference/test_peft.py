@@ -63,6 +63,7 @@ FAMILIES: dict[str, dict[str, object]] = {
         "eos_token_id": None,
     },
     "llama": {**ROPE, "hidden_act": "silu", "tie_word_embeddings": False},
+    "qwen2": {**ROPE, "hidden_act": "silu", "tie_word_embeddings": True},
     "qwen3": {**ROPE, "hidden_act": "silu", "tie_word_embeddings": True},
     "gemma3_text": {
         **ROPE,

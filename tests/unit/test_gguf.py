@@ -52,7 +52,7 @@ def model_of(name: str, **changes: Any) -> CausalLM:  # noqa: ANN401 - any setti
 
 
 @pytest.mark.parametrize("type", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "gemma3"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "qwen3", "gemma3"])
 def test_a_rewritten_file_is_identical(name: str, type: str, tmp_path: Path) -> None:
     generation = {"bos_token_id": 256, "eos_token_id": [257, 260], "temperature": 0.7, "top_k": 40}
     first, second = tmp_path / "a.gguf", tmp_path / "b.gguf"
@@ -337,7 +337,7 @@ def conversions() -> list[Path]:
 
 
 @pytest.mark.parametrize("type", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "gemma3"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "qwen3", "gemma3"])
 def test_a_conversion_has_the_weights_of_the_model(name: str, type: str, tmp_path: Path) -> None:
     model, tokenizer = model_of(name), ByteTokenizer()
     path = gguf.save(tmp_path / "m.gguf", model, tokenizer.files(), type=type).path

@@ -81,8 +81,8 @@ def add(
             name="SOURCE",
             help="A name from `ownwords base list`, a model directory or a workspace with a model,"
             " which is copied, a GGUF file, which is converted, or ORG/NAME of a model on"
-            " huggingface.co: GPT-2, Llama, Qwen3 or Gemma 3, with safetensors. HF_ENDPOINT names"
-            " another hub, HF_TOKEN gives access to gated models.",
+            " huggingface.co: GPT-2, Llama, Qwen2, Qwen3 or Gemma 3, with safetensors. HF_ENDPOINT"
+            " names another hub, HF_TOKEN gives access to gated models.",
         ),
     ],
     /,

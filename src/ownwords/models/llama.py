@@ -1,4 +1,4 @@
-"""Llama 2 and 3, Qwen2, Qwen3 and Gemma 3: pre-norm blocks with RMSNorm, RoPE, gated MLP, grouped queries.
+"""Llama 2 and 3, Qwen2 and 3, Gemma 3: pre-norm, RMSNorm, RoPE, gated MLP, grouped queries.
 
 Llama: Touvron et al. 2023 (arXiv 2307.09288), Grattafiori et al. 2024 (arXiv 2407.21783). Qwen3,
 which the models trained here are (Yang et al. 2025, arXiv 2505.09388), adds norms on queries and

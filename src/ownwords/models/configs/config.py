@@ -288,7 +288,8 @@ def frequencies(
     `models.layers` computes the same, except for the last bit of some: PyTorch rounds differently.
     """
     steps = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    powers = np.power(base, steps.astype(np.float64)).astype(np.float32)
+    with np.errstate(over="ignore"):  # of a damaged base: infinity, and a frequency of 0
+        powers = np.power(base, steps.astype(np.float64)).astype(np.float32)
     scaled: npt.NDArray[np.float32] = scale_frequencies(np.float32(1) / powers, scaling)
     return scaled
 
