@@ -25,6 +25,14 @@ def test_notes_keep_numbers_names_links_quotations_and_negations(seed: int) -> N
     assert len(joined) < len(PARAGRAPH)
 
 
+def test_the_name_of_a_program_is_a_fact_that_is_kept_and_not_made_up() -> None:
+    note = notes.Content.of("zola has two versions of parking_lot and c2t")
+    assert note.facts == {"parking_lot", "c2t"}
+    text = "Zola has two versions of parking_lot, c2t and tl_auth."
+    assert notes.Content.of(text).keeps_facts_of(note, text)
+    assert notes.Content.of(text).invented("zola: two of parking_lot and c2t") == {"tl_auth"}
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_notes_keep_on_what_condition_how_sure_and_how_many(seed: int) -> None:
     sentence = "If every tram were late, you couldn't wait because I'll have left more than once."

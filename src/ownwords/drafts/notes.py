@@ -171,8 +171,10 @@ def _negation(lower: str) -> str:
 
 
 def _is_name(token: re.Match[str]) -> bool:
-    """Whether a word is a name: it has a capital where no sentence begins, or a second one."""
+    """Whether a word is a name: a capital where no sentence begins, a second one, `_` or a digit."""
     word = token[0].replace("’", "'")
+    if re.search(r"[\d_]", word):  # parking_lot, c2t
+        return True
     if not any(map(str.isupper, word)) or word.partition("'")[0] == "I":
         return False
     if any(map(str.isupper, word[1:])) and not word.isupper():
