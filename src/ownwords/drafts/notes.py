@@ -171,7 +171,7 @@ def _negation(lower: str) -> str:
 
 
 def _is_name(token: re.Match[str]) -> bool:
-    """Whether a word is a name: a capital where no sentence begins, a second one, `_` or a digit."""
+    """Whether a word is a name: a capital within a sentence, a second one, `_` or a digit."""
     word = token[0].replace("’", "'")
     if re.search(r"[\d_]", word):  # parking_lot, c2t
         return True
