@@ -148,7 +148,6 @@ def test_passages_are_limited(tmp_path: Path) -> None:
         "What was the first car I drove?",
         "Which posts are about the kettle?",
         "When did I write to my sister?",
-        "Wann habe ich zuerst über Regen geschrieben?",
         "When did I write about a zebra?",
         "How many posts does a fence need?",
         "What did I write on 31 February 2018?",

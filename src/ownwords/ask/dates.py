@@ -1,8 +1,8 @@
 """Answers questions of when, how often and how many by counting posts, which no search can do.
 
-English only. A question is taken apart into a period ("in March 2014"), a topic ("about the
-kettle") and what is left; that must consist of words known here, which say what to count. Whatever
-else a question says, it is left to the search.
+A question, put into English if it is German, is taken apart into a period ("in March 2014"), a
+topic ("about the kettle") and what is left; that must consist of words known here, which say what
+to count. Whatever else a question says, it is left to the search.
 """
 
 import re
@@ -171,6 +171,37 @@ _ASKED = (
     (r"(?:which|what) was my most productive (year|month)", r"posts per-\1"),
     (r"(?:which|what|each|every|per|by|a) (year|month)", r"per-\1"),
 )
+# How a question in German begins, and English for its words, one after the other.
+_GERMAN = re.compile(r"(?:(?:seit )?wann|wie (?:oft|viele)|worüber)(?!\w)", re.IGNORECASE)
+_GERMAN_MONTHS = (
+    "januar februar märz april mai juni juli august september oktober november dezember"
+)
+_ENGLISH = (
+    (r"im jahre? ((?:19|20)\d\d)", r"in \1"),
+    (r"(ich|es|geschrieben|veröffentlicht) ((?:19|20)\d\d)", r"\1 in \2"),
+    (r"worüber habe? ich (.*?)geschrieben", r"what did i write about \1"),
+    (r"habe? ich (?:schon |jemals )?(.+?) (?:erwähnt|genannt)", r"did i mention \1"),
+    (r"(?:erwähne|nenne) ich", "do i mention"),
+    (r"erwähnen|nennen|enthalten", "mention"),
+    (r"wie viele (?:beiträge|artikel|texte|posts|einträge)", "how many posts"),
+    (r"wie oft", "how often"),
+    (r"seit wann|zuerst|(?:das erste|zum ersten) mal", "when first"),
+    (r"wann", "when"),
+    (r"zuletzt|(?:das letzte|zum letzten) mal", "last"),
+    (r"habe? ich|schreibe ich|schrieb ich", "did i write"),
+    (r"gibt es|sind es", "are there"),
+    (r"geschrieben|veröffentlicht|gebloggt", ""),
+    (r"über|zu|zum thema", "about"),
+    (r"(?:pro|jede[sn]) (?=jahr|monat)", "per "),
+    (r"letzte[sn] (?=jahr|monat)", "last "),
+    (r"diese[sn] (?=jahr|monat)", "this "),
+    (r"jahr", "year"),
+    (r"monat", "month"),
+    *((f"im {a}|{a}", f"in {b}") for a, b in zip(_GERMAN_MONTHS.split(), MONTHS, strict=True)),
+    (r"seit", "since"),
+    (r"vor", "before"),
+    (r"nach", "after"),
+)
 _FIRST, _LAST, _OTHER_WORDS = (
     frozenset(text.split()) for text in (DATES[name] for name in ("first", "last", "other"))
 )
@@ -204,6 +235,10 @@ def answer_from_dates(
     text = normalized_question(question).rstrip(" ?!.").replace("’", "'")
     if len(text) > _LONGEST:
         return None
+    if _GERMAN.match(text):
+        for pattern, word in _ENGLISH:
+            text = re.sub(rf"\b(?:{pattern})\b", word, text, flags=re.IGNORECASE)
+        text = " ".join(text.split())
     period, rest = find_period(text, today or date.today())
     asked = _Question(index, period, limit, rest or "posts")
     return asked.answer() or asked.when_written()
