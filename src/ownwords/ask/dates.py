@@ -17,6 +17,7 @@ from ownwords.ask.index import MONTHS, IndexedPost, SearchIndex, folded
 from ownwords.ask.passages import Passage
 from ownwords.ask.query import (
     DATES,
+    IN_ENGLISH,
     QueryTerm,
     QueryTerms,
     normalized_question,
@@ -171,37 +172,7 @@ _ASKED = (
     (r"(?:which|what) was my most productive (year|month)", r"posts per-\1"),
     (r"(?:which|what|each|every|per|by|a) (year|month)", r"per-\1"),
 )
-# How a question in German begins, and English for its words, one after the other.
 _GERMAN = re.compile(r"(?:(?:seit )?wann|wie (?:oft|viele)|worüber)(?!\w)", re.IGNORECASE)
-_GERMAN_MONTHS = (
-    "januar februar märz april mai juni juli august september oktober november dezember"
-)
-_ENGLISH = (
-    (r"im jahre? ((?:19|20)\d\d)", r"in \1"),
-    (r"(ich|es|geschrieben|veröffentlicht) ((?:19|20)\d\d)", r"\1 in \2"),
-    (r"worüber habe? ich (.*?)geschrieben", r"what did i write about \1"),
-    (r"habe? ich (?:schon |jemals )?(.+?) (?:erwähnt|genannt)", r"did i mention \1"),
-    (r"(?:erwähne|nenne) ich", "do i mention"),
-    (r"erwähnen|nennen|enthalten", "mention"),
-    (r"wie viele (?:beiträge|artikel|texte|posts|einträge)", "how many posts"),
-    (r"wie oft", "how often"),
-    (r"seit wann|zuerst|(?:das erste|zum ersten) mal", "when first"),
-    (r"wann", "when"),
-    (r"zuletzt|(?:das letzte|zum letzten) mal", "last"),
-    (r"habe? ich|schreibe ich|schrieb ich", "did i write"),
-    (r"gibt es|sind es", "are there"),
-    (r"geschrieben|veröffentlicht|gebloggt", ""),
-    (r"über|zu|zum thema", "about"),
-    (r"(?:pro|jede[sn]) (?=jahr|monat)", "per "),
-    (r"letzte[sn] (?=jahr|monat)", "last "),
-    (r"diese[sn] (?=jahr|monat)", "this "),
-    (r"jahr", "year"),
-    (r"monat", "month"),
-    *((f"im {a}|{a}", f"in {b}") for a, b in zip(_GERMAN_MONTHS.split(), MONTHS, strict=True)),
-    (r"seit", "since"),
-    (r"vor", "before"),
-    (r"nach", "after"),
-)
 _FIRST, _LAST, _OTHER_WORDS = (
     frozenset(text.split()) for text in (DATES[name] for name in ("first", "last", "other"))
 )
@@ -236,7 +207,7 @@ def answer_from_dates(
     if len(text) > _LONGEST:
         return None
     if _GERMAN.match(text):
-        for pattern, word in _ENGLISH:
+        for pattern, word in IN_ENGLISH:
             text = re.sub(rf"\b(?:{pattern})\b", word, text, flags=re.IGNORECASE)
         text = " ".join(text.split())
     period, rest = find_period(text, today or date.today())

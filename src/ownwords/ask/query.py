@@ -16,6 +16,7 @@ _EMPTY: Final = _WORDS["en"]
 _WORDS["en"] |= frozenset(_DATA["posts"].split())
 
 DATES: Final[dict[str, str]] = _DATA["dates"]
+IN_ENGLISH: Final[list[tuple[str, str]]] = _DATA["german_dates"]
 # Groups of irregular forms, the dictionary's first: "keep", "kept".
 IRREGULAR: Final = [group.split() for group in _DATA["forms"].split(",")]
 _SAME: Final[dict[str, tuple[str, ...]]] = {}
