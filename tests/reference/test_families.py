@@ -68,21 +68,12 @@ CONFIGS = {
         rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0},
     ),
     "qwen2": lambda: _qwen2(
-        hidden_size=48,
-        intermediate_size=72,
-        num_attention_heads=6,
-        num_key_value_heads=2,
+        **_shape(48, 72, 6, 2, 8),
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
     ),
     "qwen2-window": lambda: _qwen2(
-        hidden_size=40,
-        intermediate_size=56,
-        num_attention_heads=5,
-        num_key_value_heads=5,
-        use_sliding_window=True,
-        sliding_window=9,
-        max_window_layers=1,
+        **_shape(40, 56, 5, 5, 8), use_sliding_window=True, sliding_window=9, max_window_layers=1
     ),
     "qwen3": lambda: _qwen3(
         **_shape(40, 56, 4, 2, 14),
