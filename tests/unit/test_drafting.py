@@ -81,11 +81,42 @@ def test_links_and_quotations_are_kept() -> None:
         assert not draft(ScriptedModel(written), Notes.parse(note)).lines[0].kept
     kept = "Hale said “we keep it” (see https://example.org/a?b=1)."
     assert draft(ScriptedModel(kept), Notes.parse(note)).lines[0].kept
+    joined = draft(ScriptedModel("Kurbo#269 says so."), Notes.parse("kurbo#269 says so"))
+    assert joined.lines[0].kept
 
 
 def test_notes_are_read_with_title_bullets_and_paragraphs() -> None:
     read = Notes.parse("\n# Lost\n- one\n* two\n\n\n3. three\nfour\n")
     assert read == Notes("Lost", (("one", "two"), ("three", "four")))
+
+
+def test_what_is_jotted_down_is_read_as_words_and_sentences() -> None:
+    read = Notes.parse(
+        "- text in code -> changes w/o effort - a breeze\n"
+        "- few hours. ended up 20+ hours; e.g. C++ & Rust, 5 + 3 = 8\n"
+        '- she said "one. two = 2" (a; x/b/c), ~14 times\n\n...\n'
+    )
+    assert read.paragraphs == (
+        (
+            "text in code, so changes without effort - a breeze",
+            "few hours",
+            "ended up 20+ hours",
+            "for example C++ and Rust, 5 + 3 = 8",
+            'she said "one. two = 2" (a; x/b/c), about 14 times',
+        ),
+    )
+
+
+def test_the_line_after_one_that_stays_a_note_begins_a_sentence() -> None:
+    prompts: list[str] = []
+
+    class Listening(ScriptedModel):
+        def write_several(self, prompt: str, **_: Any) -> list[str]:  # noqa: ANN401
+            prompts.append(prompt)
+            return [KEPT]
+
+    _, line = draft(Listening(), Notes.parse(f"Hale at Crewe\n{NOTE}")).lines
+    assert line.kept and prompts[-1].endswith("Text:\nHale at Crewe.")
 
 
 def test_the_verb_refuses_a_model_that_has_not_learned_notes_and_leaves_what_is_not_kept(

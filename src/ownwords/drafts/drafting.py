@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.drafts.notes import Content, beginning_of, prompt_of
+from ownwords.drafts.notes import Content, beginning_of, prompt_of, sentences_of_note
 from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import encode_prompt
@@ -27,9 +27,10 @@ CANDIDATES = 8
 _SAMPLING = SamplingParams(temperature=0.7, top_p=0.95, break_loops=True)
 MIN_SHARE = 0.6  # of a line's content words, for the line to count as kept
 _MAX_LENGTH = 3.0  # times the characters of the note; more would be made up
+_ENDS = tuple('.!?…"”)')
 _TITLE = re.compile(r"(?:#+|title:)\s*(.+)", re.IGNORECASE)
 _QUOTE_MARK = re.compile('[“”"]')
-_BULLET = re.compile(r"\s*(?:[-*+•–]|\d{1,2}[.)])\s+")
+_BULLET = re.compile(r"^\s*(?:[-*+•–]|\d{1,2}[.)])\s+")
 
 
 def has_learned(folder: Path) -> bool:
@@ -56,14 +57,22 @@ class Notes:
 
     @classmethod
     def parse(cls, text: str) -> "Notes":
-        """Read notes: a line each, with a bullet or without; a blank line begins a paragraph."""
+        """Read notes: a line each, with a bullet or without; a blank line begins a paragraph.
+
+        Signs and short forms become words, and a line of several sentences several lines.
+        """
         lines = [_BULLET.sub("", line).strip() for line in text.splitlines()]
         title = ""
         first = next((number for number, line in enumerate(lines) if line), None)
         if first is not None and (heading := _TITLE.fullmatch(lines[first])):
             title, lines = heading[1], lines[first + 1 :]
         groups = groupby(lines, key=bool)
-        paragraphs = tuple(tuple(group) for is_text, group in groups if is_text)
+        parts = [
+            tuple(part for line in group for part in sentences_of_note(line))
+            for is_text, group in groups
+            if is_text
+        ]
+        paragraphs = tuple(filter(None, parts))
         if not paragraphs:
             raise OwnwordsError(
                 "there are no notes", hint="write a line for each sentence: who, what, where, when"
@@ -170,8 +179,10 @@ class _ParagraphWriter:
             found = sorted(self._candidates(number, note), reverse=True)
             text = found[min(self.rank, len(found) - 1)][1] if found else note
             line = DraftLine(note, text, bool(found))
-            # What stays a note stands in the text all the same, for the next line to follow.
-            self.text = f"{self.text} {line.text}".strip()
+            # What stays a note stands in the text all the same, for the next line to follow; with
+            # an end, or the model would go on with it.
+            end = "" if text[-1] in _ENDS else "."
+            self.text = f"{self.text} {text}{end}".strip()
             yield line
 
     def _candidates(self, number: int, note: str) -> Iterator[tuple[float, str]]:
@@ -184,7 +195,7 @@ class _ParagraphWriter:
             content = Content.of(text)
             share = content.share_of(wanted)
             if (
-                text[-1:] in '.!?…"”)'
+                text[-1:] in _ENDS
                 and share >= MIN_SHARE
                 and len(text) <= _MAX_LENGTH * len(note) + 40
                 and content.keeps_facts_of(wanted, text)

@@ -31,6 +31,7 @@ _TOKEN = re.compile(
     r"|[$£€#]?\d(?:[\d.,:/]*\d)?(?:%|[A-Za-z]+\b)?|[^\W\d_][\w]*(?:[-'’.][\w]+)*",
 )
 _QUOTE = ("“", '"', "http")
+_EXACT = re.compile(r"(“[^”]*”|\"[^\"]*\"|https?://\S+)")
 _NUMBER = re.compile(r"[$£€#]?\d")
 _IRREGULAR_NOT = {"can't": "cannot", "won't": "will not", "shan't": "shall not"}
 _UNPROSAIC = re.compile(r"https?:\S{60}|[|{}<>\[\]\\]| = |\n")
@@ -40,6 +41,7 @@ _DROPPED, _PERSONS, _PREPOSITIONS, _QUALIFIERS, _NEGATIONS = (
     frozenset(_DATA[kind].split())
     for kind in ("dropped", "persons", "prepositions", "qualifiers", "negations")
 )
+_SHORTHAND: Final = [(re.compile(short), long) for short, long in _DATA["shorthand"].items()]
 _NO_CONTENT: Final = _DROPPED | _PERSONS | _PREPOSITIONS | _QUALIFIERS
 
 
@@ -70,6 +72,23 @@ def prompt_of(notes: Sequence[str], title: str = "", before: str = "") -> str:
     head = f"Title: {title}\n" if title else ""
     head += f"Before: {before}\n" if before else ""
     return f"{head}Notes:\n" + "".join(f"- {note}\n" for note in notes) + "Text:\n"
+
+
+def sentences_of_note(line: str) -> list[str]:
+    """A line that somebody jotted down as the sentences in it, its signs and short forms as words.
+
+    What stands in quotation marks or parentheses stays together.
+    """
+    pieces = _EXACT.split(line)  # every second piece is one of these
+    for short, long in _SHORTHAND:
+        pieces[::2] = [short.sub(long, piece) for piece in pieces[::2]]
+    line = "".join(pieces)
+    # In notes a sentence often begins with a small letter.
+    capital = re.sub(r"(?<=[.!?] )[a-z]", lambda letter: letter[0].upper(), line)
+    spans = sentences(capital)
+    parts = [part.rstrip(".") for begin, end in spans for part in line[begin:end].split("; ")]
+    whole = all(part.count('"') % 2 == 0 and part.count("(") == part.count(")") for part in parts)
+    return list(filter(None, parts)) if whole else [line]
 
 
 def beginning_of(paragraph: str) -> str:
@@ -261,7 +280,7 @@ class Content:
         """Whether `text`, whose content this is, has all facts of a note, and says no for no."""
         plain = text.lower().replace("’", "'")
         return self.is_negative == note.is_negative and all(
-            re.search(rf"(?<!\w){re.escape(fact)}(?!\w)", plain) for fact in note.facts
+            re.search(rf"(?:(?<!\w)|(?=\W)){re.escape(fact)}(?!\w)", plain) for fact in note.facts
         )
 
     def invented(self, sources: str) -> frozenset[str]:
@@ -273,4 +292,5 @@ class Content:
 
     def share_of(self, note: "Content") -> float:
         """The share of the note's content words that this has; 1 if it has none."""
-        return len(note.words & self.words) / len(note.words) if note.words else 1.0
+        said = self.words | self.facts  # a word at the beginning can look like a name
+        return len(note.words & said) / len(note.words) if note.words else 1.0
