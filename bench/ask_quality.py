@@ -142,20 +142,19 @@ def main() -> int:
 
 def _marked(folder: Path, embedder: Embedder | None) -> None:
     """Of the first passage with the words that answer: whether they are in what is shown of it."""
-    lines = (QUESTIONS.with_name("ask_marked.tsv")).read_text(encoding="utf-8").splitlines()
-    rows = [line.split("\t") for line in lines if not line.startswith("#")]
-    searchers = {
-        name: ArchiveSearcher(SearchIndex(folder / f"{name}.ownwords" / "archive.sqlite"), embedder)
-        for name, *_ in rows
-    }
-    for half, names in (("choose", ("mtlynch", "eevee")), ("judge", ("brandur", "oskar", "ruben"))):
-        some = [row for row in rows if row[0] in names]
+    for name in ("ask_marked.tsv", "ask_marked_fresh.tsv"):
+        lines = QUESTIONS.with_name(name).read_text(encoding="utf-8").splitlines()
+        rows = [line.split("\t") for line in lines if not line.startswith("#")]
+        searchers = {
+            blog: ArchiveSearcher(SearchIndex(folder / f"{blog}.ownwords/archive.sqlite"), embedder)
+            for blog, *_ in rows
+        }
         hits = dict.fromkeys(("shown", "first", "first mark", "a mark", "excerpt"), 0)
-        for name, question, words in some:
-            passages = searchers[name].find(question).passages
+        for blog, question, words in rows:
+            passages = searchers[blog].find(question).passages
             with_words = [each for each in passages if words.casefold() in each.text.casefold()]
             for each in with_words[:1]:
-                excerpt = searchers[name].excerpts(question, passages)[each.id]
+                excerpt = searchers[blog].excerpts(question, passages)[each.id]
                 marks = [each.text[slice(*span)].casefold() for span in excerpt.matching]
                 part = each.text[slice(*excerpt.span)].casefold()
                 hits["shown"] += 1
@@ -163,7 +162,7 @@ def _marked(folder: Path, embedder: Embedder | None) -> None:
                 hits["first mark"] += any(words.casefold() in mark for mark in marks[:1])
                 hits["a mark"] += any(words.casefold() in mark for mark in marks)
                 hits["excerpt"] += words.casefold() in part
-        print(half, f"of {len(some)}:", hits)
+        print(name, f"of {len(rows)}:", hits)
 
 
 # ---- how the logistic regressions of ask/search.py were fitted

@@ -19,10 +19,10 @@ from functools import lru_cache
 from itertools import groupby, pairwise
 from math import sqrt
 from operator import itemgetter
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from ownwords.archive.document import Document, Segment, SegmentKind
-from ownwords.ask.query import detect_stop_words, is_content_word, visible, word_units
+from ownwords.ask.query import ASKED, detect_stop_words, is_content_word, visible, word_units
 from ownwords.core.sentences import Span, sentences, stripped
 
 Whose = Literal["own", "quoted", "other"]
@@ -378,27 +378,12 @@ def _cut(text: str, size: int) -> str:
 
 SHOWN = 480  # characters of a passage, about five lines
 # What answers often stands after what the question names: a unit gains this share of the words'
-# score of the one before it, and code all of it.
+# score of the one before it, and of what that one gains; code all of it.
 _BEFORE_SHARE = 0.6
 # What the cosine of a unit counts beside the share of the question's words, and what it counts to
 # have a number or a name if the question asks for one (docs/log.md).
 _MEANING, _FITTING = 2.0, 1.5
 _WEAK = 0.3  # units with less than this share of the best score are not marked
-# What asks for a number or a name, and what is one: a capital inside a sentence, or a sign that
-# joins words, as in the names of programs.
-_ASKED: Final = (
-    (
-        r"\b(?:how (?:many|much|long|often|old|far|big|large|fast|high)|when|(?:what|which)"
-        r" (?:age|year|day|date|time|place|price)|wie (?:viele?|lange?|oft|alt|weit)|wann|combien"
-        r"|quand|cu[aá]nt\w+|cu[aá]ndo|quant[oaie]s?|quando|hoeveel|wanneer|ile|kiedy)\b",
-        r"\d+|(?i:\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen"
-        r"|hundred|thousand|million|half|once|twice)s?\b)",
-    ),
-    (
-        r"\b(?:who|whose|whom|which|where|what .*\b(?:called?|named?)|wer|wen|wem|welche[nmrs]?)\b",
-        r"(?<=[\w,;:] )[A-Z]\w+|(?<=\()[A-Z]\w+|\b\w*[a-z]\w*[A-Z]\w*|\b\w+[_.-]\w+",
-    ),
-)
 
 
 class PassageExcerpt(NamedTuple):
@@ -423,11 +408,12 @@ def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> Passa
     most = max(own) or 1.0
     scores = [0.0] * len(spans)
     if any(own) or cosines:
-        scores = [_FITTING * fits for fits in has_asked(question, text, spans)]
+        scores = [_FITTING * fits for fits in has_asked(question, text, spans, narrow=True)]
+    before = 0.0
     for at, (begin, end) in enumerate(spans):
         share = 1.0 if is_code(text[begin:end]) else _BEFORE_SHARE
-        before = own[at - 1] if at else 0.0
         scores[at] += (own[at] + share * before) / most
+        before = max(own[at], _BEFORE_SHARE * before)
         scores[at] += _MEANING * cosines[at] if cosines else 0.0
     ranked = sorted(range(len(spans)), key=lambda at: -scores[at])
     first = max(range(len(spans)), key=lambda at: sum(scores[at : at + 2]))
@@ -444,9 +430,16 @@ def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> Passa
     return PassageExcerpt((spans[i][0], spans[ends[i] - 1][1]), tuple(spans[at] for at in chosen))
 
 
-def has_asked(question: str, text: str, spans: Sequence[Span]) -> list[bool]:
-    """Whether each span has a number or a name, if the question asks for one and has not got it."""
-    asked = question.casefold()
-    answers = next((answers for asks, answers in _ASKED if re.search(asks, asked)), "$^")
-    found = (re.findall(answers, text[begin:end]) for begin, end in spans)
-    return [any(part.casefold() not in asked for part in each) for each in found]
+def has_asked(
+    question: str, text: str, spans: Sequence[Span], *, narrow: bool = False
+) -> list[bool]:
+    """Whether each span has what the question asks for and has not got, a number or a name.
+
+    If `narrow`, a time or a count, where any span has one.
+    """
+    asked, has = question.casefold(), [False] * len(spans)
+    for asks, answers in ASKED if narrow else ASKED[2:]:
+        if re.search(asks, asked) and not any(has):
+            found = (re.findall(answers, text[begin:end]) for begin, end in spans)
+            has = [any(part.casefold() not in asked for part in each) for each in found]
+    return has
