@@ -241,6 +241,24 @@ def test_what_asks_for_a_number_or_a_name_marks_the_sentence_that_has_one() -> N
         assert spans_text(text, excerpt_of(question, text).matching)[0] == answer
 
 
+def test_what_asks_for_a_time_or_a_count_passes_over_years_and_other_numbers() -> None:
+    text = (
+        "The kettle film of 2005 was shown at Crewe. It has 41 views so far. Hale came in"
+        " 1998 to see it. She stayed for eight months."
+    )
+    for question, answer in (
+        ("How many saw the kettle film?", "It has 41 views so far."),
+        ("How long was Hale there?", "She stayed for eight months."),
+    ):
+        assert spans_text(text, excerpt_of(question, text).matching)[0] == answer
+
+
+def test_what_a_sentence_names_is_answered_beyond_the_next_one() -> None:
+    text = "Then there is the ledger. What is that? It holds all changes of a day. Rain fell."
+    marked = spans_text(text, excerpt_of("What is in the ledger?", text).matching)
+    assert "It holds all changes of a day." in marked
+
+
 def test_an_excerpt_shows_what_answers_even_where_the_first_match_stands_far_above() -> None:
     filler = "Then nothing at all went well for the rest of that long and tedious afternoon. " * 8
     answer = "In the end the kettle worked: I had to replace the fuse in the plug of the kettle."
