@@ -4,8 +4,8 @@
     python bench/promises.py --runs 20 --minutes 3
 
 Each run is a job of the page, `ownwords make` with its events logged. Prints for each how long it
-took, the largest error of the time left from a third of it on, as a share of what was left and at
-least of ten seconds, and how often the time left rose.
+took, the largest error of the time left from a third of it on, as a share of what was left, all
+below ten seconds being one, and how often the time left rose.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from ownwords.core.progress import LOG_VARIABLE, parse_event
 SAMPLE = ROOT / "examples" / "blog"
 MIXES = ((), (BUSY,), (), (SPINNING,))
 GOAL = 0.25  # of what is left; a plan that takes much longer than was told may say so once
-LEAST_S = 10.0  # of what is left: below, nobody counts seconds
+LEAST_S = 10.0  # of what is left: below, the page says "a few seconds"
 
 
 @measuring()
@@ -81,7 +81,8 @@ def make(blog: Path, minutes: float, folder: Path) -> tuple[float, list[tuple[fl
 def largest_error(told: list[tuple[float, float]], took: float) -> float:
     """The largest error of the time left, as a share of it, from a third of the run on."""
     late = [(at, left) for at, left in told if at >= took / 3]
-    return max(abs(left - (took - at)) / max(took - at, LEAST_S) for at, left in late)
+    pairs = ((max(left, LEAST_S), max(took - at, LEAST_S)) for at, left in late)
+    return max(abs(said - true) / true for said, true in pairs)
 
 
 if __name__ == "__main__":

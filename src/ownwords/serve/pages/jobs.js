@@ -144,7 +144,7 @@ export function progress({ isStaged = false } = {}) {
 
 function doing(job) {
   if (job.status === "stopping") return t`Saving, then stopping`;
-  const left = job.remaining_s === null ? "" : job.remaining_s < 5 ? t`a few seconds left` : t`about ${duration(job.remaining_s)} left`;
+  const left = job.remaining_s === null ? "" : job.remaining_s < 10 ? t`a few seconds left` : t`about ${duration(job.remaining_s)} left`;
   return [said(job.stage || job.line || job.title), shareOf(job), left].filter(Boolean).join(" · ");
 }
 
