@@ -135,10 +135,10 @@ class NotesTraining:
         model.loss = after_others  # type: ignore[method-assign, assignment]
         plain = self.dataset("held-out plain")
 
-        def report(model: CausalLM) -> Sequence[str]:
+        def report(model: CausalLM) -> str:
             # So that something is left where the machine goes before the end.
             _store(self.folder / ADAPTER, lora.stored_tensors(adapter))
-            return (f"held-out plain texts: {self.bits(model, plain, device):.4f} bits per byte",)
+            return f"held-out plain texts: {self.bits(model, plain, device):.4f} bits per byte"
 
         outcome = train(
             TrainJob(
@@ -156,7 +156,7 @@ class NotesTraining:
                 device=device,
                 validation=self.dataset("held-out pairs"),
                 progress=self.progress,
-                samples=report,
+                sample=report,
                 seconds=60 * minutes,
             )
         )
