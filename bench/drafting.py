@@ -2,6 +2,7 @@
 
     python bench/drafting.py WORKSPACE MODEL --paragraphs 30
     python bench/drafting.py WORKSPACE MODEL --paragraphs 14 --prompted BASE --blind FILE
+    python bench/drafting.py WORKSPACE MODEL --jotted    of jotted_notes.txt, as WORKSPACE is named
 
 The notes are made by rule of paragraphs of the workspace's test posts, some full, some terse, as
 those it has learned from; MODEL has learned to write from notes. Prints what of their content
@@ -39,9 +40,12 @@ def main() -> None:
     parser.add_argument("workspace", type=Path)
     parser.add_argument("model", type=Path)
     parser.add_argument("--paragraphs", type=int, default=30)
+    parser.add_argument("--jotted", action="store_true", help="notes that a reader jotted down")
     parser.add_argument("--prompted", type=Path, help="the folder of a model that takes orders")
     parser.add_argument("--blind", type=Path, default=Path("blind.txt"))
     args = parser.parse_args()
+    if args.jotted:
+        return write_jotted(args.workspace.stem, Model.load(args.model))
     with Archive(Workspace(args.workspace).archive) as archive:
         corpus = load_corpus(archive)
     pairs = [pair for post in corpus.test for pair in notes.pairs(post)]
@@ -56,8 +60,7 @@ def main() -> None:
     invented: list[str] = []
     bits, sizes = {"with": 0.0, "without": 0.0}, 0
     for number, pair in enumerate(pairs[: args.paragraphs], 1):
-        marked = [line[2:] for line in pair.prompt.split("\n") if line.startswith("- ")]
-        noted = [part for line in marked for part in line.split("; ")]
+        noted = [line[2:] for line in pair.prompt.split("\n") if line.startswith("- ")]
         draft = drafting.draft(model, drafting.Notes("", (tuple(noted),)))
         lines += draft.lines
         written = " ".join(line.text for line in draft.lines if line.kept)
@@ -85,6 +88,18 @@ def main() -> None:
     print(f"content words kept in them {np.mean(shares):.3f}; made up {invented or 'nothing'}")
     print(f"bits per byte with notes {per_byte['with']:.3f}, without {per_byte['without']:.3f}")
     tell_style(AuthorStyle(list(corpus.train), ReferenceAuthors.load()), texts)
+
+
+def write_jotted(blog: str, model: Model) -> None:
+    """Write the notes of a blog in jotted_notes.txt, and count the lines that are written."""
+    written = total = 0
+    for block in Path(__file__).with_name("jotted_notes.txt").read_text("utf-8").split("\n\n"):
+        if block.startswith(f"### {blog}\n"):
+            draft = drafting.draft(model, drafting.Notes.parse(block.partition("\n")[2]))
+            print(f"{block}\nNOW {draft}\n")
+            written += sum(line.kept for line in draft.lines)
+            total += len(draft.lines)
+    print(f"{blog}: {written} of {total} lines written")
 
 
 def tell_style(style: AuthorStyle, texts: dict[str, list[str]]) -> None:

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +67,8 @@ class Notes:
         if first is not None and (heading := _TITLE.fullmatch(lines[first])):
             title, lines = heading[1], lines[first + 1 :]
         groups = groupby(lines, key=bool)
-        parts = [
-            tuple(part for line in group for part in sentences_of_note(line))
-            for is_text, group in groups
-            if is_text
-        ]
-        paragraphs = tuple(filter(None, parts))
+        parts = (chain.from_iterable(map(sentences_of_note, group)) for is_, group in groups if is_)
+        paragraphs = tuple(filter(None, map(tuple, parts)))
         if not paragraphs:
             raise OwnwordsError(
                 "there are no notes", hint="write a line for each sentence: who, what, where, when"

@@ -133,16 +133,10 @@ def is_prose(paragraph: str) -> bool:
 
 
 def notes_of(paragraph: str, rng: random.Random) -> list[str]:
-    """Notes of a paragraph, a line a sentence, sometimes two sentences."""
+    """Notes of a paragraph, a line a sentence."""
     manner = Manner.draw(rng)
-    lines: list[str] = []
-    for begin, end in sentences(paragraph):
-        line = note_of(paragraph[begin:end], manner, rng)
-        if line and lines and rng.random() < 0.08:
-            lines[-1] += f"; {line}"
-        elif line:
-            lines.append(line)
-    return lines
+    lines = (note_of(paragraph[slice(*at)], manner, rng) for at in sentences(paragraph))
+    return list(filter(None, lines))
 
 
 def note_of(sentence: str, manner: Manner, rng: random.Random) -> str:
