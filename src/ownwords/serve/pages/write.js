@@ -43,7 +43,7 @@ function pageOf(element, offer, saved, query) {
   });
 
   const changed = () => { store(); label(); follow(); };
-  const notes = editor({ text: saved?.notes ?? "" }, { label: t`Notes or a draft`, hint: t`Notes are a line for each sentence, small words too: what you leave out the model guesses. A blank line begins a paragraph.`, placeholder: t`the rain gauge is copper, five inches\nI made it in 2014, from a tube`, onChange: changed });
+  const notes = editor({ text: saved?.notes ?? "" }, { label: t`Notes or a draft`, hint: t`Notes are a line for each sentence, small words too: what you leave out the model guesses, and one sentence in three comes out wrong. A blank line begins a paragraph.`, placeholder: t`the rain gauge is copper, five inches\nI made it in 2014, from a tube`, onChange: changed });
   const draft = editor({ text: saved?.text ?? query.get("prompt") ?? "", machine: saved?.machine ?? [] }, { label: t`Your text`, hint: t`A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time.`,
     placeholder: t`The trouble with backups`, model: () => (set.suggests ? set.model : ""), onChange: changed });
   const fromNotes = button(t`Write it from notes`, writeNotes), voice = button(t`Put it in my voice`, rewrite);
