@@ -63,13 +63,7 @@ def draft(
     options: ModelOptions = MODEL,
     output: OutputOptions = OUTPUT,
 ) -> None:
-    """Write a text from notes, a sentence a line.
-
-    Every number, name, link and quotation of a line is kept, or the line stays as a note in
-    [brackets]. The model is small: from notes as people jot them down, one sentence in three came
-    out wrong, and an untuned base of ten times the size did little better. So read each, and write
-    the small words and the forms of words that you want: what you leave out it guesses.
-    """
+    """Write a text from notes, a sentence a line."""
     from ownwords.drafts import drafting
 
     check_positive("--samples", samples)
