@@ -147,7 +147,7 @@ def _marked(folder: Path, embedder: Embedder | None) -> None:
         rows = [line.split("\t") for line in lines if not line.startswith("#")]
         searchers = {
             blog: ArchiveSearcher(SearchIndex(folder / f"{blog}.ownwords/archive.sqlite"), embedder)
-            for blog, *_ in rows
+            for blog in {row[0] for row in rows}
         }
         hits = dict.fromkeys(("shown", "first", "first mark", "a mark", "excerpt"), 0)
         for blog, question, words in rows:

@@ -12,7 +12,7 @@ from ownwords.core.package_data import toml_beside
 # Word lists of nine languages and irregular forms of English, with their purpose.
 _DATA: Final = toml_beside(__file__, "words.toml")
 # Pairs of patterns: what asks for a time, a count, any number or a name, and what is one.
-ASKED: Final[list[list[str]]] = _DATA["asked"]
+ASKED: Final = [(asks, a.replace("{count}", _DATA["count"])) for asks, a in _DATA["asked"]]
 _WORDS: Final = {name: frozenset(text.split()) for name, text in _DATA["stop_words"].items()}
 _EMPTY: Final = _WORDS["en"]
 _WORDS["en"] |= frozenset(_DATA["posts"].split())

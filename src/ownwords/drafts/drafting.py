@@ -177,7 +177,7 @@ class _ParagraphWriter:
             line = DraftLine(note, text, bool(found))
             # What stays a note stands in the text all the same, for the next line to follow; with
             # an end, or the model would go on with it.
-            end = "" if text[-1] in _ENDS else "."
+            end = "" if text.endswith(_ENDS) else "."
             self.text = f"{self.text} {text}{end}".strip()
             yield line
 
@@ -191,7 +191,7 @@ class _ParagraphWriter:
             content = Content.of(text)
             share = content.share_of(wanted)
             if (
-                text[-1:] in _ENDS
+                text.endswith(_ENDS)
                 and share >= MIN_SHARE
                 and len(text) <= _MAX_LENGTH * len(note) + 40
                 and content.keeps_facts_of(wanted, text)

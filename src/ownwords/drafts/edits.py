@@ -41,7 +41,7 @@ _JOINED = re.compile(r"(?:;|,? (?:and|but|so))( )(?=(?:I|we|you|he|she|it|they|t
 _OPENING = re.compile(r",? (and|but|so) $")
 # A word, a number with its point, or a sign; of the marks of punctuation only what ends a sentence.
 _MEANT = re.compile(r"(?<!\S)[-–](?=\d)|\w+(?:[.,:'-]\w+)*|'\w+|\(\)|[^\w\s,;:'\"“”()–—…-]")
-_EXACT = re.compile(r"https?://\S+|`[^`]*`|[\"“][^\"”]*[\"”]")  # links, code, quotations
+EXACT = re.compile(r"(https?://\S+|`[^`]*`|[\"“][^\"”]*[\"”])")  # links, code, quotations
 _SPELT_OUT = {"can't": "cannot", "won't": "will not", "n't": " not", "'s": " is", "'m": " am"}
 _SPELT_OUT |= {"'re": " are", "'ve": " have", "'ll": " will"}
 _CONTRACTED = re.compile(
@@ -175,7 +175,7 @@ def _meant(sentence: str) -> list[tuple[str, str]]:
         elif not (word == "that" and following in _SUBJECTS):
             found.append((article, word))
             article = ""
-    return found + [("", exact.strip('"“”')) for exact in _EXACT.findall(sentence)]
+    return found + [("", exact.strip('"“”')) for exact in EXACT.findall(sentence)]
 
 
 def applied(text: str, edits: Sequence[Edit]) -> str:

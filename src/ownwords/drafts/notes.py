@@ -21,6 +21,7 @@ from ownwords.base.trimming import are_english
 from ownwords.core.fingerprint import digest
 from ownwords.core.package_data import toml_beside
 from ownwords.core.sentences import sentences
+from ownwords.drafts.edits import EXACT
 from ownwords.evaluation.reference_data import Lexicon
 
 _WORDS_OF_PARAGRAPH: Final = range(8, 160)
@@ -31,7 +32,6 @@ _TOKEN = re.compile(
     r"|[$£€#]?\d(?:[\d.,:/]*\d)?(?:%|[A-Za-z]+\b)?|[^\W\d_][\w]*(?:[-'’.][\w]+)*",
 )
 _QUOTE = ("“", '"', "http")
-_EXACT = re.compile(r"(“[^”]*”|\"[^\"]*\"|https?://\S+)")
 _NUMBER = re.compile(r"[$£€#]?\d")
 _IRREGULAR_NOT = {"can't": "cannot", "won't": "will not", "shan't": "shall not"}
 _UNPROSAIC = re.compile(r"https?:\S{60}|[|{}<>\[\]\\]| = |\n")
@@ -79,7 +79,7 @@ def sentences_of_note(line: str) -> list[str]:
 
     What stands in quotation marks or parentheses stays together.
     """
-    pieces = _EXACT.split(line)  # every second piece is one of these
+    pieces = EXACT.split(line)  # every second piece is one of these
     for short, long in _SHORTHAND:
         pieces[::2] = [short.sub(long, piece) for piece in pieces[::2]]
     line = "".join(pieces)
