@@ -3,8 +3,6 @@
     python bench/corpora.py books-1.txt.xz books-2.txt.xz            all of them, 2 minutes each
     python bench/corpora.py BOOKS... --case 20-kB code --minutes 4
     python bench/corpora.py BOOKS... --workspace FOLDER              keeps what was made there
-    python bench/corpora.py BOOKS... --search 20 --each 0.6          the plan against a search
-    python bench/corpora.py BOOKS... --search 20 --each 0.5 --shared   on a machine others use
 
 20, 80 and 400 kB are the beginning of one book by one author, 4 MB books by several; none of them
 was read by the base in the box: `base/build.py` held them out. (Which of its weights were kept was
@@ -18,15 +16,12 @@ in place of a model is told in its row; anything but that is a failure.
 
 import argparse
 import ast
-import itertools
 import json
 import lzma
-import os
 import re
 import sys
 import sysconfig
 import tempfile
-import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -84,8 +79,6 @@ CASES = (
     Case("4-MB", 4_000_000, 6_000, "held out"),
     Case("40-MB", 40_000_000, 10_000, "read"),
 )
-EVALUATIONS = 4  # of a trial on a shared machine, where they would take as long as the steps
-SEARCHED = (("80-kB", ""), ("400-kB", "none"))  # and the base to begin with
 
 
 @dataclass(frozen=True)
@@ -103,9 +96,6 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=2)
     parser.add_argument("--base", default="")
     parser.add_argument("--workspace", type=Path)
-    parser.add_argument("--search", type=int, metavar="TRIALS", help="the plan against a search")
-    parser.add_argument("--each", type=float, default=0.6, help="minutes of one of its trials")
-    parser.add_argument("--shared", action="store_true", help="on a machine that others use, too")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)  # one corpus, in here
     args = parser.parse_args()
     if args.make:
@@ -117,10 +107,6 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as scratch:
         workspace = (args.workspace or Path(scratch)).resolve()
-        if args.search:
-            if args.shared:
-                by_the_laws()
-            return search_row(args, workspace)
         wanted = [case for case in CASES if not args.case or case.name in args.case]
         return sum(
             not run_case(case, corpus(case, args.books, workspace), args, workspace)
@@ -296,67 +282,6 @@ def run_case(case: Case, folder: Path, args: argparse.Namespace, scratch: Path) 
             print(f"  {sentence}")
     print("  It writes: " + " ".join(row["paragraph"].split())[:400], flush=True)
     return True
-
-
-# --- searching ------------------------------------------------------------------------------------
-
-
-def by_the_laws() -> None:
-    """From now on a trial is as long as by the speeds that `laws.py` assumes, whatever the clock.
-
-    Where others compute too, one trial would else have several times the steps of the next, and the
-    luckiest would win. It must be said before the package is imported.
-    """
-    ticks = itertools.count()
-
-    def standing() -> float:  # but for so little that no two moments are the same
-        return next(ticks) * 1e-7
-
-    time.perf_counter = time.monotonic = standing
-    os.environ["OMP_NUM_THREADS"] = "1"  # two would wait for each other
-    from ownwords.training import recipes, throughput
-
-    throughput.measure_speeds = lambda device, *_, **__: throughput.assumed_speeds(device)
-    recipes.TrainingSession._seconds_left = lambda *_: None  # type: ignore[method-assign]
-
-
-def search_row(args: argparse.Namespace, scratch: Path) -> int:
-    """The plan's own choice beside the best of a search; counts the cases that lose over 3%."""
-    from ownwords.archive import corpus as texts_of
-    from ownwords.archive.look import look
-    from ownwords.archive.store import Archive
-    from ownwords.make.make_request import find_base
-    from ownwords.training import settings_search
-    from ownwords.training.recipes import TrainRequest
-
-    lost = 0
-    for name, base in SEARCHED:
-        if args.case and name not in args.case:
-            continue
-        case = next(case for case in CASES if case.name == name)
-        root = scratch / f"{name}-searched.ownwords"
-        look([corpus(case, args.books, scratch)], workspace=root)
-        each_s = args.each * 60
-        search_s = each_s * (args.search + 2 * settings_search.REPETITIONS)
-        with Archive(root / "archive.sqlite") as archive:
-            texts = texts_of.load_corpus(archive)
-            work = TrainRequest(
-                workspace=root,
-                seconds=each_s,
-                fixed={"train.evaluations": EVALUATIONS} if args.shared else {},
-                own_share=texts.own_share,
-                corpus=texts.key,
-            )
-            result = settings_search.tune(texts, work, search_s, base=find_base(base))
-        verdict = result.verdict
-        print(f"\n{name}, {'from nothing' if base else 'the base in the box'}:")
-        for sentence in settings_search.sentences(verdict):
-            print(f"  {sentence}")
-        gain = verdict.gain or 0.0
-        print(f"  The plan needs {max(0.0, gain):.2%} more than the best found.", flush=True)
-        print(result.table.read_text("utf-8"))
-        lost += gain > 0.03
-    return lost
 
 
 if __name__ == "__main__":

@@ -192,7 +192,6 @@ def test_settings_come_from_files_the_environment_and_flags(
         (["pretrain", "blog"], "torch", "train"),
         (["finetune", "blog", "--base", "b"], "torch", "train"),
         (["export", "model", "--to", "gguf"], "torch", "train"),
-        (["tune", "blog"], "optuna", "train,tune"),
     ],
 )
 def test_a_missing_package_is_named_with_what_to_install(

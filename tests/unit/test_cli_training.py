@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 import large_vocabulary
-from fake_training import EXPECTED
 from ownwords.archive.corpus import TrainingText
 from ownwords.base import trimming
 from ownwords.cli.main import main
 from ownwords.training import recipes
 from ownwords.training.checkpoint import Run
 from ownwords.training.loop import TrainingInterrupted, TrainOutcome
-from ownwords.training.plan import Plan, PlannedValue
+from ownwords.training.plan import Forecast, Plan, PlannedValue
 from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
 from ownwords.training.run import Evaluation
 from ownwords.training.settings import Recipe
@@ -33,7 +32,16 @@ PLAN = Plan(
         PlannedValue("train.gradient_checkpointing", False, "", "", "plan"),
         PlannedValue("train.batch_size", 4, "as you set it", "setting", "setting"),
     ),
-    expected=replace(EXPECTED, seconds=60.0, tokens=1000),
+    expected=Forecast(
+        bits_low=2.0,
+        bits_high=2.5,
+        seconds=60.0,
+        tokens=1000,
+        epochs=8.0,
+        memory_bytes=10**8,
+        tokens_per_s=5000.0,
+        held_out_bytes=3000,
+    ),
 )
 OUTCOME = TrainOutcome(
     steps=300,

@@ -36,7 +36,6 @@ _PACKAGES = {
     "gguf": ("the package gguf", "train"),
     "huggingface_hub": ("the package huggingface_hub", "train"),
     "tokenizers": ("the package tokenizers", "embed"),
-    "optuna": ("Optuna", "train,tune"),
     "mcp": ("the package mcp", "mcp"),
 }
 _LIKE_AN_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?", re.DOTALL)

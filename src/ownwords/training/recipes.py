@@ -88,8 +88,6 @@ class TrainRequest:
     out: Path | None = None  # the model's folder; `model` in the workspace unless given
     base_title: str = ""  # the base's display name, for the card; its folder's name unless given
     began: float | None = None  # time.perf_counter() at which the user began to wait
-    # Whether a run whose steps are set ends in time nevertheless.
-    ends_in_time: bool = False
 
     @property
     def folder(self) -> Path:
@@ -486,11 +484,9 @@ class TrainingSession:
 
     def _seconds_left(self, plan: Plan) -> float | None:
         """The seconds for training; None if the user set the steps instead."""
-        seconds = self.request.seconds
-        if not self.request.ends_in_time:
-            if "train.steps" in self.request.fixed:
-                return None
-            seconds = max(seconds, plan.expected.seconds)
+        if "train.steps" in self.request.fixed:
+            return None
+        seconds = max(self.request.seconds, plan.expected.seconds)
         seconds *= 1 - PLAN_CONSTANTS.unforeseen
         # The last evaluation and the choice of the weights come after the last step.
         closing_s = (

@@ -210,7 +210,7 @@ class Section(msgspec.Struct, frozen=True):
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """A whole result: what it is called, its main sentences and figures, its sections."""
 
-    kind: Literal["report", "scorecard", "search"]
+    kind: Literal["report", "scorecard"]
     title: str  # of the document
     kicker: str  # the small line above the heading
     heading: Line

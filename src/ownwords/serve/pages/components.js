@@ -184,7 +184,7 @@ export function problem(error, again = null) {
 }
 
 // Where the page does what a command of a hint does.
-const INSTEAD = [[/ownwords (look|make|tune|score)\b/, "#/home", t`Go to Home`], [/ownwords base\b/, "#/models", t`Go to Models`]];
+const INSTEAD = [[/ownwords (look|make|score)\b/, "#/home", t`Go to Home`], [/ownwords base\b/, "#/models", t`Go to Models`]];
 
 /** What to do about an error: its hint, or a link where the hint names a command that the page has a button for. */
 export function advice(error) {
