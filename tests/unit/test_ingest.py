@@ -2,6 +2,7 @@
 
 import importlib
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary
 from ownwords.archive.selection import read_choices
 from ownwords.archive.settings import LookSettings, SplitConfig
+from ownwords.core.errors import SourceError
 
 DATED = {
     "wordpress": ("hats.WordPress.2024-01-31.xml", "hats.WordPress.2025-02-28.xml"),
@@ -94,3 +96,30 @@ def test_choices_are_kept_when_the_folder_is_renamed(tmp_path: Path) -> None:
     choices.write_text('[[post]]\nid = "notes:1.md"\ndecision = "cap"\n', encoding="utf-8")
     look([folder.rename(tmp_path / "letters")], workspace=tmp_path / "w")
     assert list(read_choices(choices)) == ["letters:1.md"]
+
+
+@pytest.mark.parametrize("form", ["zip", "gztar", "tar"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_packed_texts_are_read_as_their_folder_is(form: str, wrapped: bool, tmp_path: Path) -> None:
+    notes = tmp_path / "in" / "notes"
+    (notes / "old").mkdir(parents=True)
+    for name in ("1", "2", "old/3"):
+        (notes / f"{name}.md").write_text(f"# Note {name}\n\nIt rained {name} days.\n")
+    (notes / "cat.jpg").write_bytes(b"\xff\xd8")
+    top = tmp_path / "in" if wrapped else notes
+    packed = Path(shutil.make_archive(str(tmp_path / "notes"), form, top))
+    before = set(tmp_path.rglob("*"))
+    reports = [look([path], workspace=tmp_path / f"w{n}") for n, path in enumerate((notes, packed))]
+    assert [post.id for post in reports[1].posts] == [post.id for post in reports[0].posts]
+    assert reports[1].sources[0].detected_as == reports[0].sources[0].detected_as
+    assert set(tmp_path.glob("[!w]*")) <= before
+
+
+def test_a_zip_without_texts_says_what_is_in_it(tmp_path: Path) -> None:
+    for name in ("1.jpg", "2.jpg", "3.png"):
+        (tmp_path / "in" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(b"x")
+    packed = Path(shutil.make_archive(str(tmp_path / "blog"), "zip", tmp_path / "in"))
+    with pytest.raises(SourceError, match=r"nothing to read .* 3 files \(2 \.jpg, 1 \.png\)"):
+        look([packed], workspace=tmp_path / "w")
+    assert not (tmp_path / "w").exists()

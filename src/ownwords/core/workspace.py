@@ -142,7 +142,7 @@ def source_name(source: Path) -> str:
         path = path.parent
     if path.name == "input" and path.parent.name:
         path = path.parent
-    stem = path.stem if path.is_file() else path.name
+    stem = path.stem.removesuffix(".tar") if path.is_file() else path.name
     return re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "corpus"
 
 

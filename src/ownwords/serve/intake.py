@@ -2,10 +2,9 @@
 
     python -m ownwords.serve.intake URL HOST FOLDER
 
-prints one JSON object: the path to read, and what it is; or an error.
-A zip or tar of texts that no source reads as it is, such as one of Markdown files, is unpacked
-beside itself, its texts only. A feed is fetched from the host that the user has named, and from no
-other, also not if it redirects there; its pages are saved as FOLDER/feed-001.xml and so on.
+prints one JSON object: the path to read, and what it is; or an error. A feed is fetched from the
+host that the user has named, and from no other, also not if it redirects there; its pages are saved
+as FOLDER/feed-001.xml and so on.
 """
 
 import json
@@ -13,10 +12,8 @@ import os
 import re
 import shutil
 import sys
-import tarfile
 import time
-import zipfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -26,18 +23,11 @@ from selectolax.lexbor import LexborHTMLParser
 from ownwords.archive import sources
 from ownwords.archive.document import RawDocument
 from ownwords.archive.sources import feed
-from ownwords.archive.untrusted_files import open_packed
 from ownwords.core.errors import OwnwordsError, SourceError
 from ownwords.core.progress import Progress, Stage, logged_job
 from ownwords.core.version import __version__
 from ownwords.core.workspace import path_text
 from ownwords.models import atomic_dir
-
-_TEXTS = frozenset(
-    {".md", ".markdown", ".mdown", ".mkd", ".html", ".htm", ".txt", ".text", ".epub"}
-    | {".xml", ".json", ".yml", ".yaml", ".toml", ".docx", ".odt"}
-)
-_UNPACKED = "unpacked.tmp"  # until it is known to be a blog, which has the file's name
 
 
 def inspect_upload(path: Path) -> dict[str, Any]:
@@ -51,61 +41,11 @@ def inspect_upload(path: Path) -> dict[str, Any]:
 
 
 def inspect_path(path: Path) -> dict[str, Any]:
-    """Detect the source of a path; unpack texts that nothing else reads."""
-    try:
-        kind, label = sources.detect_source(path)
-    except SourceError as unknown:
-        folder = path.parent / _UNPACKED
-        try:
-            unpacked = _unpack_texts(path, folder) if path.is_file() else None
-            if unpacked is None:
-                raise
-            try:
-                kind, label = sources.detect_source(unpacked)
-            except SourceError:
-                raise unknown from None
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        path.unlink()
-        path = unpacked.rename(path.with_name(Path(path.name.removesuffix(".gz")).stem))
-        shutil.rmtree(folder, ignore_errors=True)
+    """Detect the source of a path."""
+    kind, label = sources.detect_source(path)
     # Reading the first post shows whether the file is damaged.
     has_posts = any(isinstance(item, RawDocument) for item in sources.load_source(kind).read(path))
     return {"path": path_text(path), "label": label, "has_posts": has_posts}
-
-
-def _unpack_texts(path: Path, folder: Path) -> Path | None:
-    """Unpack the texts of a zip or tar into the folder; None if it holds no texts."""
-    if not (zipfile.is_zipfile(path) or _is_tar(path)):
-        return None
-    with open_packed(path) as members:  # whose names do not lead out of the folder
-        for name in filter(_is_text, members.names):
-            target = folder / name.replace("\\", "/")
-            try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with members.open(name) as file, target.open("xb") as copy:
-                    shutil.copyfileobj(file, copy)
-            except (OSError, ValueError) as error:  # names that clash, are too long, or hold a NUL
-                raise SourceError(f"{path} cannot be unpacked: {error}") from error
-    inside = [*folder.glob("[!.]*")]
-    if not inside:
-        return None
-    is_wrapped = len(inside) == 1 and inside[0].is_dir()
-    return inside[0] if is_wrapped else folder
-
-
-def _is_tar(path: Path) -> bool:
-    try:
-        return tarfile.is_tarfile(path)
-    except EOFError:  # a gzip file that was cut off
-        return False
-
-
-def _is_text(name: str) -> bool:
-    path = PurePosixPath(name)
-    is_hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
-    return path.suffix.lower() in _TEXTS and not is_hidden
 
 
 _MAX_PAGES = 200

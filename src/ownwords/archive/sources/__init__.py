@@ -8,7 +8,6 @@ A source is a module with
 """
 
 import mimetypes
-import zipfile
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -58,7 +57,7 @@ def load_source(name: str) -> Source:
     return cast(Source, import_module(f"{__name__}.{name}"))
 
 
-_EMPTY_ZIP_BYTES = 22
+_PACKED = "packed"  # what no other source reads, but one that reads what is packed in it
 _MEDIA = {"image": "a picture", "audio": "a recording", "video": "a film"}
 # Advice on common files that cannot be read as they are, by suffix.
 _SAVE_AS_TEXT = "save it as plain text (.txt), Markdown or HTML, and give that file"
@@ -68,7 +67,7 @@ _ADVICE = {
     **dict.fromkeys((".mobi", ".azw", ".azw3", ".fb2"), "give the book as EPUB"),
     **dict.fromkeys(
         (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".rar"),
-        "it holds no export that is known; unpack it, and give the folder",
+        "it is no whole zip or tar; unpack it, and give the folder",
     ),
 }
 
@@ -97,7 +96,7 @@ def detect_source(path: Path) -> tuple[str, str]:
         raise SourceError(
             f"{path} does not exist", hint="give the path of a blog, export or folder"
         )
-    for name in SOURCE_NAMES:
+    for name in (*SOURCE_NAMES, _PACKED):
         label = load_source(name).detect(path)
         if label:
             return name, label
@@ -105,8 +104,6 @@ def detect_source(path: Path) -> tuple[str, str]:
     if path.is_file() and kind in _MEDIA:
         hint = "give the file or the folder that holds your posts"
         raise SourceError(f"{path} is {_MEDIA[kind]}", hint=hint)
-    if path.is_file() and zipfile.is_zipfile(path) and path.stat().st_size == _EMPTY_ZIP_BYTES:
-        raise SourceError(f"{path} is an empty zip", hint="export the blog once more")
     if advice := _advice(path):
         raise SourceError(f"{path} is none of the kinds that can be read", hint=advice)
     known = ", ".join(load_source(name).LABEL for name in SOURCE_NAMES)
