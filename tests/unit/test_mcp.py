@@ -15,6 +15,8 @@ from mcp import ClientSession, StdioServerParameters, stdio_client
 
 import model_directories
 from ownwords.archive.look import look
+from ownwords.cli.mcp import _Tools
+from ownwords.core.workspace import Workspace
 from ownwords.models import bundle
 from ownwords.tokenizers.bpe import ByteTokenizer
 
@@ -70,3 +72,17 @@ def test_an_agent_finds_reads_and_writes(workspace: Path) -> None:
     assert "has not learned to write from notes" in texts[5]
     assert {p: p.read_bytes() for p in workspace.rglob("*.json")} == before
     assert "jubilee clip" in json.loads(texts[7])["text"]
+
+
+def test_newer_posts_and_a_newer_model_are_used_at_once(tmp_path: Path) -> None:
+    root, new = tmp_path / "w.ownwords", tmp_path / "new.txt"
+    draft = "The ladder has stood behind the shed since March, and nobody has asked for it yet."
+    new.write_text("Ladders\n\n" + draft)
+    tools, texts = _Tools(Workspace(root)), []
+    for seed, sources in enumerate(([BLOG], [BLOG, new])):
+        look(sources, workspace=root)
+        model = model_directories.model("qwen3", seed, vocab_size=300)
+        bundle.save(root / "model", model, ByteTokenizer())
+        assert bool(tools.check(draft)["written_before"]) == bool(seed)
+        texts.append(tools.complete("The gutter"))
+    assert texts[0] != texts[1]

@@ -1,6 +1,9 @@
 """The models of a workspace: kept, compared, made current again, and never lost."""
 
+import asyncio
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -92,6 +95,38 @@ def test_a_model_without_a_score_gets_no_other_score(root: Path) -> None:
         model_found.beside(path).unlink()
     ModelLibrary(root).use("my blog 1")
     assert not any((root / path).exists() for path in BESIDE[:2])
+
+
+def test_the_model_before_is_kept_even_if_it_never_was(root: Path) -> None:
+    put(root, "a")
+    ModelLibrary(root).keep("first")
+    put(root, "b")  # by a training that was killed before it kept its model
+    ModelLibrary(root).use("first")
+    assert sorted(weights(model.model) for model in ModelLibrary(root).models()) == ["a", "b"]
+
+
+def test_models_can_be_read_while_one_is_switched(root: Path) -> None:
+    for content in ("a", "b"):
+        put(root, content)
+    library = ModelLibrary(root)
+    names = [model.name for model in library.models() if not model.is_current] + ["second"]
+    library.keep("second")
+    state = AppState(Workspace(root))
+    is_over = threading.Event()
+
+    def read() -> None:
+        while not is_over.is_set():
+            assert len(state.library.models()) == 2
+            assert len(state.models()) >= 2
+
+    with ThreadPoolExecutor(4) as pool:
+        readers = [pool.submit(read) for _ in range(3)]
+        for number in range(40):
+            state.library.use(names[number % 2])
+        is_over.set()
+        for reader in readers:
+            reader.result()
+    asyncio.run(state.close())
 
 
 @pytest.mark.parametrize("after", range(8))

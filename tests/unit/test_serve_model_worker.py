@@ -112,6 +112,23 @@ def test_a_request_beyond_the_queue_is_refused_immediately() -> None:
     run(work)
 
 
+def test_a_rejected_request_hears_of_it_even_if_the_step_fails() -> None:
+    engine = CountingEngine()
+
+    async def work() -> None:
+        async with worker_of(engine) as worker:
+            with worker._lock:  # so that the thread takes both at once
+                engine.fails = RuntimeError("broken")
+                requests = [request_of(ids=(engine.vocabulary,)), request_of()]
+                readers = [asyncio.create_task(read(worker, request)) for request in requests]
+                await asyncio.sleep(0)
+            errors = await asyncio.gather(*readers, return_exceptions=True)
+        assert "vocabulary" in str(errors[0])
+        assert all(isinstance(error, OwnwordsError) for error in errors)
+
+    run(work)
+
+
 def test_a_disconnected_reader_frees_its_row() -> None:
     engine = CountingEngine()
 

@@ -1,6 +1,7 @@
 """`ownwords base`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,7 +9,7 @@ from cyclopts import App, Parameter
 
 from ownwords.base import catalogue, known_bases, ladder, trimming
 from ownwords.base.ladder import Rung, TuningTask
-from ownwords.cli.options import DEFAULTS, CommonOptions, OutputOptions, described
+from ownwords.cli.options import DEFAULTS, CommonOptions, described
 from ownwords.cli.output import confirm, stderr
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.workspace import resolve_workspace
@@ -118,7 +119,7 @@ def add(
 def _accepts(known: "KnownBase", common: CommonOptions) -> bool:
     """Show the terms of a base, and ask; False where nobody can be asked."""
     # --yes accepts no terms, and forbids no question about them.
-    if known.terms is None or not OutputOptions(json=common.json).may_ask:
+    if known.terms is None or not replace(common, yes=False).may_ask:
         return False
     writer = TerminalWriter(stderr())
     writer.line(f"{known.name} comes under the {known.terms.title}", BOLD)

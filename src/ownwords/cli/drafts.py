@@ -17,7 +17,7 @@ from ownwords.cli.options import (
     text_in,
 )
 from ownwords.cli.output import print_json, stderr
-from ownwords.cli.write import MODEL, ModelOptions, Threads, resolve_model_directory
+from ownwords.cli.write import MODEL, ModelOptions, Threads
 from ownwords.core.workspace import resolve_workspace
 
 if TYPE_CHECKING:
@@ -96,7 +96,6 @@ def rewrite(
         tuple[int, ...],
         described("Undo the edit of this number; may be repeated. [default: none]"),
     ] = (),
-    workspace: WorkspaceOption = None,
     options: ModelOptions = MODEL,
     output: OutputOptions = OUTPUT,
 ) -> None:
@@ -111,7 +110,7 @@ def rewrite(
     from ownwords.drafts.edits import Habits
 
     draft = text_in(text, "a draft to rewrite")
-    place = resolve_workspace(workspace or options.model, Path.cwd())
+    place = resolve_workspace(options.workspace or options.model, Path.cwd())
     habits = Habits(post.text for post in read_corpus(place.archive).train)
     used = replace(options, model=options.model or place.root)  # the workspace's own model
     model = _load_model(used) if free else None
@@ -140,6 +139,6 @@ def _load_model(options: ModelOptions, threads: int | None = None) -> "Model":
     from ownwords.drafts import drafting
     from ownwords.inference.model import Model
 
-    folder = resolve_model_directory(options.model)
+    folder = options.directory
     drafting.require_learned(folder)
     return Model.load(folder, device=options.device, threads=threads)

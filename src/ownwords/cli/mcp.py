@@ -1,14 +1,12 @@
 """`ownwords mcp`."""
 
 from dataclasses import asdict
-from functools import cached_property, wraps
+from functools import wraps
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from ownwords.cli.options import require_package
+from ownwords.cli.options import WorkspaceOption, require_package
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import encode
 from ownwords.core.version import __version__
@@ -31,13 +29,7 @@ _COMPLETION_TOKENS = 40
 
 
 def mcp(
-    workspace: Annotated[
-        Path | None,
-        Parameter(
-            name="WORKSPACE",
-            help="The workspace. [default: this folder, or the only NAME.ownwords here]",
-        ),
-    ] = None,
+    workspace: WorkspaceOption = None,
 ) -> None:
     """Let an agent search and use your writing, by the Model Context Protocol on stdin and stdout.
 
@@ -78,20 +70,38 @@ class _Tools:
 
         self._workspace = workspace
         self._pool = ArchivePool(workspace.archive)
-        self._writing = Lock()
+        self._writing, self._checking = Lock(), Lock()
+        # Each with what it was made from: a newer one replaces it.
+        self._loaded: tuple[object, Model | None] = None, None
+        self._learned: tuple[str, AuthorStyle | None] = "", None
 
-    @cached_property
     def _model(self) -> "Model":
+        """The workspace's model; hold `_writing`."""
         from ownwords.inference.model import Model
+        from ownwords.models.directory import model_stamp
 
-        return Model.load(resolve_model(self._workspace.root, Path.cwd()))
+        folder = self._folder
+        stamp, (loaded_stamp, model) = model_stamp(folder), self._loaded
+        if model is None or stamp != loaded_stamp:
+            model = Model.load(folder)
+            self._loaded = stamp, model
+        return model
 
-    @cached_property
+    @property
+    def _folder(self) -> Path:
+        return resolve_model(self._workspace.root, Path.cwd())
+
     def _style(self) -> "AuthorStyle":
+        """The style of the posts; hold `_checking`."""
         from ownwords.archive.corpus import load_corpus
         from ownwords.drafts.check import AuthorStyle
 
-        return AuthorStyle.of(load_corpus(self._pool.archive()))
+        archive = self._pool.archive()
+        state, (learned_state, style) = archive.get_meta("state"), self._learned
+        if style is None or state != learned_state:
+            style = AuthorStyle.of(load_corpus(archive))
+            self._learned = state, style
+        return style
 
     def search(self, query: str, limit: int = 8) -> list[dict[str, Any]]:
         """Find the passages of the author's posts that are closest to a query, best first.
@@ -126,8 +136,9 @@ class _Tools:
 
     def check(self, draft: str) -> dict[str, Any]:
         """Say how much a draft sounds like the author, which sentences do not, and why."""
-        found: dict[str, Any] = encode(self._style.check(draft))
-        return found
+        with self._checking:
+            found: dict[str, Any] = encode(self._style().check(draft))
+            return found
 
     def draft(self, notes: str, seed: int = 1) -> str:
         """Write a text in the author's voice from notes, a sentence a line.
@@ -136,14 +147,14 @@ class _Tools:
         """
         from ownwords.drafts import drafting
 
-        drafting.require_learned(resolve_model(self._workspace.root, Path.cwd()))
+        drafting.require_learned(self._folder)
         with self._writing:
-            return str(drafting.draft(self._model, drafting.Notes.parse(notes), seed=seed))
+            return str(drafting.draft(self._model(), drafting.Notes.parse(notes), seed=seed))
 
     def complete(self, text: str, seed: int = 1) -> str:
         """Continue a text in the author's voice to the end of the sentence."""
         with self._writing:
-            (continuation,) = self._model.write_several(
+            (continuation,) = self._model().write_several(
                 text, seeds=[seed], max_tokens=_COMPLETION_TOKENS, sentence=True
             )
             return continuation

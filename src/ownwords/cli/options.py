@@ -100,11 +100,12 @@ class OutputOptions:
 
     json: Annotated[bool, flag("Print the result as one JSON object; ask nothing.")] = False
     quiet: Annotated[bool, flag("Print nothing but the result.")] = False
+    yes: Annotated[bool, flag("Ask nothing; accept what is proposed.")] = False
 
     @property
     def may_ask(self) -> bool:
         """Whether there is somebody to answer questions."""
-        return are_terminals(sys.stdin, sys.stderr) and not self.json
+        return are_terminals(sys.stdin, sys.stderr) and not self.json and not self.yes
 
     @contextmanager
     def watched(self) -> Iterator[tuple[Progress, "AskAuthor | None"]]:
@@ -149,11 +150,6 @@ class CommonOptions(OutputOptions):
         tuple[str, ...],
         described("Change a setting: KEY=VALUE; may be repeated. [default: none]", name="--set"),
     ] = ()
-    yes: Annotated[bool, flag("Ask nothing; accept what is proposed.")] = False
-
-    @property
-    def may_ask(self) -> bool:
-        return super().may_ask and not self.yes
 
     def resolve(self, flags: Mapping[str, object], workspace: Path | None) -> Resolved[Settings]:
         """The settings in force: of this folder, the workspace, the file given, and the flags."""

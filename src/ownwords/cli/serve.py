@@ -11,8 +11,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.options import Device, described, flag
-from ownwords.cli.output import open_browser
+from ownwords.cli.options import OUTPUT, Device, OutputOptions, described, flag
+from ownwords.cli.output import open_browser, print_json
 from ownwords.cli.write import Threads, Weights
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace
@@ -93,6 +93,7 @@ def serve(
     device: Device = "auto",
     threads: Threads = None,
     open: Annotated[bool, flag("Open the page in a browser.")] = False,
+    output: OutputOptions = OUTPUT,
 ) -> None:
     """Serve the page, and an API like OpenAI's, until Ctrl-C."""
     from ownwords.base import catalogue
@@ -117,13 +118,13 @@ def serve(
         from ownwords.serve.app import create_app
         from ownwords.serve.app_state import AppState
 
-        wanted_port = settings.port
+        wanted_port, notes = settings.port, sys.stderr if output.json else sys.stdout
         settings = replace(settings, port=listener.getsockname()[1])
         address = settings.address
         if wanted_port not in (0, settings.port):
-            print(f"Port {wanted_port} is in use; using the next free one.")
+            print(f"Port {wanted_port} is in use; using the next free one.", file=notes)
         link = address if no_key or given_key else f"{address}?key={settings.key}"
-        _print_summary(place, settings, address, link, shows_key=not (no_key or given_key))
+        _print_summary(place, settings, link, output, shows_key=not (no_key or given_key))
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # we report errors ourselves
         if open and not open_browser(link):
@@ -154,13 +155,18 @@ def _read_key(key: str, file: Path | None, no_key: bool) -> str:
 
 
 def _print_summary(
-    place: Workspace, settings: ServeSettings, address: str, link: str, *, shows_key: bool
+    place: Workspace, settings: ServeSettings, link: str, output: OutputOptions, *, shows_key: bool
 ) -> None:
-    print(f"Page: {link}")
-    print(f"API: {address}v1 (as OpenAI's)")
-    if shows_key:
-        print(f"Key: {settings.key}")
-    print(f"Workspace: {place.root}")
+    figures = {"page": link, "api": f"{settings.address}v1"}
+    figures |= {"key": settings.key} if shows_key else {}
+    figures |= {"workspace": str(place.root)}
+    if output.json:
+        print_json(figures)
+        sys.stdout.flush()
+    if output.json or output.quiet:
+        return
+    for name, value in figures.items():
+        print(f"{'API' if name == 'api' else name.capitalize()}: {value}")
     if not settings.key:
         print("No key: every account on this machine can read your posts.")
     if not settings.is_loopback:

@@ -16,6 +16,7 @@ from ownwords.cli.options import (
     OUTPUT,
     Device,
     OutputOptions,
+    WorkspaceOption,
     check_positive,
     described,
     flag,
@@ -60,6 +61,7 @@ class ModelOptions:
             " here]"
         ),
     ] = None
+    workspace: WorkspaceOption = None
     seed: Annotated[
         int | None,
         Parameter(help="The same seed writes the same text. [default: random]"),
@@ -69,6 +71,11 @@ class ModelOptions:
     @property
     def first_seed(self) -> int:
         return secrets.randbelow(1 << 31) if self.seed is None else self.seed
+
+    @property
+    def directory(self) -> Path:
+        """The model directory: the one given, that of the workspace, or the only one here."""
+        return resolve_model_directory(self.model or self.workspace)
 
 
 @Parameter(name="*")
@@ -121,7 +128,7 @@ def write(
     check_positive("--samples", samples)
     check_positive("--threads", threads)
     beginning = text_of(prompt, "ownwords write")
-    folder = resolve_model_directory(options.model)
+    folder = options.directory
     model = Model.load(folder, device=options.device, weights=weights, threads=threads)
     is_guarded = model.guard is not None and not options.quote
     first = options.first_seed
@@ -179,23 +186,33 @@ def _show(pieces: Iterable[str]) -> None:
 # --- line by line ---------------------------------------------------------------------------------
 
 
-def chat(*, max_tokens: MaxTokens = MAX_TOKENS, options: WritingOptions = WRITING) -> None:
-    """Continue each line you type."""
+def chat(
+    *,
+    max_tokens: MaxTokens = MAX_TOKENS,
+    options: WritingOptions = WRITING,
+    output: OutputOptions = OUTPUT,
+) -> None:
+    """Continue each line you type; as JSON, an object per text."""
     check_positive("--max-tokens", max_tokens)
-    model = Model.load(resolve_model_directory(options.model), device=options.device)
+    model = Model.load(options.directory, device=options.device)
     on_terminal = are_terminals(sys.stdin, sys.stdout)
-    if on_terminal:
+    if on_terminal and not output.quiet:
         print(HELP, file=sys.stderr)
-    ChatSession(model, options, max_tokens).run(_line if on_terminal else _piped_line)
+    ChatSession(model, options, max_tokens, output).run(_line if on_terminal else _piped_line)
 
 
 class ChatSession:
     """A model that continues one line after another, and the settings it does so with."""
 
     def __init__(
-        self, model: Model, options: WritingOptions = WRITING, max_tokens: int = MAX_TOKENS
+        self,
+        model: Model,
+        options: WritingOptions = WRITING,
+        max_tokens: int = MAX_TOKENS,
+        output: OutputOptions = OUTPUT,
     ) -> None:
         self._model, self._options, self._max_tokens = model, options, max_tokens
+        self._output = output
         self._temperature = options.temperature
         self._seed = options.first_seed
         self._last = ""
@@ -241,10 +258,13 @@ class ChatSession:
             temperature=self._temperature,
         )
         try:
-            _show(chain([beginning], pieces))
+            if self._output.json:
+                print_json({"prompt": beginning, "seed": self._seed, "text": "".join(pieces)})
+            else:
+                _show(chain([beginning], pieces))
         except KeyboardInterrupt:  # ends this text, not the session
             _say("(ended)")
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not self._output.quiet:
             _say(f"seed {self._seed}, temperature {self._temperature:g}")
         self._seed += 1
 

@@ -7,11 +7,14 @@ model its folder holds what belongs to it: the scorecard, and what `make` knows 
 import os
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import wraps
 from itertools import count
 from pathlib import Path
-from typing import Final
+from threading import RLock
+from typing import Any, Final, TypeVar
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, write_atomically
@@ -29,6 +32,7 @@ BESIDE: Final = (
     Path("runs", "make", "posts.json"),
 )
 _NAME = re.compile(r"[\w][\w .()+-]{0,79}")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -49,20 +53,37 @@ class KeptModel:
         return self.folder / path.name
 
 
+def _locked(method: _Method) -> _Method:
+    """Hold the library's lock in a method."""
+
+    @wraps(method)
+    def call(library: "ModelLibrary", *arguments: Any) -> Any:  # noqa: ANN401 - as the method
+        with library.lock:
+            return method(library, *arguments)
+
+    return call  # type: ignore[return-value]
+
+
 class ModelLibrary:
-    """The models of one workspace. Every change is atomic: a killed one is completed or undone."""
+    """The models of one workspace. Every change is atomic: a killed one is completed or undone.
+
+    Thread-safe. Hold `lock` to read the files of the current model while another thread may switch.
+    """
 
     def __init__(self, root: Path) -> None:
+        self.lock = RLock()
         self._root = root
         self._folder = root / FOLDER
         self._current = root / "model"
 
+    @_locked
     def models(self) -> list[KeptModel]:
         """All kept models, the current one first, then the last made."""
         self._finish_switch()
         kept = [self._read(name) for name in self._names()]
         return sorted(kept, key=lambda model: (not model.is_current, -model.made_at))
 
+    @_locked
     def find(self, name: str) -> KeptModel:
         """A kept model by its name. Raises OwnwordsError if there is none."""
         if name not in self._names():
@@ -72,6 +93,7 @@ class ModelLibrary:
             )
         return self._read(name)
 
+    @_locked
     def keep(self, name: str = "") -> KeptModel | None:
         """Keep the current model, if there is one, under a name; one that is kept stays as it is.
 
@@ -105,6 +127,7 @@ class ModelLibrary:
                 f"there is already a model called {name!r}", hint="choose another name"
             )
 
+    @_locked
     def use(self, name: str) -> None:
         """Make a kept model the current one; the one before it is kept."""
         wanted = self.find(name)
@@ -114,6 +137,7 @@ class ModelLibrary:
         write_atomically(self._folder / _SWITCHING, name)
         self._finish_switch()
 
+    @_locked
     def rename(self, name: str, new_name: str) -> KeptModel:
         """Rename a kept model."""
         model = self.find(name)
@@ -122,6 +146,7 @@ class ModelLibrary:
         model.folder.rename(self._folder / new_name)
         return self._read(new_name)
 
+    @_locked
     def delete(self, name: str) -> None:
         """Delete a kept model; the current one only from here, not the workspace's `model`."""
         atomic_dir.delete_dir(self.find(name).folder)

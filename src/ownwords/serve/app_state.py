@@ -20,6 +20,7 @@ from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_access import ArchivePool, ReportCache
 from ownwords.serve.errors import ApiError
+from ownwords.serve.intake import PUBLIC_ONLY
 from ownwords.serve.jobs import (
     ExportJob,
     FetchJob,
@@ -167,17 +168,21 @@ class AppState:
     @property
     def own_model(self) -> str:
         """The name of the workspace's own model; "" if there is none."""
-        return self.own_name if _is_model(self._own_folder) else ""
+        with self.library.lock:
+            return self.own_name if _is_model(self._own_folder) else ""
 
     def models(self) -> dict[str, Path]:
         """The folders of all models by name; the first is the default."""
-        models = {self.own_model: self._own_folder} if self.own_model else {}
-        models |= self._extra_models
-        kept = [(each.name, each.model) for each in self.library.models() if not each.is_current]
-        for name, folder in (*kept, self._base()):
-            if name not in models and _is_model(folder):
-                models[name] = folder
-        return models
+        with self.library.lock:
+            models = {self.own_model: self._own_folder} if self.own_model else {}
+            models |= self._extra_models
+            kept = [
+                (each.name, each.model) for each in self.library.models() if not each.is_current
+            ]
+            for name, folder in (*kept, self._base()):
+                if name not in models and _is_model(folder):
+                    models[name] = folder
+            return models
 
     async def get_model(self, name: str = "") -> LoadedModel:
         """Get a model by name, loading it on first use and again after it was replaced on disk.
@@ -195,14 +200,15 @@ class AppState:
         return loaded
 
     def _find(self, name: str) -> tuple[str, Path, Stamp]:
-        models = self.models()
-        first = next(iter(models), "")
-        name = name or first
-        if name not in models and name in {kept.name for kept in self.library.models()}:
-            name = first  # the current model, by the name that it is kept under
-        if name not in models:
-            raise no_such_model(name, models)
-        return name, models[name], model_stamp(models[name])
+        with self.library.lock:
+            models = self.models()
+            first = next(iter(models), "")
+            name = name or first
+            if name not in models and name in {kept.name for kept in self.library.models()}:
+                name = first  # the current model, by the name that it is kept under
+            if name not in models:
+                raise no_such_model(name, models)
+            return name, models[name], model_stamp(models[name])
 
     async def _load(self, name: str, folder: Path) -> LoadedModel:
         contents, model, stamp = await self._long.run(lambda: load(folder, self.settings))
@@ -261,7 +267,8 @@ class AppState:
         """What the workspace adds to a job's request. Raises ApiError if something is missing."""
         root, device = self.workspace.root, self.settings.device
         if isinstance(request, FetchJob):
-            return JobInputs(root, out=self.sources.new_folder(request.host))
+            flags = [] if self.settings.is_private else [PUBLIC_ONLY]
+            return JobInputs(root, flags=flags, out=self.sources.new_folder(request.host))
         if isinstance(request, ExportJob):
             name, folder = self.model_to_export()
             (root / EXPORTS).mkdir(exist_ok=True)

@@ -7,14 +7,16 @@ host that the user has named, and from no other, also not if it redirects there;
 as FOLDER/feed-001.xml and so on.
 """
 
+import ipaddress
 import json
 import os
 import re
 import shutil
+import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
 import httpx
@@ -59,6 +61,34 @@ _LINK = re.compile(rb"<(?:atom:|a10:)?link\b[^<>]*>", re.IGNORECASE)
 _NEXT = re.compile(rb"\brel=[\"']next[\"']", re.IGNORECASE)
 _HREF = re.compile(rb"\bhref=[\"']([^\"']+)[\"']", re.IGNORECASE)
 _HEAD_BYTES = 64 << 10
+
+
+# Of the command: fetch nothing from this machine and its network.
+PUBLIC_ONLY: Final = "public-only"
+
+
+class PublicTransport(httpx.HTTPTransport):
+    """Connects to public addresses only, so that a server's user reaches nothing behind it.
+
+    The name is resolved here and the connection made to that very address, so that a second
+    answer of the name server cannot lead elsewhere.
+    """
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        name = request.url.host
+        try:
+            found = socket.getaddrinfo(name, request.url.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise httpx.ConnectError(str(error)) from error
+        addresses = [str(address[0]) for *_, address in found]
+        if not all(ipaddress.ip_address(address).is_global for address in addresses):
+            raise SourceError(
+                f"{name} is not a public address",
+                hint="fetch it with a server that is not reached from elsewhere",
+            )
+        request.url = request.url.copy_with(host=addresses[0])
+        request.extensions |= {"sni_hostname": name}  # the certificate is of the name
+        return super().handle_request(request)
 
 
 def fetch_feed(
@@ -191,11 +221,12 @@ def _save(folder: Path, number: int, data: bytes) -> Path:
     return path
 
 
-def _main(url: str, host: str, folder: str) -> int:
+def _main(url: str, host: str, folder: str, *flags: str) -> int:
     progress, status = Progress(), 0
+    transport = PublicTransport() if PUBLIC_ONLY in flags else None
     try:
         with logged_job(progress, os.environ):
-            answer = fetch_feed(url, host, Path(folder), progress)
+            answer = fetch_feed(url, host, Path(folder), progress, transport)
     except KeyboardInterrupt:
         answer, status = {"error": {"message": "interrupted: nothing was added", "hint": ""}}, 130
     except OwnwordsError as error:

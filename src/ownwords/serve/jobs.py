@@ -49,7 +49,7 @@ PROGRAM: tuple[str, ...] = (*_PYTHON, "ownwords")
 _INTERRUPTED = "interrupted"  # prefix of the error message of an interrupted process
 _KILL_AFTER = 2  # requests to stop; a kill does not damage what is saved
 # A job must not inherit secrets, or the variables of a distributed launcher (torchrun).
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+_SECRET = re.compile(r"KEY|TOKEN(?!IZERS)|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _LAUNCHER = re.compile(r"(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
 _NEEDED = {"base": "HF_TOKEN"}  # access to models whose licence was accepted on the hub
 
@@ -214,7 +214,7 @@ class FetchJob(JobRequest):
     labels: ClassVar[Mapping[str, str]] = {"fetch": "Fetching"}
 
     def arguments(self, inputs: JobInputs) -> list[str]:
-        return [self.url, self.host, str(inputs.out)]
+        return [self.url, self.host, str(inputs.out), *inputs.flags]
 
 
 _KINDS = (LookJob, MakeJob, ScoreJob, ExportJob, BaseJob, FetchJob)
@@ -684,9 +684,11 @@ class OtherJobs:
         """The jobs that run."""
         jobs = []
         for path in self._list.paths()[1:]:
-            manager = self._managers.setdefault(path, JobManager(Workspace(path)))
+            if path not in self._managers:
+                self._managers[path] = JobManager(Workspace(path))
             name = path.name.removesuffix(SUFFIX)
             jobs += [
-                OtherJob(path_text(path), name, job.title, job.share) for job in manager.running()
+                OtherJob(path_text(path), name, job.title, job.share)
+                for job in self._managers[path].running()
             ]
         return jobs

@@ -188,9 +188,10 @@ class ModelWorker:
             return not self._is_closed
 
     def _step(self, scheduler: BatchScheduler) -> None:
-        updates = self._admit(scheduler)
+        self._admit(scheduler)
         with self._compute_lock.hold():
             results = scheduler.step()
+        updates: _Updates = []
         with self._lock:
             for handle, token in results:
                 stream = self._running.get(handle)
@@ -202,9 +203,12 @@ class ModelWorker:
         if updates:
             self._send(updates)
 
-    def _admit(self, scheduler: BatchScheduler) -> _Updates:
-        """Give rows to waiting requests; return the errors of those that are rejected."""
-        updates: _Updates = []
+    def _admit(self, scheduler: BatchScheduler) -> None:
+        """Give rows to waiting requests, and tell those that are rejected why.
+
+        They are told before the step, which may fail.
+        """
+        rejected: _Updates = []
         with self._lock:
             while self._waiting and len(self._running) < self.rows:
                 stream = next(iter(self._waiting))
@@ -212,10 +216,11 @@ class ModelWorker:
                 try:
                     stream.handle = scheduler.submit(stream.request)
                 except OwnwordsError as error:
-                    updates.append((stream, None, error))
+                    rejected.append((stream, None, error))
                 else:
                     self._running[stream.handle] = stream
-        return updates
+        if rejected:
+            self._send(rejected)
 
     def _fail(self, error: Exception) -> None:
         """End all requests with this error."""

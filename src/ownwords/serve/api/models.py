@@ -74,8 +74,9 @@ def routes(state: AppState) -> list[BaseRoute]:
 
 def show_models(state: AppState, _: ApiCall) -> dict[str, Any]:
     """List the models with their figures, the current one first, and the bases."""
-    current = current_model(state)
-    kept = [_kept_row(model) for model in state.library.models() if not model.is_current]
+    with state.library.lock:  # so that no switch comes between the two
+        current = current_model(state)
+        kept = [_kept_row(model) for model in state.library.models() if not model.is_current]
     return {
         "models": [current, *kept] if current else kept,
         "bases": _bases(state),
@@ -129,15 +130,16 @@ def _find(state: AppState, call: ApiCall) -> KeptModel:
 
 def current_model(state: AppState) -> dict[str, Any] | None:
     """The current model with its figures; None if there is none."""
-    kept = next((model for model in state.library.models() if model.is_current), None)
-    if kept is None and not state.own_model:
-        return None
-    root = state.workspace.root
-    # What is beside the current model may be newer than what was kept of it.
-    folder = atomic_dir.readable_dir(root / "model")
-    made_at = kept.made_at if kept else (folder / CONFIG).stat().st_mtime
-    name = kept.name if kept else state.own_name
-    return _row(name, folder, root, StageCache(root / FINISHED), made_at, current=True)
+    with state.library.lock:
+        kept = next((model for model in state.library.models() if model.is_current), None)
+        if kept is None and not state.own_model:
+            return None
+        root = state.workspace.root
+        # What is beside the current model may be newer than what was kept of it.
+        folder = atomic_dir.readable_dir(root / "model")
+        made_at = kept.made_at if kept else (folder / CONFIG).stat().st_mtime
+        name = kept.name if kept else state.own_name
+        return _row(name, folder, root, StageCache(root / FINISHED), made_at, current=True)
 
 
 def _kept_row(model: KeptModel) -> dict[str, Any]:
