@@ -11,9 +11,12 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
+
 from families import TINY
 from ownwords.archive.look import look
 from ownwords.cli.main import main
+from ownwords.core.errors import OwnwordsError
 from ownwords.drafts import drafting
 from ownwords.drafts.drafting import Notes, draft
 from ownwords.drafts.edits import Habits
@@ -22,6 +25,7 @@ from ownwords.inference.model import Model
 from ownwords.models import bundle, lora
 from ownwords.models.decoder import build
 from ownwords.models.lora import AdapterConfig
+from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weights import write_tensors
 from ownwords.tokenizers.bpe import ByteTokenizer
 
@@ -135,7 +139,12 @@ def test_the_verb_refuses_a_model_that_has_not_learned_notes_and_leaves_what_is_
     assert main([*arguments, "--seed", "3"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["text"] == f"Lost\n\n[{NOTE}]\n\n[nobody there]"
-    assert result["lines"][0] == {"note": NOTE, "text": NOTE, "kept": False}
+    assert result["lines"][0] == {
+        "before": "Lost\n\n",
+        "note": NOTE,
+        "text": NOTE,
+        "kept": False,
+    }
 
 
 def test_a_free_rewrite_takes_the_model_of_its_workspace(
@@ -154,10 +163,17 @@ def test_a_free_rewrite_takes_the_model_of_its_workspace(
     assert "has not learned to write from notes" in str(problem)
 
 
-def test_a_stored_adapter_adds_what_it_was_stored_from(tmp_path: Path) -> None:
-    models = [build(TINY["qwen3"]) for _ in range(2)]
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", ["qwen3", "gpt2"])  # GPT-2's matrices are stored transposed
+def test_a_stored_adapter_adds_what_it_was_stored_from(
+    family: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    tokenizer = ByteTokenizer()
+    config = replace(TINY[family], vocabulary=tokenizer.vocabulary_size)
+    models = [build(config, dtype=dtype) for _ in range(2)]
     for model in models:
         model.init_weights(1)
+    bundle.save(tmp_path / "base", models[0], tokenizer)
     adapter = lora.attach(models[0], AdapterConfig(2), seed=1)
     stored = {}
     for name, layer in adapter.layers.items():
@@ -171,5 +187,32 @@ def test_a_stored_adapter_adds_what_it_was_stored_from(tmp_path: Path) -> None:
     adapter.merge()
     adapter.detach()
     lora.merge_stored(models[1], tmp_path / "a.safetensors")
-    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+    loaded = bundle.load(tmp_path / "base", adapter=tmp_path / "a.safetensors").model
+    for one, other, read in zip(*(m.parameters() for m in (*models, loaded)), strict=True):
         assert (one - other).abs().max() <= 0.02 * one.abs().max()
+        torch.testing.assert_close(read, other)
+    other_config = replace(config, layers=config.layers - 1)
+    bundle.save(tmp_path / "other", build(other_config), tokenizer)
+    with pytest.raises(ModelError, match="not an adapter for this model"):
+        bundle.load(tmp_path / "other", adapter=tmp_path / "a.safetensors")
+
+
+def test_a_draft_that_was_broken_off_goes_on_as_if_it_had_not_been() -> None:
+    notes = Notes.parse("# Lost\nHale at Crewe\n" + NOTE + "\n\n14 umbrellas at Leeds")
+    asked: list[tuple[str, object]] = []
+
+    class Listening(ScriptedModel):
+        def write_several(self, prompt: str, **how: Any) -> list[str]:  # noqa: ANN401
+            asked.append((prompt, how["seeds"]))
+            return super().write_several(prompt, **how)
+
+    model = Listening(KEPT, "There were 14 umbrellas at Leeds.")
+    whole = [*drafting.write_lines(model, notes)]
+    assert "".join(f"{line.before}{line}" for line in whole) == (
+        f"Lost\n\n[Hale at Crewe] {KEPT}\n\nThere were 14 umbrellas at Leeds."
+    )
+    first, asked = asked, []
+    assert [*drafting.write_lines(model, notes, begun=whole[:2])] == whole
+    assert asked == first[2:]
+    with pytest.raises(OwnwordsError, match="have changed"):
+        next(drafting.write_lines(model, notes, begun=whole[1:]))

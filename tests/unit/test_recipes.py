@@ -25,6 +25,7 @@ from ownwords.models.decoder import CausalLM, build
 from ownwords.models.directory import ADAPTER
 from ownwords.models.quantization_scheme import INT8
 from ownwords.models.quantize import quantize
+from ownwords.models.weights import write_tensors
 from ownwords.native import bindings
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
@@ -240,6 +241,18 @@ def test_a_lora_learns_notes_beside_the_texts(base: Path, tmp_path: Path) -> Non
     tuned = finetune(base, OTHERS, HELD_OTHERS, work(tmp_path, TUNED), by_lora=True, pairs=pairs)
     assert tuned.plan.recipe.data.replay == PLAN_CONSTANTS.lora_pairs
     assert bundle.load(tuned.folder).provenance["writes_from_notes"] is (tuned.share > 0)
+
+
+def test_a_model_whose_base_has_the_notes_adapter_writes_from_notes_untrained(
+    base: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "notes.safetensors"
+    attached = lora.attach(bundle.load(base).model, lora.AdapterConfig(2), seed=1)
+    write_tensors(path, lora.stored_tensors(attached))
+    fixed = {**TUNED, "train.steps": 0, "data.replay": 0}
+    made = finetune(base, OTHERS, HELD_OTHERS, work(tmp_path, fixed), by_lora=True, adapter=path)
+    assert made.share == 0
+    assert bundle.load(made.folder).provenance["writes_from_notes"] is True
 
 
 @pytest.mark.parametrize("is_fast", [True, False])

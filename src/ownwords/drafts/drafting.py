@@ -7,13 +7,14 @@ small model makes things up, and what cannot be shown to be kept is not passed o
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.drafts.notes import Content, beginning_of, prompt_of, sentences_of_note
 from ownwords.inference.model import Model
@@ -48,12 +49,26 @@ def require_learned(folder: Path) -> None:
         )
 
 
+def adapter_of(folder: Path) -> Path | None:
+    """The adapter with which a base writes from notes; None if none is needed or there is none."""
+    return None if has_learned(folder) else catalogue.notes_adapter(folder)
+
+
+def can_write(folder: Path) -> bool:
+    """Whether a model has learned to write from notes, or is a base that has an adapter for it."""
+    return has_learned(folder) or catalogue.notes_adapter(folder) is not None
+
+
 @dataclass(frozen=True)
 class Notes:
     """Somebody's notes: a title, if there is one, and paragraphs of lines."""
 
     title: str
     paragraphs: tuple[tuple[str, ...], ...]
+
+    @property
+    def lines(self) -> list[str]:
+        return [*chain.from_iterable(self.paragraphs)]
 
     @classmethod
     def parse(cls, text: str) -> "Notes":
@@ -78,11 +93,15 @@ class Notes:
 
 @dataclass(frozen=True)
 class DraftLine:
-    """A line of notes and what was written of it; `text` is the note itself if nothing keeps it."""
+    """A line of notes and what was written of it; `text` is the note itself if nothing keeps it.
+
+    `before` stands between the line and the draft before it; the title, before the first.
+    """
 
     note: str
     text: str
     kept: bool
+    before: str = ""
 
     def __str__(self) -> str:
         return self.text if self.kept else f"[{self.note}]"
@@ -90,42 +109,41 @@ class DraftLine:
 
 @dataclass(frozen=True)
 class Draft:
-    """A text written from notes: its paragraphs, a line each a note."""
+    """A text written from notes, a line of it for each note."""
 
-    title: str
-    paragraphs: tuple[tuple[DraftLine, ...], ...]
-
-    @property
-    def lines(self) -> list[DraftLine]:
-        return [line for paragraph in self.paragraphs for line in paragraph]
+    lines: tuple[DraftLine, ...]
 
     def __str__(self) -> str:
-        parts = [" ".join(map(str, paragraph)) for paragraph in self.paragraphs]
-        return "\n\n".join([self.title, *parts] if self.title else parts)
+        return "".join(f"{line.before}{line}" for line in self.lines)
 
     def to_dict(self) -> dict[str, Any]:
         return {"text": str(self), "lines": [vars(line) for line in self.lines]}
 
 
-def draft(
-    model: Model,
-    notes: Notes,
-    *,
-    seed: int = 1,
-    rank: int = 0,
-) -> Draft:
-    """Write a text from notes with a model that has learned to.
+def draft(model: Model, notes: Notes, *, seed: int = 1, rank: int = 0) -> Draft:
+    """Write a text from notes with a model that has learned to; see `write_lines`."""
+    return Draft(tuple(write_lines(model, notes, seed=seed, rank=rank)))
 
-    A `rank` above 0 takes the next best sentence of each line.
+
+def write_lines(
+    model: Model, notes: Notes, *, seed: int = 1, rank: int = 0, begun: Sequence[DraftLine] = ()
+) -> Iterator[DraftLine]:
+    """Write a text from notes, yielding each line as soon as it is written.
+
+    A `rank` above 0 takes the next best sentence of each line. `begun` are the first lines of a
+    draft that was broken off: with the same seed the others follow as if it had not been. Raises
+    OwnwordsError if they are not of these notes.
     """
-    paragraphs: list[tuple[DraftLine, ...]] = []
-    before = ""
+    if [line.note for line in begun] != notes.lines[: len(begun)]:
+        raise OwnwordsError("the notes have changed since the draft was begun", hint="begin anew")
+    rest, gap, before = iter(begun), f"{notes.title}\n\n" if notes.title else "", ""
     for number, lines in enumerate(notes.paragraphs):
         title = notes.title if not number else ""
         writer = _ParagraphWriter(model, lines, title, before, notes, seed + 1000 * number, rank)
-        paragraphs.append(tuple(writer.lines()))
-        before = beginning_of(writer.text) or before
-    return Draft(notes.title, tuple(paragraphs))
+        for line in writer.lines(rest):
+            yield replace(line, before=gap)
+            gap = " "
+        gap, before = "\n\n", beginning_of(writer.text) or before
 
 
 def candidates(model: Model, prompt: str, note: str, seed: int) -> set[str]:
@@ -166,20 +184,22 @@ class _ParagraphWriter:
         self.model, self.notes, self.seed, self.rank = model, notes, seed, rank
         self.prompt = prompt_of(notes, title, before)
         self.text = ""
-        everything = [line for lines in all_notes.paragraphs for line in lines]
-        self.sources = "\n".join([all_notes.title, before, *everything])
+        self.sources = "\n".join([all_notes.title, before, *all_notes.lines])
 
-    def lines(self) -> Iterator[DraftLine]:
-        """Write the paragraph, a line of its notes at a time."""
+    def lines(self, begun: Iterator[DraftLine]) -> Iterator[DraftLine]:
+        """Write the paragraph, a line of its notes at a time; the first ones are `begun`."""
         for number, note in enumerate(self.notes):
-            found = sorted(self._candidates(number, note), reverse=True)
-            text = found[min(self.rank, len(found) - 1)][1] if found else note
-            line = DraftLine(note, text, bool(found))
+            line = next(begun, None) or self._line(number, note)
             # What stays a note stands in the text all the same, for the next line to follow; with
             # an end, or the model would go on with it.
-            end = "" if text.endswith(_ENDS) else "."
-            self.text = f"{self.text} {text}{end}".strip()
+            end = "" if line.text.endswith(_ENDS) else "."
+            self.text = f"{self.text} {line.text}{end}".strip()
             yield line
+
+    def _line(self, number: int, note: str) -> DraftLine:
+        found = sorted(self._candidates(number, note), reverse=True)
+        text = found[min(self.rank, len(found) - 1)][1] if found else note
+        return DraftLine(note, text, bool(found))
 
     def _candidates(self, number: int, note: str) -> Iterator[tuple[float, str]]:
         """The scores and texts of candidates that keep a line's facts and add none."""

@@ -59,13 +59,14 @@ class Model:
         device: str = "auto",
         weights: WeightFormat = "stored",
         threads: int | None = None,
+        adapter: Path | None = None,
     ) -> "Model":
         """Load a model directory or GGUF file with the tokenizer saved in it.
 
         "auto" selects CUDA if it works and has the memory, otherwise the CPU, which uses the native
         engine if compiled, otherwise PyTorch. "int8" and "int4" quantize the weights as
         `models.quantize` does, including the embedding. A copy guard in the directory applies to
-        everything the model writes.
+        everything the model writes. `adapter` is a stored LoRA to add to the weights.
         """
         # Each takes up to half a second for Gemma 3 270M; loading weights needs the GIL little.
         with (
@@ -75,7 +76,11 @@ class Model:
             files = directory.read(readable)
             reading = other.submit(tokenizer.Tokenizer, files.tokenizer_files)
             engine = load_engine(
-                readable, files.config, device=device, weights=weights, threads=threads
+                *(readable, files.config),
+                device=device,
+                weights=weights,
+                threads=threads,
+                adapter=adapter,
             )
             own_tokenizer = reading.result()
             files.check_tokenizer(own_tokenizer)
@@ -204,6 +209,7 @@ def load_engine(
     device: str = "auto",
     weights: WeightFormat = "stored",
     threads: int | None = None,
+    adapter: Path | None = None,
 ) -> Engine:
     """Load the weights of an open model directory; see `Model.load`."""
     if device.partition(":")[0] not in DEVICES:
@@ -220,7 +226,9 @@ def load_engine(
     try:
         device = choose_device(device, folder)
         if device == "cpu":
-            engine = native_engine.load(folder, config, weights=weights, threads=threads)
+            engine = native_engine.load(
+                folder, config, weights=weights, threads=threads, adapter=adapter
+            )
             if engine is not None:
                 return engine
         from ownwords.inference.torch_engine import TorchEngine  # noqa: PLC0415 - a second
@@ -232,7 +240,7 @@ def load_engine(
             f"nothing here can run this model: {reason}, and PyTorch is not installed",
             hint=f"{install_command('train')}; `ownwords doctor` says more",
         ) from error
-    return TorchEngine.load(folder, device=device, weights=weights)
+    return TorchEngine.load(folder, device=device, weights=weights, adapter=adapter)
 
 
 def describe_cpu_engine() -> tuple[str, str]:

@@ -147,6 +147,7 @@ def load(
     *,
     weights: WeightFormat = "stored",
     threads: int | None = None,
+    adapter: Path | None = None,
 ) -> NativeEngine | None:
     """Load the weights of a folder; return None if the C++ engine is not compiled.
 
@@ -155,7 +156,7 @@ def load(
     library = load_library()
     if library is None:
         return None
-    stored = open_weights(folder, config)
+    stored = open_weights(folder, config, adapter)
     floats = {weight.dtype for weight in stored if weight.scheme is None}
     schemes = QUANTIZED.get(weights)
     if any(weight.scheme for weight in stored):

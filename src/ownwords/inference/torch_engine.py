@@ -66,7 +66,12 @@ class TorchEngine:
 
     @classmethod
     def load(
-        cls, folder: Path, *, device: str = "cpu", weights: WeightFormat = "stored"
+        cls,
+        folder: Path,
+        *,
+        device: str = "cpu",
+        weights: WeightFormat = "stored",
+        adapter: Path | None = None,
     ) -> "TorchEngine":
         """Load a model directory.
 
@@ -75,7 +80,8 @@ class TorchEngine:
         stored = _quantized_format(folder)
         if stored:
             check_weight_format(stored, weights, folder)
-        network = bundle.load(folder, device=device, dtype=_DTYPES.get(weights)).model
+        dtype = _DTYPES.get(weights)
+        network = bundle.load(folder, device=device, dtype=dtype, adapter=adapter).model
         for name, parameter in network.named_parameters():
             if not parameter.isfinite().all():
                 raise not_finite_error(name, folder)

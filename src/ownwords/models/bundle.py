@@ -128,7 +128,13 @@ def save(
             atomic_dir.write_file(draft / name, data)
 
 
-def load(folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Bundle:
+def load(
+    folder: str | Path,
+    *,
+    device: str = "cpu",
+    dtype: torch.dtype | None = None,
+    adapter: Path | None = None,
+) -> Bundle:
     """Load a model directory, ours or another program's; executes nothing in it.
 
     Everything is checked before the weights are read: ModelError or ConfigError says what is
@@ -137,7 +143,7 @@ def load(folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None =
     """
     with open_directory(folder) as path:
         contents = directory.read(path)
-        model = weights.load(path, contents.config, device, dtype)
+        model = weights.load(path, contents.config, device, dtype, adapter)
     return Bundle(**vars(contents), model=model)
 
 

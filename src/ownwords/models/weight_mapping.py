@@ -2,8 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -201,8 +201,18 @@ class StoredWeight:
     scales: Array | None = None
 
 
-def open_weights(folder: Path, config: ModelConfig) -> list[StoredWeight]:
-    """Map all weights of a directory into memory; ModelError names what does not match."""
+def open_weights(
+    folder: Path, config: ModelConfig, adapter: Path | None = None
+) -> list[StoredWeight]:
+    """Map all weights of a directory into memory; ModelError names what does not match.
+
+    With the path of an adapter, it is added to the weights.
+    """
+    weights = _map_stored(folder, config)
+    return _add_adapter(weights, adapter) if adapter else weights
+
+
+def _map_stored(folder: Path, config: ModelConfig) -> list[StoredWeight]:
     stored, shapes = find_tensors(folder), weight_shapes(config)
     if not is_quantized(stored):
         mapped = map_weights(stored, config, folder)
@@ -224,6 +234,40 @@ def open_weights(folder: Path, config: ModelConfig) -> list[StoredWeight]:
             StoredWeight(name, shape, stored[key].dtype, arrays[key], scheme=scheme, scales=scales)
         )
     return weights
+
+
+def _add_adapter(weights: Iterable[StoredWeight], path: Path) -> list[StoredWeight]:
+    """Add an adapter to weights that are not quantised, as `lora.merge_stored` does with torch."""
+    left = map_arrays(read_header(path).values())
+
+    def matrix(name: str) -> Array:
+        scale = left.pop(f"{name}.scale", None)
+        numbers = left.pop(name).astype(np.float32)
+        return numbers if scale is None else numbers * scale[:, None]
+
+    def added(weight: StoredWeight) -> StoredWeight:
+        name, array = weight.name.removesuffix(".weight"), weight.array
+        if f"{name}.up" not in left:
+            return weight
+        delta = matrix(f"{name}.up") @ matrix(f"{name}.down")
+        if weight.transposed:
+            delta = delta.T
+        if array.dtype != np.uint16:  # which holds the bits of bfloat16
+            return replace(weight, array=(array + delta).astype(array.dtype))
+        bits = array.astype(np.uint32)
+        bits <<= 16
+        numbers = bits.view(np.float32)  # of the same memory
+        numbers += delta
+        bits += 0x7FFF + (bits >> 16 & 1)  # rounds to the nearest, ties to even
+        return replace(weight, array=(bits >> 16).astype(np.uint16))
+
+    try:
+        result = [added(weight) for weight in weights]
+    except (LookupError, ValueError) as error:
+        raise ModelError(f"{path} is not an adapter for this model ({error})") from error
+    if left:
+        raise ModelError(f"{path} is not an adapter for this model: it has {preview([*left])}")
+    return result
 
 
 def read_schemes(path: Path) -> Schemes:

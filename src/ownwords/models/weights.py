@@ -33,13 +33,19 @@ _CODES: Mapping[torch.dtype, str] = {dtype: code for code, dtype in _DTYPES.item
 _BLOCK_NUMBERS = 1 << 19
 
 
-def load(folder: Path, config: ModelConfig, device: str, dtype: torch.dtype | None) -> CausalLM:
+def load(
+    folder: Path,
+    config: ModelConfig,
+    device: str,
+    dtype: torch.dtype | None,
+    adapter: Path | None = None,
+) -> CausalLM:
     """Load the model of `config` from `folder`; ModelError names what does not match.
 
     All tensors are checked before the first is read. Without `dtype` the model has the type of its
     files, or the narrowest type that holds all of them exactly. Quantised matrices are restored.
     """
-    stored = open_weights(folder, config)
+    stored = open_weights(folder, config, adapter)
     floats = [FLOATS[weight.dtype] for weight in stored if weight.scheme is None]
     is_quantized = len(floats) < len(stored)
     narrowest = [torch.bfloat16] if is_quantized else []

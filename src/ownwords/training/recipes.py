@@ -588,9 +588,9 @@ class TrainingSession:
                     **_provenance(made, kind, corpus, base),
                     "base_is_trimmed": self.base_is_trimmed,
                     "base_adapter": self.base_adapter,
-                    "writes_from_notes": self.has_pairs
-                    and plan.recipe.data.replay > 0
-                    and share > 0,
+                    # A base with the adapter for it can, whatever has been learned since.
+                    "writes_from_notes": bool(self.base_adapter)
+                    or (self.has_pairs and plan.recipe.data.replay > 0 and share > 0),
                 },
                 dtype=dtype,
                 # Half the disk and faster writing; `export` restores bfloat16 (docs/log.md).
