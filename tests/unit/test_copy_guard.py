@@ -13,7 +13,7 @@ from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError
 from ownwords.inference import copy_guard
-from ownwords.inference.copy_guard import CopyGuard
+from ownwords.inference.copy_guard import CopyGuard, GuardedText
 from ownwords.inference.sampling import SamplingParams, draw_uniform, sample_token
 from ownwords.models.directory import COPY_GUARD
 from ownwords.models.untrusted_files import ModelError
@@ -167,6 +167,25 @@ def test_ids_that_are_no_tokens_and_broken_characters_are_endured(
     for odd in ([-1], [500], [10**6], [0xE2], [0xC2, 7]):
         watching.banned([*documents[0][:60], *odd])
         assert watching.banned([*odd, *documents[0][:60]]) == watching.banned(documents[0][:60])
+
+
+def test_a_text_is_guarded_alike_in_whatever_pieces_it_grows(
+    documents: list[list[int]], watching: CopyGuard
+) -> None:
+    dice = random.Random(7)
+    hits = 0
+    for document in documents:
+        odd = dice.choices([0xE2, 0x80, 0xC2, 0xE3, 0x20, documents[0][0]], k=9)
+        start = dice.randrange(40)
+        ids = [*dice.choices(odd, k=dice.randrange(4)), *document[start : start + 90]]
+        ids[50:50] = dice.choices(odd, k=dice.randrange(3))
+        text, end = GuardedText(watching), 0
+        while end < len(ids):
+            begin, end = end, end + dice.choice([1, 1, 1, 2, 30])
+            banned = text.append(ids[begin:end])
+            assert banned == watching.banned(ids[:end])
+            hits += bool(banned)
+    assert hits > 100
 
 
 def test_tokens_are_counted_exactly() -> None:

@@ -24,6 +24,7 @@ Shapes: N tokens or words of a document, V vocabulary.
 import json
 import math
 import re
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -80,6 +81,11 @@ _PUNCTUATION = re.compile(
 )
 _CONTINUING = bytes(range(0x80, 0xC0))  # UTF-8 continuation bytes
 _WORD = re.compile(rb"[0-9a-z\x80-\xff]+")
+# Up to the last gap between words whose bytes are complete.
+_SETTLED = re.compile(
+    rb".*(?:[\x00-/:-@\[-`{-\x7f]|\xe2[\x80\x81][\x80-\xbf]|\xe3\x80[\x80-\xbf]|\xc2[\xa0-\xbf])",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -99,28 +105,14 @@ class CopyGuard:
     def __init__(self, about: _About, arrays: Mapping[str, Array]) -> None:
         self.about, self.longest, self.words = about, about.longest, about.words
         self.arrays = arrays
-        self._tokens = Table(*(arrays[f"tokens.{name}"] for name in _TABLE))
-        self._words = Table(*(arrays[f"words.{name}"] for name in _TABLE))
-        self._pieces: dict[int, bytes] = {}  # those read before: reading takes longer
+        self.after_tokens = Table(*(arrays[f"tokens.{name}"] for name in _TABLE))
+        self.after_words = Table(*(arrays[f"words.{name}"] for name in _TABLE))
+        # Tokens read before, since reading one takes longer: its bytes and its hash.
+        self.known: dict[int, tuple[bytes | None, int]] = {}
 
     def banned(self, history: Sequence[int]) -> list[int]:
         """Return the ids that must not follow this history, which includes the prompt."""
-        banned_ids: set[int] = set()
-        run = self.longest - 1
-        if len(history) >= run:
-            key = 0
-            for i in history[len(history) - run :]:
-                key = key * FACTOR + mixed_id(i) & MASK
-            banned_ids.update(self._tokens.find(mixed(key)))
-        run = self.words - 1
-        words, is_open = self._last_words(history)
-        if len(words) >= run:
-            key = 0
-            for word in words[-run:]:
-                key = key * FACTOR + hash_of(word) & MASK
-            for node in self._words.find(mixed(key)):
-                banned_ids.update(self._beginning(node, is_open))
-        return sorted(banned_ids)
+        return GuardedText(self).append(history)
 
     def to_bytes(self) -> bytes:
         """The contents of the index file."""
@@ -131,38 +123,14 @@ class CopyGuard:
         header = encode_header([(n, _CODES[arrays[n].dtype], arrays[n].shape) for n in names], {})
         return b"".join([header, *(arrays[name].tobytes() for name in names)])
 
-    def _last_words(self, history: Sequence[int]) -> tuple[list[bytes], bool]:
-        """Return the last words of the text, and whether the last one may continue.
-
-        At least `self.words` of them, if the text has so many.
-        """
-        pieces, count = self._pieces, 2 * self.words
-        while True:
-            parts: list[bytes] = []
-            is_whole = count >= len(history)
-            for i in history[max(0, len(history) - count) :]:
-                piece = pieces[i] if i in pieces else self._read_piece(i)
-                if piece is None:
-                    parts.clear()
-                    is_whole = True
-                else:
-                    parts.append(piece)
-            tail = spaced(b"".join(parts))
-            words = words_of(tail)
-            # One word more than needed, since the first may be cut off.
-            if is_whole or len(words) >= self.words:
-                return words, bool(words) and tail.endswith(words[-1])
-            count *= 2
-
-    def _read_piece(self, token: int) -> bytes | None:
+    def piece(self, token: int) -> bytes | None:
         """Return the bytes of a token; None if it has no text."""
         if not 0 <= token < self.about.vocabulary or self.arrays["pieces.breaks"][token]:
             return None
         begin, end = self.arrays["pieces.offsets"][token : token + 2]
-        piece = self._pieces[token] = self.arrays["pieces.bytes"][begin:end].tobytes()
-        return piece
+        return bytes(self.arrays["pieces.bytes"][begin:end])
 
-    def _beginning(self, node: int, is_open: bool) -> list[int]:
+    def beginning(self, node: int, is_open: bool) -> list[int]:
         """Return the ids of all tokens that could begin a word, given its longest prefix's node.
 
         `is_open`: the previous word may continue, so only tokens with a gap before the word count.
@@ -176,6 +144,52 @@ class CopyGuard:
             token_ids += ids[begin:end].tolist()
             node = min(int(parents[node]), node - 1)
         return token_ids
+
+
+class GuardedText:
+    """A text that a guard watches: the hashes of its last tokens and words, kept as it grows."""
+
+    def __init__(self, guard: CopyGuard) -> None:
+        self._guard = guard
+        self._run = guard.longest - 1
+        self._tokens: deque[int] = deque([0] * self._run, self._run)
+        self._length = self._token_key = 0
+        self._leaving = pow(FACTOR, self._run, 1 << 64)  # the weight of the token that leaves
+        self._words: deque[int] = deque(maxlen=guard.words - 1)
+        self._tail = b""  # after the last gap that no further byte can change
+
+    def append(self, ids: Sequence[int]) -> list[int]:
+        """Add tokens to the text; return the ids that must not follow."""
+        guard, known, tokens, key = self._guard, self._guard.known, self._tokens, self._token_key
+        for token in ids:
+            if token not in known:
+                known[token] = guard.piece(token), mixed(token)
+            piece, hash_ = known[token]
+            # A polynomial of the hashes of the last tokens, as `contexts` computes it.
+            key = key * FACTOR + hash_ - tokens[0] * self._leaving & MASK
+            tokens.append(hash_)
+            if piece is None:
+                self._words.clear()
+                self._tail = b""
+                continue
+            self._tail += piece
+            if settled := _SETTLED.match(self._tail):
+                self._words.extend(map(hash_of, words_of(settled[0])))
+                self._tail = self._tail[settled.end() :]
+        self._token_key = key
+        self._length += len(ids)
+        banned = set(guard.after_tokens.find(key)) if self._length >= self._run else set()
+        gap = spaced(self._tail)
+        open_words = _WORD.findall(gap)
+        words = [*self._words, *map(hash_of, open_words)][-guard.words + 1 :]
+        if len(words) == guard.words - 1:
+            key = 0
+            for word in words:
+                key = key * FACTOR + word & MASK
+            is_open = bool(open_words) and gap.endswith(open_words[-1])
+            for node in guard.after_words.find(key):
+                banned.update(guard.beginning(node, is_open))
+        return sorted(banned)
 
 
 def build(
@@ -197,7 +211,7 @@ def build(
     for document in documents:
         for ids in _stretches(np.asarray(document, np.int32), breaks_V):
             text = b"".join(pieces[i] or b"" for i in ids.tolist())
-            words_ = words_of(spaced(text))
+            words_ = words_of(text)
             numbers = [types.setdefault(word, len(types)) for word in words_]
             runs.append((ids, np.array(numbers, np.int32)))
     if longest is None:
@@ -353,12 +367,16 @@ class Table:
         )
 
     def find(self, key: int) -> list[int]:
-        """Return the continuations of this hash."""
+        """Return the continuations of a key that is not mixed yet."""
+        key = mixed(key)
         bucket = key >> (64 - self.bits)
         mark = key >> (64 - _MARK_BITS - self.bits) & ((1 << _MARK_BITS) - 1)
         begin, end = self._offsets[bucket], min(self._offsets[bucket + 1], len(self._marks))
-        marks, values = self._marks, self._values
-        return [values[i] for i in range(begin, end) if marks[i] == mark]
+        found, marks = [], self._marks
+        for i in range(begin, end):
+            if marks[i] == mark:
+                found.append(self._values[i])
+        return found
 
 
 class PrefixTrie:
@@ -400,8 +418,8 @@ def spaced(text: bytes) -> bytes:
 
 
 def words_of(text: bytes) -> list[bytes]:
-    """Return the words of a text normalized by `spaced`."""
-    words: list[bytes] = _WORD.findall(text)
+    """Return the words of a text, in lower case."""
+    words: list[bytes] = _WORD.findall(spaced(text))
     return words
 
 
@@ -429,9 +447,6 @@ def mixed(number: int) -> int:
     number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & MASK
     number = (number ^ number >> 27) * 0x94D049BB133111EB & MASK
     return number ^ number >> 31
-
-
-mixed_id = lru_cache(1 << 16)(mixed)  # for token ids, which come again and again
 
 
 def mixed_all(numbers_N: Array) -> Numbers:

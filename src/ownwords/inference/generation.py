@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.inference.copy_guard import CopyGuard
+from ownwords.inference.copy_guard import CopyGuard, GuardedText
 from ownwords.inference.engine import Engine, ForwardInput, Logits, check_token_ids
 from ownwords.inference.sampling import SamplingParams, draw_uniform, sample_token
 
@@ -124,6 +124,8 @@ class GenerationState:
         sampling = request.sampling
         self._loops = LoopDetector() if sampling.break_loops and sampling.temperature > 0 else None
         self._looping: list[int] = []
+        self._guarded = GuardedText(request.guard) if request.guard else None
+        self._watched = 0  # tokens that the guard has seen
         self._banned: list[int] = []
         self._allowed: npt.NDArray[np.uint32] | None = None  # None: all that are not banned
         self._truncate_to_length()
@@ -133,11 +135,12 @@ class GenerationState:
         ids = self.ids[self.read : self.read + budget]
         self.read += len(ids)
         if self.read == len(self.ids):
-            guard, opening = self.request.guard, self.request.opening
+            opening = self.request.opening
             self._allowed = opening.allowed(self.ids[len(self.request.ids) :]) if opening else None
-            self._banned = []
-            if self._allowed is None:
-                self._banned = self._looping + (guard.banned(self.ids) if guard else [])
+            self._banned = list(self._looping)
+            if self._guarded is not None:
+                self._banned += self._guarded.append(self.ids[self._watched :])
+                self._watched = len(self.ids)
         return ForwardInput(self.row, ids)
 
     def sample(self, logits_V: Logits) -> int | None:
@@ -154,7 +157,7 @@ class GenerationState:
                 request.sampling,
                 history=self.ids,
                 uniform=draw_uniform(request.seed, generated),
-                banned=self._banned,
+                banned=self._banned if self._allowed is None else (),
                 prompt=len(request.ids),
             )
         except OwnwordsError as error:  # concerns this text only

@@ -82,13 +82,6 @@ class SamplingParams:
         penalties = self.frequency_penalty, self.presence_penalty
         return self.repetition_penalty != 1 or any(penalties)
 
-    def _margin(self, span: float) -> float:
-        """By how much logits differ, given the same of the logarithms of their weights.
-
-        With a small addition, since logits are compared in single precision.
-        """
-        return max(self.temperature, _MIN_TEMPERATURE) * span * 1.0001 + 1e-3
-
 
 def sample_token(
     logits_V: Logits,
@@ -161,10 +154,11 @@ def candidates(logits_V: Logits, params: SamplingParams) -> tuple[_Ints, Logits]
             span = min(span, max(1.0, math.log(len(logits_V) / (1 - params.top_p))))
         if params.min_p > 0:
             span = min(span, -math.log(params.min_p))
-    least = float(top) - params._margin(span)
+    # A little lower than computed, because logits are compared in single precision.
+    least = float(top) - temperature * span * 1.0001 - 1e-3
     if 0 < params.top_k < len(logits_V):
         least = max(least, float(np.partition(logits_V, -params.top_k)[-params.top_k]))
-    ids_N = np.flatnonzero(logits_V >= least)
+    ids_N = (logits_V >= least).nonzero()[0]
     x_N = (logits_V[ids_N] - top) / temperature
     if 0 < params.top_k < len(ids_N):
         kept = _largest(x_N, params.top_k)
@@ -175,7 +169,7 @@ def candidates(logits_V: Logits, params: SamplingParams) -> tuple[_Ints, Logits]
         kept = _largest(x_N, _count_reaching(np.exp(np.sort(x_N)[::-1]), weight))
         ids_N, x_N = ids_N[kept], x_N[kept]
     if params.min_p > 0:
-        kept = np.flatnonzero(x_N >= x_N.max() + math.log(params.min_p))
+        kept = (x_N >= x_N.max() + math.log(params.min_p)).nonzero()[0]
         ids_N, x_N = ids_N[kept], x_N[kept]
     return ids_N, np.exp(x_N - x_N.max())
 
