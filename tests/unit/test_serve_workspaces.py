@@ -1,5 +1,6 @@
 """The workspace switcher: listed, opened in the running server, created and forgotten."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from ownwords.archive.blog_name import blog_name
 from ownwords.archive.look import look
-from ownwords.core.workspace import Workspace, locked
+from ownwords.core.workspace import Workspace, locked, source_name
+from ownwords.models.model_library import ModelLibrary
 from ownwords.serve.app_state import AppState
 from page_client import page_client
 
@@ -46,7 +49,7 @@ def test_neighbouring_workspaces_are_listed(client: TestClient) -> None:
     assert list(rows) == ["one", "two"]
     assert (rows["one"]["is_current"], rows["one"]["posts"]) == (True, 1)
     assert (rows["two"]["is_current"], rows["two"]["posts"]) == (False, None)
-    assert not rows["one"]["has_model"]
+    assert [rows["one"][each] for each in ("models", "texts", "uploads")] == [0, 0, 0]
     # As its header calls it, once it is read.
     assert [row["name"] for row in rows.values()] == ["posts", "two"]
 
@@ -139,7 +142,6 @@ def test_a_workspace_is_deleted_with_what_it_holds_but_not_while_it_is_used(
         return client.request("DELETE", "/api/workspaces", json=body).status_code
 
     one, two, plain = (folder / name for name in ("one.ownwords", "two.ownwords", "plain"))
-    assert delete(one) == 409  # it is open
     with locked(two / "runs" / "make" / ".lock", "busy", ""):
         assert delete(two) == 409
     assert delete(two) == 204
@@ -150,6 +152,85 @@ def test_a_workspace_is_deleted_with_what_it_holds_but_not_while_it_is_used(
         open_workspace(other_client, path=str(plain))
     assert delete(plain) == 409 and (plain / "diary.txt").exists()
     assert delete(folder / "posts") == 404
+    assert delete(one) == 204  # the open one, after which the page begins anew
+    assert not one.exists()
+    home = client.get("/api/home").json()
+    assert (home["path"], home["name"], home["blog"]["is_read"]) == (str(one), "one", False)
+    assert client.get("/api/jobs/x/stop").status_code < 500
+
+
+def test_a_forgotten_neighbour_stays_away_until_it_is_opened(
+    client: TestClient, folder: Path
+) -> None:
+    two = folder / "two.ownwords"
+
+    def forget(path: Path) -> int:
+        return client.request("DELETE", "/api/workspaces", json={"path": str(path)}).status_code
+
+    assert forget(two) == 204
+    assert list(list_workspaces(client)) == ["one"]
+    assert two.is_dir()
+    assert forget(folder / "one.ownwords") == 409  # it is open
+    with page_client(AppState(Workspace(two))) as other_client:
+        open_workspace(other_client, path=str(folder / "one.ownwords"))
+    assert list(list_workspaces(client)) == ["one", "two"]
+
+
+def test_a_blog_has_one_name_everywhere(client: TestClient, folder: Path) -> None:
+    open_workspace(client, name="My  garden")
+    root = folder / "My-garden.ownwords"
+
+    def names() -> set[str]:
+        row = list_workspaces(client)["My-garden"]["name"]
+        home = client.get("/api/home").json()
+        return {
+            row,
+            home["name"],
+            home["blog"]["name"],
+            client.get("/api/workspace").json()["name"],
+            blog_name(root),
+        }
+
+    def rename(name: str) -> int:
+        body = {"path": str(root), "name": name}
+        return client.request("PATCH", "/api/workspaces", json=body).status_code
+
+    assert names() == {"My garden"}  # as it was typed, with or without posts
+    assert look([folder / "posts"], workspace=root).name == "My garden"
+    assert names() == {"My garden"}
+    site = folder / "site"  # whose own title comes first
+    shutil.copytree(folder / "posts", site / "content")
+    (site / "hugo.toml").write_text('title = "The Idle Hour"\n')
+    assert look([site], workspace=root).name == "The Idle Hour"
+    assert names() == {"The Idle Hour"}
+    assert rename(" Weeds\n& more ") == 204
+    assert names() == {"Weeds & more"}
+    assert "Weeds &amp; more" in client.get("/api/corpus").json()["html"]
+    assert look([site], workspace=root).name == "Weeds & more"
+    assert names() == {"Weeds & more"}
+    assert ModelLibrary(root)._free_name("") == "Weeds - more 1"
+    assert rename(" ") == 400
+    (root / "name.json").write_text("{")
+    assert names() == {"Weeds & more"}  # the report's
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("blog.tar.gz", "blog"),
+        ("blog (2).zip", "blog"),
+        ("blog-2026-05-01.zip", "blog"),
+        ("blog_20260501-101500.tgz", "blog"),
+        ("2026-05-01.zip", "2026-05-01"),
+        ("notes-2026-05-01.md", "notes-2026-05-01"),
+        ("my blog.zip", "my-blog"),
+    ],
+)
+def test_the_next_export_of_a_blog_belongs_to_the_same_workspace(
+    file: str, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / file).touch()
+    assert source_name(tmp_path / file) == name
 
 
 def test_a_damaged_list_is_an_empty_one(client: TestClient, folder: Path) -> None:

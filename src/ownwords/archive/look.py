@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ownwords.archive.analysis import ArchiveAnalysis, AskAuthor, ask_author
+from ownwords.archive.blog_name import choose_name
 from ownwords.archive.document import OWN_KINDS
 from ownwords.archive.ingest import IngestResult, ingest
 from ownwords.archive.report import Report
@@ -28,7 +29,6 @@ from ownwords.core.workspace import (
     SUFFIX,
     Workspace,
     path_text,
-    source_name,
     translate_os_errors,
     write_atomically,
     writing_atomically,
@@ -152,6 +152,7 @@ class _LookRun:
         """The state and its report; from the archive (then False) if nothing has changed."""
         place, store, ingested = self.place, self.store, self._ingested
         command = _command(self.paths, place, self.settings.archive)
+        name = choose_name(place.root, (each.site_name for each in ingested.sources), self.paths)
         fingerprint = digest(*(part for item in sorted(ingested.keys.items()) for part in item))
         # Everything the report depends on.
         state = digest(
@@ -159,6 +160,7 @@ class _LookRun:
             _REPORT_VERSION,
             command,
             path_text(place.root),
+            name,
             fingerprint,
             repr((self.settings.provenance, self.settings.split)),
             repr(sorted(self.choices.items())),
@@ -168,12 +170,8 @@ class _LookRun:
         if is_known and place.choices.exists() and place.report_page.exists():
             with suppress(WorkspaceError):  # the stored report is damaged, so it is made again
                 return state, Report.from_json(store.get_meta("report")), False
-        # Several sources together are named after the workspace.
-        name = place.root.name.removesuffix(SUFFIX)
-        if len(self.paths) == 1:
-            name = source_name(self.paths[0])
         report = Report(
-            name=ingested.sources[0].site_name or path_text(Path(name)),
+            name=name,
             fingerprint=fingerprint,
             version=__version__,
             created_on=datetime.now(UTC).date().isoformat(),

@@ -22,6 +22,7 @@ _UNWRITABLE = {
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL),
 }
 _LOCK = ".lock"
+_PACKED = {".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz"}
 _LOCK_TRIES, _LOCK_PAUSE_S = 10, 0.01  # `is_held` holds a lock for microseconds
 _CONFIG, _MODEL, _GGUF = "config.json", "model", ".gguf"
 _LOOK = "read your posts first: ownwords look PATH"
@@ -142,7 +143,11 @@ def source_name(source: Path) -> str:
         path = path.parent
     if path.name == "input" and path.parent.name:
         path = path.parent
-    stem = path.stem.removesuffix(".tar") if path.is_file() else path.name
+    stem = path.name
+    if path.is_file():  # the next export of a blog has the same name but for its date or number
+        stem = re.sub(r" ?\(\d+\)$", "", path.stem.removesuffix(".tar"))
+        if path.suffix.lower() in _PACKED:
+            stem = re.sub(r"(?<=\w)[-_. ]+\d{4}-?\d\d-?\d\d([-_T. ][\d-]+)?$", "", stem)
     return re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "corpus"
 
 

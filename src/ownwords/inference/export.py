@@ -17,6 +17,7 @@ from ownwords.models import atomic_dir, bundle, directory, gguf, lora, ollama
 from ownwords.models.bundle import Bundle
 from ownwords.models.directory import BaseLicense
 from ownwords.models.gguf.reading import convert
+from ownwords.models.model_library import name_of
 from ownwords.models.weights import write_tensors
 from ownwords.tokenizers import tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -56,7 +57,7 @@ def export(
         raise OwnwordsError(
             f"cannot export to {form}", hint=f"choose from {', '.join(get_args(ExportFormat))}"
         )
-    name = source.resolve().stem if source.is_file() else source.resolve().name
+    name = name_of(source)
     out = out or source.resolve().parent / (f"{name}{_SUFFIXES.get(form, f'-{form}')}")
     if out.resolve() == source.resolve():
         raise OwnwordsError(f"{out} is the model itself", hint="give another path to --out")

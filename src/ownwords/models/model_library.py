@@ -16,8 +16,9 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Final, TypeVar
 
+from ownwords.archive.blog_name import as_file_name, blog_name
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.workspace import SUFFIX, write_atomically
+from ownwords.core.workspace import write_atomically
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, model_fingerprint
 from ownwords.models.weight_mapping import INDEX, SINGLE
@@ -171,9 +172,9 @@ class ModelLibrary:
         if name:
             self.check_name(name)
             return name
-        stem = re.sub(r"[^\w .()+-]+", "-", self._root.name.removesuffix(SUFFIX)).strip("-. ")
+        stem = as_file_name(blog_name(self._root)) or "model"
         taken = {each.casefold() for each in self._names()}
-        numbered = (f"{stem[:60] or 'model'} {number}" for number in count(1))
+        numbered = (f"{stem} {number}" for number in count(1))
         return next(each for each in numbered if each.casefold() not in taken)
 
     def _keep_new(self, name: str) -> KeptModel:
@@ -194,6 +195,20 @@ class ModelLibrary:
             for path in BESIDE:
                 _copy(kept / path.name, self._root / path)
         (self._folder / _SWITCHING).unlink(missing_ok=True)
+
+
+def name_of(model: Path) -> str:
+    """What files made from a model are called: a workspace's by the name that it is kept under."""
+    path = model.resolve()
+    if path.is_file():
+        return path.stem
+    if path.name != "model":
+        return path.name
+    if path.parents[1].name == FOLDER:
+        return path.parent.name.replace(" ", "-")
+    kept = ModelLibrary(path.parent).models()
+    name = next((each.name for each in kept if each.is_current), "")
+    return (name or as_file_name(blog_name(path.parent)) or path.name).replace(" ", "-")
 
 
 def _is_model(folder: Path) -> bool:

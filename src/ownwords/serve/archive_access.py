@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ownwords.archive import store
+from ownwords.archive.blog_name import new_name
 from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.store import Archive
 from ownwords.ask import encoder
@@ -172,9 +173,11 @@ class ReportCache:
         """Return the archive's current report; must be called inside `state.run`."""
         archive = self._archive()
         with self._lock:
-            state = archive.get_meta("state")
+            name = new_name(archive.path.parent)
+            state = f"{archive.get_meta('state')} {name}".strip()
             if self._cached is None or self._cached.state != state:
                 self._cached = _read(archive, state)
+                self._cached.report.name = name or self._cached.report.name
             return self._cached
 
     def derived(self, name: str, derive: Callable[[CachedReport], Any]) -> Any:  # noqa: ANN401 - JSON

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Annotated, Any, ClassVar, Literal, get_args
 
+from ownwords.archive.blog_name import blog_name
 from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.progress import (
     LOG_VARIABLE,
@@ -29,7 +30,6 @@ from ownwords.core.progress import (
 )
 from ownwords.core.validation import Meta, decode, encode
 from ownwords.core.workspace import (
-    SUFFIX,
     Workspace,
     is_held,
     locked,
@@ -382,7 +382,7 @@ class JobProcess:
             # Remove what the last attempt left, so that it is not mistaken for the new one's.
             for path in (self._result_path, self._events_path):
                 path.unlink(missing_ok=True)
-            blog = self.folder.absolute().parents[2].name.removesuffix(SUFFIX)
+            blog = blog_name(self.folder.absolute().parents[2])
             self._write_record(record)
             with (
                 translate_os_errors(self.folder),
@@ -686,9 +686,8 @@ class OtherJobs:
         for path in self._list.paths()[1:]:
             if path not in self._managers:
                 self._managers[path] = JobManager(Workspace(path))
-            name = path.name.removesuffix(SUFFIX)
             jobs += [
-                OtherJob(path_text(path), name, job.title, job.share)
+                OtherJob(path_text(path), blog_name(path), job.title, job.share)
                 for job in self._managers[path].running()
             ]
         return jobs

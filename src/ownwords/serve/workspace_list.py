@@ -4,10 +4,11 @@ import json
 import re
 import sqlite3
 import time
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ownwords.archive.blog_name import blog_name, give_name
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import (
@@ -28,18 +29,26 @@ _FILE = "workspaces.json"
 
 @dataclass(frozen=True)
 class WorkspaceEntry:
-    """A workspace as the page lists it; `posts` is None where none were read."""
+    """A workspace as the page lists it, and what is deleted with it.
+
+    `posts` is None where none were read.
+    """
 
     path: str
     name: str
     posts: int | None
-    has_model: bool
+    models: int
+    texts: int
+    uploads: int
     is_current: bool
 
 
 @dataclass(frozen=True)
 class _Contents:
-    opened: dict[str, float]
+    """When each workspace was opened last, by path, and those that are not to be listed."""
+
+    opened: dict[str, float] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
 
 
 class WorkspaceList:
@@ -55,13 +64,21 @@ class WorkspaceList:
     def paths(self) -> list[Path]:
         """The current one first, then the last opened ones, then those beside it."""
         beside = sorted(self._current.parent.glob(f"*{SUFFIX}"))
-        paths = dict.fromkeys([self._current, *map(Path, self._read()), *beside])
+        known = self._read()
+        others = dict.fromkeys([*map(Path, known.opened), *beside])
         # Others may be on a disk that is away.
-        return [path for path in paths if path == self._current or path.is_dir()]
+        return [
+            self._current,
+            *(
+                path
+                for path in others
+                if path != self._current and path.is_dir() and path_text(path) not in known.hidden
+            ),
+        ]
 
     def last_opened(self) -> Path | None:
         """The workspace that was opened last and is still there."""
-        return next((path for path in map(Path, self._read()) if path.is_dir()), None)
+        return next((path for path in map(Path, self._read().opened) if path.is_dir()), None)
 
     def find(self, path: str) -> Workspace:
         """The listed workspace at this path. Raises ApiError if it is not listed."""
@@ -71,7 +88,7 @@ class WorkspaceList:
 
     def new(self, name: str) -> Workspace:
         """A new workspace beside the current one. Raises ApiError if the name cannot be used."""
-        words = re.sub(r"[^\w. -]+", "", name).strip(" .")
+        words = re.sub(r"[^\w. -]+", "", plain(name)).strip(" .")
         if not words:
             raise invalid("a blog needs a name", hint="use letters and digits", param="name")
         path = self._current.parent / f"{words.replace(' ', '-')}{SUFFIX}"
@@ -82,68 +99,80 @@ class WorkspaceList:
             )
         workspace = Workspace(path)
         workspace.create()
+        give_name(path, name, is_first=True)
         return workspace
+
+    def rename(self, path: str, name: str) -> None:
+        """Give the blog of a listed workspace another name."""
+        root = self.find(path).root
+        if not plain(name):
+            raise invalid("a blog needs a name", hint="use letters and digits", param="name")
+        Workspace(root).create()  # that of the open blog may not exist yet
+        give_name(root, name)
 
     def remember(self, workspace: Workspace) -> None:
         """Put a workspace first among those opened before."""
-        self._write(self._read() | {path_text(workspace.root.absolute()): time.time()})
+        path, known = path_text(workspace.root.absolute()), self._read()
+        hidden = tuple(each for each in known.hidden if each != path)
+        self._write(_Contents(known.opened | {path: time.time()}, hidden))
 
     def forget(self, path: str, *, deletes: bool = False) -> None:
-        """Remove a workspace from the list, and its folder if it `deletes`.
+        """Remove a workspace from the list until it is opened again, or delete its folder.
 
-        Raises ApiError if the folder is open, or may hold more than a workspace does.
+        Raises ApiError if the folder may hold more than a workspace does.
         """
+        root = self.find(path).root
         if deletes:
-            root = self.find(path).root
-            if root == self._current:
-                raise conflict("this blog is open", hint="open another one first")
             if not root.name.endswith(SUFFIX):
                 raise conflict(
                     f"{root.name} may hold files that ownwords has not made",
                     hint="delete the folder by hand",
                 )
             atomic_dir.delete_dir(root)
-        opened = self._read()
-        if opened.pop(path, None) is not None:
-            self._write(opened)
+        elif root == self._current:
+            raise conflict("this blog is open", hint="open another one first")
+        known = self._read()
+        opened = {each: at for each, at in known.opened.items() if each != path}
+        hidden = () if deletes else (path,)
+        self._write(_Contents(opened, (*(each for each in known.hidden if each != path), *hidden)))
 
     def _entry(self, path: Path) -> WorkspaceEntry:
-        posts, name = _posts_and_name(path / "archive.sqlite")
+        has_model = (atomic_dir.readable_dir(path / "model") / CONFIG).exists()
         return WorkspaceEntry(
             path=path_text(path),
-            name=plain(name, 120) or path.name.removesuffix(SUFFIX),
-            posts=posts,
-            has_model=(atomic_dir.readable_dir(path / "model") / CONFIG).exists(),
+            name=blog_name(path),
+            posts=_count_posts(path / "archive.sqlite"),
+            models=max(_count_inside(path / "models"), has_model),
+            texts=_count_inside(path / "texts"),
+            uploads=_count_inside(path / "uploads"),
             is_current=path == self._current,
         )
 
-    def _read(self) -> dict[str, float]:
-        """When each workspace was opened last, by its path, the last one first."""
+    def _read(self) -> _Contents:
+        """What is stored, the workspace that was opened last first."""
         try:
-            opened = decode(_Contents, json.loads((data_folder() / _FILE).read_bytes())).opened
+            known = decode(_Contents, json.loads((data_folder() / _FILE).read_bytes()))
         except (OSError, ValueError, OwnwordsError):  # none yet, or a damaged one
-            return {}
-        return dict(sorted(opened.items(), key=lambda item: -item[1]))
+            return _Contents()
+        opened = sorted(known.opened.items(), key=lambda item: -item[1])
+        return replace(known, opened=dict(opened))
 
-    def _write(self, opened: dict[str, float]) -> None:
+    def _write(self, contents: _Contents) -> None:
         folder = data_folder()
         with translate_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / _FILE, json.dumps(encode(_Contents(opened))) + "\n")
+        write_atomically(folder / _FILE, json.dumps(encode(contents)) + "\n")
 
 
-def _posts_and_name(archive: Path) -> tuple[int | None, str]:
-    """How many posts were read, None if none ever were, and what their blog is called."""
-    if not archive.exists():
-        return None, ""
-    try:
-        uri = f"{archive.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
-            rows = connection.execute(
-                "SELECT (SELECT count(*) FROM documents),"
-                " (SELECT json_extract(value, '$.name') FROM meta WHERE key = 'report')"
-            )
-            posts, name = rows.fetchone()
-            return int(posts), name or ""
-    except sqlite3.Error:
-        return None, ""
+def _count_posts(archive: Path) -> int | None:
+    """How many posts were read; None if none ever were."""
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(f"{archive.absolute().as_uri()}?mode=ro", uri=True)) as connection,
+    ):
+        return int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+    return None
+
+
+def _count_inside(folder: Path) -> int:
+    return sum(1 for _ in folder.glob("[!.]*"))

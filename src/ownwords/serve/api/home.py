@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive import report_view as summary
+from ownwords.archive.blog_name import MAX_CHARACTERS, blog_name
 from ownwords.archive.report import Report
 from ownwords.archive.untrusted_files import PROGRAM_FOLDERS
 from ownwords.core.errors import OwnwordsError
@@ -68,6 +69,14 @@ class OpenRequest:
 
 
 @dataclass(frozen=True)
+class RenameRequest:
+    """A workspace of the list, and a new name for its blog."""
+
+    path: Annotated[str, _PATH]
+    name: Annotated[str, Meta(max_length=MAX_CHARACTERS)]
+
+
+@dataclass(frozen=True)
 class ForgetRequest:
     """A workspace of the list, and whether all that was made in it is to be deleted."""
 
@@ -83,6 +92,7 @@ def routes(state: AppState, open_workspace: Open) -> list[BaseRoute]:
         json_route(state, "GET", "/api/blog", lambda state, _: overview(state)),
         json_route(state, "PATCH", "/api/blog", change_filter),
         json_route(state, "GET", "/api/workspaces", list_workspaces),
+        json_route(state, "PATCH", "/api/workspaces", rename_workspace),
         json_route(state, "DELETE", "/api/workspaces", forget_workspace),
         Route("/api/workspaces/open", opens, methods=["POST"]),
     ]
@@ -115,16 +125,16 @@ def change_filter(state: AppState, call: ApiCall) -> None:
 
 def overview(state: AppState) -> BlogOverview:
     """What is in the blog, and whether there is something new."""
-    flags = state.sources.filter
+    flags, name = state.sources.filter, blog_name(state.workspace.root)
     try:
         report = state.report().report
     except ApiError:  # nothing has been read yet
-        return BlogOverview(state.own_name, flags)
+        return BlogOverview(name, flags)
     except OwnwordsError as error:  # a damaged archive
-        return BlogOverview(state.own_name, flags, problem=str(error))
+        return BlogOverview(name, flags, problem=str(error))
     new = count_new(state.workspace.root, report)
     return BlogOverview(
-        name=summary.name(report),
+        name=name,
         flags=flags,
         is_read=True,
         lines=tuple(plain_lines(report)),
@@ -193,6 +203,12 @@ def _changed(path: Path) -> float:
 def list_workspaces(state: AppState, _: ApiCall) -> dict[str, Any]:
     """List the workspaces: the open one, those opened before, and those beside it."""
     return {"workspaces": WorkspaceList(state.workspace).entries()}
+
+
+def rename_workspace(state: AppState, call: ApiCall) -> None:
+    """Give a blog another name; its folder keeps its own."""
+    asked = call.body(RenameRequest)
+    WorkspaceList(state.workspace).rename(asked.path, asked.name)
 
 
 def forget_workspace(state: AppState, call: ApiCall) -> None:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from ownwords.archive import blog_name
 from ownwords.base import catalogue
 from ownwords.base.known_bases import find_known, is_model_name
 from ownwords.core.errors import OwnwordsError
@@ -133,7 +134,7 @@ def _stamps(state: AppState) -> dict[str, object]:
     """For each part of the workspace, what differs once it has changed."""
     root = state.workspace.root
     parts = {
-        "blog": (state.workspace.archive, state.workspace.choices),
+        "blog": (state.workspace.archive, state.workspace.choices, root / blog_name.FILE),
         "sources": (root / "sources.json",),
         "models": (root / "models",),
         "exports": (root / "exports",),

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from ownwords.archive.blog_name import as_file_name, blog_name, new_name
 from ownwords.base import catalogue, install, ladder
 from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
@@ -255,7 +256,8 @@ def show_scorecard(state: AppState, _: ApiCall) -> dict[str, Any]:
         is_there = (folder / DATA).exists()
         return {"html": "", "has_model": has_model, "unreadable": is_there}
     # The card holds the path at which it was measured, which a copied workspace has not.
-    here = replace(card.about, model=path_text((folder / "model").absolute()))
+    path = path_text((folder / "model").absolute())
+    here = replace(card.about, model=path, name=new_name(folder) or card.about.name)
     drawn = str(html.fragment(card_view.scorecard_view(replace(card, about=here))))
     return {"html": drawn, "has_model": has_model, "unreadable": False}
 
@@ -265,7 +267,7 @@ async def _download_scorecard(state: AppState, _: Request) -> Response:
     page = state.workspace.root / PAGE
     if not await state.run(page.exists):
         raise not_found("this model has not been scored yet")
-    return FileResponse(page, filename=f"{state.own_name}.html")
+    return FileResponse(page, filename=f"{as_file_name(blog_name(state.workspace.root))}.html")
 
 
 def list_exports(state: AppState, _: ApiCall) -> dict[str, Any]:

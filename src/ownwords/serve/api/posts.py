@@ -12,6 +12,7 @@ from typing import Any, Literal
 from starlette.routing import BaseRoute
 
 from ownwords.archive import report_view as summary
+from ownwords.archive.blog_name import blog_name
 from ownwords.archive.corpus import training_text
 from ownwords.archive.document import OWN_KINDS, Document
 from ownwords.archive.report import PostSummary, Report
@@ -62,11 +63,8 @@ def routes(state: AppState) -> list[BaseRoute]:
 
 
 def show_workspace(state: AppState, _: ApiCall) -> dict[str, str]:
-    """Show the name of the workspace."""
-    try:
-        return {"name": summary.name(state.report().report)}
-    except ApiError:  # nothing has been read yet
-        return {"name": state.own_name}
+    """Show the name of the blog."""
+    return {"name": blog_name(state.workspace.root)}
 
 
 def show_report(state: AppState, _: ApiCall) -> dict[str, str]:

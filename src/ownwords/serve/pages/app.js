@@ -1,11 +1,11 @@
 // The app: routing, keys, colours, and the line at the top.
 
-import { button, checkbox, el, field, fill, icon, input, kbd, link, loading, problem, quiet, row, tag } from "/components.js";
+import { bullets, button, checkbox, command, el, field, fill, icon, input, kbd, link, loading, problem, quiet, row, tag } from "/components.js";
 import { begin, follow, running, shareOf } from "/jobs.js";
 import { count, said, t, translate } from "/language.js";
 import { remember, remembered } from "/memory.js";
 import { announce, ask, dismiss, toast } from "/messages.js";
-import { ApiError, get, load, post, remove } from "/server.js";
+import { ApiError, get, load, patch, post, remove } from "/server.js";
 
 const PARTS = [["home", t`Home`], ["write", t`Write`], ["ask", t`Ask`], ["posts", t`Posts`], ["models", t`Models`], ["settings", t`Settings`]];
 const main = document.getElementById("main");
@@ -222,7 +222,7 @@ follow({
     line.hidden = !jobs.length;
     fill(line, jobs.map((job) => quiet(link(`/?blog=${encodeURIComponent(job.path)}#/home`, job.name), `: ${said(job.title)} ${shareOf(job)}`)));
   },
-  onChange: (what) => (what.includes("workspace") || what.includes("blog")) && named(),
+  onChange: (what) => what.includes("blog") && named(),
   onLost(error) {
     const lost = document.getElementById("lost");
     lost.hidden = !error;
@@ -252,15 +252,49 @@ async function choose() {
       toast(error);
     }
   };
-  const forget = (item, line, deletes = false) => remove("/api/workspaces", { path: item.path, deletes }).then(() => line.remove(), toast);
-  const drop = async (item, line) => (await ask(t`Delete ${item.name}?`, el("p", {}, t`This deletes its models, saved texts and everything else made from it. It cannot be undone. Your posts stay where they are, except for files that you dropped here.`), { yes: t`Delete`, danger: true })) && forget(item, line, true);
-  const rows = workspaces.map((item) => {
-    const line = el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([item.posts === null ? t`not read yet` : count(item.posts, "text"), item.has_model ? t`has a model` : "", item.path].filter(Boolean).join(" · "))),
-      item.is_current ? tag(t`open`, "on") : row(button(t`Open`, () => open({ path: item.path }), { kind: "small", label: t`Open ${item.name}` }), button(t`Forget`, () => forget(item, line), { kind: "small", label: t`Forget ${item.name}` }),
-        button(t`Delete`, () => drop(item, line), { kind: "small", label: t`Delete ${item.name}` })));
-    return line;
-  });
-  await ask(t`Your blogs`, [el("ul", { class: "rows" }, rows),
-    el("div", { class: "inline" }, field(t`Add a blog`, name), button(t`Create`, () => (name.value.trim() ? open({ name: name.value.trim() }) : name.focus()))),
-    quiet(t`“Forget” only removes a blog from this list; its files stay.`)], { yes: t`Close`, no: "" });
+  const list = el("ul", { class: "rows" }, workspaces.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), item.is_current ? tag(t`open`, "on") : null, quiet([item.posts === null ? t`not read yet` : count(item.posts, "text"), item.models ? count(item.models, "model") : "", item.path].filter(Boolean).join(" · "))),
+    row(item.is_current ? null : button(t`Open`, () => open({ path: item.path }), { kind: "small", label: t`Open ${item.name}` }), button(t`Rename`, () => rename(item), { kind: "small", label: t`Rename ${item.name}` }),
+      item.is_current ? null : button(t`Forget`, () => forget(item), { kind: "small", label: t`Forget ${item.name}` }), button(t`Delete`, () => drop(item, workspaces), { kind: "small", label: t`Delete ${item.name}` })))));
+  await ask(t`Your blogs`, [list, el("div", { class: "inline" }, field(t`Add a blog`, name), button(t`Create`, () => (name.value.trim() ? open({ name: name.value.trim() }) : name.focus())))], { yes: t`Close`, no: "" });
 }
+
+/** Do it, and show the list anew. */
+async function changed(work) {
+  try {
+    await work();
+    document.querySelector("dialog[open]")?.close();
+    await choose();
+  } catch (error) {
+    toast(error);
+  }
+}
+
+async function rename(item) {
+  const name = input({ maxlength: "120", value: item.name, required: true });
+  const wanted = await ask(t`Rename ${item.name}`, [field(t`Name of the blog`, name), quiet(t`The folder on the disk, and models that you have made, keep their names.`)], { yes: t`Rename`, value: () => name.value.trim() });
+  if (wanted) await changed(() => patch("/api/workspaces", { path: item.path, name: wanted }).then(named));
+}
+
+async function forget(item) {
+  const wording = [el("p", {}, t`It is only removed from this list. Everything stays in its folder:`), command(item.path), el("p", {}, t`To have it back, start ownwords with that folder:`), command(`ownwords serve "${item.path}"`)];
+  if (await ask(t`Forget ${item.name}?`, wording, { yes: t`Forget` })) await changed(() => remove("/api/workspaces", { path: item.path }));
+}
+
+/** Delete a blog. After the open one the list of the others is shown, or else the first step. */
+async function drop(item, all) {
+  const parts = [t`what was read of your posts`, item.models ? count(item.models, "model") : "", item.texts ? count(item.texts, "saved text") : "", item.uploads ? t`${count(item.uploads, "file")} that you dropped or fetched here` : ""];
+  const wording = [el("p", {}, t`This deletes for ever:`), bullets(parts.filter(Boolean)), command(item.path), el("p", {}, t`Files and folders elsewhere on your disk are not touched.`)];
+  if (!(await ask(t`Delete ${item.name}?`, wording, { yes: t`Delete`, danger: true }))) return;
+  const work = () => remove("/api/workspaces", { path: item.path, deletes: true });
+  if (!item.is_current) return void changed(work);
+  try {
+    await work();
+    const next = all.find((other) => other !== item);
+    if (next) await post("/api/workspaces/open", { path: next.path });
+    location.assign(next ? "/#/home?blogs=1" : "/#/home");
+  } catch (error) {
+    toast(error);
+  }
+}
+
+if (parsed(location.hash).query.has("blogs")) choose().catch(toast);

@@ -9,7 +9,7 @@ import { announce, ask, toast } from "/messages.js";
 import { baseChoice, sharing } from "/models.js";
 import { get, load, ofBlog, patch, post, remove, upload } from "/server.js";
 
-const REREAD = ["workspace", "sources", "blog", "model", "models"];
+const REREAD = ["sources", "blog", "model", "models"];
 
 export async function show(element) {
   const state = { home: null, refresh };
@@ -297,7 +297,7 @@ function reading(times) {
 
 function makeStep(state) {
   const running = progress({ isStaged: true }), body = el("div"), details = folded(t`For the curious`);
-  let offer = null, shown = "", leaveDetails = null, isAgain = false;
+  let offer = null, shown = "", leaveDetails = null, isAgain = false, turn = 0;
   details.hidden = true;
   details.addEventListener("toggle", async () => {
     leaveDetails?.();
@@ -316,27 +316,28 @@ function makeStep(state) {
     if (next === shown || status === "later") return;
     shown = next;
     const wantsForm = isOver ? !state.home.model || isAgain : false;
-    if (wantsForm && !offer) return void options();
+    if ((wantsForm || isAgain) && !offer) return void options(status);
     fill(body, wantsForm ? formOf() : isRunning(job) ? null : row(button(isOver ? t`Make another model` : t`Start over with other choices`, again, { kind: isOver ? "" : "small" })),
       isAgain && !isOver ? formOf() : null);
   }
 
-  function again() {
+  async function again() {
     isAgain = true;
     shown = "";
-    if (!offer) return void options();
-    fill(body, formOf());
+    await (offer ? draw("now") : options("now"));
     body.querySelector("input:checked")?.focus();
-    return undefined;
   }
 
-  async function options() {
+  async function options(status) {
+    const now = (turn += 1);
     try {
-      offer = await get("/api/models");
-      fill(body, formOf());
-      if (isAgain) body.querySelector("input:checked")?.focus();
+      const answer = await get("/api/models");
+      if (now !== turn) return; // the blog has changed since, and a newer answer is on its way
+      offer = answer;
+      shown = "";
+      draw(status);
     } catch (error) {
-      fill(body, problem(error, options));
+      if (now === turn) fill(body, problem(error, () => options(status)));
     }
   }
 
@@ -372,7 +373,7 @@ function makeStep(state) {
     isOpen: () => isOpen(newest("make"), state.home.model) || isAgain || !state.home.model,
     summary: () => [state.home.model.name, state.home.model.minutes ? duration(60 * state.home.model.minutes) : ""].filter(Boolean).join(", "),
     changed(what) {
-      if (what.includes("bases")) offer = null;
+      if (["bases", "blog", "sources"].some((part) => what.includes(part))) offer = null; // its times are for the posts as they were
     },
   };
 }
@@ -399,7 +400,7 @@ function resultStep(state) {
   function draw(status) {
     const job = newest("score"), model = state.home.model;
     scoring.update(isOpenScoring(job, model) ? job : null);
-    const isBusy = isRunning(job) || isRunning(newest("make")), text = JSON.stringify([model, isBusy]);
+    const isBusy = isRunning(job) || isRunning(newest("make")), text = JSON.stringify([model, isBusy, state.home.blog?.words]);
     if (text === shown || status === "later" || !model) return;
     shown = text;
     advise(model);
@@ -414,7 +415,8 @@ function resultStep(state) {
 
   /** How often it has read the posts, and the one step that helps most. */
   async function advise(model) {
-    const { bases } = await get("/api/models").catch(() => ({ bases: [] }));
+    const asked = shown, { bases } = await get("/api/models").catch(() => ({ bases: [] }));
+    if (shown !== asked) return; // another model is shown by now, whose advice is on its way
     const isShort = model.read !== null && model.read < 0.9;
     const base = bases.find((item) => [item.name, item.title].includes(model.base)), better = bases.find((item) => item.is_recommended && item !== base && !item.is_too_large);
     const once = isShort && base ? trainings(base).find((item) => item.times >= 0.9) : null;

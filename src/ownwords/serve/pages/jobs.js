@@ -84,7 +84,7 @@ export function begin() {
       isLost = false;
       dismiss(".bad");
       tell("onLost", null);
-      tell("onChange", ["workspace", "sources", "blog", "model", "models", "bases", "exports", "texts"]);
+      tell("onChange", ["sources", "blog", "model", "models", "bases", "exports", "texts"]);
     }
     if (event === "jobs") {
       jobs.clear();
