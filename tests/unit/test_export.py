@@ -9,6 +9,7 @@ import pytest
 
 import ownwords
 import small_bases
+from ownwords.archive.blog_name import give_name
 from ownwords.cli.main import main
 from ownwords.core.workspace import UNFINISHED, cache_folder
 from ownwords.inference.text_generation import (
@@ -21,6 +22,7 @@ from ownwords.models.configs.llama import config_for_budget
 from ownwords.models.decoder import build
 from ownwords.models.gguf.container import open_gguf
 from ownwords.models.gguf.tokenizer import files_of
+from ownwords.models.model_library import ModelLibrary
 from ownwords.tokenizers.bpe import train
 from ownwords.tokenizers.text import START
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -68,6 +70,22 @@ def test_a_folder_for_ollama(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert small_bases.read_gguf(ollama_folder / "mine.gguf").config.MODEL_TYPE == "qwen3"
 
 
+def test_an_export_of_a_workspace_has_the_name_of_its_model(folder: Path, tmp_path: Path) -> None:
+    root = tmp_path / "blog.ownwords"
+    folder.rename(folder.with_name("model"))
+    root.mkdir()
+    (tmp_path / "model").rename(root / "model")
+    give_name(root, "My Garden’s Year")
+    assert main(["export", str(root), "--to", "gguf", "--type", "f32"]) == 0
+    assert (root / "My-Gardens-Year.gguf").exists()
+    assert ModelLibrary(root).keep("Second try")
+    for source in (root, root / "models" / "Second try" / "model"):
+        assert main(["export", str(source), "--to", "ollama"]) == 0
+    for made in (root, root / "models" / "Second try"):
+        names = [path.name for path in (made / "Second-try-ollama").iterdir()]
+        assert sorted(names) == ["Modelfile", "Second-try.gguf"]
+
+
 def test_a_gguf_file_is_exported_with_its_exact_weights(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +109,7 @@ def test_a_workspace_stands_for_its_model(folder: Path, tmp_path: Path) -> None:
     assert main(["export", str(place), "--to", "gguf"]) == 2
     folder.rename(place / "model")
     assert main(["export", str(place), "--to", "gguf"]) == 0
-    assert (place / "model.gguf").is_file()
+    assert (place / "blog.gguf").is_file()
 
 
 def test_a_zip_of_the_directory_opens_as_one(
