@@ -22,6 +22,7 @@ from ownwords.evaluation.intervals import (
 Generator = np.random.Generator
 Vector = npt.NDArray[np.float64]
 TIMES = 1000  # the standard error of a coverage of 95% is .7%
+FEWER = 200  # for rates, which take longer
 
 
 def lengths(rng: Generator, posts: int) -> Vector:
@@ -47,6 +48,13 @@ def rare_events(truth: float, words: int, rng: Generator, posts: int) -> Interva
     sizes = np.ceil(words / 3000 * lengths(rng, posts))
     events = rng.binomial(sizes.astype(int), np.minimum(1, rng.gamma(2, truth / 2, posts)))
     return rate(events.astype(float), sizes, range(posts)).interval
+
+
+def clustered(truth: float, correlation: float, rng: Generator, posts: int) -> Interval | None:
+    """Rare events of which a few texts of 300 words have nearly all, the others none."""
+    pseudo, words = 1 / correlation - 1, np.full(posts, 300)
+    events = rng.binomial(words, rng.beta(pseudo * truth, pseudo * (1 - truth), posts))
+    return rate(events.astype(float), words.astype(float), range(posts)).interval
 
 
 def shares(truth: float, rng: Generator, posts: int) -> Interval | None:
@@ -81,27 +89,40 @@ def limits(interval: Interval | None) -> tuple[float, float]:
 
 @pytest.mark.parametrize("posts", [5, 20])
 @pytest.mark.parametrize(
-    ("draw", "truth"),
+    ("draw", "truth", "times"),
     [
-        (bits, 1.4 + 60 / (3000 * np.exp(0.405))),
-        (gains, 0.0),
-        *((partial(rare_events, *case), case[0]) for case in ((0.006, 700), (0.001, 700))),
-        (partial(rare_events, 0.05, 60), 0.05),
-        *((partial(shares, truth), truth) for truth in (0.5, 0.85, 0.95)),
-        (medians, 0.0),
-        (differences, 0.0),
+        (bits, 1.4 + 60 / (3000 * np.exp(0.405)), TIMES),
+        (gains, 0.0, TIMES),
+        *((partial(rare_events, *case), case[0], FEWER) for case in ((0.006, 700), (0.001, 700))),
+        (partial(rare_events, 0.05, 60), 0.05, FEWER),
+        *((partial(shares, truth), truth, TIMES) for truth in (0.5, 0.85, 0.95)),
+        (medians, 0.0, FEWER),
+        (differences, 0.0, FEWER),
     ],
 )
 def test_intervals_cover_the_truth(
-    draw: Callable[[Generator, int], Interval | None], truth: float, posts: int
+    draw: Callable[[Generator, int], Interval | None], truth: float, times: int, posts: int
 ) -> None:
     rng = np.random.default_rng(posts)
-    drawn = np.array([limits(draw(rng, posts)) for _ in range(TIMES)])
+    drawn = np.array([limits(draw(rng, posts)) for _ in range(times)])
     below, above = (drawn[:, 1] < truth).mean(), (drawn[:, 0] > truth).mean()
     assert below + above <= 0.07
     if draw in (bits, gains):
         # How often a model that is no better would be said to be.
         assert above <= 0.04
+
+
+@pytest.mark.parametrize(
+    ("truth", "correlation", "posts"),
+    [(0.003, 0.05, 12), (0.02, 0.2, 8), (0.005, 0.1, 6), (0.003, 0.02, 6), (0.02, 0.05, 6)],
+)
+def test_intervals_of_rare_events_in_few_texts_cover_the_truth(
+    truth: float, correlation: float, posts: int
+) -> None:
+    rng = np.random.default_rng(posts)
+    drawn = np.array([limits(clustered(truth, correlation, rng, posts)) for _ in range(FEWER)])
+    assert ((drawn[:, 0] <= truth) & (truth <= drawn[:, 1])).mean() >= 0.9
+    assert np.median(drawn[:, 1]) < 0.1  # and yet it says something
 
 
 def test_below_five_sources_there_is_no_interval() -> None:
@@ -125,10 +146,12 @@ def test_all_of_few_is_not_surely_all() -> None:
     assert high == 1
     assert 0.6 < low < 0.75
     assert limits(share(np.zeros(300), sources).interval)[1] == pytest.approx(1 - low)
-    # An event that never occurred in 3,000 words may occur in one of a thousand.
+    # An event that never occurred in ten posts may fill the eleventh, and be one word in a hundred.
     low, high = limits(rate([0.0] * 10, [300.0] * 10, range(10)).interval)
     assert low == 0
-    assert 0.0005 < high < 0.003
+    assert 0.003 < high < 0.02
+    mirrored = limits(rate([300.0] * 10, [300.0] * 10, range(10)).interval)
+    assert mirrored == pytest.approx((1 - high, 1))
 
 
 # scipy.stats.t.ppf(0.975, degrees)

@@ -16,6 +16,9 @@ import numpy.typing as npt
 
 MIN_SOURCES = 5  # with fewer there is no interval
 _Z = 1.959964  # normal quantile for 95%
+# Of the events within a source, such as the made-up words of a text; and how many means are tried.
+_CORRELATIONS = np.geomspace(0.0003, 0.3, 12)
+_MEANS = 40
 _FEW_DEGREES = (12.7062, 4.3027, 3.1824, 2.7764)  # quantiles of t for 1 to 4 degrees of freedom
 
 Vector = npt.NDArray[np.float64]
@@ -114,9 +117,10 @@ def ratio_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
 def rate(parts: Numbers, wholes: Numbers, sources: Sequence[int]) -> Estimate:
     """How often something occurs: sum(parts) of sum(wholes) opportunities, by item.
 
-    Wilson's interval for as many trials as would have the jackknife's standard error, since a rare
-    event's is lopsided (Korn and Graubard 1998). Where it never or always occurs, as for one trial
-    per opportunity.
+    The wider of two intervals. The first is Wilson's, for as many trials as would have the
+    jackknife's standard error (Korn and Graubard 1998). It is too narrow if few sources show the
+    event, or none. The second is a beta-binomial's, which is too narrow for an event that fills
+    whole sources.
     """
     parts, wholes = (_by_source(values, sources) for values in (parts, wholes))
     parts, wholes = parts[wholes > 0], wholes[wholes > 0]
@@ -126,7 +130,56 @@ def rate(parts: Numbers, wholes: Numbers, sources: Sequence[int]) -> Estimate:
         return Estimate(value, len(sources))
     error = _standard_error(parts, wholes)
     trials = min(total, value * (1 - value) / error**2) if error else total
-    return Estimate(value, len(sources), wilson(value, trials, student_t(_effective(wholes) - 1)))
+    spread = wilson(value, trials, student_t(_effective(wholes) - 1))
+    low, high = _beta_binomial(min(parts, wholes - parts, key=np.sum), wholes)
+    if value > 0.5:
+        low, high = 1 - high, 1 - low
+    return Estimate(value, len(sources), Interval(min(low, spread.low), max(high, spread.high)))
+
+
+def _beta_binomial(events: Vector, trials: Vector) -> tuple[float, float]:
+    """The middle 95% of the posterior of a beta-binomial's mean, for events of so many trials.
+
+    Likelihood: Williams 1975. Its mean has Jeffreys' prior for a share, its correlation is even on
+    a log scale (Everson and Bradlow 2002 integrate over both alike). S sources, R correlations,
+    M means.
+    """
+    pseudo_R11 = (1 / _CORRELATIONS - 1)[:, None, None]
+    some_S = events[events > 0]
+    log_odds_M = np.linspace(-14.0, 3.0, _MEANS)
+    for _ in range(2):
+        mean_M1 = 1 / (1 + np.exp(-log_odds_M[:, None]))
+        yes_RM1, no_RM1 = pseudo_R11 * mean_M1, pseudo_R11 * (1 - mean_M1)
+        log_RM = (
+            _log_rising(no_RM1, trials - events)
+            + _log_rising(yes_RM1, some_S)
+            - _log_rising(pseudo_R11, trials)
+            + (np.log(mean_M1) + np.log1p(-mean_M1))[:, 0] / 2
+        )
+        weight_M = np.exp(log_RM - log_RM.max()).sum(axis=0)
+        below_M = (np.cumsum(weight_M) - weight_M / 2) / weight_M.sum()
+        means_M = log_odds_M
+        # The second time only the means that the first has found possible.
+        first, last = np.interp((1e-4, 1 - 1e-4), below_M, means_M)
+        log_odds_M = np.linspace(first, last, _MEANS)
+    low, high = 1 / (1 + np.exp(-np.interp((0.025, 0.975), below_M, means_M)))
+    return float(low) if len(some_S) else 0.0, float(high)
+
+
+def _log_rising(start: Vector, counts_S: Vector) -> Vector:
+    """Sum over the sources of log(start * (start + 1) * ... * (start + count - 1))."""
+    sums: Vector = (_log_gamma(start + counts_S) - _log_gamma(start)).sum(axis=-1)
+    return sums
+
+
+def _log_gamma(x: Vector) -> Vector:
+    """Stirling's series six further on, right to 8 digits (Abramowitz and Stegun 6.1.41)."""
+    y, product = x + 6, x * (x + 1)
+    for n in range(2, 6):
+        product = product * (x + n)
+    series = 1 / (12 * y) - 1 / (360 * y**3)
+    logs: Vector = (y - 0.5) * np.log(y) - y + math.log(2 * math.pi) / 2 + series - np.log(product)
+    return logs
 
 
 def share(values: Numbers, sources: Sequence[int]) -> Estimate:
