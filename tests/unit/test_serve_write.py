@@ -60,7 +60,7 @@ def test_a_verbatim_passage_is_found_with_its_post(client: TestClient) -> None:
     titles = {passage["text"]: passage["title"] for passage in result["shared"]}
     assert titles == {
         "nobody spoke of the boat. We": "On the harbour",
-        "and the limescale has its reasons,": "On the kettle",
+        "and the limescale has its reasons": "On the kettle",
     }
     for passage in result["shared"]:
         assert passage["text"] in text

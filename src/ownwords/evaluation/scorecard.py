@@ -57,7 +57,7 @@ class BitsRow:
 
 @dataclass(frozen=True, slots=True)
 class CopiedPassage:
-    """The longest passage that occurs character for character in a training post."""
+    """The longest passage whose words occur in the same order in a training post."""
 
     text: str  # empty if there is none
     words: int

@@ -21,7 +21,6 @@ from ownwords.archive.report import Report
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage
-from ownwords.core.text import count_words
 from ownwords.core.validation import decode, encode
 from ownwords.core.version import __version__
 from ownwords.core.workspace import translate_os_errors, write_atomically
@@ -369,11 +368,11 @@ class _Scoring:
         """The longest passage of some texts that occurs in a training post."""
 
         def measure() -> CopiedPassage:
-            passage, number = longest_copied(texts, self._training)
+            passage, words, number = longest_copied(texts, self._training)
             if not passage:
                 return CopiedPassage("", 0)
             post = self.learned[number]
-            return CopiedPassage(passage, count_words(passage), post.title, post.day, post.url)
+            return CopiedPassage(passage, words, post.title, post.day, post.url)
 
         posts = (f"{post.key} {post.day} {post.url}" for post in self.learned)
         return self._measured(

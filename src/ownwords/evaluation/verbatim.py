@@ -1,4 +1,8 @@
-"""What a model copies: passages of a text that occur word for word in others."""
+"""What a model copies: passages of a text whose words occur in the same order in others.
+
+Words are compared, whatever their case and the marks between them. Addresses count as no words, so
+that neither they nor a rule of dashes hides a longer copy.
+"""
 
 import re
 from bisect import bisect
@@ -8,17 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.core.text import distinct
+from ownwords.core.text import distinct, hash_words
 from ownwords.evaluation.intervals import Estimate
 
 _Numbers = npt.NDArray[np.uint64]
 
-_MAX_PAIRS = 5_000  # candidate pairs per document; degenerate texts of one letter have more
-_ENDS = ",.;:!?)]}…”’"  # end of the preceding sentence or clause: no passage begins with them
-_PUNCTUATION = " \n\t.,;:!?…—–-"  # stripped from both ends of a copied passage
-_SEPARATOR = "\x00"  # between texts that are joined for one search; occurs in none of them
-_WORD = re.compile(r"\S+")
+_MAX_PLACES = 50  # of one run of words in one document that are compared further
+_MIN_CHARS = 20  # five characters of Chinese are five words
+_ADDRESS = re.compile(r"(?:(?:https?|ftp|file)://|www\.|mailto:)[!-~]+|(?<!\S)\S{1,80}@[!-~]+")
 _BASE = 0x9E3779B97F4A7C15  # of the rolling hashes
+_SEAM = np.uint64(
+    0xD1B54A32D192ED03
+)  # between texts that are joined for one search; no word's hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,139 +40,122 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class SharedPassage:
-    """A passage of whole words, `text[start:end]`, that occurs in `document` at offset `at`."""
+    """A passage of so many words, `text[start:end]`, that occurs in `document`."""
 
     start: int
     end: int
+    words: int
     document: str
-    at: int
 
 
-def longest_copied(texts: Sequence[str], documents: Sequence[str]) -> tuple[str, int]:
-    """The longest passage of whole words of any text that occurs in a document, and its number.
+def longest_copied(texts: Sequence[str], documents: Sequence[str]) -> tuple[str, int, int]:
+    """The passage of any text with the most words in a row of a document: it, its words, whose.
 
-    The passage is empty and the number -1 if nothing is shared.
+    The passage is empty and the document's number -1 if nothing is shared.
     """
-    written = _SEPARATOR.join(texts)
-    ours = _RunHashes(written)
-    length, where = 0, -1
+    ours = _Words(*texts)
+    passage, length, where = "", 0, -1
     for number, document in enumerate(documents):
-        theirs = _RunHashes(document)
-        if not ours.share(theirs, length + 1):
+        theirs = _Words(document)
+        if not ours.shares(theirs, length + 1):
             continue
-        # A shared run contains shared runs of every shorter length: double the length, then bisect.
+        # It shares shorter runs, too: double the length, then bisect.
         length, where = length + 1, number
-        while ours.share(theirs, 2 * length):
+        while ours.shares(theirs, 2 * length):
             length *= 2
         longer = range(length + 1, 2 * length)
-        length += bisect(longer, False, key=lambda n: not ours.share(theirs, n))
-    for start, at, run in _matches(ours, written, documents[where], length) if length else ():
-        span = _of_whole_words(written, documents[where], start, at, run)
-        return (written[slice(*span)].strip(_PUNCTUATION) if span else ""), where
-    return "", -1
+        length += bisect(longer, False, key=lambda n: not ours.shares(theirs, n))
+        start = int(np.flatnonzero(np.isin(ours.runs(length), theirs.runs(length)))[0])
+        passage = ours.text[slice(*ours.span(start, length))]
+    return passage, length, where
 
 
 def shared_passages(
-    written: str, documents: Iterable[tuple[str, str]], words: int, least: int = 20
+    written: str, documents: Iterable[tuple[str, str]], words: int
 ) -> list[SharedPassage]:
     """Find all passages of at least `words` words that occur in a document, in text order.
 
-    `documents` are (name, text) pairs. Passages are maximal, of whole words, from common runs of at
-    least `least` characters. Of overlapping passages the longer is kept, or the first of equals.
+    `documents` are (name, text) pairs. Of overlapping passages the longest is kept, or the first of
+    equals.
     """
-    ours = _RunHashes(written)
+    ours = _Words(written)
     passages: dict[tuple[int, int], SharedPassage] = {}
     for name, document in documents:
-        for start, at, length in _matches(ours, written, document, least):
-            span = _of_whole_words(written, document, start, at, length)
-            if span is None or span in passages:
-                continue
-            begin, end = span
-            if len(_WORD.findall(written, begin, end)) >= words:
-                passages[span] = SharedPassage(begin, end, name, at + begin - start)
+        for start, length in _matches(ours, _Words(document), words):
+            begin, end = ours.span(start, length)
+            if end - begin >= _MIN_CHARS:
+                passages.setdefault((begin, end), SharedPassage(begin, end, length, name))
     longest: list[SharedPassage] = []
-    for passage in sorted(passages.values(), key=lambda passage: passage.start - passage.end):
+    for passage in sorted(passages.values(), key=lambda passage: -passage.words):
         if all(passage.end <= other.start or other.end <= passage.start for other in longest):
             longest.append(passage)
     return sorted(longest, key=lambda passage: passage.start)
 
 
-def _matches(
-    ours: "_RunHashes", written: str, document: str, least: int
-) -> Iterator[tuple[int, int, int]]:
-    """Yield (offset in the text, offset in the document, length) of maximal common runs."""
-    mine, theirs = ours.of(least), _RunHashes(document).of(least)
-    order = np.argsort(mine, kind="stable")
-    ordered = mine[order]
-    first = np.searchsorted(ordered, theirs, side="left")
-    last = np.searchsorted(ordered, theirs, side="right")
-    pairs = 0
+def _matches(ours: "_Words", theirs: "_Words", least: int) -> Iterator[tuple[int, int]]:
+    """Yield (first word, number of words) of runs of ours that occur in the other text."""
+    mine, others = ours.runs(least), theirs.runs(least)
+    order = np.argsort(others, kind="stable")
+    first = np.searchsorted(others, mine, side="left", sorter=order)
+    last = np.searchsorted(others, mine, side="right", sorter=order)
+    start = 0
     for at in np.flatnonzero(last > first).tolist():
-        for start in order[first[at] : last[at]].tolist():
-            pairs += 1
-            if pairs > _MAX_PAIRS:
-                return
-            if start and at and written[start - 1] == document[at - 1]:
-                continue  # not maximal: found at an earlier offset
-            most = min(len(written) - start, len(document) - at)
-            length = bisect(
-                range(1, most + 1),
-                False,
-                key=lambda n: written[start : start + n] != document[at : at + n],
-            )
-            if length >= least:  # otherwise a hash collision
-                yield start, at, length
+        if at < start:
+            continue
+        begin, length = at, least
+        for place in order[first[at] : min(last[at], first[at] + _MAX_PLACES)].tolist():
+            back = _common(ours.hashes[:at][::-1], theirs.hashes[:place][::-1])
+            ahead = _common(ours.hashes[at:], theirs.hashes[place:])
+            if back + ahead > length:
+                begin, length = at - back, back + ahead
+        yield begin, length
+        start = max(at + 1, begin + length - least + 1)  # what goes beyond the end begins there
 
 
-def _of_whole_words(
-    written: str, document: str, start: int, at: int, length: int
-) -> tuple[int, int] | None:
-    """Return the (begin, end) of a run's whole words in the text; None without any."""
-    begin, end = start, start + length
-    if _cuts(written, begin) or _cuts(document, at):
-        while begin < end and not written[begin].isspace():
-            begin += 1
-    while begin < end and (written[begin].isspace() or written[begin] in _ENDS):
-        begin += 1
-    if _cuts(written, end) or _cuts(document, at + length):
-        while end > begin and not written[end - 1].isspace():
-            end -= 1
-    while end > begin and written[end - 1].isspace():
-        end -= 1
-    return (begin, end) if begin < end else None
+def _common(one: _Numbers, other: _Numbers) -> int:
+    """How many words the beginnings share."""
+    most = min(len(one), len(other))
+    tried = 8
+    while tried < most and (one[:tried] == other[:tried]).all():
+        tried *= 2
+    differ = np.flatnonzero(one[: min(tried, most)] != other[: min(tried, most)])
+    return int(differ[0]) if len(differ) else most
 
 
-def _cuts(text: str, at: int) -> bool:
-    """Whether that offset is within a word."""
-    return 0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum()
+class _Words:
+    """The words of texts, and polynomial rolling hashes of all runs of them, of any length.
 
-
-class _RunHashes:
-    """Polynomial rolling hashes of all runs of a text, for any length.
-
-    sum(c[i] * base**i) over a run, divided by base**start, does not depend on the offset of the
-    run; modulo 2**64 an odd base has an inverse.
+    sum(c[i] * base**i) over a run, divided by base**start, does not depend on where the run begins;
+    modulo 2**64 an odd base has an inverse.
     """
 
-    def __init__(self, text: str) -> None:
-        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-        mixed = (codes.astype(np.uint64) + np.uint64(1)) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed ^= mixed >> np.uint64(31)
-        self._inverse = _powers(pow(_BASE, -1, 1 << 64), len(codes))
-        sums = np.cumsum(mixed * _powers(_BASE, len(codes)), dtype=np.uint64)
+    def __init__(self, *texts: str) -> None:
+        self.text = "\n".join(texts)
+        words = hash_words(_ADDRESS.sub(lambda address: " " * len(address[0]), self.text))
+        begins = np.cumsum([len(text) + 1 for text in texts[:-1]], dtype=np.int64)
+        seams = np.searchsorted(words.starts, begins)
+        self.hashes = np.insert(words.hashes, seams, _SEAM)
+        self._starts, self._ends = (np.insert(each, seams, 0) for each in words[1:])
+        count = len(self.hashes)
+        self._inverse = _powers(pow(_BASE, -1, 1 << 64), count)
+        sums = np.cumsum(self.hashes * _powers(_BASE, count), dtype=np.uint64)
         self._sums = np.concatenate((np.zeros(1, np.uint64), sums))
         self._sorted: tuple[int, _Numbers] = (0, np.zeros(0, np.uint64))
 
-    def of(self, length: int) -> _Numbers:
-        """The hash of the run of that length at each offset."""
+    def span(self, first: int, length: int) -> tuple[int, int]:
+        """The offsets of the text at which a run of words begins and ends."""
+        return int(self._starts[first]), int(self._ends[first + length - 1])
+
+    def runs(self, length: int) -> _Numbers:
+        """The hash of the run of so many words from each word on."""
         count = max(0, len(self._sums) - length)
         return (self._sums[length:] - self._sums[:count]) * self._inverse[:count]
 
-    def share(self, other: "_RunHashes", length: int) -> bool:
+    def shares(self, other: "_Words", length: int) -> bool:
         """Whether both texts contain a common run of that length."""
         if self._sorted[0] != length:
-            self._sorted = length, distinct(self.of(length))
-        mine, others = self._sorted[1], other.of(length)
+            self._sorted = length, distinct(self.runs(length))
+        mine, others = self._sorted[1], other.runs(length)
         if not len(mine):
             return False
         at = np.minimum(np.searchsorted(mine, others), len(mine) - 1)

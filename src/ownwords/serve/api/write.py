@@ -77,16 +77,19 @@ def list_models(state: AppState, _: ApiCall) -> dict[str, Any]:
 def _origins(state: AppState, text: str) -> dict[str, Any]:
     posts = _Posts(state.archive())
     shared = shared_passages(text, posts, _MIN_SHARED_WORDS)
-    shared.sort(key=lambda passage: passage.start - passage.end)
+    shared.sort(key=lambda passage: -passage.words)
     nearest: Sequence[Passage] = ()
     if text.strip():
         query = " ".join(text.split()[-_QUERY_WORDS:])
         nearest = state.searcher().find(query, limit=_MAX_NEAREST).passages
     return {
         "shared": [
-            {"text": words, "words": len(words.split()), **posts.rows[passage.document]}
+            {
+                "text": text[passage.start : passage.end],
+                "words": passage.words,
+                **posts.rows[passage.document],
+            }
             for passage in shared[:_MAX_SHARED]
-            if (words := text[passage.start : passage.end])
         ],
         "nearest": [
             {**asdict(passage), "matching": passage.text[slice(*(span or (0, 0)))]}
