@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from growth import is_far_from_quadratic
 from ownwords.ask.citations import (
     AnswerBuilder,
     AnswerSentence,
@@ -190,6 +191,13 @@ def build_answer(text: str, question: str = QUESTION) -> AnswerBuilder:
     composer.add(text)
     composer.end()
     return composer
+
+
+@pytest.mark.parametrize("unit", [" \n", "-\n", "[1"])
+@pytest.mark.parametrize("around", ["{}", "[{}1]"])
+def test_an_answer_is_read_in_proportion_to_its_length(unit: str, around: str) -> None:
+    text = around.format(unit * (12_000 // len(unit)))
+    assert is_far_from_quadratic(lambda answer: parse_answer(answer, PASSAGES), text)
 
 
 def test_citations_are_numbered_and_only_cited_passages_are_listed() -> None:

@@ -54,30 +54,31 @@ class Citation:
 # ---- what a model wrote
 
 _THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)\s*", re.DOTALL | re.IGNORECASE)
-_MARKDOWN = re.compile(r"\*\*|__|^#+\s+|^\s*(?:[-*•]|\d{1,2}[.)])\s+", re.MULTILINE)
+# Patterns of line beginnings stay within the line: blank lines would be read again from each other.
+_MARKDOWN = re.compile(r"\*\*|__|^#+\s+|^[^\S\n]*(?:[-*•]|\d{1,2}[.)])\s+", re.MULTILINE)
 _BRACKETS = str.maketrans("【】［］", "[][]")
 # [2](address) is a mark, [words](address) are words; links are removed.
 _LINK = re.compile(r'!?\[([^\[\]\n]*)\]\([^()\s]*(?: "[^"\n]*")?\)')
 # (passage 2) is a mark, too, and so is the beginning of a line in a list of sources.
 _NAMED = re.compile(
-    r"\((?:passages?|sources?)\s+(\d[^()\n]{0,40})\)|^\W*(?:passage|source)\s+(\d{1,3})\s*[:–—-]",
+    r"\((?:passages?|sources?)\s+(\d[^()\n]{0,40})\)|^[^\w\n]*(?:passage|source)\s+(\d{1,3})\s*[:–—-]",
     re.IGNORECASE | re.MULTILINE,
 )
 _HEADING = re.compile(
-    r"^\W*(?:sources?|citations?|references?|quotes?)\W*$|\A\s*answer\s*:\s*",
+    r"^[^\w\n]*(?:sources?|citations?|references?|quotes?)[^\w\n]*$|\A\s*answer\s*:\s*",
     re.IGNORECASE | re.MULTILINE,
 )
-_QUOTED = r"""(?:"[^"\n]{2,900}"|“[^”\n]{2,900}”|„[^“”\n]{2,900}[“”]|«[^»\n]{2,900}»)"""
+_QUOTED = r"""(?:"[^"\n]{2,900}+"|“[^”\n]{2,900}+”|„[^“”\n]{2,900}+[“”]|«[^»\n]{2,900}+»)"""
 _MARK = (
     r"\[\s*(?:(?:passages?|sources?|posts?|no\.?|#)\s*)?\d"
     rf"""[^\[\]\n"“„«]*(?:{_QUOTED}[^\[\]\n"“„«]*)*\]"""
 )
 _HELD = re.compile(f"{_MARK}|{_QUOTED}", re.IGNORECASE)
 _IN_MARK = re.compile(f"({_QUOTED})")
-_UNQUOTED = re.compile(r"\D*([\d\s,;&and]+?)\s*[:–—-]\s*['‘]?(.+?)['’]?")
+_UNQUOTED = re.compile(r"\D*+(\d[\d\s,;&and]*+)[:–—-]\s*['‘]?(.+?)['’]?")
 _MARKS, _QUOTES, _CUT = 0xF0000, 0x100000, "\U0010ffff"  # placeholders while a text is split
 _PRIVATE = re.compile("[\U000f0000-\U0010ffff]")
-_UNFINISHED = re.compile(r"\[\s*(?:passages?\s*)?\d[^\]]*\Z", re.IGNORECASE)
+_UNFINISHED = re.compile(r"\[\s*(?:passages?\s*)?\d", re.IGNORECASE)  # after the last "]"
 # A mark after the full stop belongs to the sentence before it.
 _AFTER_STOP = re.compile('([.!?…]["”’)]?)((?:[ \t]*\\(?[\U000f0000-\U000fffff]\\)?)+)\\.?')
 _DISAGREES = re.compile(r"^\W*(?:they )?disagree[sd]?\b[\s:*–—-]*", re.IGNORECASE)
@@ -110,7 +111,9 @@ def parse_answer(text: str, excerpts: Sequence[Passage]) -> list[AnswerSentence]
         held.append(match[0])
         return chr((_MARKS if match[0][0] == "[" else _QUOTES) + len(held) - 1)
 
-    text = _UNFINISHED.sub(_CUT, _HELD.sub(hold, _PRIVATE.sub("", text)))
+    text = _HELD.sub(hold, _PRIVATE.sub("", text))
+    if unfinished := _UNFINISHED.search(text, text.rfind("]") + 1):
+        text = text[: unfinished.start()] + _CUT
     parsed: list[AnswerSentence] = []
     sources: list[tuple[int, str]] = []
     begins = False
