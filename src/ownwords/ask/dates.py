@@ -19,7 +19,6 @@ from ownwords.ask.query import (
     DATES,
     IN_ENGLISH,
     QueryTerm,
-    QueryTerms,
     normalized_question,
     quotations,
     words_of,
@@ -108,16 +107,22 @@ def _side(_: date, side: str, named: str) -> Period:
 
 
 def _past(today: date, many: str, unit: str) -> Period:
-    """So many units before today, with today."""
-    number = int(many) if many.isdecimal() else max(1, _NUMBERS.index(many))
+    """So many units before today, with today; ValueError for none."""
+    number = int(many) if many.isdecimal() else max(1, _NUMBERS.index(many)) if many else 1
+    if not number:
+        raise ValueError
     days, label = _UNITS[unit]
-    first = today - timedelta(days=round(number * days))
-    end = today + timedelta(days=1)
-    return Period(first.isoformat(), end.isoformat(), label.format(number))
+    first = (today - timedelta(days=round(number * days))).isoformat()
+    label = label.format(number) if number > 1 else f"since {day(first)}"
+    return Period(first, (today + timedelta(days=1)).isoformat(), label)
 
 
 def _calendar(today: date, which: str, unit: str) -> Period:
-    """This or the last month or year."""
+    """This or the last week from Monday, month or year."""
+    if unit == "week":
+        first = today - timedelta(days=today.weekday() + 7 * (which == "last"))
+        label = f"in the week of {day(first.isoformat())}"
+        return Period(first.isoformat(), (first + timedelta(days=7)).isoformat(), label)
     first = today.replace(day=1, month=today.month if unit == "month" else 1)
     if which == "last":
         first -= timedelta(days=1)
@@ -125,14 +130,21 @@ def _calendar(today: date, which: str, unit: str) -> Period:
 
 
 _PERIODS: tuple[tuple[str, Callable[..., Period]], ...] = (
-    (rf"(?:between|from|in) {_DATE} ?(?:and|to|until|-|–) ?{_DATE}", _range),
+    (rf"(?:between) {_DATE} and {_DATE}", _range),
+    (rf"(?:from|in) {_DATE} ?(?:to|until|-|–) ?{_DATE}", _range),
+    (rf"from {_DATE} on(?:wards?)?", lambda today, named: _side(today, "since", named)),
     (rf"(before|until|after|since) {_DATE}", _side),
     (rf"(?=[a-z]){_IN}{_DATE}", lambda _, iso: _at(iso)),
     (
         rf"{_IN}(?:last|past) (\d{{1,3}}|{'|'.join(_NUMBERS)}) (day|week|month|year)s?",
         _past,
     ),
-    (rf"{_IN}(this|last) (year|month)", _calendar),
+    # "last week" is one of the calendar; "the last week" and "the past week" end today.
+    (
+        r"(?:(?:in|over|within|from|of) )?(?:the last|(?:the )?past)() (week|month|year)",
+        _past,
+    ),
+    (rf"{_IN}(this|last) (year|month|week)", _calendar),
 )
 
 # ---- what is asked
@@ -177,6 +189,18 @@ _FIRST, _LAST, _OTHER_WORDS = (
     frozenset(text.split()) for text in (DATES[name] for name in ("first", "last", "other"))
 )
 _PER = frozenset(("per-year", "per-month"))
+# Words that make a topic say more than which words a post has, even where a post has the phrase.
+_LOGIC = frozenset(DATES["logic"].split())
+_ARTICLES = re.compile(
+    r"^(?:(?:the|an?|my|our|your|this|that|these|those|de[rnms]|das|die|eine?[nmrs]?) )*+"
+    r"(?:words? |wort )?",
+    re.IGNORECASE,
+)
+# What a topic can only be if nothing else names a time.
+_OTHER_TIME = re.compile(
+    rf"(?:19|20)\d\d|{_MONTH}|(?:(?:sun|mon|tues|wednes|thurs|fri|satur)day|weekend)s?",
+    re.IGNORECASE,
+)
 _VERBS = re.compile(
     rf"{_WRITE}|{_POST}|things?|everything|anything|something|working|doing|mention\w*|contain\w*"
     r"|discuss\w*|includes?|uses?|deals?|refer\w*|speaking|saying"
@@ -237,7 +261,8 @@ class _Question:
         """The answer; None if the question asks for anything else."""
         words, topic = self._words, self._topic_text
         known = _FIRST | _LAST | _PER | _OTHER_WORDS
-        if not all(word in known or _VERBS.fullmatch(word) for word in words):
+        is_known = all(word in known or _VERBS.fullmatch(word) for word in words)
+        if not is_known or (topic and not self._topic):
             return None
         is_about_posts = bool(topic) or "blog" in words or any(map(_VERBS.fullmatch, words))
         is_counted = "how-many" in words or ("how-often" in words and (topic or "i" in words))
@@ -332,21 +357,34 @@ class _Question:
 
     @cached_property
     def _topic(self) -> tuple[str, str, bool] | None:
-        """The topic as an FTS5 query, its label, and whether it is a phrase.
+        """The topic as an FTS5 query, its label, and whether it is one phrase; None if it is none.
 
-        It is a phrase if any post has it, otherwise all of its words.
+        It is a quotation, a word, or words that some post has in this order; or several of these
+        with "and" between them. Whatever else it says, such as "rain but not snow" or "the kettle
+        twice", is not understood.
         """
-        marked = quotations(self._topic_text)
-        article = r"^(?:(?:the|an?|my|our|your|this|that|these|those)\s+)+(?:words?\s+)?"
-        shown = marked[0] if marked else re.sub(article, "", self._topic_text, flags=re.IGNORECASE)
-        if not (words := words_of(shown)):
-            return None
-        phrase = QueryTerm(tuple(words))
-        if marked or len(words) == 1 or self._index.chunks_with(phrase.match):
-            return phrase.match, f"“{shown}”", True
-        single = QueryTerms.of(shown).words
-        together = " and ".join(f"“{' '.join(term.words)}”" for term in single)
-        return " AND ".join(term.match for term in single), together, False
+        parts = [self._topic_text]
+        if not quotations(self._topic_text):
+            parts = re.split(r",? (?:and|und) |, ", re.sub(r"^both (?=.* and )", "", parts[0]))
+        terms, labels = [], []
+        for part in parts:
+            shown = _ARTICLES.sub("", part)
+            if marked := quotations(shown):
+                shown, is_whole = marked[0], len(shown) == len(marked[0]) + 2
+            else:
+                is_whole = not _OTHER_TIME.fullmatch(shown) or not (
+                    self._period or len(parts) > 1 or self._asked.endswith(" on")
+                )
+            term = QueryTerm(tuple(words_of(shown)))
+            if not (is_whole and term.words):
+                return None
+            if len(term.words) > 1 and not marked:
+                has_logic = any(word in _LOGIC for word in term.words)
+                if has_logic or not self._index.chunks_with(term.match):
+                    return None
+            terms.append(term.match)
+            labels.append(f"“{shown}”")
+        return " AND ".join(terms), " and ".join(labels), len(terms) == 1
 
     @cached_property
     def _own(self) -> list[IndexedPost]:
