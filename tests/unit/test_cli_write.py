@@ -266,6 +266,7 @@ def test_the_model_is_resolved_from_its_path(folder: Path, tmp_path: Path) -> No
         assert resolve_model(model_folder, tmp_path) == model_folder
         if name == "one.ownwords":
             assert resolve_model(None, tmp_path) == model_folder
+            assert resolve_model(None, tmp_path / name) == model_folder
     with pytest.raises(OwnwordsError, match=r"2 models here: one\.ownwords, two\.ownwords"):
         resolve_model(None, tmp_path)
     (tmp_path / "model.gguf").touch()
@@ -280,10 +281,10 @@ def test_control_characters_do_not_reach_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces = ["a\x1b[2J", "\tb\n", "\x9b1m", "é\x07"]
-    verb._show(pieces)
+    verb.show_pieces(pieces)
     assert capsys.readouterr().out == "".join(pieces) + "\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    verb._show(pieces)
+    verb.show_pieces(pieces)
     assert capsys.readouterr().out == "a?[2J b\n?1mé?\n"
 
 

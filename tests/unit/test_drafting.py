@@ -13,8 +13,10 @@ pytest.importorskip("torch")
 
 import torch
 
+import small_bases
 from families import TINY
 from ownwords.archive.look import look
+from ownwords.base import catalogue
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
 from ownwords.drafts import drafting
@@ -145,6 +147,60 @@ def test_the_verb_refuses_a_model_that_has_not_learned_notes_and_leaves_what_is_
         "text": NOTE,
         "kept": False,
     }
+
+
+def test_a_base_with_the_notes_adapter_drafts_until_the_workspace_has_a_model_that_can(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path))
+    monkeypatch.setattr(catalogue, "ADAPTERS", tmp_path / "adapters")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("nobody there", encoding="utf-8")
+    own = tmp_path / "blog.ownwords" / "model"
+
+    def drafted(*options: str) -> tuple[int, str]:
+        status = main(["draft", "notes.txt", *options])
+        printed = capsys.readouterr()
+        assert (printed.out == "[nobody there]\n") is (status == 0)
+        return status, printed.err
+
+    assert "ownwords base add smollm2-135m" in drafted()[1]
+    small_bases.write(tmp_path / "bases" / "other")
+    assert drafted()[0] == 2
+    small_bases.write(tmp_path / "bases" / "tiny")
+    adapter = lora.attach(small_bases.model(), AdapterConfig(2), seed=1)
+    (tmp_path / "adapters" / "tiny").mkdir(parents=True)
+    write_tensors(tmp_path / "adapters/tiny/notes.safetensors", lora.stored_tensors(adapter))
+    base = "Writing with tiny, which has read none of your posts"
+    assert drafted()[1].startswith(f"{base}.\n")
+    small_bases.write(own)
+    assert drafted()[1].startswith(f"{base}; the model in blog.ownwords/model has not learned")
+    assert drafted("--model", str(own))[0] == 2
+    assert drafted("--workspace", "mistyped.ownwords")[0] == 2
+    provenance = {"writes_from_notes": True}
+    bundle.save(own, small_bases.model(), ByteTokenizer(), provenance=provenance)
+    assert drafted()[1].startswith("Writing with the model in blog.ownwords/model.\n")
+    assert drafted("--quiet") == (0, "")
+
+
+def test_the_verb_shows_each_line_as_it_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes, seen = tmp_path / "notes.txt", list[str]()
+    notes.write_text("# Lost\nHale at Crewe\nnobody there", encoding="utf-8")
+    provenance = {"writes_from_notes": True}
+    bundle.save(tmp_path / "model", small_bases.model(), ByteTokenizer(), provenance=provenance)
+
+    def write_several(*_: object, **__: object) -> list[str]:
+        seen.append(capsys.readouterr().out)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return []
+
+    monkeypatch.setattr(Model, "write_several", write_several)
+    arguments = ["draft", str(notes), "--model", str(tmp_path / "model")]
+    assert main([*arguments, "--samples", "2"]) == 130
+    assert seen == ["--- 1\n", "Lost\n\n[Hale at Crewe]", " [nobody there]\n--- 2\n"]
 
 
 def test_a_free_rewrite_takes_the_model_of_its_workspace(

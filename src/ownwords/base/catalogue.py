@@ -181,6 +181,12 @@ def notes_adapter(folder: Path) -> Path | None:
     return path if path.exists() else None
 
 
+def note_writer() -> Path | None:
+    """The folder of the first installed base that has a notes adapter; None if none has."""
+    able = (each for each in entries() if not each.problem and notes_adapter(each.folder))
+    return next((each.folder for each in able), None)
+
+
 def called(folder: Path) -> str:
     """The display name of a base folder."""
     if folder == _SHIPPED_FOLDER:

@@ -16,11 +16,14 @@ from ownwords.cli.options import (
     flag,
     text_in,
 )
-from ownwords.cli.output import print_json, stderr
-from ownwords.cli.write import MODEL, ModelOptions, Threads
-from ownwords.core.workspace import resolve_workspace
+from ownwords.cli.output import print_json, relative_path, stderr
+from ownwords.cli.write import MODEL, ModelOptions, Threads, show_pieces
+from ownwords.core.workspace import has_model, path_text, resolve_workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ownwords.drafts.drafting import DraftLine
     from ownwords.inference.model import Model
 
 DraftFile = Annotated[
@@ -63,26 +66,29 @@ def draft(
     options: ModelOptions = MODEL,
     output: OutputOptions = OUTPUT,
 ) -> None:
-    """Write a text from notes, a sentence a line."""
+    """Write a text from notes, a sentence a line, and show each line as it is written."""
     from ownwords.drafts import drafting
 
     check_positive("--samples", samples)
     check_positive("--threads", threads)
     read = drafting.Notes.parse(text_in(notes, "notes"))
-    model = _load_model(options, threads)
+    folder, model = _load_drafting(options, threads, is_quiet=output.quiet or output.json)
     seed = options.first_seed
-    drafts = [drafting.draft(model, read, seed=seed, rank=rank) for rank in range(samples)]
     if output.json:
-        figures = [{"seed": seed, **each.to_dict()} for each in drafts]
+        drafts = [drafting.draft(model, read, seed=seed, rank=rank) for rank in range(samples)]
+        about = {"model": path_text(folder), "seed": seed}
+        figures = [about | each.to_dict() for each in drafts]
         print_json(figures[0] if samples == 1 else {"drafts": figures})
         return
-    for number, each in enumerate(drafts, 1):
+    for rank in range(samples):
         if samples > 1:
-            print(f"--- {number}")
-        print(each)
-        left = sum(not line.kept for line in each.lines)
+            print(f"--- {rank + 1}")
+        lines: list[drafting.DraftLine] = []
+        written = drafting.write_lines(model, read, seed=seed, rank=rank)
+        show_pieces(_pieces(written, lines))
+        left = sum(not line.kept for line in lines)
         if left and not output.quiet:
-            print(f"{left} of {len(each.lines)} lines stay as notes, in brackets.", file=sys.stderr)
+            print(f"{left} of {len(lines)} lines stay as notes, in brackets.", file=sys.stderr)
 
 
 def rewrite(
@@ -134,11 +140,43 @@ def rewrite(
         console.print(line.append(edit.after or "nothing", "green").append(f"  {edit.because}"))
 
 
-def _load_model(options: ModelOptions, threads: int | None = None) -> "Model":
+def _pieces(written: "Iterable[DraftLine]", lines: "list[DraftLine]") -> "Iterator[str]":
+    """The text of a draft line by line, as it is written; keeps the lines, too."""
+    for line in written:
+        lines.append(line)
+        yield f"{line.before}{line}"
+
+
+def _load_drafting(
+    options: ModelOptions, threads: int | None, *, is_quiet: bool
+) -> "tuple[Path, Model]":
+    """Load the model given, that of the workspace, or a base with its adapter; says which."""
+    from ownwords.base import catalogue
+    from ownwords.drafts import drafting
+    from ownwords.inference.model import Model
+
+    place = options.workspace or Path.cwd()
+    own = options.directory if options.model or has_model(place) or not place.exists() else None
+    if options.model and own and not drafting.can_write(own):
+        drafting.require_learned(own)
+    folder = drafting.choose_model(own)
+    adapter = drafting.adapter_of(folder)
+    model = Model.load(folder, device=options.device, threads=threads, adapter=adapter)
+    if not is_quiet:
+        name = f"the model in {relative_path(folder)}"
+        if adapter:
+            name = f"{catalogue.called(folder)}, which has read none of your posts"
+        if own and own != folder:
+            name += f"; the model in {relative_path(own)} has not learned to write from notes"
+        print(f"Writing with {name}.", file=sys.stderr)
+    return folder, model
+
+
+def _load_model(options: ModelOptions) -> "Model":
     """Load a model that has learned to write from notes; OwnwordsError for any other."""
     from ownwords.drafts import drafting
     from ownwords.inference.model import Model
 
     folder = options.directory
     drafting.require_learned(folder)
-    return Model.load(folder, device=options.device, threads=threads)
+    return Model.load(folder, device=options.device)

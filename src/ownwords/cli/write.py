@@ -159,14 +159,14 @@ def write(
         return
     for seed, pieces in zip(seeds, texts, strict=True):
         if samples > 1:
-            _show([f"--- seed {seed}"])
-        _show(chain([beginning], pieces))
+            show_pieces([f"--- seed {seed}"])
+        show_pieces(chain([beginning], pieces))
     if sys.stderr.isatty() and not output.quiet:
         guard = ", copy guard" if is_guarded else ""
         print(f"seed {first}, {model.engine.name}{guard}", file=sys.stderr)
 
 
-def _show(pieces: Iterable[str]) -> None:
+def show_pieces(pieces: Iterable[str]) -> None:
     """Print the text as it comes: in lines of words on a terminal, unchanged elsewhere."""
     if sys.stdout.isatty():
         width = min(shutil.get_terminal_size().columns, _WIDEST)
@@ -261,7 +261,7 @@ class ChatSession:
             if self._output.json:
                 print_json({"prompt": beginning, "seed": self._seed, "text": "".join(pieces)})
             else:
-                _show(chain([beginning], pieces))
+                show_pieces(chain([beginning], pieces))
         except KeyboardInterrupt:  # ends this text, not the session
             _say("(ended)")
         if sys.stderr.isatty() and not self._output.quiet:

@@ -178,11 +178,18 @@ def resolve_workspace(given: Path | None, here: Path) -> Workspace:
     return Workspace(root)
 
 
+def has_model(here: Path) -> bool:
+    """Whether `here` or a workspace in it has a model, which `resolve_model` then finds."""
+    return any(_has_model(path / _MODEL) for path in (here, *here.glob(f"*{SUFFIX}")))
+
+
 def resolve_model(given: Path | None, here: Path) -> Path:
-    """The model given, a directory or a GGUF file, or that of a workspace, given or in `here`.
+    """The model given, a directory or a GGUF file, or that of a workspace, given, `here` or in it.
 
     Raises OwnwordsError if there is none or more than one.
     """
+    if given is None and _has_model(here / _MODEL):
+        given = here
     if given is None:
         given = _only(here, lambda path: _has_model(path / _MODEL), "model", "--model", _MAKE)
     if given.is_file() and given.suffix.lower() == _GGUF:

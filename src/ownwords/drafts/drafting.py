@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ownwords.base import catalogue
+from ownwords.base.known_bases import RECOMMENDED
 from ownwords.core.errors import OwnwordsError
 from ownwords.drafts.notes import Content, beginning_of, prompt_of, sentences_of_note
 from ownwords.inference.model import Model
@@ -45,8 +46,20 @@ def require_learned(folder: Path) -> None:
     if not has_learned(folder):
         raise OwnwordsError(
             f"the model in {folder} has not learned to write from notes",
-            hint="make another from a base that can: ownwords make PATH --base smollm2-135m",
+            hint=f"make another from a base that can: ownwords make PATH --base {RECOMMENDED}",
         )
+
+
+def choose_model(own: Path | None) -> Path:
+    """The user's own model if it can write from notes, else an installed base that can."""
+    if own and can_write(own):
+        return own
+    if base := catalogue.note_writer():
+        return base
+    raise OwnwordsError(
+        "no model here can write from notes",
+        hint=f"get one that can, before or after your own: ownwords base add {RECOMMENDED}",
+    )
 
 
 def adapter_of(folder: Path) -> Path | None:
