@@ -1,7 +1,9 @@
 """Fixtures of every test: no network, and the shared corpora where they are present."""
 
+import os
 import signal
 import socket
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,10 @@ from ownwords.native import bindings
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+
+# The bases that the user has installed are none of the tests'.
+_DATA_FOLDER = tempfile.TemporaryDirectory(prefix="ownwords-tests-")
+os.environ["OWNWORDS_HOME"] = _DATA_FOLDER.name
 
 # A slow machine is no failure: time is judged by the benchmarks.
 settings.register_profile("tests", deadline=None)

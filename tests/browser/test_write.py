@@ -247,34 +247,79 @@ def test_a_check_marks_the_text_until_it_is_changed(page: "Page") -> None:
     assert page.locator(".shades mark").count() == 0
 
 
-def test_notes_are_written_out_after_the_text_and_stopped(page: "Page") -> None:
-    offer = page.request.get("/api/write").json()
-    for model in offer["models"]:
-        model["writes_from_notes"] = True
-    page.route("**/api/write?*", lambda route: route.fulfill(json=offer))
-    events = [
-        ("line", {"number": 1}),
-        (
-            "end",
-            {
-                "seed": 1,
-                "text": "Copper is best. [no rust]",
-                "lines": [{"kept": True}, {"kept": False}],
-            },
-        ),
+def offered(page: "Page", **offer: object) -> None:
+    """Let the page's models all write from notes, or offer another thing."""
+    known = page.request.get("/api/write").json()
+    models = [model | {"writes_from_notes": not offer} for model in known["models"]]
+    answer = known | {"models": models} | offer
+    page.route("**/api/write?*", lambda route: route.fulfill(json=answer))
+
+
+def test_a_draft_grows_line_by_line_beside_its_notes_and_goes_on_after_a_reload(
+    page: "Page",
+) -> None:
+    offered(page)
+    lines = [
+        {"note": "copper, best", "text": "Copper is best.", "kept": True, "before": ""},
+        {"note": "no rust", "text": "no rust", "kept": False, "before": " "},
+        {"note": "count tubes", "text": "We counted the tubes.", "kept": True, "before": "\n\n"},
     ]
-    body = "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in events)
-    page.route(
-        "**/api/draft?*",
-        lambda route: route.fulfill(body=body, content_type="text/event-stream"),
-    )
+    asked: list[Any] = []
+
+    def write(route: "Route") -> None:
+        asked.append(route.request.post_data_json)
+        events = [("notes", [line["note"] for line in lines]), ("begun", {"number": 1})]
+        events += [("line", line) for line in lines[len(asked[-1]["lines"]) :][:2]]
+        body = "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in events)
+        route.fulfill(body=body, content_type="text/event-stream")  # broken off before `end`
+
+    page.route("**/api/draft?*", write)
     shown(page, "/#/write")
     page.get_by_label("Your text").fill("On gauges")
-    page.get_by_label("Notes or a draft").fill("copper, best\nno rust")
+    page.get_by_label("Notes or a draft").fill("copper, best\nno rust\n\ncount tubes")
     page.keyboard.press("Control+Enter")
-    until(page, "document.querySelector('.below').innerText.includes('1 of 2 lines')")
-    assert text(page) == "On gauges\n\nCopper is best. [no rust]"
-    assert page.locator(".shades .machine").text_content() == "\n\nCopper is best. [no rust]"
+    page.get_by_role("button", name="Go on with line 3").wait_for()
+    begun = "On gauges\n\nCopper is best. [no rust]"
+    assert text(page) == begun
+    page.wait_for_url("**#/write/*")
+    page.reload()
+    until(page, "document.querySelectorAll('.drafted li').length === 3")
+    assert text(page) == begun
+    rows = page.locator(".drafted li").all_inner_texts()
+    assert rows == ["copper, best\nCopper is best.", "no rust\n[no rust]", "count tubes"]
+    page.get_by_role("button", name="Go on with line 3").click()
+    until(page, "document.querySelector('.below').innerText.includes('1 of 3 lines')")
+    assert text(page) == f"{begun}\n\nWe counted the tubes."
+    first, second = asked
+    assert second == first | {"lines": lines[:2]}
+    # Words of the notes count as the writer's, in whichever form.
+    assert page.locator(".shades .machine").all_inner_texts() == ["is", "We", "the"]
+    assert "8 words of yours, 3 of the model’s" in page.locator(".desk").inner_text()
+    assert sticking_out(page) == []
+
+
+def test_where_nothing_writes_from_notes_the_page_installs_what_does(
+    page: "Page", expected: list[str]
+) -> None:
+    expected.append("Failed to load resource")
+    base = {"name": "smollm2-135m", "title": "SmolLM2 135M", "bytes": 144_000_000}
+    offered(page, installable=base)
+    jobs: list[Any] = []
+
+    def start(route: "Route") -> None:
+        jobs.append(route.request.post_data_json)
+        route.fulfill(status=409, json={"error": {"message": "busy", "hint": ""}})
+
+    page.route("**/api/jobs?*", start)
+    shown(page, "/#/write")
+    page.get_by_label("Notes or a draft").fill("no rust")
+    assert page.get_by_role("button", name="Write it from notes").is_disabled()
+    page.get_by_role("button", name="Install it: 144 MB").click()
+    until(page, "!!document.querySelector('.toast')")
+    assert jobs[0]["source"] == "smollm2-135m"
+    page.get_by_label("How to put it in my voice").select_option("free")
+    assert page.get_by_text("Only a model made from your posts has your voice").is_visible()
+    assert page.get_by_role("button", name="Put it in my voice").is_disabled()
 
 
 def test_keys_alone_write_and_stop_and_leaving_ends_it(page: "Page") -> None:

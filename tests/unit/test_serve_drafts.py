@@ -17,10 +17,12 @@ from asgi_scope import http_scope
 from ownwords.archive.corpus import load_corpus
 from ownwords.archive.look import look
 from ownwords.archive.store import Archive
+from ownwords.base import catalogue
 from ownwords.drafts.edits import Habits
 from ownwords.drafts.rewriting import rewrite
 from ownwords.inference.model import Model
 from ownwords.models.directory import PROVENANCE
+from ownwords.models.safetensors_header import write_file
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.tokenizers.bpe import ByteTokenizer
@@ -63,15 +65,20 @@ def written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Model, "logits", zeros)
 
 
-def sent(client: TestClient, path: str, **body: object) -> dict[str, Any]:
-    """The data of the event that ends the answer."""
+def events(client: TestClient, path: str, **body: object) -> list[tuple[str, Any]]:
+    """The names of an answer's events, and their data."""
     answer = client.post(path, json=body)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/event-stream")
-    event, data = answer.text.strip().split("\n\n")[-1].splitlines()
-    assert event == "event: end", answer.text
-    found: dict[str, Any] = json.loads(data.removeprefix("data: "))
-    return found
+    pairs = [each.splitlines() for each in answer.text.strip().split("\n\n")]
+    return [(name[len("event: ") :], json.loads(data[len("data: ") :])) for name, data in pairs]
+
+
+def sent(client: TestClient, path: str, **body: object) -> dict[str, Any]:
+    """The data of the event that ends the answer."""
+    name, found = events(client, path, **body)[-1]
+    assert name == "end", found
+    return dict(found)
 
 
 @pytest.mark.usefixtures("written")
@@ -80,6 +87,22 @@ def test_notes_are_written_out_and_what_is_lost_stays_a_note(client: TestClient)
     assert found["seed"] == 7
     assert [line["kept"] for line in found["lines"]] == [True, False]
     assert found["text"] == f"Umbrellas\n\n{KEPT} [they stayed there]"
+
+
+@pytest.mark.usefixtures("written")
+def test_each_line_is_sent_as_it_is_written_and_a_draft_goes_on_after_the_last(
+    client: TestClient,
+) -> None:
+    whole = events(client, "/api/draft", text=NOTES, model="noted", seed=7)
+    assert [name for name, _ in whole] == ["notes", "begun", "line", "begun", "line", "end"]
+    end, lines = whole[-1][1], [data for name, data in whole if name == "line"]
+    assert whole[0][1] == [line["note"] for line in lines] and lines == end["lines"]
+    assert "".join(line["before"] for line in lines) == "Umbrellas\n\n "
+    rest = events(client, "/api/draft", text=NOTES, model="noted", seed=7, lines=lines[:1])
+    assert [data for name, data in rest if name in ("line", "end")] == [lines[1], end]
+    body = {"text": f"- tea\n{NOTES[2:]}", "model": "noted", "lines": lines[:1]}
+    answer = client.post("/api/draft", json=body)
+    assert answer.status_code == 400 and "notes have changed" in answer.text
 
 
 def test_a_light_rewrite_is_that_of_the_command(client: TestClient, state: AppState) -> None:
@@ -104,6 +127,28 @@ def test_only_a_model_that_has_learned_notes_writes_from_them(client: TestClient
     assert "has not learned" in answer.json()["error"]["message"]
     models = client.get("/api/write").json()["models"]
     assert [each["name"] for each in models if each["writes_from_notes"]] == ["noted"]
+
+
+@pytest.mark.usefixtures("written")
+def test_a_base_with_the_notes_adapter_drafts_before_there_is_a_model_that_can(
+    state: AppState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path))
+    monkeypatch.setattr(catalogue, "ADAPTERS", tmp_path / "adapters")
+    with page_client(AppState(state.workspace, state.settings)) as client:
+        offer = client.get("/api/write").json()
+        assert not any(model["writes_from_notes"] for model in offer["models"])
+        assert offer["installable"]["name"] == "smollm2-135m" and offer["installable"]["bytes"]
+        openai_server.save(tmp_path / "bases" / "tiny", ByteTokenizer())
+        (tmp_path / "adapters" / "tiny").mkdir(parents=True)
+        write_file(tmp_path / "adapters/tiny/notes.safetensors", [], [])
+        offer = client.get("/api/write").json()
+        assert offer["installable"] is None
+        (base,) = (model for model in offer["models"] if model["writes_from_notes"])
+        assert (base["name"], base["role"]) == ("tiny", "base")
+        assert sent(client, "/api/draft", text=NOTES, model="tiny")["text"].endswith("there]")
+        body = {"text": NOTES, "free": True, "model": "tiny"}  # not the author's manner
+        assert client.post("/api/rewrite", json=body).status_code == 400
 
 
 def test_a_check_is_drawn_as_in_the_terminal(client: TestClient) -> None:

@@ -179,7 +179,9 @@ class AppState:
             kept = [
                 (each.name, each.model) for each in self.library.models() if not each.is_current
             ]
-            for name, folder in (*kept, self._base()):
+            writer = catalogue.note_writer()
+            bases = [self._base(), *([(writer.name, writer)] if writer else [])]
+            for name, folder in (*kept, *bases):
                 if name not in models and _is_model(folder):
                     models[name] = folder
             return models

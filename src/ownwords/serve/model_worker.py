@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
+from ownwords.drafts.drafting import adapter_of
 from ownwords.inference.engine import Engine
 from ownwords.inference.generation import (
     BatchScheduler,
@@ -274,12 +275,19 @@ class LoadedModel:
 
 
 def load(folder: Path, settings: ServeSettings) -> tuple[ModelDirectory, Model, Stamp]:
-    """Load a model; its stamp is older than its weights if a training replaces it meanwhile."""
+    """Load a model, a base with its adapter for notes, as trainings begin with it.
+
+    The stamp is older than the weights if a training replaces the model meanwhile.
+    """
     stamp = model_stamp(folder)
     with directory.open_directory(folder) as path:
         contents = directory.read(path)
     model = Model.load(
-        folder, device=settings.device, weights=settings.weights, threads=settings.threads
+        folder,
+        device=settings.device,
+        weights=settings.weights,
+        threads=settings.threads,
+        adapter=adapter_of(folder),
     )
     return contents, model, stamp
 

@@ -1,8 +1,9 @@
 """Drafts of the Write page: checked, written from notes, and put into the author's manner."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from starlette.requests import Request
@@ -29,11 +30,12 @@ from ownwords.view import html
 class DraftRequest:
     """The body of a POST to /api/check, /api/rewrite, or /api/draft, whose text are notes.
 
-    `free` rewrites each sentence anew.
+    `free` rewrites each sentence anew. `lines` are those of a draft to go on with.
     """
 
     text: Annotated[str, Meta(max_length=200_000)] = ""
     free: bool = False
+    lines: tuple[drafting.DraftLine, ...] = ()
     model: Annotated[str, Meta(max_length=300)] = ""
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 1
 
@@ -41,19 +43,25 @@ class DraftRequest:
 def routes(state: AppState) -> list[BaseRoute]:
     """The routes /api/check, /api/draft and /api/rewrite.
 
-    The latter two stream `line` events with the number of lines or sentences begun so far, and
-    `end` with what `ownwords draft --json` or `rewrite --json` prints.
+    The latter two stream `begun` events with the number of texts begun so far, and `end` with what
+    `ownwords draft --json` or `rewrite --json` prints. A draft also streams its `notes` first, and
+    each `line` that is written.
     """
 
     async def draft(request: Request) -> Response:
         asked = await read_body(state, request, DraftRequest)
-        notes = drafting.Notes.parse(asked.text)
-        loaded = await _model_for_notes(state, asked.model)
+        notes = await state.run(lambda: drafting.Notes.parse(asked.text))
+        loaded = await _model_for_notes(state, asked.model, drafting.can_write)
 
         def write(events: ThreadEvents) -> dict[str, Any]:
             model = _SharedModel(loaded, state.compute_lock, events)
-            written = drafting.draft(model, notes, seed=asked.seed)
-            return {"seed": asked.seed, **written.to_dict()}
+            written = drafting.write_lines(model, notes, seed=asked.seed, begun=asked.lines)
+            lines = [next(written) for _ in asked.lines]  # or they are not of these notes
+            events.send(notes.lines, "notes")
+            for line in written:
+                events.send(line, "line")
+                lines.append(line)
+            return {"seed": asked.seed, **drafting.Draft(tuple(lines)).to_dict()}
 
         return EventStreamResponse(partial(state.send_work, write, "end"))
 
@@ -61,7 +69,9 @@ def routes(state: AppState) -> list[BaseRoute]:
         asked = await read_body(state, request, DraftRequest)
         if not asked.text.strip():
             raise invalid("there is no draft", hint="write or paste one first")
-        loaded = await _model_for_notes(state, asked.model) if asked.free else None
+        loaded = None
+        if asked.free:
+            loaded = await _model_for_notes(state, asked.model, drafting.has_learned)
 
         def write(events: ThreadEvents) -> dict[str, Any]:
             model = _SharedModel(loaded, state.compute_lock, events) if loaded else None
@@ -93,10 +103,12 @@ def _habits(state: AppState) -> Habits:
     return Habits(post.text for post in load_corpus(state.archive()).train)
 
 
-async def _model_for_notes(state: AppState, name: str) -> LoadedModel:
+async def _model_for_notes(
+    state: AppState, name: str, is_able: Callable[[Path], bool]
+) -> LoadedModel:
     """The model of this name. Raises ApiError if it has not learned to write from notes."""
     loaded = await state.get_model(name)
-    if not await state.run(lambda: drafting.has_learned(loaded.folder)):
+    if not await state.run(lambda: is_able(loaded.folder)):
         raise invalid(
             f"{state.label_of(loaded.name)} has not learned to write from notes",
             hint="make one from a starting model that can: ownwords base add smollm2-135m",
@@ -119,7 +131,7 @@ class _SharedModel(Model):
 
     def write_several(self, prompt: str, **how: Any) -> list[str]:  # noqa: ANN401 - as in Model
         self._lines += 1
-        self._events.send({"number": self._lines}, "line")
+        self._events.send({"number": self._lines}, "begun")
         with self._turn.hold():
             how["on_tokens"] = lambda _: self._events.check()
             return super().write_several(prompt, **how)

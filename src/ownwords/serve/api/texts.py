@@ -51,7 +51,8 @@ class SavedMessage:
 class SavedText:
     """A text with the notes or draft beside it, or a conversation, and the model that wrote.
 
-    `machine` are the ranges of the text that a model wrote, in JavaScript's characters.
+    `machine` are the ranges of the text that a model wrote, in JavaScript's characters; `drafted`
+    is the last draft from the notes, with its lines so far, for the page to go on with.
     """
 
     kind: Literal["text", "conversation"] = "text"
@@ -61,6 +62,7 @@ class SavedText:
     notes: Annotated[str, Meta(max_length=2_000_000)] = ""
     messages: tuple[SavedMessage, ...] = ()
     machine: tuple[tuple[int, int], ...] = ()
+    drafted: dict[str, Any] | None = None
     id: str = ""
     changed: float = 0.0
 

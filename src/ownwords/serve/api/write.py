@@ -11,8 +11,9 @@ from starlette.routing import BaseRoute, Route
 from ownwords.archive.store import Archive
 from ownwords.ask.passages import Passage, best_sentence
 from ownwords.base import catalogue
+from ownwords.base.known_bases import RECOMMENDED, find_known
 from ownwords.core.validation import Meta
-from ownwords.drafts.drafting import has_learned
+from ownwords.drafts.drafting import can_write
 from ownwords.evaluation.verbatim import shared_passages
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve.app_state import AppState
@@ -50,7 +51,7 @@ def routes(state: AppState) -> list[BaseRoute]:
 def list_models(state: AppState, _: ApiCall) -> dict[str, Any]:
     """List the models and the default settings."""
     bases = {entry.name for entry in catalogue.entries()}
-    own = state.own_model
+    own, models, known = state.own_model, state.models(), find_known(RECOMMENDED)
 
     def role(name: str) -> str:
         if name == own:
@@ -62,11 +63,15 @@ def list_models(state: AppState, _: ApiCall) -> dict[str, Any]:
             {
                 "name": name,
                 "role": role(name),
-                "label": state.label_of(name),
-                "writes_from_notes": has_learned(folder),
+                "label": catalogue.called(folder) if name in bases else state.label_of(name),
+                "writes_from_notes": can_write(folder),
             }
-            for name, folder in state.models().items()
+            for name, folder in models.items()
         ],
+        # A base to install if no model can write from notes.
+        "installable": None
+        if not known or any(map(can_write, models.values()))
+        else {"name": known.name, "title": known.title, "bytes": known.download_bytes},
         "defaults": {"tokens": _DEFAULT_TOKENS, "temperature": DEFAULT_SAMPLING.temperature},
     }
 

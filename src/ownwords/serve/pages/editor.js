@@ -62,9 +62,9 @@ export function editor(start, { label: name, hint, placeholder, model = () => ""
     onChange();
   }
 
-  /** Put the words of a model in place of a stretch of the text. */
-  function put(from, to, written, group) {
-    const words = lined(written), machine = [...replaced(now.machine, from, to, words.length), [from, from + words.length]];
+  /** Put the words of a model in place of a stretch of the text; `made` are the ranges of them that are its own, if not all. */
+  function put(from, to, written, group, made = [[0, Infinity]]) {
+    const words = lined(written), machine = [...replaced(now.machine, from, to, words.length), ...made.map(([a, b]) => [from + a, from + Math.min(b, words.length)])];
     edit({ text: now.text.slice(0, from) + words + now.text.slice(to), machine: joined(machine), marks: now.marks, at: from + words.length }, group);
   }
 
@@ -170,6 +170,23 @@ export function editor(start, { label: name, hint, placeholder, model = () => ""
     close: drop,
   };
 }
+
+/** The ranges of a text's words that a source does not have, in another form either; each word of it counts once. */
+export function added(source, text) {
+  const left = new Map(), ranges = [];
+  for (const word of source.match(/\S+/g) ?? []) left.set(stem(word), (left.get(stem(word)) ?? 0) + 1);
+  let follows = false;
+  for (const { 0: word, index: from } of text.matchAll(/\S+/g)) {
+    const known = left.get(stem(word)) ?? 0, to = from + word.length;
+    left.set(stem(word), known - 1);
+    if (known <= 0) ranges.push([follows ? ranges.pop()[0] : from, to]);
+    follows = known <= 0;
+  }
+  return ranges;
+}
+
+/** What the forms of an English word have in common: count of "counts", "counted" and "counting". */
+const stem = (word) => word.toLowerCase().replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "").replace(/(?<=..)['’]?s$/, "").replace(/(?<=...)(ing|ed|e)$/, "").replace(/(.)\1$/, "$1").replace(/y$/, "i");
 
 /** With the line breaks that a text box makes of others. */
 const lined = (text) => text.replace(/\r\n?/g, "\n");

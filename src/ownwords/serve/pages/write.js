@@ -2,10 +2,11 @@
 
 import { address, go, shortcut } from "/app.js";
 import { add, button, checkbox, day, drawn, duration, el, empty, field, fill, folded, input, lines, link, loading, masthead, problem, quiet, quote, row,
-  select, sentence, slider, title } from "/components.js";
-import { editor, ending } from "/editor.js";
+  select, sentence, size, slider, title } from "/components.js";
+import { added, editor, ending } from "/editor.js";
 import { count, fixed, t } from "/language.js";
 import { announce, copy, toast } from "/messages.js";
+import { follow as followJobs, newest, progress, start as startJob } from "/jobs.js";
 import { ApiError, completion, get, post, stream } from "/server.js";
 import { savedList, saver } from "/texts.js";
 
@@ -17,7 +18,7 @@ export async function show(element, { path, query }) {
   const id = path[0] ?? "";
   const [offer, text] = await Promise.all([get("/api/write"), id ? get(`/api/texts/${encodeURIComponent(id)}`) : null]);
   const isOwn = offer.models.some((item) => item.role === "tuned");
-  add(element, masthead({ heading: text ? title(text.title) : isOwn ? t`Write with your model` : t`Write with the built-in model`, follow: isOwn || !offer.models.length ? "" : [t`It does not write like you.`, " ", link(address("home"), t`Make a model of your own`)] }));
+  add(element, masthead({ heading: text ? title(text.title) : isOwn ? t`Write with your model` : t`Write with the built-in model`, follow: isOwn || text || !offer.models.length ? "" : [t`It does not write like you.`, " ", link(address("home"), t`Make a model of your own`)] }));
   if (!offer.models.length) {
     add(element, empty(t`No model yet`, t`Once you have made one, it writes here.`, el("a", { class: "button primary", href: address("home") }, t`Make one`)));
     return undefined;
@@ -35,6 +36,7 @@ function pageOf(element, offer, saved, query) {
   set.model = named(saved?.model) || named(query.get("model")) || named(set.model) || first.name;
   set.beside = named(query.get("beside") ?? set.beside);
   let writing = null, isLeft = false, last = null; // the stretch that was written last: {from, to, text}
+  let drafted = saved?.drafted ?? null; // the last draft from the notes: {model, seed, notes, lines}
   let follow = () => {}; // shows a list of changes as the text has them
   const saving = saver(saved?.id ?? "", (result) => {
     if (isLeft) return;
@@ -49,7 +51,7 @@ function pageOf(element, offer, saved, query) {
   const fromNotes = button(t`Write it from notes`, writeNotes), voice = button(t`Put it in my voice`, rewrite);
   const how = select([["", t`lightly: spelling, contractions, punctuation`], ["free", t`freely: every sentence written anew`]], "", label);
   how.setAttribute("aria-label", t`How to put it in my voice`);
-  const needs = quiet(t`No model here can write from notes yet. ${link(address("home"), t`Make one`)} from a starting model that can, such as SmolLM2.`);
+  const installing = progress(), needs = el("div", { class: "needs" });
   const start = button(t`Write`, null, { kind: "primary", icon: "write", type: "submit" }), several = button(t`Three variants`, variants);
   const end = button(t`Stop`, stop, { icon: "stop" }), again = button(t`Try again`, (event) => begin(event, true));
   const checking = button(t`Check it`, check, { icon: "check" }), below = el("div", { class: "below" }), whose = quiet();
@@ -59,11 +61,21 @@ function pageOf(element, offer, saved, query) {
   const keeping = row(copying, sources, anew), list = savedList("text", "write", t`Saved texts`);
 
   add(element, el("form", { class: "writing", on: { submit: (event) => { event.preventDefault(); begin(); } } },
-    el("div", { class: "desk" }, el("div", {}, notes.node, row(fromNotes), row(voice, how), needs),
+    el("div", { class: "desk" }, el("div", {}, notes.node, row(fromNotes), row(voice, how), needs, installing),
       el("div", {}, draft.node, row(draft.take, whose), row(start, several, again, end), row(checking, draft.undo, draft.redo), keeping)),
     below, folded(t`Settings`, el("div", { class: "two" }, controls())), list));
   label();
   list.mark(saved?.id ?? "");
+  if (drafted) fill(below, progressOf(drafted));
+  const unfollow = followJobs({
+    onJob: () => installing.update(newest("base")),
+    async onChange(what) {
+      if (!what.includes("bases")) return;
+      offer = await get("/api/write");
+      models.splice(0, models.length, ...offer.models);
+      label();
+    },
+  });
 
   function controls() {
     const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric", placeholder: t`random`, value: set.seed });
@@ -80,12 +92,12 @@ function pageOf(element, offer, saved, query) {
   }
 
   function labelOf(item) {
-    return { tuned: t`${item.label} (yours)`, base: item.name === "shipped" ? t`Built-in model` : t`${item.name} (starting model)` }[item.role] ?? item.name;
+    return { tuned: t`${item.label} (yours)`, base: item.name === "shipped" ? t`Built-in model` : t`${item.label} (starting model)` }[item.role] ?? item.name;
   }
 
-  /** The model that writes from notes: the chosen one if it can, else another. */
-  function drafter() {
-    const able = models.filter((item) => item.writes_from_notes);
+  /** The model that writes from notes: the chosen one if it can, else another, such as a starting model; in the own voice only one that was made. */
+  function drafter(isOwn = false) {
+    const able = models.filter((item) => item.writes_from_notes && !(isOwn && item.role === "base"));
     return able.find((item) => item.name === set.model) ?? able[0];
   }
 
@@ -99,12 +111,14 @@ function pageOf(element, offer, saved, query) {
     start.lastChild.textContent = draft.machine.length ? t`Continue` : t`Write`;
     several.textContent = set.beside && set.beside !== set.model ? t`Both models` : t`Three variants`;
     fromNotes.disabled = busy || !isNoted || !drafter();
-    voice.disabled = busy || !(isNoted || isBegun) || (how.value && !drafter());
+    voice.disabled = busy || !(isNoted || isBegun) || (how.value && !drafter(true));
     checking.disabled = busy || !(isNoted || isBegun);
     start.disabled = several.disabled = copying.disabled = sources.disabled = anew.disabled = busy;
     end.hidden = !busy;
     again.hidden = busy || !isIntact();
-    needs.hidden = Boolean(drafter()) || !(isNoted || how.value);
+    fill(needs, how.value && !drafter(true) ? quiet(t`Only a model made from your posts has your voice, and none here can write sentences anew. ${link(address("home"), t`Make one`)} from a starting model that can write from notes, such as SmolLM2.`)
+      : isNoted && offer.installable ? [quiet(t`No model here can write from notes yet. ${offer.installable.title} can, also before you make your own.`),
+        row(button(t`Install it: ${size(offer.installable.bytes)}`, () => startJob({ kind: "base", source: offer.installable.name, name: offer.installable.name, accepted: true }), { kind: "small" }))] : null);
     notes.freeze(busy);
     draft.freeze(busy);
     keeping.hidden = !isBegun && !isNoted;
@@ -114,7 +128,7 @@ function pageOf(element, offer, saved, query) {
 
   function store() {
     const { text, machine } = draft;
-    if (text.trim() || notes.text.trim()) saving.save({ kind: "text", text, notes: notes.text, machine, model: set.model });
+    if (text.trim() || notes.text.trim()) saving.save({ kind: "text", text, notes: notes.text, machine, model: set.model, drafted });
   }
 
   /** Do one thing at a time; Stop, Esc and leaving the page end it. `run` gives what is to be announced. */
@@ -141,7 +155,7 @@ function pageOf(element, offer, saved, query) {
 
   const seedNow = () => (String(set.seed).trim() === "" ? Math.floor(Math.random() * SEEDS) : Math.max(0, Math.floor(Number(set.seed)) || 0));
 
-  /** What a stream of `line` events ends with; null if it was stopped. */
+  /** What a stream ends with; null if it was stopped. */
   async function ended(path, body, ends, what) {
     for await (const { event, data } of stream(path, body, { signal: ends.signal })) {
       if (event === "error") throw new ApiError(data.message, data.hint);
@@ -151,24 +165,56 @@ function pageOf(element, offer, saved, query) {
     return null;
   }
 
-  function writeNotes() {
+  /** Write a draft of the notes, line by line; or the other lines of one that was broken off. */
+  function writeNotes(event, begun = null) {
     return busy(t`Writing from your notes`, async (ends) => {
-      const body = { text: notes.text, model: drafter().name, seed: seedNow() };
-      const result = await ended("/api/draft", body, ends, t`Writing line`);
-      if (!result) return "";
-      const at = draft.text.length, gap = draft.text.trim() ? "\n\n".slice(/\n*$/.exec(draft.text)[0].length) : "";
-      draft.put(at, at, gap + result.text, ends);
-      const left = result.lines.filter((line) => !line.kept).length, said = left ? t`Still notes, in brackets: ${count(left)} of ${count(result.lines.length, "line")}. The model could not keep what they say.` : t`Every line is in the text.`;
-      fill(below, quiet(said, " ", t`Read it before you use it: a small model may say what you did not mean.`), curious(t`Seed ${result.seed}.`));
-      return said;
+      const asked = { seed: begun?.seed ?? seedNow(), lines: begun?.lines ?? [], model: named(begun?.model) || drafter().name };
+      let failure = null, isBegun = false;
+      try {
+        for await (const { event: kind, data } of stream("/api/draft", { text: notes.text, ...asked }, { signal: ends.signal })) {
+          if (kind === "error") throw new ApiError(data.message, data.hint);
+          if (kind === "notes") drafted = { ...asked, notes: data };
+          if (kind === "line") put(data, ends);
+          isBegun = true;
+          fill(below, progressOf(drafted, true));
+        }
+      } catch (error) {
+        if (!isBegun) throw error;
+        if (!ends.signal.aborted) failure = error;
+      }
+      if (!isBegun) return "";
+      fill(below, failure && problem(failure), progressOf(drafted));
+      return failure ? sentence(failure.message) : drafted.lines.length < drafted.notes.length ? t`Stopped` : outcome(drafted.lines);
     });
+  }
+
+  /** Add a line of a draft to the text, and save it: a reload loses none. */
+  function put(line, group) {
+    const at = draft.text.length, isFirst = !drafted.lines.length;
+    const before = (isFirst && draft.text.trim() ? "\n\n".slice(/\n*$/.exec(draft.text)[0].length) : "") + line.before;
+    const machine = line.kept ? added(line.note, line.text).map(([from, to]) => [before.length + from, before.length + to]) : [];
+    drafted.lines = [...drafted.lines, line];
+    draft.put(at, at, before + wordingOf(line), group, machine);
+    saving.flush();
+  }
+
+  /** Each note of a draft beside what became of it, how far it is, and whose words these are. */
+  function progressOf({ model, seed, notes: all, lines: written }, isLive = false) {
+    const writer = models.find((item) => item.name === model), isPart = written.length < all.length, next = Math.min(written.length + 1, all.length);
+    const name = writer ? labelOf(writer) : model, who = writer?.role === "base" ? t`Written by ${name}, which has read none of your posts.` : t`Written by ${name}.`;
+    return [isLive ? loading(t`Writing line ${count(next)} of ${count(all.length)}`)
+      : quiet(isPart ? t`Written so far: ${count(written.length)} of ${count(all.length, "line")}.` : outcome(written), " ", who, " ", t`Words of your notes count as yours. Read it before you use it: a small model may say what you did not mean.`),
+    isPart && !isLive ? row(button(t`Go on with line ${count(next)}`, (event) => writeNotes(event, drafted), { kind: "primary", icon: "start" })) : null,
+    el("ol", { class: "drafted" }, all.map((note, i) => el("li", { "aria-current": isLive && i === written.length ? "step" : null }, el("span", { dir: "auto" }, note),
+      el("span", { dir: "auto", class: written[i]?.kept ? "" : "quiet" }, written[i] ? wordingOf(written[i]) : isLive && i === written.length ? "…" : "")))),
+    isLive ? null : curious(t`Seed ${seed}.`)];
   }
 
   function rewrite() {
     return busy(t`Comparing with your posts`, async (ends) => {
       if (!notes.text.trim()) notes.replace(draft.text, draft.machine); // what it was stays on the left
       const source = notes.text, free = Boolean(how.value);
-      const result = await ended("/api/rewrite", { text: source, free, model: free ? drafter().name : "", seed: seedNow() }, ends, t`Writing sentence`);
+      const result = await ended("/api/rewrite", { text: source, free, model: free ? drafter(true).name : "", seed: seedNow() }, ends, t`Writing sentence`);
       if (!result) return "";
       const changes = changesOf(source, result), same = result.sentences.filter((each) => each.before === each.after).length;
       const said = changes.length ? sentence(count(changes.length, "change")) : free && !result.sentences.length ? t`No paragraph could be written anew: it takes whole sentences, neither very few words nor very many.` : t`Nothing to change: it already sounds like you.`;
@@ -210,12 +256,9 @@ function pageOf(element, offer, saved, query) {
     return busy(t`Comparing with your posts`, async (ends) => {
       const pane = draft.text.trim() ? draft : notes, { text } = pane;
       const found = await post("/api/check", { text }, { signal: ends.signal });
-      let at = 0;
-      pane.mark(found.sentences.flatMap((each) => {
-        const from = text.indexOf(each.text, at); // the server counts characters in another way
-        at = from + each.text.length;
-        return each.is_marked ? [[from, at]] : [];
-      }));
+      const places = [0]; // of each character as the server counts them
+      for (const character of text) places.push(places.at(-1) + character.length);
+      pane.mark(found.sentences.filter((each) => each.is_marked).map((each) => [places[each.start], places[each.end]]));
       fill(below, el("h2", { class: "visually-hidden" }, t`Comparing with your posts`), el("div", { class: "body" }, drawn(found.html)));
       return sentence(found.sentence);
     });
@@ -308,7 +351,14 @@ function pageOf(element, offer, saved, query) {
   const hide = () => { if (document.hidden) saving.flush(); };
   document.addEventListener("visibilitychange", hide);
   return { go: (event) => (event.target === notes.box ? !fromNotes.disabled && writeNotes() : begin()), stop,
-    leave() { isLeft = true; document.removeEventListener("visibilitychange", hide); notes.close(); draft.close(); stop(); saving.flush(); } };
+    leave() { isLeft = true; unfollow(); document.removeEventListener("visibilitychange", hide); notes.close(); draft.close(); stop(); saving.flush(); } };
+}
+
+const wordingOf = (line) => (line.kept ? line.text : `[${line.note}]`);
+
+function outcome(written) {
+  const left = written.filter((line) => !line.kept).length;
+  return left ? t`Still notes, in brackets: ${count(left)} of ${count(written.length, "line")}. The model could not keep what they say.` : t`Every line is in the text.`;
 }
 
 const wordsOf = (text) => text.split(/\s+/).filter(Boolean).length;
@@ -350,9 +400,9 @@ function changesOf(draft, { edits, sentences }) {
 function withChanges(draft, changes) {
   const machine = [];
   let text = "", at = 0;
-  for (const { from, to, after, isAnew } of changes.filter((change) => !change.isMine)) {
+  for (const { from, to, before, after, isAnew } of changes.filter((change) => !change.isMine)) {
     text += draft.slice(at, from);
-    if (isAnew) machine.push([text.length, text.length + after.length]);
+    if (isAnew) machine.push(...added(before, after).map(([start, end]) => [text.length + start, text.length + end]));
     text += after;
     at = to;
   }
