@@ -279,7 +279,7 @@ def test_a_dropped_file_is_read_at_once(empty_page: "Page") -> None:
     empty_page.dispatch_event(".drop", "drop", {"dataTransfer": dropped})
     empty_page.wait_for_selector(".lines")
     assert "8 posts" in empty_page.locator(".lines").inner_text()
-    until_heading(empty_page, "Ready to make your model")
+    until_heading(empty_page, "Too little text for a model")
 
 
 def test_an_address_is_named_before_anything_is_fetched(empty_page: "Page") -> None:

@@ -129,7 +129,7 @@ def use(page: "Page") -> None:
     """The verdict, an export and an answer with its passage."""
     page.wait_for_selector(".verdict", timeout=_LONG_MS)
     headings = page.evaluate("headings")
-    assert headings.index("Making your model") < headings.index("Your model is ready")
+    assert headings.index("Making your model") < headings.index("Here is your model")
     assert "Making another model" not in headings
     assert page.locator(".verdict").inner_text().endswith(".")
     assert page.locator(".samples blockquote").count() == 3

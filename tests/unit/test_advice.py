@@ -2,15 +2,25 @@
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.archive.advice import advise, measured_base
-from ownwords.archive.report import Advice
+from ownwords.archive.advice import advise, measured_base, too_little
+from ownwords.archive.report import Advice, ReportTotals, SplitCounts
+
+HELD_OUT = "How much is held out, and how much does that tell?"
 
 
-def advice(words: int) -> Advice:
-    return advise(words, words, int(5.6 * words), 40)
+def advice(words: int, *, distinct: int = 0, tested: int = 0, posts: int = 40) -> Advice:
+    """Advice on a corpus of 5.6 bytes a word, of which as much again validates as tests."""
+    totals = ReportTotals(
+        training_words=words, training_bytes=int(5.6 * words), distinct_words=distinct
+    )
+    sides = {"train": words - 2 * tested, "validation": tested, "test": tested}
+    held_out = min(4, posts) if tested else 0
+    numbers = {"train": posts - held_out, "validation": held_out // 2, "test": held_out // 2}
+    return advise(totals, SplitCounts(numbers, sides))
 
 
 def test_each_size_has_its_own_headline() -> None:
@@ -20,14 +30,24 @@ def test_each_size_has_its_own_headline() -> None:
 
 
 def test_an_archive_without_text_gets_a_short_advice() -> None:
-    assert advise(500, 0, 0, 3).rows == []
-    assert "nothing" in advise(0, 0, 0, 0).headline
+    assert advice(0).rows == []
+    assert "nothing" in advice(0).headline
+
+
+@pytest.mark.parametrize("words", [420, 30_000, 400_000])
+def test_repeats_do_not_count_as_more_text(words: int) -> None:
+    """Three paragraphs pasted many times are as little as three paragraphs."""
+    repeated, alone = advice(words, distinct=80), advice(80)
+    assert repeated.headline == alone.headline
+    assert dict(repeated.rows) | {HELD_OUT: ""} == dict(alone.rows) | {HELD_OUT: ""}
+    assert too_little(ReportTotals(training_words=words, distinct_words=80))
+    assert not too_little(ReportTotals(training_words=words + 2_000))
 
 
 def test_the_arithmetic_is_right_and_its_source_named() -> None:
-    rows = dict(advise(60_000, 48_000, 268_000, 34).rows)
+    rows = dict(advice(48_000).rows)
     from_nothing = rows["Train a model from nothing on this alone?"]
-    assert "3,350 parameters" in from_nothing  # 268,000 / 4 / 20
+    assert "3,360 parameters" in from_nothing  # 48,000 * 5.6 / 4 / 20
     assert "124 million" in from_nothing
     assert "2.48 billion tokens" in from_nothing
     assert "Hoffmann" in from_nothing
@@ -40,39 +60,27 @@ def test_the_arithmetic_is_right_and_its_source_named() -> None:
 
 
 def test_a_tiny_archive_is_not_advised_to_fine_tune() -> None:
-    rows = dict(advice(900).rows)
+    rows = dict(advice(900, tested=90).rows)
     assert "Yes" not in rows["Start from a base model that knows your language?"]
-    assert "do not trust" in rows["How much is held out, and how much does that tell?"]
+    assert "do not trust" in rows[HELD_OUT]
 
 
-def test_excluded_words_are_mentioned() -> None:
-    sentences = advise(60_000, 48_000, 268_000, 40).sentences
-    assert "12,000 more are left out or capped" in sentences[0]
-
-
-@given(st.integers(0, 10**9), st.integers(1, 10**5))
-def test_it_reads_well_at_any_size(words: int, posts: int) -> None:
-    advice_given = advise(words, words, words * 6, posts)
-    texts = [advice_given.headline, *advice_given.sentences, *itertools.chain(*advice_given.rows)]
-    assert advice_given.sentences
+@given(st.integers(0, 10**9), st.integers(1, 10**5), st.floats(0, 0.2), st.floats(0, 1))
+def test_it_reads_well_at_any_size(words: int, posts: int, tested: float, distinct: float) -> None:
+    given_ = advice(words, distinct=int(distinct * words), tested=int(tested * words), posts=posts)
+    texts = [given_.headline, *given_.sentences, *itertools.chain(*given_.rows)]
+    assert given_.sentences
     for text in texts:
         assert text == text.strip()
         assert text[-1] in ".?"
         assert "  " not in text
         assert "nan" not in text.lower().split()
         assert "inf" not in text.split()
-    assert len(advice_given.sentences) <= 6
+    assert len(given_.sentences) <= 6
 
 
-def test_without_held_out_posts_no_tenth_is_promised() -> None:
-    question = "How much is held out, and how much does that tell?"
-    too_few, sufficient = (dict(advise(9_000, 9_000, 50_000, n).rows)[question] for n in (4, 5))
-    assert too_few.startswith("Nothing:")
-    assert sufficient.startswith("A tenth of the words.")
-
-
-def test_the_amount_is_grammatical() -> None:
-    assert (
-        "You can train on one word of yours (4 bytes), in one text."
-        in (advise(1, 1, 4, 1).sentences[0])
-    )
+def test_what_is_held_out_is_counted() -> None:
+    none, some = (dict(advice(90_000, tested=n).rows)[HELD_OUT] for n in (0, 9_450))
+    assert none.startswith("Nothing:")
+    assert some.startswith("21% of the words: 18,900 words in 4 texts.")
+    assert "bits" not in some

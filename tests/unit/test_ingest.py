@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ownwords.archive.corpus import read_corpus
 from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary
 from ownwords.archive.selection import read_choices
@@ -31,6 +32,14 @@ def export(name: str, folder: Path, called: str) -> Path:
 
 def posts(path: Path) -> dict[str, PostSummary]:
     return {post.id: post for post in look([path]).posts}
+
+
+def test_words_without_spaces_between_are_the_author_s_own_as_well(tmp_path: Path) -> None:
+    """One way of counting: a Chinese paragraph is as many words as a quoted one of its length."""
+    (tmp_path / "blog").mkdir()
+    (tmp_path / "blog" / "a.md").write_text(f"{'我喜欢书' * 30}。\n\n> {'a word ' * 60}\n")
+    look([tmp_path / "blog"], workspace=tmp_path / "w.ownwords")
+    assert read_corpus(tmp_path / "w.ownwords" / "archive.sqlite").own_share == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("name", DATED)

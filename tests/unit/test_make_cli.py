@@ -147,7 +147,7 @@ def test_each_stage_is_a_line_and_the_end_lists_the_files(
         "1.53 bits per byte on held-out posts; the base had 1.81.",
         "Your post “The gutter in March” was held out. From its title alone, the model writes:",
         "The gutter was full, and so was I.",
-        "It writes in your manner; whether it makes sense, only reading tells. 85%",
+        "but its texts make no sense. Read blind",
         "Your model blog.ownwords/model",
         "Its scorecard blog.ownwords/scorecard.html",
         "ownwords chat --model blog.ownwords",
@@ -194,7 +194,7 @@ def test_on_any_terminal_no_line_is_wider(width: int, play: FakePipeline) -> Non
         # Paths and commands are to be copied, and stay whole.
         summary, _, _ = text.partition("  Where things are")
         assert max(len(line) for line in summary.splitlines()) <= min(width, 108)
-        assert "It writes in your manner" in text
+        assert "A model this small" in text
 
 
 def test_json_is_one_object_and_quiet_says_no_stages(
@@ -208,7 +208,7 @@ def test_json_is_one_object_and_quiet_says_no_stages(
     assert play.orders[0].minutes == 2
     assert main(["make", BLOG, "--base", "none", "--quiet"]) == 0
     output = capsys.readouterr().out
-    assert "Read" not in output
+    assert "  Read  " not in output
     assert "The gutter was full" in " ".join(output.split())
     assert "Where things are" in output
 

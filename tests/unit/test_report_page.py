@@ -8,7 +8,7 @@ from lxml import etree
 from selectolax.lexbor import LexborHTMLParser as HTMLParser
 
 from ownwords.archive import report_view as summary
-from ownwords.archive.report import Report, YearCount
+from ownwords.archive.report import Report, SplitCounts, YearCount
 from ownwords.view import blocks, html
 from ownwords.view import format as say
 from ownwords.view.html import join, tag
@@ -102,6 +102,29 @@ def test_one_dominant_post_is_the_headline_and_can_be_changed() -> None:
     assert "Left out" in decisions.text()
     assert "choices.toml" in decisions.text()
     assert "ownwords look /home/ida/shavings" in decisions.text()
+
+
+def test_the_same_figure_of_words_to_learn_from_stands_everywhere() -> None:
+    report = sample_report.sample()
+    learned, *_ = words = report.split.words.values()
+    left_out = report.totals.own_words - sum(words)
+    becomes = (
+        f"A model learns from {learned:,} words; {sum(words) - learned:,} are held back to judge it"
+        f" by; {left_out:,} are left out."
+    )
+    assert summary.becomes_of_words(report) == becomes
+    assert summary.lede(report)[1].endswith(becomes)
+    view = summary.report_view(report)
+    (figures,) = (block for block in view.intro if isinstance(block, blocks.Figures))
+    assert figures.rows[-1].figure == f"{learned:,}"
+
+
+@pytest.mark.parametrize(("distinct", "is_said"), [(0, False), (85, True), (400, False)])
+def test_much_repetition_is_said(distinct: int, is_said: bool) -> None:
+    report = sample_report.one_post()
+    report.totals.training_words, report.totals.distinct_words = 420, distinct
+    assert ("about 85 of 420 words remain" in summary.repeats(report)) == is_said
+    assert ("without repeats" in html.document(summary.report_view(report))) == is_said
 
 
 def test_differing_words_are_marked_and_equal_passages_shown_once() -> None:
@@ -247,6 +270,7 @@ def test_numbers_and_nouns() -> None:
 def lede_of(own: int, words: int, days: tuple[str, str] = ("", ""), pages: int = 0) -> str:
     report = sample_report.plain_report(["One", "Two", "Three"])
     report.totals.own_words = report.totals.training_words = own
+    report.split = SplitCounts({"train": 2, "test": 1}, {"train": own - own // 5, "test": own // 5})
     report.totals.words, report.totals.pages = words, pages
     report.totals.first_day, report.totals.last_day = days
     return " ".join(summary.lede(report))
@@ -254,7 +278,10 @@ def lede_of(own: int, words: int, days: tuple[str, str] = ("", ""), pages: int =
 
 def test_the_first_sentence_is_true() -> None:
     assert lede_of(0, 50).startswith("None of 50 words is your own.")
-    assert "You can train" not in lede_of(0, 50)
+    assert "learns" not in lede_of(0, 50)
+    assert "A model learns from 1,200 words; 300 are held back to judge it by." in lede_of(
+        1_500, 1_500
+    )
     assert "1,500 words of your own in 3 posts." in lede_of(1_500, 1_500)
     assert "in 3 posts and 1 page." in lede_of(1_500, 1_500, pages=1)
     day = "2020-05-01"

@@ -130,6 +130,13 @@ def test_the_report_has_the_figures_of_the_files(served: Served) -> None:
             if segment.kind in OWN_KINDS
         )
     assert totals["words of your own"] == f"{own:,}"
+    # The page has buttons, and its reader need not know where files are.
+    said = page.text()
+    assert "Read from blog, " in said
+    assert not any(
+        each in said for each in ("choices.toml", "ownwords look", str(served.blog.parent))
+    )
+    assert page.css_first("#decisions a[href$='/posts/decisions']")
     kinds = [row.text(separator="|") for row in page.css("#whose tbody tr")]
     assert kinds[0].startswith(f"Your own words|{own:,}|")
     assert kinds[1].startswith("Quoted|6|")

@@ -10,7 +10,6 @@ from ownwords.serve.errors import ApiError
 from ownwords.serve.source_list import (
     PostFilter,
     SourceList,
-    command_here,
     parse_look_command,
 )
 
@@ -81,14 +80,6 @@ def test_a_copied_workspace_uses_its_own_copy_of_an_upload(tmp_path: Path) -> No
     assert copied[0].problem.endswith("No such file or directory")
     with pytest.raises(ApiError, match="does not exist"):
         source_list(tmp_path / "copy").paths()
-
-
-def test_a_copied_workspace_is_named_in_its_own_command(tmp_path: Path) -> None:
-    command = "ownwords look /blogs/mine --drafts --workspace /old/mine.ownwords"
-    here = command_here(command, tmp_path / "copy.ownwords", tmp_path)
-    assert here == f"ownwords look /blogs/mine --drafts --workspace {tmp_path}/copy.ownwords"
-    by_default = command_here(command, tmp_path / "mine.ownwords", tmp_path)
-    assert by_default == "ownwords look /blogs/mine --drafts"
 
 
 def test_a_damaged_source_list_is_ignored(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_report_is_told() -> None:
         "44 posts, and 2 pages",
         "2012–2024 years, 4 November 2012 to 19 October 2024",
         f"{totals.own_words:,} words of your own, of {totals.words:,} in all",
-        f"{totals.training_words:,} words to train on, 187 kB",
+        f"{report.split.words['train']:,} words that a model learns from, ",
         "Left out The Count of the Salt Marshes",
         "The file choices.toml has a decision",
         "ownwords look /home/ida/shavings",
@@ -85,7 +85,7 @@ def test_a_report_is_told() -> None:
 def test_a_scorecard_is_told() -> None:
     text = re.sub(r"\s+", " ", printed(scorecard_view(sample_card.good()), 80))
     for words in (
-        "It writes in your manner; whether it makes sense,",
+        "A model this small picks up your words",
         "1.48 bits per byte on unseen posts, 1.59 for its base",
         "Measured on 6 held-out posts (33.1 kB)",
         "A man who wears …",

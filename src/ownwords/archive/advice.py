@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from ownwords.archive.report import Advice
+from ownwords.archive.report import Advice, ReportTotals, SplitCounts
 from ownwords.archive.selection import MIN_GROUPS
 from ownwords.core.package_data import toml_beside
 from ownwords.view.format import count, number, percent, size
@@ -30,7 +30,7 @@ LAST_PASSES = 16
 # Estimated standard deviation of the bits per token.
 TOKEN_SPREAD_BITS = 3.0
 
-_TIERS = (2_000, 20_000, 100_000, 1_000_000, 10_000_000)  # training words
+_TIERS = (2_000, 20_000, 100_000, 1_000_000, 10_000_000)  # training words that repeat no others
 _TEXTS: Final = toml_beside(__file__, "advice.toml")
 
 MEASURED: Final = "measured.json"  # beside the weights of the shipped base
@@ -54,21 +54,33 @@ def measured_base() -> MeasuredBase:
     return msgspec.convert(json.loads(path.read_text("utf-8")), MeasuredBase)
 
 
-def advise(own_words: int, training_words: int, training_bytes: int, posts: int) -> Advice:
-    """Advise on a corpus: `training_words` of the `own_words`, in `posts` texts."""
+def too_little(totals: ReportTotals) -> bool:
+    """Whether there is too little to train on, repeats not counted."""
+    return _distinct_words(totals) < _TIERS[0]
+
+
+def _distinct_words(totals: ReportTotals) -> int:
+    return totals.distinct_words or totals.training_words  # of an older report: not counted
+
+
+def advise(totals: ReportTotals, split: SplitCounts) -> Advice:
+    """Advise on a corpus: what can be trained with it, and how well that can be judged."""
+    training_words = totals.training_words
     if not training_words:
         return Advice(_TEXTS["nothing"], [_TEXTS["search_it"]])
     measured = measured_base()
-    tokens, left = training_bytes / BYTES_PER_TOKEN, own_words - training_words
-    times = training_words / measured.training_words
+    distinct = _distinct_words(totals)
+    distinct_bytes = totals.training_bytes * distinct / training_words
+    tokens, times = distinct_bytes / BYTES_PER_TOKEN, distinct / measured.training_words
+    held_out = sum(n for side, n in split.words.items() if side != "train")
+    tested = split.words.get("test", 0) / training_words * totals.training_bytes / BYTES_PER_TOKEN
     gain = measured.base - measured.tuned
-    error = 2 * TOKEN_SPREAD_BITS / BYTES_PER_TOKEN / math.sqrt(max(1.0, tokens / 10))
-    tier = bisect_right(_TIERS, training_words)
+    error = 2 * TOKEN_SPREAD_BITS / BYTES_PER_TOKEN / math.sqrt(max(1.0, tested))
+    tier = bisect_right(_TIERS, distinct)
     figures = {
-        "words": "one word" if training_words == 1 else f"{number(training_words)} words",
-        "bytes": size(training_bytes),
-        "texts": "one text" if posts == 1 else count(posts, "text"),
-        "left": number(left),
+        "held_out": count(held_out, "word"),
+        "held_out_share": percent(held_out / training_words),
+        "held_out_texts": count(sum(split.posts.values()) - split.posts.get("train", 0), "text"),
         "have": f"{number(times)} times as much" if times >= 1 else f"{percent(times)} of that",
         "measured_words": number(measured.training_words),
         "measured_bytes": size(measured.training_bytes),
@@ -81,7 +93,7 @@ def advise(own_words: int, training_words: int, training_bytes: int, posts: int)
         "fewer": f"{gain / measured.base:.0%}",
         "per_parameter": TOKENS_PER_PARAMETER,
         "per_token": BYTES_PER_TOKEN,
-        "parameters": number(tokens / TOKENS_PER_PARAMETER),
+        "parameters": number(round(tokens / TOKENS_PER_PARAMETER)),
         "gpt2": f"{GPT2_PARAMETERS / 1e6:.0f}",
         "gpt2_tokens": number(GPT2_PARAMETERS * TOKENS_PER_PARAMETER),
         "passes": FULL_PASSES,
@@ -89,22 +101,21 @@ def advise(own_words: int, training_words: int, training_bytes: int, posts: int)
         "few_tokens": number(tokens * FULL_PASSES),
         "many_tokens": number(tokens * LAST_PASSES),
         "groups": MIN_GROUPS,
-        "spread": f"{TOKEN_SPREAD_BITS:.0f}",
-        "error": f"{error:.2g}",
+        "error": percent(error / measured.tuned),
         "next": number(_TIERS[min(tier, len(_TIERS) - 1)]),
     }
-    is_little = training_bytes < measured.training_bytes / 20
+    is_little = distinct_bytes < measured.training_bytes / 20
     answers = {
         "from_nothing": "from_nothing",
         "from_base": "too_little" if is_little else "from_base",
         "passes": "passes",
         "held_out": "not_held_out"
-        if posts < MIN_GROUPS
+        if not held_out
         else ("held_out_vaguely" if error > gain else "held_out"),
         "more": "more" if tier < len(_TIERS) else "enough",
         "any_size": "any_size",
     }
-    sentences = ["some_left" if left > 0 else "all", "measured", *(["no_facts"] if tier else [])]
+    sentences = ["measured", *(["no_facts"] if tier else [])]
     return Advice(
         _TEXTS["headlines"][tier],
         [_TEXTS["sentences"][name].format_map(figures) for name in sentences],

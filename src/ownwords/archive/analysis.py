@@ -8,7 +8,7 @@ from typing import get_args
 
 from ownwords.archive.advice import advise
 from ownwords.archive.document import OWN_KINDS, Document, SkippedItem
-from ownwords.archive.features import SHARED_KINDS
+from ownwords.archive.features import SHARED_KINDS, distinct_share
 from ownwords.archive.ingest import IngestResult
 from ownwords.archive.log_detection import log_reason
 from ownwords.archive.near_duplicates import duplicate_groups, find_near_duplicates
@@ -22,7 +22,6 @@ from ownwords.archive.report import (
     SplitCounts,
     YearCount,
 )
-from ownwords.archive.report_view import CHOICES_FILE
 from ownwords.archive.selection import (
     Choices,
     Decision,
@@ -153,12 +152,7 @@ class ArchiveAnalysis:
         parts = [SkippedItem("part", reason, number) for reason, number in dropped]
         report.excluded = [*self._ingested.skipped, *parts]
         self._list_personal_data(report)
-        report.advice = advise(
-            report.totals.own_words,
-            report.totals.training_words,
-            report.totals.training_bytes,
-            sum(1 for post in report.posts if post.training_words),
-        )
+        report.advice = advise(report.totals, report.split)
         self._archive.set_selection(
             (p.id, p.decision, p.training_words, p.split) for p in report.posts
         )
@@ -173,7 +167,7 @@ class ArchiveAnalysis:
             return ""
         names = ", ".join(missing[:_NAMED_IDS]) + (", …" if len(missing) > _NAMED_IDS else "")
         texts = f"{count(len(missing), 'text')} that {'is' if len(missing) == 1 else 'are'}"
-        return f"{CHOICES_FILE} has decisions about {texts} not in the archive: {names}."
+        return f"You have decided about {texts} not in the archive: {names}."
 
     def _summary(self, header: Document) -> PostSummary:
         features, day = self._features[header.id], header.date
@@ -195,6 +189,8 @@ class ArchiveAnalysis:
         for features in self._features.values():
             kinds.update(features.words)
         posts = [post for post in report.posts if post.kind == "post"]
+        training_words = sum(post.training_words for post in report.posts)
+        used = [self._features[post.id] for post in report.posts if post.training_words]
         days = sorted(post.day for post in posts if post.day)
         lengths = [post.own_words for post in posts]
         report.words_by_kind = dict(kinds.most_common())
@@ -204,7 +200,8 @@ class ArchiveAnalysis:
             pages=len(report.posts) - len(posts),
             words=kinds.total(),
             own_words=sum(post.own_words for post in report.posts),
-            training_words=sum(post.training_words for post in report.posts),
+            training_words=training_words,
+            distinct_words=round(training_words * distinct_share(used)),
             training_bytes=sum(
                 round(self._features[p.id].bytes * p.training_words / p.own_words)
                 for p in report.posts

@@ -123,7 +123,7 @@ def load_corpus(archive: Archive) -> Corpus:
     own = total = 0
     for document in archive.documents():
         for segment in document.segments:
-            here = len(segment.text.split())
+            here = count_words(segment.text)
             total += here
             own += here if segment.kind in OWN_KINDS else 0
         id_ = document.id

@@ -3,6 +3,7 @@
 import builtins
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, get_args
@@ -15,6 +16,7 @@ from ownwords.archive.document import OWN_KINDS, Document, SegmentKind
 from ownwords.core.package_data import toml_beside
 from ownwords.core.text import (
     LETTERS,
+    SHINGLE,
     Hashes,
     Offsets,
     TextChunk,
@@ -180,6 +182,10 @@ class Features:
         return sum(n for kind, n in self.words.items() if kind in OWN_KINDS)
 
     @property
+    def shared_words(self) -> int:
+        return sum(n for kind, n in self.words.items() if kind in SHARED_KINDS)
+
+    @property
     def all_words(self) -> int:
         return sum(self.words.values())
 
@@ -201,6 +207,20 @@ def _limit(level: int) -> np.uint64:
 def sketch_size(sketch: Hashes, level: int) -> int:
     """The number of a sketch's sorted hashes that remain at a coarser level."""
     return int(np.searchsorted(sketch, _limit(level), side="right"))
+
+
+def distinct_share(documents: Iterable[Features]) -> float:
+    """About the share of the runs of five words that repeat no other of the documents; 1 of none.
+
+    The sketches are samples at any of their levels; at the coarsest all can be joined.
+    """
+    documents = list(documents)
+    level = max((each.level for each in documents), default=0)
+    sketches = [each.sketch[: sketch_size(each.sketch, level)] for each in documents]
+    runs = sum(max(0, each.shared_words - SHINGLE + 1) for each in documents)
+    if not runs:
+        return 1.0
+    return min(1.0, (len(distinct(np.concatenate(sketches))) << level) / runs)
 
 
 def extract_features(document: Document) -> Features:

@@ -27,8 +27,9 @@ class ReportTotals:
     pages: int = 0
     words: int = 0
     own_words: int = 0
-    training_words: int = 0
+    training_words: int = 0  # with those that are held out
     training_bytes: int = 0
+    distinct_words: int = 0  # about, of the training words: without what repeats others of them
     average_words: float = 0.0
     median_words: float = 0.0
     tags: int = 0

@@ -22,6 +22,8 @@ from ownwords.view.format import (
 )
 
 CHOICES_FILE: Final = "choices.toml"
+# With a smaller share of words that repeat no others, a blog is less than it seems.
+_DISTINCT_SHARE: Final = 0.8
 _SIDES: Final = {"train": "Training", "validation": "Validation", "test": "Test"}
 _LONGEST = 10  # posts with their own bar
 # Comparing passages word by word is slow, so fewer duplicates are shown than other findings.
@@ -109,9 +111,7 @@ def lede(report: Report) -> tuple[str, str]:
             f"None of {count(totals.words, 'word')} is your own.",
             "They are quotations, code, tables or machine output: there is nothing to train on.",
         )
-    usable = f"You can train on {count(totals.training_words, 'word')}."
-    if totals.training_words == totals.own_words > 1:
-        usable = "You can train on all of them."
+    usable = becomes_of_words(report)
     if len(report.posts) == 1:
         words = count(totals.words, "word")
         if totals.own_words < totals.words:
@@ -121,7 +121,7 @@ def lede(report: Report) -> tuple[str, str]:
     if top and len(report.posts) > 3 and top.share > 1 / 3:
         return (
             f"One {top.kind} is {percent(top.share)} of your prose: {quoted(top.title, 90)}.",
-            _dominant_decision(top, totals.training_words),
+            f"{_dominant_decision(top)} {usable}",
         )
     own = ratio(totals.own_words, totals.words)
     if own < 0.6:
@@ -131,6 +131,27 @@ def lede(report: Report) -> tuple[str, str]:
         )
     texts = count_texts(totals.posts, totals.pages)
     return f"{count(totals.own_words, 'word')} of your own in {texts}{_when(report)}.", usable
+
+
+def becomes_of_words(report: Report) -> str:
+    """What becomes of the author's own words, in one sentence with all of them."""
+    words = report.split.words
+    learned, used = words.get("train", 0), sum(words.values())
+    parts = [f"A model learns from {count(learned, 'word')}"]
+    if held_out := used - learned:
+        parts.append(f"{count(held_out)} are held back to judge it by")
+    if left_out := report.totals.own_words - used:
+        parts.append(f"{count(left_out)} are left out")
+    return "; ".join(parts) + "."
+
+
+def repeats(report: Report) -> str:
+    """How much of the text repeats other parts of it, in one sentence; empty if that is little."""
+    words, distinct = report.totals.training_words, report.totals.distinct_words
+    if not 0 < distinct < _DISTINCT_SHARE * words:
+        return ""
+    left, all_ = count(distinct), count(words, "word")
+    return f"Much of it is repeated: without repeats, about {left} of {all_} remain."
 
 
 def count_texts(posts: int, pages: int) -> str:
@@ -186,22 +207,19 @@ def _when(report: Report) -> str:
     return f", {f'the dated ones {when}' if _undated(report) else when}"
 
 
-def _dominant_decision(post: PostSummary, training_words: int) -> str:
-    total = count(training_words, "word")
+def _dominant_decision(post: PostSummary) -> str:
     if post.decision == "leave out":
-        return f"It is left out for now, so {total} remain to train on. You can change that."
+        return "It is left out for now; you can change that."
     if post.decision == "cap":
-        return (
-            f"It is capped: training uses {count(post.training_words)} of its "
-            f"{count(post.own_words, 'word')}, and {total} in all. You can change that."
-        )
-    return f"It is kept in full, so a model learns mostly from it. Training uses {total}."
+        used, words = count(post.training_words), count(post.own_words, "word")
+        return f"It is capped to {used} of its {words}; you can change that."
+    return "It is kept in full, so a model learns mostly from it."
 
 
 def _headline_figures(report: Report) -> list[b.Figure]:
     totals, years = report.totals, years_spanned(report)
     days = dict.fromkeys((day(totals.first_day), day(totals.last_day))) if years else []
-    own, usable = totals.own_words, totals.training_words
+    own, learned = totals.own_words, report.split.words.get("train", 0)
     pages = f"and {count(totals.pages, 'page')}" if totals.pages else ""
     return [
         b.Figure(count(totals.posts), noun(totals.posts, "post"), pages),
@@ -213,7 +231,11 @@ def _headline_figures(report: Report) -> list[b.Figure]:
             noun(1 + ("–" in years or not years), "year"),
             " to ".join(days) or "no dates found",
         ),
-        b.Figure(count(usable), f"{noun(usable, 'word')} to train on", size(totals.training_bytes)),
+        b.Figure(
+            count(learned),
+            f"{noun(learned, 'word')} that a model learns from",
+            size(round(totals.training_bytes * ratio(learned, totals.training_words))),
+        ),
     ]
 
 
@@ -236,7 +258,8 @@ def _training(report: Report) -> list[b.Block]:
     blocks: list[b.Block] = []
     if advice.headline:
         blocks.append(b.Paragraph(line=advice.headline, style="statement"))
-    blocks += [b.Paragraph(line=text) for text in advice.sentences]
+    sentences = [*filter(None, [repeats(report)]), *advice.sentences]
+    blocks += [b.Paragraph(line=text) for text in sentences]
     if advice.rows:
         blocks.append(b.Pairs(rows=advice.rows))
     return blocks
@@ -247,21 +270,25 @@ def _decisions(report: Report) -> list[b.Block]:
         return []
     posts = notable_posts(report)
     rows = [_decision_item(post) for post in posts[:MANY]]
-    how: b.Line = (
+    blocks: list[b.Block] = [
+        b.Items(rows=rows, style="decisions", total=len(posts))
+        if posts
+        else b.Paragraph(line="No post stands out: all texts are kept in full.")
+    ]
+    stays = (
         "Nothing is deleted: you can still search and cite a post that is left out; a model just"
-        " does not learn from it. The file ",
+        " does not learn from it."
+    )
+    if not report.command:  # in the served page, which has buttons
+        where = b.Span("Change a decision", page="/posts/decisions")
+        return [*blocks, b.Paragraph(line=stays), b.Paragraph(line=where)]
+    how: b.Line = (
+        "The file ",
         b.Span(CHOICES_FILE, "code"),
         " has a decision for each post: keep, cap or leave out. Change it, and run:",
     )
-    return [
-        b.Items(rows=rows, style="decisions", total=len(posts))
-        if posts
-        else b.Paragraph(line="No post stands out: all texts are kept in full."),
-        b.Aside(
-            title="To change a decision",
-            blocks=[b.Paragraph(line=how), b.Code(text=report.command)],
-        ),
-    ]
+    change = [b.Paragraph(line=stays), b.Paragraph(line=how), b.Code(text=report.command)]
+    return [*blocks, b.Aside(title="To change a decision", blocks=change)]
 
 
 def _decision_item(post: PostSummary) -> b.Item:

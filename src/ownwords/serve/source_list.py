@@ -236,22 +236,6 @@ def parse_look_command(command: str) -> tuple[tuple[str, ...], PostFilter]:
     return tuple(words[:first_flag]), post_filter
 
 
-def command_here(command: str, root: Path, here: Path | None = None) -> str:
-    """The command of a report for the workspace as it lies now, which may have been moved."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return command
-    if "--workspace" in words:
-        at = words.index("--workspace")
-        del words[at : at + 2]
-    paths, _ = parse_look_command(command)
-    folder = here or Path.cwd()
-    if not paths or Workspace.default_for(Path(paths[0]), folder).root != root.absolute():
-        words += ["--workspace", path_text(root.absolute())]
-    return shlex.join(words)
-
-
 # --- Publii sites ---------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive import report_view as summary
+from ownwords.archive.advice import too_little
 from ownwords.archive.blog_name import MAX_CHARACTERS, blog_name
 from ownwords.archive.report import Report
 from ownwords.archive.untrusted_files import PROGRAM_FOLDERS
@@ -21,7 +22,6 @@ from ownwords.core.validation import Meta, encode
 from ownwords.core.workspace import SUFFIX, Workspace, path_text
 from ownwords.make.result import count_new
 from ownwords.serve.api.models import current_model
-from ownwords.serve.api.posts import word_counts
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, conflict, invalid
 from ownwords.serve.jobs import JobManager
@@ -45,6 +45,7 @@ class BlogOverview:
     decisions: int = 0  # posts that stand out, about which the author may decide
     texts: str = ""  # posts and pages, counted in words
     words: int = 0
+    is_too_little: bool = False  # to train on
     new_sentence: str = ""  # about posts that were read, and not yet learned
     is_stale: bool = False  # a source was changed after it was read
     problem: str = ""
@@ -141,6 +142,7 @@ def overview(state: AppState) -> BlogOverview:
         decisions=len(summary.notable_posts(report)),
         texts=summary.count_texts(report.totals.posts, report.totals.pages),
         words=sum(post.own_words for post in report.posts),
+        is_too_little=too_little(report.totals),
         new_sentence=f"{fmt.count(new, 'new post')}, not yet learned" if new else "",
         is_stale=_is_stale(state),
     )
@@ -153,22 +155,17 @@ def _is_stale(state: AppState) -> bool:
 
 
 def plain_lines(report: Report) -> list[str]:
-    """Three lines: how much there is, what becomes of it, and what stands out."""
-    counts, notable = word_counts(report.posts), len(summary.notable_posts(report))
+    """How much there is, what becomes of it, and what stands out: a line each."""
+    notable = len(summary.notable_posts(report))
     totals, years = report.totals, summary.years_spanned(report)
     texts = summary.count_texts(totals.posts, totals.pages)
-    parts = [f"A model learns from {fmt.count(counts.learned_words, 'word')}"]
-    if counts.held_out_words:
-        parts.append(f"{fmt.count(counts.held_out_words)} are held back to judge it by")
-    if counts.left_out_words:
-        parts.append(f"{fmt.count(counts.left_out_words)} are left out")
-    unusual = "Nothing stands out."
+    unusual = [summary.repeats(report)]
     if notable:
-        unusual = f"What stands out: {fmt.count(notable, 'post')}. Decide what to train on."
+        unusual.append(f"What stands out: {fmt.count(notable, 'post')}. Decide what to train on.")
     return [
         f"{texts}, {fmt.count(totals.own_words, 'word')} of your own{years and f', {years}'}.",
-        "; ".join(parts) + ".",
-        unusual,
+        summary.becomes_of_words(report),
+        *(filter(None, unusual) if any(unusual) else ["Nothing stands out."]),
     ]
 
 

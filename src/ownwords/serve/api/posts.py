@@ -33,7 +33,6 @@ from ownwords.serve.app_state import AppState
 from ownwords.serve.archive_access import CachedReport
 from ownwords.serve.errors import ApiError, invalid, not_found
 from ownwords.serve.json_api import ApiCall, json_route
-from ownwords.serve.source_list import command_here
 from ownwords.view import format as fmt
 from ownwords.view import html
 
@@ -68,11 +67,12 @@ def show_workspace(state: AppState, _: ApiCall) -> dict[str, str]:
 
 
 def show_report(state: AppState, _: ApiCall) -> dict[str, str]:
-    """Show the report of the last look, with the command for the workspace as it lies now."""
+    """Show the report of the last look, without commands and folders: the page has buttons."""
 
     def drawn(cached: CachedReport) -> str:
-        command = fmt.plain(command_here(cached.report.command, state.workspace.root))
-        return str(html.fragment(report_view(replace(cached.report, command=command))))
+        sources = [replace(each, path=Path(each.path).name) for each in cached.report.sources]
+        shown = replace(cached.report, command="", sources=sources)
+        return str(html.fragment(report_view(shown)))
 
     return {"html": state.report.derived("report", drawn)}
 

@@ -82,7 +82,8 @@ function headingOf({ model, blog }) {
     if (job.status !== "stopped") return { heading: t`The model could not be made` };
     return { heading: job.share ? t`Paused at ${shareOf(job)}` : t`Paused`, lede: t`Go on whenever you like.` };
   }
-  if (model) return { heading: t`Your model is ready`, lede: model.sentence ? t`It runs on this machine. Nothing is sent anywhere.` : t`It runs on this machine, and has not been scored yet.` };
+  if (model) return { heading: t`Here is your model`, lede: model.sentence ? t`It runs on this machine. Nothing is sent anywhere.` : t`It runs on this machine, and has not been scored yet.` };
+  if (blog?.is_too_little) return { heading: t`Too little text for a model`, lede: t`Add more posts or other texts of yours. What is here can be searched.` };
   if (blog?.is_read) return { heading: t`Ready to make your model`, lede: t`You choose how long it may take. It runs on this machine, and nothing is sent anywhere.` };
   return { heading: t`A language model of your own writing`, lede: t`Made from your blog in a few minutes, on this machine. Nothing is sent anywhere.` };
 }

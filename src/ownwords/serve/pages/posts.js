@@ -224,7 +224,7 @@ function decider(row, { alone = false, onChange = () => {} } = {}) {
       el("div", { class: "reason" },
         now.pending ? p(tag(t`next training`, "on"), " ", t`${said(wording.word)}: ${words(now.own_words, wording.training_words)}. Now: ${said(now.now.word)}, ${count(now.now.training_words, "word")}.`) : alone || wording.decision === "cap" ? p(`${words(now.own_words, wording.training_words)}.`) : null,
         wording.reason ? quiet(said(wording.reason)) : null,
-        alone && now.pending ? quiet(t`Saved in choices.toml. It takes effect at the next training.`) : null,
+        alone && now.pending ? quiet(t`Saved. It takes effect at the next training.`) : null,
         now.by === "you" ? el("p", { class: "quiet" }, t`Your choice.`, " ", button(t`Back to the default`, () => decide("proposed"), { kind: "plain" })) : null));
   };
   let last = Promise.resolve(); // in order, however quickly keys are pressed
