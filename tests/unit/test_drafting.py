@@ -1,6 +1,7 @@
 """A draft passes off as written only what keeps its notes; everything else stays a note."""
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -183,9 +184,14 @@ def test_a_base_with_the_notes_adapter_drafts_until_the_workspace_has_a_model_th
     assert drafted("--quiet") == (0, "")
 
 
+@pytest.mark.parametrize("on_terminal", [False, True])
 def test_the_verb_shows_each_line_as_it_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    on_terminal: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: on_terminal)
     notes, seen = tmp_path / "notes.txt", list[str]()
     notes.write_text("# Lost\nHale at Crewe\nnobody there", encoding="utf-8")
     provenance = {"writes_from_notes": True}

@@ -85,7 +85,7 @@ def draft(
             print(f"--- {rank + 1}")
         lines: list[drafting.DraftLine] = []
         written = drafting.write_lines(model, read, seed=seed, rank=rank)
-        show_pieces(_pieces(written, lines))
+        show_pieces(_pieces(written, lines), has_whole_words=True)
         left = sum(not line.kept for line in lines)
         if left and not output.quiet:
             print(f"{left} of {len(lines)} lines stay as notes, in brackets.", file=sys.stderr)

@@ -130,7 +130,8 @@ def open_browser(link: str) -> bool:
 class StreamingWordWrap:
     """Writes pieces to a stream as lines of `width` columns behind a margin, word by word.
 
-    `shown` turns a word into what the stream can show, without control characters.
+    `shown` turns a word into what the stream can show, without control characters. A word may go on
+    in the next piece, unless `has_whole_words`.
     """
 
     def __init__(
@@ -140,11 +141,13 @@ class StreamingWordWrap:
         width: int,
         margin: int = 0,
         shown: Callable[[str], str] = printable,
+        has_whole_words: bool = False,
     ) -> None:
         from rich.cells import cell_len
 
         self._stream, self._shown, self._size_of = stream, shown, cell_len
         self._limit, self._margin = max(8, width - margin), " " * margin
+        self._has_whole_words = has_whole_words
         self.has_begun = False
         self._column = 0  # columns used
         self._gap = ""  # the space before the next word
@@ -169,6 +172,8 @@ class StreamingWordWrap:
                 # Scripts without spaces break at the end of the line.
                 if self._size_of(self._word) >= self._limit:
                     self._put_word()
+        if self._has_whole_words:
+            self._put_word()
         self._stream.flush()
 
     def end(self) -> None:

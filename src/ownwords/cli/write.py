@@ -166,11 +166,12 @@ def write(
         print(f"seed {first}, {model.engine.name}{guard}", file=sys.stderr)
 
 
-def show_pieces(pieces: Iterable[str]) -> None:
+def show_pieces(pieces: Iterable[str], *, has_whole_words: bool = False) -> None:
     """Print the text as it comes: in lines of words on a terminal, unchanged elsewhere."""
     if sys.stdout.isatty():
         width = min(shutil.get_terminal_size().columns, _WIDEST)
-        StreamingWordWrap(sys.stdout, width=width).write(pieces)
+        wrap = StreamingWordWrap(sys.stdout, width=width, has_whole_words=has_whole_words)
+        wrap.write(pieces)
         return
     last = ""
     try:

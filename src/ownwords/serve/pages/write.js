@@ -66,7 +66,7 @@ function pageOf(element, offer, saved, query) {
     below, folded(t`Settings`, el("div", { class: "two" }, controls())), list));
   label();
   list.mark(saved?.id ?? "");
-  if (drafted) fill(below, progressOf(drafted));
+  if (drafted && draft.text.trim()) fill(below, progressOf(drafted));
   const unfollow = followJobs({
     onJob: () => installing.update(newest("base")),
     async onChange(what) {
