@@ -70,3 +70,44 @@ def test_entities_are_not_expanded(tmp_path: Path) -> None:
     text = export.DOCX["word/document.xml"].replace("once.", "once&a;&b;.")
     export.pack(tmp_path / "a.docx", export.DOCX | {"word/document.xml": bomb + text})
     assert segments_of(tmp_path / "a.docx")[1] == ("prose", "It was felt & straw\nonce")
+
+
+def boxes_in_boxes(depth: int) -> str:
+    if not depth:
+        return ""
+    box = f"<w:txbxContent>{boxes_in_boxes(depth - 1)}</w:txbxContent>"
+    fallback = "<w:Fallback><w:txbxContent><w:p>INTRUDER</w:p></w:txbxContent></w:Fallback>"
+    return f"<w:p><w:r><w:t>box {depth}</w:t>{box}{fallback}</w:r></w:p>"
+
+
+def test_each_text_box_of_word_is_read_once(tmp_path: Path) -> None:
+    text = export.DOCX["word/document.xml"].replace("<w:body>", f"<w:body>{boxes_in_boxes(40)}")
+    export.pack(tmp_path / "a.docx", export.DOCX | {"word/document.xml": text})
+    read = [text for _, text in segments_of(tmp_path / "a.docx")]
+    assert read[:40] == [f"box {depth}" for depth in range(40, 0, -1)]
+
+
+def frame(text: str, inside: str = "") -> str:
+    paragraph = f"<text:p>{text}</text:p>" if text else ""
+    return f"<draw:frame><draw:text-box>{paragraph}{inside}</draw:text-box></draw:frame>"
+
+
+NOTE = "<text:note><text:note-body><text:p>n{}</text:p></text:note-body></text:note>"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (f"<text:p>A{frame('B' + frame('C'))}{frame('D')} E</text:p>", "A E|B|C|D"),
+        (f"<text:p>A{frame('B', frame('C'))}</text:p>", "A|B|C"),
+        (f"{frame('of the page')}<text:p>A</text:p>", "of the page|A"),
+        (f"<text:p>A{NOTE.format(frame('B'))}</text:p>", "A|n|B"),
+    ],
+)
+def test_each_frame_of_libreoffice_is_read_once(body: str, expected: str, tmp_path: Path) -> None:
+    root = export.ODT["content.xml"].partition("<office:automatic-styles>")[0]
+    root = root.replace(">", ' xmlns:draw="d">')
+    content = f"{root}<office:body><office:text>{body}</office:text></office:body>"
+    members = {"content.xml": f"{content}</office:document-content>"}
+    export.pack(tmp_path / "a.odt", members)
+    assert "|".join(text for _, text in segments_of(tmp_path / "a.odt")) == expected

@@ -11,7 +11,7 @@ from functools import cache
 from html import escape
 from typing import Any
 
-from selectolax.lexbor import LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ownwords.archive.text_repair import as_object, repair_line, text_value
 from ownwords.core.errors import SourceError
@@ -47,6 +47,52 @@ _BACK = re.compile("[↩↑⤴⬆⏎↵⮐\ufe0e\ufe0f\\s]+")
 _PLAYER = re.compile(r"(?:^|\s)(?:kg-(?:audio|video)-player|kg-file-card-metadata)(?:\s|$)")
 _LINE_NUMBERS = re.compile(r"(?:^|\s)(?:linenos?|lineno|gutter|\w+-gutter|blob-num)(?:\s|$)")
 _LONGEST_FORM = 500
+# A parser looks through all open elements at most tags, so its time would grow with the depth.
+_MAX_DEPTH = 256
+_MAX_FORMATS = 32  # left open, which a parser opens again in each paragraph
+_FORMATS = frozenset("b big code em font i s small strike strong tt u".split())
+_TAG = re.compile(r"<(/?)([a-z][^\s/>]*)[^>]*>?", re.IGNORECASE)
+# Elements that hold nothing, or that the next of their kind closes.
+_NOT_NESTED = frozenset(
+    "area base br col embed hr img input link meta param source track wbr p li dt dd td th tr tbody"
+    " thead tfoot colgroup option optgroup rp rt h1 h2 h3 h4 h5 h6 a button html head body".split()
+)
+# A closing tag is ignored inside a stronger element; others are closed with the one around them.
+_BLOCKS = (
+    "div section article main center aside header footer details figure blockquote ul ol dl pre"
+)
+_STRENGTH = dict.fromkeys(_BLOCKS.split(), 1) | {"table": 2}
+
+
+def parse_html(html: str, **options: Any) -> LexborHTMLParser:  # noqa: ANN401 - as in selectolax
+    """Parse HTML; of elements nested too deep for any text only the contents are kept."""
+    if html.count("<") <= _MAX_DEPTH:
+        return LexborHTMLParser(html, **options)
+    elements: list[str] = []
+    formats: list[str] = []
+    removed: Counter[str] = Counter()
+
+    def shallow(tag: re.Match[str]) -> str:
+        name = tag[2].lower()
+        if name in _NOT_NESTED:
+            return tag[0]
+        opened, most = (formats, _MAX_FORMATS) if name in _FORMATS else (elements, _MAX_DEPTH)
+        if not tag[1]:
+            if len(opened) >= most:
+                removed[name] += 1
+                return ""
+            opened.append(name)
+        elif removed[name]:
+            removed[name] -= 1
+            return ""
+        elif name in opened:
+            at = len(opened) - 1 - opened[::-1].index(name)
+            strength = _STRENGTH.get(name, 0)
+            if strength == 2 or all(_STRENGTH.get(x, 0) <= strength for x in opened[at:]):
+                del opened[at : None if strength else at + 1]
+        return tag[0]
+
+    return LexborHTMLParser(_TAG.sub(shallow, html), **options)
 
 
 def drop_reason(node: LexborNode) -> str | None:
@@ -148,8 +194,15 @@ def is_layout_table(table: LexborNode) -> bool:
     """Whether a table is only for layout: one cell, a captioned picture, or nested tables."""
     if table.attributes.get("role") == "presentation":
         return True
-    cells = [cell for cell in table.css("td, th") if not drop_reason(cell)]
-    return len(cells) < 2 or any(map(is_caption, cells)) or len(table.css("table")) > 1
+    cells = 0
+    for node in table.traverse():  # up to an inner table, so that no node is visited for each outer
+        if node.tag == "table" and node.mem_id != table.mem_id:
+            return True
+        if node.tag in ("td", "th") and not drop_reason(node):
+            if is_caption(node):
+                return True
+            cells += 1
+    return cells < 2
 
 
 def code_language(pre: LexborNode) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ownwords.archive import dates, untrusted_files
+from ownwords.archive.markup import parse_html
 from ownwords.core.package_data import toml_beside
 
 _SELECTORS: Final = toml_beside(__file__, "selectors.toml")
@@ -54,13 +55,12 @@ def decode(data: bytes) -> str:
 
 def parse_page(data: bytes) -> LexborHTMLParser:
     """Parse a page."""
-    return LexborHTMLParser(decode(data))
+    return parse_html(decode(data))
 
 
 def parse(html: str) -> LexborNode:
     """Parse HTML and return its body; an empty body if it has none."""
-    tree = LexborHTMLParser(html)
-    return tree.body or LexborHTMLParser("<body></body>").body  # type: ignore[return-value]
+    return parse_html(html).body or parse_html("<body></body>").body  # type: ignore[return-value]
 
 
 def node_text(node: LexborNode) -> str:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from textwrap import dedent
 from typing import Literal
 
-from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborDocumentOptions, LexborNode
 
 from ownwords.archive.document import Markup, ParsedBody, Segment, SegmentKind
 from ownwords.archive.log_detection import is_log_line, separate_logs
@@ -21,6 +21,7 @@ from ownwords.archive.markup import (
     is_layout_table,
     is_verse,
     markdown_to_html,
+    parse_html,
 )
 from ownwords.archive.text_repair import (
     BROKEN,
@@ -120,7 +121,7 @@ class _BodyParser:
         # WordPress imports may lack <p>; there the author's newlines are visible breaks.
         self.newlines_show = "\n\n" in html and not _ANY_PARAGRAPH.search(html)
         options = LexborDocumentOptions.WO_EVENTS
-        root = LexborHTMLParser(_ROOT + html, is_fragment=True, options=options).root
+        root = parse_html(_ROOT + html, is_fragment=True, options=options).root
         if root is not None:
             self._walk(root)
             self.end_block()

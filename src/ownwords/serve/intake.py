@@ -20,9 +20,7 @@ from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
 import httpx
-from selectolax.lexbor import LexborHTMLParser
-
-from ownwords.archive import sources
+from ownwords.archive import readability, sources
 from ownwords.archive.document import RawDocument
 from ownwords.archive.sources import feed
 from ownwords.core.errors import OwnwordsError, SourceError
@@ -194,7 +192,7 @@ def _check_host(url: str, host: str) -> None:
 
 def _feed_of_page(address: str, data: bytes) -> str:
     """The feed that a web page names."""
-    for link in LexborHTMLParser(data).css("link[rel~=alternate]"):
+    for link in readability.parse_page(data).css("link[rel~=alternate]"):
         media_type = (link.attributes.get("type") or "").strip().lower()
         href = link.attributes.get("href") or ""
         if media_type in _FEEDS and href and "comments" not in href:

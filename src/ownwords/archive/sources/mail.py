@@ -34,7 +34,7 @@ _EXPORTS = untrusted_files.ExportFormat(
     ("**/*.eml", "**/*.mbox", "**/mbox"),
     (*SUFFIXES, "/mbox"),
 )
-_SEPARATOR = re.compile(rb"(?:\A|\r?\n\r?\n)From [^\n]*\d\d:\d\d[^\n]*\n")
+_SEPARATOR = re.compile(rb"(?:\A|\r?\n\r?\n)From (?=[^\n]*\d\d:\d\d)[^\n]*\n")
 _CHUNK_BYTES = 8 << 20
 _SENT = re.compile(r"\b(sent|gesendet|envoy|enviad|inviat|wys[lł]an|verzonden|skickat)", re.I)
 _TRASH = re.compile(r"\b(spam|trash|junk|papierkorb|corbeille|papelera|kosz)\b", re.I)

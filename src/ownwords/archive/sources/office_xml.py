@@ -20,6 +20,7 @@ _BY_STYLE = tuple((re.compile(style), element) for style, element in _DATA["styl
 _MOST_PARENTS = 20  # of a style
 _BREAKS: Mapping[str, str] = _DATA["breaks"]
 _DELETED = frozenset(_DATA["elements"]["deleted"])
+_BOXES = frozenset(_DATA["elements"]["boxes"])
 _NOT_TEXT = _DELETED.union(_DATA["elements"]["not_text"])
 
 
@@ -34,9 +35,13 @@ def attribute(node: Node | None, name: str = "val") -> str:
     return next((str(value) for key, value in items if str(key).rpartition("}")[2] == name), "")
 
 
-def _nearest(node: Node, names: tuple[str, ...], of: tuple[str, ...]) -> list[Node]:
-    """The elements of these names in a table or row, however deep, but not in an inner one."""
-    return [each for each in node.iter(*names) if next(each.iterancestors(*of)) is node]
+def _nearest(node: Node, names: tuple[str, ...]) -> Iterator[Node]:
+    """The elements of these names in a table or row, however deep, but not inside another one."""
+    for child in node:
+        if local_name(child) in names:
+            yield child
+        else:
+            yield from _nearest(child, names)
 
 
 class Reader:
@@ -52,6 +57,7 @@ class Reader:
         self.hidden: set[str] = set()  # styles
         self.numbered: set[str] = set()  # lists
         self.notes: list[Node] = []
+        self.boxes: list[Node] = []  # of the paragraph being read
 
     def body(self) -> Node:
         raise NotImplementedError
@@ -106,11 +112,11 @@ class Reader:
             name = local_name(node)
             if name in ("p", "h"):
                 yield self.paragraph(node, listed)
-                for box in node.iter("{*}txbxContent", "{*}text-box"):
-                    if next(box.iterancestors("{*}Fallback"), None) is None:
-                        yield from self.blocks(box)
+                boxes, self.boxes = self.boxes, []
+                for box in boxes:
+                    yield from self.blocks(box)
             elif name in ("tbl", "table"):
-                rows = _nearest(node, ("{*}tr", "{*}table-row"), ("{*}tbl", "{*}table"))
+                rows = _nearest(node, ("tr", "table-row"))
                 yield "table", "".join(map(self._row, rows))
             elif name == "list":
                 style = attribute(node, "style-name")
@@ -124,7 +130,7 @@ class Reader:
     def _row(self, row: Node) -> str:
         if row.find("{*}trPr/{*}del") is not None:
             return ""
-        cells = _nearest(row, ("{*}tc", "{*}table-cell"), ("{*}tr", "{*}table-row"))
+        cells = _nearest(row, ("tc", "table-cell"))
         texts = (" ".join(text for _, text in self.blocks(cell)) for cell in cells)
         return f"<tr><td>{'</td><td>'.join(texts)}</td></tr>"
 
@@ -135,6 +141,8 @@ class Reader:
             name = local_name(child)
             if name in _BREAKS:
                 parts.append("" if attribute(child, "type") == "page" else _BREAKS[name])
+            elif name in _BOXES:
+                self.boxes.append(child)
             elif name in _NOT_TEXT:
                 self.deletions += name in _DELETED
                 self.comments += name == "annotation"
