@@ -7,6 +7,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -18,10 +20,12 @@ from starlette.testclient import TestClient
 
 import damage
 from ownwords.archive import sources as archive_sources
+from ownwords.archive import untrusted_files
 from ownwords.archive.look import look
 from ownwords.core.errors import SourceError
 from ownwords.core.workspace import Workspace
 from ownwords.serve import intake
+from ownwords.serve.api import sources as api_sources
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.settings import ServeSettings
@@ -36,12 +40,14 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def api(workspace: Path) -> TestClient:
+def api(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    """The server, which inspects here; a test of the process of its own undoes that."""
+    monkeypatch.setattr(api_sources, "_inspect", intake.inspect_upload)
     state = AppState(Workspace(workspace), ServeSettings(key="", upload_bytes=32 << 20))
     return TestClient(create_app(state), base_url="http://127.0.0.1:8377")
 
 
-def drop(api: TestClient, name: str, data: bytes) -> tuple[int, dict[str, Any]]:
+def drop(api: TestClient, name: str, data: bytes | Iterator[bytes]) -> tuple[int, dict[str, Any]]:
     answer = api.post("/api/uploads", params={"name": name}, content=data, headers=HEADERS)
     return answer.status_code, answer.json()
 
@@ -115,6 +121,13 @@ def tarred(name: str, content: bytes) -> bytes:
     return packed.getvalue()
 
 
+def tar_header(size: int) -> bytes:
+    """The beginning of a tar whose first member has an extended header of this size."""
+    info = tarfile.TarInfo("pax")
+    info.type, info.size = tarfile.XHDTYPE, size
+    return info.tobuf(tarfile.GNU_FORMAT) + b"11 path=a.md\n"
+
+
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
@@ -127,6 +140,8 @@ def tarred(name: str, content: bytes) -> bytes:
         ("a.zip", zipped(), "nothing to read in a.zip: it is empty"),
         ("a.pdf", b"%PDF-1.4", "none of the kinds"),
         ("a.md", b"", "is empty"),
+        ("a.md", b"---\ntitle: none\n---\n \n", "a.md holds no posts"),
+        ("a.tar", tar_header(3 << 30), "a.tar is a tar with a header of 3,072 MiB"),
         ("a.md", b"x" * (33 << 20), "at most 33,554,432"),
     ],
 )
@@ -228,3 +243,88 @@ def test_a_compressed_file_that_was_cut_off_is_refused_with_a_sentence(tmp_path:
     path.write_bytes(gzip.compress(random.Random(3).randbytes(2000))[:100])
     with pytest.raises(SourceError, match="is none of the kinds"):
         intake.inspect_path(path)
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_an_upload_for_which_the_disk_has_no_room_is_refused(
+    is_chunked: bool, api: TestClient, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = b"# A\n\nWords of mine.\n"
+
+    def drop_it() -> tuple[int, dict[str, Any]]:
+        return drop(api, "a.md", iter([data]) if is_chunked else data)
+
+    usage = shutil.disk_usage(workspace.parents[1])
+    spare = untrusted_files.SPARE_BYTES
+    for missing in (1, 0):
+        free = usage._replace(free=spare + len(data) - missing)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: free)
+        status, answer = drop_it()
+        assert status == (400 if missing else 201)
+        if missing:
+            assert "no room for it: 256 MiB are free" in answer["error"]["message"]
+            assert not left_over(workspace)
+
+
+def test_what_does_not_fit_on_the_disk_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "posts.zip"
+    path.write_bytes(zipped(**{"a.md": b"word " * 1000, "b.md": b"word " * 1000}))
+    usage = shutil.disk_usage(tmp_path)._replace(free=untrusted_files.SPARE_BYTES + 9_999)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(SourceError, match="no room for it"):
+        intake.inspect_upload(path)
+    monkeypatch.undo()
+    assert intake.inspect_upload(path)["has_posts"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("__doc__", "", ""),
+        ("_INSPECTION_MINUTES", 0, "a.md takes over 0 minutes to read"),
+        ("PYTHON", (sys.executable, "-c", "pass"), "reading a.md ended early"),
+    ],
+)
+def test_an_inspection_is_a_process_whose_end_is_told(
+    name: str,
+    value: object,
+    message: str,
+    api: TestClient,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(api_sources, name, value)
+    status, answer = drop(api, "a.md", b"# A\n\nWords of mine.\n")
+    if not message:
+        assert (status, answer["label"]) == (201, "a Markdown file")
+        return
+    assert (status, message in answer["error"]["message"]) == (400, True)
+    assert not left_over(workspace)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the memory of a process")
+def test_an_inspection_is_bounded_in_memory() -> None:
+    program = (
+        "from ownwords.serve import intake\n"
+        "intake._MAX_MEMORY_BYTES = 1 << 30\n"
+        "intake.inspect_path = lambda path: bytearray(2 << 30)\n"
+        "intake._main('/x/a.zip')"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
+    message = json.loads(answer)["error"]["message"]
+    assert message == "a.zip takes more than 1 GiB of memory to read"
+
+
+def test_inner_zips_with_files_of_the_same_name_are_all_read(tmp_path: Path) -> None:
+    path = tmp_path / "all.zip"
+    parts = {f"{n}.zip": zipped(**{"a.md": b"# %d\n\nWords." % n}) for n in (1, 2)}
+    path.write_bytes(zipped(**parts))
+    with untrusted_files.open_packed(path) as members:
+        assert {members.read(name) for name in members.names} == {
+            b"# 1\n\nWords.",
+            b"# 2\n\nWords.",
+        }
+    assert len(look([path], workspace=tmp_path / "w").posts) == 2

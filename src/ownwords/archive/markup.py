@@ -50,18 +50,9 @@ _LONGEST_FORM = 500
 # A parser looks through all open elements at most tags, so its time would grow with the depth.
 _MAX_DEPTH = 256
 _MAX_FORMATS = 32  # left open, which a parser opens again in each paragraph
-_FORMATS = frozenset("b big code em font i s small strike strong tt u".split())
+_NESTING = {kind: tags.split() for kind, tags in toml_beside(__file__, "nesting.toml").items()}
+_STRENGTH = dict.fromkeys(_NESTING["blocks"], 1) | {"table": 2}
 _TAG = re.compile(r"<(/?)([a-z][^\s/>]*)[^>]*>?", re.IGNORECASE)
-# Elements that hold nothing, or that the next of their kind closes.
-_NOT_NESTED = frozenset(
-    "area base br col embed hr img input link meta param source track wbr p li dt dd td th tr tbody"
-    " thead tfoot colgroup option optgroup rp rt h1 h2 h3 h4 h5 h6 a button html head body".split()
-)
-# A closing tag is ignored inside a stronger element; others are closed with the one around them.
-_BLOCKS = (
-    "div section article main center aside header footer details figure blockquote ul ol dl pre"
-)
-_STRENGTH = dict.fromkeys(_BLOCKS.split(), 1) | {"table": 2}
 
 
 def parse_html(html: str, **options: Any) -> LexborHTMLParser:  # noqa: ANN401 - as in selectolax
@@ -74,9 +65,10 @@ def parse_html(html: str, **options: Any) -> LexborHTMLParser:  # noqa: ANN401 -
 
     def shallow(tag: re.Match[str]) -> str:
         name = tag[2].lower()
-        if name in _NOT_NESTED:
+        if name in _NESTING["flat"]:
             return tag[0]
-        opened, most = (formats, _MAX_FORMATS) if name in _FORMATS else (elements, _MAX_DEPTH)
+        is_format = name in _NESTING["formats"]
+        opened, most = (formats, _MAX_FORMATS) if is_format else (elements, _MAX_DEPTH)
         if not tag[1]:
             if len(opened) >= most:
                 removed[name] += 1

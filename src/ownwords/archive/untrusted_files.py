@@ -6,6 +6,7 @@ import json
 import lzma
 import os
 import re
+import shutil
 import stat
 import struct
 import tarfile
@@ -28,6 +29,9 @@ MAX_EXPORT_BYTES = 512 << 20  # of one file with many posts
 MAX_UNPACKED_BYTES = 16 << 30  # of all files in a zip or tar
 # A larger file is data, not a post.
 MAX_TEXT_BYTES = 64 << 20
+_MAX_HEADER_BYTES = 1 << 20  # of a tar's member: a long name
+_MAX_MEMBERS = 500_000  # of a tar, whose list is held in memory
+SPARE_BYTES = 256 << 20  # of the disk, which unpacked and uploaded files leave free
 
 # Bytes inspected from the first invalid UTF-8 byte on, to tell damaged UTF-8 from Windows-1252.
 _WINDOW_BYTES = 64 << 10
@@ -208,17 +212,58 @@ def _files_of_zips(path: Path, packed: ExportFiles, stack: ExitStack) -> ExportF
             f"{path} consists of zips of over {MAX_EXPORT_BYTES >> 20} MiB",
             hint="unpack it, and give each zip that is inside",
         )
-    holders: dict[str, ExportFiles] = {}
-    for name in packed.names:
-        data = io.BytesIO(packed.read(name, packed.bytes))
+    holders: dict[str, tuple[ExportFiles, str]] = {}
+    for zip_name in packed.names:
+        data = io.BytesIO(packed.read(zip_name, packed.bytes))
         inner = _zip_files(path, stack.enter_context(zipfile.ZipFile(data)))
-        holders |= dict.fromkeys(inner.names, inner)
-    sizes = {name: holder.sizes[name] for name, holder in holders.items()}
-    return ExportFiles(path, sizes, lambda name: holders[name].opener(name))
+        for name in inner.names:
+            shown = f"{PurePosixPath(zip_name).stem}/{name}" if name in holders else name
+            holders[shown] = inner, name
+    sizes = {shown: inner.sizes[name] for shown, (inner, name) in holders.items()}
+
+    def opener(shown: str) -> IO[bytes]:
+        inner, name = holders[shown]
+        return inner.opener(name)
+
+    return ExportFiles(path, sizes, opener)
+
+
+class _TarInfo(tarfile.TarInfo):
+    """A member of a tar, whose extended header `tarfile` would read into memory at any size."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in _EXTENDED and self.size > _MAX_HEADER_BYTES:
+            name = os.fsdecode(archive.name or "")
+            raise SourceError(f"{name} is a tar with a header of {self.size >> 20:,} MiB")
+        return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
+
+
+_EXTENDED = frozenset(
+    {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
+    | {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
+)
+
+
+def is_packed(path: Path) -> bool:
+    """Whether the path is a zip or tar."""
+    try:
+        return path.is_file() and (zipfile.is_zipfile(path) or _is_tar(path))
+    except (tarfile.TarError, EOFError):  # EOFError: a gzip file that was cut off
+        return False
+
+
+def _is_tar(path: Path) -> bool:
+    with tarfile.open(path, tarinfo=_TarInfo):
+        return True
 
 
 def _tar_files(path: Path, archive: tarfile.TarFile) -> ExportFiles:
-    infos = {info.name.removeprefix("./"): info for info in archive if info.isfile()}
+    infos: dict[str, tarfile.TarInfo] = {}
+    for number, info in enumerate(archive):
+        if number >= _MAX_MEMBERS:
+            raise SourceError(f"{path} holds over {_MAX_MEMBERS:,} files, more than any blog has")
+        if info.isfile():
+            infos[info.name.removeprefix("./")] = info
 
     def opener(name: str) -> IO[bytes]:
         member = archive.extractfile(infos[name])
@@ -238,7 +283,9 @@ def open_packed(path: Path) -> Iterator[ExportFiles]:
                 if members.names and all(name.lower().endswith(".zip") for name in members.names):
                     members = _files_of_zips(path, members, stack)
             else:
-                members = _tar_files(path, stack.enter_context(tarfile.open(path)))
+                members = _tar_files(
+                    path, stack.enter_context(tarfile.open(path, tarinfo=_TarInfo))
+                )
         for name in members.names:
             parts = PurePosixPath(name.replace("\\", "/")).parts
             if ".." in parts or name.startswith(("/", "\\")) or name[1:2] == ":":
@@ -268,6 +315,16 @@ def open_export(path: Path) -> Iterator[ExportFiles]:
             files[relative_name(file, path)] = file
     sizes = {name: file.stat().st_size for name, file in files.items()}
     yield ExportFiles(path, sizes, lambda name: files[name].open("rb"), skipped)
+
+
+def require_room(folder: Path, size: int) -> None:
+    """Raise SourceError if so many bytes do not fit on the disk of a folder."""
+    free = shutil.disk_usage(folder).free
+    if size > free - SPARE_BYTES:
+        raise SourceError(
+            f"the disk has no room for it: {free >> 20:,} MiB are free",
+            hint="free some space, then try again",
+        )
 
 
 def is_zip_with(path: Path, is_ours: Callable[[ExportFiles], object]) -> bool:

@@ -42,6 +42,7 @@ _Task = tuple[Callable[[], Any], Future[Any]]
 
 EXPORTS = "exports"  # the folder of a workspace
 _LONG_THREADS = 4
+_UPLOAD_THREADS = 2
 _KEEP_ALIVE_S = 10.0  # of silence, before a stream sends a comment
 
 
@@ -110,8 +111,10 @@ class AppState:
         self.compute_lock = FairLock()
         self._short = ThreadPool("archive", self.settings.workers)
         self._long = ThreadPool("answers", _LONG_THREADS)
-        # Short work, and work of up to minutes, such as an answer, in other threads.
+        self._uploads = ThreadPool("uploads", _UPLOAD_THREADS)
+        # Short work, work of up to minutes, such as an answer, and waiting for uploads to be read.
         self.run, self.run_long = self._short.run, self._long.run
+        self.run_upload = self._uploads.run
         # The archive and what is made of it, for work in `run`.
         self._archive_pool = ArchivePool(workspace.archive, self.settings.embed)
         self.archive, self.searcher = self._archive_pool.archive, self._archive_pool.searcher
@@ -306,6 +309,7 @@ class AppState:
         self._loaded.clear()
         self._short.close()
         self._long.close()
+        self._uploads.close()
         await asyncio.to_thread(self._archive_pool.close)
         for other in self.others:
             await other.close()

@@ -1,8 +1,10 @@
-"""Takes in posts from outside: uploaded files, and feeds, which a process of its own fetches.
+"""Takes in posts from outside in a process of its own: uploaded files, and feeds.
 
+    python -m ownwords.serve.intake FILE
     python -m ownwords.serve.intake URL HOST FOLDER
 
-prints one JSON object: the path to read, and what it is; or an error. A feed is fetched from the
+prints one JSON object: the path to read, and what it is; or an error. A file is read within a bound
+of memory. A feed is fetched from the
 host that the user has named, and from no other, also not if it redirects there; its pages are saved
 as FOLDER/feed-001.xml and so on.
 """
@@ -15,11 +17,13 @@ import shutil
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
 import httpx
+
 from ownwords.archive import readability, sources
 from ownwords.archive.document import RawDocument
 from ownwords.archive.sources import feed
@@ -29,22 +33,33 @@ from ownwords.core.version import __version__
 from ownwords.core.workspace import path_text
 from ownwords.models import atomic_dir
 
+_MAX_MEMORY_BYTES = 4 << 30
+
 
 def inspect_upload(path: Path) -> dict[str, Any]:
-    """`inspect_path`, whose errors call the file by its name."""
+    """`inspect_path` of a file with posts; errors call the file by its name."""
     try:
-        return inspect_path(path)
+        found = inspect_path(path)
+        if not found["has_posts"]:
+            raise SourceError(f"{path} holds no posts", hint="give an export of the blog")
+    except MemoryError:
+        raise SourceError(
+            f"{path.name} takes more than {_MAX_MEMORY_BYTES >> 30} GiB of memory to read",
+            hint="give a smaller export",
+        ) from None
     except OwnwordsError as error:
         error.message = error.message.replace(str(path), path.name)
         error.hint = error.hint.replace(str(path), path.name)
         raise
+    return found
 
 
 def inspect_path(path: Path) -> dict[str, Any]:
     """Detect the source of a path."""
     kind, label = sources.detect_source(path)
     # Reading the first post shows whether the file is damaged.
-    has_posts = any(isinstance(item, RawDocument) for item in sources.load_source(kind).read(path))
+    items = sources.load_source(kind).read(path)
+    has_posts = any(isinstance(item, RawDocument) and item.body.strip() for item in items)
     return {"path": path_text(path), "label": label, "has_posts": has_posts}
 
 
@@ -219,12 +234,31 @@ def _save(folder: Path, number: int, data: bytes) -> Path:
     return path
 
 
-def _main(url: str, host: str, folder: str, *flags: str) -> int:
-    progress, status = Progress(), 0
+def _bound_memory() -> None:
+    """Let this process fail, and not the machine, where the system can bound a process."""
+    if sys.platform != "win32":
+        import resource  # noqa: PLC0415 - not on Windows
+
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        with suppress(OSError, ValueError):  # macOS
+            resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, hard))
+
+
+def _fetch(url: str, host: str, folder: str, *flags: str) -> dict[str, Any]:
+    progress = Progress()
     transport = PublicTransport() if PUBLIC_ONLY in flags else None
+    with logged_job(progress, os.environ):
+        return fetch_feed(url, host, Path(folder), progress, transport)
+
+
+def _main(first: str, *rest: str) -> int:
+    status = 0
     try:
-        with logged_job(progress, os.environ):
-            answer = fetch_feed(url, host, Path(folder), progress, transport)
+        if rest:
+            answer = _fetch(first, *rest)
+        else:
+            _bound_memory()
+            answer = inspect_upload(Path(first))
     except KeyboardInterrupt:
         answer, status = {"error": {"message": "interrupted: nothing was added", "hint": ""}}, 130
     except OwnwordsError as error:

@@ -44,8 +44,8 @@ from ownwords.training.run import SAMPLE
 
 _MAX_LOG_BYTES = 16 << 20  # at once; the rest comes with the next call
 _MAX_JOBS = 50
-_PYTHON = (sys.executable, "-P", "-m")  # -P keeps the current folder off sys.path
-PROGRAM: tuple[str, ...] = (*_PYTHON, "ownwords")
+PYTHON = (sys.executable, "-P", "-m")  # -P keeps the current folder off sys.path
+PROGRAM: tuple[str, ...] = (*PYTHON, "ownwords")
 _INTERRUPTED = "interrupted"  # prefix of the error message of an interrupted process
 _KILL_AFTER = 2  # requests to stop; a kill does not damage what is saved
 # A job must not inherit secrets, or the variables of a distributed launcher (torchrun).
@@ -623,7 +623,7 @@ class JobManager:
         if not self._folder.is_dir():
             with self.workspace.opened(), translate_os_errors(self._folder):
                 self._folder.mkdir(parents=True, exist_ok=True)
-        program = (*_PYTHON, request.module) if request.module else self._program or PROGRAM
+        program = (*PYTHON, request.module) if request.module else self._program or PROGRAM
         process = self._process(record.id)
         process.start(record, [*program, *request.arguments(inputs)])
         self._forget_oldest()

@@ -4,9 +4,7 @@ Its texts are unpacked into a temporary folder, which the source that they belon
 """
 
 import shutil
-import tarfile
 import tempfile
-import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +12,12 @@ from pathlib import Path, PurePosixPath
 
 from ownwords.archive import sources
 from ownwords.archive.document import SourceItem
-from ownwords.archive.untrusted_files import READ_BY_THEMSELVES, open_packed
+from ownwords.archive.untrusted_files import (
+    READ_BY_THEMSELVES,
+    is_packed,
+    open_packed,
+    require_room,
+)
 from ownwords.core.errors import OwnwordsError, SourceError
 from ownwords.core.workspace import source_name
 from ownwords.view.format import count
@@ -23,14 +26,6 @@ LABEL = "a zip or tar of texts"
 # Beside the texts, what says which program's they are.
 _TEXTS = (READ_BY_THEMSELVES - {".eml", ".mbox"}) | {".xml", ".json", ".yml", ".yaml", ".toml"}
 _NAMED_SUFFIXES = 4
-
-
-def is_packed(path: Path) -> bool:
-    """Whether the path is a zip or tar."""
-    try:
-        return path.is_file() and (zipfile.is_zipfile(path) or tarfile.is_tarfile(path))
-    except EOFError:  # a gzip file that was cut off
-        return False
 
 
 def detect(path: Path) -> str | None:
@@ -70,6 +65,7 @@ def _unpack(path: Path, folder: Path) -> None:
         texts = [name for name in members.names if _is_text(name)]
         if not texts:
             raise _nothing_to_read(path, members.names)
+        require_room(folder.parent, sum(members.sizes[name] for name in texts))
         for name in texts:
             target = folder / name.replace("\\", "/")
             try:

@@ -1,30 +1,34 @@
 """Your blog: the sources of a workspace, and files that are dropped on the page."""
 
 import contextlib
+import json
+import os
 import shutil
+import subprocess
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import IO, Annotated, Any, Final
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.sources import detect_source
+from ownwords.archive.untrusted_files import require_room
 from ownwords.core.errors import SourceError
 from ownwords.core.validation import Meta
-from ownwords.core.workspace import path_text, translate_os_errors
+from ownwords.core.workspace import translate_os_errors
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError, forbidden, invalid
-from ownwords.serve.intake import inspect_upload
+from ownwords.serve.errors import forbidden, invalid
+from ownwords.serve.jobs import PYTHON, clean_environment
 from ownwords.serve.json_api import ApiCall, json_response, json_route
 from ownwords.serve.source_list import FoundSite, Source, find_publii_sites
 
 UPLOADS: Final = "/api/uploads"
 _BLOCK_BYTES = 4 << 20
-_SPARE_BYTES = 256 << 20  # of the disk, which an upload leaves free
+_INSPECTION_MINUTES = 5
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ async def _upload(state: AppState, request: Request) -> Response:
     path = await state.run(lambda: _new_file(state, name, length))
     try:
         await _store(state, request, path)
-        found = await state.run_long(lambda: inspect_upload(path))
+        found = await state.run_upload(lambda: _inspect(path))
         stored, label = Path(found["path"]), str(found["label"])
         source = await state.run(lambda: state.sources.add(stored, "upload", label, name))
     except BaseException:
@@ -105,28 +109,57 @@ async def _store(state: AppState, request: Request, path: Path) -> None:
             async for part in request.stream():
                 waiting += part
                 if len(waiting) >= _BLOCK_BYTES:
-                    await state.run(partial(file.write, bytes(waiting)))
+                    await state.run(partial(_write, file, path.parent, bytes(waiting)))
                     waiting.clear()
         except ClientDisconnect as error:
             raise SourceError("the upload was broken off") from error
-        await state.run(partial(file.write, bytes(waiting)))
+        await state.run(partial(_write, file, path.parent, bytes(waiting)))
         if not file.tell():
             raise SourceError("the file is empty")
 
 
+def _write(file: IO[bytes], folder: Path, data: bytes) -> None:
+    require_room(folder, len(data))  # a request need not say how long it is
+    file.write(data)
+
+
+def _inspect(path: Path) -> dict[str, Any]:
+    """What a file holds, found out by a process of its own: a hostile one harms nothing else.
+
+    What it unpacks lies beside the file, to be deleted with it.
+    """
+    beside = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(path.parents[1]))
+    try:
+        answer = subprocess.run(
+            [*PYTHON, "ownwords.serve.intake", str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env=clean_environment(os.environ) | beside,
+            timeout=60 * _INSPECTION_MINUTES,
+            check=False,
+        ).stdout
+        found: dict[str, Any] = json.loads(answer)
+    except subprocess.TimeoutExpired:
+        raise SourceError(
+            f"{path.name} takes over {_INSPECTION_MINUTES} minutes to read",
+            hint="give a smaller export, or unpack it and give its texts",
+        ) from None
+    except ValueError:
+        raise SourceError(
+            f"reading {path.name} ended early, as when the memory is full",
+            hint="give a smaller export, or unpack it and give its texts",
+        ) from None
+    if error := found.get("error"):
+        raise SourceError(error["message"], hint=error["hint"])
+    return found
+
+
 def _new_file(state: AppState, name: str, length: int) -> Path:
-    """The path of a new upload. Raises ApiError if the disk cannot hold it."""
+    """The path of a new upload. Raises SourceError if the disk cannot hold it."""
     folder = state.sources.new_folder(state.own_name)
     if not state.workspace.root.is_dir():
         state.workspace.create()
+    require_room(state.workspace.root, length)
     with translate_os_errors(folder):
         folder.mkdir(parents=True)
-    free = shutil.disk_usage(folder).free
-    if length > free - _SPARE_BYTES:
-        folder.rmdir()
-        raise ApiError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"the disk has no room for it: {free >> 20:,} MiB are free",
-            hint=f"free some space in {path_text(state.workspace.root)}",
-        )
     return folder / state.sources.new_folder(name or "upload").name
