@@ -28,7 +28,7 @@ from ownwords.inference.engine import ForwardInput
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.configs.gpt2 import PRESETS
+from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import config_for_budget
 from ownwords.models.decoder import build
 from ownwords.training.device import Device, choose
@@ -48,7 +48,7 @@ def known(name: str) -> ModelConfig:
 
 SHAPES: dict[str, ModelConfig] = {
     "5M": config_for_budget(5_000_000, 8192, 1024),
-    "GPT-2 124M": PRESETS["gpt2"],
+    "GPT-2 124M": GPT2Config(layers=12, width=768, heads=12),
     "SmolLM2 135M": known("smollm2-135m"),
     "Qwen3 1.7B": known("qwen3-1.7b"),
 }

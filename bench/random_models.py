@@ -36,13 +36,13 @@ def gguf_file(folder: Path, type: str) -> Path:
 
 def config(shape: str) -> "ModelConfig":
     from ownwords.base.known_bases import find_known
-    from ownwords.models.configs.gpt2 import PRESETS
+    from ownwords.models.configs.gpt2 import GPT2Config
     from ownwords.models.configs.llama import config_for_budget
 
     if shape in ("5m", "30m"):
         return config_for_budget({"5m": 5_000_000, "30m": 30_000_000}[shape], 8192, 1024)
     if shape == "gpt2":
-        return PRESETS["gpt2"]
+        return GPT2Config(layers=12, width=768, heads=12)
     known = find_known({"gemma270m": "gemma3-270m", "gemma1b": "gemma3-1b"}[shape])
     assert known
     return known.config

@@ -233,12 +233,11 @@ def _nanogpt(row: Row) -> tuple[Callable[[int], object], int, float]:
 
 
 def _shape_of(row: Row) -> "ModelConfig":
-    from ownwords.models.configs.gpt2 import PRESETS, GPT2Config
+    from ownwords.models.configs.gpt2 import GPT2Config
     from ownwords.models.configs.llama import Qwen3Config
 
     if row.shape == "gpt2":
-        published = vars(PRESETS["gpt2"])
-        return GPT2Config(**{**published, "vocabulary": 50304})
+        return GPT2Config(vocabulary=50304, layers=12, width=768, heads=12)
     if row.ours == "gpt2":
         return GPT2Config(vocabulary=65, context=row.context, width=128, layers=4, heads=4)
     return Qwen3Config(

@@ -179,7 +179,7 @@ def _gemma3(width: int, layers: int, hidden: int) -> Gemma3Config:
 @pytest.mark.parametrize(
     ("config", "count"),
     [
-        (gpt2.PRESETS["gpt2"], 124_439_808),
+        (gpt2.GPT2Config(layers=12, width=768, heads=12), 124_439_808),
         (gpt2.GPT2Config(layers=48, width=1600, heads=25), 1_557_611_200),
         (_gemma3(640, 18, 2048), 268_098_176),
         (_gemma3(1152, 26, 6912), 999_885_952),

@@ -1,13 +1,11 @@
 import base64
-import inspect
 import json
 import random
 
 import pytest
 
-from ownwords.archive import log_detection
 from ownwords.archive.document import Segment
-from ownwords.archive.log_detection import log_reason, separate_logs
+from ownwords.archive.log_detection import is_log_line, log_reason, separate_logs
 
 CHANCE = random.Random(7)
 
@@ -38,7 +36,34 @@ DUMPS = {
 }
 
 SOURCE_CODE = {
-    "python": inspect.getsource(log_detection),
+    "python": '''
+"""Tides at the pier, from the harmonic constants of 2019."""
+
+import math
+from datetime import datetime, timedelta
+
+EPOCH = datetime(2019, 1, 1, 0, 0)
+SPEEDS = {"M2": 28.9841042, "S2": 30.0, "N2": 28.4397295, "K1": 15.0410686}
+PIER = {"M2": (1.482, 153.1), "S2": (0.503, 196.7), "N2": (0.291, 130.4), "K1": (0.112, 24.9)}
+
+
+def height(at: datetime, mean: float = 2.14) -> float:
+    hours = (at - EPOCH) / timedelta(hours=1)
+    for name, (amplitude, phase) in PIER.items():
+        mean += amplitude * math.cos(math.radians(SPEEDS[name] * hours - phase))
+    return mean
+
+
+def high_waters(day: datetime, step: int = 6) -> list[datetime]:
+    times = [day + timedelta(minutes=step * n) for n in range(24 * 60 // step + 2)]
+    heights = [height(time) for time in times]
+    return [b for a, b, c in zip(times, times[1:], times[2:]) if height(a) < height(b) > height(c)]
+
+
+if __name__ == "__main__":
+    for time in high_waters(datetime(2021, 3, 14)):
+        print(f"{time:%H:%M}  {height(time):.2f} m")  # 03:42  3.91 m
+''',
     "c": """
 #include <stdio.h>
 static const int days[12] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
@@ -118,6 +143,17 @@ def test_human_text_is_not_a_log(name: str) -> None:
 )
 def test_reasons_name_the_evidence(name: str, reason: str) -> None:
     assert reason in str(log_reason(DUMPS[name]))
+
+
+@pytest.mark.parametrize(("name", "least"), [("syslog", 24), ("levels", 28), ("java", 16)])
+def test_a_text_with_fewer_lines_of_a_log_than_of_a_person_is_not_one(
+    name: str, least: int
+) -> None:
+    """What is marked by so many of 40 lines is a log; with one line fewer it is not."""
+    log = [line for line in DUMPS[name].split("\n") if is_log_line(line)]
+    prose = [f"Then we waited{' and waited' * (n % 7)}{', and sang' * (n % 5)}" for n in range(40)]
+    assert log_reason("\n".join(log[:least] + prose[least:]))
+    assert log_reason("\n".join(log[: least - 1] + prose[least - 1 :])) is None
 
 
 CONSTANTS = _lines(lambda n: f"  0x{n * 7919:08x}, 0x{n * 104729:08x}, 0x{n * 15485863:08x},")

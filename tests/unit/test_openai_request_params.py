@@ -1,10 +1,13 @@
 """Request fields: every field that matters is honoured, or refused by name."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ownwords.inference.sampling import candidates
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve.errors import ApiError, error_body
 from ownwords.serve.json_api import decode_fields
@@ -51,8 +54,9 @@ def test_all_sampling_parameters_are_accepted() -> None:
     for name, value in fields.items():
         assert getattr(sampling, name) == value
     sampling = completion(temperature=0, top_p=0, top_k=-1).sampling
-    assert (sampling.temperature, sampling.top_k) == (0, 0)
-    assert 0 < sampling.top_p < 1e-6  # the likeliest alone
+    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0, 0, 0)
+    logits = np.array([0, 2, 1, 2], np.float32)
+    assert candidates(logits, replace(sampling, temperature=1))[0].tolist() == [1]  # the likeliest
 
 
 @pytest.mark.parametrize(

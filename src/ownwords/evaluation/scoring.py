@@ -6,10 +6,11 @@ change of the model or the posts only the affected figures are measured again.
 
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -216,6 +217,7 @@ def score_model(
         )
         voice = run.voice([*samples, *more], base_texts)
         fluency = run.fluency([*samples, *more])
+    run.cache.prune()
     by_base = dict(zip(run.base_prompts, base_texts, strict=False))
     seconds = {**(spent or {}), "scoring": sum(run.cache.seconds.values())}
     card = Scorecard(
@@ -526,6 +528,7 @@ def _notes(run: _Scoring, trained_on: str, samples: int) -> list[str]:
 
 # Increment when a figure is measured otherwise.
 _VERSION = "7"
+_MAX_FILES = 200  # of about ten scorings
 
 
 class MetricCache:
@@ -549,6 +552,8 @@ class MetricCache:
             entry = json.loads(path.read_bytes())
             figure = decode(kind, entry["figures"], complete=True)
             self.seconds[path.stem] = float(entry["seconds"])
+            with suppress(OSError):  # where the folder is read-only
+                os.utime(path)
         except (OSError, ValueError, LookupError, TypeError, RecursionError, ConfigError):
             began = time.perf_counter()
             figure = measure()
@@ -558,3 +563,9 @@ class MetricCache:
                 self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(entry, ensure_ascii=False) + "\n")
         return figure
+
+    def prune(self) -> None:
+        """Delete all but the files used last: those of models that are gone."""
+        files = ((path.stat().st_mtime, path) for path in self.folder.glob("*.json"))
+        for _, path in sorted(files, reverse=True)[_MAX_FILES:]:
+            path.unlink(missing_ok=True)

@@ -31,7 +31,6 @@ from ownwords.core.errors import ConfigError, OwnwordsError
 
 Logits = npt.NDArray[np.float32]
 _Ints = npt.NDArray[np.int64]
-_Floats = npt.NDArray[np.float64]
 
 _NEG_INF = float("-inf")
 _MIN_TEMPERATURE = 1e-6  # smaller ones would turn differences of logits into infinities

@@ -39,7 +39,6 @@ JsonObject = dict[str, Any]
 # As in `ownwords write`; OpenAI's default of 16 ends within the first sentence.
 DEFAULT_TOKENS: Final = 400
 _MAX_STOPS, _MAX_STOP_LENGTH = 16, 1000  # OpenAI allows up to 4
-_MIN_SHARE = 1e-9  # replaces a top_p of 0, which is valid and keeps only the likeliest token
 
 _Tokens = Annotated[int, Meta(ge=0, le=1 << 20)]
 _Texts = Annotated[int, Meta(ge=1, le=128)]
@@ -143,7 +142,7 @@ class GenerationParams:
         """The sampling parameters; the defaults are those of `ownwords write`."""
         given: dict[str, Any] = {
             "temperature": self.temperature,
-            "top_p": None if self.top_p is None else max(self.top_p, _MIN_SHARE),
+            "top_p": self.top_p,
             "presence_penalty": self.presence_penalty,
             "frequency_penalty": self.frequency_penalty,
             "top_k": None if self.top_k is None else max(0, self.top_k),

@@ -94,7 +94,7 @@ class Planner:
                 hint="leave it out, or train a model from scratch",
             )
         self.train_s = self.seconds * (1 - constants.unforeseen) - facts.spent_s - constants.close_s
-        self.eval_share = min(constants.evaluate_share, 1.0) if facts.validation_bytes else 0.0
+        self.eval_share = constants.evaluate_share if facts.validation_bytes else 0.0
         self.choose_vocabulary()
         self.rank = self.choose_rank()
         self.context = self.choose_context()

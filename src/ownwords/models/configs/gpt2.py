@@ -93,6 +93,3 @@ class GPT2Config(ModelConfig):
 
     def to_hf(self) -> dict[str, object]:
         return {**super().to_hf(), "n_ctx": self.context}
-
-
-PRESETS = {"gpt2": GPT2Config(layers=12, width=768, heads=12)}  # 124M
