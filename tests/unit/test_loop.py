@@ -327,10 +327,26 @@ def test_out_of_memory_in_an_evaluation_is_met_once(tmp_path: Path) -> None:
     assert outcome.bits_per_byte == pytest.approx(expected.bits_per_byte, rel=1e-4)
 
 
-def test_a_nan_loss_rolls_back(tmp_path: Path) -> None:
-    recorder = EventLog()
+def test_a_nan_loss_rolls_back_and_halves_the_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder, moved, step = EventLog(), list[Tensor](), Optimizer.step
     spoilt = ChangedLoss(lambda call, loss: loss * math.nan if call == 7 else loss)
-    outcome = train(job(tmp_path, objective=spoilt, progress=recorder.progress()))
+    made = job(tmp_path, objective=spoilt, progress=recorder.progress())
+
+    def flat() -> Tensor:
+        return torch.cat([weight.detach().flatten() for weight in made.model.parameters()])
+
+    def record(optimizer: Optimizer, scale: float, number: int) -> None:
+        before = flat()
+        step(optimizer, scale, number)
+        moved.append(flat() - before)
+
+    monkeypatch.setattr(Optimizer, "step", record)
+    outcome = train(made)
+    # Step 5 of both attempts: the same weights, moments and batch, at the full and at half the rate.
+    torch.testing.assert_close(moved[7], moved[4] / 2, rtol=1e-3, atol=1e-6)
+    assert moved[4].abs().max() > 1e-3
     assert outcome.rollbacks == 1 and outcome.stopped == "done" and outcome.steps == 12
     assert "The loss is not a number at step 7: back to step 4, with 0.5 of the" in recorder.notes()
     assert spoilt.calls == 7 + (12 - 4)

@@ -288,6 +288,14 @@ def test_new_posts_are_reported_and_the_model_retrained_from_the_base(made_folde
     ]
 
 
+def test_other_settings_train_again_after_a_finished_make(made_folder: Path) -> None:
+    fixed = {**tiny_make.make_request(made_folder).fixed, "train.steps": 12}
+    messages, result = make_again(made_folder, fixed=fixed)
+    assert messages[1].startswith("Since the last model here: other settings.")
+    assert messages[2:4] == ["planned from model", "trained"]
+    assert result.trained.steps == 12
+
+
 def test_only_missing_results_are_rebuilt(
     made_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

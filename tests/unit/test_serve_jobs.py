@@ -97,11 +97,19 @@ def test_a_stopped_job_has_saved_and_resumes_under_its_name(
     with pytest.raises(OwnwordsError):
         jobs.stop(job.id)
     (workspace.root / "begun").unlink()
-    resumed = jobs.resume(job.id)
-    assert (resumed.id, resumed.began) == (job.id, job.began)
-    until(lambda: has_begun(workspace))
-    assert json.loads((workspace.root / "given.json").read_text())["arguments"][5] == "4.0"
-    jobs.stop(job.id)
+    for attempt in (1, 2):  # the time of all attempts counts
+        path = workspace.runs / "jobs" / job.id / "job.json"
+        record = json.loads(path.read_text())
+        write_atomically(path, json.dumps(record | {"attempt_began": record["began"] - 1000}))
+        job = wait_until_ended(jobs, job.id)
+        resumed = jobs.resume(job.id)
+        assert (resumed.id, resumed.began) == (job.id, job.began)
+        until(lambda: has_begun(workspace))
+        inputs = json.loads((workspace.root / "given.json").read_text())
+        assert inputs["arguments"][5] == "4.0"
+        assert float(inputs["env"]["OWNWORDS_JOB_SPENT_S"]) >= 1000 * attempt
+        (workspace.root / "begun").unlink()
+        jobs.stop(job.id)
     assert [job.id for job in jobs.jobs()] == [job.id]
 
 

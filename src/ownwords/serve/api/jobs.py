@@ -40,7 +40,11 @@ from ownwords.training.plan import read_plan
 from ownwords.training.run import CurvePoint, RunHistory
 
 _POLL_S = 0.5
-_TRAINS = ("make", "score", "export")
+_NEEDS_TORCH = {
+    "make": "training needs PyTorch, which is not installed",
+    "score": "scoring needs PyTorch, which is not installed",
+    "export": "exporting needs PyTorch, which is not installed",
+}
 
 
 def routes(state: AppState) -> list[BaseRoute]:
@@ -70,9 +74,9 @@ def routes(state: AppState) -> list[BaseRoute]:
 def start(state: AppState, call: ApiCall) -> Job:
     """Start a job."""
     request, settings = parse_request(call.fields.get("kind"), call.fields), state.settings
-    if request.kind in _TRAINS and importlib.util.find_spec("torch") is None:
+    if request.kind in _NEEDS_TORCH and importlib.util.find_spec("torch") is None:
         raise conflict(
-            "training needs PyTorch, which is not installed",
+            _NEEDS_TORCH[request.kind],
             hint=f"{install_command('train')}, then start ownwords serve again",
         )
     if not settings.is_private and _names_path(request):
