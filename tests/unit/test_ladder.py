@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,15 @@ import torch
 from ownwords.base import ladder
 from ownwords.base.catalogue import Entry
 from ownwords.base.known_bases import KNOWN_BASES, RECOMMENDED, find_known
-from ownwords.base.ladder import Rung, TuningTask, choose_base, task_here
+from ownwords.base.ladder import (
+    BaseDoesNotFitError,
+    Rung,
+    TuningTask,
+    check_fits,
+    choose_base,
+    task_here,
+    usual_minutes,
+)
 from ownwords.models.configs.llama import Gemma3Config, config_for_budget
 from ownwords.models.decoder import build
 from ownwords.models.lora import AdapterConfig, attach
@@ -113,6 +122,38 @@ def test_a_better_base_is_offered_with_its_minutes_and_how_to_get_it() -> None:
     assert short is not None and "min" in short.sentences[1] and "Get it" not in short.sentences[1]
     polish = choose_base(replace(BLOG, is_english=False), [BOX, *KNOWN.values()])
     assert polish is not None and "base add gemma3-270m" in polish.sentences[1]
+
+
+def test_a_base_that_does_not_fit_is_refused_with_what_does() -> None:
+    gemma = _installed(GEMMA, "gemma3-270m")
+    ladder_ = [BOX, gemma]
+    needed = BLOG.shortest(gemma)
+    assert needed is not None and 0.5 < needed.minutes < 10
+    for reading in BLOG.readings(gemma):  # whatever a card offers can be started
+        check_fits("gemma3-270m", replace(BLOG, seconds=60 * reading.minutes), ladder_)
+    with pytest.raises(BaseDoesNotFitError, match="30 s are too few to train Gemma") as refused:
+        check_fits("gemma3-270m", replace(BLOG, seconds=30), ladder_)
+    bigger, smaller = refused.value.choices
+    assert (bigger["base"], bigger["minutes"]) == ("gemma3-270m", math.ceil(needed.minutes))
+    assert (smaller["base"], smaller["minutes"]) == ("shipped", 0.5)
+    check_fits("gemma3-270m", replace(BLOG, seconds=60 * bigger["minutes"]), ladder_)
+    with pytest.raises(BaseDoesNotFitError, match="of free memory") as refused:
+        check_fits("gemma3-270m", replace(BLOG, memory_bytes=10**9), ladder_)
+    assert [choice["base"] for choice in refused.value.choices] == ["shipped"]
+    check_fits("somewhere/else", replace(BLOG, seconds=1), ladder_)
+
+
+@pytest.mark.parametrize(("flops", "minutes"), [(2e12, 2), (5e11, 2), (1.2e11, 4), (1e10, 4)])
+def test_without_minutes_a_large_base_gets_those_that_it_needs(flops: float, minutes: int) -> None:
+    """From 2 to 6; where 6 are too few for it, the box is the best base, and gets 4."""
+    speeds = DeviceSpeeds("cpu", {"autocast": StepTimeModel(1e-3, flops)})
+    smol = _installed(KNOWN["smollm2-135m"], "smollm2-135m")
+    task = replace(BLOG, speeds=speeds)
+    for base in ("", "smollm2-135m"):
+        chosen = usual_minutes(base, task, [BOX, smol])
+        assert 2 <= chosen <= 6
+    assert usual_minutes("", task, [BOX, smol]) == minutes
+    assert usual_minutes("none", task, [BOX, smol]) == usual_minutes("", task, [BOX]) == 4
 
 
 def test_more_time_and_more_text_never_promise_less() -> None:

@@ -344,7 +344,7 @@ def test_a_nan_loss_rolls_back_and_halves_the_steps(
 
     monkeypatch.setattr(Optimizer, "step", record)
     outcome = train(made)
-    # Step 5 of both attempts: the same weights, moments and batch, at the full and at half the rate.
+    # Step 5 of both attempts: the same weights, moments and batch, and half the rate.
     torch.testing.assert_close(moved[7], moved[4] / 2, rtol=1e-3, atol=1e-6)
     assert moved[4].abs().max() > 1e-3
     assert outcome.rollbacks == 1 and outcome.stopped == "done" and outcome.steps == 12

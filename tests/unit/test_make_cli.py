@@ -168,19 +168,6 @@ def test_each_stage_is_a_line_and_the_end_lists_the_files(
     assert play.wants_questions == [False]
 
 
-def test_a_plan_without_steps_says_that_nothing_is_trained(
-    play: FakePipeline, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe = replace(PLAN.recipe, train=replace(PLAN.recipe.train, steps=0))
-    reasons = (PlannedValue("train.steps", 0, "1 min are too few to learn from", "", "measured"),)
-    plan = replace(PLAN, recipe=recipe, reasons=reasons)
-    monkeypatch.setitem(globals(), "PLAN", plan)
-    assert main(["make", BLOG]) == 0
-    output = capsys.readouterr().out
-    assert "Nothing is trained: 1 min are too few to learn from." in " ".join(output.split())
-    assert "reading your texts" not in output
-
-
 @pytest.mark.parametrize("width", [40, 59, 200])
 def test_on_any_terminal_no_line_is_wider(width: int, play: FakePipeline) -> None:
     for encoding in ("utf-8", "ascii"):

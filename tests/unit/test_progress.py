@@ -174,7 +174,7 @@ def test_parts_that_were_skipped_do_not_count() -> None:
 
 def test_the_share_is_monotonic_and_includes_earlier_time() -> None:
     job = TimelineDriver(spent_s=50.0)
-    job.expect(train=60.0, score=10.0)
+    job.expect(train=120.0, score=10.0)
     job.begin("train")
     job.advance(10.0, remaining_s=20.0, stage="train")
     assert job.timeline.share == pytest.approx(60 / 90)
@@ -182,29 +182,40 @@ def test_the_share_is_monotonic_and_includes_earlier_time() -> None:
     assert job.timeline.share == pytest.approx(60 / 90)
 
 
-def test_the_time_left_only_falls_and_never_ends_before_the_job() -> None:
+def test_the_time_told_is_near_what_is_believed_and_small_changes_do_not_raise_it() -> None:
     job = TimelineDriver()
     job.expect(train=60.0, score=10.0)
     job.begin("train")
-    for promised in (50.0, 40.0, 90.0, 80.0, 70.0, 60.0, 20.0, 10.0):
+    told: list[float] = []
+    for promised in (50.0, 44.0, 38.0, 200.0, 190.0, 100.0, 10.0):
         job.advance(10.0, remaining_s=promised, stage="train")
-    told = [event.values["remaining_s"] for event in job.events]
-    assert told == sorted(told, reverse=True)
-    assert min(told) > 0
+        told.append(job.events[-1].values["remaining_s"])
+        assert 0.79 * job.remaining_s <= told[-1] <= job.remaining_s
+    assert told[:3] == sorted(told[:3], reverse=True)
+    assert told[3] == 210.0
 
 
-def test_a_plan_that_takes_much_longer_than_was_told_is_told_before_its_training() -> None:
-    for planned, told in ((65.0, 70.0), (200.0, 210.0)):
-        job = TimelineDriver()
-        job.expect(plan=None, train=60.0, score=10.0)
-        job.begin("plan")
-        job.advance(2.0)
-        assert job.events[-1].values["remaining_s"] <= 71.0
-        job.expect(train=planned)
-        job.begin("train")
-        assert job.events[-1].values["remaining_s"] == pytest.approx(told, abs=1.0)
-        job.advance(10.0, remaining_s=900.0, stage="train")  # afterwards it only falls
-        assert job.events[-1].values["remaining_s"] < told
+def test_a_plan_that_takes_longer_than_was_told_is_told_before_its_training() -> None:
+    job = TimelineDriver()
+    job.expect(plan=None, train=60.0, score=10.0)
+    job.begin("plan")
+    job.advance(2.0)
+    assert job.events[-1].values["remaining_s"] <= 71.0
+    job.expect(train=200.0)
+    job.begin("train")
+    assert job.events[-1].values["remaining_s"] == pytest.approx(210.0, abs=1.0)
+
+
+def test_a_resumed_training_goes_on_with_the_time_that_was_left() -> None:
+    job = TimelineDriver(spent_s=360.0)
+    job.expect(read=None, train=720.0, score=60.0)
+    job.begin("read")
+    assert job.events[-1].values["remaining_s"] == pytest.approx(420.0, abs=2.0)
+    job.expect(train=700.0)  # by the plan, which does not know of the earlier attempt
+    job.begin("train")
+    assert job.events[-1].values["remaining_s"] == pytest.approx(400.0, abs=2.0)
+    job.advance(10.0, remaining_s=350.0, stage="train")
+    assert job.remaining_s == 410.0
 
 
 def test_what_takes_longer_than_it_promised_is_never_done_before_its_end() -> None:
@@ -213,7 +224,7 @@ def test_what_takes_longer_than_it_promised_is_never_done_before_its_end() -> No
     job.begin("score")
     job.advance(5.0, remaining_s=2.0)
     job.advance(60.0, stage="other")
-    assert job.remaining_s == pytest.approx(6.0)
+    assert job.remaining_s == pytest.approx(58.0)  # 58 s late: as long again
     assert job.events[-1].values["share"] < 1.0
     job.advance(0.0, remaining_s=0.0)
     assert job.events[-1].values["share"] < 1.0

@@ -17,7 +17,7 @@ import ownwords
 from ownwords.archive import corpus
 from ownwords.archive.corpus import TextCollection, TrainingText
 from ownwords.archive.store import Archive
-from ownwords.core.errors import ConfigError
+from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import Event, Progress
 from ownwords.inference.text_generation import encode_prompt, generation_config
 from ownwords.models import bundle, fused, lora
@@ -31,6 +31,7 @@ from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.training import (
+    known_speeds,
     metrics,
     recipes,
     replay_text,
@@ -50,7 +51,7 @@ from ownwords.training.recipes import (
     plan_finetuning,
     plan_pretraining,
 )
-from ownwords.training.step_time import DeviceSpeeds
+from ownwords.training.step_time import MEASURED, DeviceSpeeds, StepTimeModel
 from ownwords.training.token_dataset import build_dataset
 
 TINY: Mapping[str, object] = {
@@ -244,15 +245,61 @@ def test_a_lora_learns_notes_beside_the_texts(base: Path, tmp_path: Path) -> Non
 
 
 def test_a_model_whose_base_has_the_notes_adapter_writes_from_notes_untrained(
-    base: Path, tmp_path: Path
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(weight_averaging, "best_share", lambda *_: (0.0, 1.0, 1.0))
     path = tmp_path / "notes.safetensors"
     attached = lora.attach(bundle.load(base).model, lora.AdapterConfig(2), seed=1)
     write_tensors(path, lora.stored_tensors(attached))
-    fixed = {**TUNED, "train.steps": 0, "data.replay": 0}
+    fixed = {**TUNED, "data.replay": 0}
     made = finetune(base, OTHERS, HELD_OTHERS, work(tmp_path, fixed), by_lora=True, adapter=path)
     assert made.share == 0
     assert bundle.load(made.folder).provenance["writes_from_notes"] is True
+
+
+@pytest.mark.parametrize("slow_probes", [0, 1, 2])
+def test_a_busy_moment_does_not_decide_what_a_lora_learns(
+    slow_probes: int, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assumed, probes = throughput.assumed_speeds(choose("cpu")), list[DeviceSpeeds]()
+
+    def probe(*_: object, **__: object) -> DeviceSpeeds:
+        factor = 1e-6 if len(probes) < slow_probes else 0.9
+        step_times = {
+            name: StepTimeModel(each.layer_s / factor, each.flops_per_s * factor, MEASURED)
+            for name, each in assumed.step_times.items()
+        }
+        probes.append(replace(assumed, step_times=step_times))
+        return probes[-1]
+
+    monkeypatch.setattr(throughput, "measure_speeds", probe)
+    fixed = {key: value for key, value in TUNED.items() if key != "train.steps"}
+    plan = plan_finetuning(base, OTHERS, HELD_OTHERS, work(tmp_path, fixed), by_lora=True).plan
+    assert len(probes) == min(2, 1 + slow_probes)
+    assert plan.recipe.train.steps >= PLAN_CONSTANTS.least_steps
+    assert plan.expected.seconds <= 600
+
+
+def test_the_speed_of_a_training_counts_for_later_plans(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(known_speeds, "_FILE", "speeds.json")
+    finetune(base, OTHERS, HELD_OTHERS, work(tmp_path, TUNED), by_lora=True)
+    assert known_speeds.best_flops(is_lora=True) is None  # so small a base tells nothing
+    monkeypatch.setattr(known_speeds, "LEAST_PARAMETERS", 1)
+    finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "2", TUNED), by_lora=True)
+    measured = known_speeds.best_flops(is_lora=True)
+    assert measured and known_speeds.best_flops(is_lora=False) is None
+    for slower in (0.5, 0.1, 0.2):  # as beside other work: the best counts
+        known_speeds.remember(slower * measured, is_lora=True)
+    (speed,) = PLAN_CONSTANTS.assumed_speeds("cpu", is_lora=True).step_times.values()
+    assert speed.flops_per_s == measured
+    for _ in range(6):  # a processor that has become slower for good
+        known_speeds.remember(measured / 2, is_lora=True)
+    assert known_speeds.best_flops(is_lora=True) == pytest.approx(measured / 2, rel=1e-3)
+    (tmp_path / "home" / "speeds.json").write_text("{damaged")
+    assert known_speeds.best_flops(is_lora=True) is None
 
 
 @pytest.mark.parametrize("is_fast", [True, False])
@@ -304,41 +351,37 @@ def test_only_the_authors_texts_teach_how_a_text_begins(base: Path, tmp_path: Pa
         assert bytes(ids.tolist()).decode() == text.text.removeprefix("A title\n\n")
 
 
-def test_without_steps_the_base_is_saved_and_a_library_that_is_missing_told(
+def test_a_training_without_a_step_is_refused_and_a_library_that_is_missing_told(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bindings, "library_problem", lambda: "kernels.so is missing: install again")
     notes: list[str] = []
-
-    def on_event(event: Event) -> None:
-        if event.kind == "note":
-            notes.append(event.message)
-
-    request = work(tmp_path / "w", {"train.steps": 0}, progress=Progress(on_event))
-    trained = finetune(base, OTHERS, HELD_OTHERS, request, by_lora=True)
-    assert (trained.share, trained.outcome.steps) == (0.0, 0)
-    assert trained.bits_per_byte == trained.before
-    before, now = (bundle.load(folder).model for folder in (base, trained.folder))
-    quantize(before, INT8, INT8)  # as a LoRA's model is stored
-    for parameter, saved in zip(before.parameters(), now.parameters(), strict=True):
-        assert torch.equal(parameter, saved)
-    assert any(note.startswith("Nothing is trained") for note in notes)
+    request = work(
+        tmp_path / "w", {"train.steps": 0}, progress=Progress(lambda e: notes.append(e.message))
+    )
+    with pytest.raises(OwnwordsError, match="at least 1"):
+        finetune(base, OTHERS, HELD_OTHERS, request, by_lora=True)
+    assert not (tmp_path / "w" / "model").exists()
     assert any("kernels.so is missing: install again" in note for note in notes)
 
 
-@pytest.mark.parametrize("steps", [0, 24])
-def test_prompts_of_a_tuned_model_begin_as_its_documents_did(steps: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("helps", [False, True])
+def test_prompts_of_a_tuned_model_begin_as_its_documents_did(
+    helps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base_tokenizer = tokenizers.Tokenizer(foreign_tokenizers.files_of("SmolLM"))
     config = replace(families.TINY["llama"], vocabulary=base_tokenizer.vocabulary_size)
     model = build(config)
     model.init_weights(7)
     bundle.save(tmp_path / "base", model, base_tokenizer)
-    request = work(tmp_path / "w", {**TUNED, "train.steps": steps})
+    if not helps:  # then the base's own weights are saved
+        monkeypatch.setattr(weight_averaging, "best_share", lambda *_: (0.0, 1.0, 1.0))
+    request = work(tmp_path / "w", TUNED)
     trained = finetune(tmp_path / "base", OTHERS, HELD_OTHERS, request, by_lora=True)
     tokenizer = ownwords.load(trained.folder).tokenizer
     assert tokenizer.fingerprint() == base_tokenizer.fingerprint()
     begins = encode_prompt(tokenizer, "ab")[0] == tokenizer.start
-    assert begins == (steps > 0)  # an untouched base follows its own file
+    assert begins == helps  # an untouched base follows its own file
 
 
 def test_the_best_mix_is_found_in_few_tries() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -253,6 +254,9 @@ def test_stages_are_reported_as_they_begin(workspace: Workspace, begin: Begin) -
     assert job.remaining_s is not None
     logged(log, Event(7.0, "train", "overall", values={"share": 0.2, "remaining_s": 9.0}))
     assert job_of(jobs, id_).share == 0.25
+    # Silent for longer than it promised: no one knows, and it is not "a few seconds".
+    logged(log, Event(time.time() - 150, "train", "overall", values={"remaining_s": 9.0}))
+    assert (job_of(jobs, id_).remaining_s or 0) > 100
     jobs.stop(id_)
     assert wait_until_ended(jobs, id_).share == 0.25
     jobs.resume(id_)
@@ -343,6 +347,30 @@ def test_impossible_requests_are_refused_in_a_sentence(
     assert answer.status_code in (400, 409)
     assert message in answer.json()["error"]["message"]
     assert not (workspace.runs / "jobs").exists()
+
+
+def test_a_base_that_needs_more_minutes_is_a_question_with_what_can_be_trained(
+    workspace: Workspace, begin: Begin
+) -> None:
+    api = client(workspace, begin("ends"))
+    body = {"kind": "make", "minutes": 0.01, "base": "shipped"}
+    error = api.post("/api/jobs", json=body).json()["error"]
+    assert "too few to train the built-in model" in error["message"]
+    (choice,) = [each for each in error["choices"] if each["base"] == "shipped"]
+    assert not (workspace.runs / "jobs").exists()
+    assert api.post("/api/jobs", json=body | {"minutes": choice["minutes"]}).status_code == 201
+
+
+@pytest.mark.parametrize("kind", ["make", "score", "export"])
+def test_what_needs_pytorch_names_itself_and_the_extra(
+    kind: str, workspace: Workspace, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    answer = client(workspace, begin("ends")).post("/api/jobs", json={"kind": kind, "to": "gguf"})
+    error = answer.json()["error"]
+    doing = {"make": "training", "score": "scoring", "export": "exporting"}[kind]
+    assert error["message"] == f"{doing} needs PyTorch, which is not installed"
+    assert "ownwords[train]" in error["hint"]
 
 
 @pytest.mark.parametrize("id_", ["..", "%2e%2e%2fw", "nobody", "x" * 300, ".make-1"])

@@ -26,32 +26,35 @@ from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.planner import make_plan
 from ownwords.training.step_time import DeviceSpeeds
+from ownwords.view.format import size, times
 
+USUAL_MINUTES = (2.0, 4.0, 6.0)  # the fewest, usual, and most, where none are given
 USUAL_BYTES = 250_000  # of a blog's texts, where none has been read
-_MINUTES = (1, 2, 4, 6, 10, 15, 20, 30, 45, 60, 120, 240, 480, 1440, 2880)
 _MARGIN = 0.98  # a base must be better by this factor to be worth mentioning
-_LARGE_TEXT = 400_000  # bytes of it are enough to learn from
 # Seconds from the start to the first step: 10 with the base in the box, 40 with Gemma 3 270M.
 _START_S, _START_S_PER_PARAMETER = 8.0, 1.2e-7
 # Tokens that trimming leaves of a vocabulary, measured in English: Gemma's and Qwen3's.
 _TRIMMED = {262_144: 62_000, 151_936: 47_000}
 _LONG_S = 48 * 3600.0
 _NOTABLE = 1.3  # times as long: a shorter training is worth offering
-_ENDLESS = 1 << 60  # bytes of memory, to learn how much is needed
+ENDLESS = 1 << 60  # bytes of memory, to learn how much is needed
+_ROOM = 1.25  # times the minutes asked: a base that needs so many is still trained
 
 
 @dataclass(frozen=True)
 class MeasuredBits:
     """Bits per byte that were measured with a base; docs/log.md says on which texts."""
 
-    english: float  # as it is
+    english: float  # as it is: the mean of four blogs
+    lowest: float  # of these blogs
+    highest: float
     other: float | None  # in other languages, once it is tuned
 
 
 _MEASURED: Mapping[str, MeasuredBits] = {
-    catalogue.SHIPPED: MeasuredBits(1.57, 2.23),
-    "smollm2-135m": MeasuredBits(1.20, None),
-    "gemma3-270m": MeasuredBits(1.16, 1.15),
+    catalogue.SHIPPED: MeasuredBits(1.57, 1.39, 1.76, 2.23),
+    "smollm2-135m": MeasuredBits(1.20, 1.06, 1.45, None),
+    "gemma3-270m": MeasuredBits(1.16, 1.03, 1.39, 1.15),
 }
 _BYTES_PER_TOKEN = 3.8  # of a base's trimmed vocabulary, in English
 
@@ -96,7 +99,8 @@ class Expectation:
     minutes: float | None  # in which it reads the text once; None: more than two days
     memory_bytes: int
     is_too_large: bool  # for the memory that is free
-    bits_per_byte: float | None  # of the author's next posts; None if nobody has measured it
+    # The least and the most of the author's next posts, by the blog; None if nobody has measured it
+    bits_per_byte: tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,7 @@ class TuningTask:
     keeps_bf16: bool  # whether frozen weights stay in bfloat16
     seconds: float = 60
     is_english: bool = True
+    lora_speeds: DeviceSpeeds | None = None  # of a LoRA, if they are others
 
     def plan(self, rung: Rung, seconds: float, memory_bytes: int) -> Plan | None:
         """The plan of tuning it; None if time, memory or text are too little to train it."""
@@ -126,14 +131,15 @@ class TuningTask:
         vocabulary = rung.config.vocabulary
         shape = replace(rung.config, vocabulary=_TRIMMED.get(vocabulary, vocabulary))
         parameters = count_parameters(shape)
+        is_lora = parameters >= PLAN_CONSTANTS.lora_parameters
         inputs = PlanInputs(
             self.text_bytes,
             self.posts,
-            self.speeds,
+            (is_lora and self.lora_speeds) or self.speeds,
             memory_bytes,
             tokens=round(self.text_bytes / _BYTES_PER_TOKEN),
             spent_s=start_s,
-            replay_bytes=0 if parameters >= PLAN_CONSTANTS.lora_parameters else self.text_bytes,
+            replay_bytes=0 if is_lora else self.text_bytes,
             base=BaseModelInfo(shape, parameters, bf16=self.keeps_bf16),
         )
         try:
@@ -141,8 +147,7 @@ class TuningTask:
         except (ConfigError, CorpusError):
             return None
         # The shortest plan takes its time even where that is more than asked.
-        fits = plan.recipe.train.steps and plan.expected.seconds <= 1.02 * seconds
-        return plan if fits else None
+        return plan if plan.expected.seconds <= 1.02 * seconds else None
 
     def bits(self, rung: Rung, plan: Plan | None) -> float | None:
         """Expected bits per byte of the tuned base on the author's next posts."""
@@ -153,41 +158,54 @@ class TuningTask:
         read = min(1.0, plan.expected.epochs) * self.text_bytes if plan else 0.0
         return rung.measured.english * PLAN_CONSTANTS.tuned_share(read)
 
+    def bits_range(self, rung: Rung, plan: Plan | None) -> tuple[float, float] | None:
+        """The least and the most bits per byte to expect, since blogs differ."""
+        bits, measured = self.bits(rung, plan), rung.measured
+        if bits is None or measured is None:
+            return None
+        if not self.is_english:
+            return bits, bits
+        share = bits / measured.english
+        return share * measured.lowest, share * measured.highest
+
     def expect(self, rung: Rung) -> Expectation | None:
-        """What it takes to read the text once, in the task's time or more; None if it cannot be."""
-        if rung.config is None:
+        """What it takes to read the text once; None if it cannot be trained."""
+        if rung.config is None or (most := self.plan(rung, _LONG_S, ENDLESS)) is None:
             return None
-        least = min(1.0, _LARGE_TEXT / max(1, self.text_bytes))
-        minutes = [self.seconds / 60, *(each for each in _MINUTES if 60 * each > self.seconds)]
-        plan = is_enough = None
-        for each in minutes:
-            plan = self.plan(rung, 60 * each, _ENDLESS)
-            if is_enough := plan is not None and plan.expected.epochs >= least:
-                break
-        if plan is None:
-            return None
-        memory = plan.expected.memory_bytes
-        is_too_large = memory > PLAN_CONSTANTS.memory_share * self.memory_bytes
-        return Expectation(each if is_enough else None, memory, is_too_large, self.bits(rung, plan))
+        shortest = self.shortest(rung, min(1.0, most.expected.epochs))
+        memory = most.expected.memory_bytes
+        return Expectation(
+            shortest.minutes if shortest and shortest.times >= 1 else None,
+            memory,
+            memory > PLAN_CONSTANTS.memory_share * self.memory_bytes,
+            self.bits_range(rung, most),
+        )
+
+    def shortest(self, rung: Rung, wanted: float = 0.0) -> Reading | None:
+        """The shortest training that reads the texts so often; None if none does in two days."""
+        found: Reading | None = None
+        low, high = 0.0, _LONG_S
+        while high - low > max(3.0, high / 20):
+            middle = (low + high) / 2
+            plan = self.plan(rung, middle, ENDLESS)
+            if plan and plan.expected.epochs >= wanted:
+                high = min(middle, 1.02 * plan.expected.seconds)
+                found = Reading(plan.expected.epochs, high / 60)
+            else:
+                low = middle
+        return found
 
     def readings(self, rung: Rung) -> list[Reading]:
         """The shortest trainings that read a tenth of the texts, all once, and as often as helps.
 
         Only those that differ notably; none if no training is possible.
         """
-        if rung.config is None or (most := self.plan(rung, _LONG_S, _ENDLESS)) is None:
+        if rung.config is None or (most := self.plan(rung, _LONG_S, ENDLESS)) is None:
             return []
         found = [Reading(most.expected.epochs, most.expected.seconds / 60)]
         for wanted in (1.0, 0.1):
-            shortest, low, high = found[0], 0.0, 60 * found[0].minutes
-            while high - low > max(3.0, high / 20):
-                middle = (low + high) / 2
-                plan = self.plan(rung, middle, _ENDLESS)
-                if plan and plan.expected.epochs >= wanted:
-                    high, shortest = middle, Reading(plan.expected.epochs, middle / 60)
-                else:
-                    low = middle
-            if shortest.minutes < found[0].minutes / _NOTABLE:
+            shortest = self.shortest(rung, wanted)
+            if shortest and shortest.minutes < found[0].minutes / _NOTABLE:
                 found.insert(0, shortest)
         return found
 
@@ -233,8 +251,9 @@ def task_here(
     native = bindings.load_library()
     keeps_bf16 = kind == "cpu" and native is not None and native.keeps_bf16
     speeds = PLAN_CONSTANTS.assumed_speeds(kind)
-    memory = memory or _ENDLESS
-    return TuningTask(text_bytes, posts, speeds, memory, keeps_bf16, seconds, is_english)
+    of_loras = PLAN_CONSTANTS.assumed_speeds(kind, is_lora=True)
+    memory = memory or ENDLESS
+    return TuningTask(text_bytes, posts, speeds, memory, keeps_bf16, seconds, is_english, of_loras)
 
 
 # --- the base to start from -----------------------------------------------------------------------
@@ -249,8 +268,69 @@ class BaseChoice:
     sentences: tuple[str, ...]
 
 
+class BaseDoesNotFitError(ConfigError):
+    """A base cannot be trained in the minutes or the memory; `choices` are what can be, if any."""
+
+    def __init__(self, message: str, hint: str, choices: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(message, hint)
+        self.choices = choices  # each with a base, its title, and minutes
+
+
+def check_fits(base: str, task: TuningTask, ladder: Sequence[Rung]) -> None:
+    """Raise BaseDoesNotFitError if the base needs notably more minutes, or memory that is not free.
+
+    A base that is not in the ladder is not checked.
+    """
+    rung = next((rung for rung in ladder if rung.name == base), None)
+    if rung is None or rung.config is None:
+        return
+    seconds = _ROOM * task.seconds
+    if task.plan(rung, seconds, task.memory_bytes):
+        return
+    best = best_installed(task, [each for each in ladder if each is not rung])
+    smaller = [] if best is None else [_choice(best[1], task.seconds / 60)]
+    if task.plan(rung, seconds, ENDLESS):
+        memory = replace(task, seconds=seconds).expect(rung)
+        needed = memory.memory_bytes / PLAN_CONSTANTS.memory_share if memory else 0
+        raise BaseDoesNotFitError(
+            f"training {rung.title} needs {size(needed)} of free memory, and"
+            f" {size(task.memory_bytes)} are free",
+            "close other programs, or start from a smaller base",
+            smaller,
+        )
+    if (shortest := task.shortest(rung)) is None:
+        return  # the plan says why
+    minutes = math.ceil(shortest.minutes)
+    raise BaseDoesNotFitError(
+        f"{duration(task.seconds)} are too few to train {rung.title} on this machine: it needs"
+        f" {duration(60 * minutes)}",
+        f"give it {duration(60 * minutes)}, or start from a smaller base",
+        [_choice(rung, minutes), *smaller],
+    )
+
+
+def _choice(rung: Rung, minutes: float) -> dict[str, Any]:
+    return {"base": rung.name, "title": rung.title, "minutes": minutes}
+
+
+def usual_minutes(base: str, task: TuningTask, ladder: Sequence[Rung]) -> float:
+    """The minutes of a training for which none are given.
+
+    As many as a large base needs to read the texts once, from 2 to 6, so that the first model is
+    not one that makes no sense; 4 for the built-in base, or from scratch.
+    """
+    longest = replace(task, seconds=60.0 * max(USUAL_MINUTES))
+    best = best_installed(longest, [rung for rung in ladder if base in ("", rung.name)])
+    if best is None or not (config := best[1].config):
+        return USUAL_MINUTES[1]
+    if count_parameters(config) < PLAN_CONSTANTS.lora_parameters:
+        return USUAL_MINUTES[1]
+    once = task.shortest(best[1], 1.0)
+    return min(USUAL_MINUTES[2], max(USUAL_MINUTES[0], math.ceil(once.minutes if once else 6)))
+
+
 def instead_of(base: Path, task: TuningTask, ladder: Sequence[Rung]) -> BaseChoice | None:
-    """The best smaller base that is installed, where this one cannot be trained in the time.
+    """The best smaller base that is installed, where there is too little memory for this one.
 
     None if there is none, or none that has read the language.
     """
@@ -262,9 +342,8 @@ def instead_of(base: Path, task: TuningTask, ladder: Sequence[Rung]) -> BaseChoi
         return None
     _, chosen, entry = best
     sentences = (
-        f"This machine's speed and free memory do not allow training {catalogue.called(base)} in"
-        f" {duration(task.seconds)}: {chosen.title} takes its place.",
-        f"With more minutes: `--base {base.name}`.",
+        f"This machine's free memory does not allow training {catalogue.called(base)}:"
+        f" {chosen.title} takes its place.",
     )
     return BaseChoice(entry.name, str(entry.folder), sentences)
 
@@ -290,18 +369,23 @@ def choose_base(task: TuningTask, ladder: Sequence[Rung]) -> BaseChoice | None:
     if best is None:
         return None
     bits, chosen, entry = best
+    plan = task.plan(chosen, task.seconds, task.memory_bytes)
+    low, high = task.bits_range(chosen, plan) or (bits, bits)
+    read = f", which reads your texts {times(plan.expected.epochs)}" if plan else ""
     sentences = [
-        f"From {chosen.title} in {duration(task.seconds)}: about {bits:.2f} bits per byte, on a"
-        " typical blog."
+        f"From {chosen.title} in {duration(task.seconds)}{read}: {low:.1f} to {high:.1f} bits per"
+        " byte, depending on the blog."
     ]
     for rung in ladder:
         there = task.expect(rung) if rung is not chosen else None
-        if not there or not there.bits_per_byte or not there.minutes or there.is_too_large:
+        if not there or not there.minutes or there.is_too_large:
             continue
-        if there.bits_per_byte < _MARGIN * bits:
+        minutes = max(math.ceil(there.minutes), task.seconds / 60)
+        better = task.bits(rung, task.plan(rung, 60 * minutes, ENDLESS))
+        if better and better < _MARGIN * bits:
             how = "" if rung.entry else f" Get it: `ownwords base add {rung.name}`."
             sentences.append(
-                f"With {rung.title} and {duration(60 * there.minutes)}: about"
-                f" {there.bits_per_byte:.2f} instead of {bits:.2f}.{how}"
+                f"With {rung.title} and {duration(60 * minutes)}: about"
+                f" {1 - better / bits:.0%} fewer.{how}"
             )
     return BaseChoice(entry.name, str(entry.folder), tuple(sentences))

@@ -206,7 +206,7 @@ def _row(base: Mapping[str, Any]) -> list[str]:
         base["license"] or "-",
         size(memory) if memory else "?",
         f"{minutes:.0f}" if minutes else "?",
-        f"{bits:.2f}" if bits else "?",
+        f"{bits[0]:.1f} to {bits[1]:.1f}" if bits else "?",
         "yes" if base["is_installed"] else "no",
     ]
 

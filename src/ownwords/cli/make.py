@@ -18,7 +18,7 @@ from ownwords.cli.options import (
 from ownwords.cli.output import choose, has_desktop, open_browser, stderr, stdout
 from ownwords.cli.training import command_start, plan_figures, print_plan, training_settings
 from ownwords.core.errors import ConfigError
-from ownwords.make.make_request import MINUTES, MakeRequest
+from ownwords.make.make_request import MakeRequest
 
 if TYPE_CHECKING:
     from ownwords.cli.make_view import MakeView
@@ -38,7 +38,8 @@ def make(
         float | None,
         described(
             "Minutes for reading, planning and training, up to the saved model; scoring takes up to"
-            f" two fifths of them on top. [default: {MINUTES:g}]"
+            " two fifths of them on top. [default: as many as the best installed base needs to read"
+            " the texts once, 2 to 6; 4 from the built-in one or from scratch]"
         ),
     ] = None,
     base: Annotated[

@@ -75,10 +75,6 @@ class MakeView(TerminalWriter, MakeCallbacks):
         self.stage(label, text)
 
     def on_planned(self, plan: "Plan", base: str) -> None:
-        if not plan.recipe.train.steps:
-            reason = next(each.reason for each in plan.reasons if each.key == "train.steps")
-            self.stage("Plan", f"Nothing is trained: {reason}.")
-            return
         expected = plan.expected
         what = f"{number(plan.recipe.model.parameters)} parameters from scratch"
         if base:

@@ -210,13 +210,6 @@ def usable_cores(root: Path = _ROOT) -> int:
     return cores
 
 
-def free_share() -> float:
-    """The share of the processor that a program with a thread a core gets beside those that run."""
-    cores = usable_cores()
-    busy: float = psutil.getloadavg()[0]
-    return cores / (cores + busy)
-
-
 def _cgroups(root: Path) -> list[Path]:
     """The control groups of this process, its own first."""
     top = root / "sys/fs/cgroup"

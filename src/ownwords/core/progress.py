@@ -24,9 +24,9 @@ STAGE_KINDS: Final[Collection[EventKind]] = ("start", "done", "note", "metric")
 ADVANCE_INTERVAL_S = 0.1  # "advance" events are at least this far apart
 _RATE_WINDOW_S = 15.0  # time constant of the exponentially weighted rate
 _UNKNOWN_S = 1.0  # for a part that nobody has estimated: it counts, but hardly
-_OVERDUE_SHARE = 0.1  # a part that takes longer than expected is taken to need this much more
+_OVERDUE_SHARE = 0.1  # of the time so far: a part that is about to end still needs so much
 _MOST = 0.99  # of a job that is not done
-_CORRECTED = 1.25  # times the seconds that were told, from which a plan says the true ones
+_CORRECTED = 1.25  # times the seconds that were told, from which the true ones are told
 _INTERVAL_S = 0.5  # between two reports, longer in a long job, so that they never fill the disk
 # Training fills the minutes that it was given: saving and the choice of weights come after its
 # last step, so the steps alone would say too little.
@@ -286,9 +286,10 @@ class Timeline:
         if event.kind == "expect":
             part = self._parts.setdefault(event.stage, _Part())
             part.expected_s = event.values.get("seconds", part.expected_s)
-            # The plan alone may correct the promise, once and before its training begins.
-            if event.stage == TIMED_PART and self.remaining_s() > _CORRECTED * self._told_s:
-                self._told_s = math.inf
+            if event.stage == TIMED_PART and part.expected_s:
+                # A resumed training has only the rest of its time.
+                rest_s = part.expected_s - self._spent_s
+                part.expected_s = max(rest_s, _OVERDUE_SHARE * part.expected_s)
         elif event.kind == "begin" and event.stage in self._parts:
             self._begin(event.stage, now)
         elif event.kind == "done":
@@ -325,22 +326,22 @@ class Timeline:
             return expected
         now = self._clock()
         elapsed = now - part.began
-        # A stage that has been silent for longer than it promised needs a little more, too.
+        late = 0.0 if part.expected_s is None else elapsed - expected
         stages = [
-            max(left - (now - at), _OVERDUE_SHARE * (now - at))
+            max(left_after(left, now - at), _OVERDUE_SHARE * (now - at), late)
             for at, left in self._stages.values()
         ]
         # A resumed training has the rest of its time only, so there the steps say more.
         is_timed = name == TIMED_PART and not self._spent_s
         if stages and not is_timed:
             return max(stages)
-        return max(expected - elapsed, _OVERDUE_SHARE * elapsed, *stages)
+        return max(expected - elapsed, late, _OVERDUE_SHARE * elapsed, *stages)
 
     def _tell(self, now: float) -> None:
         elapsed = self._spent_s + now - self._began
         remaining = self.remaining_s()
-        # Where it was promised too little, what is told falls the more slowly.
-        if self._told_s < remaining:
+        # Where a little too little was told, it falls the more slowly; where it is wrong, it rises.
+        if remaining / _CORRECTED < self._told_s < remaining:
             self._told_s *= 1 - min(1.0, (now - self._told_at) / remaining)
         else:
             self._told_s = remaining
@@ -355,6 +356,14 @@ class Timeline:
                 values={"share": round(self.share, 4), "remaining_s": round(self._told_s, 1)},
             )
         )
+
+
+def left_after(promised_s: float, silent_s: float) -> float:
+    """The seconds left when nothing was heard since so many were promised.
+
+    What is late is taken to need as long again: nobody knows, and "a few seconds" would be untrue.
+    """
+    return abs(promised_s - silent_s)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from ownwords.core.workspace import Workspace
 from ownwords.evaluation.scoring import ScoreConfig
 from ownwords.models.model_library import ModelLibrary
 
-MINUTES = 4.0  # gives a small blog its first paragraph within five minutes of a cold start
+MINUTES = 4.0  # until the texts are read, and it is known how many the best base needs
 MAX_MINUTES = 10_000_000  # nineteen years
 SCRATCH = "none"  # the base that means training from scratch
 SCORING_SHARE = 0.35  # of the minutes, beside loading the models and the first paragraph
@@ -41,7 +41,7 @@ class MakeRequest:
 
     paths: Sequence[Path]
     workspace: Path | None = None  # ./NAME.ownwords unless given
-    minutes: float | None = None  # None: `MINUTES`
+    minutes: float | None = None  # None: as many as the base needs, see `ladder.usual_minutes`
     base: str = ""  # a name or a path; "": the best installed one that there is time for
     name: str = ""  # of the model; without one it gets the workspace's, with a number
     trims: bool = True  # a large vocabulary to what the author writes

@@ -34,6 +34,7 @@ from ownwords.make.result import (
     FINISHED,
     MAX_TOKENS,
     SEED,
+    ChosenMinutes,
     FirstParagraph,
     MakeCallbacks,
     MakeResult,
@@ -192,8 +193,10 @@ class MakeRun:
     def choose_base(self, texts: Corpus) -> None:
         """Choose the base, if the request leaves that open, and trim a large vocabulary.
 
-        The same command chooses the same again.
+        The same command chooses the same again, and the same minutes if it gives none.
         """
+        if self.request.minutes is None:
+            self._choose_minutes(texts)
         if not self.request.base and (choice := self._choice(texts)):
             self.base = Path(choice.folder)
             self.callbacks.on_notice("Base", " ".join(choice.sentences))
@@ -257,20 +260,20 @@ class MakeRun:
     def plan(self, texts: Corpus) -> "PlannedTraining":
         """Plan the training of the author's model.
 
-        A base that was chosen here, and for which time or memory turn out too short, gives way to
-        the best smaller one, if there is one that has read the language.
+        A base that was chosen here, and for which there is too little memory, gives way to the best
+        smaller one, if there is one that has read the language. One that the request names does
+        not: BaseDoesNotFitError says how many minutes it needs.
         """
+        if self.request.base and "train.steps" not in self.request.fixed:
+            # The plan knows the exact memory.
+            task = replace(self._task(texts), memory_bytes=ladder.ENDLESS)
+            ladder.check_fits(self.request.base, task, ladder.rungs())
         try:
-            planned = self._plan_from_base(texts)
-        except ConfigError:  # too little memory
+            return self._plan_from_base(texts)
+        except ConfigError:
             choice = self._choice_instead(texts)
             if choice is None:
                 raise
-        else:
-            choice = None if planned.plan.recipe.train.steps else self._choice_instead(texts)
-            if choice is None:
-                return planned
-            del planned
         self.cache.put("base", self._choice_inputs(texts), choice, 0.0)
         self.choose_base(texts)
         # All of the minutes are given again: on a busy machine too few may be left.
@@ -379,6 +382,16 @@ class MakeRun:
     @property
     def _base_key(self) -> str:
         return model_fingerprint(self.base, provenance=True) if self.base else ""
+
+    def _choose_minutes(self, texts: Corpus) -> None:
+        inputs = {**self._choice_inputs(texts), "minutes": "", "base": self.request.base}
+        chosen = self.cache.get("minutes", inputs, ChosenMinutes)
+        if chosen is None:
+            task, rungs = self._task(texts), ladder.rungs()
+            chosen = ChosenMinutes(ladder.usual_minutes(self.request.base, task, rungs))
+            self.cache.put("minutes", inputs, chosen, 0.0)
+        self.request = replace(self.request, minutes=chosen.minutes)
+        self.announce_parts()
 
     def _choice(self, texts: Corpus) -> BaseChoice | None:
         """The best installed base, or what was chosen before; None if none is measured."""

@@ -162,7 +162,10 @@ def error_response(path: str, error: OwnwordsError, headers: Headers | None = No
 def error_body(path: str, error: OwnwordsError) -> dict[str, Any]:
     """The JSON of an error, for a response or an event in a stream."""
     if path != "/v1" and not path.startswith("/v1/"):
-        return {"error": {"message": error.message, "hint": error.hint}}
+        body: dict[str, Any] = {"message": error.message, "hint": error.hint}
+        if choices := getattr(error, "choices", ()):  # that can be made instead
+            body["choices"] = choices
+        return {"error": body}
     status = status_of(error)
     is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
     default = ("server_error", "server_error") if is_ours else ("invalid_request_error", None)

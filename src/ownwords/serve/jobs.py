@@ -26,6 +26,7 @@ from ownwords.core.progress import (
     SPENT_VARIABLE,
     TRAINS_VARIABLE,
     Event,
+    left_after,
     parse_event,
 )
 from ownwords.core.validation import Meta, decode, encode
@@ -348,7 +349,7 @@ class _History:
         """Seconds until the job is done; None while unknown."""
         if self._remaining_s is None:
             return None
-        return float(round(max(1.0, self._remaining_s - max(0.0, now - self._time))))
+        return float(round(max(1.0, left_after(self._remaining_s, max(0.0, now - self._time)))))
 
     def stages(self, labels: Mapping[str, str]) -> Iterator[JobStage]:
         """The stages of `labels` as far as they are; without those that it has not."""

@@ -87,6 +87,9 @@ class TrainOutcome:
     seconds: float = 0.0  # evaluations included, interruptions excluded
     rollbacks: int = 0
     micro_batch_size: int = 0  # at the end
+    # Of the steps of this process that were faster than three quarters of them: other work on the
+    # machine counts little.
+    tokens_per_s: float = 0.0
 
 
 class InterruptHandler:
@@ -429,6 +432,7 @@ class _TrainingLoop:
             seconds=record.seconds,
             rollbacks=record.rollbacks,
             micro_batch_size=self.micro_batch_size,
+            tokens_per_s=[0.0, *sorted(self.meter.speeds)][3 * len(self.meter.speeds) // 4],
         )
 
     def _peak_lr(self) -> float:

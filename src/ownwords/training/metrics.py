@@ -62,6 +62,7 @@ class Meter:
         self._step = 0
         self._gradient_norm = 0.0
         self.learning_rate = 0.0
+        self.speeds: list[float] = []  # tokens/s of each report
         self.restart()
 
     def restart(self) -> None:
@@ -82,6 +83,7 @@ class Meter:
             return
         speed = self._count * self._step_tokens / max(1e-9, time.monotonic() - self._since)
         nats = self._sum / self._count
+        self.speeds.append(speed)
         stage.metric(
             step=self._step,
             loss=nats,

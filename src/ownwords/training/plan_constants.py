@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ownwords.core import hardware
 from ownwords.models.configs.config import ModelConfig
 from ownwords.native import bindings
+from ownwords.training import known_speeds
 from ownwords.training.settings import Precision
 from ownwords.training.step_time import DeviceSpeeds, StepTimeModel, lora_sides
 
@@ -92,6 +93,10 @@ class PlanConstants:
     tune_gain_bytes: float = 268_000  # see tune_gain; log
     tune_gain_power: float = 0.3  # how the gain grows with the text; estimate
     tune_gain_most: float = 0.2  # the gain, at most; estimate
+    # The real gain, in times of the expected one: blogs are unequally far from what a base knows
+    tune_gain_low: float = 0.2  # log
+    tune_gain_high: float = 2.2  # log
+    tune_spread: float = 0.02  # of the bits, by the choice of the text; estimate
 
     # --- LoRA: measured with Gemma 3 270M, SmolLM2 135M and authors of 124 to 1,234 kB -----------
     lora_parameters: float = 5e7  # of a base, from which a LoRA is trained; log
@@ -235,8 +240,10 @@ class PlanConstants:
         wanted = max(self.measure_share * seconds, self.measure_least_s)
         return min(wanted, self.measure_most_s)
 
-    def assumed_speeds(self, kind: str, precision: Precision = "autocast") -> DeviceSpeeds:
-        """The speeds to assume of a kind of device as long as nothing has been measured."""
+    def assumed_speeds(
+        self, kind: str, precision: Precision = "autocast", *, is_lora: bool = False
+    ) -> DeviceSpeeds:
+        """The speeds of a kind of device: those that its last trainings had, or a guess."""
         if kind != "cpu":
             gpu = StepTimeModel(self.assumed_gpu_layer_s, self.assumed_gpu_flops)
             return DeviceSpeeds(kind, {precision: gpu})
@@ -247,6 +254,7 @@ class PlanConstants:
             vectors = self.assumed_vector_share * (rates.bfloat16 if is_fast else rates.float32)
             tiles = self.assumed_tile_share * rates.bfloat16_tiles
             flops = 1e9 * max(vectors, tiles) * hardware.threads(hardware.read_cpu())
+        flops = known_speeds.best_flops(is_lora=is_lora) or flops
         precision = "autocast" if is_fast else "float32"
         cpu = StepTimeModel(self.assumed_cpu_layer_s, flops)
         return DeviceSpeeds(kind, {precision: cpu})

@@ -103,7 +103,7 @@ class Planner:
         self.replay = float(self.fixed.get("data.replay", wanted))
         length = self.size_of_base() if facts.base else self.choose_size()
         least = round(min(constants.least_steps, length.max_steps))
-        if length.steps < least and not (self.rank or self.steps_are_fixed):
+        if length.steps < least and not self.steps_are_fixed:
             # The machine may be busy only now: after the wait for its speed nothing is refused.
             self.train_s = least * length.step_s / (1 - self.eval_share)
             length = replace(length, steps=least, tokens=least * length.rows * self.context)
@@ -343,10 +343,7 @@ class Planner:
                 if self.rank
                 else "train a LoRA instead (--lora), or use a smaller base",
             )
-        length = self.sized_run(base.shape, base.parameters)
-        if self.rank and length.steps < self.constants.least_steps and not self.steps_are_fixed:
-            return replace(length, steps=0, tokens=0, bits=base.bits_per_byte or length.bits)
-        return length
+        return self.sized_run(base.shape, base.parameters)
 
     @property
     def steps_are_fixed(self) -> bool:
@@ -373,13 +370,6 @@ class Planner:
             fills = "takes longer than asked (fewer steps teach nothing)"
         read = times(self.epochs)
         why = f"at {number(rate)} tokens a second this {fills} and reads the text {read}"
-        if not length.steps:
-            why = (
-                f"{duration(self.seconds)} are too few to learn from: {constants.least_steps:.0f}"
-                f" steps take {duration(constants.least_steps * length.step_s)} at {number(rate)}"
-                " tokens a second, so the base"
-                " stays as it is"
-            )
         source = ESTIMATE
         origin: Origin = "plan"
         if self.is_measured(length):
@@ -575,9 +565,14 @@ class Planner:
         constants, facts = self.constants, self.facts
         other = facts.spent_s + constants.close_s + self.evaluate_s
         taken = length.steps * length.step_s
+        low, high = length.bits * constants.spread_low, length.bits * constants.spread_high
+        if facts.base and (before := facts.base.bits_per_byte):
+            gain, spread = before - length.bits, constants.tune_spread * before
+            low = before - constants.tune_gain_high * gain - spread
+            high = before - constants.tune_gain_low * gain + spread
         return Forecast(
-            bits_low=round(length.bits * constants.spread_low, 3),
-            bits_high=round(length.bits * constants.spread_high, 3),
+            bits_low=round(low, 3),
+            bits_high=round(high, 3),
             seconds=round((taken + other) / (1 - constants.unforeseen), 1),
             tokens=length.steps * length.rows * self.context,
             epochs=round(self.epochs, 2),

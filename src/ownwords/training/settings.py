@@ -84,9 +84,8 @@ class LoopConfig:
     """How long to train, in batches of which size, and how often to evaluate."""
 
     seed: Count = 1
-    # In a run of some minutes an estimate: the minutes decide. 0: no training; the base stays as it
-    # is.
-    steps: Count = 1000
+    # In a run of some minutes an estimate: the minutes decide.
+    steps: Positive = 1000
     # The most steps of a run of some minutes; 0: `train.steps`.
     max_steps: Count = 0
     # Rows of a batch, over all processes.

@@ -35,9 +35,9 @@ class StepTiming(NamedTuple):
     seconds: float
 
 
-def assumed_speeds(device: Device) -> DeviceSpeeds:
+def assumed_speeds(device: Device, *, is_lora: bool = False) -> DeviceSpeeds:
     """The speeds to assume as long as nothing has been measured."""
-    return PLAN_CONSTANTS.assumed_speeds(device.kind, precisions(device)[0])
+    return PLAN_CONSTANTS.assumed_speeds(device.kind, precisions(device)[0], is_lora=is_lora)
 
 
 def measure_speeds(
@@ -62,7 +62,7 @@ def measure_speeds(
     tried = precisions(device)
     if base:
         tried = tuple(each for each in tried if each != "bf16")[:1]
-    guess = assumed_speeds(device)
+    guess = assumed_speeds(device, is_lora=bool(rank))
     step_times: dict[Precision, StepTimeModel] = {}
     samples: dict[Precision, list[StepTiming]] = {}
     for shape in shapes:

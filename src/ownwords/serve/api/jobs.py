@@ -4,6 +4,7 @@ import importlib.util
 import re
 import time
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache, partial
 from http import HTTPStatus
 from pathlib import Path
@@ -15,13 +16,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive import blog_name
-from ownwords.base import catalogue
+from ownwords.base import catalogue, ladder
 from ownwords.base.known_bases import find_known, is_model_name
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.packages import install_command
 from ownwords.core.workspace import is_held
 from ownwords.make.make_request import SCRATCH
 from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
+from ownwords.serve.api.models import tuning_task
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import as_conflict, conflict, forbidden
 from ownwords.serve.jobs import (
@@ -84,6 +86,9 @@ def start(state: AppState, call: ApiCall) -> Job:
             "paths can be chosen only where the server is not reached from elsewhere",
             hint="give the name of a base; `ownwords base add PATH` on that machine makes one",
         )
+    if isinstance(request, MakeJob) and request.base and request.minutes:
+        task = replace(tuning_task(state), seconds=60 * request.minutes)
+        ladder.check_fits(request.base, task, ladder.rungs())
     with as_conflict():
         return state.jobs.start(request)
 

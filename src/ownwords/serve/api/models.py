@@ -14,14 +14,13 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.blog_name import as_file_name, blog_name, new_name
 from ownwords.base import catalogue, install, ladder
-from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import Meta
 from ownwords.core.workspace import path_text
 from ownwords.evaluation import scorecard_view as card_view
 from ownwords.evaluation.scorecard import DATA, PAGE, read_scorecard
 from ownwords.evaluation.verdict import limits, tone
-from ownwords.make.make_request import MINUTES, SCORING_SHARE
+from ownwords.make.make_request import SCORING_SHARE
 from ownwords.make.result import FINISHED, StageCache, TrainingSummary
 from ownwords.models import atomic_dir
 from ownwords.models.directory import ADAPTER, CONFIG, PROVENANCE, base_name, times_read
@@ -208,40 +207,42 @@ def _size(path: Path) -> int:
 
 def _bases(state: AppState) -> list[dict[str, Any]]:
     """All bases, the smallest first, with what tuning each on this blog takes."""
-    task = ladder.task_here()
-    with suppress(OwnwordsError):  # the blog is not read yet
-        posts = state.report().report.posts
-        english = [post for post in posts if post.language in ("", "English")]
-        task = ladder.task_here(
-            _BYTES_PER_WORD * word_counts(posts).learned_words,
-            len(posts),
-            is_english=2 * len(english) >= len(posts),
-        )
+    task = tuning_task(state)
     try:
         listed = ladder.rungs()
     except OwnwordsError:  # the folder of installed bases is not available
         listed = []
-    slower = 1 / hardware.free_share()
-
-    def readings(rung: ladder.Rung) -> list[dict[str, float]]:
-        return [
-            {
-                "times": each.times,
-                "minutes": round(slower * each.minutes, 2),  # to train
-                "total": slower * each.minutes * (1 + SCORING_SHARE),
-            }
-            for each in (task.readings(rung) if rung.entry else ())
-        ]
-
-    usual = ladder.best_installed(replace(task, seconds=60 * MINUTES), listed)
+    longest = replace(task, seconds=60.0 * max(ladder.USUAL_MINUTES))
+    usual = ladder.best_installed(longest, listed)
     bases: list[dict[str, Any]] = []
     for rung in listed:
         base = task.figures(rung)
         base["title"] = rung.title[0].upper() + rung.title[1:]
         base["is_usual"] = usual is not None and rung is usual[1]
-        base["readings"] = readings(rung)
+        base["minutes"] = base["minutes"] and base["minutes"] * (1 + SCORING_SHARE)
+        base["readings"] = [
+            {
+                "times": each.times,
+                "minutes": round(each.minutes, 2),  # to train
+                "total": each.minutes * (1 + SCORING_SHARE),
+            }
+            for each in (task.readings(rung) if rung.entry else ())
+        ]
         bases.append(base)
     return bases
+
+
+def tuning_task(state: AppState) -> ladder.TuningTask:
+    """What a base is chosen for: this blog, or a usual one as long as it is not read."""
+    with suppress(OwnwordsError):
+        posts = state.report().report.posts
+        english = [post for post in posts if post.language in ("", "English")]
+        return ladder.task_here(
+            _BYTES_PER_WORD * word_counts(posts).learned_words,
+            len(posts),
+            is_english=2 * len(english) >= len(posts),
+        )
+    return ladder.task_here()
 
 
 # --- the scorecard and the exports ---------------------------------------------------------------

@@ -292,6 +292,7 @@ function trainings({ readings }) {
 function reading(times) {
   if (times >= 0.9) return times < 1.2 ? t`your posts once` : t`your posts ${fixed(times, 1)} times`;
   if (times >= 0.67) return t`most of your posts`;
+  if (times < 0.01) return t`less than a hundredth of your posts`;
   const part = Math.max(2, Math.round(1 / times));
   return { 2: t`half of your posts`, 3: t`a third of your posts`, 4: t`a quarter of your posts` }[part] ?? t`1/${part} of your posts`;
 }
@@ -346,11 +347,12 @@ function makeStep(state) {
     if (!offer.can_train) return problem({ message: t`training needs PyTorch, which is not installed`, hint: t`install it with pip install "ownwords[train]", then start ownwords again` });
     const base = baseChoice(offer, async () => { offer = await get("/api/models"); return offer; }, () => drawTimes());
     const cards = el("fieldset", { class: "cards" }), group = uniqueId("time");
-    let chosen = null;
+    let chosen = null, offered = null;
     const minutes = input({ type: "number", min: "0.1", step: "any", inputmode: "decimal", placeholder: t`as chosen above` });
     drawTimes();
     function drawTimes() {
-      const all = trainings(offer.bases.find((item) => item.name === base.value()) ?? offer.bases.find((item) => item.is_usual) ?? { readings: [] });
+      offered = offer.bases.find((item) => item.name === base.value()) ?? offer.bases.find((item) => !base.value() && item.is_usual) ?? null;
+      const all = trainings(offered ?? { readings: [] });
       chosen = all.find((item) => item.isUsual) ?? all.at(-1);
       fill(cards, el("legend", {}, t`How often may it read your posts?`), all.map((item) => el("label", {},
         el("input", { type: "radio", name: group, checked: item === chosen, on: { change: () => { chosen = item; minutes.value = ""; } } }),
@@ -359,7 +361,9 @@ function makeStep(state) {
     const name = input({ maxlength: "80", placeholder: t`chosen for you` });
     return el("form", { class: "stack", on: { submit: async (event) => {
       event.preventDefault();
-      const job = await start({ kind: "make", ...(Number(minutes.value) || chosen) && { minutes: Number(minutes.value) || chosen.minutes }, base: base.value(), ...name.value.trim() && { name: name.value.trim() } });
+      const own = Number(minutes.value), wanted = own || chosen?.minutes;
+      // What the card stands for begins; with minutes of their own, the best that these allow.
+      const job = await start({ kind: "make", ...wanted && { minutes: wanted }, base: base.value() || (own ? "" : offered?.name ?? ""), ...name.value.trim() && { name: name.value.trim() } });
       if (!job) return;
       isAgain = false;
       state.refresh();

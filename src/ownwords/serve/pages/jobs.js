@@ -51,10 +51,23 @@ async function asked(path, body = {}) {
     take(job);
     return job;
   } catch (error) {
-    toast(error);
-    return null;
+    if (!error.choices?.length) return void toast(error) ?? null;
+    const chosen = await instead(error);
+    return chosen && asked(path, { ...body, ...chosen });
   }
 }
+
+/** Ask which of the trainings that are possible is to begin; null for none. */
+async function instead(error) {
+  let chosen = 0;
+  const cards = el("fieldset", { class: "cards" }, el("legend", {}, t`What shall begin?`), error.choices.map(({ title, minutes }, i) => el("label", {},
+    el("input", { type: "radio", name: "instead", checked: i === 0, on: { change: () => { chosen = i; } } }), el("span", {}, el("strong", {}, capital(said(title))), el("span", {}, duration(60 * minutes))))));
+  if (!(await ask(sentence(error.message), cards, { yes: t`Start` }))) return null;
+  const { base, minutes } = error.choices[chosen];
+  return { base, minutes };
+}
+
+const capital = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
 
 function take(job) {
   const before = jobs.get(job.id);

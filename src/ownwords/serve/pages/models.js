@@ -182,7 +182,7 @@ function expected({ minutes, memory_bytes: memory, is_too_large: isTooLarge, exp
   if (!memory) return "";
   if (isTooLarge) return t`This machine has too little free memory for it: training needs about ${size(memory)}.`;
   if (!minutes) return t`This machine is too slow for it: training takes more than two days.`;
-  return t`Expected here: ${count(minutes, "minute")}, ${size(memory)} of memory, ${bits ? t`${fixed(bits, 2)} bits per byte` : t`bits per byte not measured yet`}.`;
+  return t`Expected here: ${duration(60 * minutes)} to read your posts once, ${size(memory)} of memory, ${bits ? t`${fixed(bits[0], 1)} to ${fixed(bits[1], 1)} bits per byte, depending on the blog` : t`bits per byte not measured yet`}.`;
 }
 
 // ---- the scorecard ----------------------------------------------------------------------------

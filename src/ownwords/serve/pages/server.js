@@ -5,10 +5,11 @@ import { dismiss } from "/messages.js";
 
 /** An error of the server: a sentence, and what to do about it. */
 export class ApiError extends Error {
-  constructor(message, hint = "", status = 0) {
+  constructor(message, hint = "", status = 0, choices = []) {
     super(message);
     this.hint = hint;
     this.status = status;
+    this.choices = choices; // what can be asked in its place
   }
 }
 
@@ -155,5 +156,5 @@ async function send(path, options = {}) {
 
 function errorOf(status, body) {
   if (status === 401) location.assign(`/login${location.search}${location.hash}`); // the login form
-  return new ApiError(body?.error?.message ?? t`the server answered ${status}`, body?.error?.hint ?? "", status);
+  return new ApiError(body?.error?.message ?? t`the server answered ${status}`, body?.error?.hint ?? "", status, body?.error?.choices);
 }
