@@ -31,7 +31,8 @@ help:
 # Where SmolLM2 cannot be had, the demo starts from the base in the box.
 demo: $(TRAIN)
 	-@$(BIN)/ownwords base add smollm2-135m
-	$(BIN)/ownwords make examples/blog --workspace demo.ownwords --minutes 2 --yes --open
+	@echo "Training takes 2 to 6 minutes, as many as SmolLM2 needs on this machine, and scoring a third of that."
+	$(BIN)/ownwords make examples/blog --workspace demo.ownwords --yes --open
 
 test: $(DEV)
 	$(BIN)/python -m pytest -n auto -m "not fuzz and not reference and not browser"

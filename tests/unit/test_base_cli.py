@@ -49,11 +49,12 @@ def test_a_base_is_added_listed_verified_and_removed(
     head, shipped, added_line = lines[:3]
     assert head[:3] == ["name", "params", "size"] and head[-1] == "installed"
     by_name = {line[0]: line for line in lines[1:]}
-    memory, minutes, bits = shipped[-5], float(shipped[-3]), float(shipped[-2])
-    assert shipped[0] == "shipped" and float(memory) > 0 and minutes > 0 and 0 < bits < 8
+    memory, minutes, bits = shipped[-5], float(shipped[-3]), shipped[-2].split("-")
+    assert shipped[0] == "shipped" and float(memory) > 0 and minutes > 0
+    assert 0 < float(bits[0]) < float(bits[1]) < 8
     assert added_line[0] == "mine" and added_line[-2:] == ["?", "yes"]  # its bits are not measured
     gemma, qwen = by_name["gemma3-270m"], by_name["qwen3-1.7b"]
-    assert "gemma" in gemma and float(gemma[-2]) < bits and gemma[-1] == "no"
+    assert "gemma" in gemma and gemma[-2].split("-") < bits and gemma[-1] == "no"
     assert float(qwen[-3]) >= minutes and qwen[-2:] == ["?", "no"]
     assert max(map(len, output.splitlines())) <= 80
     assert main(["base", "--json"]) == 0

@@ -67,6 +67,16 @@ def by_the_clock(
         record.step += 1
 
 
+def test_steps_longer_than_the_time_are_counted_as_left() -> None:
+    record = RunRecord()
+    for left in range(10, 0, -1):  # each takes all of the time
+        record.update_progress(400, float(record.step))
+        assert record.fewest_steps_left == left
+        record.step += 1
+    record.update_progress(400, float(record.step))
+    assert record.is_over and record.fewest_steps_left == 0
+
+
 @given(
     st.lists(st.floats(0.02, 4.0), min_size=1, max_size=200),
     st.integers(20, 400),

@@ -168,7 +168,7 @@ def test_the_best_installed_base_is_chosen_and_kept(
     monkeypatch.setattr(hardware, "read_memory", lambda: SimpleNamespace(**memory))
     messages, result = make_again(made_folder, base="")
     assert messages == ["read", messages[1], *NONE[1:]]
-    assert messages[1].startswith("From Gemma 3 270M in 10 min, which reads your texts ")
+    assert messages[1].startswith("From Gemma 3 270M in 10 min, reading your texts ")
     assert result.trained.before is not None
     memory["available_bytes"] = 1e9  # what is free now does not change what was chosen
     assert make_again(made_folder, base="")[0] == messages

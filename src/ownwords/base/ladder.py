@@ -371,11 +371,12 @@ def choose_base(task: TuningTask, ladder: Sequence[Rung]) -> BaseChoice | None:
     bits, chosen, entry = best
     plan = task.plan(chosen, task.seconds, task.memory_bytes)
     low, high = task.bits_range(chosen, plan) or (bits, bits)
-    read = f", which reads your texts {times(plan.expected.epochs)}" if plan else ""
-    sentences = [
-        f"From {chosen.title} in {duration(task.seconds)}{read}: {low:.1f} to {high:.1f} bits per"
-        " byte, depending on the blog."
-    ]
+    expected = f"{low:.1f} to {high:.1f} bits per byte, depending on the blog."
+    sentences = [f"From {chosen.title} in {duration(task.seconds)}: {expected}"]
+    if plan:
+        read = times(plan.expected.epochs)
+        given = duration(task.seconds)
+        sentences = [f"From {chosen.title} in {given}, reading your texts {read}: {expected}"]
     for rung in ladder:
         there = task.expect(rung) if rung is not chosen else None
         if not there or not there.minutes or there.is_too_large:

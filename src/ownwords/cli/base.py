@@ -1,5 +1,6 @@
 """`ownwords base`."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ownwords.base.catalogue import Entry
     from ownwords.base.known_bases import KnownBase
 
-_HEADINGS = ("name", "params", "size", "license", "memory", "minutes", "bits", "installed")
+_HEADINGS = ("name", "params", "size", "license", "memory", "min", "bits", "installed")
 _RESUMES = "what was downloaded is saved; the same command resumes"
 
 app = App(
@@ -184,8 +185,8 @@ def _print_list(
     language = "in English" if task.is_english else "in another language"
     writer.line(
         f"Memory, minutes and bits per byte are what to expect here with {size(task.text_bytes)} of"
-        f" text {language}. Bits per byte show how well a model predicts new posts: lower is"
-        " better. A ? means that nobody has measured it yet.",
+        f" text {language}, read once. Bits per byte depend on the blog and show how well a model"
+        " predicts new posts: lower is better. A ? means that nobody has measured it yet.",
         DIM,
     )
     usable = [entry.name for entry in entries if not entry.problem]
@@ -205,8 +206,8 @@ def _row(base: Mapping[str, Any]) -> list[str]:
         size(base["bytes"] or 0),
         base["license"] or "-",
         size(memory) if memory else "?",
-        f"{minutes:.0f}" if minutes else "?",
-        f"{bits[0]:.1f} to {bits[1]:.1f}" if bits else "?",
+        f"{math.ceil(minutes)}" if minutes else "?",
+        f"{bits[0]:.1f}-{bits[1]:.1f}" if bits else "?",
         "yes" if base["is_installed"] else "no",
     ]
 

@@ -366,7 +366,9 @@ class _TrainingLoop:
         stage.total = stage.done + self.steps - record.step
         stage.remaining_s = None
         if self.job.seconds and record.elapsed > record.step / self.max_steps:
-            stage.remaining_s = (1 - record.elapsed) * self.job.seconds
+            used_s = record.elapsed * self.job.seconds
+            least_s = record.fewest_steps_left * used_s / max(1, record.step)
+            stage.remaining_s = max(self.job.seconds - used_s, least_s)
 
     def _lr_scale(self) -> float:
         """The next step's learning rate as a fraction of the peak."""

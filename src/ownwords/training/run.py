@@ -114,6 +114,11 @@ class RunRecord:
     def is_over(self) -> bool:
         return self.progress >= 1
 
+    @property
+    def fewest_steps_left(self) -> int:
+        """The steps that the run still does when its time is up: no step moves it by more."""
+        return math.ceil((1 - self.progress) / _MAX_PROGRESS - _ROUNDING)
+
     def total_steps(self, planned: int) -> int:
         """How many steps the run will have: at first as planned, then more and more at its pace."""
         pace = (self.step + _PRIOR * planned) / (self.progress + _PRIOR)

@@ -351,7 +351,7 @@ function makeStep(state) {
     const minutes = input({ type: "number", min: "0.1", step: "any", inputmode: "decimal", placeholder: t`as chosen above` });
     drawTimes();
     function drawTimes() {
-      offered = offer.bases.find((item) => item.name === base.value()) ?? offer.bases.find((item) => !base.value() && item.is_usual) ?? null;
+      offered = offer.bases.find((item) => item.name === base.value()) ?? offer.bases.find((item) => item.is_usual) ?? null;
       const all = trainings(offered ?? { readings: [] });
       chosen = all.find((item) => item.isUsual) ?? all.at(-1);
       fill(cards, el("legend", {}, t`How often may it read your posts?`), all.map((item) => el("label", {},

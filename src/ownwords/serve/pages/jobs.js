@@ -51,9 +51,8 @@ async function asked(path, body = {}) {
     take(job);
     return job;
   } catch (error) {
-    if (!error.choices?.length) return void toast(error) ?? null;
-    const chosen = await instead(error);
-    return chosen && asked(path, { ...body, ...chosen });
+    const chosen = error.choices?.length ? await instead(error) : toast(error);
+    return chosen ? asked(path, { ...body, ...chosen }) : null;
   }
 }
 

@@ -1,7 +1,7 @@
 // Models: all of them in a table, each with its scorecard, and the bases to start from.
 
 import { address, go, refresh, setTitle } from "/app.js";
-import { add, button, checkbox, compact, drawn, el, empty, field, fill, folded, input, lines, link, masthead, outward, p, quiet, quote, row, section, select,
+import { add, button, checkbox, compact, drawn, duration, el, empty, field, fill, folded, input, lines, link, masthead, outward, p, quiet, quote, row, section, select,
   size, table, tag, title, totals, when } from "/components.js";
 import { exclusive, follow, isOpenScoring, isRunning, newest, progress, start } from "/jobs.js";
 import { count, fixed, language, said, t } from "/language.js";
