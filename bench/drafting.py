@@ -27,6 +27,7 @@ from ownwords.archive.store import Archive
 from ownwords.core.workspace import Workspace
 from ownwords.drafts import drafting, notes
 from ownwords.drafts.check import AuthorStyle
+from ownwords.drafts.facts import Content
 from ownwords.evaluation.intervals import ratio_interval
 from ownwords.evaluation.reference_data import ReferenceAuthors
 from ownwords.inference.model import Model
@@ -64,7 +65,7 @@ def main() -> None:
         draft = drafting.draft(model, drafting.Notes("", (tuple(noted),)))
         lines += draft.lines
         written = " ".join(line.text for line in draft.lines if line.kept)
-        invented += notes.Content.of(written).invented("\n".join(noted))
+        invented += Content.of(written).invented(Content.of("\n".join(noted)))
         bits["with"] += drafting.bits(model, pair.prompt, pair.text)
         bits["without"] += drafting.bits(model, "", pair.text)
         sizes += pair.bytes
@@ -81,7 +82,7 @@ def main() -> None:
             args.blind.write_text(beside, "utf-8")
             args.blind.with_suffix(".key").write_text(key, "utf-8")
     kept = [line for line in lines if line.kept]
-    shares = [notes.Content.of(x.text).share_of(notes.Content.of(x.note)) for x in kept]
+    shares = [Content.of(x.text).share_of(Content.of(x.note)) for x in kept]
     per_byte = {name: total / sizes for name, total in bits.items()}
     print(f"\n{args.workspace.name}, {args.model}: {min(args.paragraphs, len(pairs))} paragraphs")
     print(f"lines written {len(kept)} of {len(lines)}, the others stay notes")

@@ -37,7 +37,7 @@ KEPT = "We counted 14 umbrellas at Leeds station, and they were not collected."
 
 
 class ScriptedModel(Model):
-    """A model that writes given sentences, the shortest of which it finds the likeliest."""
+    """A model that writes given sentences, and finds the letter "w" the likeliest."""
 
     def __init__(self, *written: str) -> None:
         self.tokenizer = ByteTokenizer()
@@ -46,8 +46,10 @@ class ScriptedModel(Model):
     def write_several(self, prompt: str, **_: Any) -> list[str]:  # noqa: ANN401
         return list(self.written)
 
-    def logits(self, ids: Sequence[int]) -> Any:  # noqa: ANN401
-        return np.zeros((len(ids), self.tokenizer.vocabulary_size), np.float32)
+    def logits(self, ids: Sequence[int], start: int = 0) -> Any:  # noqa: ANN401
+        scores = np.zeros((len(ids) - start, self.tokenizer.vocabulary_size), np.float32)
+        scores[:, self.tokenizer.encode("w")] = 3
+        return scores
 
 
 @pytest.mark.parametrize(
@@ -60,6 +62,8 @@ class ScriptedModel(Model):
         "We did not count 14 at Leeds.",
         "We counted 14 umbrellas at Leeds station, “not collected”.",
         "We counted 14 umbrellas at Leeds station, and they were not collected",
+        'We counted 14 "umbrellas" at Leeds station, and they were not collected.',
+        KEPT.replace(".", ", and so it was with many of the others, too, as so often" * 4 + "."),
     ],
 )
 def test_what_loses_or_adds_a_fact_is_not_written(written: str) -> None:
@@ -67,6 +71,66 @@ def test_what_loses_or_adds_a_fact_is_not_written(written: str) -> None:
     assert not line.kept and str(line) == f"[{NOTE}]"
     (line,) = draft(ScriptedModel(written, KEPT), Notes.parse(NOTE)).lines
     assert line.kept and str(line) == KEPT
+
+
+@pytest.mark.parametrize(
+    ("note", "better", "worse"),
+    [
+        # The likelier, the one that adds no word, and that without the word of a later line.
+        ("we at Leeds", "That was how we was at Leeds.", "Then, there is so very we at Leeds."),
+        (NOTE, "We also count 14 umbrellas at Leeds station, not collected.",
+         "We sadly count 14 umbrellas at Leeds station, not collected."),
+        (f"{NOTE}\nrain at Crewe", "At dusk I count 14 umbrellas at Leeds station, not collected.",
+         "At rain I count 14 umbrellas at Leeds station, not collected."),
+    ],
+)  # fmt: skip
+def test_of_two_that_keep_the_facts_the_one_that_adds_less_wins(
+    note: str, better: str, worse: str
+) -> None:
+    for written in ((better, worse), (worse, better)):
+        assert draft(ScriptedModel(*written), Notes.parse(note)).lines[0].text == better
+
+
+def test_a_sentence_with_half_of_the_words_or_that_stands_already_is_not_written() -> None:
+    notes = Notes.parse("rain all morning on the roof and pavement")
+    half, more = "The rain was on the roof.", "All morning the rain was on the roof."
+    known = KEPT.replace("they", "Hale and they")  # of the next line
+    assert draft(ScriptedModel(known), Notes.parse(f"{NOTE}\nHale at Crewe")).lines[0].kept
+    assert not draft(ScriptedModel(half), notes).lines[0].kept
+    assert draft(ScriptedModel(half, more), notes).lines[0].text == more
+    first, second = draft(ScriptedModel(KEPT), Notes.parse(f"{NOTE}\n{NOTE}")).lines
+    assert first.kept and not second.kept
+
+
+def test_bits_are_those_of_the_text_after_its_prompt() -> None:
+    class Counting(ScriptedModel):
+        """A model in which the next letter of the alphabet has half of the probability."""
+
+        def logits(self, ids: Sequence[int], start: int = 0) -> Any:  # noqa: ANN401
+            scores = np.zeros_like(super().logits(ids, start))
+            rest = scores.shape[1] - 1
+            scores[range(len(scores)), np.array(ids[start:]) + 1] = np.log(rest)
+            return scores
+
+    rest = ByteTokenizer().vocabulary_size - 1
+    unlikely = np.log2(2 * rest)
+    assert drafting.bits(Counting(), "a\n", "pqr") == pytest.approx(unlikely + 2)
+    assert drafting.bits(Counting(), "a", "bcd") == pytest.approx(2 * unlikely + 2)  # " bcd"
+
+
+def test_each_draft_of_the_same_notes_is_another() -> None:
+    seeds: list[set[int]] = []
+
+    class Seeded(ScriptedModel):
+        def write_several(self, prompt: str, **how: Any) -> list[str]:  # noqa: ANN401
+            seeds.append(set(how["seeds"]))
+            return [KEPT, KEPT.replace("counted", "had counted")]
+
+    drafts: list[drafting.Draft] = []
+    for seed in (1, 2, 3):
+        drafts.append(draft(Seeded(), Notes.parse(NOTE), seed=seed, others=drafts))
+    assert len(set.union(*seeds)) == sum(map(len, seeds))  # no try is made twice
+    assert len({str(each) for each in drafts}) == 2 and all(each.lines[0].kept for each in drafts)
 
 
 def test_a_sentence_that_is_written_anew_says_the_same_or_stays() -> None:

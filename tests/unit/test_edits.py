@@ -89,6 +89,7 @@ def test_any_text_has_edits_that_do_not_overlap(text: str) -> None:
         ("See https://example.org/color.", "See https://example.org/colour."),
         ('He said "I do not know".', 'He said "I don\'t know".'),
         ("She is a “friend”.", "She is a friend."),
+        ("No, cats can swim.", "No cats can swim."),
         ("It rains.", ""),  # a model that wrote nothing
     ],
 )

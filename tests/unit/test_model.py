@@ -50,6 +50,12 @@ def test_ids_that_do_not_belong_are_refused(folder: Path) -> None:
         model.logits([])
 
 
+def test_the_logits_of_the_end_are_those_of_the_whole(folder: Path) -> None:
+    model = ownwords.load(folder)
+    ids = list(range(40, 60))
+    np.testing.assert_allclose(model.logits(ids, start=15), model.logits(ids)[15:], atol=1e-4)
+
+
 def test_it_writes_in_pieces_the_same_for_the_same_seed(folder: Path) -> None:
     model = ownwords.load(folder)
     pieces = list(model.write("The trouble", max_tokens=30))

@@ -58,8 +58,8 @@ def client(state: AppState) -> Iterator[TestClient]:
 def written(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model whose only sentence is KEPT, at any beginning."""
 
-    def zeros(model: Model, ids: list[int]) -> Any:  # noqa: ANN401
-        return np.zeros((len(ids), model.tokenizer.vocabulary_size), np.float32)
+    def zeros(model: Model, ids: list[int], start: int = 0) -> Any:  # noqa: ANN401
+        return np.zeros((len(ids) - start, model.tokenizer.vocabulary_size), np.float32)
 
     monkeypatch.setattr(Model, "write_several", lambda *_, **how: [KEPT for _ in how["seeds"]])
     monkeypatch.setattr(Model, "logits", zeros)

@@ -74,18 +74,21 @@ def draft(
     read = drafting.Notes.parse(text_in(notes, "notes"))
     folder, model = _load_drafting(options, threads, is_quiet=output.quiet or output.json)
     seed = options.first_seed
+    drafts: list[drafting.Draft] = []
     if output.json:
-        drafts = [drafting.draft(model, read, seed=seed, rank=rank) for rank in range(samples)]
-        about = {"model": path_text(folder), "seed": seed}
-        figures = [about | each.to_dict() for each in drafts]
+        for number in range(samples):
+            drafts.append(drafting.draft(model, read, seed=seed + number, others=drafts))
+        about = {"model": path_text(folder)}
+        figures = [about | {"seed": seed + n} | each.to_dict() for n, each in enumerate(drafts)]
         print_json(figures[0] if samples == 1 else {"drafts": figures})
         return
-    for rank in range(samples):
+    for number in range(samples):
         if samples > 1:
-            print(f"--- {rank + 1}")
+            print(f"--- {number + 1}")
         lines: list[drafting.DraftLine] = []
-        written = drafting.write_lines(model, read, seed=seed, rank=rank)
+        written = drafting.write_lines(model, read, seed=seed + number, others=drafts)
         show_pieces(_pieces(written, lines), has_whole_words=True)
+        drafts.append(drafting.Draft(tuple(lines)))
         left = sum(not line.kept for line in lines)
         if left and not output.quiet:
             print(f"{left} of {len(lines)} lines stay as notes, in brackets.", file=sys.stderr)

@@ -1,32 +1,33 @@
 """A text from notes: several candidates a line, and the one that keeps what the line says.
 
-A line whose numbers, names, links, quotations or negation no candidate keeps is left as a note: a
-small model makes things up, and what cannot be shown to be kept is not passed off as written.
+A line whose facts no candidate keeps (`facts.Content`) is left as a note: a small model makes
+things up, and what cannot be shown to be kept is not passed off as written.
 """
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from ownwords.base import catalogue
 from ownwords.base.known_bases import RECOMMENDED
 from ownwords.core.errors import OwnwordsError
-from ownwords.drafts.notes import Content, beginning_of, prompt_of, sentences_of_note
+from ownwords.drafts.facts import Content
+from ownwords.drafts.notes import beginning_of, prompt_of, sentences_of_note
 from ownwords.inference.model import Model
-from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import encode_prompt
 from ownwords.models.atomic_dir import readable_dir
 from ownwords.models.directory import PROVENANCE
 from ownwords.models.untrusted_files import read_json
 
 CANDIDATES = 8
-_SAMPLING = SamplingParams(temperature=0.7, top_p=0.95, break_loops=True)
+_SAMPLING: dict[str, Any] = {"temperature": 0.7, "top_p": 0.95, "break_loops": True}
+SEEDS: Final = 1_000_000  # of the tries of one draft, so that two drafts have none in common
 MIN_SHARE = 0.6  # of a line's content words, for the line to count as kept
 _MAX_LENGTH = 3.0  # times the characters of the note; more would be made up
 _ENDS = tuple('.!?…"”)')
@@ -133,26 +134,33 @@ class Draft:
         return {"text": str(self), "lines": [vars(line) for line in self.lines]}
 
 
-def draft(model: Model, notes: Notes, *, seed: int = 1, rank: int = 0) -> Draft:
+def draft(model: Model, notes: Notes, *, seed: int = 1, others: Sequence[Draft] = ()) -> Draft:
     """Write a text from notes with a model that has learned to; see `write_lines`."""
-    return Draft(tuple(write_lines(model, notes, seed=seed, rank=rank)))
+    return Draft(tuple(write_lines(model, notes, seed=seed, others=others)))
 
 
 def write_lines(
-    model: Model, notes: Notes, *, seed: int = 1, rank: int = 0, begun: Sequence[DraftLine] = ()
+    model: Model,
+    notes: Notes,
+    *,
+    seed: int = 1,
+    others: Sequence[Draft] = (),
+    begun: Sequence[DraftLine] = (),
 ) -> Iterator[DraftLine]:
     """Write a text from notes, yielding each line as soon as it is written.
 
-    A `rank` above 0 takes the next best sentence of each line. `begun` are the first lines of a
-    draft that was broken off: with the same seed the others follow as if it had not been. Raises
-    OwnwordsError if they are not of these notes.
+    A sentence of `others`, earlier drafts of these notes, is taken only if nothing else keeps the
+    line. `begun` are the first lines of a draft that was broken off: with the same seed the rest
+    follows as if it had not been. Raises OwnwordsError if they are not of these notes.
     """
     if [line.note for line in begun] != notes.lines[: len(begun)]:
         raise OwnwordsError("the notes have changed since the draft was begun", hint="begin anew")
+    used = {line.text for other in others for line in other.lines}
     rest, gap, before = iter(begun), f"{notes.title}\n\n" if notes.title else "", ""
     for number, lines in enumerate(notes.paragraphs):
         title = notes.title if not number else ""
-        writer = _ParagraphWriter(model, lines, title, before, notes, seed + 1000 * number, rank)
+        first = seed * SEEDS + 1000 * number
+        writer = _ParagraphWriter(model, lines, title, before, notes, first, used)
         for line in writer.lines(rest):
             yield replace(line, before=gap)
             gap = " "
@@ -167,7 +175,7 @@ def candidates(model: Model, prompt: str, note: str, seed: int) -> set[str]:
         max_tokens=16 + len(note),
         stops=["\n"],
         sentence=True,
-        **vars(_SAMPLING),
+        **_SAMPLING,
     )
     return {each.strip() for each in written}
 
@@ -176,7 +184,7 @@ def bits(model: Model, prompt: str, text: str) -> float:
     """How many bits the model takes for a text after a prompt."""
     ids = encode_prompt(model.tokenizer, prompt)
     own = model.tokenizer.encode(f" {text}" if prompt and prompt[-1] != "\n" else text)
-    logits = model.logits([*ids, *own])[len(ids) - 1 : -1].astype(np.float64)
+    logits = model.logits([*ids, *own[:-1]], start=len(ids) - 1).astype(np.float64)
     chosen = logits[np.arange(len(own)), own]
     return float((np.logaddexp.reduce(logits, axis=1) - chosen).sum() / math.log(2))
 
@@ -192,12 +200,12 @@ class _ParagraphWriter:
         before: str,
         all_notes: Notes,
         seed: int,
-        rank: int,
+        used: Set[str],
     ) -> None:
-        self.model, self.notes, self.seed, self.rank = model, notes, seed, rank
+        self.model, self.notes, self.seed, self.used = model, notes, seed, used
         self.prompt = prompt_of(notes, title, before)
         self.text = ""
-        self.sources = "\n".join([all_notes.title, before, *all_notes.lines])
+        self.known = Content.of("\n".join([all_notes.title, before, *all_notes.lines]))
 
     def lines(self, begun: Iterator[DraftLine]) -> Iterator[DraftLine]:
         """Write the paragraph, a line of its notes at a time; the first ones are `begun`."""
@@ -210,12 +218,11 @@ class _ParagraphWriter:
             yield line
 
     def _line(self, number: int, note: str) -> DraftLine:
-        found = sorted(self._candidates(number, note), reverse=True)
-        text = found[min(self.rank, len(found) - 1)][1] if found else note
-        return DraftLine(note, text, bool(found))
+        found = max(self._candidates(number, note), default=None)
+        return DraftLine(note, found[-1] if found else note, bool(found))
 
-    def _candidates(self, number: int, note: str) -> Iterator[tuple[float, str]]:
-        """The scores and texts of candidates that keep a line's facts and add none."""
+    def _candidates(self, number: int, note: str) -> Iterator[tuple[bool, float, str]]:
+        """Whether another draft lacks it, score and text of each candidate that keeps the facts."""
         wanted = Content.of(note)
         others = Content.of("\n".join(self.notes[number + 1 :])).words - wanted.words
         first = self.seed + CANDIDATES * number
@@ -227,8 +234,7 @@ class _ParagraphWriter:
                 text.endswith(_ENDS)
                 and share >= MIN_SHARE
                 and len(text) <= _MAX_LENGTH * len(note) + 40
-                and content.keeps_facts_of(wanted, text)
-                and not content.invented(self.sources)
+                and content.keeps_facts_of(wanted, self.known)
                 and text not in self.text
                 and _QUOTE_MARK.findall(text) == _QUOTE_MARK.findall(note)
             ):
@@ -237,4 +243,5 @@ class _ParagraphWriter:
                 # After terse notes terse English is likely; the text alone tells what is English.
                 # Half of each: 65 of 108 lines make sense, 55 by the first (docs/performance.md).
                 both = bits(self.model, prompt, text) + bits(self.model, self.text, text)
-                yield share - 0.3 * added - 0.5 * ahead - both / 2 / len(text), text
+                score = share - 0.3 * added - 0.5 * ahead - both / 2 / len(text)
+                yield text not in self.used, score, text

@@ -17,6 +17,8 @@ import numpy as np
 
 from ownwords.core.package_data import toml_beside
 from ownwords.core.sentences import sentences
+from ownwords.drafts.facts import Content
+from ownwords.drafts.notes import EXACT
 
 _LEAST = 3  # times that the author has a form
 _ENOUGH = 10_000  # words of his, to say that he never has one
@@ -41,7 +43,6 @@ _JOINED = re.compile(r"(?:;|,? (?:and|but|so))( )(?=(?:I|we|you|he|she|it|they|t
 _OPENING = re.compile(r",? (and|but|so) $")
 # A word, a number with its point, or a sign; of the marks of punctuation only what ends a sentence.
 _MEANT = re.compile(r"(?<!\S)[-–](?=\d)|\w+(?:[.,:'-]\w+)*|'\w+|\(\)|[^\w\s,;:'\"“”()–—…-]")
-EXACT = re.compile(r"(https?://\S+|`[^`]*`|[\"“][^\"”]*[\"”])")  # links, code, quotations
 _SPELT_OUT = {"can't": "cannot", "won't": "will not", "n't": " not", "'s": " is", "'m": " am"}
 _SPELT_OUT |= {"'re": " are", "'ve": " have", "'ll": " will"}
 _CONTRACTED = re.compile(
@@ -156,9 +157,13 @@ def says_the_same(one: str, other: str) -> bool:
     article that only one of them has.
     """
     words, others = _meant(one), _meant(other)
-    return len(words) == len(others) and all(
-        word == same and (not article or not another or article == another)
-        for (article, word), (another, same) in zip(words, others, strict=True)
+    return (
+        len(words) == len(others)
+        and all(
+            word == same and (not article or not another or article == another)
+            for (article, word), (another, same) in zip(words, others, strict=True)
+        )
+        and Content.of(one).keeps_facts_of(Content.of(other))
     )
 
 

@@ -1,4 +1,4 @@
-"""Notes from paragraphs by rule, and what of the notes a text keeps; for English.
+"""Notes from paragraphs by rule; for English.
 
 A model learns to write from notes by pairs that need no teacher: each sentence of a paragraph
 becomes a line of notes, which keeps its names, numbers, links, quotations and negations, what says
@@ -21,28 +21,33 @@ from ownwords.base.trimming import are_english
 from ownwords.core.fingerprint import digest
 from ownwords.core.package_data import toml_beside
 from ownwords.core.sentences import sentences
-from ownwords.drafts.edits import EXACT
 from ownwords.evaluation.reference_data import Lexicon
 
 _WORDS_OF_PARAGRAPH: Final = range(8, 160)
 _BEFORE: Final = 12  # words of the paragraph before, at most
 # A quotation, an address, a number with its signs, or a word with its apostrophes and hyphens.
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"“[^“”]{2,120}”|\"[^\"]{2,120}\"|https?://[^\s)>\]]*[^\s)>\].,;:!?]"
     r"|[$£€#]?\d(?:[\d.,:/]*\d)?(?:%|[A-Za-z]+\b)?|[^\W\d_][\w]*(?:[-'’.][\w]+)*",
 )
-_QUOTE = ("“", '"', "http")
-_NUMBER = re.compile(r"[$£€#]?\d")
+QUOTE = ("“", '"', "http")
+EXACT = re.compile(r"(https?://\S+|`[^`]*`|[\"“][^\"”]*[\"”])")  # links, code, quotations
 _IRREGULAR_NOT = {"can't": "cannot", "won't": "will not", "shan't": "shall not"}
 _UNPROSAIC = re.compile(r"https?:\S{60}|[|{}<>\[\]\\]| = |\n")
 
 _DATA: Final = toml_beside(__file__, "words.toml")
-_DROPPED, _PERSONS, _PREPOSITIONS, _QUALIFIERS, _NEGATIONS = (
+DROPPED, PERSONS, _PREPOSITIONS, _QUALIFIERS, _NEGATIONS = (
     frozenset(_DATA[kind].split())
     for kind in ("dropped", "persons", "prepositions", "qualifiers", "negations")
 )
+NUMBERS, TENS, MULTIPLES = (
+    dict(zip(words[::2], map(int, words[1::2]), strict=True))
+    for words in (_DATA[kind].split() for kind in ("numbers", "tens", "multiples"))
+)
+_NUMBER = re.compile(rf"[$£€#]?\d|(?!one\b)(?:{'|'.join([*NUMBERS, *TENS, *MULTIPLES])})\b", re.I)
+_ALWAYS: Final = _QUALIFIERS.union(_DATA["bounds"].split())
 _SHORTHAND: Final = [(re.compile(short), long) for short, long in _DATA["shorthand"].items()]
-_NO_CONTENT: Final = _DROPPED | _PERSONS | _PREPOSITIONS | _QUALIFIERS
+NO_CONTENT: Final = DROPPED | PERSONS | _PREPOSITIONS | _QUALIFIERS
 
 
 @dataclass(frozen=True)
@@ -143,35 +148,38 @@ def note_of(sentence: str, manner: Manner, rng: random.Random) -> str:
     """A sentence as a line of notes; empty if nothing of it is worth one."""
     parts: list[str] = []
     at = 0
-    for token in _TOKEN.finditer(sentence):
+    for token in TOKEN.finditer(sentence):
         word, lower = token[0], token[0].lower().replace("’", "'")
         if parts and re.search(r"[,;:—–(]", sentence[at : token.start()]) and rng.random() < 0.5:
             parts[-1] += ","
         at = token.end()
-        if word.startswith(_QUOTE) or _NUMBER.match(word):
+        counted = bool(parts and _NUMBER.match(parts[-1]))
+        if word.startswith(QUOTE) or _NUMBER.match(word):
             parts.append(word)
-        elif _is_negation(lower):
+        elif is_negation(lower):
             parts.append(_negation(lower))
-        elif _is_name(token):
+        elif is_name(token):
             parts.append(lower if manner.small_letters else word)
-        elif lower in _DROPPED or lower in _PERSONS:
+        elif lower in _ALWAYS or (lower == "to" and (counted or _NUMBER.match(sentence, at + 1))):
+            parts.append(lower)
+        elif lower in DROPPED or lower in PERSONS:
             who, will, _ = lower.partition("'ll")
-            if who in _PERSONS and not manner.drops_persons:
+            if who in PERSONS and not manner.drops_persons:
                 parts.append("I" if who == "i" else who)
             if will:
                 parts.append("will")
         elif lower in _PREPOSITIONS:
-            if not manner.drops_prepositions:
+            if counted or not manner.drops_prepositions:
                 parts.append(lower)
-        elif lower in _QUALIFIERS:
-            parts.append(lower)
-        elif rng.random() >= manner.dropped_share:
-            parts.append(dictionary_form(lower) if manner.plain_forms else lower)
+        elif rng.random() >= manner.dropped_share or counted:
+            plain = dictionary_form(lower) if manner.plain_forms else lower
+            parts.append(lower if _NUMBER.match(plain) else plain)
     asks = "?" if sentence.rstrip('”"’)').endswith("?") else ""
     return " ".join(parts).rstrip(",") + asks if parts else ""
 
 
-def _is_negation(lower: str) -> bool:
+def is_negation(lower: str) -> bool:
+    """Whether a word in lower case makes a sentence say no."""
     return lower in _NEGATIONS or lower.endswith("n't")
 
 
@@ -183,7 +191,7 @@ def _negation(lower: str) -> str:
     return _IRREGULAR_NOT.get(lower, f"{verb} not" if verb in _QUALIFIERS else "not")
 
 
-def _is_name(token: re.Match[str]) -> bool:
+def is_name(token: re.Match[str]) -> bool:
     """Whether a word is a name: a capital within a sentence, a second one, `_` or a digit."""
     word = token[0].replace("’", "'")
     if re.search(r"[\d_]", word):  # parking_lot, c2t
@@ -192,10 +200,16 @@ def _is_name(token: re.Match[str]) -> bool:
         return False
     if any(map(str.isupper, word[1:])) and not word.isupper():
         return True
-    before = token.string[: token.start()].rstrip(" \"“”‘’'()")
+    before = token.string[max(0, token.start() - 9) : token.start()].rstrip(" \"“”‘’'()")
     if before and before[-1] not in ".!?…:\n-":
         return True
     return not _lexicon().knows(word)
+
+
+def may_be_name(lower: str) -> bool:
+    """Whether the first word of a sentence, in lower case, is not plainly an ordinary one."""
+    is_common = lower in _lexicon().frequent or lower.endswith("ly")
+    return not is_common and dictionary_form(lower) == lower
 
 
 # --- forms of words -------------------------------------------------------------------------------
@@ -241,50 +255,3 @@ def dictionary_form(word: str) -> str:
 
 def _with_s(word: str) -> str:
     return word + ("es" if re.search("(?:[sxzo]|[cs]h)$", word) else "s")
-
-
-# --- what a text keeps of its notes ---------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Content:
-    """What a text says, as far as words show it: facts to keep exactly, and content words."""
-
-    facts: frozenset[str]  # numbers, names, links and quotations
-    words: frozenset[str]  # in dictionary form
-    is_negative: bool
-
-    @classmethod
-    def of(cls, text: str) -> "Content":
-        facts, words = set[str](), set[str]()
-        is_negative = False
-        for token in _TOKEN.finditer(text):
-            lower = token[0].lower().replace("’", "'").removesuffix("'s")
-            if token[0].startswith(_QUOTE):
-                facts.add(lower.strip('“”" .,!?'))
-            elif _NUMBER.match(lower) or _is_name(token):
-                facts.add(lower)
-            elif _is_negation(lower):
-                is_negative = True
-            elif lower not in _NO_CONTENT:
-                words.add(dictionary_form(lower))
-        return cls(frozenset(facts), frozenset(words), is_negative)
-
-    def keeps_facts_of(self, note: "Content", text: str) -> bool:
-        """Whether `text`, whose content this is, has all facts of a note, and says no for no."""
-        plain = text.lower().replace("’", "'")
-        return self.is_negative == note.is_negative and all(
-            re.search(rf"(?:(?<!\w)|(?=\W)){re.escape(fact)}(?!\w)", plain) for fact in note.facts
-        )
-
-    def invented(self, sources: str) -> frozenset[str]:
-        """The facts that are in none of the sources."""
-        known = set(re.findall(r"\w+", sources.lower()))
-        return frozenset(
-            fact for fact in self.facts if not known.issuperset(re.findall(r"\w+", fact))
-        )
-
-    def share_of(self, note: "Content") -> float:
-        """The share of the note's content words that this has; 1 if it has none."""
-        said = self.words | self.facts  # a word at the beginning can look like a name
-        return len(note.words & said) / len(note.words) if note.words else 1.0

@@ -10,7 +10,7 @@ from typing import Any
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.sentences import sentences, unwrapped
-from ownwords.drafts.drafting import CANDIDATES, bits, candidates
+from ownwords.drafts.drafting import CANDIDATES, SEEDS, bits, candidates
 from ownwords.drafts.edits import Edit, Habits, applied, says_the_same, variants
 from ownwords.drafts.notes import is_prose, prompt_of
 from ownwords.inference.model import Model
@@ -75,7 +75,7 @@ def _freely(text: str, model: Model, seed: int) -> Iterator[Sentence]:
         own = [plain[begin:end] for begin, end in spans]
         notes, written = [sentence.rstrip(".!") for sentence in own], ""
         for number, sentence in enumerate(own):
-            first = seed + CANDIDATES * number
+            first = seed * SEEDS + CANDIDATES * number
             found = candidates(model, prompt_of(notes) + written, sentence, first)
             same = {each for each in [*found, *variants(sentence)] if says_the_same(each, sentence)}
             costs = {each: bits(model, written, each) for each in [sentence, *sorted(same)]}

@@ -169,8 +169,8 @@ class Model:
             completes_word=completes_word,
         )
 
-    def logits(self, ids: Sequence[int]) -> Logits:
-        """Return the next-token logits after each of the ids, [ids, vocabulary].
+    def logits(self, ids: Sequence[int], start: int = 0) -> Logits:
+        """Return the next-token logits after each of the ids from `start` on, [ids, vocabulary].
 
         Raises OwnwordsError for ids outside the vocabulary and for more ids than the context.
         """
@@ -180,7 +180,9 @@ class Model:
             )
         cache = self.engine.cache(1, max(1, len(ids)))
         try:
-            return cache.forward([ForwardInput(0, ids)], all_positions=True)
+            if start:  # a vocabulary of logits for each of these would be many times their memory
+                cache.forward([ForwardInput(0, ids[:start])])
+            return cache.forward([ForwardInput(0, ids[start:])], all_positions=True)
         finally:
             cache.close()
 

@@ -136,6 +136,6 @@ class _SharedModel(Model):
             how["on_tokens"] = lambda _: self._events.check()
             return super().write_several(prompt, **how)
 
-    def logits(self, ids: Sequence[int]) -> Logits:
+    def logits(self, ids: Sequence[int], start: int = 0) -> Logits:
         with self._turn.hold():
-            return super().logits(ids)
+            return super().logits(ids, start)
