@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,12 +22,15 @@ from ownwords.archive.report import Report
 from ownwords.archive.settings import ArchiveConfig, LookSettings
 from ownwords.ask import encoder
 from ownwords.cli.main import build, main
+from ownwords.core import packages
 from ownwords.core.errors import SourceError
+from ownwords.core.packages import install_command
 from ownwords.core.progress import Progress
 from ownwords.inference.model import describe_cpu_engine
 from unit import sample_report
 
 TESTS = Path(__file__).resolve().parents[1]
+CLONE = TESTS.parent
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs signals and pseudo-terminals")
 
 
@@ -208,7 +212,7 @@ def test_a_missing_package_is_named_with_what_to_install(
     assert main(arguments) == 2
     first, hint = capsys.readouterr().err.splitlines()
     assert "which is not installed" in first
-    assert hint == f'hint: pip install "ownwords[{extra}]"'
+    assert hint == f"hint: {install_command(extra)}"
 
 
 def test_a_package_that_is_missed_on_the_way_is_named_too(
@@ -217,7 +221,34 @@ def test_a_package_that_is_missed_on_the_way_is_named_too(
     monkeypatch.setitem(sys.modules, "torch", None)  # so that importing it fails
     monkeypatch.setattr("ownwords.base.catalogue.entries", lambda: __import__("torch"))
     assert main(["base", "list"]) == 2
-    assert 'pip install "ownwords[train]"' in capsys.readouterr().err
+    assert install_command("train") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("direct", "what"),
+    [
+        ({"url": "file:///no/such/folder", "dir_info": {}}, "ownwords[train]"),
+        ({"url": "file:///a%20folder/ownwords-0.1.whl"}, "/a folder/ownwords-0.1.whl[train]"),
+        ({"url": CLONE.as_uri(), "dir_info": {"editable": True}}, f"{CLONE}[train]"),
+        (
+            {"url": "https://code.example/ownwords", "vcs_info": {"vcs": "git"}},
+            "ownwords[train] @ git+https://code.example/ownwords",
+        ),
+        (None, f"{CLONE}[train]"),  # it was not installed, or from an index: here it is a clone
+    ],
+)
+def test_what_is_missing_is_installed_from_where_ownwords_came(
+    direct: object, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a release its name alone is found nowhere."""
+    text = None if direct is None else json.dumps(direct)
+    monkeypatch.setattr(
+        packages, "distribution", lambda _: SimpleNamespace(read_text=lambda _: text)
+    )
+    packages._origin.cache_clear()
+    monkeypatch.setattr(sys, "prefix", "/nowhere")
+    assert install_command("train") == f'pip install "{what}"'
+    packages._origin.cache_clear()
 
 
 class OutOfMemoryError(RuntimeError):

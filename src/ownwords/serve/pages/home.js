@@ -344,7 +344,7 @@ function makeStep(state) {
   }
 
   function formOf() {
-    if (!offer.can_train) return problem({ message: t`training needs PyTorch, which is not installed`, hint: t`install it with pip install "ownwords[train]", then start ownwords again` });
+    if (!offer.can_train) return problem({ message: t`training needs PyTorch, which is not installed`, hint: t`\`ownwords doctor\` names the command that installs it; then start ownwords again` });
     const base = baseChoice(offer, async () => { offer = await get("/api/models"); return offer; }, () => drawTimes());
     const cards = el("fieldset", { class: "cards" }), group = uniqueId("time");
     let chosen = null, offered = null;
