@@ -1,18 +1,23 @@
-"""A draft is checked against the author's posts and other authors today."""
+"""A draft is checked against the author's posts and other people today."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from growth import is_far_from_quadratic
 from ownwords.archive.corpus import TrainingText, load_corpus
 from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.cli.main import main
-from ownwords.core.errors import CorpusError
+from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.drafts.check import AuthorStyle
 from ownwords.evaluation.reference_data import ReferenceAuthors
 
+BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
 MODERN = (
     "We leverage the new API to streamline deployment. You can install the package prior to that,"
     " then configure your environment variables. If you have any questions, please open an issue."
@@ -35,10 +40,8 @@ def test_a_draft_is_placed_marked_and_found_in_the_posts(
     assert main(["check", str(draft), "--workspace", str(workspace), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     foreign = [each for each in found["sentences"] if each["text"] in MODERN]
-    own = [each for each in found["sentences"] if each["text"] not in MODERN]
     assert len(foreign) == 3
     assert all(each["is_marked"] for each in foreign)
-    assert sum(each["is_marked"] for each in own) <= max(1, len(own) // 4)
     assert any("“leverage”" in reason for reason in foreign[0]["because"])
     assert "you write “before” rather than “prior to”" in foreign[1]["because"]
     whole = draft.read_text(encoding="utf-8")
@@ -46,7 +49,9 @@ def test_a_draft_is_placed_marked_and_found_in_the_posts(
     assert found["others"]["middle"] < 0.1 < 0.9 < found["own"]["middle"]
     assert held_out.title in {each["title"] for each in found["written_before"]}
     assert main(["check", str(draft), "--workspace", str(workspace)]) == 0
-    assert "You wrote this before" in capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
+    assert "You wrote this before" in out
+    assert "cannot tell a language model’s prose from yours" in out
 
 
 def test_too_few_posts_are_one_sentence() -> None:
@@ -55,35 +60,118 @@ def test_too_few_posts_are_one_sentence() -> None:
         AuthorStyle([post], ReferenceAuthors.load())
 
 
-@pytest.fixture
-def gardener() -> AuthorStyle:
+@pytest.fixture(scope="module")
+def others() -> ReferenceAuthors:
+    """A sixth of the other authors: fewer are compared the sooner."""
+    every = ReferenceAuthors.load()
+    return replace(every, passages=every.passages[::6], source_of=every.source_of[::6])
+
+
+@pytest.fixture(scope="module")
+def posts(tmp_path_factory: pytest.TempPathFactory) -> list[TrainingText]:
+    """Every other post of the sample blog is unseen: `posts[::2]`."""
+    workspace = tmp_path_factory.mktemp("check") / "w.ownwords"
+    look([BLOG], workspace=workspace)
+    with Archive(workspace / "archive.sqlite") as archive:
+        corpus = load_corpus(archive)
+    every = [text for side in (corpus.train, corpus.validation, corpus.test) for text in side]
+    return sorted(every, key=lambda post: post.id)
+
+
+@pytest.fixture(scope="module")
+def blogger(posts: list[TrainingText], others: ReferenceAuthors) -> AuthorStyle:
+    return AuthorStyle(posts[1::2], others)
+
+
+def bodies(posts: Sequence[TrainingText]) -> list[str]:
+    return [post.head_and_body[1] for post in posts]
+
+
+def test_one_in_ten_of_unseen_sentences_is_marked_and_half_of_the_passages_lie_above(
+    posts: list[TrainingText], blogger: AuthorStyle
+) -> None:
+    found = [blogger.check(text) for text in bodies(posts[::4])]
+    marked = [each.is_marked for check in found for each in check.sentences]
+    assert len(marked) > 300
+    assert 0.06 < np.mean(marked) < 0.14
+    assert all(check.yours > 0.9 for check in found)
+    foreign = blogger.check(f"{MODERN} {MODERN}")
+    assert foreign.above < 0.1 < 0.4 < np.mean([check.above for check in found])
+
+
+@pytest.mark.parametrize("beside", [0, 14])
+def test_an_archive_of_one_text_judges_as_that_of_many(
+    posts: list[TrainingText], others: ReferenceAuthors, beside: int
+) -> None:
+    known = posts[1::2]
+    novel = TrainingText("novel", "\n\n".join(bodies(known[beside:])))
+    style = AuthorStyle([novel, *known[:beside]], others)
+    found = [style.check(text) for text in bodies(posts[::8])]
+    assert all(check.yours > 0.9 and "more like your posts" in check.sentence for check in found)
+    assert 0.3 < np.mean([check.above for check in found]) < 0.7
+    foreign = style.check(f"{MODERN} {MODERN}")
+    assert foreign.yours < 0.1 and "more like what other people write" in foreign.sentence
+
+
+@pytest.fixture(scope="module")
+def gardener(others: ReferenceAuthors) -> AuthorStyle:
     days = ("Monday", "Tuesday", "Friday", "Sunday")
     text = "On {} I went out to the garden, and the rain had bent every stem of the lupin. " * 5
     posts = [TrainingText(str(n), text.format(*[day] * 5), day) for n, day in enumerate(days * 6)]
-    return AuthorStyle(posts, ReferenceAuthors.load())
+    whole = [(post.text, False) for post in posts]
+    return AuthorStyle(posts, others, [*whole, ("The rest of a long post: it remains.", True)])
 
 
-def test_what_he_writes_about_is_rather_his_than_what_others_write_about(
+def test_what_the_author_writes_about_is_rather_theirs_than_what_others_write_about(
     gardener: AuthorStyle,
 ) -> None:
     found = gardener.check(
         "I looked at the garden and the lupin in the rain. I looked at the zyzzyva and the xylem in"
         " the kiln. I looked at the github and the python in the cloud."
     )
-    his, new, others = (sentence.yours for sentence in found.sentences)
-    assert his > new > others
+    own, new, others = (sentence.yours for sentence in found.sentences)
+    assert own > new > others
 
 
-def test_of_a_wrapped_markdown_draft_the_prose_is_checked(gardener: AuthorStyle) -> None:
+def test_the_topic_of_a_post_is_not_known_from_itself(others: ReferenceAuthors) -> None:
+    """Where each post has words of its own, an unseen one is judged as one that was left out."""
+    topics = "zyzzyva xylem kiln quokka lupin oboe yak fjord gnu sphinx ibex onyx".split()  # noqa: SIM905
+    text = "On Monday I went out to see the {0}, and the rain had bent every {0} of the {0}. " * 8
+    posts = [TrainingText(str(n), text.format(word)) for n, word in enumerate(topics)]
+    found = AuthorStyle(posts, others).check(text.format("axolotl"))
+    assert not any(each.is_marked for each in found.sentences)
+
+
+def test_of_a_wrapped_markdown_draft_the_sentences_are_checked(gardener: AuthorStyle) -> None:
     plain = "On Monday I went out to the garden, and the rain had bent every stem of the lupin."
     wrapped = plain.replace("bent every", "bent\nevery")
-    front = "---\ntags: ['xylem']\n---\n\n# The garden\n\n"
-    rest = "\n\n> A quoted zyzzyva.\n\n```\nkiln\n```\n\n- The lupin\n- The rain\n"
-    linked = "It is [here](https://xylem.example/kiln)\nnow."
+    front = "---\ntags: ['xylem']\n---\n\n# The garden that I saw and that the rain had bent\n\n"
+    rest = (
+        "\n\n> A zyzzyva.\n\n```\nkiln\n```\n\n- The lupin of the garden in the rain, bent\n\nYes!"
+    )
+    linked = "It is [here](https://xylem.example/kiln)\nin the garden, and it is *bent*."
     draft = f"{front}{wrapped} {linked}{rest}"
     found = gardener.check(draft)
-    texts = ["The garden", wrapped, linked, "- The lupin", "- The rain"]
+    texts = [wrapped, linked, "The lupin of the garden in the rain, bent"]
     assert [sentence.text for sentence in found.sentences] == texts
     assert all(draft[each.start : each.end] == each.text for each in found.sentences)
     assert not any("xylem" in why for each in found.sentences for why in each.because)
-    assert found.sentences[1].yours == gardener.check(plain).sentences[0].yours
+    assert found.sentences[0].yours == gardener.check(plain).sentences[0].yours
+    titled = gardener.check(f"A title that is longer than eight words of a draft\n\n{plain}")
+    assert [sentence.text for sentence in titled.sentences] == [plain]
+
+
+def test_reasons_are_given_once_and_are_so(gardener: AuthorStyle) -> None:
+    text = "The kiln remains, and I went to the kiln, and the Kiln remains of the garden."
+    check = gardener.check(text)
+    assert [each.because for each in check.sentences] == [("you have not written “kiln” before",)]
+    assert "too short for a verdict" in check.sentence
+    with pytest.raises(OwnwordsError, match="no prose"):
+        gardener.check("# A title\n\n    code")
+
+
+def test_a_long_run_of_spaces_is_read_once(others: ReferenceAuthors) -> None:
+    def read(text: str) -> object:
+        return others.vocabulary.pairs(text)
+
+    assert is_far_from_quadratic(read, f"It is so.{' ' * 60_000}It is here.")

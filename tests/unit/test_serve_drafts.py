@@ -14,7 +14,6 @@ from starlette.testclient import TestClient
 
 import openai_server
 from asgi_scope import http_scope
-from ownwords.archive.corpus import load_corpus
 from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.base import catalogue
@@ -108,7 +107,7 @@ def test_each_line_is_sent_as_it_is_written_and_a_draft_goes_on_after_the_last(
 def test_a_light_rewrite_is_that_of_the_command(client: TestClient, state: AppState) -> None:
     draft = "I do not know; it is not here, and I cannot find it.\n\nIt does not matter, does it?"
     with Archive(state.workspace.archive) as archive:
-        habits = Habits(post.text for post in load_corpus(archive).train)
+        habits = Habits.of(archive)
     found = sent(client, "/api/rewrite", text=draft)
     assert found == json.loads(json.dumps(rewrite(draft, habits).to_dict()))
     assert found["edits"]

@@ -6,16 +6,19 @@ Markdown and Publii's blocks become HTML here.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ownwords.archive.text_repair import as_object, repair_line, text_value
 from ownwords.core.errors import SourceError
 from ownwords.core.package_data import toml_beside
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
 _DROPPED = toml_beside(__file__, "dropped_elements.toml")
 _ELEMENTS = {tag: reason for reason, tags in _DROPPED.items() for tag in tags.split()}
@@ -358,11 +361,11 @@ def markdown_to_html(text: str, dropped: Drops) -> str:
     Removes and counts template tags, Hugo's shortcodes and `%%comments%%` outside code; the code
     in `highlight` tags and figure captions stay. Quotes and addresses are left unchanged.
     """
-    return str(_markdown()(_TemplateStripper(text, dropped).stripped()))
+    return str(_renderer().render(_TemplateStripper(text, dropped).stripped()))
 
 
-@cache
-def _markdown() -> Callable[[str], Any]:
+def markdown_parser() -> "MarkdownIt":
+    """A new parser: CommonMark, tables, strikethrough, footnotes, definition lists, raw HTML."""
     # Imported lazily: it takes half of the start-up time, and many archives never need it.
     from markdown_it import MarkdownIt  # noqa: PLC0415
     from mdit_py_plugins.deflist import deflist_plugin  # noqa: PLC0415
@@ -379,7 +382,10 @@ def _markdown() -> Callable[[str], Any]:
 
     parser = Markdown("commonmark", {"html": True, "maxNesting": 100})
     parser.enable(["table", "strikethrough"]).use(footnote_plugin).use(deflist_plugin)
-    return parser.render
+    return parser
+
+
+_renderer = cache(markdown_parser)
 
 
 class _TemplateStripper:

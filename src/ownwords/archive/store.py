@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ownwords.archive.document import Document, ParsedBody, Segment, SegmentKind
+from ownwords.archive.document import OWN_KINDS, Document, ParsedBody, Segment, SegmentKind
 from ownwords.core.errors import CorpusError, InUseError, WorkspaceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.workspace import translate_os_errors
@@ -198,6 +198,13 @@ class Archive:
             if _content_hash(row[:-1], segments) != row[-1]:
                 raise DamagedArchiveError(self.path, f"the text {row[0]!r} was changed")
             yield self._document(row, segments)
+
+    def own_texts(self) -> Iterator[tuple[str, bool]]:
+        """Yield the author's own words in each document, and whether it is left out."""
+        selection = self.selection()
+        for document in self.documents():
+            is_left_out = selection.get(document.id, ("leave out",))[0] == "leave out"
+            yield f"{document.title}\n\n{document.text(OWN_KINDS)}", is_left_out
 
     def headers(self, ids: Iterable[str] | None = None) -> Iterator[Document]:
         """Yield all documents, or those with these ids, without segments, sorted by id."""

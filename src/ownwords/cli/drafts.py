@@ -42,11 +42,12 @@ NotesFile = Annotated[
 def check(
     draft: DraftFile = None, *, workspace: WorkspaceOption = None, output: OutputOptions = OUTPUT
 ) -> None:
-    """Say how much a draft sounds like you, which sentences do not, and what you wrote before.
+    """Say whether a draft is more like your posts than like what other people write, and where not.
 
-    It counts, and needs no model. English only; nothing leaves this machine.
+    It counts, and needs no model. It cannot tell a language model's prose from yours. English only;
+    nothing leaves this machine.
     """
-    from ownwords.archive.corpus import read_corpus
+    from ownwords.archive.store import Archive
     from ownwords.core.validation import encode
     from ownwords.drafts.check import AuthorStyle
     from ownwords.drafts.check_view import check_view
@@ -54,7 +55,8 @@ def check(
 
     text = text_in(draft, "a draft to check")
     place = resolve_workspace(workspace, Path.cwd())
-    found = AuthorStyle.of(read_corpus(place.archive)).check(text)
+    with Archive(place.archive) as archive:
+        found = AuthorStyle.of(archive).check(text)
     output.show(encode(found), lambda console: TerminalWriter(console).blocks(check_view(found)))
 
 
@@ -99,7 +101,9 @@ def rewrite(
     *,
     free: Annotated[
         bool,
-        flag("Let the model write each sentence anew; one that would say more or less stays."),
+        flag(
+            "Let the model write each sentence, too; one that changes more than its manner stays."
+        ),
     ] = False,
     without: Annotated[
         tuple[int, ...],
@@ -114,13 +118,14 @@ def rewrite(
     """
     from rich.text import Text
 
-    from ownwords.archive.corpus import read_corpus
+    from ownwords.archive.store import Archive
     from ownwords.drafts import rewriting
     from ownwords.drafts.edits import Habits
 
     draft = text_in(text, "a draft to rewrite")
     place = resolve_workspace(options.workspace or options.model, Path.cwd())
-    habits = Habits(post.text for post in read_corpus(place.archive).train)
+    with Archive(place.archive) as archive:
+        habits = Habits.of(archive)
     used = replace(options, model=options.model or place.root)  # the workspace's own model
     model = _load_model(used) if free else None
     rewritten = rewriting.rewrite(draft, habits, model, seed=options.seed or 1).without(without)
@@ -136,8 +141,10 @@ def rewrite(
             console.print(f"- {sentence.before}", style="red", markup=False, highlight=False)
             console.print(f"+ {sentence.after}", style="green", markup=False, highlight=False)
     if free:
-        same = sum(not sentence.is_rewritten for sentence in rewritten.sentences)
-        print(f"{same} of {len(rewritten.sentences)} sentences stay.", file=sys.stderr)
+        print(
+            f"Unchanged: {rewritten.unchanged} of {len(rewritten.sentences)} sentences.",
+            file=sys.stderr,
+        )
     for number, edit in enumerate(rewritten.edits, 1):
         line = Text(f"{number:3} ").append(edit.before or "nothing", "red").append(" -> ")
         console.print(line.append(edit.after or "nothing", "green").append(f"  {edit.because}"))

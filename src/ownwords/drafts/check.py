@@ -1,8 +1,9 @@
-"""Check a draft: how much each sentence sounds like the author, and why; without any model.
+"""Check a draft: whether it is more like the author's posts than like what others write, and why.
 
 The measure is that of the scorecard (`evaluation.style`): the pairs of words of the author's posts
-against those of others today. What the author's own posts score is found by cross-validation, so
-that figures of a draft compare with those of posts that the measure has not read.
+against those of other people today. What the author's own posts score is found by cross-validation,
+so that figures of a draft compare with those of posts that the measure has not read. The others are
+people: what a language model writes, the measure cannot tell from the author's prose.
 """
 
 import math
@@ -14,10 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ownwords.archive.corpus import Corpus, TrainingText
+from ownwords.archive.corpus import TrainingText, load_corpus
+from ownwords.archive.store import Archive
 from ownwords.core.errors import CorpusError, OwnwordsError
+from ownwords.core.fingerprint import digest
 from ownwords.core.sentences import abbreviations_of, sentences, unwrapped
 from ownwords.drafts.edits import Edit, Habits
+from ownwords.drafts.prose import prose_of
 from ownwords.evaluation.reference_data import (
     Lexicon,
     ReferenceAuthors,
@@ -31,29 +35,32 @@ from ownwords.evaluation.style import (
     CrossValidated,
     Normal,
     StyleModel,
-    Token,
     Vector,
     folds,
 )
 from ownwords.evaluation.verbatim import shared_passages
 
 _MIN_PASSAGES = 12  # of about 80 words in the posts
-_MIN_WORDS, _ENOUGH = 8, 2000  # of a sentence, and such sentences, to say what is usual
+_MIN_WORDS = 8  # of a sentence that is judged; in shorter ones too little tells
+_MIN_DRAFT = LENGTHS[-1] // 2  # pairs, about 40 words, for a verdict on all of a draft
+_ENOUGH = 5000  # sentences of the author's, to say what is usual
+# A text longer than the one share of all is cut into parts of the other, so that one novel, too,
+# has parts that the measure has not read.
+_LONG_SHARE, _PART_SHARE = 1 / 8, 1 / 32
+_MIN_PART = 500  # characters
 # A word that the measure masks tells by how often the author writes it and how often others do;
 # this is added to both, so that few occurrences say little.
 _SMOOTHING = 1e-5
 _MARKED = 0.1  # share of the author's own sentences that would be marked
 _LIKE, _UNLIKE = 0.8, 0.2  # from and up to which the verdict is one or the other
-_TELLING = -0.8  # weight of a pair that is worth naming
-_REASONS = 3  # pairs, and words, that are named
+_LONG = 0.99  # share of the author's sentences that are shorter than one that is named long
+_REASONS = 3  # words that are named
 _SAID_BEFORE = 8  # words in a row
 _FREQUENT = 400
-# Of a draft in Markdown: front matter, fenced code, rules, quoted lines, marks and addresses.
-_NOT_PROSE = re.compile(
-    r"\A---\n.*?^---$|^ {0,3}(```|~~~).*?^ {0,3}\1|^ {0,3}>.*?$|^#+ |^---+$|(?<=\])\([^()\s]*\)"
-    r"|https?://[^\s)>]+",
-    re.MULTILINE | re.DOTALL,
-)
+_TOO_SHORT = "The draft is too short for a verdict: about 40 words of prose are needed."
+_TITLE = re.compile(
+    r"\A\s*\S.*[^\s.!?…:;,”\"’')][ \t]*\n(?=[ \t]*\n)"
+)  # a first line without an end
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +70,8 @@ class CheckedSentence:
     text: str
     start: int
     end: int
-    yours: float  # the probability that it is the author's rather than another's
-    is_marked: bool  # fewer than one in ten of the author's sentences are as unusual
+    yours: float  # the probability that it is the author's rather than another person's
+    is_marked: bool  # one in ten of the author's own sentences are as unusual
     because: tuple[str, ...]
 
 
@@ -93,16 +100,17 @@ class Check:
     """What was found about a draft."""
 
     sentence: str  # the verdict
+    is_long_enough: bool  # for a verdict
     yours: float
     above: float  # share of the author's own passages that score lower
     own: Range
     others: Range
-    sentences: tuple[CheckedSentence, ...]
+    sentences: tuple[CheckedSentence, ...]  # long enough to be judged, without headings
     written_before: tuple[WrittenBefore, ...]
 
 
 class _Judged(NamedTuple):
-    """A sentence: its place, its pairs, how many words, and how much it is his."""
+    """A sentence: its place, its pairs, how many words, and how likely it is the author's."""
 
     start: int
     end: int
@@ -112,17 +120,28 @@ class _Judged(NamedTuple):
 
 
 class AuthorStyle:
-    """What is usual for an author, learned from the posts once, for any number of drafts."""
+    """What is usual for an author, learned from the posts once, for any number of drafts.
 
-    def __init__(self, posts: Sequence[TrainingText], others: ReferenceAuthors) -> None:
-        texts = [post.text for post in posts]
-        if not is_in_the_language(texts, others.vocabulary.words[:_FREQUENT]):
+    `texts` are all that the author has written, each with whether it is left out; by default the
+    posts.
+    """
+
+    def __init__(
+        self,
+        posts: Sequence[TrainingText],
+        others: ReferenceAuthors,
+        texts: Sequence[tuple[str, bool]] = (),
+    ) -> None:
+        whole = [post.head_and_body[1] for post in posts]
+        if not is_in_the_language(whole, others.vocabulary.words[:_FREQUENT]):
             raise OwnwordsError(
                 "drafts can be checked in English only: there are no other authors in the language"
                 " of these posts to compare with"
             )
         self._posts, self._vocabulary = posts, others.vocabulary
-        pairs = [others.vocabulary.pairs(text) for text in texts]
+        self._abbreviations = abbreviations_of(whole)
+        parts = _parts(whole)
+        pairs = [others.vocabulary.pairs(text) for text in parts]
         length, size = LENGTHS[-1], others.vocabulary.size
         if sum(map(len, pairs)) < _MIN_PASSAGES * length:
             raise CorpusError(
@@ -135,48 +154,57 @@ class AuthorStyle:
         self._model = StyleModel(pairs, others.passages, size)
         self._own, self._others = Normal.of(own), Normal.of(away)
         self._passages = tuple(np.array([row.mean() for row in side]) for side in (own, away))
-        self._abbreviations, self._habits = abbreviations_of(texts), Habits(texts)
-        self._counts = Counter(word for text in texts for word in _folded_words(text))
+        texts = texts or [(post.text, False) for post in posts]
+        self._habits = Habits(text for text, is_left_out in texts if not is_left_out)
+        self._words, self._topics = Lexicon.of(text for text, _ in texts), others.topics
+        self._counts = Counter(word for text in parts for word in _folded_words(text))
         self._total = self._counts.total()
-        self._words, self._topics = Lexicon(frozenset(self._counts)), others.topics
         self._unmasked = frozenset(others.vocabulary.words)
         usual: list[float] = []
-        for text, fold in zip(texts, folds([len(post) for post in pairs]), strict=True):
+        fold_of = zip(parts, folds([len(part) for part in pairs]), strict=True)
+        for text, fold in sorted(fold_of, key=lambda each: digest(each[0])):  # from all times
             if len(usual) < _ENOUGH:
                 judged = self._judge(text, known.models[fold], is_post=True)
                 usual += [each.yours for each in judged if each.words >= _MIN_WORDS]
         self._threshold = float(np.quantile(usual, _MARKED)) if usual else 0.0
-        lengths = [
-            end - start for text in texts for start, end in sentences(text, self._abbreviations)
-        ]
-        self._long = float(np.quantile(lengths, 0.99))
+        self._long = self._habits.words_of_sentences(_LONG)
 
     @classmethod
-    def of(cls, corpus: Corpus) -> "AuthorStyle":
+    def of(cls, archive: Archive) -> "AuthorStyle":
         """Learn from all posts of an archive, beside the authors that the package knows."""
+        corpus = load_corpus(archive)
         posts = [*corpus.train, *corpus.validation, *corpus.test]
-        return cls(posts, ReferenceAuthors.load())
+        return cls(posts, ReferenceAuthors.load(), list(archive.own_texts()))
 
     def check(self, draft: str) -> Check:
-        text = unwrapped(_NOT_PROSE.sub(lambda each: re.sub(r"\S", " ", each[0]), draft))
-        tokens = list(self._vocabulary.tokens(text))
-        if not tokens:
-            raise OwnwordsError("the draft is empty", hint="give a text file, or pipe a text in")
+        prose, headings = prose_of(draft)
+        title = _TITLE.match(prose)
+        for start, end in [*headings, *([title.span()] if title else [])]:
+            prose = prose[:start] + re.sub(r"\S", " ", prose[start:end]) + prose[end:]
+        text = unwrapped(prose)
         weights = self._model.weights(self._vocabulary.pairs(text))
+        if not len(weights):
+            raise OwnwordsError(
+                "the draft has no prose to check", hint="give a text file, or pipe a text in"
+            )
         forms = [edit for edit in self._habits.forms(text) if any(map(str.isalpha, edit.before))]
         checked = []
         for each in self._judge(text, self._model):
+            if each.words < _MIN_WORDS:
+                continue
             better = [edit for edit in forms if each.start <= edit.start < each.end]
-            because = tuple(self._because(text, each, better, weights, tokens))
             is_marked = each.yours < self._threshold
             part = draft[each.start : each.end]
+            because = tuple(dict.fromkeys(self._because(text, each, better)))
             checked.append(
                 CheckedSentence(part, each.start, each.end, each.yours, is_marked, because)
             )
         own, others = self._passages
         yours, above = self.yours(weights), float((own < weights.mean()).mean())
+        is_long_enough = len(weights) >= _MIN_DRAFT
         return Check(
-            sentence=_verdict(yours, above),
+            sentence=_verdict(yours, above) if is_long_enough else _TOO_SHORT,
+            is_long_enough=is_long_enough,
             yours=yours,
             above=above,
             own=self._range(own),
@@ -187,8 +215,9 @@ class AuthorStyle:
 
     def _judge(self, text: str, model: StyleModel, *, is_post: bool = False) -> Iterator["_Judged"]:
         """The sentences of a draft, or of a post, whose words are then not counted as known."""
-        starts = np.array([token.start for token in self._vocabulary.tokens(text)])
-        weights = model.weights(self._vocabulary.pairs(text))
+        tokens = list(self._vocabulary.tokens(text))
+        starts = np.array([token.start for token in tokens])
+        weights = model.weights(self._vocabulary.pairs_of(tokens))
         here = Counter(_folded_words(text) if is_post else ())
         total = max(1, self._total - here.total())
         for start, end in sentences(text, self._abbreviations):
@@ -226,32 +255,22 @@ class AuthorStyle:
         )
         return Range(middle, low, high)
 
-    def _because(
-        self,
-        text: str,
-        sentence: "_Judged",
-        forms: Sequence[Edit],
-        weights: Vector,
-        tokens: Sequence[Token],
-    ) -> Iterator[str]:
+    def _because(self, text: str, sentence: "_Judged", forms: Sequence[Edit]) -> Iterator[str]:
         for edit in forms:
-            yield f"you write “{edit.after}” rather than “{edit.before}”"
-        if sentence.end - sentence.start > self._long:
+            if " " in edit.before and len(edit.after) < 2:  # a stock phrase that needs no other
+                yield f"you never write “{edit.before.rpartition(' ')[0]}”"
+            else:
+                yield f"you write “{edit.after}” rather than “{edit.before}”"
+        if len(text[sentence.start : sentence.end].split()) > self._long:
             yield "99 of 100 of your sentences are shorter"
-        first = sentence.pairs.start
-        order = first + np.argsort(weights[sentence.pairs])
-        rare = [n for n in order if n > first and weights[n] < _TELLING][:_REASONS]
-        if rare:
-            pairs = ", ".join(f"“{text[tokens[n - 1].start : tokens[n].end]}”" for n in rare)
-            yield f"others write {pairs.replace(chr(10), ' ')} more often than you"
-        new = [
-            word[0]
+        new = {
+            folded(word[0]): word[0].strip("_")
             for word in words_in(text[sentence.start : sentence.end])
             if not self._words.knows(word[0])
             and (begins_sentence(word) or not word[0][0].isupper())
-        ]
+        }
         if new:
-            words = ", ".join(f"“{word}”" for word in dict.fromkeys(new[:_REASONS]))
+            words = ", ".join(f"“{word}”" for word in list(new.values())[:_REASONS])
             yield f"you have not written {words} before"
 
     def _written_before(self, text: str) -> tuple[WrittenBefore, ...]:
@@ -264,15 +283,26 @@ class AuthorStyle:
         )
 
 
+def _parts(texts: Sequence[str]) -> list[str]:
+    """The texts, those that are much of all in parts of whole words."""
+    total = sum(map(len, texts))
+    part = re.compile(rf".{{{max(_MIN_PART, int(total * _PART_SHARE))},}}?\s|.+", re.DOTALL)
+    return [
+        each
+        for text in texts
+        for each in (part.findall(text) if len(text) > total * _LONG_SHARE else [text])
+    ]
+
+
 def _folded_words(text: str) -> list[str]:
     return [word for found in words_in(text) if (word := folded(found[0]))]
 
 
 def _verdict(yours: float, above: float) -> str:
     if yours < _UNLIKE:
-        return "It does not sound like you."
+        return "It is more like what other people write than like your posts."
     if yours < _LIKE:
-        return "It could be yours, or somebody else’s."
+        return "It could be yours, or another person’s."
     if above < _MARKED:
-        return "It sounds like you in part: nearly all of your own passages do so more clearly."
-    return "It sounds like you."
+        return "It is like your posts in part: nearly all of your own passages are more so."
+    return "It is more like your posts than like what other people write."

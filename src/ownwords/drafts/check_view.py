@@ -5,27 +5,37 @@ from ownwords.view import blocks as b
 from ownwords.view.format import count, day, plain
 
 _MOST = 300  # characters of a sentence
+_LIMIT = "This compares you with other people; it cannot tell a language model’s prose from yours."
+_NO_REASON = "other people put words together in this way more often than you"
 
 
 def check_view(check: Check) -> list[b.Block]:
     """The verdict, where the draft lies, the sentences unlike the author's, and earlier words."""
     marked = [sentence for sentence in check.sentences if sentence.is_marked]
-    rows = [
-        b.Gauge("This draft", check.yours, f"{check.yours:.0%}", is_ours=True),
-        _gauge("Passages of yours", check.own),
-        _gauge("Other authors today", check.others),
-    ]
-    sentences, place = count(len(check.sentences), "sentence"), f"{check.above:.0%}"
-    how_many = f"{len(marked)} of {sentences} sound unlike you" if marked else ""
-    found: list[b.Block] = [
-        b.Paragraph(line=check.sentence, style="statement"),
-        b.Paragraph(line=f"{place} of the passages of your own posts score lower."),
-        b.Gauges(title="How likely it is yours", rows=rows, scale_end=1.0),
-        b.Heading(text=how_many or f"None of {sentences} sounds unlike you"),
-    ]
+    found: list[b.Block] = [b.Paragraph(line=check.sentence, style="statement")]
+    if check.is_long_enough:
+        rows = [
+            b.Gauge("This draft", check.yours, f"{check.yours:.0%}", is_ours=True),
+            _gauge("Passages of yours", check.own),
+            _gauge("Other people today", check.others),
+        ]
+        found += [
+            b.Paragraph(line=_LIMIT),
+            b.Paragraph(line=f"{check.above:.0%} of the passages of your own posts score lower."),
+            b.Gauges(title="Yours rather than another person’s", rows=rows, scale_end=1.0),
+        ]
+    sentences = count(len(check.sentences), "sentence")
+    how_many = f"{len(marked)} of {sentences} are unlike yours" if marked else ""
+    found.append(b.Heading(text=how_many or f"None of {sentences} is unlike yours"))
     if marked:
-        usual = "About one in ten of your own sentences would be marked as well."
-        items = [b.Item(title=_quoted(each.text), lines=list(each.because)) for each in marked]
+        usual = (
+            "Sentences of eight words or more are judged; about one in ten of your own would be"
+            " marked as well."
+        )
+        items = [
+            b.Item(title=_quoted(each.text), lines=list(each.because) or [_NO_REASON])
+            for each in marked
+        ]
         found += [
             b.Paragraph(line=usual, style="quiet"),
             b.Items(rows=items, style="notes"),

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ownwords.archive.store import Archive
 from ownwords.core.package_data import toml_beside
-from ownwords.core.sentences import sentences
+from ownwords.core.sentences import sentences, unwrapped
 from ownwords.drafts.facts import Content
 from ownwords.drafts.notes import EXACT
+from ownwords.drafts.prose import prose_of
 
 _LEAST = 3  # times that the author has a form
 _ENOUGH = 10_000  # words of his, to say that he never has one
@@ -35,12 +37,28 @@ _MARKS: Mapping[str, Mapping[str, str]] = {
     "ellipses": {"…": "…", "...": r"(?<!\.)\.\.\.(?!\.)"},
 }
 _SERIAL = re.compile(r"\w, \w+(,?) (?:and|or) \w")
-# Code, addresses, others' words and front matter.
-_UNTOUCHED = re.compile(
-    r"^```.*?^```|`[^`\n]*`|https?://\S+|^>.*?$|\A---\n.*?^---$", re.DOTALL | re.MULTILINE
+_WORD = re.compile(r"\w+")
+# After these, "it is" may end its clause, and has no short form: "what it is now".
+_NO_SHORT = "".join(
+    rf"(?<!\b{word} )" for word in ("what", "where", "who", "how", "than", "as", "here")
+)
+_HAS = r"(?!(?<=['’]s) (?:been|got|had|become|gone|come|\w+(?:ed|en))\b)"  # "it's been" has no "is"
+# Before these, a numeral names one of several: "chapter 2 describes".
+_NUMERALS = "".join(
+    rf"(?<!\b{word} )"
+    for word in ("chapter", "page", "part", "step", "version", "figure", "section", "number", "day")
+)
+_MANY_MEANINGS = ("about",)  # a story about two boys
+# A number that is no year, as a figure or in words.
+_NUMBER = (
+    r"(?:[$£€]?(?!(?:1[5-9]|20)\d\d\b)\d|(?:two|three|four|five|six|seven|eight|nine|ten|eleven"
+    r"|twelve|fifteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|half|(?:an?|one) (?:"
+    r"dozen|hundred|thousand|million|billion|second|minute|hour|day|week|month|year|half|third|quarter"
+    r"|inch|foot|mile))\b)"
 )
 _JOINED = re.compile(r"(?:;|,? (?:and|but|so))( )(?=(?:I|we|you|he|she|it|they|there|this)\b)")
 _OPENING = re.compile(r",? (and|but|so) $")
+_FOLLOWING = re.compile(r" (\w)")
 # A word, a number with its point, or a sign; of the marks of punctuation only what ends a sentence.
 _MEANT = re.compile(r"(?<!\S)[-–](?=\d)|\w+(?:[.,:'-]\w+)*|'\w+|\(\)|[^\w\s,;:'\"“”()–—…-]")
 _SPELT_OUT = {"can't": "cannot", "won't": "will not", "n't": " not", "'s": " is", "'m": " am"}
@@ -82,43 +100,73 @@ class Habits:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._counts: dict[str, Counter[int]] = defaultdict(Counter)
-        self._phrases = set[str]()  # that he has
-        lengths: list[int] = []
+        self._phrases = set[str]()  # that the author has
+        self._words = Counter[str]()
+        self._lengths: list[int] = []
         for text in texts:
             self._phrases.update(_lower(phrase[0]) for phrase in _phrase().finditer(text))
+            self._words.update(_WORD.findall(text.lower()))
             for use in _uses(text):
                 self._counts[use.kind][use.choice] += 1
-            lengths += [len(text[begin:end].split()) for begin, end in sentences(text)]
-        if sum(lengths) < _ENOUGH:
-            self._phrases.update(_phrases())
-        self._long = max(_MIN_LONG, float(np.quantile(lengths, _LONG)) if lengths else 0.0)
+            self._lengths += [len(text[begin:end].split()) for begin, end in sentences(text)]
+        self._long = max(_MIN_LONG, self.words_of_sentences(_LONG))
 
-    def edits(self, text: str) -> list[Edit]:
-        """The edits that a draft needs, in order; no two overlap."""
-        found = [*self.forms(text), *self._splits(text)]
-        untouched = [each.span() for each in _UNTOUCHED.finditer(text)]
+    @classmethod
+    def of(cls, archive: Archive) -> "Habits":
+        """Learn from whole texts, those also of which a model reads a part, but none left out."""
+        return cls(text for text, is_left_out in archive.own_texts() if not is_left_out)
+
+    def words_of_sentences(self, share: float) -> float:
+        """The words of a sentence that this share of the author's do not exceed."""
+        return float(np.quantile(self._lengths, share)) if self._lengths else 0.0
+
+    def edits(self, draft: str) -> list[Edit]:
+        """The edits that the prose of a draft needs, in order; no two overlap."""
+        text = unwrapped(prose_of(draft)[0])
         chosen: list[Edit] = []
-        for edit in sorted(found, key=lambda edit: (edit.start, -edit.end)):
-            if any(begin < edit.end and edit.start < end for begin, end in untouched):
-                continue
-            if not chosen or edit.start >= chosen[-1].end:
+        for edit in sorted(
+            [*self.forms(text), *self._splits(text)], key=lambda edit: (edit.start, -edit.end)
+        ):
+            line = draft[draft.rfind("\n", 0, edit.start) + 1 : edit.start]
+            is_prose = draft[edit.start : edit.end] == edit.before
+            begins_item = edit.after.startswith(" ") and not line.strip()  # a dash would be a mark
+            if is_prose and not begins_item and not (chosen and edit.start < chosen[-1].end):
                 chosen.append(edit)
         return chosen
 
     def forms(self, text: str) -> Iterator[Edit]:
         """Where the author never has a phrase, or nearly always has another form."""
-        for phrase in _phrase().finditer(text):
-            if _lower(phrase[0]) not in self._phrases:
-                after = _like(phrase[0], _phrases()[_lower(phrase[0])])
-                yield Edit(phrase.start(), phrase[0], after, "you never write so")
+        yield from self._phrase_edits(text)
         for use in _uses(text):
             counts = self._counts[use.kind]
             ((choice, count),) = counts.most_common(1) or [(use.choice, 0)]
+            if use.text.lower() in _MANY_MEANINGS:
+                continue
             if choice != use.choice and count >= max(_LEAST, _CONSISTENT * counts.total()):
                 after = _like(use.text, use.forms[choice])
-                others = counts.total() - count
-                because = f"{count:,} times so in your texts, {others:,} times otherwise"
+                because = f"so {count:,} of {counts.total():,} times in your texts"
                 yield Edit(use.start, use.text, after, because)
+
+    def _phrase_edits(self, text: str) -> Iterator[Edit]:
+        words = self._words.total()
+        for phrase in _phrase().finditer(text) if words >= _ENOUGH else ():
+            if (long := _lower(phrase[0])) in self._phrases:
+                continue
+            because = f"never in your {words:,} words"
+            if not any(_phrases()[long]):
+                # The phrase goes, and the next word begins in its place.
+                if following := _FOLLOWING.match(text, phrase.end()):
+                    before = phrase[0] + following[0]
+                    after = _like(phrase[0], following[1])
+                    yield Edit(phrase.start(), before, after, because)
+                continue
+            count, short = max((self._uses_of(short), short) for short in _phrases()[long])
+            if count >= _LEAST:
+                yield Edit(phrase.start(), phrase[0], _like(phrase[0], short), because)
+
+    def _uses_of(self, words: str) -> int:
+        """How often the author has the rarest of some words."""
+        return min(self._words[word] for word in words.split())
 
     def _splits(self, text: str) -> Iterator[Edit]:
         """Where a sentence much longer than the author's ends, and the next one begins."""
@@ -169,7 +217,9 @@ def says_the_same(one: str, other: str) -> bool:
 
 def _meant(sentence: str) -> list[tuple[str, str]]:
     """The words and signs, each with the article before it, then what must be exact."""
-    plain = _phrase().sub(lambda phrase: _phrases()[_lower(phrase[0])], sentence.replace("’", "'"))
+    plain = _phrase().sub(
+        lambda phrase: _phrases()[_lower(phrase[0])][0], sentence.replace("’", "'")
+    )
     plain = _pattern().sub(lambda use: _groups()[_lower(use[0])][1][0], plain)
     plain = _CONTRACTED.sub(lambda use: _SPELT_OUT[use[0]], plain[:1].lower() + plain[1:])
     words = [_SAME.get(word, word) for word in _MEANT.findall(plain)]
@@ -211,28 +261,34 @@ def _words() -> dict[str, Any]:
 
 
 @cache
-def _phrases() -> dict[str, str]:
-    """The long phrases in lower case, each with what says the same."""
-    pairs = (line.partition(" = ") for line in _words()["phrases"].strip().split("\n"))
-    return {long: short for long, _, short in pairs}
+def _phrases() -> dict[str, tuple[str, ...]]:
+    """The stock phrases in lower case, each with the plain words for it; "" if it needs none."""
+    pairs = (line.partition(" =") for line in _words()["phrases"].strip().split("\n"))
+    return {long: tuple(short.strip().split(" | ")) for long, _, short in pairs}
 
 
 @cache
 def _phrase() -> re.Pattern[str]:
-    return re.compile(rf"\b(?:{'|'.join(_phrases())})\b", re.IGNORECASE)
+    return re.compile(rf"\b{_either(_phrases())}(?!\w)", re.IGNORECASE)
+
+
+def _either(forms: Iterable[str]) -> str:
+    """An expression that tries the forms with the letter that is there, the longest first."""
+    letters: dict[str, list[str]] = defaultdict(list)
+    for form in sorted(forms, key=len, reverse=True):
+        letters[form[0].lower()].append(re.escape(form[1:]).replace("'", "['’]"))
+    return "(?:{})".format("|".join(f"{one}(?:{'|'.join(to)})" for one, to in letters.items()))
 
 
 @cache
 def _pattern() -> re.Pattern[str]:
     """Every form as a word of its own: contractions before a word, numerals before a plural."""
-    either: dict[str, str] = {}
-    for section, lines in _words()["same"].items():
-        forms = sorted(re.split(r" = |\n", lines.strip()), key=len, reverse=True)
-        either[section] = "|".join(re.escape(form).replace("'", "['’]") for form in forms)
+    forms = {kind: re.split(r" = |\n", of.strip()) for kind, of in _words()["same"].items()}
     return re.compile(
-        rf"(?<![\w’'-])(?:{either['contractions']})(?= [\w(“])"
-        rf"|(?<=[a-z] )(?:{either['numerals']})(?= [a-z]{{3,}}s\b)"
-        rf"|(?<![\w’'-])(?:{either['spelling']}|{either['words']})(?![\w’'-])",
+        rf"(?<![\w’'-])(?:{_NO_SHORT}{_either(forms['contractions'])}{_HAS}(?= [\w(“])"
+        rf"|{_either(forms['estimates'])}(?= {_NUMBER})"
+        rf"|{_either([*forms['spelling'], *forms['words']])}(?![\w’'-])"
+        rf"|(?<=[a-z] ){_NUMERALS}{_either(forms['numerals'])}(?= [a-z]{{3,}}s\b))",
         re.IGNORECASE,
     )
 

@@ -25,7 +25,10 @@ _ENDINGS = (
 )
 _MARKS = tuple("¶0.,;:!?()\"—-'…/&%")
 _CLASSES = (*_MARKS, "#", "Name", "NAME", "~", *(f"~{ending}" for ending in _ENDINGS))
-_TOKEN = re.compile(r"\s*\n\s*|\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|\.\.+|--+|[^\w\s]")
+# The lookbehind keeps a long run of spaces from being tried again from each of them.
+_TOKEN = re.compile(
+    r"(?<!\s)\s*\n\s*|\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|\.\.+|--+|[^\w\s]"
+)
 _SAME = {"“": '"', "”": '"', "’": "'", "‘": "'", "–": "—", "`": "'", "*": "'"}
 _ENDS_SENTENCE = frozenset("¶.!?:")
 _DISCOUNT = 0.75  # of Kneser-Ney
@@ -60,9 +63,11 @@ class StyleVocabulary:
 
     def pairs(self, text: str) -> Pairs:
         """Each token of a text with the one before it; the first follows the end of a paragraph."""
-        numbers = [self._numbers["¶"], *(token.number for token in self.tokens(text))]
-        tokens = np.array(numbers, np.uint32)
-        pairs: Pairs = tokens[:-1] * np.uint32(self.size) + tokens[1:]
+        return self.pairs_of(self.tokens(text))
+
+    def pairs_of(self, tokens: Iterable[Token]) -> Pairs:
+        numbers = np.array([self._numbers["¶"], *(token.number for token in tokens)], np.uint32)
+        pairs: Pairs = numbers[:-1] * np.uint32(self.size) + numbers[1:]
         return pairs
 
     def _masked(self, token: str, *, starts: bool) -> str:

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.archive.corpus import load_corpus
 from ownwords.core.validation import Meta, encode
 from ownwords.drafts import drafting, rewriting
 from ownwords.drafts.check import AuthorStyle
@@ -30,7 +29,7 @@ from ownwords.view import html
 class DraftRequest:
     """The body of a POST to /api/check, /api/rewrite, or /api/draft, whose text are notes.
 
-    `free` rewrites each sentence anew. `lines` are those of a draft to go on with.
+    `free` lets the model write each sentence, too. `lines` are those of a draft to go on with.
     """
 
     text: Annotated[str, Meta(max_length=200_000)] = ""
@@ -75,7 +74,7 @@ def routes(state: AppState) -> list[BaseRoute]:
 
         def write(events: ThreadEvents) -> dict[str, Any]:
             model = _SharedModel(loaded, state.compute_lock, events) if loaded else None
-            habits = state.report.derived("habits", lambda _: _habits(state))
+            habits = state.report.derived("habits", lambda _: Habits.of(state.archive()))
             return rewriting.rewrite(asked.text, habits, model, seed=asked.seed).to_dict()
 
         return EventStreamResponse(partial(state.send_work, write, "end"))
@@ -92,15 +91,9 @@ def check(state: AppState, call: ApiCall) -> dict[str, Any]:
     text = call.body(DraftRequest).text
     if not text.strip():
         raise invalid("there is no draft", hint="write or paste one first")
-    style: AuthorStyle = state.report.derived(
-        "style", lambda _: AuthorStyle.of(load_corpus(state.archive()))
-    )
+    style: AuthorStyle = state.report.derived("style", lambda _: AuthorStyle.of(state.archive()))
     found = style.check(text)
     return {**encode(found), "html": html.drawn(check_view(found))}
-
-
-def _habits(state: AppState) -> Habits:
-    return Habits(post.text for post in load_corpus(state.archive()).train)
 
 
 async def _model_for_notes(

@@ -49,7 +49,7 @@ function pageOf(element, offer, saved, query) {
   const draft = editor({ text: saved?.text ?? query.get("prompt") ?? "", machine: saved?.machine ?? [] }, { label: t`Your text`, hint: t`A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time.`,
     placeholder: t`The trouble with backups`, model: () => (set.suggests ? set.model : ""), onChange: changed });
   const fromNotes = button(t`Write it from notes`, writeNotes), voice = button(t`Put it in my voice`, rewrite);
-  const how = select([["", t`lightly: spelling, contractions, punctuation`], ["free", t`freely: every sentence written anew`]], "", label);
+  const how = select([["", t`lightly: spelling, contractions, punctuation`], ["free", t`with the model, too: each sentence, its words kept`]], "", label);
   how.setAttribute("aria-label", t`How to put it in my voice`);
   const installing = progress(), needs = el("div", { class: "needs" });
   const start = button(t`Write`, null, { kind: "primary", icon: "write", type: "submit" }), several = button(t`Three variants`, variants);
@@ -216,9 +216,9 @@ function pageOf(element, offer, saved, query) {
       const source = notes.text, free = Boolean(how.value);
       const result = await ended("/api/rewrite", { text: source, free, model: free ? drafter(true).name : "", seed: seedNow() }, ends, t`Writing sentence`);
       if (!result) return "";
-      const changes = changesOf(source, result), same = result.sentences.filter((each) => each.before === each.after).length;
-      const said = changes.length ? sentence(count(changes.length, "change")) : free && !result.sentences.length ? t`No paragraph could be written anew: it takes whole sentences, neither very few words nor very many.` : t`Nothing to change: it already sounds like you.`;
-      fill(below, quiet(said, free && changes.length ? [" ", t`Unchanged: ${count(same)} of ${count(result.sentences.length, "sentence")}. Read each of the others: a small model may say what you did not mean.`] : ""), choices(source, changes));
+      const changes = changesOf(source, result);
+      const said = changes.length ? sentence(count(changes.length, "change")) : free && !result.sentences.length ? t`The model found no paragraph to write: it takes whole sentences, neither very few words nor very many.` : t`Nothing to change: it has the forms that your posts have.`;
+      fill(below, quiet(said, free && changes.length ? [" ", t`Unchanged: ${count(result.unchanged)} of ${count(result.sentences.length, "sentence")}. Read each of the others: a small model may say what you did not mean.`] : ""), choices(source, changes));
       return said;
     });
   }
@@ -256,8 +256,7 @@ function pageOf(element, offer, saved, query) {
     return busy(t`Comparing with your posts`, async (ends) => {
       const pane = draft.text.trim() ? draft : notes, { text } = pane;
       const found = await post("/api/check", { text }, { signal: ends.signal });
-      const places = [0]; // of each character as the server counts them
-      for (const character of text) places.push(places.at(-1) + character.length);
+      const places = placesIn(text);
       pane.mark(found.sentences.filter((each) => each.is_marked).map((each) => [places[each.start], places[each.end]]));
       fill(below, el("h2", { class: "visually-hidden" }, t`Comparing with your posts`), el("div", { class: "body" }, drawn(found.html)));
       return sentence(found.sentence);
@@ -370,21 +369,27 @@ function told(result, seed) {
   return curious([t`${count(result.tokens, "token")} in ${seconds}, ${count(result.tokens / Math.max(result.seconds, 0.001))} a second; seed ${seed}.`, result.finished === "stop" ? t`The model ended the text itself.` : ""].filter(Boolean).join(" "));
 }
 
+/** Where each character begins, and the text ends: the server counts characters, not their halves. */
+function placesIn(text) {
+  let at = 0;
+  return [...Array.from(text, (character) => (at += character.length) - character.length), text.length];
+}
+
 /** What a rewrite changes, in the draft's own characters: sentences written anew, and single edits in what stays. */
 function changesOf(draft, { edits, sentences }) {
-  const anew = [];
+  const anew = [], places = placesIn(draft);
   let at = 0, written = "";
-  for (const { before, after } of sentences) {
-    const from = draft.indexOf(before, at);
+  for (const { start, before, after } of sentences) {
+    const from = places[start];
     written += draft.slice(at, from);
     at = from + before.length;
     if (before !== after) anew.push({ from, to: at, before, after, start: written.length, end: written.length + after.length, isAnew: true });
     written += after;
   }
   written += draft.slice(at);
-  const points = [...written], single = [];
+  const inWritten = placesIn(written), single = [];
   for (const { start, before, after, because } of edits.toReversed()) { // from the end, so that earlier places hold
-    const place = points.slice(0, start).join("").length; // the server counts characters, not their halves
+    const place = inWritten[start];
     const inside = anew.find((each) => each.start <= place && place < each.end);
     if (inside) {
       inside.after = inside.after.slice(0, place - inside.start) + after + inside.after.slice(place - inside.start + before.length);
