@@ -23,7 +23,7 @@ from ownwords.core.progress import Event, JsonLines
 from ownwords.core.workspace import Workspace
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 pytestmark = pytest.mark.browser
 
@@ -89,7 +89,7 @@ def test_the_recommended_base_is_installed_with_one_button(page: "Page") -> None
     shown(page, "/")
     offered = page.locator(".step .rows li").filter(has_text="English, recommended").first
     text = offered.inner_text()
-    for fact in ("SmolLM2 135M", "92.9 MB to download", "apache-2.0", "minute", "bits per byte"):
+    for fact in ("SmolLM2 135M", "92.9 MB to download", "apache-2.0", "min", "bits per byte"):
         assert fact in text
     jobs = re.compile(r"/api/jobs\b")
     done = {"id": "base-1", "kind": "base", "title": "Installing", "status": "done", "stages": []}
@@ -98,6 +98,34 @@ def test_the_recommended_base_is_installed_with_one_button(page: "Page") -> None
         offered.get_by_role("button", name="Install SmolLM2 135M").click()
     asked = sent.value.post_data_json
     assert asked and (asked["kind"], asked["source"]) == ("base", "smollm2-135m")
+
+
+def test_before_something_else_begins_the_page_asks(page: "Page") -> None:
+    choices = [
+        {"base": "smollm2-135m", "title": "SmolLM2 135M", "minutes": 9},
+        {"base": "shipped", "title": "the built-in model", "minutes": 7.25},
+    ]
+    sent: list[dict[str, object]] = []
+
+    def answer(route: "Route") -> None:
+        sent.append(route.request.post_data_json or {})
+        if len(sent) == 1:
+            error = {"message": "7 min are too few", "hint": "", "choices": choices}
+            route.fulfill(status=400, json={"error": error})
+        else:
+            job = {"id": "make-1", "kind": "make", "title": "Making a model", "status": "running"}
+            route.fulfill(status=201, json=job | {"began": 0, "ended": None, "stages": []})
+
+    shown(page, "/")
+    page.wait_for_selector(".cards")
+    page.route(re.compile(r"/api/jobs\b"), answer)
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.wait_for_selector("dialog[open]")
+    assert "SmolLM2 135M" in page.locator("dialog").inner_text()
+    page.locator("dialog input").nth(1).check()
+    page.locator("dialog").get_by_role("button", name="Start").click()
+    until(page, "!document.querySelector('dialog')")
+    assert (sent[1]["base"], sent[1]["minutes"], sent[1]["kind"]) == ("shipped", 7.25, "make")
 
 
 def test_a_model_can_be_made_stopped_and_resumed_by_keyboard(
@@ -112,7 +140,7 @@ def test_a_model_can_be_made_stopped_and_resumed_by_keyboard(
     fake_jobs.until((home_workspace.root / "begun").exists)
     arguments = json.loads((home_workspace.root / "given.json").read_text())["arguments"]
     assert float(arguments[arguments.index("--minutes") + 1]) > 0
-    assert "--base" not in arguments  # the best that the time allows
+    assert arguments[arguments.index("--base") + 1] == "shipped"  # what the card stands for
     tab_to(page, "Stop")
     page.keyboard.press("Enter")
     page.wait_for_selector("dialog[open]")

@@ -286,12 +286,15 @@ def test_the_speed_of_a_training_counts_for_later_plans(
     monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(known_speeds, "_FILE", "speeds.json")
     finetune(base, OTHERS, HELD_OTHERS, work(tmp_path, TUNED), by_lora=True)
-    assert known_speeds.best_flops(is_lora=True) is None  # so small a base tells nothing
+    assert not known_speeds.best_flops(is_lora=True)  # so small a base tells nothing
     monkeypatch.setattr(known_speeds, "LEAST_PARAMETERS", 1)
     finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "2", TUNED), by_lora=True)
     measured = known_speeds.best_flops(is_lora=True)
-    assert measured and known_speeds.best_flops(is_lora=False) is None
-    for slower in (0.5, 0.1, 0.2):  # as beside other work: the best counts
+    assert measured and not known_speeds.best_flops(is_lora=False)
+    # One alone may have run beside too much else; a faster one counts at once, then the best.
+    assert known_speeds.best_flops(2 * measured, is_lora=True) == 2 * measured
+    assert known_speeds.best_flops(measured / 2, is_lora=True) == measured
+    for slower in (0.5, 0.1):
         known_speeds.remember(slower * measured, is_lora=True)
     (speed,) = PLAN_CONSTANTS.assumed_speeds("cpu", is_lora=True).step_times.values()
     assert speed.flops_per_s == measured
@@ -299,7 +302,7 @@ def test_the_speed_of_a_training_counts_for_later_plans(
         known_speeds.remember(measured / 2, is_lora=True)
     assert known_speeds.best_flops(is_lora=True) == pytest.approx(measured / 2, rel=1e-3)
     (tmp_path / "home" / "speeds.json").write_text("{damaged")
-    assert known_speeds.best_flops(is_lora=True) is None
+    assert not known_speeds.best_flops(is_lora=True)
 
 
 @pytest.mark.parametrize("is_fast", [True, False])

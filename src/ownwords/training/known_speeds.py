@@ -15,12 +15,17 @@ from ownwords.native import bindings
 
 _FILE = "speeds.json"  # in the user's data folder
 _RECENT = 6  # measurements that count: a processor may become slower for good
+_ENOUGH = 3  # from which they count even where they are slower than was assumed
 LEAST_PARAMETERS = 10_000_000  # of a base: smaller ones tell little about others
 
 
-def best_flops(*, is_lora: bool) -> float | None:
-    """FLOP/s of the best recent training of all weights, or of a LoRA; None without any."""
-    return max(_stored().get(_key(is_lora=is_lora), []), default=None)
+def best_flops(assumed: float = 0.0, *, is_lora: bool) -> float:
+    """FLOP/s of the best recent training of all weights, or of a LoRA; those assumed without any.
+
+    A single slow one may have run beside too much else.
+    """
+    recent = _stored().get(_key(is_lora=is_lora), [])
+    return max(recent) if len(recent) >= _ENOUGH else max([assumed, *recent])
 
 
 def remember(flops: float, *, is_lora: bool) -> None:

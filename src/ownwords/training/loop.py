@@ -87,9 +87,8 @@ class TrainOutcome:
     seconds: float = 0.0  # evaluations included, interruptions excluded
     rollbacks: int = 0
     micro_batch_size: int = 0  # at the end
-    # Of the steps of this process that were faster than three quarters of them: other work on the
-    # machine counts little.
-    tokens_per_s: float = 0.0
+    # Faster than three quarters of this process's steps, as if nothing else had run here.
+    tokens_per_s: float = field(default=0.0, compare=False)
 
 
 class InterruptHandler:

@@ -21,6 +21,7 @@ from ownwords.training.step_time import flops_per_token
 from ownwords.training.token_dataset import TokenDataset
 
 _EVERY_S = 0.3
+_IDLE_SHARE = 0.85  # of the processor's time that a training uses where nothing else runs
 
 
 class LossModule(nn.Module):
@@ -62,12 +63,14 @@ class Meter:
         self._step = 0
         self._gradient_norm = 0.0
         self.learning_rate = 0.0
-        self.speeds: list[float] = []  # tokens/s of each report
+        # Tokens/s of each report, as if the processor had been this program's alone.
+        self.speeds: list[float] = []
         self.restart()
 
     def restart(self) -> None:
         """Start new means, excluding the time until now."""
         self._since, self._count, self._sum = time.monotonic(), 0, 0.0
+        self._cpu_since = time.process_time()
 
     def add(self, stage: Stage, step: int, loss: float, gradient_norm: float) -> None:
         """Add a step, and report if the last report is old enough."""
@@ -81,9 +84,11 @@ class Meter:
         """Report the steps since the last report, if there are any."""
         if not self._count:
             return
-        speed = self._count * self._step_tokens / max(1e-9, time.monotonic() - self._since)
+        seconds = max(1e-9, time.monotonic() - self._since)
+        speed = self._count * self._step_tokens / seconds
+        share = (time.process_time() - self._cpu_since) / (seconds * torch.get_num_threads())
+        self.speeds.append(speed / min(1.0, max(0.01, share / _IDLE_SHARE)))
         nats = self._sum / self._count
-        self.speeds.append(speed)
         stage.metric(
             step=self._step,
             loss=nats,

@@ -254,7 +254,7 @@ class PlanConstants:
             vectors = self.assumed_vector_share * (rates.bfloat16 if is_fast else rates.float32)
             tiles = self.assumed_tile_share * rates.bfloat16_tiles
             flops = 1e9 * max(vectors, tiles) * hardware.threads(hardware.read_cpu())
-        flops = known_speeds.best_flops(is_lora=is_lora) or flops
+        flops = known_speeds.best_flops(flops, is_lora=is_lora)
         precision = "autocast" if is_fast else "float32"
         cpu = StepTimeModel(self.assumed_cpu_layer_s, flops)
         return DeviceSpeeds(kind, {precision: cpu})
