@@ -100,7 +100,8 @@ def test_the_recommended_base_is_installed_with_one_button(page: "Page") -> None
     assert asked and (asked["kind"], asked["source"]) == ("base", "smollm2-135m")
 
 
-def test_before_something_else_begins_the_page_asks(page: "Page") -> None:
+def test_before_something_else_begins_the_page_asks(page: "Page", expected: list[str]) -> None:
+    expected.append("Failed to load resource")
     choices = [
         {"base": "smollm2-135m", "title": "SmolLM2 135M", "minutes": 9},
         {"base": "shipped", "title": "the built-in model", "minutes": 7.25},
