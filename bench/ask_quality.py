@@ -3,7 +3,6 @@
     python -m bench.ask_quality FOLDER                 a table of all kinds of questions
     python -m bench.ask_quality FOLDER --half judge    only the half that nothing was chosen by
     python -m bench.ask_quality FOLDER --misses words  with the questions that a column misses
-    python -m bench.ask_quality FOLDER --fit           the coefficients in ask/search.py
     python -m bench.ask_quality FOLDER --marked        whether what is marked answers
 
 FOLDER holds workspaces named NAME.ownwords; `bench/ask_questions.tsv`, or another file of
@@ -97,7 +96,6 @@ def main() -> int:
     parser.add_argument("--columns", default=",".join(COLUMNS))
     parser.add_argument("--misses", default="", help="a column whose misses are printed")
     parser.add_argument("--embed", default="minilm")
-    parser.add_argument("--fit", action="store_true", help="fit what judges a search")
     parser.add_argument("--marked", action="store_true", help="ask for marked sentences")
     options = parser.parse_args()
     if options.marked:
@@ -109,11 +107,7 @@ def main() -> int:
         if options.half in ("all", question.half)
     ]
     columns = options.columns.split(",")
-    needs_vectors = options.fit or {"both", "minilm"} & set(columns)
-    embedder = open_embedder(options.embed) if needs_vectors else None
-    if options.fit:
-        _fit(options.folder, questions, embedder)
-        return 0
+    embedder = open_embedder(options.embed) if {"both", "minilm"} & set(columns) else None
     results: dict[tuple[str, str, str], list[tuple[QualityQuestion, ColumnOutput, float, bool]]] = (
         defaultdict(list)
     )
@@ -163,51 +157,6 @@ def _marked(folder: Path, embedder: Embedder | None) -> None:
                 hits["a mark"] += any(words.casefold() in mark for mark in marks)
                 hits["excerpt"] += words.casefold() in part
         print(name, f"of {len(rows)}:", hits)
-
-
-# ---- how the logistic regressions of ask/search.py were fitted
-
-FITS = (
-    ("_IS_ABOUT", "both", ("cosine", "deviation"), ("own", "para"), ("foreign",)),
-    ("_ANSWERS", "both", ("cosine", "absent", "deviation"), ("own", "para"), ("near",)),
-    ("_IS_ABOUT_BY_WORDS", "words", ("strength", "words"), ("own", "para", "near"), ("foreign",)),
-)
-
-
-def _fit(folder: Path, questions: Sequence[QualityQuestion], embedder: Embedder | None) -> None:
-    """Print the coefficients from the half to choose by, and what they tell of both."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import roc_auc_score
-
-    figures = {}
-    for name in sorted({question.archive for question in questions}):
-        index = Workspace.open(folder / f"{name}.ownwords").index
-        for column, model in (("both", embedder), ("words", None)):
-            if model:
-                embed_missing(index, model)
-            searcher = ArchiveSearcher(index, model)
-            for question in questions:
-                if question.archive == name:
-                    figures[column, question] = searcher.find(question.text).figures
-    for name, column, names, yes, no in FITS:
-        some = [question for question in questions if question.kind in yes + no]
-        rows = np.array([[figures[column, each][key] for key in names] for each in some])
-        is_true = np.array([each.kind in yes for each in some])
-        is_fitted = np.array([each.half == "choose" for each in some])
-        model = LogisticRegression(C=1000, class_weight="balanced")
-        model.fit(rows[is_fitted], is_true[is_fitted])
-        chances = model.predict_proba(rows)[:, 1]
-        weights = {key: round(float(w), 2) for key, w in zip(names, model.coef_[0], strict=True)}
-        print(f"{name} = ({model.intercept_[0]:.2f}, {weights})")
-        for half in ("choose", "judge"):
-            part = np.array([each.half == half for each in some])
-            curve = roc_auc_score(is_true[part], chances[part])
-            print(f"    {half}: area under the curve {curve:.3f}; below, of no and of yes:", end="")
-            for limit in (0.1, 0.2, 0.3, 0.4, 0.5):
-                below = [int((chances < limit)[part & (is_true == kind)].sum()) for kind in (0, 1)]
-                sizes = [int((part & (is_true == kind)).sum()) for kind in (0, 1)]
-                print(f"  {limit}: {below[0]}/{sizes[0]}, {below[1]}/{sizes[1]}", end="")
-            print()
 
 
 def _questions(path: Path) -> Iterator[QualityQuestion]:
@@ -266,7 +215,9 @@ def _answerer(
 
 def _of_answer(result: Answer) -> ColumnOutput:
     posts = list(dict.fromkeys(passage.document for passage in result.passages))
-    is_missing = result.kind != "answer" or any(note.startswith("None") for note in result.notes)
+    is_missing = result.kind != "answer" or any(
+        note.startswith(("None", "No post")) for note in result.notes
+    )
     return ColumnOutput(posts, result.kind == "absent", is_missing, result.answer)
 
 

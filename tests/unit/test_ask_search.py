@@ -17,6 +17,7 @@ from ownwords.ask.search import (
     MAX_OF_A_POST,
     ArchiveSearcher,
     fuse,
+    kind_of,
     nearest,
 )
 from small_archives import Entry, put
@@ -140,13 +141,17 @@ def test_quoted_words_match_exactly(searcher: ArchiveSearcher) -> None:
     assert result.passages[0].document == "backups"
     assert result.passages[0].found_by[0] == "phrase"
     assert result.kind == "answer"
-    assert searcher.find('"somebody tested that copy"').kind == "absent"
+    result = searcher.find('"somebody tested that copy"')
+    assert (result.kind, result.notes) == (
+        "nearest",
+        ("No post contains “somebody tested that copy”.",),
+    )
 
 
-def test_an_unknown_topic_is_absent_and_its_words_are_named(searcher: ArchiveSearcher) -> None:
+def test_words_alone_say_only_which_words_no_post_has(searcher: ArchiveSearcher) -> None:
     result = searcher.find("What did I say about volcanoes?")
-    assert (result.kind, result.passages) == ("absent", ())
-    assert result.notes == ("None of these passages contains “volcanoes”.",)
+    assert (result.kind, result.passages) == ("nearest", ())
+    assert result.notes == ("No post contains “volcanoes”.",)
     assert searcher.find("Did the swarm leave the hive?").kind == "answer"
 
 
@@ -158,8 +163,8 @@ def test_few_posts_are_not_refused_for_common_words(tmp_path: Path) -> None:
     }
     searcher = searching(tmp_path / "archive.sqlite", posts)
     for question in ("How many copies do I keep?", "copies", "Leeds"):
-        assert searcher.find(question).kind != "absent", question
-    assert searcher.find("What did I say about volcanoes?").kind == "absent"
+        assert searcher.find(question).kind == "answer", question
+    assert searcher.find("What did I say about volcanoes?").kind == "nearest"
 
 
 @pytest.mark.parametrize("question", ["", "   ", "?", "\x00", "what did I do?", "\u200b\U000e0041"])
@@ -167,7 +172,7 @@ def test_a_question_of_stop_words_has_nothing_to_search_for(
     searcher: ArchiveSearcher, question: str
 ) -> None:
     result = searcher.find(question)
-    assert result.kind == "absent"
+    assert result.kind == "nearest"
     assert "The question has no word to search for." in result.notes
 
 
@@ -341,11 +346,48 @@ def test_query_terms_are_the_informative_words() -> None:
     )
 
 
-def test_words_that_no_shown_passage_contains_are_named(searcher: ArchiveSearcher) -> None:
+@pytest.mark.parametrize(
+    ("question", "missing"),
+    [
+        ("Which Bentley did the swarm of the hive follow?", "Bentley"),
+        ("Did 300 bees leave the hive?", "300"),
+        ("What is the warranty of the hive?", ""),
+        ("Warranty of the hive", ""),
+        ("What Is The Warranty Of The Hive?", ""),
+        ("Was ist mit den Bienen und dem Hive?", ""),
+    ],
+)
+def test_with_vectors_only_names_and_numbers_are_called_missing(
+    tmp_path: Path, question: str, missing: str
+) -> None:
+    searcher = with_vectors(searching(tmp_path / "archive.sqlite", POSTS).index, Letters())
+    note = f"None of these passages contains “{missing.lower()}”."
+    assert searcher.find(question).notes == ((note,) if missing else ())
+
+
+def test_by_words_the_words_that_no_post_has_are_named(searcher: ArchiveSearcher) -> None:
     result = searcher.find("What is the warranty of the hive?")
-    assert result.kind != "absent"
-    assert "None of these passages contains “warranty”." in result.notes
+    assert "No post contains “warranty”." in result.notes
     assert not searcher.find("hive").notes
+
+
+@pytest.mark.parametrize(
+    ("cosine", "strength", "kind"),
+    [
+        (0.1, 0.0, "absent"),
+        (0.2, 1.0, "nearest"),
+        (0.3, 0.0, "nearest"),
+        (0.5, 0.0, "answer"),
+        (0.3, 1.0, "answer"),
+        (None, 0.0, "nearest"),
+        (None, 1.0, "answer"),
+    ],
+)
+def test_only_passages_that_are_far_by_meaning_make_a_question_absent(
+    cosine: float | None, strength: float, kind: str
+) -> None:
+    figures = {"strength": strength} | ({} if cosine is None else {"cosine": cosine})
+    assert kind_of(figures) == kind
 
 
 def vectors(cosines: dict[int, float]) -> tuple[Ids, Floats]:
@@ -430,8 +472,8 @@ def test_only_the_topic_is_named_as_missing(
     foreign: ArchiveSearcher, question: str, word: str
 ) -> None:
     result = foreign.find(question)
-    assert result.kind == "absent"
-    assert result.notes == (f"None of these passages contains “{word}”.",)
+    assert result.kind == "nearest"
+    assert result.notes == (f"No post contains “{word}”.",)
 
 
 @pytest.mark.parametrize(

@@ -325,4 +325,4 @@ def test_questions_can_be_asked_in_a_session(
     out, error = capsys.readouterr()
     assert "one question per line" in error
     assert "3,000 characters" in error  # and the next is asked
-    assert out.index("Three of Everything") < out.index("not in your archive")
+    assert out.index("Three of Everything") < out.index("Nothing here clearly")

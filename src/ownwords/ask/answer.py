@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # What stands above the passages, by their kind.
 SENTENCES: Final[dict[Kind, str]] = {
     "answer": "Your posts say",
-    "nearest": "Nothing answers this directly; the nearest passages are",
+    "nearest": "Nothing here clearly answers this",
     "absent": "That is not in your archive",
 }
 PASSAGES: Final = 8
@@ -114,7 +114,8 @@ def answer(
     found = replace(found, excerpts=searcher.excerpts(question, found.passages))
     if on_passages:
         on_passages(found.passages)
-    is_done = found.kind == "absent" or (counted and counted.is_complete)
+    is_missing = found.kind == "absent" or not found.passages
+    is_done = is_missing or (counted and counted.is_complete)
     return found if writer is None or is_done else _written(found, writer, on_text)
 
 

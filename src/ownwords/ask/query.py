@@ -94,17 +94,20 @@ class QueryTerm:
 class QueryTerms:
     """The content words and the quoted phrases of a question.
 
-    `has_subject` is False if it has only stop words, `is_bare` True if it has nothing but `words`.
+    `has_subject` is False if it has only stop words, `is_bare` True if it has nothing but `words`;
+    `names` are those of `words` that are numbers, or names by their capitals.
     """
 
     words: tuple[QueryTerm, ...]
     phrases: tuple[QueryTerm, ...]
     has_subject: bool
     is_bare: bool = False
+    names: frozenset[QueryTerm] = frozenset()
 
     @classmethod
     def of(cls, question: str) -> "QueryTerms":
-        text = normalized_question(question).lower()
+        asked = normalized_question(question)
+        text = asked.lower()
         all_words = word_units(without_particles(text)) or word_units(text)
         language, empty = detect_stop_words([unit[0] for unit in all_words])
         content_words = _content_words(all_words, empty)
@@ -120,7 +123,18 @@ class QueryTerms:
             any(unit[0] not in (_EMPTY if language == "en" else empty) for unit in all_words),
             {part for unit in word_units(text) for part in unit}
             <= {part for word in words for part in word.words},
+            frozenset(words) & _names(asked, language),
         )
+
+
+def _names(asked: str, language: str) -> frozenset[QueryTerm]:
+    """The words of a question with a digit, or with a capital where one marks a name."""
+    _, *others = words = _WORD.findall(asked) or [""]
+    # Not so at the beginning, in German, or where every word has one.
+    has_names = language != "de" and any(word[0].islower() for word in others)
+    names = {word for word in others if has_names and word[0].isupper()}
+    names |= {word for word in words if any(map(str.isdigit, word))}
+    return frozenset(QueryTerm((word.lower(),)) for word in names)
 
 
 def visible(text: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -64,31 +64,20 @@ def nearest(passages: Ids, scores: Floats, limit: int) -> Ranking:
 # ---- what was found
 
 
-# Logistic regressions, an intercept and the weights of a few figures of a search, fitted to half of
-# the public questions (`python -m bench.ask_quality FOLDER --fit`); what they tell of the other
-# half is in docs/log.md. "cosine" is the best of a passage, "deviation" by how many standard
-# deviations it exceeds the mean; "absent" the share of the IDF that no shown passage has.
-_IS_ABOUT: Final = (-16.24, {"cosine": 58.70, "deviation": -1.27})
-_ANSWERS: Final = (3.17, {"cosine": 6.92, "absent": -4.86, "deviation": -0.86})
-_IS_ABOUT_BY_WORDS: Final = (-6.80, {"strength": 5.33, "words": 1.12})
-# Below these a question is not in the archive: that it is should never be denied.
-_ABSENT, _ABSENT_BY_WORDS = 0.2, 0.1
-_ANSWERED = 0.4  # below this, nothing answers directly
+# How near the best passage is: its cosine, and by how much of the question's words the best passage
+# says, which counts little. Of 198 answered questions none is below `_ABSENT`, the lowest is .022
+# above it; what is between the two may answer (docs/log.md).
+_WORDS_COUNT, _ABSENT, _ANSWERED = 0.1, 0.27, 0.36
+_ANSWERED_BY_WORDS = 0.35  # the share of the words alone
 
 
 def kind_of(figures: Mapping[str, float]) -> Kind:
-    """What the passages with these figures are to the question."""
-
-    def probability(intercept: float, weights: Mapping[str, float]) -> float:
-        score = sum(weight * figures[name] for name, weight in weights.items())
-        return 1 / (1 + math.exp(-intercept - score))
-
-    has_cosine = "cosine" in figures
-    is_about = probability(*(_IS_ABOUT if has_cosine else _IS_ABOUT_BY_WORDS))
-    if is_about < (_ABSENT if has_cosine else _ABSENT_BY_WORDS):
-        return "absent"
-    answers = probability(*_ANSWERS) if has_cosine else is_about
-    return "nearest" if answers < _ANSWERED else "answer"
+    """What the passages with these figures are to the question; words alone deny nothing."""
+    strength = figures["strength"]
+    if "cosine" not in figures:
+        return "answer" if strength >= _ANSWERED_BY_WORDS else "nearest"
+    nearness = figures["cosine"] + _WORDS_COUNT * strength
+    return "absent" if nearness < _ABSENT else "nearest" if nearness < _ANSWERED else "answer"
 
 
 # Questions about the whole archive, which no passage answers.
@@ -103,9 +92,9 @@ _OVERVIEW = re.compile(
 class RetrievalResult:
     """The passages of a search, best first, and what they are to the question.
 
-    `kind` is "answer", "nearest" if nothing answers directly, "absent" if the archive has nothing
-    about it: then `passages` are the best of the three closest posts. `notes` say what is missing,
-    and `figures` are those by which `kind` was judged.
+    `kind` is "answer", "nearest" if nothing clearly answers, "absent" if the archive has nothing
+    about it, which only vectors can tell: then `passages` are the best of the three closest posts.
+    `notes` say what is missing, and `figures` are those by which `kind` was judged.
     """
 
     passages: tuple[Passage, ...]
@@ -181,26 +170,27 @@ class ArchiveSearcher:
         }
         worth = partial(words.worth, question)
         passages = self._top_passages(ranking, limit, found_by, worth)
-        absent = [] if is_title else words.absent_from(passages)
-        notes = [f"None of these passages contains {_named(absent)}."] if absent else []
-        figures = {
-            "strength": words.strength(by_text),
-            "absent": words.share_of(absent),
-            "words": len(words.chunks_of),
-        }
+        notes = []
+        unknown = [term for term, chunks in words.chunks_of.items() if not chunks]
+        if terms.phrases and not phrase_chunks and not is_title:
+            notes.append(f"No post contains {_named(terms.phrases)}.")
+        elif unknown and not len(ids):
+            notes.append(f"No post contains {_named(unknown)}.")
+        # Of words that stand in other posts, or with vectors, names and numbers alone: a question
+        # may say everything else in other words than the post.
+        named = {term for term in terms.names if not (is_title or (term in unknown and notes))}
+        if absent := [term for term in words.absent_from(passages) if term in named]:
+            notes.append(f"None of these passages contains {_named(absent)}.")
+        figures = {"strength": words.strength(by_text)}
         unread = words.size - len(ids) if self.embedder else 0
         # A passage without a vector may answer: then the words judge.
         if len(ids) and not unread and self.embedder and self.embedder.cosine_scale:
             scale, shift = self.embedder.cosine_scale
-            best = float(cosines.max())
-            deviation = (best - float(cosines.mean())) / (float(cosines.std()) or 1.0)
-            figures |= {"cosine": scale * best + shift, "deviation": deviation}
-        kind: Kind = "absent"
-        if terms.phrases and not is_title:
-            kind = "answer" if phrase_chunks else "absent"
-        elif is_title or (terms.is_bare and words.stand_together(by_text)):
+            figures["cosine"] = scale * float(cosines.max()) + shift
+        kind: Kind = "nearest"
+        if phrase_chunks or is_title or (terms.is_bare and words.stand_together(by_text)):
             kind = "answer"  # "limescale" asks where the word is
-        elif passages and (terms.has_subject or len(ids)):
+        elif passages and not terms.phrases and (terms.has_subject or len(ids)):
             kind = kind_of(figures)
         if kind == "absent":
             firsts = {passage.document: passage for passage in reversed(passages)}
