@@ -20,9 +20,11 @@ from ownwords.ask.index import SearchIndex
 from ownwords.ask.known_encoders import WEIGHTS
 from ownwords.ask.passages import windows
 from ownwords.ask.search import ArchiveSearcher
+from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import sha256_of
 from ownwords.core.progress import Event, Progress
+from ownwords.core.workspace import locked
 from ownwords.models.bert import Bert, load_weights
 from ownwords.models.untrusted_files import ModelError
 from sentence_folders import LONGEST, folder_in, put, weights_of
@@ -398,6 +400,25 @@ def test_an_interrupted_embedding_resumes(tmp_path: Path, monkeypatch: pytest.Mo
         remaining = PostCounts()
         assert embed_missing(index, remaining) == 1
         assert len(remaining.texts) == 1
+
+
+def test_while_another_process_makes_vectors_none_is_made_twice(tmp_path: Path) -> None:
+    with SearchIndex(blog(tmp_path, POSTS)) as index:
+        index.refresh()
+        with locked(index.path.with_name(encoder._LOCK), "", ""):
+            assert embed_missing(index, PostCounts()) == 0
+        assert embed_missing(index, PostCounts()) == len(POSTS)
+
+
+def test_look_makes_no_vectors_and_ask_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, counts = blog(tmp_path, POSTS), PostCounts()
+    monkeypatch.setattr(encoder, "open_embedder", lambda *_: counts)
+    assert main(["look", str(tmp_path / "blog"), "--workspace", str(path.parent)]) == 0
+    assert not counts.texts
+    main(["ask", "rain", "--no-model", "--workspace", str(path.parent)])
+    assert counts.texts
 
 
 def test_a_long_passage_has_one_vector_per_window(tmp_path: Path) -> None:

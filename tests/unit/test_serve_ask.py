@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from starlette.responses import Response
 import openai_server
 from fake_endpoint import FakeEndpoint, drips, fake_endpoint, is_silent
 from ownwords.archive.look import look
-from ownwords.ask import servers
+from ownwords.ask import encoder, servers
 from ownwords.ask.encoder import embed_missing
 from ownwords.ask.index import SearchIndex
 from ownwords.core.errors import OwnwordsError
@@ -142,7 +143,7 @@ def test_a_question_without_an_answer_is_refused_without_a_model(
             workspace, f"{endpoint.url}#writer", "Did I ever parachute from a zeppelin?"
         )
     answer = dict(events)["answer"]
-    assert (answer["kind"], answer["answer"]) == ("absent", "")
+    assert (answer["kind"], answer["answer"]) == ("nearest", "")
     assert endpoint.bodies() == []
 
 
@@ -175,7 +176,14 @@ def test_the_models_that_could_answer_are_listed(
 
     without_server = run_with_client(workspace, work)
     assert without_server["endpoints"] == []
-    assert without_server["vectors"] is None
+    assert without_server["vectors"]["ready"] is None
+    assert without_server["vectors"]["passages"] == 3
+    assert without_server["encoders"] == []  # the setting says to search by words
+    with monkeypatch.context() as patch:
+        patch.setattr(openai_server, "settings", partial(openai_server.settings, embed=""))
+        offer = run_with_client(workspace, work)
+    names = [each["name"] for each in offer["encoders"]]
+    assert names == ([] if offer["missing"] else ["minilm", "multilingual"])
     with running(monkeypatch, "x", models=[{"id": "one"}, {"id": "two"}]) as endpoint:
         answer = run_with_client(workspace, work)
     rows = [(row["name"], row["label"]) for row in answer["endpoints"]]
@@ -264,7 +272,6 @@ def test_the_passages_that_have_a_vector_are_counted(
     (tmp_path / "model").mkdir()
     pool = ArchivePool(path, str(folder_in(tmp_path / "model")))
     try:
-        assert pool.vector_counts() is None
         searcher = pool.searcher()
         assert pool.vector_counts() == (0, 2)
         assert searcher.embedder is not None
@@ -275,7 +282,26 @@ def test_the_passages_that_have_a_vector_are_counted(
         pool.close()
     words = ArchivePool(path, "none")
     try:
-        words.searcher()
-        assert words.vector_counts() is None
+        assert words.vector_counts() == (None, 2)
     finally:
         words.close()
+
+
+def test_an_encoder_that_is_installed_meanwhile_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tokenizers")
+    path = tmp_path / "archive.sqlite"
+    put(path, {"a": Entry("One", ("The rain fell.",)), "b": Entry("Two", ("My kettle broke.",))})
+    (tmp_path / "model").mkdir()
+    pool = ArchivePool(path)
+    try:
+        assert pool.searcher().embedder is None
+        folder = str(folder_in(tmp_path / "model"))
+        monkeypatch.setattr(encoder, "default_encoder", lambda: folder)
+        assert pool.searcher().embedder is not None
+        assert pool._vectors is not None
+        pool._vectors.join()
+        assert pool.vector_counts() == (2, 2)
+    finally:
+        pool.close()

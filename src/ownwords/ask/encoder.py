@@ -13,8 +13,12 @@ It is checked when it is opened; the weights are read when the first text is emb
 library computes, or NumPy where it is missing; PyTorch is not needed.
 """
 
+import json
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -32,11 +36,12 @@ from ownwords.ask.known_encoders import (
     tokenizers_missing,
 )
 from ownwords.ask.passages import windows
-from ownwords.core.errors import ConfigError
+from ownwords.core.errors import ConfigError, InUseError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import usable_cores
 from ownwords.core.packages import install_command
-from ownwords.core.progress import Progress
+from ownwords.core.progress import Progress, logged_job
+from ownwords.core.workspace import locked
 from ownwords.models.bert import Bert, BertConfig, NativeBert, Pooling, load_weights
 from ownwords.models.configs.config import check_size
 from ownwords.models.untrusted_files import (
@@ -221,8 +226,12 @@ def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Toke
 
 
 NONE: Final = "none"
-INSTALL: Final = f"{install_command('embed')}, then ask once with --embed minilm (83 MB)"
+INSTALL: Final = (
+    f"{install_command('embed')}, then ask once with --embed {KNOWN[0].name}"
+    f" ({KNOWN[0].megabytes} MB)"
+)
 _BATCH = 32  # passages; an interruption loses at most one batch
+_LOCK = ".vectors.lock"
 
 
 class Embedder(Protocol):
@@ -280,14 +289,22 @@ def embed_missing(
 ) -> int:
     """Compute and store this embedder's missing vectors; returns for how many passages.
 
-    Each batch is stored at once, so the next call resumes where an interrupted one stopped. Once
-    all are there, those of a former embedder are deleted.
+    Each batch is stored at once, so the next call resumes where an interrupted one stopped. While
+    another process makes them, none is made twice: this call makes none. Once all are there, those
+    of a former embedder are deleted.
     """
-    missing = index.without_vectors(embedder.name)
-    if not missing:
+    if not index.without_vectors(embedder.name):
         return 0
     count = 0
-    with (progress or Progress()).stage("Making vectors", len(missing), "passages") as stage:
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(index.path.with_name(_LOCK), "vectors are being made", ""))
+        except InUseError:
+            return 0
+        missing = index.without_vectors(embedder.name)  # another process may just have ended
+        stage = held.enter_context(
+            (progress or Progress()).stage("Making vectors", len(missing), "passages")
+        )
         for start in range(0, len(missing), _BATCH):
             if is_stopped():
                 return count
@@ -304,5 +321,24 @@ def embed_missing(
             index.put_vectors(embedder.name, entries)
             count += len(parts)
             stage.advance(len(batch))
-    index.remove_former_vectors(embedder.name)
+        index.remove_former_vectors(embedder.name)
     return count
+
+
+def _main(name: str) -> int:
+    """Install a known encoder, as a job of the page."""
+    progress, status = Progress(), 0
+    answer: dict[str, object] = {"name": name}
+    try:
+        with logged_job(progress, os.environ):
+            open_embedder(name, progress)
+    except KeyboardInterrupt:
+        answer, status = {"error": {"message": "interrupted: nothing was added", "hint": ""}}, 130
+    except OwnwordsError as error:
+        answer, status = {"error": {"message": error.message, "hint": error.hint}}, 2
+    sys.stdout.write(json.dumps(answer))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(_main(*sys.argv[1:]))

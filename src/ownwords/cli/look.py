@@ -1,14 +1,11 @@
 """`ownwords look`."""
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from ownwords.cli.options import DEFAULTS, CommonOptions, setting
-from ownwords.core.progress import Progress
-from ownwords.core.workspace import Workspace
 
 
 def look(
@@ -77,17 +74,3 @@ def look(
             place = common.workspace_for(paths)
             if new := count_new(place.root, report):
                 print(f"{count(new, 'new post')}, not yet learned: `ownwords make` trains on them")
-            _prepare_search(place, progress)
-
-
-def _prepare_search(workspace: Workspace, progress: Progress) -> None:
-    """Make the vectors of `ownwords ask`, if its model is installed; Ctrl-C ends it."""
-    from ownwords.ask.encoder import embed_missing, open_embedder
-    from ownwords.ask.index import SearchIndex
-
-    if (embedder := open_embedder("")) is None:
-        return
-    # What is made before Ctrl-C is stored, and `ask` continues.
-    with suppress(KeyboardInterrupt), SearchIndex(workspace.archive) as index:
-        index.refresh(progress)
-        embed_missing(index, embedder, progress)

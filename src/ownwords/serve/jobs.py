@@ -56,7 +56,7 @@ _NEEDED = {"base": "HF_TOKEN"}  # access to models whose licence was accepted on
 
 # --- what is asked --------------------------------------------------------------------------------
 
-JobKind = Literal["look", "make", "score", "export", "base", "fetch"]
+JobKind = Literal["look", "make", "score", "export", "base", "fetch", "encoder"]
 ExportForm = Literal["hf", "gguf", "ollama", "zip", "adapter"]
 WeightType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
 _Name = Annotated[str, Meta(max_length=200)]
@@ -218,7 +218,21 @@ class FetchJob(JobRequest):
         return [self.url, self.host, str(inputs.out), *inputs.flags]
 
 
-_KINDS = (LookJob, MakeJob, ScoreJob, ExportJob, BaseJob, FetchJob)
+@dataclass(frozen=True)
+class EncoderJob(JobRequest):
+    """Install an encoder for the search by meaning."""
+
+    name: Literal["minilm", "multilingual"]
+
+    kind = "encoder"
+    heading = "Installing the search by meaning"
+    module = "ownwords.ask.encoder"
+
+    def arguments(self, inputs: JobInputs) -> list[str]:
+        return [self.name]
+
+
+_KINDS = (LookJob, MakeJob, ScoreJob, ExportJob, BaseJob, FetchJob, EncoderJob)
 REQUESTS: Mapping[str, type[JobRequest]] = {request.kind: request for request in _KINDS}
 
 

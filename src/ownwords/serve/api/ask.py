@@ -4,6 +4,7 @@ import threading
 import time
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 from starlette.requests import Request
@@ -12,7 +13,10 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.ask import servers
 from ownwords.ask.answer import answer
+from ownwords.ask.known_encoders import KNOWN
 from ownwords.ask.servers import Endpoint
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.packages import install_command
 from ownwords.core.validation import Meta
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import invalid, not_found
@@ -38,19 +42,28 @@ def routes(state: AppState) -> list[BaseRoute]:
     async def backends(request: Request) -> Response:
         """List the models that can write an answer; `refresh` searches for endpoints again.
 
-        `vectors` counts the passages that the search by meaning has read, of all; it is null before
-        the first question, and where no embedding model is used.
+        `vectors` counts the passages that the search by meaning has read, of all; where it is not
+        installed, `encoders` are those that can be, and `missing` is the command without which none
+        can.
         """
         refresh = "refresh" in request.query_params
         listed = await state.run(partial(found.get, refresh=refresh))
-        vectors = await state.run(state.vector_counts)
+        ready, passages = await state.run(partial(_vectors, state))
+        is_open = ready is None and not state.settings.embed
+        needs_tokenizers = is_open and find_spec("tokenizers") is None
         return JSONResponse(
             {
                 "endpoints": [
                     {"name": each.option, "label": each.model, "where": each.server}
                     for each in listed
                 ],
-                "vectors": vectors and {"ready": vectors[0], "passages": vectors[1]},
+                "vectors": {"ready": ready, "passages": passages},
+                "encoders": [
+                    {"name": each.name, "megabytes": each.megabytes}
+                    for each in KNOWN
+                    if is_open and not needs_tokenizers
+                ],
+                "missing": install_command("embed") if needs_tokenizers else "",
             }
         )
 
@@ -78,6 +91,13 @@ def routes(state: AppState) -> list[BaseRoute]:
         Route("/api/ask", backends, methods=["GET"]),
         Route("/api/ask", ask, methods=["POST"]),
     ]
+
+
+def _vectors(state: AppState) -> tuple[int | None, int]:
+    try:
+        return state.vector_counts()
+    except OwnwordsError:  # there is no archive yet, or the encoder is damaged: asking says so
+        return None, 0
 
 
 async def _backend(state: AppState, found: "_EndpointCache", name: str) -> Endpoint | None:

