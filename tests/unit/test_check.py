@@ -133,15 +133,6 @@ def test_what_the_author_writes_about_is_rather_theirs_than_what_others_write_ab
     assert own > new > others
 
 
-def test_the_topic_of_a_post_is_not_known_from_itself(others: ReferenceAuthors) -> None:
-    """Where each post has words of its own, an unseen one is judged as one that was left out."""
-    topics = "zyzzyva xylem kiln quokka lupin oboe yak fjord gnu sphinx ibex onyx".split()  # noqa: SIM905
-    text = "On Monday I went out to see the {0}, and the rain had bent every {0} of the {0}. " * 8
-    posts = [TrainingText(str(n), text.format(word)) for n, word in enumerate(topics)]
-    found = AuthorStyle(posts, others).check(text.format("axolotl"))
-    assert not any(each.is_marked for each in found.sentences)
-
-
 def test_of_a_wrapped_markdown_draft_the_sentences_are_checked(gardener: AuthorStyle) -> None:
     plain = "On Monday I went out to the garden, and the rain had bent every stem of the lupin."
     wrapped = plain.replace("bent every", "bent\nevery")

@@ -79,6 +79,7 @@ def test_a_phrase_that_the_author_never_has_becomes_the_plain_words_that_they_ha
         ("A game about fear, about 1984.", "Approximately 40 came.", "Approximately 40 came."),
         ("About 40 came.", "Approximately 50, roughly made.", "About 50, roughly made."),
         ("Roughly 40 came.", "A story about two boys.", "A story about two boys."),
+        ("I can't go.", "He who cannot come; as it is.", "He who can't come; as it is."),
         # "It's been" is "it has been", and the end of a clause has no short form.
         ("It is late.", "It's been late, and it's cold.", "It's been late, and it is cold."),
         (

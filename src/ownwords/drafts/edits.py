@@ -284,8 +284,12 @@ def _either(forms: Iterable[str]) -> str:
 def _pattern() -> re.Pattern[str]:
     """Every form as a word of its own: contractions before a word, numerals before a plural."""
     forms = {kind: re.split(r" = |\n", of.strip()) for kind, of in _words()["same"].items()}
+    says_yes, says_no = (
+        [form for form in forms["contractions"] if bool(re.search("n[o']t", form)) == is_no]
+        for is_no in (False, True)
+    )
     return re.compile(
-        rf"(?<![\w’'-])(?:{_NO_SHORT}{_either(forms['contractions'])}{_HAS}(?= [\w(“])"
+        rf"(?<![\w’'-])(?:(?:{_NO_SHORT}{_either(says_yes)}{_HAS}|{_either(says_no)})(?= [\w(“])"
         rf"|{_either(forms['estimates'])}(?= {_NUMBER})"
         rf"|{_either([*forms['spelling'], *forms['words']])}(?![\w’'-])"
         rf"|(?<=[a-z] ){_NUMERALS}{_either(forms['numerals'])}(?= [a-z]{{3,}}s\b))",
