@@ -27,6 +27,7 @@ SERVER = (
     "archive/log_detection.py",
     "archive/look.py",
     "archive/markup.py",
+    "archive/report.py",
     "archive/report_view.py",
     "archive/safe_xml.py",
     "archive/selection.py",

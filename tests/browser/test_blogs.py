@@ -21,7 +21,7 @@ from ownwords.core.workspace import Workspace
 from ownwords.tokenizers.bpe import ByteTokenizer
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 pytestmark = pytest.mark.browser
 
@@ -80,6 +80,34 @@ def test_two_tabs_write_in_two_blogs(browser: "Browser", site: Site) -> None:
             assert page.locator("#workspace").inner_text() == name
             assert page.title().endswith(f"{name} · ownwords")
             assert f"{name}.ownwords#/write/" in page.url
+
+
+def test_blogs_are_renamed_and_deleted(browser: "Browser", site: Site) -> None:
+    def row(page: "Page", name: str) -> "Locator":
+        return page.locator("dialog li").filter(has_text=str(site.place.root.with_name(name)))
+
+    def agree(page: "Page", name: str) -> str:
+        dialog = page.get_by_role("dialog").last
+        wording = dialog.inner_text()
+        dialog.get_by_role("button", name=name, exact=True).click()
+        return wording
+
+    for page in open_page(browser, site):
+        shown(page, "/")
+        page.locator("#blogs").click()
+        row(page, "diary.ownwords").get_by_role("button", name="Rename").click()
+        page.get_by_label("Name of the blog").fill("Dear diary")
+        agree(page, "Rename")
+        page.locator("#workspace", has_text="Dear diary").wait_for()
+        row(page, "diary.ownwords").get_by_text("Dear diary").wait_for()
+        row(page, "diary.ownwords").get_by_role("button", name="Delete").click()
+        wording = agree(page, "Delete")
+        assert "Dear diary" in wording and "1 model\n" in wording
+        assert str(site.place.root) in wording
+        page.wait_for_url("**#/home?blogs=1")  # the list of those that are left
+        page.get_by_role("heading", name="Your blogs").wait_for()
+        assert row(page, "diary.ownwords").count() == 0
+        assert not site.place.root.exists()
 
 
 def test_a_training_of_another_blog_is_shown_everywhere_and_waited_for(

@@ -311,6 +311,30 @@ def test_a_dropped_file_is_read_at_once(empty_page: "Page") -> None:
     until_heading(empty_page, "Too little text for a model")
 
 
+def test_next_week_s_export_replaces_the_last_one(empty_page: "Page") -> None:
+    shown(empty_page, "/")
+
+    def drop(numbers: range) -> None:
+        items = "".join(
+            wordpress.item(n, f"Day {n}", f"<p>It rained on day {n}, as before.</p>")
+            for n in numbers
+        )
+        content = (wordpress.HEAD + items + wordpress.TAIL).encode()
+        empty_page.locator("input[type=file]").set_input_files(
+            {"name": "rain.xml", "mimeType": "text/xml", "buffer": content}
+        )
+
+    drop(range(1, 9))
+    empty_page.locator(".lines").get_by_text("8 posts").wait_for()
+    drop(range(1, 10))
+    offer = empty_page.locator(".rows .notice")
+    offer.get_by_text("A new version of rain.xml? 1 new, 8 as before.").wait_for()
+    assert "8 posts" in empty_page.locator(".lines").inner_text()
+    offer.get_by_role("button", name="Replace").click()
+    empty_page.locator(".lines").get_by_text("9 posts").wait_for()
+    assert empty_page.locator(".step .rows").first.locator("li").count() == 1
+
+
 def test_an_address_is_named_before_anything_is_fetched(empty_page: "Page") -> None:
     shown(empty_page, "/")
     empty_page.get_by_text("A folder, or a blog’s address").click()

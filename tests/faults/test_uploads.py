@@ -22,6 +22,7 @@ import damage
 from ownwords.archive import sources as archive_sources
 from ownwords.archive import untrusted_files
 from ownwords.archive.look import look
+from ownwords.archive.settings import ArchiveConfig
 from ownwords.core.errors import SourceError
 from ownwords.core.workspace import Workspace
 from ownwords.serve import intake
@@ -274,9 +275,9 @@ def test_what_does_not_fit_on_the_disk_is_not_unpacked(
     usage = shutil.disk_usage(tmp_path)._replace(free=untrusted_files.SPARE_BYTES + 9_999)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(SourceError, match="no room for it"):
-        intake.inspect_upload(path)
+        intake.inspect_upload(path, tmp_path / "none", ArchiveConfig())
     monkeypatch.undo()
-    assert intake.inspect_upload(path)["has_posts"]
+    assert intake.inspect_upload(path, tmp_path / "none", ArchiveConfig())["has_posts"]
 
 
 @pytest.mark.parametrize(
@@ -311,7 +312,7 @@ def test_an_inspection_is_bounded_in_memory() -> None:
         "from ownwords.serve import intake\n"
         "intake._MAX_MEMORY_BYTES = 1 << 30\n"
         "intake.inspect_path = lambda path: bytearray(2 << 30)\n"
-        "intake._main('/x/a.zip')"
+        "intake._main('/x/a.zip', 'none', '{}')"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
     message = json.loads(answer)["error"]["message"]

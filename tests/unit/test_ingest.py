@@ -2,16 +2,19 @@
 
 import importlib
 import random
+import re
 import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
+from ownwords.archive.analysis import PostQuestion
 from ownwords.archive.corpus import read_corpus
 from ownwords.archive.look import look
-from ownwords.archive.report import PostSummary
+from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.selection import read_choices
-from ownwords.archive.settings import LookSettings, SplitConfig
+from ownwords.archive.settings import ArchiveConfig, LookSettings, SplitConfig
 from ownwords.core.errors import SourceError
 
 DATED = {
@@ -104,7 +107,124 @@ def test_choices_are_kept_when_the_folder_is_renamed(tmp_path: Path) -> None:
     look([folder], workspace=tmp_path / "w")
     choices.write_text('[[post]]\nid = "notes:1.md"\ndecision = "cap"\n', encoding="utf-8")
     look([folder.rename(tmp_path / "letters")], workspace=tmp_path / "w")
-    assert list(read_choices(choices)) == ["letters:1.md"]
+    assert list(read_choices(choices)) == ["notes:1.md"]
+
+
+# --- next week's export ---------------------------------------------------------------------------
+
+
+def text_of(number: int, extra: str = "") -> str:
+    rng = random.Random(number)
+    words = " ".join(f"w{rng.randrange(999)}" for _ in range(150))
+    return f"---\ntitle: Day {number}\ndate: 2024-01-{number + 1:02}\n---\n\n{words} {extra}\n"
+
+
+def blog_of(folder: Path, numbers: Iterable[int], *changed: int, name: str = "{}.md") -> Path:
+    folder.mkdir(parents=True)
+    for number in numbers:
+        extra = "and a word more" if number in changed else ""
+        (folder / name.format(number)).write_text(text_of(number, extra), "utf-8")
+    return folder
+
+
+def zip_of(path: Path, numbers: Iterable[int], *changed: int) -> Path:
+    folder = blog_of(path.with_suffix(".in"), numbers, *changed)
+    return Path(shutil.make_archive(str(path.with_suffix("")), "zip", folder))
+
+
+def html_of(folder: Path, numbers: Iterable[int]) -> Path:
+    folder.mkdir()
+    for number in numbers:
+        title, day, text = re.findall(r"title: (.*)\ndate: (.*)\n---\n\n(.*)", text_of(number))[0]
+        (folder / f"post-{number}.html").write_text(
+            f'<html><head><title>{title}</title><meta property="article:published_time"'
+            f' content="{day}"></head><body><article><h1>{title}</h1><p>{text}</p></article></body>'
+        )
+    return folder
+
+
+FIGURES = ("new", "changed", "same", "gone")
+
+
+@pytest.mark.parametrize(
+    ("make", "figures"),
+    [
+        (lambda at: zip_of(at / "newer.zip", range(21), 4), (1, 1, 19, 0)),
+        (lambda at: blog_of(at / "again", range(21), 4), (1, 1, 19, 0)),
+        (lambda at: blog_of(at / "moved", range(20), 4, name="posts-{}.md"), (0, 1, 19, 0)),
+        (lambda at: html_of(at / "html", range(22)), (2, 0, 20, 0)),  # in another format
+        (lambda at: blog_of(at / "grown", range(30), 4), (10, 1, 19, 0)),
+        (lambda at: blog_of(at / "part", range(15, 21)), (1, 0, 5, 15)),
+        (lambda at: blog_of(at / "few", range(12, 30)), None),
+        (lambda at: zip_of(at / "x" / "blog.zip", range(30, 50)), None),  # another blog
+    ],
+)
+def test_most_posts_of_a_source_are_its_new_version(
+    make: Callable[[Path], Path], figures: tuple[int, ...] | None, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "w"
+    old = zip_of(tmp_path / "blog.zip", range(20))
+    before = look([old], workspace=workspace)
+    choices = workspace / "choices.toml"
+    choices.write_text('[[post]]\nid = "blog:17.md"\ndecision = "leave out"\n', "utf-8")
+    sides = {post.title: post.split for post in before.posts}
+    (tmp_path / "x").mkdir()
+    new = make(tmp_path)
+    questions = []
+
+    def ask(question: PostQuestion) -> str:
+        questions.append(question)
+        return question.default
+
+    report = look([new], workspace=workspace, ask=ask)
+    if figures is None:
+        assert not questions and not report.versions
+        return
+    [question] = questions
+    assert list(question.options) == ["replace", "both", "cancel"]
+    [version] = report.versions
+    assert (version.path, version.of) == (str(new), str(old))
+    assert tuple(getattr(version, name) for name in FIGURES) == figures
+    assert sum(figures[:3]) == len(report.posts)
+    by_title = {post.title: post for post in report.posts}
+    assert {t: post.split for t, post in by_title.items() if t in sides and t != "Day 17"} == {
+        t: side for t, side in sides.items() if t in by_title and t != "Day 17"
+    }
+    assert by_title["Day 17"].decision == "leave out"
+    if new.name not in ("html", "moved"):
+        assert {post.id for post in report.posts} <= {f"blog:{n}.md" for n in range(30)}
+    again = look([new], workspace=workspace, ask=ask)  # asks no more, and the ids stay
+    assert [post.id for post in again.posts] == [post.id for post in report.posts]
+    assert len(questions) == 1 and not again.versions
+
+
+@pytest.mark.parametrize("answer", ["replace", "both", "cancel", "--yes", "nobody"])
+def test_two_versions_given_together_are_read_as_the_author_says(
+    answer: str, tmp_path: Path
+) -> None:
+    old, new = zip_of(tmp_path / "a.zip", range(20)), zip_of(tmp_path / "b.zip", range(21), 4)
+    settings = LookSettings(ArchiveConfig(replaces_versions=answer == "--yes"))
+    is_asked = answer in ("replace", "both", "cancel")
+
+    def reply(question: PostQuestion) -> str:
+        return answer if answer in question.options else question.default
+
+    def read() -> Report:
+        return look(
+            [new, old], workspace=tmp_path / "w", ask=reply if is_asked else None, settings=settings
+        )
+
+    if answer == "cancel":
+        with pytest.raises(KeyboardInterrupt):
+            read()
+        assert not (tmp_path / "w").exists()
+        return
+    report = read()
+    is_replaced = answer in ("replace", "--yes")
+    assert len(report.posts) == 21 if is_replaced else 41
+    assert report.sources[0].newest_day == "2024-01-21"
+    note = "b.zip is read in place of a.zip: 1 new, 1 changed, 19 as before."
+    assert (note in report.notes) == is_replaced
 
 
 @pytest.mark.parametrize("form", ["zip", "gztar", "tar"])

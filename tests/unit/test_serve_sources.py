@@ -2,16 +2,20 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ownwords.archive.look import look
 from ownwords.core.workspace import Workspace
+from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
 from ownwords.serve.source_list import (
     PostFilter,
     SourceList,
     parse_look_command,
 )
+from page_client import page_client
 
 
 def source_list(workspace: Path, *folder: Path, command: str = "") -> SourceList:
@@ -63,6 +67,64 @@ def test_added_sources_persist_and_removal_deletes_only_uploads(
     assert own.exists()
     with pytest.raises(ApiError):
         reloaded.remove(source.id)
+
+
+def markdown(folder: Path, numbers: range, extra: str = "") -> Path:
+    folder.mkdir(parents=True)
+    for n in numbers:
+        words = " ".join(f"word{n}x{i}" for i in range(60))
+        text = (
+            f"---\ntitle: Day {n}\ndate: 2024-02-{n + 1:02}\n---\n\n{words}. {extra * (n == 3)}\n"
+        )
+        (folder / f"{n}.md").write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("decision", "kept", "posts"),
+    [("replace", ["b"], 11), ("both", ["a", "b"], 21), ("cancel", ["a"], 10)],
+)
+def test_a_new_version_waits_until_the_user_has_decided(
+    decision: str, kept: list[str], posts: int, tmp_path: Path
+) -> None:
+    old, new = markdown(tmp_path / "a", range(10)), markdown(tmp_path / "b", range(11), "More.")
+    workspace = Workspace(tmp_path / "w.ownwords")
+    api = page_client(AppState(workspace))
+    state_sources = source_list(workspace.root)
+
+    def add(path: Path) -> dict[str, Any]:
+        answer = api.post("/api/sources", json={"path": str(path)})
+        assert answer.status_code == 201, answer.text
+        return dict(answer.json())
+
+    def home() -> dict[str, Any]:
+        return dict(api.get("/api/home").json())
+
+    assert add(old)["version"] is None
+    look(state_sources.paths(), workspace=workspace.root)
+    assert not home()["blog"]["is_stale"]
+    added = add(new)
+    names = ("of", "new", "changed", "same", "gone")
+    assert [added["version"][name] for name in names] == [str(old), 1, 1, 9, 0]
+    assert state_sources.paths() == [old] and not home()["blog"]["is_stale"]
+    assert add(markdown(tmp_path / "other", range(20, 25)))["version"] is None  # another blog
+    other = next(each for each in home()["sources"] if each["name"] == "other")
+    api.delete(f"/api/sources/{other['id']}")
+    if decision == "cancel":
+        assert api.delete(f"/api/sources/{added['id']}").status_code == 204
+    else:
+        body = {"replaces": decision == "replace"}
+        assert api.post(f"/api/sources/{added['id']}/decide", json=body).status_code == 204
+        assert home()["blog"]["is_stale"]
+    assert [source.name for source in state_sources.sources()] == kept
+    assert len(look(state_sources.paths(), workspace=workspace.root).posts) == posts
+    assert not home()["blog"]["is_stale"]
+    dates = {source["name"]: source["newest_day"] for source in home()["sources"]}
+    assert dates == {name: {"a": "2024-02-10", "b": "2024-02-11"}[name] for name in kept}
+    assert all(source["read_at"] for source in home()["sources"])
+    for source in home()["sources"]:
+        api.delete(f"/api/sources/{source['id']}")
+    assert not home()["blog"]["is_read"]  # nothing is offered that was read from sources that went
 
 
 def test_a_copied_workspace_uses_its_own_copy_of_an_upload(tmp_path: Path) -> None:

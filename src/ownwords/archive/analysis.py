@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import get_args
+from typing import Any, get_args
 
 from ownwords.archive.advice import advise
 from ownwords.archive.document import OWN_KINDS, Document, SkippedItem
@@ -50,13 +50,13 @@ _PRIVACY_TITLES = 50  # documents with personal data listed by title
 
 @dataclass(frozen=True, slots=True)
 class PostQuestion:
-    """A question to the author about one post; `default` applies if nobody can be asked."""
+    """A question to the author, of one post or source; `default` if nobody can be asked."""
 
     id: str
     title: str
     text: str
-    options: Mapping[Decision, str]  # decision -> its meaning
-    default: Decision
+    options: Mapping[Any, str]  # answer -> its meaning
+    default: str
 
 
 AskAuthor = Callable[[PostQuestion], str]
@@ -181,6 +181,7 @@ class ArchiveAnalysis:
             own_words=features.own_words,
             log_words=features.words.get("log", 0),
             language=features.language,
+            source=self._ingested.origins.get(header.id, 0),
         )
 
     def _count(self, report: Report) -> None:

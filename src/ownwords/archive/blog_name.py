@@ -3,14 +3,14 @@
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import decode, encode
-from ownwords.core.workspace import SUFFIX, Workspace, path_text, write_atomically
+from ownwords.core.workspace import SUFFIX, path_text, write_atomically
 from ownwords.view.format import plain
 
 FILE = "name.json"
@@ -37,13 +37,12 @@ def new_name(root: Path) -> str:
     return _given(root).new
 
 
-def choose_name(root: Path, titles: Iterable[str], paths: Sequence[Path]) -> str:
+def choose_name(root: Path, title: str, files: Sequence[str]) -> str:
     """The name for a report: the user's new one, the site's title, the user's first, the file's."""
     given = _given(root)
-    title = next((plain(title, MAX_CHARACTERS) for title in titles if plain(title)), "")
-    name = given.new or title or given.first
-    if not name and len(paths) == 1:
-        name = path_text(Path(Workspace.default_for(paths[0]).root.name.removesuffix(SUFFIX)))
+    name = given.new or plain(title, MAX_CHARACTERS) or given.first
+    if not name and len(files) == 1:
+        name = path_text(Path(files[0]))
     return name or blog_name(root)
 
 

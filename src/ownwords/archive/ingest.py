@@ -1,26 +1,30 @@
 """Update an archive from paths: store new and changed documents, remove deleted ones."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from ownwords.archive import sources
 from ownwords.archive.document import (
     Document,
     ExpectedCount,
+    ParsedBody,
     RawDocument,
     SiteInfo,
     SkippedItem,
     SourceNote,
 )
 from ownwords.archive.features import encode_features, extract_features
-from ownwords.archive.report import SourceSummary
+from ownwords.archive.report import Report, SourceSummary, SourceVersion
 from ownwords.archive.segments import parse_body
 from ownwords.archive.settings import ArchiveConfig
+from ownwords.archive.source_versions import KnownPost, compare, pair_posts
 from ownwords.archive.store import Archive
 from ownwords.archive.text_repair import repair_line
-from ownwords.core.errors import SourceError
+from ownwords.core.errors import OwnwordsError, SourceError, WorkspaceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import path_text, source_name
@@ -39,21 +43,29 @@ class IngestResult:
     statuses_excluded: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)  # former document id -> current id
+    origins: dict[str, int] = field(default_factory=dict)  # document id -> its place in `sources`
 
 
 def ingest(
-    archive: Archive, paths: Sequence[Path], config: ArchiveConfig, progress: Progress
+    archive: Archive,
+    paths: Sequence[Path],
+    config: ArchiveConfig,
+    progress: Progress,
+    prefixes: Mapping[Path, str] = MappingProxyType({}),
 ) -> IngestResult:
-    """Update the archive from the paths; only changed documents are parsed again."""
+    """Update the archive from the paths; only changed documents are parsed again.
+
+    `prefixes` of the documents' ids are given where they are not those of the paths' names.
+    """
     result = IngestResult()
     before = archive.keys()
     used: Counter[str] = Counter()
     for path in paths:
-        name = source_name(path)
+        name = prefixes.get(path) or source_name(path)
         used[name] += 1
         name = name if used[name] == 1 else f"{name}-{used[name]}"
         kind, label = sources.detect_source(path)
-        result.sources.append(SourceSummary(path_text(path), label))
+        result.sources.append(SourceSummary(path_text(path), label, prefix=name))
         with progress.stage(f"Reading {name}", unit="posts") as stage:
             site = SiteInfo(name)
             for item in sources.load_source(kind).read(path):
@@ -74,8 +86,9 @@ def ingest(
                     case SourceNote():
                         result.notes.append(item.text)
     gone = set(before) - set(result.keys)
-    by_key = {key: id_ for id_, key in result.keys.items() if id_ not in before}
-    result.renamed = {id_: by_key[before[id_]] for id_ in gone if before[id_] in by_key}
+    if gone and (new := set(result.keys) - set(before)):
+        known = archive.known_posts(gone), archive.known_posts(new)
+        result.renamed = pair_posts(*known)
     archive.remove(gone)
     return result
 
@@ -101,28 +114,114 @@ def _add(
     key = "" if reason else _content_key(raw)
     if not reason and before.get(document_id) != key:
         try:
-            body = parse_body(raw.body, raw.markup)
-            reason = "" if body.segments else "no text"
+            document, body = _parse(raw, document_id)
+            archive.put(document, key, body, encode_features(extract_features(document)))
         except SourceError as error:
             reason = error.message
-        if not reason:
-            document = Document(
-                id=document_id,
-                title=title,
-                segments=body.segments,
-                kind=raw.kind,
-                status=raw.status,
-                date=raw.date,
-                url=raw.url,
-                author=repair_line(raw.author),
-                tags=tuple(repair_line(tag) for tag in raw.tags),
-            )
-            archive.put(document, key, body, encode_features(extract_features(document)))
     if reason:
         result.skipped.append(SkippedItem(raw.kind, reason, title=title, ref=raw.ref))
         return
     result.keys[document_id] = key
-    result.sources[-1].documents += 1
+    result.origins[document_id] = len(result.sources) - 1
+    source = result.sources[-1]
+    source.documents += 1
+    source.newest_day = max(source.newest_day, _day(raw))
+
+
+def _parse(raw: RawDocument, document_id: str) -> tuple[Document, ParsedBody]:
+    """The document and its body. Raises SourceError if it holds no text."""
+    body = parse_body(raw.body, raw.markup)
+    if not body.segments:
+        raise SourceError("no text")
+    document = Document(
+        id=document_id,
+        title=repair_line(raw.title),
+        segments=body.segments,
+        kind=raw.kind,
+        status=raw.status,
+        date=raw.date,
+        url=raw.url,
+        author=repair_line(raw.author),
+        tags=tuple(repair_line(tag) for tag in raw.tags),
+    )
+    return document, body
+
+
+def _day(raw: RawDocument) -> str:
+    return raw.date.date().isoformat() if raw.date else ""
+
+
+# --- new versions of what was read before ---------------------------------------------------------
+
+_MAX_NEW_PATHS = 8  # that are compared with one another
+
+
+def find_versions(
+    archive: Archive, paths: Sequence[Path], config: ArchiveConfig
+) -> list[SourceVersion]:
+    """The paths that hold most posts of a source in the archive, or of another of the paths.
+
+    Those that the archive was made from are not compared. Nothing is stored.
+    """
+    report = stored_report(archive)
+    read = {Path(source.path).resolve(): source for source in report.sources} if report else {}
+    new = [path for path in paths if path.resolve() not in read]
+    if not new or not (read or 1 < len(new) <= _MAX_NEW_PATHS):
+        return []
+    names = {path_text(path) for path in new}
+    known: list[tuple[str, str, list[KnownPost]]] = []  # path, newest day, posts
+    for number, source in enumerate(report.sources if report else ()):
+        ids = [post.id for post in report.posts if post.source == number] if report else []
+        known.append((source.path, source.newest_day, archive.known_posts(ids)))
+    keys = frozenset(archive.keys().values()) if len(new) == 1 else frozenset[str]()
+    versions: list[SourceVersion] = []
+    for path in new:
+        posts = list(_posts_at(path, config, keys))
+        newest = max((post.day for post in posts), default="")
+        found: list[SourceVersion] = []
+        for of, day, others in known:
+            sides = (of, others), (path_text(path), posts)
+            # Of two that are both new here, the later one is the new version.
+            old, later = reversed(sides) if of in names and newest < day else sides
+            version = compare(*old, *later)
+            if version.is_one:
+                found.append(version)
+        if found:
+            versions.append(max(found, key=lambda each: each.same + each.changed))
+        known.append((path_text(path), newest, posts))
+    return versions
+
+
+def versions_in(archive: Path, path: Path, config: ArchiveConfig) -> list[SourceVersion]:
+    """What `find_versions` finds for one path in an archive's file; nothing if it is unreadable."""
+    if not archive.exists():
+        return []
+    with suppress(OwnwordsError), Archive(archive) as store:
+        return find_versions(store, [path], config)
+    return []
+
+
+def stored_report(archive: Archive) -> Report | None:
+    """The report of the last look; None if there is none that can be read."""
+    try:
+        return Report.from_json(archive.get_meta("report"))
+    except WorkspaceError:  # none yet, or of another version
+        return None
+
+
+def _posts_at(path: Path, config: ArchiveConfig, known_keys: Set[str]) -> Iterator[KnownPost]:
+    """What the posts at a path are recognised by; those with a known key are not parsed."""
+    kind, _ = sources.detect_source(path)
+    for raw in sources.load_source(kind).read(path):
+        if not isinstance(raw, RawDocument) or exclusion_reason(raw, config):
+            continue
+        features, key = None, _content_key(raw)
+        if key not in known_keys:
+            try:
+                features = extract_features(_parse(raw, raw.ref)[0])
+            except SourceError:
+                continue
+        yield KnownPost(f":{raw.ref}", key, repair_line(raw.title), _day(raw), raw.url, features)
 
 
 def exclusion_reason(document: RawDocument, config: ArchiveConfig) -> str:

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-from ownwords.archive.analysis import ArchiveAnalysis, AskAuthor, ask_author
+from ownwords.archive.analysis import ArchiveAnalysis, AskAuthor, PostQuestion, ask_author
 from ownwords.archive.blog_name import choose_name
 from ownwords.archive.document import OWN_KINDS
-from ownwords.archive.ingest import IngestResult, ingest
-from ownwords.archive.report import Report
+from ownwords.archive.ingest import IngestResult, find_versions, ingest, stored_report
+from ownwords.archive.report import Report, SourceVersion
 from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import Choices, Decision, parse_choices, read_bytes, write_choices
 from ownwords.archive.settings import ArchiveConfig, LookSettings
@@ -36,7 +36,7 @@ from ownwords.core.workspace import (
 from ownwords.view import html
 
 # Increment when the report on an unchanged archive changes.
-_REPORT_VERSION = "6"
+_REPORT_VERSION = "7"
 
 
 def look(
@@ -76,9 +76,10 @@ def look(
                     store,
                     progress,
                     calls,
-                    notes,
+                    [*notes],
                     settings or LookSettings(),
                 )
+                look_run.compare_versions(ask)
                 report = look_run.update()
                 # Ask the author while nothing is locked; the archive is complete without an answer.
                 if ask and store.get_meta("asked") != "yes":
@@ -108,13 +109,51 @@ class _LookRun:
     store: Archive
     progress: Progress
     calls: "NetworkCalls"
-    notes: Sequence[str]
+    notes: list[str]
     settings: LookSettings
+    versions: list[SourceVersion] = field(default_factory=list)
+    prefixes: dict[Path, str] = field(default_factory=dict)  # of posts' ids, by path
     choices: dict[str, Decision] = field(default_factory=dict)
+
+    def compare_versions(self, ask: AskAuthor | None) -> None:
+        """Find the paths that are new versions of others, and ask which are to be read.
+
+        Without an answer, exactly the paths are read that were given.
+        """
+        archive, report = self.settings.archive, stored_report(self.store)
+        read = {Path(source.path).resolve(): source for source in report.sources} if report else {}
+        self.prefixes = {
+            path: read[path.resolve()].prefix for path in self.paths if path.resolve() in read
+        }
+        if len(self.prefixes) == len(self.paths) or not (read or self.paths[1:]):
+            return  # nothing is new, or there is nothing to compare it with
+        with self.progress.stage("Comparing with what was read before"):
+            versions = find_versions(self.store, self.paths, archive)
+        for version in versions:
+            old, new = Path(version.of), Path(version.path)
+            is_given = old.resolve() in map(Path.resolve, self.paths)
+            answer = "both" if is_given else "replace"
+            if archive.replaces_versions:
+                answer = "replace"
+            elif ask and (is_given or version.is_different):
+                answer = ask(_question(version, can_keep=old.exists()))
+            if answer == "cancel":
+                raise KeyboardInterrupt("nothing was read or changed")
+            if answer == "both":
+                self.paths = [*self.paths, *([] if is_given else [old])]
+                continue
+            self.paths = [path for path in self.paths if path.resolve() != old.resolve()]
+            if old.resolve() in read:
+                self.prefixes[new] = read[old.resolve()].prefix
+            if version.is_different:
+                self.versions.append(version)
+                self.notes.append(f"{new.name} is read in place of {old.name}: {version.sentence}.")
 
     @cached_property
     def _ingested(self) -> IngestResult:
-        ingested = ingest(self.store, self.paths, self.settings.archive, self.progress)
+        ingested = ingest(
+            self.store, self.paths, self.settings.archive, self.progress, self.prefixes
+        )
         if not ingested.keys:
             raise _nothing_found(self.paths, ingested)
         ingested.notes += self.notes
@@ -152,7 +191,8 @@ class _LookRun:
         """The state and its report; from the archive (then False) if nothing has changed."""
         place, store, ingested = self.place, self.store, self._ingested
         command = _command(self.paths, place, self.settings.archive)
-        name = choose_name(place.root, (each.site_name for each in ingested.sources), self.paths)
+        files = [self.prefixes.get(path) or _file_name(path) for path in self.paths]
+        name = choose_name(place.root, ingested.sources[0].site_name, files)
         fingerprint = digest(*(part for item in sorted(ingested.keys.items()) for part in item))
         # Everything the report depends on.
         state = digest(
@@ -178,6 +218,7 @@ class _LookRun:
             workspace=path_text(place.root),
             command=command,
             sources=ingested.sources,
+            versions=self.versions,
         )
         self._analysis.fill(report, self.choices)
         report.privacy.network_calls = self.calls.count
@@ -186,6 +227,25 @@ class _LookRun:
         if not is_known:
             store.set_meta("asked", "yes" if asked else "no")
         return state, report, True
+
+
+def _file_name(path: Path) -> str:
+    """A path's name as a blog's: that of the workspace that it has by default."""
+    return Workspace.default_for(path).root.name.removesuffix(SUFFIX)
+
+
+def _question(version: SourceVersion, *, can_keep: bool) -> PostQuestion:
+    options = {"replace": "read it in place of the old one; posts keep what you decided"}
+    if can_keep:
+        options["both"] = "read both"
+    new, old = Path(version.path).name, Path(version.of).name
+    return PostQuestion(
+        id=version.path,
+        title=f"{new} looks like a new version of {old if old != new else version.of}",
+        text=f"{version.sentence}.",
+        options={**options, "cancel": "change nothing"},
+        default="replace",
+    )
 
 
 def _present(choices: Choices, renamed: Mapping[str, str]) -> dict[str, Decision]:

@@ -7,6 +7,7 @@ import msgspec
 
 from ownwords.archive.document import SkippedItem
 from ownwords.core.errors import WorkspaceError
+from ownwords.view.format import count
 
 
 @dataclass(slots=True)
@@ -17,6 +18,38 @@ class SourceSummary:
     detected_as: str  # "a Publii site (input/db.sqlite)"
     site_name: str = ""
     documents: int = 0
+    newest_day: str = ""  # ISO day of its newest post; empty if none has one
+    prefix: str = ""  # of the ids of its posts, unless the site has an identity of its own
+
+
+@dataclass(frozen=True, slots=True)
+class SourceVersion:
+    """A path that holds most posts of the source `of`, and how many are new, changed or gone."""
+
+    path: str
+    of: str
+    new: int
+    changed: int
+    same: int
+    gone: int
+
+    @property
+    def is_one(self) -> bool:
+        """Whether most posts of one of the two are found in the other."""
+        found = self.same + self.changed
+        return found > 0 and 2 * found > found + min(self.new, self.gone)
+
+    @property
+    def is_different(self) -> bool:
+        """Whether any post is: a source that was only moved is not."""
+        return bool(self.new or self.changed or self.gone)
+
+    @property
+    def sentence(self) -> str:
+        """What is different, for the author."""
+        parts = ((self.new, "new"), (self.changed, "changed"), (self.same, "as before"))
+        missing = [f"{count(self.gone)} no longer there"] if self.gone else []
+        return ", ".join([f"{count(n)} {what}" for n, what in parts if n] + missing)
 
 
 @dataclass(slots=True)
@@ -65,6 +98,7 @@ class PostSummary:
     reason: str = ""
     training_words: int = 0
     split: str = ""  # train | validation | test; empty if left out
+    source: int = 0  # its place among the report's sources
 
 
 @dataclass(slots=True)
@@ -155,6 +189,7 @@ class Report:
     workspace: str = ""
     command: str = ""  # the command that repeats this run
     sources: list[SourceSummary] = field(default_factory=list)
+    versions: list[SourceVersion] = field(default_factory=list)  # what this look has read instead
     totals: ReportTotals = field(default_factory=ReportTotals)
     words_by_kind: dict[str, int] = field(default_factory=dict)
     effective_posts: float = 0.0

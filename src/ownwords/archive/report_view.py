@@ -190,7 +190,8 @@ def _sources(report: Report) -> list[b.Block]:
             "Read from ",
             b.Span(source.path, "code"),
             f", {plain(source.detected_as, 160)}" if source.detected_as else "",
-            f": {count(source.documents, 'text')}.",
+            f": {count(source.documents, 'text')}"
+            + (f", the newest of {day(source.newest_day)}." if source.newest_day else "."),
         )
         for source in report.sources[:_SOURCES]
     ]

@@ -20,6 +20,7 @@ class ArchiveConfig:
     private: bool = False  # private and password-protected posts
     pages: bool = True  # pages such as "About"
     max_post_characters: Annotated[int, Meta(ge=1)] = 20_000_000  # a longer "post" is a data file
+    replaces_versions: bool = False  # a new version of a source, instead of asking about it
 
 
 @dataclass(frozen=True, slots=True)

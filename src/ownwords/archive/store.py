@@ -22,6 +22,7 @@ from ownwords.core.workspace import translate_os_errors
 if TYPE_CHECKING:
     from ownwords.archive.features import Features
     from ownwords.archive.selection import Side
+    from ownwords.archive.source_versions import KnownPost
 
 # Increment when the tables change; an archive of another version is rebuilt from the author's
 # own files.
@@ -256,6 +257,22 @@ class Archive:
             with self._unreadable_is_damage():
                 features = decode_features(data)
             yield id_, features
+
+    def known_posts(self, ids: Iterable[str]) -> list["KnownPost"]:
+        """What the documents with these ids are recognised by."""
+        from ownwords.archive.features import decode_features  # noqa: PLC0415 - `ask` reads none
+        from ownwords.archive.source_versions import KnownPost  # noqa: PLC0415 - as above
+
+        rows = self._rows(
+            "SELECT id, key, title, coalesce(date, ''), url, features FROM documents"
+            " WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(ids)),),
+        )
+        with self._unreadable_is_damage():
+            return [
+                KnownPost(id_, key, title, date[:10], url, decode_features(features))
+                for id_, key, title, date, url, features in rows
+            ]
 
     def dropped(self) -> dict[str, int]:
         """How much was removed from the bodies of all documents, by reason."""

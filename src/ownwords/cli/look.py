@@ -53,6 +53,7 @@ def look(
             "archive.hidden": hidden,
             "archive.private": private,
             "archive.pages": pages,
+            "archive.replaces_versions": common.yes or None,
         },
         workspace=common.workspace_for(paths).root,
     ).settings

@@ -80,7 +80,8 @@ def make(
     from ownwords.make.result import MakeCallbacks
 
     workspace = common.workspace_for(paths)
-    resolved = common.resolve({}, workspace.root)
+    accepts = {"archive.replaces_versions": common.yes or None}
+    resolved = common.resolve(accepts, workspace.root)
     request = MakeRequest(
         paths=paths,
         workspace=workspace.root,

@@ -288,8 +288,8 @@ class AppState:
         """Make what a job has fetched a source."""
         if kind == "fetch" and (path := Path(str(printed.get("path")))).exists():
             label, name = str(printed.get("label", "")), str(printed.get("name", ""))
-            with suppress(OwnwordsError):  # such as too many sources: the jobs are listed anyway
-                self.sources.add(path, "feed", label, name)
+            with suppress(OwnwordsError):  # the jobs are listed anyway
+                self.sources.add(path, "feed", label, name, self.sources.find_version(path))
 
     def model_to_export(self) -> tuple[str, Path]:
         """The name and folder of the current model."""

@@ -1,12 +1,12 @@
 """Takes in posts from outside in a process of its own: uploaded files, and feeds.
 
-    python -m ownwords.serve.intake FILE
+    python -m ownwords.serve.intake FILE ARCHIVE SETTINGS
     python -m ownwords.serve.intake URL HOST FOLDER
 
 prints one JSON object: the path to read, and what it is; or an error. A file is read within a bound
-of memory. A feed is fetched from the
-host that the user has named, and from no other, also not if it redirects there; its pages are saved
-as FOLDER/feed-001.xml and so on.
+of memory, and its posts are compared with those of the archive. A feed is fetched from the host
+that the user has named, and from no other, also not if it redirects there; its pages are saved as
+FOLDER/feed-001.xml and so on.
 """
 
 import ipaddress
@@ -26,9 +26,12 @@ import httpx
 
 from ownwords.archive import readability, sources
 from ownwords.archive.document import RawDocument
+from ownwords.archive.ingest import versions_in
+from ownwords.archive.settings import ArchiveConfig
 from ownwords.archive.sources import feed
 from ownwords.core.errors import OwnwordsError, SourceError
 from ownwords.core.progress import Progress, Stage, logged_job
+from ownwords.core.validation import decode, encode
 from ownwords.core.version import __version__
 from ownwords.core.workspace import path_text
 from ownwords.models import atomic_dir
@@ -36,10 +39,14 @@ from ownwords.models import atomic_dir
 _MAX_MEMORY_BYTES = 4 << 30
 
 
-def inspect_upload(path: Path) -> dict[str, Any]:
-    """`inspect_path` of a file with posts; errors call the file by its name."""
+def inspect_upload(path: Path, archive: Path, config: ArchiveConfig) -> dict[str, Any]:
+    """`inspect_path` of a file with posts; errors call the file by its name.
+
+    `versions` are the sources of the archive that hold most of the same posts.
+    """
     try:
         found = inspect_path(path)
+        found["versions"] = encode(versions_in(archive, path, config))
         if not found["has_posts"]:
             raise SourceError(f"{path} holds no posts", hint="give an export of the blog")
     except MemoryError:
@@ -254,11 +261,13 @@ def _fetch(url: str, host: str, folder: str, *flags: str) -> dict[str, Any]:
 def _main(first: str, *rest: str) -> int:
     status = 0
     try:
-        if rest:
+        if "://" in first:
             answer = _fetch(first, *rest)
         else:
             _bound_memory()
-            answer = inspect_upload(Path(first))
+            archive, chosen = rest
+            config = decode(ArchiveConfig, json.loads(chosen))
+            answer = inspect_upload(Path(first), Path(archive), config)
     except KeyboardInterrupt:
         answer, status = {"error": {"message": "interrupted: nothing was added", "hint": ""}}, 130
     except OwnwordsError as error:

@@ -12,12 +12,14 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from ownwords.archive.ingest import versions_in
+from ownwords.archive.report import SourceVersion
 from ownwords.archive.settings import ArchiveConfig
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import decode, encode
@@ -62,6 +64,7 @@ class SourceRecord:
     name: str
     path: str
     label: str = ""
+    version: SourceVersion | None = None  # of another source; not read before the user decides
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ class Source(SourceRecord):
 
     bytes: int | None = None
     problem: str = ""
+    read_at: float | None = None  # an upload: when it came
+    newest_day: str = ""  # of its newest post, once it is read
 
 
 class SourceList:
@@ -108,7 +113,7 @@ class SourceList:
 
     def paths(self) -> list[Path]:
         """The paths of all sources. Raises ApiError if there is none, or one does not exist."""
-        paths = [self._path(record) for record in self._read().sources]
+        paths = [self._path(record) for record in self._read().sources if not record.version]
         if not paths:
             raise conflict("no blog chosen yet", hint="choose one under Your blog")
         if missing := next((path for path in paths if not path.exists()), None):
@@ -123,14 +128,41 @@ class SourceList:
         """Which posts are taken in."""
         return self._read().filter
 
+    @property
+    def config(self) -> ArchiveConfig:
+        """The filter as `look` takes it."""
+        return ArchiveConfig(**encode(self.filter))
+
     def set_filter(self, changes: Mapping[str, bool]) -> None:
         """Change which posts the next look takes in."""
         with self._mutex:
             contents = self._read()
             self._write(replace(contents, filter=replace(contents.filter, **changes)))
 
-    def add(self, path: Path, how: How, label: str, name: str = "") -> Source:
-        """Add a path; one that is already a source stays the same."""
+    def find_version(
+        self, path: Path, found: Iterable[SourceVersion] | None = None
+    ) -> SourceVersion | None:
+        """The source that the path is a new version of, among those `found` in the archive."""
+        contents = self._read()
+        paths = [self._path(record).resolve() for record in contents.sources]
+        if path.resolve() in paths:
+            return None
+        if found is None:
+            found = versions_in(self._workspace.archive, path, self.config)
+        return next((each for each in found if Path(each.of).resolve() in paths), None)
+
+    def add(
+        self,
+        path: Path,
+        how: How,
+        label: str,
+        name: str = "",
+        version: SourceVersion | None = None,
+    ) -> Source:
+        """Add a path; one that is already a source stays the same.
+
+        One that is a new version of another is not read before the user has decided.
+        """
         with self._mutex:
             contents = self._read()
             for record in contents.sources:
@@ -142,6 +174,7 @@ class SourceList:
                 name=name or source_name(path),
                 path=self._stored(path),
                 label=label,
+                version=version,
             )
             self._write(replace(contents, sources=(*contents.sources, record)))
             return self._shown(record)
@@ -165,13 +198,31 @@ class SourceList:
                 if not is_used and time.time() - folder.stat().st_mtime > _ABANDONED_S:
                     shutil.rmtree(folder, ignore_errors=True)
 
+    def decide(self, id_: str, *, replaces: bool) -> None:
+        """Read a new version from now on, in place of the old one if it `replaces` that."""
+        with self._mutex:
+            contents = self._read()
+            record = self._find(contents, id_)
+            new = tuple(
+                replace(each, version=None) if each is record else each for each in contents.sources
+            )
+            self._write(replace(contents, sources=new))
+            old = Path(record.version.of).resolve() if replaces and record.version else None
+            for each in contents.sources:
+                if self._path(each).resolve() == old:
+                    self.remove(each.id)
+
+    def _find(self, contents: _Contents, id_: str) -> SourceRecord:
+        record = next((each for each in contents.sources if each.id == id_), None)
+        if record is None:
+            raise not_found("this source is no longer in the list")
+        return record
+
     def remove(self, id_: str) -> None:
         """Remove a source; an uploaded or fetched file is deleted, the user's own never is."""
         with self._mutex:
             contents = self._read()
-            record = next((each for each in contents.sources if each.id == id_), None)
-            if record is None:
-                raise not_found("this source is no longer in the list")
+            record = self._find(contents, id_)
             rest = tuple(each for each in contents.sources if each.id != id_)
             self._write(replace(contents, sources=rest))
             path = self._path(record)
@@ -219,7 +270,10 @@ class SourceList:
         except OSError as error:
             problem = f"{path_text(path)} cannot be read: {error.strerror or error}"
         shown = vars(record) | {"path": path_text(path)}
-        return Source(**shown, bytes=size, problem=problem)
+        came = None
+        with suppress(OSError):
+            came = path.parent.stat().st_mtime if record.how != "path" else None
+        return Source(**shown, bytes=size, problem=problem, read_at=came)
 
 
 def parse_look_command(command: str) -> tuple[tuple[str, ...], PostFilter]:

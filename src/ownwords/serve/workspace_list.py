@@ -142,7 +142,7 @@ class WorkspaceList:
             path=path_text(path),
             name=blog_name(path),
             posts=_count_posts(path / "archive.sqlite"),
-            models=max(_count_inside(path / "models"), has_model),
+            models=max(_count_inside(path / "models"), int(has_model)),
             texts=_count_inside(path / "texts"),
             uploads=_count_inside(path / "uploads"),
             is_current=path == self._current,

@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -15,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 from ownwords.archive import report_view as summary
 from ownwords.archive.advice import too_little
 from ownwords.archive.blog_name import MAX_CHARACTERS, blog_name
-from ownwords.archive.report import Report
+from ownwords.archive.report import Report, SourceSummary
 from ownwords.archive.untrusted_files import PROGRAM_FOLDERS
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import Meta, encode
@@ -26,7 +27,7 @@ from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, conflict, invalid
 from ownwords.serve.jobs import JobManager
 from ownwords.serve.json_api import ApiCall, json_route, read_body
-from ownwords.serve.source_list import PostFilter
+from ownwords.serve.source_list import PostFilter, Source
 from ownwords.serve.workspace_list import WorkspaceList
 from ownwords.view import format as fmt
 
@@ -107,12 +108,30 @@ def show_home(state: AppState, _: ApiCall) -> dict[str, Any]:
     return {
         "name": blog.name,
         "path": path_text(state.workspace.root.absolute()),
-        "sources": state.sources.sources(),
+        "sources": _dated_sources(state),
         "blog": blog,
         "model": current_model(state),
         # those that run, and the last one of each kind
         "jobs": [job for job in jobs if job.ended is None or job.id == last[job.kind]],
     }
+
+
+def _dated_sources(state: AppState) -> list[Source]:
+    """The sources, with when they were read and how new their posts are."""
+    read: dict[Path, SourceSummary] = {}
+    with suppress(OwnwordsError):  # nothing is read yet
+        read = _sources_read(state.report().report)
+    at = _changed(state.workspace.report_page)
+    sources = state.sources.sources()
+    for number, source in enumerate(sources):
+        if found := read.get(Path(source.path).resolve()):
+            at_last = source.read_at or at
+            sources[number] = replace(source, read_at=at_last, newest_day=found.newest_day)
+    return sources
+
+
+def _sources_read(report: Report) -> dict[Path, SourceSummary]:
+    return {Path(source.path).resolve(): source for source in report.sources}
 
 
 # --- the blog ------------------------------------------------------------------------------------
@@ -133,6 +152,8 @@ def overview(state: AppState) -> BlogOverview:
         return BlogOverview(name, flags)
     except OwnwordsError as error:  # a damaged archive
         return BlogOverview(name, flags, problem=str(error))
+    if not state.sources.sources():  # the user has removed them all
+        return BlogOverview(name, flags)
     new = count_new(state.workspace.root, report)
     return BlogOverview(
         name=name,
@@ -144,13 +165,15 @@ def overview(state: AppState) -> BlogOverview:
         words=sum(post.own_words for post in report.posts),
         is_too_little=too_little(report.totals),
         new_sentence=f"{fmt.count(new, 'new post')}, not yet learned" if new else "",
-        is_stale=_is_stale(state),
+        is_stale=_is_stale(state, report),
     )
 
 
-def _is_stale(state: AppState) -> bool:
+def _is_stale(state: AppState, report: Report) -> bool:
     read_at = _changed(state.workspace.report_page)
-    paths = (Path(source.path) for source in state.sources.sources())
+    paths = [Path(source.path) for source in state.sources.sources() if not source.version]
+    if {path.resolve() for path in paths} != _sources_read(report).keys():
+        return True
     return read_at > 0 and any(_changed(each) > read_at for at in paths for each in _files_of(at))
 
 

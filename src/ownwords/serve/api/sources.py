@@ -15,15 +15,17 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from ownwords.archive.report import SourceVersion
+from ownwords.archive.settings import ArchiveConfig
 from ownwords.archive.sources import detect_source
 from ownwords.archive.untrusted_files import require_room
 from ownwords.core.errors import SourceError
-from ownwords.core.validation import Meta
+from ownwords.core.validation import Meta, decode, encode
 from ownwords.core.workspace import translate_os_errors
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import forbidden, invalid
 from ownwords.serve.jobs import PYTHON, clean_environment
-from ownwords.serve.json_api import ApiCall, json_response, json_route
+from ownwords.serve.json_api import ApiCall, json_response, json_route, read_body
 from ownwords.serve.source_list import FoundSite, Source, find_publii_sites
 
 UPLOADS: Final = "/api/uploads"
@@ -38,11 +40,19 @@ class PathRequest:
     path: Annotated[str, Meta(min_length=1, max_length=4096)]
 
 
+@dataclass(frozen=True)
+class DecideRequest:
+    """Whether a new version of a source replaces it."""
+
+    replaces: bool
+
+
 def routes(state: AppState) -> list[BaseRoute]:
     """The routes under /api/sources, and /api/uploads."""
     return [
         json_route(state, "GET", "/api/sources", list_sources),
-        json_route(state, "POST", "/api/sources", add, status=HTTPStatus.CREATED),
+        Route("/api/sources", partial(_add, state), methods=["POST"]),
+        json_route(state, "POST", "/api/sources/{id}/decide", decide),
         json_route(state, "DELETE", "/api/sources/{id}", remove),
         Route(UPLOADS, partial(_upload, state), methods=["POST"]),
     ]
@@ -59,14 +69,19 @@ def list_sources(state: AppState, _: ApiCall) -> dict[str, Any]:
     return {"sources": known, "found": found}
 
 
-def add(state: AppState, call: ApiCall) -> Source:
+async def _add(state: AppState, request: Request) -> Response:
+    asked = await read_body(state, request, PathRequest)
+    source = await state.run_long(lambda: add(state, asked.path))  # which reads all of its posts
+    return json_response(source, HTTPStatus.CREATED)
+
+
+def add(state: AppState, text: str) -> Source:
     """Add a path that the user has typed; only where nobody else reaches the server."""
     if not state.settings.is_private:
         raise forbidden(
             "paths can be chosen only where the server is not reached from elsewhere",
             hint="drop the file here, or start the server with the path",
         )
-    text = call.body(PathRequest).path
     path = Path(text)
     with contextlib.suppress(RuntimeError):  # "~nobody": no such user
         path = path.expanduser()
@@ -77,7 +92,12 @@ def add(state: AppState, call: ApiCall) -> Source:
             param="path",
         )
     _, label = detect_source(path)
-    return state.sources.add(path, "path", label)
+    return state.sources.add(path, "path", label, version=state.sources.find_version(path))
+
+
+def decide(state: AppState, call: ApiCall) -> None:
+    """Read a new version of a source, in its place or beside it."""
+    state.sources.decide(call.path["id"], replaces=call.body(DecideRequest).replaces)
 
 
 def remove(state: AppState, call: ApiCall) -> None:
@@ -92,9 +112,13 @@ async def _upload(state: AppState, request: Request) -> Response:
     path = await state.run(lambda: _new_file(state, name, length))
     try:
         await _store(state, request, path)
-        found = await state.run_upload(lambda: _inspect(path))
+        found = await state.run_upload(
+            lambda: _inspect(path, state.workspace.archive, state.sources.config)
+        )
         stored, label = Path(found["path"]), str(found["label"])
-        source = await state.run(lambda: state.sources.add(stored, "upload", label, name))
+        versions = decode(tuple[SourceVersion, ...], found["versions"])
+        version = await state.run(lambda: state.sources.find_version(stored, versions))
+        source = await state.run(lambda: state.sources.add(stored, "upload", label, name, version))
     except BaseException:
         shutil.rmtree(path.parents[1], ignore_errors=True)
         raise
@@ -123,7 +147,7 @@ def _write(file: IO[bytes], folder: Path, data: bytes) -> None:
     file.write(data)
 
 
-def _inspect(path: Path) -> dict[str, Any]:
+def _inspect(path: Path, archive: Path, config: ArchiveConfig) -> dict[str, Any]:
     """What a file holds, found out by a process of its own: a hostile one harms nothing else.
 
     What it unpacks lies beside the file, to be deleted with it.
@@ -131,7 +155,7 @@ def _inspect(path: Path) -> dict[str, Any]:
     beside = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(path.parents[1]))
     try:
         answer = subprocess.run(
-            [*PYTHON, "ownwords.serve.intake", str(path)],
+            [*PYTHON, "ownwords.serve.intake", str(path), str(archive), json.dumps(encode(config))],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env=clean_environment(os.environ) | beside,

@@ -202,7 +202,8 @@ function named() {
     const before = place.name;
     Object.assign(place, result);
     document.getElementById("workspace").textContent = place.name;
-    if (place.name && !before) document.title = document.title.replace(/ownwords$/, `${place.name} · ownwords`);
+    const ending = [before, "ownwords"].filter(Boolean).join(" · ");
+    if (place.name !== before && document.title.endsWith(ending)) document.title = `${document.title.slice(0, -ending.length)}${place.name} · ownwords`;
   }).catch(() => {});
 }
 
@@ -252,7 +253,7 @@ async function choose() {
       toast(error);
     }
   };
-  const list = el("ul", { class: "rows" }, workspaces.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), item.is_current ? tag(t`open`, "on") : null, quiet([item.posts === null ? t`not read yet` : count(item.posts, "text"), item.models ? count(item.models, "model") : "", item.path].filter(Boolean).join(" · "))),
+  const list = el("ul", { class: "rows" }, workspaces.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), item.is_current ? [" ", tag(t`open`, "on")] : null, quiet([item.posts === null ? t`not read yet` : count(item.posts, "text"), item.models ? count(item.models, "model") : "", item.path].filter(Boolean).join(" · "))),
     row(item.is_current ? null : button(t`Open`, () => open({ path: item.path }), { kind: "small", label: t`Open ${item.name}` }), button(t`Rename`, () => rename(item), { kind: "small", label: t`Rename ${item.name}` }),
       item.is_current ? null : button(t`Forget`, () => forget(item), { kind: "small", label: t`Forget ${item.name}` }), button(t`Delete`, () => drop(item, workspaces), { kind: "small", label: t`Delete ${item.name}` })))));
   await ask(t`Your blogs`, [list, el("div", { class: "inline" }, field(t`Add a blog`, name), button(t`Create`, () => (name.value.trim() ? open({ name: name.value.trim() }) : name.focus())))], { yes: t`Close`, no: "" });
@@ -283,7 +284,7 @@ async function forget(item) {
 /** Delete a blog. After the open one the list of the others is shown, or else the first step. */
 async function drop(item, all) {
   const parts = [t`what was read of your posts`, item.models ? count(item.models, "model") : "", item.texts ? count(item.texts, "saved text") : "", item.uploads ? t`${count(item.uploads, "file")} that you dropped or fetched here` : ""];
-  const wording = [el("p", {}, t`This deletes for ever:`), bullets(parts.filter(Boolean)), command(item.path), el("p", {}, t`Files and folders elsewhere on your disk are not touched.`)];
+  const wording = [el("p", {}, t`Its folder is deleted for ever, with:`), bullets(parts.filter(Boolean)), command(item.path), el("p", {}, t`Files and folders elsewhere on your disk are not touched.`)];
   if (!(await ask(t`Delete ${item.name}?`, wording, { yes: t`Delete`, danger: true }))) return;
   const work = () => remove("/api/workspaces", { path: item.path, deletes: true });
   if (!item.is_current) return void changed(work);

@@ -1,7 +1,7 @@
 // Home: five steps from a blog to a model, and the state of each; a step that is done folds to one line.
 
 import { address, setTitle } from "/app.js";
-import { add, bullets, button, checkbox, command, duration, el, field, fill, folded, icon, input, lines, link, masthead, p, problem, quiet, quote, row, select,
+import { add, bullets, button, checkbox, command, day, duration, el, field, fill, folded, icon, input, lines, link, masthead, p, problem, quiet, quote, row, select,
   sentence, size, totals, uniqueId, when } from "/components.js";
 import { exclusive, follow, isOpen, isOpenScoring, isRunning, know, newest, progress, shareOf, start } from "/jobs.js";
 import { count, fixed, said, t } from "/language.js";
@@ -163,43 +163,71 @@ function blogStep(state) {
   }
 
   async function send(files) {
+    const taken = [];
     for (const each of files) {
       const ends = new AbortController(), gauge = el("progress", { class: "bar", max: "1", value: 0, "aria-label": t`Reading ${each.name}` });
       fill(sending, gauge, row(p(t`Reading ${each.name}, ${size(each.size)}`), button(t`Stop`, () => ends.abort(), { kind: "small" })));
       try {
-        await upload(`/api/uploads?name=${encodeURIComponent(each.name)}`, each, (share) => { gauge.value = share; }, ends.signal);
+        taken.push(await upload(`/api/uploads?name=${encodeURIComponent(each.name)}`, each, (share) => { gauge.value = share; }, ends.signal));
         fill(sending);
       } catch (error) {
         fill(sending, problem(error));
         return;
       }
     }
-    await read();
+    await read(taken);
   }
 
   async function addPath(wanted) {
     if (!wanted) return path.focus();
     try {
-      await post("/api/sources", { path: wanted });
+      const source = await post("/api/sources", { path: wanted });
       path.value = "";
       fill(sending);
-      await read();
+      await read([source]);
     } catch (error) {
       fill(sending, problem(error));
     }
     return undefined;
   }
 
-  async function read() {
-    await start({ kind: "look" });
+  /** Read the blog with these sources; a new version of another waits for its user's decision. */
+  async function read(added) {
+    if (added.some((source) => !source.version)) await look();
     await state.refresh();
+  }
+
+  /** Read the blog, after the reading that has begun without the last change. */
+  async function look() {
+    while (isRunning(newest("look"))) await new Promise((resume) => setTimeout(resume, 300));
+    await start({ kind: "look" });
+  }
+
+  async function decide(source, replaces) {
+    try {
+      await post(`/api/sources/${encodeURIComponent(source.id)}/decide`, { replaces });
+      await look();
+      await state.refresh();
+    } catch (error) {
+      toast(error);
+    }
+  }
+
+  /** What a new version would change, and the choice. */
+  function offerOf(source) {
+    const { of, new: added, changed, same, gone } = source.version;
+    const old = state.home.sources.find((item) => item.path === of)?.name ?? of;
+    const parts = [added && t`${count(added)} new`, changed && t`${count(changed)} changed`, same && t`${count(same)} as before`].filter(Boolean);
+    return el("div", { class: "notice stack" }, p(el("strong", {}, t`A new version of ${old}?`), " ", parts.join(", "), "."), gone ? p(t`${count(gone, "post")} of the old one would go: this file does not have them.`) : null,
+      row(button(t`Replace`, () => decide(source, true), { kind: gone ? "small" : "primary small" }), button(t`Keep both`, () => decide(source, false), { kind: "small" }), button(t`Cancel`, () => drop(source), { kind: "small" })),
+      quiet(t`Posts keep what you decided about them.`));
   }
 
   async function drop(source) {
     try {
       await remove(`/api/sources/${encodeURIComponent(source.id)}`);
       await state.refresh();
-      if (state.home.sources.length) await start({ kind: "look" });
+      if (!source.version && state.home.sources.some((item) => !item.version)) await look();
     } catch (error) {
       toast(error);
     }
@@ -214,16 +242,16 @@ function blogStep(state) {
 
   const draw = () => {
     const all = state.home.sources;
-    fill(sources, all.length ? el("ul", { class: "rows" }, all.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([said(item.label), item.bytes ? size(item.bytes) : "", item.how === "path" ? item.path : ""].filter(Boolean).join(" · ")),
-      item.problem ? problem({ message: item.problem }) : null), button(t`Remove`, () => drop(item), { kind: "small" })))) : null);
+    fill(sources, all.length ? el("ul", { class: "rows" }, all.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([said(item.label), item.bytes ? size(item.bytes) : "", item.read_at && !item.version ? t`read ${when(item.read_at)}` : "", item.newest_day ? t`newest post of ${day(item.newest_day)}` : "", item.how === "path" ? item.path : ""].filter(Boolean).join(" · ")),
+      item.problem ? problem({ message: item.problem }) : null, item.version ? offerOf(item) : null), item.version ? null : button(t`Remove`, () => drop(item), { kind: "small", label: t`Remove ${item.name}` })))) : null);
     zone.querySelector(".title").textContent = all.length ? t`Drop another file here to add it` : t`Drop your blog’s file here`;
     fetching.update(newest("fetch"));
   };
 
   return {
     heading: t`Your blog`, node: el("div", { class: "stack" }, sources, zone, sending, found, others, fetching), draw, opened: search,
-    state: () => (state.home.sources.length || state.home.blog?.is_read ? "done" : "now"),
-    summary: () => state.home.sources.map((item) => item.name).join(", ") || state.home.name,
+    state: () => (state.home.sources.some((item) => item.version) ? "now" : state.home.sources.length || state.home.blog?.is_read ? "done" : "now"),
+    summary: () => state.home.name,
     changed(what) {
       if (what.includes("sources")) asked = null;
     },
