@@ -298,3 +298,13 @@ def test_windows_cover_any_text_and_fit(title: str, text: str) -> None:
     assert "".join("".join(bodies).split()) == "".join(text.split())
     for begin, end in units(text):
         assert text[begin:end].strip()
+
+
+def test_dates_are_not_cut_where_sentences_end() -> None:
+    for first, second in (
+        ("Am 5. März 2018 fiel Regen.", "Es war kalt."),
+        ("On 21 Jan. 2014 it rained.", "It was cold."),
+        ("There were 5.", "Many left."),
+    ):
+        text = f"{first} {second}"
+        assert [text[slice(*span)] for span in units(text)] == [first, second]

@@ -26,6 +26,10 @@ _WRAP = re.compile(r"^(?![#>|`~])(.{40,})\n(?![ \t]*(?:$|[#>|`~]|[-*+] |\d+[.)] 
 _BEFORE = re.compile(r"[\w.'’]*$")
 _MAX_ABBREVIATION = 40  # characters; longer words are no abbreviations
 _FOLLOWING = re.compile(r"""\s*["'“”„«»‘’(\[*_]*(.?)""", re.DOTALL)
+# The period after the day of a German date does not end it.
+_MONTH = re.compile(
+    r"\s+(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b"
+)
 _ABBREVIATED = re.compile(r"\b([^\W\d_]+)\.\s+(?=([^\W\d_]))")
 
 
@@ -71,5 +75,7 @@ def _ends(text: str, mark: re.Match[str], abbreviations: frozenset[str]) -> bool
     word = before[0].casefold() if before else ""
     if "." in word or word in abbreviations or _ROMAN.fullmatch(word):
         return not (following.islower() or following.isdigit())
+    if word.isdecimal() and len(word) <= 2 and _MONTH.match(text, mark.end()):
+        return False
     is_initial = len(word) == 1 and word.isalpha()
     return not (is_initial or word in _BEFORE_NAMES)
