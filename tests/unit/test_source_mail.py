@@ -61,3 +61,13 @@ def test_a_folder_of_sent_mail_says_who_you_are(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="from 2 senders") as caught:
         list(mail.read(tmp_path / "Inbox"))
     assert "sent mail" in caught.value.hint
+
+
+@pytest.mark.parametrize(("mark", "status"), [("0001", "published"), ("0009", "trashed")])
+def test_mail_that_thunderbird_has_deleted_stays_out(
+    mark: str, status: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "Sent.mbox"
+    path.write_text(f"From - 11:11\nFrom: a@x\nX-Mozilla-Status: {mark}\nSubject: Hats\n\nWords.\n")
+    (document,) = documents(mail.read(path)).values()
+    assert document.status == status

@@ -229,7 +229,7 @@ _QUOTE = re.compile(r"(block|pull)?quote")
 _SHORTCODE = re.compile(
     r"(?<!\[)\[(/?)([A-Za-z][\w-]{0,40})((?:[\s=][^\[\]<>]{0,2000})?)\](?![(:]|\[\d)"
 )
-_ATTRIBUTE = re.compile(r"""([\w-]*)=(?:"([^"]*)"|'([^']*)'|&quot;(.*?)&quot;)""")
+_ATTRIBUTE = re.compile(r"""((?:(?<![\w-])[\w-]+)?)=(?:"([^"]*)"|'([^']*)'|&quot;(.*?)&quot;)""")
 _LEFT_ALONE = re.compile(r"<(pre|code|script|style|textarea|xmp)\b|<!--", re.ASCII | re.IGNORECASE)
 _WRITTEN_AS_HTML = re.compile(r"&(?:lt|gt|amp|quot|#\d{1,6});|<(?:br|p)\b", re.IGNORECASE)
 
@@ -322,8 +322,8 @@ _MARK = re.compile(
     r"(?P<sign>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*\n?)"
     r"|(?P<ticks>`+)"
     r"|(?P<html><(?:pre|code|script|style)\b|<!--)"
-    r"|(?P<liquid>\{%-?\s*(?P<tag>\w+)(?P<words>[^%{}]{0,500})-?%\})"
-    r"|(?P<hugo>\{\{[<%]\s*(?P<name>/?\s*[\w./-]+)(?P<arguments>[^{}]{0,1000})[>%]\}\})"
+    r"|(?P<liquid>\{%-?\s*(?P<tag>\w++)(?P<words>[^%{}]{0,500})-?%\})"
+    r"|(?P<hugo>\{\{[<%]\s*(?P<name>(?:/\s*)?[\w./-]++)(?P<arguments>[^{}]{0,1000})[>%]\}\})"
     # Not an empty "{{ }}", nor an object literal: {{ color: 'red' }}
     r"|(?P<output>\{\{(?![<%]?/\*|\s*[\"']?\w+[\"']?\s*:)(?=[^{}]*\w)[^{}]{0,500}\}\})"
     # Not two amounts of money, "$$5 and $$6".

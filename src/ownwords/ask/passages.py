@@ -290,7 +290,7 @@ def _stem(word: str) -> str:
 # heading take some of them.
 WINDOW_BYTES = 600
 _HEAD_BYTES = 200  # of the title, and of the heading
-_CODE = re.compile(r"^(`{3,})[^\n]*\n.*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"^(`{3,}+)[^\n]*\n.*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _BLANK = re.compile(r"\n\s*\n")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]")
 

@@ -65,7 +65,9 @@ _WORD = re.compile(
     "(?:[^\\W_]|[\u064b-\u065f\u0900-\u0dff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff])+"
 )
 _UNSPACED = re.compile("[\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
-_QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|‘([^’]+)’(?!\w)|\A\'(.+)\'\Z')
+_QUOTED = re.compile(
+    r'"([^"]+)"|“([^“”]+)”|„([^„“”]+)[“”]|«([^«»]+)»|‘([^‘’]+)’(?!\w)|\A\'(.+)\'\Z'
+)
 _NOT = re.compile(r"(?<=\w)n['’]t\b", re.IGNORECASE)
 _APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
 

@@ -31,7 +31,7 @@ TOKEN = re.compile(
     r"|[$£€#]?\d(?:[\d.,:/]*\d)?(?:%|[A-Za-z]+\b)?|[^\W\d_][\w]*(?:[-'’.][\w]+)*",
 )
 QUOTE = ("“", '"', "http")
-EXACT = re.compile(r"(https?://\S+|`[^`]*`|[\"“][^\"”]{0,2000}[\"”])")  # links, code, quotations
+EXACT = re.compile(r"(https?://\S+|`[^`]*`|[\"“][^\"“”]*[\"”])")  # links, code, quotations
 _IRREGULAR_NOT = {"can't": "cannot", "won't": "will not", "shan't": "shall not"}
 _UNPROSAIC = re.compile(r"https?:\S{60}|[|{}<>\[\]\\]| = |\n")
 

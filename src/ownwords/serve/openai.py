@@ -416,8 +416,8 @@ async def create_chat_completion(state: AppState, request: Request) -> Response:
     """Continue a conversation."""
     params = await read_body(state, request, ChatRequest)
     loaded = await state.get_model(params.model)
-    prompt = as_text(params.conversation)
-    return await _respond(request, await state.run(lambda: _task(state, loaded, params, [prompt])))
+    task = await state.run(lambda: _task(state, loaded, params, [as_text(params.conversation)]))
+    return await _respond(request, task)
 
 
 def as_text(messages: Sequence[Mapping[str, str]]) -> str:

@@ -42,7 +42,7 @@ _EXPORTS = untrusted_files.ExportFormat(
     (".atom", ".xml"),
     not_below="/Comments/",  # comments the author wrote on other blogs
 )
-_ADDRESS = re.compile(r"https?://([^\s\"'<>/]+)(/[^\s\"'<>?#]+\.html)")
+_ADDRESS = re.compile(r"https?://([^\s\"'<>/]+)(/[^\s\"'<>?#:]+\.html)")
 
 
 def detect(path: Path) -> str | None:

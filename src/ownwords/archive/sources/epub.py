@@ -22,7 +22,7 @@ _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
 _VOID = "area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr"
 _SELF_CLOSED = re.compile(rf"<(?!(?:{_VOID})\b)([A-Za-z][\w:-]*)((?:\s[^<>]*)?)/>")
-_DOCTYPE = re.compile(r"<!DOCTYPE[^>\[]*(\[.*?\]\s*)?>", re.DOTALL | re.IGNORECASE)
+_DOCTYPE = re.compile(r"<!DOCTYPE[^<>\[]*(\[[^\[\]]*\]\s*)?>", re.IGNORECASE)
 _FRAME = (
     (re.compile(r"cover"), "the cover"),
     (re.compile(r"toc|nav|(table[-_ ]?of[-_ ]?)?contents"), "the table of contents"),
@@ -210,7 +210,7 @@ def _frame(name: str, title: str, body: LexborNode, package: _Package) -> str:
     }
     heading = body.css_first("h1, h2, h3")
     names = [
-        re.sub(r"[\d_-]+$", "", posixpath.basename(name).partition(".")[0].casefold()),
+        re.sub(r"(?<![\d_-])[\d_-]+$", "", posixpath.basename(name).partition(".")[0].casefold()),
         package.guide.get(name, ""),
         *(word for kind in types for word in kind.split()),
         title.casefold(),

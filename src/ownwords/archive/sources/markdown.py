@@ -129,10 +129,10 @@ def _lower(values: dict[Any, Any]) -> dict[str, Any]:
 
 _FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})")
 _LINKS = re.compile(
-    r"(?P<code>(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`))"
+    r"(?P<code>(?<!`)(?P<ticks>`{1,20})(?!`).*?(?<!`)(?P=ticks)(?!`))"
     r"|(?P<embed>!)?\[\[(?P<target>[^\[\]|\n\s][^\[\]|\n]*)(?:\\?\|(?P<text>[^\[\]\n]*))?\]\](?!\()"
-    r"|\{%-?\s*(?:post_url|link)\s+(?P<post>[^%{}]+?)\s*-?%\}"
-    r"|\{\{[<%]\s*(?:rel)?ref\s+\"?(?P<file>[^\"{}<>]+?)\"?\s*[>%]\}\}"
+    r"|\{%-?\s*(?:post_url|link)\s++(?P<post>[^%{}]+)%\}"
+    r"|\{\{[<%]\s*(?:rel)?ref\s++\"?(?P<file>[^\"{}<>]+)(?:\"\s*)?[>%]\}\}"
 )
 _NAME_OF_PARAGRAPH = re.compile(r"(?:^|(?<![ \t])[ \t]+)\^[A-Za-z0-9-]+[ \t]*$")
 _MARKED = re.compile(r"(?<!=)==(?=[^\s=])([^=\n]*[^\s=])==(?!=)")
@@ -169,7 +169,7 @@ def _link(match: re.Match[str]) -> str:
     if match["code"]:
         return match[0]
     if post := match["post"]:
-        return _address(post.strip("\"'"))
+        return _address(post.removesuffix("-").strip().strip("\"'"))
     if file := match["file"]:
         return _address(file.partition("#")[0])
     target, _, part = match["target"].strip().rstrip("\\").partition("#")
@@ -220,7 +220,7 @@ _PROJECT_FILES = (
 )
 _MADE_OF_TAGS = re.compile(r"\{%-?\s*(?:for|include|paginate)\b")
 _TAGS = re.compile(r"\{%[^{}]*%\}|\{\{[^{}]*\}\}")
-_HEADING = re.compile(r"^ {0,3}#[ \t]+(\S.*?)[ \t]*#*[ \t]*$")
+_HEADING = re.compile(r"^ {0,3}#[ \t]+(\S(?:.*[^ \t#])?)[ \t#]*$")
 _UNDERLINED = re.compile(r"^={2,}[ \t]*$")
 
 
@@ -399,6 +399,6 @@ def split_heading(title: str, body: str) -> tuple[str, str]:
 
 
 def _plain(heading: str) -> str:
-    words = re.sub(r"\s*\{#[^{}]*\}$", "", heading)
+    words = re.sub(r"(?<!\s)\s*\{#[^{}]*\}$", "", heading)
     words = re.sub(r"!?\[([^\[\]]*)\]\((?:[^()]*)\)", r"\1", words)
-    return " ".join(re.sub(r"[*`]|(?<!\w)_+|_+(?!\w)", "", words).split())
+    return " ".join(re.sub(r"[*`]|(?<!\w)_+|(?<!_)_+(?!\w)", "", words).split())

@@ -11,7 +11,7 @@ from ownwords.core.errors import SourceError
 
 LABEL = "a Notion export"
 
-_PAGE = re.compile(r"(?P<title>[^/]*?) ?(?P<id>[0-9a-f]{32})\.(md|html)$")
+_PAGE = re.compile(r"(?:^|/)(?P<title>[^/]*?) ?(?P<id>[0-9a-f]{32})\.(md|html)$")
 # A page of a database begins with its properties, a line each.
 _PROPERTY = re.compile(r"([A-Z][^:\n]{0,40}): (.*)")
 _DATES = ("date", "published", "publish date", "created", "created time")
