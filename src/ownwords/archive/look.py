@@ -147,7 +147,8 @@ class _LookRun:
                 self.prefixes[new] = read[old.resolve()].prefix
             if version.is_different:
                 self.versions.append(version)
-                self.notes.append(f"{new.name} is read in place of {old.name}: {version.sentence}.")
+                names = _names(version)
+                self.notes.append(f"{names[0]} is read in place of {names[1]}: {version.sentence}.")
 
     @cached_property
     def _ingested(self) -> IngestResult:
@@ -234,14 +235,20 @@ def _file_name(path: Path) -> str:
     return Workspace.default_for(path).root.name.removesuffix(SUFFIX)
 
 
+def _names(version: SourceVersion) -> tuple[str, str]:
+    """What the new and the old source are called: by their paths if they have the same name."""
+    new, old = Path(version.path).name, Path(version.of).name
+    return (new, old) if new != old else (version.path, version.of)
+
+
 def _question(version: SourceVersion, *, can_keep: bool) -> PostQuestion:
     options = {"replace": "read it in place of the old one; posts keep what you decided"}
     if can_keep:
         options["both"] = "read both"
-    new, old = Path(version.path).name, Path(version.of).name
+    new, old = _names(version)
     return PostQuestion(
         id=version.path,
-        title=f"{new} looks like a new version of {old if old != new else version.of}",
+        title=f"{new} looks like a new version of {old}",
         text=f"{version.sentence}.",
         options={**options, "cancel": "change nothing"},
         default="replace",
