@@ -176,6 +176,12 @@ def test_the_same_command_resumes_the_same_run(
     assert weights(pretrain(TRAIN, HELD_OUT, work(tmp_path / "two"))) == weights(undisturbed)
 
 
+def test_the_same_time_goes_on_with_the_same_run(tmp_path: Path) -> None:
+    requests = (replace(work(tmp_path), seconds=seconds) for seconds in (240, 240.0))
+    first, again = (plan_pretraining(TRAIN, HELD_OUT, each).run.folder for each in requests)
+    assert first == again
+
+
 @pytest.mark.parametrize("steps", [None, 24])
 def test_steps_that_are_set_are_done_whatever_the_time(
     steps: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -326,7 +326,8 @@ def usual_minutes(base: str, task: TuningTask, ladder: Sequence[Rung]) -> float:
     if count_parameters(config) < PLAN_CONSTANTS.lora_parameters:
         return USUAL_MINUTES[1]
     once = task.shortest(best[1], 1.0)
-    return min(USUAL_MINUTES[2], max(USUAL_MINUTES[0], math.ceil(once.minutes if once else 6)))
+    minutes = math.ceil(once.minutes) if once else math.inf
+    return float(min(USUAL_MINUTES[2], max(USUAL_MINUTES[0], minutes)))
 
 
 def instead_of(base: Path, task: TuningTask, ladder: Sequence[Rung]) -> BaseChoice | None:

@@ -334,7 +334,7 @@ class TrainingSession:
             self.dataset.key,
             self.held_out_texts.key,
             self.replay.key if self.replay else "",
-            f"{self.request.seconds} {settings_key(self.request.fixed)}",
+            f"{float(self.request.seconds)} {settings_key(self.request.fixed)}",
         )
         with self.world.in_rank_order():
             self.run = Run.new(self.request.workspace / "runs", f"{kind}-{key[:12]}")
