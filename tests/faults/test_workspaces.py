@@ -97,7 +97,7 @@ def test_six_copies_of_a_text_count_once(tmp_path: Path) -> None:
     for i in range(6):
         (folder / f"{i}.md").write_text(f"---\ntitle: {i}\n---\n\n{COPY}", encoding="utf-8")
     report = run_look(folder, tmp_path / "w")
-    assert "in one text;" in report.advice.sentences[0]
+    assert (report.totals.own_words, report.totals.training_words) == (432, 72)
     assert not any("A few long posts" in sentence for sentence in report.advice.sentences)
     assert any("1 post to train on" in note for note in report.notes)
     assert isinstance(json.loads(json.dumps(report.to_dict()))["totals"]["average_words"], float)
@@ -108,9 +108,7 @@ def test_a_decision_about_a_missing_text_is_reported(notes: Path, tmp_path: Path
     choices_text = '[[post]]\nid = "notes:nine.md"\ndecision = "leave out"\n'
     (tmp_path / "w" / "choices.toml").write_text(choices_text, encoding="utf-8")
     (message, *_) = run_look(notes, tmp_path / "w").notes
-    assert message == (
-        "choices.toml has decisions about 1 text that is not in the archive: notes:nine.md."
-    )
+    assert "1 text that is not in the archive: notes:nine.md" in message
     (notes / "nine.md").write_text("Nine is here now, as it happens.\n", encoding="utf-8")
     report = run_look(notes, tmp_path / "w")
     assert [p.decision for p in report.posts if p.id == "notes:nine.md"] == ["leave out"]
