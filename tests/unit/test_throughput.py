@@ -52,7 +52,8 @@ def test_a_shape_that_is_assumed_too_slow_to_time_is_timed_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A row would take hours.
-    shares = {"assumed_vector_share": 1e-12, "assumed_tile_share": 1e-12}
+    names = ("assumed_vector_share", "assumed_float32_share", "assumed_tile_share")
+    shares = dict.fromkeys(names, 1e-12)
     slow = replace(PLAN_CONSTANTS, assumed_cpu_flops=1.0, **shares)
     monkeypatch.setattr(throughput, "PLAN_CONSTANTS", slow)
     speeds = measure_speeds(choose("cpu"), [SMALL], rows=2, context=16, seconds=60)

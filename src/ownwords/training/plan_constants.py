@@ -122,6 +122,7 @@ class PlanConstants:
     # --- speed, if nothing could be measured ------------------------------------------------------
     # Shares of the rates of vectors and of AMX's tiles that training reaches
     assumed_vector_share: float = 0.6  # performance
+    assumed_float32_share: float = 0.45  # where there is no fast bfloat16; log
     assumed_tile_share: float = 0.2  # performance
     assumed_cpu_flops: float = 1.2e11  # flops/s of training on a CPU without these; performance
     assumed_gpu_flops: float = 4e13  # the same on a GPU; estimate
@@ -251,7 +252,9 @@ class PlanConstants:
         is_fast = library is not None and library.has_fast_bf16() == 1
         if library:
             rates = library.rates
-            vectors = self.assumed_vector_share * (rates.bfloat16 if is_fast else rates.float32)
+            vectors = self.assumed_float32_share * rates.float32
+            if is_fast:
+                vectors = self.assumed_vector_share * rates.bfloat16
             tiles = self.assumed_tile_share * rates.bfloat16_tiles
             flops = 1e9 * max(vectors, tiles) * hardware.threads(hardware.read_cpu())
         flops = known_speeds.best_flops(flops, is_lora=is_lora)

@@ -405,8 +405,8 @@ class TrainingSession:
                 if usual.expected.seconds < longest_s:
                     plan = usual
                     self.progress.note(
-                        "Other programs slow this machine down. If they go on, training takes"
-                        f" longer than asked: up to {duration(longest_s)}."
+                        "This machine is slower at the moment than is assumed. If it stays so,"
+                        f" training takes longer than asked: up to {duration(longest_s)}."
                     )
             write_atomically(path, plan.to_toml())
             return plan
