@@ -31,7 +31,7 @@ help:
 # Where SmolLM2 cannot be had, the demo starts from the base in the box.
 demo: $(TRAIN)
 	-@$(BIN)/ownwords base add smollm2-135m
-	@echo "Training takes 2 to 6 minutes, as many as SmolLM2 needs on this machine, and scoring a third of that."
+	@echo "Training takes 2 to 6 minutes, as many as SmolLM2 needs on this machine (4 with the built-in model), and scoring a third of that."
 	$(BIN)/ownwords make examples/blog --workspace demo.ownwords --yes --open
 
 test: $(DEV)

@@ -252,3 +252,15 @@ def test_a_zip_without_texts_says_what_is_in_it(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"nothing to read .* 3 files \(2 \.jpg, 1 \.png\)"):
         look([packed], workspace=tmp_path / "w")
     assert not (tmp_path / "w").exists()
+
+
+def test_a_path_given_beside_another_never_loses_most_of_its_posts(tmp_path: Path) -> None:
+    blog, extra = tmp_path / "blog", tmp_path / "extra"
+    for folder, numbers in ((blog, range(9)), (extra, range(8, 9))):
+        folder.mkdir()
+        for number in numbers:
+            words = " ".join(f"word{number}x{place}" for place in range(60))
+            (folder / f"{number}.md").write_text(f"---\ntitle: Post {number}\n---\n\n{words}.\n")
+    settings = LookSettings(ArchiveConfig(replaces_versions=True))
+    report = look([blog, extra], workspace=tmp_path / "w.ownwords", settings=settings)
+    assert report.totals.posts >= 9

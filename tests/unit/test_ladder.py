@@ -139,7 +139,8 @@ def test_a_base_that_does_not_fit_is_refused_with_what_does() -> None:
     check_fits("gemma3-270m", replace(BLOG, seconds=60 * bigger["minutes"]), ladder_)
     with pytest.raises(BaseDoesNotFitError, match="of free memory") as refused:
         check_fits("gemma3-270m", replace(BLOG, memory_bytes=10**9), ladder_)
-    assert [choice["base"] for choice in refused.value.choices] == ["shipped"]
+    for choice in refused.value.choices:  # what is offered can be started
+        check_fits(choice["base"], replace(BLOG, memory_bytes=10**9), ladder_)
     check_fits("somewhere/else", replace(BLOG, seconds=1), ladder_)
 
 

@@ -68,7 +68,15 @@ def posts_in(found: dict[str, object]) -> int:
 
 @pytest.mark.parametrize(
     "addresses",
-    [["127.0.0.1"], ["::1"], ["169.254.169.254"], ["10.0.0.7"], ["93.184.215.14", "::1"]],
+    [
+        ["127.0.0.1"],
+        ["::1"],
+        ["64:ff9b::7f00:1"],
+        ["2002:7f00:1::"],
+        ["169.254.169.254"],
+        ["10.0.0.7"],
+        ["93.184.215.14", "::1"],
+    ],
 )
 def test_a_server_reached_from_elsewhere_fetches_nothing_behind_it(
     addresses: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

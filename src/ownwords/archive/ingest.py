@@ -187,7 +187,7 @@ def find_versions(
             if version.is_one:
                 found.append(version)
         if found:
-            versions.append(max(found, key=lambda each: each.same + each.changed))
+            versions.append(max(reversed(found), key=lambda each: each.same + each.changed))
         known.append((path_text(path), newest, posts))
     return versions
 

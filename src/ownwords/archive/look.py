@@ -129,19 +129,25 @@ class _LookRun:
             return  # nothing is new, or there is nothing to compare it with
         with self.progress.stage("Comparing with what was read before"):
             versions = find_versions(self.store, self.paths, archive)
+        replaced: dict[Path, Path] = {}
         for version in versions:
             old, new = Path(version.of), Path(version.path)
+            while old.resolve() in replaced:
+                old = replaced[old.resolve()]
             is_given = old.resolve() in map(Path.resolve, self.paths)
             answer = "both" if is_given else "replace"
+            # Of two that are both given, none goes by itself that has most posts alone.
+            default = "replace" if version.has_most or not is_given else "both"
             if archive.replaces_versions:
-                answer = "replace"
+                answer = default
             elif ask and (is_given or version.is_different):
-                answer = ask(_question(version, can_keep=old.exists()))
+                answer = ask(_question(version, default, can_keep=old.exists()))
             if answer == "cancel":
                 raise KeyboardInterrupt("nothing was read or changed")
             if answer == "both":
                 self.paths = [*self.paths, *([] if is_given else [old])]
                 continue
+            replaced[old.resolve()] = new
             self.paths = [path for path in self.paths if path.resolve() != old.resolve()]
             if old.resolve() in read:
                 self.prefixes[new] = read[old.resolve()].prefix
@@ -241,7 +247,7 @@ def _names(version: SourceVersion) -> tuple[str, str]:
     return (new, old) if new != old else (version.path, version.of)
 
 
-def _question(version: SourceVersion, *, can_keep: bool) -> PostQuestion:
+def _question(version: SourceVersion, default: str, *, can_keep: bool) -> PostQuestion:
     options = {"replace": "read it in place of the old one; posts keep what you decided"}
     if can_keep:
         options["both"] = "read both"
@@ -251,7 +257,7 @@ def _question(version: SourceVersion, *, can_keep: bool) -> PostQuestion:
         title=f"{new} looks like a new version of {old}",
         text=f"{version.sentence}.",
         options={**options, "cancel": "change nothing"},
-        default="replace",
+        default=default,
     )
 
 

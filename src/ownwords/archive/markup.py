@@ -64,14 +64,18 @@ def parse_html(html: str, **options: Any) -> LexborHTMLParser:  # noqa: ANN401 -
         return LexborHTMLParser(html, **options)
     elements: list[str] = []
     formats: list[str] = []
+    told: list[str] = []  # counted apart: what is left open around them must not hide them
     removed: Counter[str] = Counter()
 
     def shallow(tag: re.Match[str]) -> str:
         name = tag[2].lower()
         if name in _NESTING["flat"]:
             return tag[0]
-        is_format = name in _NESTING["formats"]
-        opened, most = (formats, _MAX_FORMATS) if is_format else (elements, _MAX_DEPTH)
+        opened, most = elements, _MAX_DEPTH
+        if name in _NESTING["formats"]:
+            opened, most = formats, _MAX_FORMATS
+        elif name in _NESTING["told"]:
+            opened = told
         if not tag[1]:
             if len(opened) >= most:
                 removed[name] += 1

@@ -40,6 +40,11 @@ class SourceVersion:
         return found > 0 and 2 * found > found + min(self.new, self.gone)
 
     @property
+    def has_most(self) -> bool:
+        """Whether most posts of the old one are in the new one."""
+        return self.gone <= self.same + self.changed
+
+    @property
     def is_different(self) -> bool:
         """Whether any post is: a source that was only moved is not."""
         return bool(self.new or self.changed or self.gone)

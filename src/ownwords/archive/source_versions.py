@@ -82,7 +82,7 @@ def _content(post: KnownPost) -> tuple[str, bytes]:
 def _names(post: KnownPost) -> list[Hashable]:
     names: list[Hashable] = [("id", post.id.partition(":")[2])]
     names += [("url", post.url)] if post.url else []
-    names += [("title", post.title.casefold(), post.day)] if post.title else []
+    names += [("title", post.title.casefold(), post.day)] if post.title and post.day else []
     return names
 
 

@@ -217,7 +217,10 @@ def _files_of_zips(path: Path, packed: ExportFiles, stack: ExitStack) -> ExportF
         data = io.BytesIO(packed.read(zip_name, packed.bytes))
         inner = _zip_files(path, stack.enter_context(zipfile.ZipFile(data)))
         for name in inner.names:
-            shown = f"{PurePosixPath(zip_name).stem}/{name}" if name in holders else name
+            shown, number = name, 1
+            while shown in holders:
+                number += 1
+                shown = f"{PurePosixPath(zip_name).stem}{number}/{name}"
             holders[shown] = inner, name
     sizes = {shown: inner.sizes[name] for shown, (inner, name) in holders.items()}
 

@@ -173,11 +173,11 @@ class TuningTask:
         if rung.config is None or (most := self.plan(rung, _LONG_S, ENDLESS)) is None:
             return None
         shortest = self.shortest(rung, min(1.0, most.expected.epochs))
-        memory = most.expected.memory_bytes
+        once = (shortest and self.plan(rung, 63 * shortest.minutes, ENDLESS)) or most
         return Expectation(
             shortest.minutes if shortest and shortest.times >= 1 else None,
-            memory,
-            memory > PLAN_CONSTANTS.memory_share * self.memory_bytes,
+            once.expected.memory_bytes,
+            self.plan(rung, _LONG_S, self.memory_bytes) is None,
             self.bits_range(rung, most),
         )
 
@@ -288,10 +288,11 @@ def check_fits(base: str, task: TuningTask, ladder: Sequence[Rung]) -> None:
     if task.plan(rung, seconds, task.memory_bytes):
         return
     best = best_installed(task, [each for each in ladder if each is not rung])
-    smaller = [] if best is None else [_choice(best[1], task.seconds / 60)]
-    if task.plan(rung, seconds, ENDLESS):
-        memory = replace(task, seconds=seconds).expect(rung)
-        needed = memory.memory_bytes / PLAN_CONSTANTS.memory_share if memory else 0
+    smaller = []
+    if best and task.plan(best[1], seconds, task.memory_bytes):
+        smaller = [_choice(best[1], task.seconds / 60)]
+    if plan := task.plan(rung, seconds, ENDLESS):
+        needed = plan.expected.memory_bytes / PLAN_CONSTANTS.memory_share
         raise BaseDoesNotFitError(
             f"training {rung.title} needs {size(needed)} of free memory, and"
             f" {size(task.memory_bytes)} are free",

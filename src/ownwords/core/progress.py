@@ -328,14 +328,14 @@ class Timeline:
         elapsed = now - part.began
         late = 0.0 if part.expected_s is None else elapsed - expected
         stages = [
-            max(left_after(left, now - at), _OVERDUE_SHARE * (now - at), late)
+            max(left_after(left, now - at), _OVERDUE_SHARE * (now - at))
             for at, left in self._stages.values()
         ]
         # A resumed training has the rest of its time only, so there the steps say more.
         is_timed = name == TIMED_PART and not self._spent_s
         if stages and not is_timed:
             return max(stages)
-        return max(expected - elapsed, late, _OVERDUE_SHARE * elapsed, *stages)
+        return max(expected - elapsed, _OVERDUE_SHARE * elapsed, *(stages or [late]))
 
     def _tell(self, now: float) -> None:
         elapsed = self._spent_s + now - self._began

@@ -28,7 +28,8 @@ _MAX_ABBREVIATION = 40  # characters; longer words are no abbreviations
 _FOLLOWING = re.compile(r"""\s*["'“”„«»‘’(\[*_]*(.?)""", re.DOTALL)
 # The period after the day of a German date does not end it.
 _MONTH = re.compile(
-    r"\s+(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b"
+    r"\s+(?:(?:Januar|Februar|März|Mai|Juni|Juli|Oktober|Dezember)\b"
+    r"|(?:April|August|September|November)\s+(?:19|20)\d\d\b)"  # which English has, too
 )
 _ABBREVIATED = re.compile(r"\b([^\W\d_]+)\.\s+(?=([^\W\d_]))")
 

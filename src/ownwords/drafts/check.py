@@ -8,6 +8,7 @@ people: what a language model writes, the measure cannot tell from the author's 
 
 import math
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -188,11 +189,13 @@ class AuthorStyle:
                 "the draft has no prose to check", hint="give a text file, or pipe a text in"
             )
         forms = [edit for edit in self._habits.forms(text) if any(map(str.isalpha, edit.before))]
+        forms.sort(key=lambda edit: edit.start)
+        places = [edit.start for edit in forms]
         checked = []
         for each in self._judge(text, self._model):
             if each.words < _MIN_WORDS:
                 continue
-            better = [edit for edit in forms if each.start <= edit.start < each.end]
+            better = forms[bisect_left(places, each.start) : bisect_left(places, each.end)]
             is_marked = each.yours < self._threshold
             part = draft[each.start : each.end]
             because = tuple(dict.fromkeys(self._because(text, each, better)))

@@ -93,7 +93,7 @@ class Content:
         for token in notes.TOKEN.finditer(plain):
             if token.start() < at:  # a unit
                 continue
-            if _BOUNDARY.search(plain, at, token.start()):
+            if _BOUNDARY.search(plain, at, token.start() + 1):
                 parts.append(_Part(""))
             lower, at = token[0].lower().removesuffix("'s"), token.end()
             sides, is_content = _opposites(lower), True

@@ -44,6 +44,7 @@ _NO_WORD = re.compile(
 _AFTER_WORDS = ".,;:!?…)]}\"'”’*_"
 _OTHERS = frozenset(("blockquote", "table"))  # of whose lines none are the author's prose
 
+_MAX_MISSING = 20  # kinds of tags that are never closed, each of which is looked for to the end
 _MAX_BRACKETS = 300  # in a paragraph; the parser tries what lies between any two
 
 
@@ -169,7 +170,7 @@ class _Reader:
             if begin < over or found is None or found.lastgroup is None:
                 continue
             pattern = _CLOSES[found.lastgroup].replace("NAME", found[found.lastgroup])
-            if pattern in missing:
+            if pattern in missing or len(missing) > _MAX_MISSING:
                 continue
             close = re.compile(pattern, re.IGNORECASE).search(self._text, found.end())
             if close is None and found.lastgroup != "element":

@@ -566,6 +566,7 @@ class MetricCache:
 
     def prune(self) -> None:
         """Delete all but the files used last: those of models that are gone."""
-        files = ((path.stat().st_mtime, path) for path in self.folder.glob("*.json"))
-        for _, path in sorted(files, reverse=True)[_MAX_FILES:]:
-            path.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder that cannot be written, or a file that is gone
+            files = ((path.stat().st_mtime, path) for path in self.folder.glob("*.json"))
+            for _, path in sorted(files, reverse=True)[_MAX_FILES:]:
+                path.unlink(missing_ok=True)

@@ -70,6 +70,10 @@ _NEW_LANGUAGE = (
     " yours from them alone; a model that knows it is a better start, such as gemma3-270m, which"
     " knows 140 languages: `ownwords base add gemma3-270m`, then make again."
 )
+_SHORTENING = {
+    "train.steps",
+    "train.max_steps",
+}  # settings that allow fewer minutes than a base needs
 _SCORING = "The model predicts held-out posts and writes many texts."
 _WRITE_S = 2.0  # expected for the first paragraph: .6 with the built-in base, 2.7 with SmolLM2
 _MIN_CHARACTERS = 40  # from which the speed of writing can be told
@@ -264,10 +268,8 @@ class MakeRun:
         smaller one, if there is one that has read the language. One that the request names does
         not: BaseDoesNotFitError says how many minutes it needs.
         """
-        if self.request.base and "train.steps" not in self.request.fixed:
-            # The plan knows the exact memory.
-            task = replace(self._task(texts), memory_bytes=ladder.ENDLESS)
-            ladder.check_fits(self.request.base, task, ladder.rungs())
+        if self.request.base and not _SHORTENING & self.request.fixed.keys():
+            self._check_fits(texts)
         try:
             return self._plan_from_base(texts)
         except ConfigError:
@@ -279,6 +281,15 @@ class MakeRun:
         # All of the minutes are given again: on a busy machine too few may be left.
         self._began = None
         return self.plan(texts)
+
+    def _check_fits(self, texts: Corpus) -> None:
+        """Raise BaseDoesNotFitError if the named base needs more time; not where a run resumes."""
+        inputs = {**self._choice_inputs(texts), "base": self.request.base}
+        if self.cache.get("fits", inputs, ChosenMinutes) is None:
+            # The plan knows the exact memory.
+            task = replace(self._task(texts), memory_bytes=ladder.ENDLESS)
+            ladder.check_fits(self.request.base, task, ladder.rungs())
+            self.cache.put("fits", inputs, ChosenMinutes(self.request.resolved_minutes), 0.0)
 
     def write_paragraph(self, trained: TrainingSummary, report: Report) -> FirstParagraph:
         """Generate the first paragraph, streaming it to the callbacks."""

@@ -204,7 +204,7 @@ def name_of(model: Path) -> str:
         return path.stem
     if path.name != "model":
         return path.name
-    if path.parents[1].name == FOLDER:
+    if path.parent.parent.name == FOLDER:
         return path.parent.name.replace(" ", "-")
     kept = ModelLibrary(path.parent).models()
     name = next((each.name for each in kept if each.is_current), "")

@@ -249,6 +249,8 @@ def _add_adapter(weights: Iterable[StoredWeight], path: Path) -> list[StoredWeig
         name, array = weight.name.removesuffix(".weight"), weight.array
         if f"{name}.up" not in left:
             return weight
+        if weight.scheme:
+            raise ValueError("its weights are quantised")
         delta = matrix(f"{name}.up") @ matrix(f"{name}.down")
         if weight.transposed:
             delta = delta.T

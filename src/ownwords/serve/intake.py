@@ -87,6 +87,9 @@ _HEAD_BYTES = 64 << 10
 PUBLIC_ONLY: Final = "public-only"
 
 
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")  # holds IPv4 addresses, as those of 6to4 do
+
+
 class PublicTransport(httpx.HTTPTransport):
     """Connects to public addresses only, so that a server's user reaches nothing behind it.
 
@@ -101,7 +104,7 @@ class PublicTransport(httpx.HTTPTransport):
         except OSError as error:
             raise httpx.ConnectError(str(error)) from error
         addresses = [str(address[0]) for *_, address in found]
-        if not all(ipaddress.ip_address(address).is_global for address in addresses):
+        if not all(_is_public(address) for address in addresses):
             raise SourceError(
                 f"{name} is not a public address",
                 hint="fetch it with a server that is not reached from elsewhere",
@@ -109,6 +112,14 @@ class PublicTransport(httpx.HTTPTransport):
         request.url = request.url.copy_with(host=addresses[0])
         request.extensions |= {"sni_hostname": name}  # the certificate is of the name
         return super().handle_request(request)
+
+
+def _is_public(text: str) -> bool:
+    """Whether an address is public, and leads to no other that is not."""
+    address = ipaddress.ip_address(text)
+    if isinstance(address, ipaddress.IPv6Address) and (address in _NAT64 or address.sixtofour):
+        return False
+    return address.is_global and not address.is_multicast
 
 
 def fetch_feed(

@@ -203,11 +203,18 @@ class SourceList:
         with self._mutex:
             contents = self._read()
             record = self._find(contents, id_)
-            new = tuple(
-                replace(each, version=None) if each is record else each for each in contents.sources
-            )
-            self._write(replace(contents, sources=new))
             old = Path(record.version.of).resolve() if replaces and record.version else None
+
+            def decided(each: SourceRecord) -> SourceRecord:
+                if each is record:
+                    return replace(each, version=None)
+                if each.version and Path(each.version.of).resolve() == old:
+                    # Another offer to replace the same source is one to replace this.
+                    version = replace(each.version, of=path_text(self._path(record)))
+                    return replace(each, version=version)
+                return each
+
+            self._write(replace(contents, sources=tuple(map(decided, contents.sources))))
             for each in contents.sources:
                 if self._path(each).resolve() == old:
                     self.remove(each.id)

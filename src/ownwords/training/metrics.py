@@ -87,7 +87,7 @@ class Meter:
         seconds = max(1e-9, time.monotonic() - self._since)
         speed = self._count * self._step_tokens / seconds
         share = (time.process_time() - self._cpu_since) / (seconds * torch.get_num_threads())
-        self.speeds.append(speed / min(1.0, max(0.01, share / _IDLE_SHARE)))
+        self.speeds.append(speed / min(1.0, max(0.5, share / _IDLE_SHARE)))
         nats = self._sum / self._count
         stage.metric(
             step=self._step,

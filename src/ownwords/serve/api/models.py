@@ -268,7 +268,8 @@ async def _download_scorecard(state: AppState, _: Request) -> Response:
     page = state.workspace.root / PAGE
     if not await state.run(page.exists):
         raise not_found("this model has not been scored yet")
-    return FileResponse(page, filename=f"{as_file_name(blog_name(state.workspace.root))}.html")
+    name = as_file_name(blog_name(state.workspace.root)) or "scorecard"
+    return FileResponse(page, filename=f"{name}.html")
 
 
 def list_exports(state: AppState, _: ApiCall) -> dict[str, Any]:

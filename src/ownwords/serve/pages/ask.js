@@ -38,7 +38,7 @@ export async function show(element, { path, query }) {
 
 function pageOf(element, offer, years, saved) {
   const turns = turnsOf(saved);
-  let reading = 0, answering = null, backend = remembered(ANSWERER), context = "", isLeft = false;
+  let reading = 0, asked = 0, answering = null, backend = remembered(ANSWERER), context = "", isLeft = false;
   const talk = el("div", { class: "talk" }), head = el("div"), who = el("div", { class: "who" }), following = el("div", { class: "following" });
   const offered = el("div", { class: "who idle" }), installing = progress();
   const question = textarea({ rows: "2", dir: "auto", "aria-label": t`Your question`, placeholder: t`What did I say about backups?` });
@@ -60,10 +60,10 @@ function pageOf(element, offer, years, saved) {
   });
   add(element, head, talk, form, list); // the list comes last, or what is read would move when it grows
   writers(offer);
-  const unfollow = follow({ onJob() {
-    const job = newest("encoder");
-    installing.update(job);
-    if (job) again();
+  const unfollow = follow({ onJob(job) {
+    if (job && job.kind !== "encoder") return;
+    installing.update(newest("encoder"));
+    if (newest("encoder")) again();
   } });
   installing.update(newest("encoder"));
   draw();
@@ -112,8 +112,8 @@ function pageOf(element, offer, years, saved) {
 
   async function again() {
     try {
-      const result = await get("/api/ask");
-      if (!isLeft) meaning(result);
+      const mine = (asked += 1), result = await get("/api/ask");
+      if (!isLeft && mine === asked) meaning(result); // an older answer comes too late
     } catch { /* the next question tells */ }
   }
 

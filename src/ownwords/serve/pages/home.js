@@ -172,10 +172,10 @@ function blogStep(state) {
         fill(sending);
       } catch (error) {
         fill(sending, problem(error));
-        return;
+        break;
       }
     }
-    await read(taken);
+    if (taken.length) await read(taken);
   }
 
   async function addPath(wanted) {
@@ -406,7 +406,11 @@ function makeStep(state) {
     isOpen: () => isOpen(newest("make"), state.home.model) || isAgain || !state.home.model,
     summary: () => [state.home.model.name, state.home.model.minutes ? duration(60 * state.home.model.minutes) : ""].filter(Boolean).join(", "),
     changed(what) {
-      if (["bases", "blog", "sources"].some((part) => what.includes(part))) offer = null; // its times are for the posts as they were
+      if (["bases", "blog", "sources"].some((part) => what.includes(part))) { // its times are for the posts as they were
+        offer = null;
+        turn += 1; // an answer that is on its way is of before, too
+        shown = "";
+      }
     },
   };
 }
