@@ -92,7 +92,7 @@ def test_the_scorecard_is_saved_in_german(german_page: "Page") -> None:
     saved = download.value.path().read_text("utf-8").replace("&nbsp;", " ")
     assert saved.startswith('<!DOCTYPE html>\n<html lang="de">')
     assert "Deine ungesehenen Beiträge sagt es 6,9 % besser (5,7 % bis 8,2 %) voraus" in saved
-    assert '<h1 tabindex="-1">Es schreibt in deiner Art' in saved
+    assert '<h1 tabindex="-1">Ein so kleines Modell' in saved
     for part in ("Doppeltes Wort: ", "Bewerten</dt>", "120 zurückgehaltene Beiträge, davon 60"):
         assert part in saved, part
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Final
 
-from ownwords.archive.report import Duplicate, PostSummary, Report
+from ownwords.archive.report import Duplicate, PostSummary, Report, SourceSummary
 from ownwords.view import blocks as b
 from ownwords.view.format import (
     count,
@@ -189,15 +189,21 @@ def _sources(report: Report) -> list[b.Block]:
         (
             "Read from ",
             b.Span(source.path, "code"),
-            f", {plain(source.detected_as, 160)}" if source.detected_as else "",
-            f": {count(source.documents, 'text')}"
-            + (f", the newest of {day(source.newest_day)}." if source.newest_day else "."),
+            _what_was_read(source),
         )
         for source in report.sources[:_SOURCES]
     ]
     if (more := len(report.sources) - _SOURCES) > 0:
         lines.append(f"And {count(more)} more.")
     return [b.Paragraph(line=line, style="quiet") for line in lines]
+
+
+def _what_was_read(source: SourceSummary) -> str:
+    kind = f", {plain(source.detected_as, 160)}" if source.detected_as else ""
+    texts = count(source.documents, "text")
+    if not source.newest_day:
+        return f"{kind}: {texts}."
+    return f"{kind}: {texts}, the newest of {day(source.newest_day)}."
 
 
 def _when(report: Report) -> str:

@@ -55,7 +55,7 @@ SENTENCES = {
 SMALL_PARAMETERS = 300e6
 NO_SENSE = "A model this small picks up your words and rhythm, but its texts make no sense."
 _READ_BLIND = (
-    "Read blind for sense, from 1 to 5, texts of models this small got 2.1 to 2.9, the author's 5."
+    "read blind for sense, from 1 to 5, texts of models this small got 2.1 to 2.9, the author's 5."
 )
 
 # Share of training passages continued word for word: less than 0.01 for models of many books
@@ -128,7 +128,8 @@ def _overall(
         praise = _conclude(WRITES_LIKE_YOU, *decisive, copying)
         if not _is_small(card):
             return praise
-        return replace(praise, sentence=NO_SENSE, because=(_READ_BLIND, *praise.because))
+        why = _READ_BLIND.replace("r", "R", 1)
+        return replace(praise, sentence=NO_SENSE, because=(why, *praise.because))
     # Unclear topics come first.
     ordered = sorted(decisive, key=lambda topic: topic.kind in _GOOD)
     kind = TOO_FEW if any(topic.kind == TOO_FEW for topic in decisive) else UNCLEAR
