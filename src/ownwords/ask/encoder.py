@@ -13,7 +13,6 @@ It is checked when it is opened; the weights are read when the first text is emb
 library computes, or NumPy where it is missing; PyTorch is not needed.
 """
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -36,11 +35,11 @@ from ownwords.ask.known_encoders import (
     tokenizers_missing,
 )
 from ownwords.ask.passages import windows
-from ownwords.core.errors import ConfigError, InUseError, OwnwordsError
+from ownwords.core.errors import ConfigError, InUseError
 from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import usable_cores
 from ownwords.core.packages import install_command
-from ownwords.core.progress import Progress, logged_job
+from ownwords.core.progress import Progress, logged_job, print_answer
 from ownwords.core.workspace import locked
 from ownwords.models.bert import Bert, BertConfig, NativeBert, Pooling, load_weights
 from ownwords.models.configs.config import check_size
@@ -327,17 +326,14 @@ def embed_missing(
 
 def _main(name: str) -> int:
     """Install a known encoder, as a job of the page."""
-    progress, status = Progress(), 0
-    answer: dict[str, object] = {"name": name}
-    try:
+
+    def install() -> dict[str, str]:
+        progress = Progress()
         with logged_job(progress, os.environ):
             open_embedder(name, progress)
-    except KeyboardInterrupt:
-        answer, status = {"error": {"message": "interrupted: nothing was added", "hint": ""}}, 130
-    except OwnwordsError as error:
-        answer, status = {"error": {"message": error.message, "hint": error.hint}}, 2
-    sys.stdout.write(json.dumps(answer))
-    return status
+        return {"name": name}
+
+    return print_answer(install)
 
 
 if __name__ == "__main__":

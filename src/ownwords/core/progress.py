@@ -3,13 +3,15 @@
 `Timeline` adds up what remains of a whole job; `logged_job` writes the log that the page reads.
 """
 
+import json
 import math
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -381,6 +383,19 @@ def logged_job(progress: Progress, environment: Mapping[str, str]) -> Iterator[N
             spent_s = float(spent) if spent.replace(".", "").isdecimal() else 0
             progress.subscribers.append(Timeline(log, spent_s=spent_s))
             yield
+
+
+def print_answer(work: Callable[[], Mapping[str, Any]]) -> int:
+    """Print what a job of the server finds, or its error, as JSON; return the exit status."""
+    status = 0
+    try:
+        answer = work()
+    except KeyboardInterrupt:
+        answer, status = {"error": {"message": "interrupted: nothing was added", "hint": ""}}, 130
+    except OwnwordsError as error:
+        answer, status = {"error": {"message": error.message, "hint": error.hint}}, 2
+    sys.stdout.write(json.dumps(answer))
+    return status
 
 
 @contextmanager

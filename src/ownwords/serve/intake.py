@@ -18,6 +18,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
@@ -30,7 +31,7 @@ from ownwords.archive.ingest import versions_in
 from ownwords.archive.settings import ArchiveConfig
 from ownwords.archive.sources import feed
 from ownwords.core.errors import OwnwordsError, SourceError
-from ownwords.core.progress import Progress, Stage, logged_job
+from ownwords.core.progress import Progress, Stage, logged_job, print_answer
 from ownwords.core.validation import decode, encode
 from ownwords.core.version import __version__
 from ownwords.core.workspace import path_text
@@ -270,21 +271,13 @@ def _fetch(url: str, host: str, folder: str, *flags: str) -> dict[str, Any]:
 
 
 def _main(first: str, *rest: str) -> int:
-    status = 0
-    try:
-        if "://" in first:
-            answer = _fetch(first, *rest)
-        else:
-            _bound_memory()
-            archive, chosen = rest
-            config = decode(ArchiveConfig, json.loads(chosen))
-            answer = inspect_upload(Path(first), Path(archive), config)
-    except KeyboardInterrupt:
-        answer, status = {"error": {"message": "interrupted: nothing was added", "hint": ""}}, 130
-    except OwnwordsError as error:
-        answer, status = {"error": {"message": error.message, "hint": error.hint}}, 2
-    sys.stdout.write(json.dumps(answer))
-    return status
+    def inspect() -> dict[str, Any]:
+        _bound_memory()
+        archive, chosen = rest
+        config = decode(ArchiveConfig, json.loads(chosen))
+        return inspect_upload(Path(first), Path(archive), config)
+
+    return print_answer(partial(_fetch, first, *rest) if "://" in first else inspect)
 
 
 if __name__ == "__main__":
