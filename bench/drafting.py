@@ -66,8 +66,8 @@ def main() -> None:
         lines += draft.lines
         written = " ".join(line.text for line in draft.lines if line.kept)
         invented += Content.of(written).invented(Content.of("\n".join(noted)))
-        bits["with"] += drafting.bits(model, pair.prompt, pair.text)
-        bits["without"] += drafting.bits(model, "", pair.text)
+        bits["with"] += model.score(pair.prompt, [pair.text])[0]
+        bits["without"] += model.score("", [pair.text])[0]
         sizes += pair.bytes
         print(f"\nWAS {pair.text}\nNOW {draft}")
         texts["the author"].append(pair.text)

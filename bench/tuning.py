@@ -125,13 +125,13 @@ def _score(model: Path, texts: "Iterable[TrainingText]") -> float:
 
 
 def _given_notes(folder: Path, texts: "Iterable[TrainingText]") -> float:
-    from ownwords.drafts import drafting, notes
+    from ownwords.drafts import notes
     from ownwords.inference.model import Model
 
     pairs = [pair for text in texts for pair in notes.pairs(text)]
     random.Random(1).shuffle(pairs)
     model = Model.load(folder)
-    bits = sum(drafting.bits(model, pair.prompt, pair.text) for pair in pairs[:60])
+    bits = sum(model.score(pair.prompt, [pair.text])[0] for pair in pairs[:60])
     return bits / sum(pair.bytes for pair in pairs[:60])
 
 

@@ -15,6 +15,7 @@ from ownwords.archive.store import Archive
 from ownwords.cli.main import main
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.drafts.check import AuthorStyle
+from ownwords.drafts.check_view import check_view
 from ownwords.evaluation.reference_data import ReferenceAuthors
 
 BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
@@ -157,6 +158,9 @@ def test_reasons_are_given_once_and_are_so(gardener: AuthorStyle) -> None:
     check = gardener.check(text)
     assert [each.because for each in check.sentences] == [("you have not written “kiln” before",)]
     assert "too short for a verdict" in check.sentence
+    short = gardener.check("The rain fell. The lupin bent.")
+    assert not short.sentences
+    assert not any("0 sentences" in str(block) for block in check_view(short))
     with pytest.raises(OwnwordsError, match="no prose"):
         gardener.check("# A title\n\n    code")
 

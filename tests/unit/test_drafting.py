@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -41,15 +41,17 @@ class ScriptedModel(Model):
 
     def __init__(self, *written: str) -> None:
         self.tokenizer = ByteTokenizer()
+        self.engine = MagicMock(context=2048)
         self.written = written
 
     def write_several(self, prompt: str, **_: Any) -> list[str]:  # noqa: ANN401
         return list(self.written)
 
-    def logits(self, ids: Sequence[int], start: int = 0) -> Any:  # noqa: ANN401
-        scores = np.zeros((len(ids) - start, self.tokenizer.vocabulary_size), np.float32)
-        scores[:, self.tokenizer.encode("w")] = 3
-        return scores
+    def scheduler(self, rows: int, length: int) -> Any:  # noqa: ANN401
+        return MagicMock(length=length)
+
+    def score(self, prompt: str, texts: Sequence[str], scheduler: object = None) -> list[float]:
+        return [8.0 * len(text) - 4 * text.count("w") for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -100,22 +102,6 @@ def test_a_sentence_with_half_of_the_words_or_that_stands_already_is_not_written
     assert draft(ScriptedModel(half, more), notes).lines[0].text == more
     first, second = draft(ScriptedModel(KEPT), Notes.parse(f"{NOTE}\n{NOTE}")).lines
     assert first.kept and not second.kept
-
-
-def test_bits_are_those_of_the_text_after_its_prompt() -> None:
-    class Counting(ScriptedModel):
-        """A model in which the next letter of the alphabet has half of the probability."""
-
-        def logits(self, ids: Sequence[int], start: int = 0) -> Any:  # noqa: ANN401
-            scores = np.zeros_like(super().logits(ids, start))
-            rest = scores.shape[1] - 1
-            scores[range(len(scores)), np.array(ids[start:]) + 1] = np.log(rest)
-            return scores
-
-    rest = ByteTokenizer().vocabulary_size - 1
-    unlikely = np.log2(2 * rest)
-    assert drafting.bits(Counting(), "a\n", "pqr") == pytest.approx(unlikely + 2)
-    assert drafting.bits(Counting(), "a", "bcd") == pytest.approx(2 * unlikely + 2)  # " bcd"
 
 
 def test_each_draft_of_the_same_notes_is_another() -> None:

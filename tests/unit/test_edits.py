@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from growth import is_far_from_quadratic
 from ownwords.core.errors import OwnwordsError
-from ownwords.drafts import drafting
+from ownwords.drafts.drafting import SentenceWriter
 from ownwords.drafts.edits import Habits, applied, says_the_same, variants
 from ownwords.drafts.rewriting import rewrite
 from ownwords.inference.model import Model
@@ -87,6 +87,13 @@ def test_a_phrase_that_the_author_never_has_becomes_the_plain_words_that_they_ha
             "I know what it is now, and it is late.",
             "I know what it is now, and it's late.",
         ),
+        # A name keeps its spelling, and so do words with a slash.
+        (
+            "My color, and labor.",
+            "Labour wins. The Labour Party saw labour in colour/shape.",
+            "Labor wins. The Labour Party saw labor in colour/shape.",
+        ),
+        ("The Labour Party met.", "It is labor.", "It is labor."),
         (
             "We saw two boats.",
             "I saw chapter 2 boats and 2 cats.",
@@ -196,11 +203,15 @@ def test_no_draft_takes_the_square_of_its_length(piece: str) -> None:
 def test_a_model_writes_in_prose_and_an_edited_sentence_has_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(drafting, "candidates", lambda *_: {"However we saw the boats near it."})
     monkeypatch.setattr(
-        drafting, "bits", lambda *prompt_and_text: "However, " in prompt_and_text[2]
+        SentenceWriter, "candidates", lambda *_: {"However we saw the boats near it."}
+    )
+    monkeypatch.setattr(
+        SentenceWriter, "bits", lambda _, __, texts: ["However, " in text for text in texts]
     )
     kept = "However, we saw the boats near it."
+    worded = "They ran TCP/IP and/or (if it was there) UDP."
+    assert len(rewrite(f"{kept} {worded}", HABITS, cast("Model", object())).sentences) == 2
     draft = f"```\n{kept}\n```\n\n{kept} It is not so late here. We went home then.\n\n> {kept}"
     found = rewrite(draft, HABITS, cast("Model", object()))
     assert str(found) == draft.replace(

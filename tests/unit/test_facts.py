@@ -74,6 +74,8 @@ ROWS = [
     ),
     ("2019 trips to Leeds", ["I had trips to Leeds in 2019."], ["My trips were in 2019."]),
     ("since 2019 in Leeds", ["I have been in Leeds since 2019."], ["I was in Leeds until 2019."]),
+    ("sales halved in May", ["In May, sales halved."], ["In May, sales doubled."]),
+    ("Hale accepted the terms", ["Hale has accepted the terms."], ["Hale rejected the terms."]),
     ("over 20 came", ["More than 20 came.", "Over twenty came."], ["Fewer than 20 came."]),
     ("4 June, 2nd of 3 days", ["It was June 4th, the second of three days."], ["It was 5 June."]),
     ("$1.5 million, not £2k", ["It was $1,500,000 and not £2,000."], ["It was £1,500,000."]),

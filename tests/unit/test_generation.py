@@ -214,6 +214,16 @@ def test_the_finish_reason_is_reported() -> None:
     assert reasons == {stopped: "stop", full: "length", empty: "length"}
 
 
+def test_a_score_reads_its_prefix_once_and_only_what_is_not_cached() -> None:
+    engine = CountingEngine()
+    scheduler = BatchScheduler(engine, rows=2, length=1000)
+    prompt = list(range(40))
+    scheduler.submit(GenerationRequest(ids=prompt, max_tokens=1, sampling=GREEDY))
+    finish(scheduler)
+    scheduler.score([*prompt, 3, 4], [[5, 6, 7], [5], [9, 8]])
+    assert engine.tokens == 40 + 2 + 2 + 0 + 1  # a last token is never read
+
+
 def test_a_cached_prefix_is_not_read_again() -> None:
     engine = CountingEngine()
     scheduler = BatchScheduler(engine, rows=2, length=1000)

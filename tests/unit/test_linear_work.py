@@ -17,7 +17,8 @@ from ownwords.archive.corpus import TrainingText
 from ownwords.archive.document import Document, Markup, Segment
 from ownwords.archive.features import extract_features
 from ownwords.archive.segments import parse_body
-from ownwords.ask.citations import parse_answer
+from ownwords.ask.citations import AnswerBuilder, parse_answer
+from ownwords.ask.passages import units
 from ownwords.ask.query import QueryTerms, normalized_question, quotations
 from ownwords.base import catalogue
 from ownwords.core.sentences import sentences
@@ -81,6 +82,12 @@ def check(text: str) -> object:
     return style().check(text)
 
 
+def streamed(text: str) -> None:
+    builder = AnswerBuilder(PASSAGES, "What do I do?", lambda _: None)
+    for at in range(0, len(text), 4):
+        builder.add(text[at : at + 4])
+
+
 def question(text: str) -> object:
     return QueryTerms.of(text), normalized_question(text), quotations(text)
 
@@ -95,7 +102,9 @@ def question(text: str) -> object:
         pytest.param(sentences, PIECES, id="sentences"),
         pytest.param(sentences_of_note, PIECES, id="notes"),
         pytest.param(lambda text: rewrite(text, HABITS), COMMON, id="rewrite"),
-        pytest.param(check, (" ", "\n", "11:11 ", "http://"), id="check"),
+        pytest.param(check, (" ", "\n", "11:11 ", "http://", "# a\n"), id="check"),
+        pytest.param(units, ("```a\n", "```\n", "a\n"), id="passage"),
+        pytest.param(streamed, ('You do [1: "a"].\n', "]"), id="streamed answer"),
         pytest.param(question, PIECES, id="question"),
         pytest.param(lambda text: parse_answer(text, PASSAGES), COMMON, id="answer"),
         pytest.param(load(catalogue.shipped()).encode, COMMON, id="write"),

@@ -16,6 +16,7 @@ from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference import copy_guard
 from ownwords.inference.generation import generate
 from ownwords.inference.sampling import SamplingParams
+from ownwords.inference.text_generation import encode_prompt
 from ownwords.models import bundle
 from ownwords.models.configs.llama import config_for_budget
 from ownwords.models.decoder import build
@@ -50,10 +51,20 @@ def test_ids_that_do_not_belong_are_refused(folder: Path) -> None:
         model.logits([])
 
 
-def test_the_logits_of_the_end_are_those_of_the_whole(folder: Path) -> None:
+def test_scores_are_those_of_the_logits_with_and_without_a_scheduler(folder: Path) -> None:
     model = ownwords.load(folder)
-    ids = list(range(40, 60))
-    np.testing.assert_allclose(model.logits(ids, start=15), model.logits(ids)[15:], atol=1e-4)
+    prompt, texts = encode_prompt(model.tokenizer, "The trouble"), [" with kettles", " is", ""]
+    expected = []
+    for ids in map(model.tokenizer.encode, texts):
+        logits = model.logits([*prompt, *ids])[len(prompt) - 1 : -1].astype(float)
+        likely = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
+        expected.append(-likely[range(len(ids)), ids].sum() / np.log(2))
+    scheduler = model.scheduler(2, 64)
+    model.write_several("The trouble", seeds=[1, 2], max_tokens=9, scheduler=scheduler)
+    for how in (None, scheduler, scheduler):
+        assert model.score("The trouble", texts, how) == pytest.approx(expected, abs=1e-3)
+    with pytest.raises(OwnwordsError, match="do not fit"):
+        model.score("The trouble", ["lid" * 65], scheduler)
 
 
 def test_it_writes_in_pieces_the_same_for_the_same_seed(folder: Path) -> None:

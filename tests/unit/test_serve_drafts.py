@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
@@ -57,11 +56,8 @@ def client(state: AppState) -> Iterator[TestClient]:
 def written(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model whose only sentence is KEPT, at any beginning."""
 
-    def zeros(model: Model, ids: list[int], start: int = 0) -> Any:  # noqa: ANN401
-        return np.zeros((len(ids) - start, model.tokenizer.vocabulary_size), np.float32)
-
     monkeypatch.setattr(Model, "write_several", lambda *_, **how: [KEPT for _ in how["seeds"]])
-    monkeypatch.setattr(Model, "logits", zeros)
+    monkeypatch.setattr(Model, "score", lambda _, __, texts, ___: [8.0 * len(x) for x in texts])
 
 
 def events(client: TestClient, path: str, **body: object) -> list[tuple[str, Any]]:

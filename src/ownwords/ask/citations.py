@@ -324,6 +324,7 @@ class AnswerBuilder:
     ) -> None:
         self._excerpts, self._question, self._on_text = excerpts, question, on_text
         self._written = ""
+        self._next_read = 0  # characters from which on the answer is parsed again
         self._judged = 0  # number of statements judged
         self._reasons: Counter[str] = Counter()
         self._left_out = 0
@@ -333,7 +334,9 @@ class AnswerBuilder:
 
     def add(self, piece: str) -> None:
         self._written += piece
-        if self._on_text and ("]" in piece or "\n" in piece):
+        is_over = "]" in piece or "\n" in piece
+        if self._on_text and is_over and len(self._written) >= self._next_read:
+            self._next_read = len(self._written) * 9 // 8  # so that all parsing takes linear time
             # The last sentence may be unfinished; a list of sources may still complete citations.
             for statement in self._parsed()[self._judged : -1]:
                 if statement.failed:

@@ -290,7 +290,7 @@ def _stem(word: str) -> str:
 # heading take some of them.
 WINDOW_BYTES = 600
 _HEAD_BYTES = 200  # of the title, and of the heading
-_CODE = re.compile(r"^(`{3,}+)[^\n]*\n.*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^(`{3,}+)(.*)$", re.MULTILINE)
 _BLANK = re.compile(r"\n\s*\n")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]")
 
@@ -320,11 +320,19 @@ def windows(title: str, heading: str, text: str) -> list[str]:
 
 def _blocks(text: str) -> Iterator[Span]:
     """The spans of the paragraphs, lists and blocks of code of a passage."""
+    fences = list(_FENCE.finditer(text))
+    closing: dict[str, int] = {}  # by fence, the end of the next line that closes it
+    ends = []
+    for fence in reversed(fences):
+        ends.append(closing.get(fence[1]))
+        if not fence[2].strip(" \t"):
+            closing[fence[1]] = fence.end()
     start = 0
-    for code in _CODE.finditer(text):
-        yield from _paragraphs(text, start, code.start())
-        yield code.span()
-        start = code.end()
+    for fence, end in zip(fences, reversed(ends), strict=True):
+        if end and fence.start() >= start:
+            yield from _paragraphs(text, start, fence.start())
+            yield fence.start(), end
+            start = end
     yield from _paragraphs(text, start, len(text))
 
 

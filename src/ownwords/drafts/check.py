@@ -180,9 +180,10 @@ class AuthorStyle:
     def check(self, draft: str) -> Check:
         prose, headings = prose_of(draft)
         title = _TITLE.match(prose)
+        letters = list(prose)
         for start, end in [*headings, *([title.span()] if title else [])]:
-            prose = prose[:start] + re.sub(r"\S", " ", prose[start:end]) + prose[end:]
-        text = unwrapped(prose)
+            letters[start:end] = re.sub(r"\S", " ", prose[start:end])
+        text = unwrapped("".join(letters))
         weights = self._model.weights(self._vocabulary.pairs(text))
         if not len(weights):
             raise OwnwordsError(

@@ -25,8 +25,12 @@ def check_view(check: Check) -> list[b.Block]:
             b.Gauges(title="Yours rather than another person’s", rows=rows, scale_end=1.0),
         ]
     sentences = count(len(check.sentences), "sentence")
-    how_many = f"{len(marked)} of {sentences} are unlike yours" if marked else ""
-    found.append(b.Heading(text=how_many or f"None of {sentences} is unlike yours"))
+    heading = f"None of {sentences} is unlike yours"
+    if marked:
+        heading = f"{len(marked)} of {sentences} are unlike yours"
+    elif not check.sentences:
+        heading = "No sentence is long enough to be judged"
+    found.append(b.Heading(text=heading))
     if marked:
         usual = (
             "Sentences of eight words or more are judged; about one in ten of your own would be"

@@ -1,35 +1,34 @@
-"""A text from notes: several candidates a line, and the one that keeps what the line says.
+"""Writes a text from notes: several candidates per line, of which the best that keeps the facts.
 
-A line whose facts no candidate keeps (`facts.Content`) is left as a note: a small model makes
-things up, and what cannot be shown to be kept is not passed off as written.
+A line whose facts no candidate keeps (`facts.Content`) stays a note: a small model makes things up,
+and a sentence that cannot be shown to keep its note is not presented as written.
 """
 
-import math
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Final
-
-import numpy as np
 
 from ownwords.base import catalogue
 from ownwords.base.known_bases import RECOMMENDED
 from ownwords.core.errors import OwnwordsError
 from ownwords.drafts.facts import Content
 from ownwords.drafts.notes import beginning_of, prompt_of, sentences_of_note
+from ownwords.inference.generation import BatchScheduler
 from ownwords.inference.model import Model
-from ownwords.inference.text_generation import encode_prompt
 from ownwords.models.atomic_dir import readable_dir
 from ownwords.models.directory import PROVENANCE
 from ownwords.models.untrusted_files import read_json
 
 CANDIDATES = 8
 _SAMPLING: dict[str, Any] = {"temperature": 0.7, "top_p": 0.95, "break_loops": True}
-SEEDS: Final = 1_000_000  # of the tries of one draft, so that two drafts have none in common
+SEEDS: Final = 1_000_000  # per draft, so that no two drafts share one
 MIN_SHARE = 0.6  # of a line's content words, for the line to count as kept
 _MAX_LENGTH = 3.0  # times the characters of the note; more would be made up
+_ROOM = 256  # tokens of a scheduler for the lines that follow
 _ENDS = tuple('.!?…"”)')
 _TITLE = re.compile(r"(?:#+|title:)\s*(.+)", re.IGNORECASE)
 _QUOTE_MARK = re.compile('[“”"]')
@@ -147,101 +146,113 @@ def write_lines(
     others: Sequence[Draft] = (),
     begun: Sequence[DraftLine] = (),
 ) -> Iterator[DraftLine]:
-    """Write a text from notes, yielding each line as soon as it is written.
+    """Write a text from notes, and yield each line as soon as it is written.
 
-    A sentence of `others`, earlier drafts of these notes, is taken only if nothing else keeps the
-    line. `begun` are the first lines of a draft that was broken off: with the same seed the rest
-    follows as if it had not been. Raises OwnwordsError if they are not of these notes.
+    A sentence of `others`, earlier drafts of these notes, is used only if nothing else keeps the
+    line. `begun` are the first lines of an interrupted draft: with the same seed, the rest is the
+    same as without the interruption. Raises OwnwordsError if they are not of these notes.
     """
     if [line.note for line in begun] != notes.lines[: len(begun)]:
         raise OwnwordsError("the notes have changed since the draft was begun", hint="begin anew")
     used = {line.text for other in others for line in other.lines}
     rest, gap, before = iter(begun), f"{notes.title}\n\n" if notes.title else "", ""
-    for number, lines in enumerate(notes.paragraphs):
-        title = notes.title if not number else ""
-        first = seed * SEEDS + 1000 * number
-        writer = _ParagraphWriter(model, lines, title, before, notes, first, used)
-        for line in writer.lines(rest):
-            yield replace(line, before=gap)
-            gap = " "
-        gap, before = "\n\n", beginning_of(writer.text) or before
+    with closing(SentenceWriter(model)) as writer:
+        for number, paragraph in enumerate(notes.paragraphs):
+            prompt = prompt_of(paragraph, "" if number else notes.title, before)
+            known = Content.of("\n".join([notes.title, before, *notes.lines]))
+            text = ""
+            for place, note in enumerate(paragraph):
+                first_seed = seed * SEEDS + 1000 * number + CANDIDATES * place
+                line = next(rest, None)
+                if line is None:
+                    wanted, later = map(Content.of, (note, "\n".join(paragraph[place + 1 :])))
+                    found = map(Content.of, writer.candidates(prompt + text, note, first_seed))
+                    kept = [x for x in found if x.text not in text and _keeps(x, wanted, known)]
+                    scores = _scores(writer, kept, wanted, later, prompt, text) if kept else {}
+                    best = max(scores, key=lambda x: (x not in used, scores[x], x), default="")
+                    line = DraftLine(note, best or note, bool(best))
+                yield replace(line, before=gap)
+                # A line that stays a note is followed by the next line, too. It gets a full stop,
+                # or the model would continue it.
+                end = "" if line.text.endswith(_ENDS) else "."
+                text, gap = f"{text} {line.text}{end}".strip(), " "
+            gap, before = "\n\n", beginning_of(text) or before
 
 
-def candidates(model: Model, prompt: str, note: str, seed: int) -> set[str]:
-    """Sentences that the model writes of a note, after the notes and what is written so far."""
-    written = model.write_several(
-        prompt,
-        seeds=range(seed, seed + CANDIDATES),
-        max_tokens=16 + len(note),
-        stops=["\n"],
-        sentence=True,
-        **_SAMPLING,
+def _keeps(sentence: Content, note: Content, known: Content) -> bool:
+    """Whether a sentence says what its note says, and nothing that is not known."""
+    return (
+        sentence.text.endswith(_ENDS)
+        and sentence.share_of(note) >= MIN_SHARE
+        and len(sentence.text) <= _MAX_LENGTH * len(note.text) + 40
+        and sentence.keeps_facts_of(note, known)
+        and _QUOTE_MARK.findall(sentence.text) == _QUOTE_MARK.findall(note.text)
     )
-    return {each.strip() for each in written}
 
 
-def bits(model: Model, prompt: str, text: str) -> float:
-    """How many bits the model takes for a text after a prompt."""
-    ids = encode_prompt(model.tokenizer, prompt)
-    own = model.tokenizer.encode(f" {text}" if prompt and prompt[-1] != "\n" else text)
-    logits = model.logits([*ids, *own[:-1]], start=len(ids) - 1).astype(np.float64)
-    chosen = logits[np.arange(len(own)), own]
-    return float((np.logaddexp.reduce(logits, axis=1) - chosen).sum() / math.log(2))
+def _scores(
+    writer: "SentenceWriter",
+    sentences: Sequence[Content],
+    note: Content,
+    later: Content,
+    prompt: str,
+    text: str,
+) -> dict[str, float]:
+    """Return the score of each sentence: for the note's words, against others and bits per letter.
+
+    Words of `later` notes count most against it.
+    """
+    others = later.words - note.words
+    texts = [each.text for each in sentences]
+    # After terse notes terse English is likely; only the text so far shows what full English is.
+    # The mean of both: 65 of 108 lines make sense, 55 by the first alone (docs/performance.md).
+    after_notes, after_text = (writer.bits(before, texts) for before in (prompt + text, text))
+    scores = {}
+    for each, *bits in zip(sentences, after_notes, after_text, strict=True):
+        added = len(each.words - note.words) / (len(each.words) or 1)
+        ahead = len(each.words & others) / (len(others) or 1)
+        cost = 0.3 * added + 0.5 * ahead + sum(bits) / 2 / len(each.text)
+        scores[each.text] = each.share_of(note) - cost
+    return scores
 
 
-class _ParagraphWriter:
-    """One paragraph: its notes, and the sentences written so far."""
+class SentenceWriter:
+    """Writes and scores sentences with a model; what the model has read stays in its cache."""
 
-    def __init__(
-        self,
-        model: Model,
-        notes: Sequence[str],
-        title: str,
-        before: str,
-        all_notes: Notes,
-        seed: int,
-        used: Set[str],
-    ) -> None:
-        self.model, self.notes, self.seed, self.used = model, notes, seed, used
-        self.prompt = prompt_of(notes, title, before)
-        self.text = ""
-        self.known = Content.of("\n".join([all_notes.title, before, *all_notes.lines]))
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._scheduler: BatchScheduler | None = None
 
-    def lines(self, begun: Iterator[DraftLine]) -> Iterator[DraftLine]:
-        """Write the paragraph, a line of its notes at a time; the first ones are `begun`."""
-        for number, note in enumerate(self.notes):
-            line = next(begun, None) or self._line(number, note)
-            # What stays a note stands in the text all the same, for the next line to follow; with
-            # an end, or the model would go on with it.
-            end = "" if line.text.endswith(_ENDS) else "."
-            self.text = f"{self.text} {line.text}{end}".strip()
-            yield line
+    def close(self) -> None:
+        if self._scheduler:
+            self._scheduler.close()
 
-    def _line(self, number: int, note: str) -> DraftLine:
-        found = max(self._candidates(number, note), default=None)
-        return DraftLine(note, found[-1] if found else note, bool(found))
+    def candidates(self, prompt: str, note: str, seed: int) -> set[str]:
+        """Return sentences that the model writes for a note after a prompt."""
+        max_tokens = 16 + len(note)
+        written = self._model.write_several(
+            prompt,
+            seeds=range(seed, seed + CANDIDATES),
+            max_tokens=max_tokens,
+            stops=["\n"],
+            sentence=True,
+            scheduler=self._scheduler_for(prompt, max_tokens),
+            **_SAMPLING,
+        )
+        return {each.strip() for each in written}
 
-    def _candidates(self, number: int, note: str) -> Iterator[tuple[bool, float, str]]:
-        """Whether another draft lacks it, score and text of each candidate that keeps the facts."""
-        wanted = Content.of(note)
-        others = Content.of("\n".join(self.notes[number + 1 :])).words - wanted.words
-        first = self.seed + CANDIDATES * number
-        prompt = self.prompt + self.text
-        for text in candidates(self.model, prompt, note, first):
-            content = Content.of(text)
-            share = content.share_of(wanted)
-            if (
-                text.endswith(_ENDS)
-                and share >= MIN_SHARE
-                and len(text) <= _MAX_LENGTH * len(note) + 40
-                and content.keeps_facts_of(wanted, self.known)
-                and text not in self.text
-                and _QUOTE_MARK.findall(text) == _QUOTE_MARK.findall(note)
-            ):
-                added = len(content.words - wanted.words) / (len(content.words) or 1)
-                ahead = len(content.words & others) / (len(others) or 1)
-                # After terse notes terse English is likely; the text alone tells what is English.
-                # Half of each: 65 of 108 lines make sense, 55 by the first (docs/performance.md).
-                both = bits(self.model, prompt, text) + bits(self.model, self.text, text)
-                score = share - 0.3 * added - 0.5 * ahead - both / 2 / len(text)
-                yield text not in self.used, score, text
+    def bits(self, before: str, texts: Sequence[str]) -> list[float]:
+        """Return how many bits the model takes for each text after what stands before it."""
+        space = " " if before and before[-1] != "\n" else ""
+        texts = [f"{space}{each}" for each in texts]
+        longest = max((len(each.encode()) for each in texts), default=0)
+        return self._model.score(before, texts, self._scheduler_for(before, longest))
+
+    def _scheduler_for(self, prompt: str, more: int) -> BatchScheduler:
+        """The scheduler; a longer one if a prompt and so many tokens do not fit into it."""
+        tokens = 1 + len(self._model.tokenizer.encode(prompt)) + more
+        if not self._scheduler or self._scheduler.length < min(tokens, self._model.engine.context):
+            self.close()
+            # A row more than candidates: for the text without its notes.
+            self._scheduler = self._model.scheduler(CANDIDATES + 1, tokens + _ROOM)
+        return self._scheduler

@@ -21,6 +21,7 @@ from ownwords.core.sentences import sentences, unwrapped
 from ownwords.drafts.facts import Content
 from ownwords.drafts.notes import EXACT
 from ownwords.drafts.prose import prose_of
+from ownwords.evaluation.reference_data import begins_sentence
 
 _LEAST = 3  # times that the author has a form
 _ENOUGH = 10_000  # words of his, to say that he never has one
@@ -289,9 +290,9 @@ def _pattern() -> re.Pattern[str]:
         for is_no in (False, True)
     )
     return re.compile(
-        rf"(?<![\w’'-])(?:(?:{_NO_SHORT}{_either(says_yes)}{_HAS}|{_either(says_no)})(?= [\w(“])"
+        rf"(?<![\w’'/-])(?:(?:{_NO_SHORT}{_either(says_yes)}{_HAS}|{_either(says_no)})(?= [\w(“])"
         rf"|{_either(forms['estimates'])}(?= {_NUMBER})"
-        rf"|{_either([*forms['spelling'], *forms['words']])}(?![\w’'-])"
+        rf"|{_either([*forms['spelling'], *forms['words']])}(?![\w’'/-])"
         rf"|(?<=[a-z] ){_NUMERALS}{_either(forms['numerals'])}(?= [a-z]{{3,}}s\b))",
         re.IGNORECASE,
     )
@@ -300,6 +301,9 @@ def _pattern() -> re.Pattern[str]:
 def _uses(text: str) -> Iterator[Use]:
     for use in _pattern().finditer(text):
         kind, forms, choice = _groups()[_lower(use[0])]
+        is_capital = use[0][0].isupper() and forms[choice][0].islower()
+        if is_capital and not begins_sentence(use):  # a name: the "Labour Party"
+            continue
         yield Use(kind, forms, choice, use.start(), use[0])
     for kind, patterns in _MARKS.items():
         for choice, pattern in enumerate(patterns.values()):

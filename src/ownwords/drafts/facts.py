@@ -76,6 +76,7 @@ class _Number(NamedTuple):
 class Content:
     """What a text says, as far as words show it."""
 
+    text: str
     plain: str  # in lower case, with numbers in digits
     parts: tuple[_Part, ...]
     numbers: tuple[_Number, ...]
@@ -118,7 +119,13 @@ class Content:
                         opening = lower
             parts.append(_Part(key, lower, is_content, sides))
         return cls(
-            plain.lower(), tuple(parts), tuple(numbers), frozenset(facts), frozenset(words), opening
+            text,
+            plain.lower(),
+            tuple(parts),
+            tuple(numbers),
+            frozenset(facts),
+            frozenset(words),
+            opening,
         )
 
     def share_of(self, note: "Content") -> float:

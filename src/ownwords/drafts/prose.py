@@ -37,9 +37,10 @@ _CLOSES = {
     "bracket": r"\[/NAME\]",
 }
 _TAG = re.compile(r"""</?[a-z](?:"[^"]*"|'[^']*'|[^"'<>])*>""", re.IGNORECASE)
-# Addresses, names of files, identifiers; hashtags and mentions; entities.
+# Addresses, names of files, identifiers; hashtags and mentions; entities. "and/or" is words.
+_ALTERNATIVES = r"[(“\"]*[^\W_]+(?:[/'’-][^\W_]+)*[.,;:!?…)”\"]*(?!\S)"
 _NO_WORD = re.compile(
-    r"(?<!\S)\S*(?:\w(?:[/\\@=_]|\.(?=[a-z]{2})|\(\))|://|::)\S*|(?<!\S)[@#]\w+|&#?\w+;"
+    rf"(?<!\S)(?!{_ALTERNATIVES})\S*(?:\w(?:[/\\@=_]|\.(?=[a-z]{{2}})|\(\))|://|::)\S*|(?<!\S)[@#]\w+|&#?\w+;"
 )
 _AFTER_WORDS = ".,;:!?…)]}\"'”’*_"
 _OTHERS = frozenset(("blockquote", "table"))  # of whose lines none are the author's prose

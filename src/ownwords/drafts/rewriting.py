@@ -6,6 +6,7 @@ its manner is not taken (`edits.says_the_same`), nor what the author would less 
 
 import re
 from collections.abc import Collection, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -86,26 +87,28 @@ def rewrite(text: str, habits: Habits, model: "Model | None" = None, *, seed: in
 
 def _sentences(text: str, model: "Model", seed: int) -> Iterator[Sentence]:
     """The sentences of the paragraphs that are all prose, in order."""
-    from ownwords.drafts.drafting import CANDIDATES, SEEDS, bits, candidates  # noqa: PLC0415
+    from ownwords.drafts.drafting import CANDIDATES, SEEDS, SentenceWriter  # noqa: PLC0415
     from ownwords.drafts.notes import is_prose, prompt_of  # noqa: PLC0415
 
     masked, _ = prose_of(text)
-    for match in _PARAGRAPH.finditer(text):
-        paragraph, start = match[0], match.start()
-        if paragraph.translate(_UNMARKED) != masked[start : match.end()].translate(_UNMARKED):
-            continue
-        if not is_prose(plain := unwrapped(paragraph)):
-            continue
-        spans = sentences(plain)
-        own = [plain[begin:end] for begin, end in spans]
-        notes, written = [sentence.rstrip(".!") for sentence in own], ""
-        for number, sentence in enumerate(own):
-            first = seed * SEEDS + CANDIDATES * number
-            found = candidates(model, prompt_of(notes) + written, sentence, first)
-            same = {each for each in [*found, *variants(sentence)] if says_the_same(each, sentence)}
-            costs = {each: bits(model, written, each) for each in [sentence, *sorted(same)]}
-            best = min(costs, key=costs.__getitem__)
-            begin, end = spans[number]
-            before = paragraph[begin:end]
-            yield Sentence(start + begin, before, before if best == sentence else best)
-            written = f"{written} {best}".strip()
+    with closing(SentenceWriter(model)) as writer:
+        for match in _PARAGRAPH.finditer(text):
+            paragraph, start = match[0], match.start()
+            if paragraph.translate(_UNMARKED) != masked[start : match.end()].translate(_UNMARKED):
+                continue
+            if not is_prose(plain := unwrapped(paragraph)):
+                continue
+            spans = sentences(plain)
+            own = [plain[begin:end] for begin, end in spans]
+            prompt, written = prompt_of([sentence.rstrip(".!") for sentence in own]), ""
+            for number, (sentence, (begin, end)) in enumerate(zip(own, spans, strict=True)):
+                first_seed = seed * SEEDS + CANDIDATES * number
+                found = writer.candidates(prompt + written, sentence, first_seed)
+                found.update(variants(sentence))
+                same = sorted(each for each in found if says_the_same(each, sentence))
+                texts = [sentence, *same]
+                bits = writer.bits(written, texts)
+                best = texts[bits.index(min(bits))]
+                before = paragraph[begin:end]
+                yield Sentence(start + begin, before, before if best == sentence else best)
+                written = f"{written} {best}".strip()

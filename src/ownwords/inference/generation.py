@@ -6,6 +6,7 @@ the seed and of n.
 Shapes: V vocabulary.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -257,6 +258,33 @@ class BatchScheduler:
                     self._cache.truncate(text.row, 0)
         return outputs
 
+    def score(self, prefix: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[float]:
+        """Return how many bits the model takes for each continuation of a prefix.
+
+        The prefix is read once, and only as far as no row has it cached.
+        """
+        longest = len(prefix) + max(map(len, continuations), default=0)
+        if longest > self.length:
+            raise OwnwordsError(f"{longest} tokens do not fit into {self.length}")
+        self._admit([])
+        cached, source = self._longest_cached(prefix[:-1])
+        row = self._take_row(cached, source)
+        first_1V = self._cache.forward([ForwardInput(row, prefix[cached:])])
+        bits = []
+        for ids in continuations:
+            logits_TV = first_1V
+            if len(ids) > 1:
+                more = self._cache.forward([ForwardInput(row, ids[:-1])], all_positions=True)
+                logits_TV = np.concatenate([first_1V, more])
+                self._cache.truncate(row, len(prefix))
+            logits_TV = logits_TV[: len(ids)].astype(np.float64)
+            chosen_T = logits_TV[np.arange(len(ids)), ids]
+            nats = (np.logaddexp.reduce(logits_TV, axis=1) - chosen_T).sum()
+            bits.append(float(nats / math.log(2)))
+        self._freed_ids[row] = prefix
+        self._free.append(row)
+        return bits
+
     def _release(self, text: GenerationState) -> None:
         self._freed_ids[text.row] = text.ids[text.start : text.read]
         self._running.remove(text)
@@ -284,27 +312,37 @@ class BatchScheduler:
         Returns False, to be tried again, while another text is reading much of the same prompt.
         """
         ids = text.ids[text.start : -1]  # the last one is always read, for its logits
+        cached, source = self._longest_cached(ids)
+        for other in self._running:
+            coming = shared_prefix(other.ids[other.start :], ids)
+            if coming - cached >= _SHARED_PREFIX_WORTH_WAITING:
+                return False
+        text.read = text.start + cached
+        text.row = self._take_row(cached, source)
+        self._running.append(text)
+        return True
+
+    def _longest_cached(self, ids: Sequence[int]) -> tuple[int, int]:
+        """Return the length of the longest cached prefix of some ids and its row, -1 if none."""
         cached, source = 0, -1
         rows = [(row, held) for row, held in enumerate(self._freed_ids) if held]
         rows += [(other.row, other.ids[other.start : other.read]) for other in self._running]
         for row, held in rows:
             if (shared := shared_prefix(held, ids)) > cached:
                 cached, source = shared, row
-        for other in self._running:
-            coming = shared_prefix(other.ids[other.start :], ids)
-            if coming - cached >= _SHARED_PREFIX_WORTH_WAITING:
-                return False
-        text.read = text.start + cached
-        text.row = source if source in self._free else self._free[0]
+        return cached, source
+
+    def _take_row(self, cached: int, source: int) -> int:
+        """Take a free row that holds the cached tokens of a row, and nothing else."""
+        row = source if source in self._free else self._free[0]
         if source >= 0 and len(self._freed_ids[source]) - cached >= _WORTH_KEEPING:
-            text.row = self._free[0]  # someone edits the middle of a text, and goes on at its end
-        self._free.remove(text.row)
-        if source not in (text.row, -1):
-            self._cache.copy_prefix(source, text.row, cached)
-        self._cache.truncate(text.row, cached)
-        self._freed_ids[text.row] = ()
-        self._running.append(text)
-        return True
+            row = self._free[0]  # someone edits the middle of a text, and goes on at its end
+        self._free.remove(row)
+        if source not in (row, -1):
+            self._cache.copy_prefix(source, row, cached)
+        self._cache.truncate(row, cached)
+        self._freed_ids[row] = ()
+        return row
 
 
 def generate(engine: Engine, request: GenerationRequest) -> Iterator[int]:

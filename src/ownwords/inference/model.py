@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -13,11 +14,12 @@ from ownwords.core.packages import install_command
 from ownwords.inference import copy_guard, native_engine
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import Engine, ForwardInput, Logits, WeightFormat
-from ownwords.inference.generation import GenerationRequest
+from ownwords.inference.generation import BatchScheduler, GenerationRequest
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import (
     DEFAULT_SAMPLING,
     build_request,
+    encode_prompt,
     eos_token_ids,
     generate_texts,
     stream_request,
@@ -124,12 +126,13 @@ class Model:
         quote: bool = False,
         sentence: bool = False,
         on_tokens: Callable[[int], object] = bool,
+        scheduler: BatchScheduler | None = None,
         **sampling: Any,  # noqa: ANN401 - as above
     ) -> list[str]:
         """Return a text for each seed, as `write` would, but generated in batches.
 
         `sentence` ends each with its first sentence. `on_tokens` is called with the number of
-        tokens of each step.
+        tokens of each step. A `scheduler` keeps what it has read from call to call.
         """
         request = self.request(
             prompt,
@@ -145,7 +148,24 @@ class Model:
             stops,
             sentence=sentence,
             on_tokens=on_tokens,
+            scheduler=scheduler,
         )
+
+    def scheduler(self, rows: int, length: int) -> BatchScheduler:
+        """Create a scheduler of this model for several calls; the caller closes it."""
+        return BatchScheduler(self.engine, rows=rows, length=length)
+
+    def score(
+        self, prompt: str, texts: Sequence[str], scheduler: BatchScheduler | None = None
+    ) -> list[float]:
+        """Return how many bits the model takes for each of the texts after a prompt."""
+        prefix = encode_prompt(self.tokenizer, prompt)
+        continuations = [self.tokenizer.encode(text) for text in texts]
+        if scheduler:
+            return scheduler.score(prefix, continuations)
+        longest = len(prefix) + max(map(len, continuations), default=0)
+        with closing(self.scheduler(1, longest)) as own:
+            return own.score(prefix, continuations)
 
     def request(
         self,
@@ -169,8 +189,8 @@ class Model:
             completes_word=completes_word,
         )
 
-    def logits(self, ids: Sequence[int], start: int = 0) -> Logits:
-        """Return the next-token logits after each of the ids from `start` on, [ids, vocabulary].
+    def logits(self, ids: Sequence[int]) -> Logits:
+        """Return the next-token logits after each of the ids, [ids, vocabulary].
 
         Raises OwnwordsError for ids outside the vocabulary and for more ids than the context.
         """
@@ -180,9 +200,7 @@ class Model:
             )
         cache = self.engine.cache(1, max(1, len(ids)))
         try:
-            if start:  # a vocabulary of logits for each of these would be many times their memory
-                cache.forward([ForwardInput(0, ids[:start])])
-            return cache.forward([ForwardInput(0, ids[start:])], all_positions=True)
+            return cache.forward([ForwardInput(0, ids)], all_positions=True)
         finally:
             cache.close()
 

@@ -242,11 +242,12 @@ def generate_texts(
     *,
     sentence: bool = False,
     on_tokens: Callable[[int], object] = bool,
+    scheduler: BatchScheduler | None = None,
 ) -> list[str]:
     """Generate the text of each request, as `stream_request` would, but in batches.
 
     `sentence` ends each with its first sentence. `on_tokens` is called with the number of tokens
-    of each step.
+    of each step. An idle `scheduler` of the caller's keeps what it has read for the next call.
     """
     if not requests:
         return []
@@ -256,7 +257,9 @@ def generate_texts(
     ]
     texts = [""] * len(requests)
     length = max(len(request.ids) + request.max_tokens for request in requests)
-    scheduler = BatchScheduler(engine, rows=min(len(requests), _BATCH), length=length)
+    own = None
+    if scheduler is None:
+        own = scheduler = BatchScheduler(engine, rows=min(len(requests), _BATCH), length=length)
     try:
         places = {scheduler.submit(request): place for place, request in enumerate(requests)}
         while places:
@@ -275,5 +278,6 @@ def generate_texts(
                     scheduler.cancel(state)
                     del places[state]
     finally:
-        scheduler.close()
+        if own:
+            own.close()
     return texts

@@ -15,7 +15,7 @@ from ownwords.drafts import drafting, rewriting
 from ownwords.drafts.check import AuthorStyle
 from ownwords.drafts.check_view import check_view
 from ownwords.drafts.edits import Habits
-from ownwords.inference.engine import Logits
+from ownwords.inference.generation import BatchScheduler
 from ownwords.inference.model import Model
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import invalid
@@ -129,6 +129,8 @@ class _SharedModel(Model):
             how["on_tokens"] = lambda _: self._events.check()
             return super().write_several(prompt, **how)
 
-    def logits(self, ids: Sequence[int], start: int = 0) -> Logits:
+    def score(
+        self, prompt: str, texts: Sequence[str], scheduler: BatchScheduler | None = None
+    ) -> list[float]:
         with self._turn.hold():
-            return super().logits(ids, start)
+            return super().score(prompt, texts, scheduler)
