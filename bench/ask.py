@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.archive.document import Document, ParsedBody, Segment
+from ownwords.archive.document import Document, Segment
 from ownwords.archive.features import encode_features, extract_features
 from ownwords.archive.store import Archive
 from ownwords.ask.index import SearchIndex
@@ -208,7 +208,7 @@ def synthesise(path: Path, posts: int) -> None:
             when = day + timedelta(days=post % 9000)
             document = Document(f"bench:{post}", title, segments, date=when)
             features = encode_features(extract_features(document))
-            archive.put(document, str(post), ParsedBody(segments), features)
+            archive.put(document, str(post), features)
 
 
 def _words(site: Path) -> list[str]:

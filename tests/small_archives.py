@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from ownwords.archive.document import Document, Kind, ParsedBody, Segment
+from ownwords.archive.document import Document, Kind, Segment
 from ownwords.archive.features import encode_features, extract_features
 from ownwords.archive.store import Archive
 
@@ -48,7 +48,7 @@ def put(path: Path, entries: Mapping[str, Entry], removed: Iterable[str] = ()) -
                 id_, entry.title, entry.segments, kind=entry.kind, date=day, url=entry.url
             )
             features = encode_features(extract_features(document))
-            archive.put(document, entry.key, ParsedBody(entry.segments), features)
+            archive.put(document, entry.key, features)
         archive.set_selection((id_, entry.decision, 0, "") for id_, entry in entries.items())
         lines = [
             {"id": id_, "decision": entry.decision, "flags": list(entry.flags)}

@@ -38,9 +38,9 @@ def test_an_export_is_recognised_and_read_whole(name: str, tmp_path: Path) -> No
     export = export_of(name)
     path = export.write(tmp_path)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    source_name, seen_as = sources.detect_source(path)
-    assert source_name == name
-    assert len(seen_as) > 5
+    found = sources.detect_source(path)
+    assert found.name == name
+    assert len(found.label) > 5
     items = items_of(name, path)
     read = documents(items).values()
     published = [d for d in read if d.status == "published"]
@@ -72,7 +72,7 @@ def test_an_export_reads_the_same_packed_and_unpacked(name: str, tmp_path: Path)
     shutil.make_archive(str(packed.with_suffix("")), "zip", folder)
     expected = documents(items_of(name, path))
     for form in (folder, packed):
-        assert sources.detect_source(form)[0] == name
+        assert sources.detect_source(form).name == name
         assert documents(items_of(name, form)) == expected
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ownwords.archive.advice import advise, measured_base, too_little
 from ownwords.archive.report import Advice, ReportTotals, SplitCounts
 
-HELD_OUT = "How much is held out, and how much does that tell?"
+HELD_OUT = "How much is held out, and how accurate is the score?"
 
 
 def advice(words: int, *, distinct: int = 0, tested: int = 0, posts: int = 40) -> Advice:
@@ -56,12 +56,15 @@ def test_the_arithmetic_is_right_and_its_source_named() -> None:
     assert f"{measured.base:.3f} bits" in from_base
     assert f"{measured.tuned:.3f} after tuning: 2% fewer bits" in from_base
     assert f"{measured.from_nothing:.2f} bits per byte from nothing" in from_nothing
-    assert "Muennighoff" in rows["How often should it read the posts?"]
+    assert "Muennighoff" in rows["How often should the model read the posts?"]
 
 
 def test_a_tiny_archive_is_not_advised_to_fine_tune() -> None:
     rows = dict(advice(900, tested=90).rows)
     assert "Yes" not in rows["Start from a base model that knows your language?"]
+    for words in (1, 14, 900):  # suits a model of 0, 1 and 63 parameters
+        rows = dict(advice(words, tested=words // 10).rows)
+        assert " model of " not in rows["Train a model from nothing on this alone?"]
     assert "do not trust" in rows[HELD_OUT]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ownwords.archive import sources
 from ownwords.archive.analysis import PostQuestion
 from ownwords.archive.corpus import read_corpus
 from ownwords.archive.look import look
@@ -229,7 +230,17 @@ def test_two_versions_given_together_are_read_as_the_author_says(
 
 @pytest.mark.parametrize("form", ["zip", "gztar", "tar"])
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_packed_texts_are_read_as_their_folder_is(form: str, wrapped: bool, tmp_path: Path) -> None:
+def test_packed_texts_are_unpacked_once_and_read_as_their_folder_is(
+    form: str, wrapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpacked: list[Path] = []
+    unpack = sources._unpack
+
+    def counted(path: Path, folder: Path) -> None:
+        unpacked.append(folder)
+        unpack(path, folder)
+
+    monkeypatch.setattr(sources, "_unpack", counted)
     notes = tmp_path / "in" / "notes"
     (notes / "old").mkdir(parents=True)
     for name in ("1", "2", "old/3"):
@@ -239,6 +250,10 @@ def test_packed_texts_are_read_as_their_folder_is(form: str, wrapped: bool, tmp_
     packed = Path(shutil.make_archive(str(tmp_path / "notes"), form, top))
     before = set(tmp_path.rglob("*"))
     reports = [look([path], workspace=tmp_path / f"w{n}") for n, path in enumerate((notes, packed))]
+    assert len(unpacked) == 1
+    look([notes, packed], workspace=tmp_path / "w0")  # which compares them, too
+    assert len(unpacked) == 2
+    assert not any(folder.parent.exists() for folder in unpacked)
     assert [post.id for post in reports[1].posts] == [post.id for post in reports[0].posts]
     assert reports[1].sources[0].detected_as == reports[0].sources[0].detected_as
     assert set(tmp_path.glob("[!w]*")) <= before

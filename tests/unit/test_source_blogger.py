@@ -83,7 +83,7 @@ def test_folders_zips_and_files(tmp_path: Path) -> None:
     expected = documents(blogger.read(takeout))
     feed = next(takeout.rglob("feed.atom"))
     for path in (takeout, takeout / "Blogger", feed.parent, feed, tmp_path):
-        assert detect_source(path)[0] == "blogger"
+        assert detect_source(path).name == "blogger"
         assert documents(blogger.read(path)) == expected
     packed = tmp_path / "takeout.zip"
     with zipfile.ZipFile(packed, "w") as archive:

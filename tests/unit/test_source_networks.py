@@ -68,7 +68,7 @@ def test_a_notion_export_as_html_in_a_zip_of_zips_says_the_same(tmp_path: Path) 
     assert notion.detect(tmp_path / "export.zip") is None
     with zipfile.ZipFile(tmp_path / "export.zip", "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("Export-1-Part-1.zip", inner.getvalue())
-    assert notion.detect(tmp_path / "export.zip") == notion.LABEL
+    assert notion.detect(tmp_path / "export.zip") == "a Notion export"
     _, document = notion.read(tmp_path / "export.zip")
     assert isinstance(document, RawDocument)
     assert (document.title, document.tags) == ("On hats", ("clothes", "weather"))

@@ -13,6 +13,7 @@ import pytest
 from exports import publii as export
 from items import documents
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
+from ownwords.archive.look import look
 from ownwords.archive.sources import publii
 from ownwords.core.errors import SourceError
 
@@ -46,7 +47,11 @@ def test_each_editor_is_recognised(site: Path) -> None:
 
 def test_damaged_blocks_are_skipped_with_a_reason(database: Path) -> None:
     change(database, 'UPDATE posts SET text = \'[{"type": "publii-par\' WHERE id = 3')
-    (skipped,) = [item for item in publii.read(database) if isinstance(item, SkippedItem)]
+    (skipped,) = [
+        item
+        for item in look([database], workspace=database.parents[2] / "w").excluded
+        if "blocks" in item.reason
+    ]
     assert skipped.ref == "post/3"
     assert skipped.title == "On <blocks> & other things"
     change(database, "UPDATE posts SET text = '' WHERE id = 3")

@@ -99,4 +99,5 @@ def test_a_workspace_inside_a_folder_does_not_change_its_detection(tmp_path: Pat
     workspace.mkdir()
     for name in ("report.html", "scorecard.html", "card.md"):
         (workspace / name).write_text("<p>ours</p>", encoding="utf-8")
-    assert detect_source(tmp_path) == ("text", "a folder of text files")
+    found = detect_source(tmp_path)
+    assert (found.name, found.label) == ("text", "a folder of text files")

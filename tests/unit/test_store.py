@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.archive.document import Document, ParsedBody, Segment
+from ownwords.archive.document import Document, Segment
 from ownwords.archive.features import encode_features, extract_features
 from ownwords.archive.store import VERSION, Archive, file_version
 from ownwords.core.errors import CorpusError, WorkspaceError
@@ -26,14 +26,14 @@ def archive(path: Path) -> Iterator[Archive]:
 def put(archive: Archive, document_id: str, *texts: str, title: str = "Hats") -> None:
     segments = tuple(Segment("prose", text) for text in texts)
     document = Document(
-        document_id, title, segments, date=datetime(2020, 1, 2, tzinfo=UTC), tags=("a", "ż")
+        document_id,
+        title,
+        segments,
+        date=datetime(2020, 1, 2, tzinfo=UTC),
+        tags=("a", "ż"),
+        dropped={"script": 2},
     )
-    archive.put(
-        document,
-        "k",
-        ParsedBody(segments, {"script": 2}),
-        encode_features(extract_features(document)),
-    )
+    archive.put(document, "k", encode_features(extract_features(document)))
 
 
 def texts(archive: Archive) -> dict[str, str]:

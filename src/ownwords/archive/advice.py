@@ -93,6 +93,7 @@ def advise(totals: ReportTotals, split: SplitCounts) -> Advice:
         "fewer": f"{gain / measured.base:.0%}",
         "per_parameter": TOKENS_PER_PARAMETER,
         "per_token": BYTES_PER_TOKEN,
+        "tokens": number(round(tokens)),
         "parameters": number(round(tokens / TOKENS_PER_PARAMETER)),
         "gpt2": f"{GPT2_PARAMETERS / 1e6:.0f}",
         "gpt2_tokens": number(GPT2_PARAMETERS * TOKENS_PER_PARAMETER),
@@ -106,7 +107,7 @@ def advise(totals: ReportTotals, split: SplitCounts) -> Advice:
     }
     is_little = distinct_bytes < measured.training_bytes / 20
     answers = {
-        "from_nothing": "from_nothing",
+        "from_nothing": "from_nothing" if tier else "from_nothing_tiny",
         "from_base": "too_little" if is_little else "from_base",
         "passes": "passes",
         "held_out": "not_held_out"

@@ -170,12 +170,12 @@ class ArchiveAnalysis:
         return f"You have decided about {texts} not in the archive: {names}."
 
     def _summary(self, header: Document) -> PostSummary:
-        features, day = self._features[header.id], header.date
+        features = self._features[header.id]
         return PostSummary(
             id=header.id,
             title=header.title,
             url=header.url,
-            day=day.date().isoformat() if day else "",
+            day=header.day,
             kind=header.kind,
             words=features.all_words,
             own_words=features.own_words,

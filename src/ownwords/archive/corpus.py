@@ -6,9 +6,11 @@ consists of whole segments from the beginning.
 """
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Self, get_args
 
@@ -25,14 +27,14 @@ _MAX_IN_MEMORY = 200 << 20
 
 @dataclass(frozen=True)
 class TrainingText:
-    """A text as it is given to a model, title first, with its date and address."""
+    """A text as a model reads it, title first, with its date and address."""
 
     id: str
     text: str
     title: str = ""
     day: str = ""  # ISO
     url: str = ""
-    prompt: str = ""  # is read before the text, and not learned
+    prompt: str = ""  # read before the text, and not learned
 
     @cached_property
     def bytes(self) -> int:
@@ -55,7 +57,7 @@ class TrainingText:
 
 @dataclass(frozen=True)
 class TextCollection:
-    """Texts in their order, with their number, their total size and a hash of their content."""
+    """Texts in order, with their number, their total size and a hash of their content."""
 
     texts: Iterable[TrainingText]
     documents: int
@@ -88,7 +90,7 @@ class TextCollection:
         return iter(self.texts)
 
     def sample(self, max_bytes: int) -> "TextCollection":
-        """A deterministic pseudorandom sample of at most `max_bytes`, and of at least one text."""
+        """Return a deterministic sample of at most `max_bytes`, and of at least one text."""
         if max_bytes >= self.bytes:
             return self
         sizes = {text.id: text.bytes for text in self.texts}
@@ -117,53 +119,45 @@ def load_corpus(archive: Archive) -> Corpus:
 
     CorpusError if none of them is for training.
     """
-    selection, keys = archive.selection(), archive.keys()
+    selection, keys, counts = archive.selection(), archive.keys(), archive.word_counts()
+    own = {id_: sum(n for kind, n in by.items() if kind in OWN_KINDS) for id_, by in counts.items()}
     sides: dict[str, list[TrainingText]] = {side: [] for side in get_args(Side)}
-    entries: list[str] = []
-    own = total = 0
-    for document in archive.documents():
-        for segment in document.segments:
-            here = count_words(segment.text)
-            total += here
-            own += here if segment.kind in OWN_KINDS else 0
-        id_ = document.id
-        decision, words, side = selection.get(id_, ("leave out", 0, ""))
-        if decision != "leave out" and words and side in sides:
-            day = document.date.date().isoformat() if document.date else ""
-            text = training_text(document, words)
-            sides[side].append(TrainingText(id_, text, document.title, day, document.url))
-            entries.append(f"{id_} {keys[id_]} {side} {words}")
+    used = {
+        id_: (words, side)
+        for id_, (decision, words, side) in selection.items()
+        if decision != "leave out" and words and side in sides
+    }
+    # By id, so that the order does not depend on dates, which may be corrected later.
+    for document in archive.documents(used):
+        words, side = used[document.id]
+        text = training_text(document, words if words < own[document.id] else None)
+        sides[side].append(
+            TrainingText(document.id, text, document.title, document.day, document.url)
+        )
     if not sides["train"]:
         raise CorpusError(
             f"none of the {len(selection):,} texts in {archive.path} is for training",
             hint="report.html beside it says why; `ownwords ask` can still search them",
         )
-    # By id, so that the order does not depend on dates, which may be corrected later.
-    train, validation, test = (
-        TextCollection.read(sorted(texts, key=lambda text: text.id)) for texts in sides.values()
-    )
-    share = own / total if total else 1.0
-    return Corpus(train, validation, test, own_share=share, key=digest(*sorted(entries)))
+    train, validation, test = map(TextCollection.read, sides.values())
+    total = sum(map(sum, (by.values() for by in counts.values())))
+    entries = sorted(f"{id_} {keys[id_]} {side} {words}" for id_, (words, side) in used.items())
+    share = sum(own.values()) / total if total else 1.0
+    return Corpus(train, validation, test, own_share=share, key=digest(*entries))
 
 
 def read_corpus(path: Path) -> Corpus:
-    """The texts of the archive in a file."""
+    """Read the texts of the archive in a file."""
     with Archive(path) as archive:
         return load_corpus(archive)
 
 
-def training_text(document: Document, words: int) -> str:
-    """A document as training text, with about `words` of its own words at most."""
-    texts: list[str] = []
-    count = 0
-    for segment in document.segments:
-        if segment.kind not in OWN_KINDS:
-            continue
-        here = count_words(segment.text)
-        if texts and count + here > words:
-            break
-        texts.append(segment.text)
-        count += here
+def training_text(document: Document, max_words: int | None = None) -> str:
+    """Return a document's own words as training text: all, or about `max_words` at most."""
+    texts = [segment.text for segment in document.segments if segment.kind in OWN_KINDS]
+    if max_words is not None:
+        lengths = list(accumulate(map(count_words, texts)))
+        texts = texts[: max(1, bisect_right(lengths, max_words))]
     title = " ".join(document.title.split())
     # Many texts start with their own title as a heading.
     if texts and title and " ".join(texts[0].split()) == title:

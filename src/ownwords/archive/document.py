@@ -1,10 +1,10 @@
-"""The types an archive is made of: documents, their typed segments, and source items."""
+"""The types that an archive is made of: documents, their typed segments, and source items."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 Markup = Literal["html", "markdown", "blocks", "text"]
@@ -20,14 +20,18 @@ _STATUSES: Mapping[Status, str] = {
     "trashed": "trash soft_trashed hard_trashed",
 }
 
-# Kinds with the author's own words; other kinds are quoted, code, or machine output.
+# Kinds with the author's own words; other kinds are quotations, code, or machine output.
 OWN_KINDS: frozenset[SegmentKind] = frozenset({"prose", "heading", "list", "caption"})
 
 
 def status_of(word: str) -> Status:
-    """The status that a program's word stands for; a draft if it is unknown."""
+    """Return the status that a program's word stands for; a draft if it is unknown."""
     known = (status for status, words in _STATUSES.items() if word.lower() in words.split())
     return next(known, "draft")
+
+
+def _day(date: datetime | None) -> str:
+    return date.date().isoformat() if date else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,11 @@ class RawDocument:
     author: str = ""
     tags: tuple[str, ...] = ()
 
+    @property
+    def day(self) -> str:
+        """The ISO day; empty without a date."""
+        return _day(self.date)
+
 
 @dataclass(frozen=True, slots=True)
 class SkippedItem:
@@ -65,8 +74,8 @@ class SkippedItem:
 class SiteInfo:
     """A site's name.
 
-    `identity` is the prefix of its documents' ids, by default the path's name. Sources set it if
-    each export has a new file name.
+    `identity` is the prefix of its documents' ids, by default the path's name. Sources whose
+    exports each have a new file name set it.
     """
 
     name: str
@@ -74,7 +83,7 @@ class SiteInfo:
 
 
 def site_identity(url: str, title: str) -> str:
-    """A short site name as the prefix of post ids: from its address, else its title."""
+    """Return a prefix for a site's post ids: from its address, or else from its title."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -105,7 +114,7 @@ SourceItem = RawDocument | SkippedItem | SiteInfo | SourceNote | ExpectedCount
 class Segment:
     """A run of text of one kind; newlines separate lines, and prose has no blank lines.
 
-    `detail` is a heading's level ("2"), code's language or a quote's author.
+    `detail` is a heading's level ("2"), the language of code, or the author of a quotation.
     """
 
     kind: SegmentKind
@@ -113,12 +122,11 @@ class Segment:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedBody:
+class ParsedBody(NamedTuple):
     """A parsed body; `dropped` counts what was removed, by reason."""
 
     segments: tuple[Segment, ...]
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +142,13 @@ class Document:
     url: str = ""
     author: str = ""
     tags: tuple[str, ...] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)  # to be stored; not read back
+
+    @property
+    def day(self) -> str:
+        """The ISO day; empty without a date."""
+        return _day(self.date)
 
     def text(self, kinds: frozenset[SegmentKind] | None = None) -> str:
-        """The segments (of the given kinds) as plain text, separated by blank lines."""
+        """Return the segments (of the given kinds) as plain text, separated by blank lines."""
         return "\n\n".join(s.text for s in self.segments if kinds is None or s.kind in kinds)

@@ -1,27 +1,27 @@
-"""Update an archive from paths: store new and changed documents, remove deleted ones."""
+"""Update an archive from paths, and recognise new versions of the sources that it was made from."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from ownwords.archive import sources
+import numpy as np
+
 from ownwords.archive.document import (
     Document,
     ExpectedCount,
-    ParsedBody,
     RawDocument,
     SiteInfo,
     SkippedItem,
     SourceNote,
 )
-from ownwords.archive.features import encode_features, extract_features
+from ownwords.archive.features import Features, encode_features, extract_features, sketch_size
 from ownwords.archive.report import Report, SourceSummary, SourceVersion
 from ownwords.archive.segments import parse_body
 from ownwords.archive.settings import ArchiveConfig
-from ownwords.archive.source_versions import KnownPost, compare, pair_posts
+from ownwords.archive.sources import DetectedSource, detect_source
 from ownwords.archive.store import Archive
 from ownwords.archive.text_repair import repair_line
 from ownwords.core.errors import OwnwordsError, SourceError, WorkspaceError
@@ -31,6 +31,8 @@ from ownwords.core.workspace import path_text, source_name
 
 # Increment when parsing changes, so that stored documents are parsed again.
 READER_VERSION = "10"
+
+Detect = Callable[[Path], DetectedSource]
 
 
 @dataclass(slots=True)
@@ -43,7 +45,7 @@ class IngestResult:
     statuses_excluded: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)  # former document id -> current id
-    origins: dict[str, int] = field(default_factory=dict)  # document id -> its place in `sources`
+    origins: dict[str, int] = field(default_factory=dict)  # document id -> index in `sources`
 
 
 def ingest(
@@ -52,10 +54,11 @@ def ingest(
     config: ArchiveConfig,
     progress: Progress,
     prefixes: Mapping[Path, str] = MappingProxyType({}),
+    detect: Detect = detect_source,
 ) -> IngestResult:
-    """Update the archive from the paths; only changed documents are parsed again.
+    """Store new and changed documents, and remove those that are gone.
 
-    `prefixes` of the documents' ids are given where they are not those of the paths' names.
+    `prefixes` replaces a path's name as the prefix of its documents' ids.
     """
     result = IngestResult()
     before = archive.keys()
@@ -64,31 +67,29 @@ def ingest(
         name = prefixes.get(path) or source_name(path)
         used[name] += 1
         name = name if used[name] == 1 else f"{name}-{used[name]}"
-        kind, label = sources.detect_source(path)
-        result.sources.append(SourceSummary(path_text(path), label, prefix=name))
+        found = detect(path)
+        result.sources.append(SourceSummary(path_text(path), found.label, prefix=name))
         with progress.stage(f"Reading {name}", unit="posts") as stage:
-            site = SiteInfo(name)
-            for item in sources.load_source(kind).read(path):
+            prefix = name
+            for item in found.read():
                 match item:
                     case RawDocument():
-                        prefix = site.identity or name
-                        _add(archive, item, site, prefix, config, before, result)
+                        _add(archive, item, prefix, config, before, result)
                         stage.advance(1)
                     case ExpectedCount():
                         stage.total = (stage.total or 0) + item.documents
                     case SiteInfo():
-                        site = item
+                        prefix = item.identity or name
                         # An export with several sites is named after the first.
                         summary = result.sources[-1]
-                        summary.site_name = summary.site_name or repair_line(site.name)
+                        summary.site_name = summary.site_name or repair_line(item.name)
                     case SkippedItem():
                         result.skipped.append(item)
                     case SourceNote():
                         result.notes.append(item.text)
-    gone = set(before) - set(result.keys)
-    if gone and (new := set(result.keys) - set(before)):
-        known = archive.known_posts(gone), archive.known_posts(new)
-        result.renamed = pair_posts(*known)
+    gone = before.keys() - result.keys
+    if gone and (new := result.keys.keys() - before):
+        result.renamed = pair_posts(_known_posts(archive, gone), _known_posts(archive, new))
     archive.remove(gone)
     return result
 
@@ -96,14 +97,13 @@ def ingest(
 def _add(
     archive: Archive,
     raw: RawDocument,
-    site: SiteInfo,
     prefix: str,
     config: ArchiveConfig,
     before: Mapping[str, str],
     result: IngestResult,
 ) -> None:
-    """Store a document if it is new or changed, or note why it is left out."""
-    title, reason = repair_line(raw.title), exclusion_reason(raw, config)
+    """Store a document if it is new or changed, or record why it is left out."""
+    reason = exclusion_reason(raw, config)
     if reason and raw.status != "published":
         excluded = result.statuses_excluded
         excluded[raw.status] = excluded.get(raw.status, 0) + 1
@@ -114,118 +114,42 @@ def _add(
     key = "" if reason else _content_key(raw)
     if not reason and before.get(document_id) != key:
         try:
-            document, body = _parse(raw, document_id)
-            archive.put(document, key, body, encode_features(extract_features(document)))
+            document = _parse(raw, document_id)
+            archive.put(document, key, encode_features(extract_features(document)))
         except SourceError as error:
             reason = error.message
     if reason:
+        title = repair_line(raw.title)
         result.skipped.append(SkippedItem(raw.kind, reason, title=title, ref=raw.ref))
         return
     result.keys[document_id] = key
     result.origins[document_id] = len(result.sources) - 1
     source = result.sources[-1]
     source.documents += 1
-    source.newest_day = max(source.newest_day, _day(raw))
+    source.newest_day = max(source.newest_day, raw.day)
 
 
-def _parse(raw: RawDocument, document_id: str) -> tuple[Document, ParsedBody]:
-    """The document and its body. Raises SourceError if it holds no text."""
-    body = parse_body(raw.body, raw.markup)
-    if not body.segments:
+def _parse(raw: RawDocument, document_id: str) -> Document:
+    """Parse a document; raises SourceError if it holds no text."""
+    segments, dropped = parse_body(raw.body, raw.markup)
+    if not segments:
         raise SourceError("no text")
-    document = Document(
+    return Document(
         id=document_id,
         title=repair_line(raw.title),
-        segments=body.segments,
+        segments=segments,
         kind=raw.kind,
         status=raw.status,
         date=raw.date,
         url=raw.url,
         author=repair_line(raw.author),
         tags=tuple(repair_line(tag) for tag in raw.tags),
+        dropped=dropped,
     )
-    return document, body
-
-
-def _day(raw: RawDocument) -> str:
-    return raw.date.date().isoformat() if raw.date else ""
-
-
-# --- new versions of what was read before ---------------------------------------------------------
-
-_MAX_NEW_PATHS = 8  # that are compared with one another
-
-
-def find_versions(
-    archive: Archive, paths: Sequence[Path], config: ArchiveConfig
-) -> list[SourceVersion]:
-    """The paths that hold most posts of a source in the archive, or of another of the paths.
-
-    Those that the archive was made from are not compared. Nothing is stored.
-    """
-    report = stored_report(archive)
-    read = {Path(source.path).resolve(): source for source in report.sources} if report else {}
-    new = [path for path in paths if path.resolve() not in read]
-    if not new or not (read or 1 < len(new) <= _MAX_NEW_PATHS):
-        return []
-    names = {path_text(path) for path in new}
-    known: list[tuple[str, str, list[KnownPost]]] = []  # path, newest day, posts
-    for number, source in enumerate(report.sources if report else ()):
-        ids = [post.id for post in report.posts if post.source == number] if report else []
-        known.append((source.path, source.newest_day, archive.known_posts(ids)))
-    keys = frozenset(archive.keys().values()) if len(new) == 1 else frozenset[str]()
-    versions: list[SourceVersion] = []
-    for path in new:
-        posts = list(_posts_at(path, config, keys))
-        newest = max((post.day for post in posts), default="")
-        found: list[SourceVersion] = []
-        for of, day, others in known:
-            sides = (of, others), (path_text(path), posts)
-            # Of two that are both new here, the later one is the new version.
-            old, later = reversed(sides) if of in names and newest < day else sides
-            version = compare(*old, *later)
-            if version.is_one:
-                found.append(version)
-        if found:
-            versions.append(max(reversed(found), key=lambda each: each.same + each.changed))
-        known.append((path_text(path), newest, posts))
-    return versions
-
-
-def versions_in(archive: Path, path: Path, config: ArchiveConfig) -> list[SourceVersion]:
-    """What `find_versions` finds for one path in an archive's file; nothing if it is unreadable."""
-    if not archive.exists():
-        return []
-    with suppress(OwnwordsError), Archive(archive) as store:
-        return find_versions(store, [path], config)
-    return []
-
-
-def stored_report(archive: Archive) -> Report | None:
-    """The report of the last look; None if there is none that can be read."""
-    try:
-        return Report.from_json(archive.get_meta("report"))
-    except WorkspaceError:  # none yet, or of another version
-        return None
-
-
-def _posts_at(path: Path, config: ArchiveConfig, known_keys: Set[str]) -> Iterator[KnownPost]:
-    """What the posts at a path are recognised by; those with a known key are not parsed."""
-    kind, _ = sources.detect_source(path)
-    for raw in sources.load_source(kind).read(path):
-        if not isinstance(raw, RawDocument) or exclusion_reason(raw, config):
-            continue
-        features, key = None, _content_key(raw)
-        if key not in known_keys:
-            try:
-                features = extract_features(_parse(raw, raw.ref)[0])
-            except SourceError:
-                continue
-        yield KnownPost(f":{raw.ref}", key, repair_line(raw.title), _day(raw), raw.url, features)
 
 
 def exclusion_reason(document: RawDocument, config: ArchiveConfig) -> str:
-    """The reason to leave a document out of the archive; empty to take it in."""
+    """Return the reason to leave a document out of the archive; empty to take it in."""
     if document.status == "trashed":
         return "in the trash"
     if document.status == "draft" and not config.drafts:
@@ -259,3 +183,172 @@ def _content_key(raw: RawDocument) -> str:
         raw.author,
         *raw.tags,
     )
+
+
+# ---- new versions of a source, such as this week's export of a blog and last week's
+
+_MAX_NEW_PATHS = 8  # that are compared with one another
+_MIN_SIMILARITY = 0.5  # share of the shingles of the shorter of two versions of a post
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPost:
+    """What a post is recognised by; a post whose key is already known needs no features."""
+
+    id: str  # after the first colon, its ref in its source
+    key: str
+    title: str
+    day: str
+    url: str
+    features: Features | None
+
+    @property
+    def content(self) -> tuple[str, bytes]:
+        return self.key, self.features.exact if self.features else b""
+
+    @property
+    def names(self) -> list[Hashable]:
+        names: list[Hashable] = [("id", self.id.partition(":")[2])]
+        names += [("url", self.url)] if self.url else []
+        names += [("title", self.title.casefold(), self.day)] if self.title and self.day else []
+        return names
+
+
+def find_versions(
+    archive: Archive, paths: Sequence[Path], config: ArchiveConfig, detect: Detect = detect_source
+) -> list[SourceVersion]:
+    """Find the paths that hold most posts of a source in the archive, or of another path.
+
+    Paths that the archive was made from are not compared. Nothing is stored.
+    """
+    report = stored_report(archive)
+    read = {Path(source.path).resolve(): source for source in report.sources} if report else {}
+    new = [path for path in paths if path.resolve() not in read]
+    if not new or not (read or 1 < len(new) <= _MAX_NEW_PATHS):
+        return []
+    names = {path_text(path) for path in new}
+    known: list[tuple[str, str, list[KnownPost]]] = []  # path, newest day, posts
+    for number, source in enumerate(report.sources if report else ()):
+        ids = [post.id for post in report.posts if post.source == number] if report else []
+        known.append((source.path, source.newest_day, _known_posts(archive, ids)))
+    keys = frozenset(archive.keys().values()) if len(new) == 1 else frozenset[str]()
+    versions: list[SourceVersion] = []
+    for path in new:
+        posts = list(_posts_at(detect(path), config, keys))
+        newest = max((post.day for post in posts), default="")
+        found: list[SourceVersion] = []
+        for of, day, others in known:
+            sides = (of, others), (path_text(path), posts)
+            # Of two new paths, the one with the newer posts is the new version.
+            old, later = reversed(sides) if of in names and newest < day else sides
+            version = _compare(*old, *later)
+            if version.is_one:
+                found.append(version)
+        if found:
+            versions.append(max(reversed(found), key=lambda each: each.same + each.changed))
+        known.append((path_text(path), newest, posts))
+    return versions
+
+
+def versions_in(
+    archive: Path, path: Path, config: ArchiveConfig, detect: Detect = detect_source
+) -> list[SourceVersion]:
+    """Return `find_versions` for one path and an archive's file; nothing if it is unreadable."""
+    if archive.exists():
+        with suppress(OwnwordsError), Archive(archive) as store:
+            return find_versions(store, [path], config, detect)
+    return []
+
+
+def stored_report(archive: Archive) -> Report | None:
+    """Return the report of the last look; None if there is none that can be read."""
+    try:
+        return Report.from_json(archive.get_meta("report"))
+    except WorkspaceError:  # none yet, or of another version
+        return None
+
+
+def _posts_at(found: DetectedSource, config: ArchiveConfig, keys: Set[str]) -> Iterator[KnownPost]:
+    """Yield the posts of a source; those whose key is among `keys` are not parsed."""
+    for raw in found.read():
+        if not isinstance(raw, RawDocument) or exclusion_reason(raw, config):
+            continue
+        features, key = None, _content_key(raw)
+        if key not in keys:
+            try:
+                features = extract_features(_parse(raw, raw.ref))
+            except SourceError:
+                continue
+        yield KnownPost(f":{raw.ref}", key, repair_line(raw.title), raw.day, raw.url, features)
+
+
+def _known_posts(archive: Archive, ids: Iterable[str]) -> list[KnownPost]:
+    ids = list(ids)
+    keys, features = archive.keys(), dict(archive.features(ids))
+    return [
+        KnownPost(each.id, keys[each.id], each.title, each.day, each.url, features[each.id])
+        for each in archive.headers(ids)
+    ]
+
+
+def _compare(
+    of: str, old: Sequence[KnownPost], path: str, new: Sequence[KnownPost]
+) -> SourceVersion:
+    """Compare the posts at a path with those of a source."""
+    pairs = pair_posts(old, new)
+    before, now = ({post.id: post.content for post in posts} for posts in (old, new))
+    same = sum(
+        any(a and a == b for a, b in zip(before[former], now[id_], strict=True))
+        for former, id_ in pairs.items()
+    )
+    return SourceVersion(
+        path=path,
+        of=of,
+        new=len(new) - len(pairs),
+        changed=len(pairs) - same,
+        same=same,
+        gone=len(old) - len(pairs),
+    )
+
+
+def pair_posts(old: Sequence[KnownPost], new: Sequence[KnownPost]) -> dict[str, str]:
+    """Return the new id of each old post that is among the new ones, by its old id.
+
+    A post with the same content is the same post. A post with the same ref, address or title is its
+    new version if they share half of the text, or if most of the posts are paired already.
+    """
+    pairs: dict[str, str] = {}
+
+    def pair(names: Callable[[KnownPost], Iterable[Hashable]], min_similarity: float = 0.0) -> None:
+        found = set(pairs.values())
+        free: dict[Hashable, list[KnownPost]] = defaultdict(list)
+        for post in new:
+            for name in names(post) if post.id not in found else ():
+                free[name].append(post)
+        for former in old:
+            if former.id in pairs:
+                continue
+            for post in (each for name in names(former) for each in free.get(name, ())):
+                if post.id not in found and _similarity(former, post) >= min_similarity:
+                    pairs[former.id] = post.id
+                    found.add(post.id)
+                    break
+
+    pair(lambda post: [post.key])
+    pair(lambda post: [post.features.exact] if post.features else [])
+    pair(lambda post: post.names, _MIN_SIMILARITY)
+    if 2 * len(pairs) > min(len(old), len(new)):
+        pair(lambda post: post.names)
+    return pairs
+
+
+def _similarity(post: KnownPost, other: KnownPost) -> float:
+    """Estimate from the sketches what share of the shorter text's shingles the other one has."""
+    if post.features is None or other.features is None:
+        return 0.0
+    level = max(post.features.level, other.features.level)
+    first, second = (
+        each.sketch[: sketch_size(each.sketch, level)] for each in (post.features, other.features)
+    )
+    shared = int(np.isin(first, second, assume_unique=True).sum())
+    return shared / max(1, min(len(first), len(second)))

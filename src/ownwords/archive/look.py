@@ -9,17 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from ownwords.archive.analysis import ArchiveAnalysis, AskAuthor, PostQuestion, ask_author
 from ownwords.archive.blog_name import choose_name
 from ownwords.archive.document import OWN_KINDS
-from ownwords.archive.ingest import IngestResult, find_versions, ingest, stored_report
+from ownwords.archive.ingest import Detect, IngestResult, find_versions, ingest, stored_report
 from ownwords.archive.report import Report, SourceVersion
 from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import Choices, Decision, parse_choices, read_bytes, write_choices
 from ownwords.archive.settings import ArchiveConfig, LookSettings
+from ownwords.archive.sources import detect_source
 from ownwords.archive.store import Archive, DamagedArchiveError
 from ownwords.core.errors import CorpusError, SourceError, WorkspaceError
 from ownwords.core.fingerprint import digest
@@ -114,6 +115,8 @@ class _LookRun:
     versions: list[SourceVersion] = field(default_factory=list)
     prefixes: dict[Path, str] = field(default_factory=dict)  # of posts' ids, by path
     choices: dict[str, Decision] = field(default_factory=dict)
+    # Each path is unpacked once.
+    detect: Detect = field(default_factory=lambda: cache(detect_source))
 
     def compare_versions(self, ask: AskAuthor | None) -> None:
         """Find the paths that are new versions of others, and ask which are to be read.
@@ -128,7 +131,7 @@ class _LookRun:
         if len(self.prefixes) == len(self.paths) or not (read or self.paths[1:]):
             return  # nothing is new, or there is nothing to compare it with
         with self.progress.stage("Comparing with what was read before"):
-            versions = find_versions(self.store, self.paths, archive)
+            versions = find_versions(self.store, self.paths, archive, self.detect)
         replaced: dict[Path, Path] = {}
         for version in versions:
             old, new = Path(version.of), Path(version.path)
@@ -159,7 +162,12 @@ class _LookRun:
     @cached_property
     def _ingested(self) -> IngestResult:
         ingested = ingest(
-            self.store, self.paths, self.settings.archive, self.progress, self.prefixes
+            self.store,
+            self.paths,
+            self.settings.archive,
+            self.progress,
+            self.prefixes,
+            self.detect,
         )
         if not ingested.keys:
             raise _nothing_found(self.paths, ingested)

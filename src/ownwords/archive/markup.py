@@ -3,7 +3,6 @@
 Markdown and Publii's blocks become HTML here.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from ownwords.archive.text_repair import as_object, repair_line, text_value
+from ownwords.archive.text_repair import as_object, parse_json, repair_line, text_value
 from ownwords.core.errors import SourceError
 from ownwords.core.package_data import toml_beside
 
@@ -505,12 +504,9 @@ def blocks_to_html(text: str, dropped: Drops) -> list[str]:
     A block of an unknown type, or whose content does not fit its type, is skipped and counted.
     Raises SourceError if the body is not a JSON list.
     """
-    try:
-        blocks = json.loads(text)
-    except (ValueError, RecursionError):
-        raise SourceError("the text is not valid block-editor JSON") from None
+    blocks = parse_json(text)
     if not isinstance(blocks, list):
-        raise SourceError("the block-editor text is not a list of blocks")
+        raise SourceError("the blocks it is made of are damaged")
     return [html for block in blocks if (html := _block_html(block, dropped))]
 
 

@@ -81,9 +81,11 @@ def remove(node: LexborNode, selectors: str) -> int:
     return len(matches)
 
 
-def remove_chrome(html: str, program: str) -> str:
-    """HTML without what a program puts beside the text of a post."""
-    selectors = _SELECTORS["chrome"][program]
+def remove_chrome(html: str, selectors: str) -> str:
+    """Return HTML without what a program puts beside the text of a post.
+
+    Each of the selectors names a class, an id or an attribute's value.
+    """
     if not _names(selectors).search(html):
         return html
     body = parse(html)
@@ -92,7 +94,7 @@ def remove_chrome(html: str, program: str) -> str:
 
 @cache
 def _names(selectors: str) -> re.Pattern[str]:
-    """The names in the selectors, which tell quickly whether anything is there to be removed."""
+    """Return a pattern for the names in the selectors: a quick test before parsing."""
     return re.compile("|".join(sorted(set(re.findall(r"[.#=]([\w-]+)", selectors)))))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ownwords.archive.document import OWN_KINDS, Document, ParsedBody, Segment, SegmentKind
+from ownwords.archive.document import OWN_KINDS, Document, Segment, SegmentKind
 from ownwords.core.errors import CorpusError, InUseError, WorkspaceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.workspace import translate_os_errors
@@ -22,7 +22,6 @@ from ownwords.core.workspace import translate_os_errors
 if TYPE_CHECKING:
     from ownwords.archive.features import Features
     from ownwords.archive.selection import Side
-    from ownwords.archive.source_versions import KnownPost
 
 # Increment when the tables change; an archive of another version is rebuilt from the author's
 # own files.
@@ -141,7 +140,7 @@ class Archive:
 
     # ---- writing
 
-    def put(self, document: Document, key: str, body: ParsedBody, features: bytes) -> None:
+    def put(self, document: Document, key: str, features: bytes) -> None:
         """Store a document with its encoded features, replacing any with the same id."""
         self.remove([document.id])
         header = (
@@ -160,7 +159,7 @@ class Archive:
             (
                 *header,
                 key,
-                json.dumps(body.dropped),
+                json.dumps(document.dropped),
                 _content_hash(header, segments),
                 features,
             ),
@@ -194,7 +193,8 @@ class Archive:
 
     def documents(self, ids: Iterable[str] | None = None) -> Iterator[Document]:
         """Yield all documents sorted by date and id, or those with these ids sorted by id."""
-        for row in self._headers(ids, "coalesce(date, '9999'), id" if ids is None else "id"):
+        order = "coalesce(date, '9999'), id" if ids is None else "id"
+        for row in self._select(_HEADERS, ids, order):
             segments = self._segments(row[0])
             if _content_hash(row[:-1], segments) != row[-1]:
                 raise DamagedArchiveError(self.path, f"the text {row[0]!r} was changed")
@@ -209,13 +209,15 @@ class Archive:
 
     def headers(self, ids: Iterable[str] | None = None) -> Iterator[Document]:
         """Yield all documents, or those with these ids, without segments, sorted by id."""
-        for row in self._headers(ids, "id"):
+        for row in self._select(_HEADERS, ids, "id"):
             yield self._document(row, [])
 
-    def _headers(self, ids: Iterable[str] | None, order: str) -> Iterator[tuple[Any, ...]]:
+    def _select(
+        self, columns: str, ids: Iterable[str] | None, order: str
+    ) -> Iterator[tuple[Any, ...]]:
         wanted = "" if ids is None else " WHERE id IN (SELECT value FROM json_each(?))"
         parameters = () if ids is None else (json.dumps(list(ids)),)
-        return self._rows(f"{_HEADERS}{wanted} ORDER BY {order}", parameters)
+        return self._rows(f"{columns}{wanted} ORDER BY {order}", parameters)
 
     def _document(self, row: Sequence[Any], segments: Iterable[tuple[Any, str, str]]) -> Document:
         id_, kind, status, title, date, url, author, tags, _ = row
@@ -250,29 +252,22 @@ class Archive:
             )
         )
 
-    def features(self) -> Iterator[tuple[str, "Features"]]:
+    def features(self, ids: Iterable[str] | None = None) -> Iterator[tuple[str, "Features"]]:
+        """Yield the features of all documents, or of those with these ids, sorted by id."""
         from ownwords.archive.features import decode_features  # noqa: PLC0415 - `ask` reads none
 
-        for id_, data in self._rows("SELECT id, features FROM documents ORDER BY id"):
+        for id_, data in self._select("SELECT id, features FROM documents", ids, "id"):
             with self._unreadable_is_damage():
                 features = decode_features(data)
             yield id_, features
 
-    def known_posts(self, ids: Iterable[str]) -> list["KnownPost"]:
-        """What the documents with these ids are recognised by."""
-        from ownwords.archive.features import decode_features  # noqa: PLC0415 - `ask` reads none
-        from ownwords.archive.source_versions import KnownPost  # noqa: PLC0415 - as above
+    def word_counts(self) -> "dict[str, dict[SegmentKind, int]]":
+        """Return the number of words by kind in each document, as counted when it was stored."""
+        from ownwords.archive.features import decode_word_counts  # noqa: PLC0415 - as above
 
-        rows = self._rows(
-            "SELECT id, key, title, coalesce(date, ''), url, features FROM documents"
-            " WHERE id IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(ids)),),
-        )
+        rows = self._rows("SELECT id, features FROM documents")
         with self._unreadable_is_damage():
-            return [
-                KnownPost(id_, key, title, date[:10], url, decode_features(features))
-                for id_, key, title, date, url, features in rows
-            ]
+            return {id_: decode_word_counts(data) for id_, data in rows}
 
     def dropped(self) -> dict[str, int]:
         """How much was removed from the bodies of all documents, by reason."""

@@ -1,5 +1,6 @@
 """Repair text: fix encoding damage (mojibake) and remove invisible characters."""
 
+import json
 import re
 import unicodedata
 from collections import Counter
@@ -84,6 +85,14 @@ def repair_surrogates(text: str) -> tuple[str, int]:
         mended = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         return mended, mended.count("\ufffd") - text.count("\ufffd")
     return text, 0
+
+
+def parse_json(text: str) -> object:
+    """Parse JSON; returns None if it is invalid."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def text_value(row: Mapping[str, Any], name: str) -> str:

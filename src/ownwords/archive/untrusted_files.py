@@ -14,14 +14,14 @@ import unicodedata
 import zipfile
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from ownwords.archive.document import ExpectedCount, SkippedItem, SourceItem
+from ownwords.archive.document import SkippedItem
 from ownwords.core.errors import SourceError
 from ownwords.core.workspace import SUFFIX
 
@@ -415,18 +415,7 @@ _FIRST_NAMES = 3_000
 _FIRST_FOLDERS = 300
 # Folders that programs make, without texts of the author's.
 PROGRAM_FOLDERS = frozenset({"node_modules", "__pycache__", "__MACOSX", "bower_components"})
-
-
 NOT_TEXTS = PROGRAM_FOLDERS | {".git"}
-# Suffixes of text formats; a folder read as one kind reports the files of the other kinds.
-READ_BY_THEMSELVES = frozenset(
-    {".md", ".markdown", ".mdown", ".mkd", ".html", ".htm", ".txt", ".text", ".epub"}
-    | {".docx", ".odt", ".eml", ".mbox"}
-)
-_WRITTEN = READ_BY_THEMSELVES | {
-    *(".org", ".rst", ".adoc", ".tex", ".doc", ".rtf", ".pages", ".pdf"),
-    ".canvas",
-}
 
 
 def first_files(folder: Path) -> Iterator[Path]:
@@ -458,13 +447,6 @@ def first_files(folder: Path) -> Iterator[Path]:
 def count_suffixes(folder: Path) -> Counter[str]:
     """How many of the first files have each suffix (".md", lower case)."""
     return Counter(path.suffix.lower() for path in first_files(folder))
-
-
-def holds_mostly(folder: Path, suffixes: Set[str]) -> bool:
-    """Whether a folder holds more of these files than of others that are read by themselves."""
-    names = count_suffixes(folder)
-    ours = sum(names[suffix] for suffix in suffixes)
-    return ours > sum(names[suffix] for suffix in READ_BY_THEMSELVES - suffixes)
 
 
 def path_exists(path: Path) -> bool:
@@ -510,61 +492,3 @@ def read_lines(path: Path, most: int = MAX_TEXT_BYTES) -> str:
     """The text of a file with plain line ends and without NULs; errors as of `read_file`."""
     text = decode_text(read_file(path, most))
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
-
-
-def skip_unreadable(error: SourceError, path: Path, name: str) -> SkippedItem:
-    """The SkippedItem for a file that could not be read, with the error as its reason."""
-    return SkippedItem("file", error.message.removeprefix(f"{path} "), ref=name)
-
-
-def list_files(
-    folder: Path, suffixes: frozenset[str], kind: str, leave: frozenset[str] = NOT_TEXTS
-) -> list[Path | SkippedItem]:
-    """The files with one of `suffixes`, and a SkippedItem for each that cannot be accessed.
-
-    Texts of other formats are counted as skipped too: a folder is read as texts of one `kind`.
-    """
-    files: list[Path | SkippedItem] = []
-    others: Counter[str] = Counter()
-    for file in walk_files(folder, suffixes | _WRITTEN, leave):
-        if isinstance(file, Path) and file.suffix.lower() not in suffixes:
-            others[file.suffix.lower()] += 1
-        else:
-            files.append(file)
-    for suffix, count in sorted(others.items()):
-        apart = "; to take it in, give its path, too" if suffix in READ_BY_THEMSELVES else ""
-        files.append(SkippedItem("file", f"not {kind} ({suffix}){apart}", count))
-    return files
-
-
-def read_texts(
-    folder: Path,
-    suffixes: frozenset[str],
-    read: Callable[[Path, str], Iterator[SourceItem]],
-    missing: SourceError,
-    *,
-    kind: str,
-    leave: frozenset[str] = NOT_TEXTS,
-    expected: Callable[[Path], int] = lambda _: 1,
-) -> Iterator[SourceItem]:
-    """Yield the items of `read(file, relative name)` for each file with one of `suffixes`.
-
-    Folders named in `leave` are not entered. A file for which `read` raises SourceError is skipped
-    with that reason; if there are no files, `missing` is raised. `kind` names the format in
-    messages, and `expected` estimates the number of texts in a file.
-    """
-    files = list_files(folder, suffixes, kind, leave)
-    yield ExpectedCount(sum(expected(file) for file in files if isinstance(file, Path)))
-    any_file = False
-    for file in files:
-        if isinstance(file, SkippedItem):
-            yield file
-            continue
-        any_file = True
-        name = relative_name(file, folder)
-        try:
-            yield from read(file, name)
-        except SourceError as error:
-            yield skip_unreadable(error, file, name)
-    if not any_file:
-        raise missing

@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
@@ -27,7 +27,7 @@ import httpx
 
 from ownwords.archive import readability, sources
 from ownwords.archive.document import RawDocument
-from ownwords.archive.ingest import versions_in
+from ownwords.archive.ingest import Detect, versions_in
 from ownwords.archive.settings import ArchiveConfig
 from ownwords.archive.sources import feed
 from ownwords.core.errors import OwnwordsError, SourceError
@@ -46,8 +46,9 @@ def inspect_upload(path: Path, archive: Path, config: ArchiveConfig) -> dict[str
     `versions` are the sources of the archive that hold most of the same posts.
     """
     try:
-        found = inspect_path(path)
-        found["versions"] = encode(versions_in(archive, path, config))
+        detect = cache(sources.detect_source)  # which unpacks it once
+        found = inspect_path(path, detect)
+        found["versions"] = encode(versions_in(archive, path, config, detect))
         if not found["has_posts"]:
             raise SourceError(f"{path} holds no posts", hint="give an export of the blog")
     except MemoryError:
@@ -62,13 +63,12 @@ def inspect_upload(path: Path, archive: Path, config: ArchiveConfig) -> dict[str
     return found
 
 
-def inspect_path(path: Path) -> dict[str, Any]:
+def inspect_path(path: Path, detect: Detect = sources.detect_source) -> dict[str, Any]:
     """Detect the source of a path."""
-    kind, label = sources.detect_source(path)
+    found = detect(path)
     # Reading the first post shows whether the file is damaged.
-    items = sources.load_source(kind).read(path)
-    has_posts = any(isinstance(item, RawDocument) and item.body.strip() for item in items)
-    return {"path": path_text(path), "label": label, "has_posts": has_posts}
+    has_posts = any(isinstance(item, RawDocument) and item.body.strip() for item in found.read())
+    return {"path": path_text(path), "label": found.label, "has_posts": has_posts}
 
 
 _MAX_PAGES = 200

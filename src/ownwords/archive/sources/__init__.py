@@ -1,26 +1,46 @@
-"""The sources of texts, one module each, and the choice between them.
+"""Choose the source that reads a path, and read folders of texts.
 
 A source is a module with
-    LABEL                its name within a sentence: "a Publii site"
+    NAME                 its name in a list: "WordPress", "plain text"
     detect(path)         a short description if `path` is of this kind, else None; cheap, and
                          never raises for a bad file (`read` reports it)
     read(path)           its SourceItems, streamed; raises SourceError if nothing can be read
+and, if it reads texts that are files of their own,
+    SUFFIXES             of these files, in lower case
 """
 
 import mimetypes
-from collections.abc import Iterator
+import shutil
+import tempfile
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol, cast
 
-from ownwords.archive.document import SourceItem
-from ownwords.core.errors import SourceError
+from ownwords.archive.document import ExpectedCount, SkippedItem, SourceItem
+from ownwords.archive.untrusted_files import (
+    NOT_TEXTS,
+    count_suffixes,
+    is_packed,
+    open_packed,
+    relative_name,
+    require_room,
+    walk_files,
+)
+from ownwords.core.errors import OwnwordsError, SourceError
+from ownwords.core.workspace import source_name
+from ownwords.view.format import count
 
 
 class Source(Protocol):
     """The interface of every source module."""
 
-    LABEL: str
+    NAME: str
 
     def detect(self, path: Path) -> str | None: ...
 
@@ -49,21 +69,34 @@ SOURCE_NAMES = (
     "html",
     "text",
 )
-_FIRST_FILES = 20
 
 
 def load_source(name: str) -> Source:
-    """The source module `name`, imported on demand because each brings its own parser."""
+    """Import the source module `name`, on demand because each brings its own parser."""
     return cast(Source, import_module(f"{__name__}.{name}"))
 
 
-_PACKED = "packed"  # what no other source reads, but one that reads what is packed in it
+def readable_kinds() -> list[str]:
+    """Return the names of all sources."""
+    return [load_source(name).NAME for name in SOURCE_NAMES]
+
+
+@cache
+def text_suffixes() -> frozenset[str]:
+    """Return the suffixes of all texts that are files of their own."""
+    return frozenset().union(*(getattr(load_source(n), "SUFFIXES", ()) for n in SOURCE_NAMES))
+
+
+# ---- the source of a path
+
+_FIRST_FILES = 20
 _MEDIA = {"image": "a picture", "audio": "a recording", "video": "a film"}
-# Advice on common files that cannot be read as they are, by suffix.
-_SAVE_AS_TEXT = "save it as plain text (.txt), Markdown or HTML, and give that file"
+_NOT_READ = frozenset({".doc", ".rtf", ".pages", ".pdf", ".org", ".rst", ".adoc", ".tex"})
+# What to do with common files that cannot be read as they are, by suffix.
 _ADVICE = {
-    **dict.fromkeys((".doc", ".rtf", ".pages", ".pdf"), _SAVE_AS_TEXT),
-    **dict.fromkeys((".org", ".rst", ".adoc", ".tex"), _SAVE_AS_TEXT),
+    **dict.fromkeys(
+        _NOT_READ, "save it as plain text (.txt), Markdown or HTML, and give that file"
+    ),
     **dict.fromkeys((".mobi", ".azw", ".azw3", ".fb2"), "give the book as EPUB"),
     **dict.fromkeys(
         (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".rar"),
@@ -72,8 +105,45 @@ _ADVICE = {
 }
 
 
+@dataclass(frozen=True, eq=False)
+class DetectedSource:
+    """A path, the name of the source that reads it, and the source's description of it.
+
+    `folder` is the path itself, or a temporary folder with the texts that are packed in it, which
+    is deleted with this object.
+    """
+
+    path: Path
+    name: str
+    label: str
+    folder: Path
+
+    def read(self) -> Iterator[SourceItem]:
+        """Yield the items of the path."""
+        with _errors_name(self.path, self.folder):
+            yield from load_source(self.name).read(self.folder)
+
+
+def detect_source(path: Path) -> DetectedSource:
+    """Find the source that reads `path`; raises SourceError if there is none."""
+    if not path.exists():
+        hint = "give the path of a blog, export or folder"
+        raise SourceError(f"{path} does not exist", hint=hint)
+    for name in SOURCE_NAMES:
+        if label := load_source(name).detect(path):
+            return DetectedSource(path, name, label, path)
+    if is_packed(path):
+        return _detect_packed(path)
+    kind = (mimetypes.guess_type(path.name)[0] or "").partition("/")[0]
+    if path.is_file() and kind in _MEDIA:
+        hint = "give the file or the folder that holds your posts"
+        raise SourceError(f"{path} is {_MEDIA[kind]}", hint=hint)
+    hint = _advice(path) or f"they are: {', '.join(readable_kinds())}"
+    raise SourceError(f"{path} is none of the kinds that can be read", hint=hint)
+
+
 def _advice(path: Path) -> str:
-    """What to do with a path that no source recognises; "" to list all kinds instead."""
+    """Return what to do with a path that no source recognises; "" if nothing is known."""
     if not path.is_dir():
         if not path.suffix:
             return "if it is a text, give it a name that ends in .txt or .md"
@@ -90,21 +160,135 @@ def _advice(path: Path) -> str:
     return ""
 
 
-def detect_source(path: Path) -> tuple[str, str]:
-    """The name of the source that reads `path`, and its description of the path."""
-    if not path.exists():
+# ---- zips and tars of texts that no source reads packed, such as one of Markdown files
+
+# Files that are unpacked beside the texts, because they say which program made them.
+_SETTINGS = frozenset({".xml", ".json", ".yml", ".yaml", ".toml"})
+_NAMED_SUFFIXES = 4
+
+
+def _detect_packed(path: Path) -> DetectedSource:
+    """Unpack the texts into a temporary folder, and find the source that reads it."""
+    temporary = Path(tempfile.mkdtemp(prefix="ownwords-"))
+    folder = temporary / source_name(path)
+    try:
+        everything = temporary / ".everything"
+        _unpack(path, everything)
+        inside = [*everything.glob("[!.]*")]
+        is_wrapped = len(inside) == 1 and inside[0].is_dir()
+        (inside[0] if is_wrapped else everything).rename(folder)
+        with _errors_name(path, folder):
+            found = detect_source(folder)
+        packed = DetectedSource(path, found.name, found.label, folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    weakref.finalize(packed, shutil.rmtree, temporary, ignore_errors=True)
+    return packed
+
+
+@contextmanager
+def _errors_name(path: Path, folder: Path) -> Iterator[None]:
+    """Let errors about the folder name the path from which it was unpacked."""
+    try:
+        yield
+    except OwnwordsError as error:
+        error.message = error.message.replace(str(folder), str(path))
+        error.hint = error.hint.replace(str(folder), str(path))
+        raise
+
+
+def _unpack(path: Path, folder: Path) -> None:
+    """Unpack the texts into the folder; SourceError if there are none."""
+    with open_packed(path) as members:  # whose names do not lead out of the folder
+        texts = [name for name in members.names if _is_text(name)]
+        if not texts:
+            raise _nothing_to_read(path, members.names)
+        require_room(folder.parent, sum(members.sizes[name] for name in texts))
+        for name in texts:
+            target = folder / name.replace("\\", "/")
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with members.open(name) as file, target.open("xb") as copy:
+                    shutil.copyfileobj(file, copy)
+            except (OSError, ValueError) as error:  # names that clash, are too long, or hold a NUL
+                raise SourceError(f"{path} cannot be unpacked: {error}") from error
+
+
+def _is_text(name: str) -> bool:
+    path = PurePosixPath(name)
+    is_hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
+    return path.suffix.lower() in text_suffixes() | _SETTINGS and not is_hidden
+
+
+def _nothing_to_read(path: Path, names: tuple[str, ...]) -> SourceError:
+    hint = "give an export of the blog, or a zip of its texts, such as Markdown or HTML files"
+    if not names:
+        return SourceError(f"there is nothing to read in {path}: it is empty", hint=hint)
+    seen = Counter(PurePosixPath(name).suffix.lower() or "without a suffix" for name in names)
+    kinds = [f"{number:,} {suffix}" for suffix, number in seen.most_common(_NAMED_SUFFIXES)]
+    kinds += ["…"] if len(seen) > _NAMED_SUFFIXES else []
+    files = f"{count(len(names), 'file')} ({', '.join(kinds)})"
+    return SourceError(f"there is nothing to read in {path}: it holds {files}", hint=hint)
+
+
+# ---- folders of texts
+
+
+def holds_mostly(folder: Path, suffixes: Set[str]) -> bool:
+    """Return whether a folder holds more files with these suffixes than other texts."""
+    names = count_suffixes(folder)
+    ours = sum(names[suffix] for suffix in suffixes)
+    return ours > sum(names[suffix] for suffix in text_suffixes() - suffixes)
+
+
+def list_texts(
+    folder: Path, suffixes: frozenset[str], kind: str, leave: frozenset[str] = NOT_TEXTS
+) -> list[Path | SkippedItem]:
+    """List the files with one of `suffixes`; SourceError if there are none.
+
+    What cannot be accessed is listed as a SkippedItem, and so are texts of other formats, because
+    a folder is read as texts of one `kind` ("Markdown files").
+    """
+    files: list[Path | SkippedItem] = []
+    others: Counter[str] = Counter()
+    for file in walk_files(folder, suffixes | text_suffixes() | _NOT_READ | {".canvas"}, leave):
+        if isinstance(file, Path) and file.suffix.lower() not in suffixes:
+            others[file.suffix.lower()] += 1
+        else:
+            files.append(file)
+    if not any(isinstance(file, Path) for file in files):
         raise SourceError(
-            f"{path} does not exist", hint="give the path of a blog, export or folder"
+            f"{folder} holds no {kind}", hint="give the folder that your texts are in"
         )
-    for name in (*SOURCE_NAMES, _PACKED):
-        label = load_source(name).detect(path)
-        if label:
-            return name, label
-    kind = (mimetypes.guess_type(path.name)[0] or "").partition("/")[0]
-    if path.is_file() and kind in _MEDIA:
-        hint = "give the file or the folder that holds your posts"
-        raise SourceError(f"{path} is {_MEDIA[kind]}", hint=hint)
-    if advice := _advice(path):
-        raise SourceError(f"{path} is none of the kinds that can be read", hint=advice)
-    known = ", ".join(load_source(name).LABEL for name in SOURCE_NAMES)
-    raise SourceError(f"{path} is none of the kinds that can be read", hint=f"they are: {known}")
+    for suffix, number in sorted(others.items()):
+        apart = "; to take it in, give its path, too" if suffix in text_suffixes() else ""
+        files.append(SkippedItem("file", f"not {kind} ({suffix}){apart}", number))
+    return files
+
+
+def read_texts(
+    folder: Path,
+    suffixes: frozenset[str],
+    read: Callable[[Path, str], Iterator[SourceItem]],
+    kind: str,
+    *,
+    leave: frozenset[str] = NOT_TEXTS,
+    expected: Callable[[Path], int] = lambda _: 1,
+) -> Iterator[SourceItem]:
+    """Yield the items of `read(file, relative name)` for each of the files of `list_texts`.
+
+    A file for which `read` raises SourceError is skipped with that reason. `expected` estimates
+    the number of texts in a file.
+    """
+    files = list_texts(folder, suffixes, kind, leave)
+    yield ExpectedCount(sum(expected(file) for file in files if isinstance(file, Path)))
+    for file in files:
+        if isinstance(file, SkippedItem):
+            yield file
+            continue
+        name = relative_name(file, folder)
+        try:
+            yield from read(file, name)
+        except SourceError as error:
+            yield SkippedItem("file", error.message.removeprefix(f"{file} "), ref=name)

@@ -23,7 +23,7 @@ from ownwords.archive.document import (
 )
 from ownwords.core.errors import SourceError
 
-LABEL = "a Blogger blog"
+NAME = "Blogger"
 
 _ATOM = "{http://www.w3.org/2005/Atom}"
 _BLOGGER = "{http://schemas.google.com/blogger/2018}"
@@ -48,7 +48,7 @@ _ADDRESS = re.compile(r"https?://([^\s\"'<>/]+)(/[^\s\"'<>?#:]+\.html)")
 def detect(path: Path) -> str | None:
     """Recognise a Blogger feed, or a folder or zip (such as Takeout's) that holds some."""
     count = _EXPORTS.count(path)
-    return (LABEL if count == 1 else f"{count} Blogger blogs") if count else None
+    return ("a Blogger blog" if count == 1 else f"{count} Blogger blogs") if count else None
 
 
 def read(path: Path) -> Iterator[SourceItem]:

@@ -18,7 +18,7 @@ from ownwords.archive.text_repair import as_object, objects_in, text_value
 from ownwords.archive.threads import SocialPost, join_threads
 from ownwords.core.errors import SourceError
 
-LABEL = "a Bluesky repository"
+NAME = "Bluesky"
 
 # A length, then the header: a map whose first key is "roots".
 _EXPORTS = untrusted_files.ExportFormat(re.compile(rb"\A.\xa2eroots", re.S), ("*.car",), (".car",))
@@ -30,7 +30,7 @@ _LINK_TAG = 42
 
 def detect(path: Path) -> str | None:
     """Recognise a CAR file by its header."""
-    return LABEL if _EXPORTS.count(path) else None
+    return "a Bluesky repository" if _EXPORTS.count(path) else None
 
 
 def read(path: Path) -> Iterator[SourceItem]:

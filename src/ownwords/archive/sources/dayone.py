@@ -12,7 +12,7 @@ from ownwords.archive.sources.markdown import split_heading
 from ownwords.archive.text_repair import text_value
 from ownwords.core.errors import SourceError
 
-LABEL = "a Day One export"
+NAME = "Day One"
 
 _EXPORTS = untrusted_files.ExportFormat(
     re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"(?:metadata|entries|version)"\s*:'),
@@ -25,7 +25,7 @@ _ESCAPED = re.compile(r"\\([.!()+\-_#])")  # as Day One puts them before plain p
 
 def detect(path: Path) -> str | None:
     """Recognise JSON that begins as a journal does, or a folder or zip with it."""
-    return LABEL if _EXPORTS.count(path) else None
+    return "a Day One export" if _EXPORTS.count(path) else None
 
 
 def read(path: Path) -> Iterator[SourceItem]:

@@ -16,7 +16,8 @@ from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, Skip
 from ownwords.archive.safe_xml import parse_xml
 from ownwords.core.errors import SourceError
 
-LABEL = "an EPUB book"
+NAME = "EPUB"
+SUFFIXES = frozenset({".epub"})
 
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
@@ -52,9 +53,10 @@ class _Package:
 def detect(path: Path) -> str | None:
     """Recognise a zip, or an unpacked folder, that holds EPUB's container file."""
     if path.is_dir():
-        return LABEL if untrusted_files.path_exists(path / _CONTAINER) else None
-    is_book = untrusted_files.is_zip_with(path, lambda members: _CONTAINER in members.names)
-    return LABEL if is_book else None
+        is_book = untrusted_files.path_exists(path / _CONTAINER)
+    else:
+        is_book = untrusted_files.is_zip_with(path, lambda members: _CONTAINER in members.names)
+    return "an EPUB book" if is_book else None
 
 
 def read(path: Path) -> Iterator[SourceItem]:

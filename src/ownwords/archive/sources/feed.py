@@ -27,7 +27,7 @@ from ownwords.archive.document import (
 )
 from ownwords.core.errors import SourceError
 
-LABEL = "an RSS or Atom feed"
+NAME = "RSS and Atom feeds"
 
 _ROOTS = frozenset({"rss", "feed", "rdf"})
 _FIRST_ELEMENT = re.compile(r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)")
@@ -43,6 +43,11 @@ _APPEARED = re.compile(
     r"(?<!\s)\s*<p>\s*The post\s*<a [^<>]*>[^<>]*</a>\s*(?:first appeared|appeared first) on"
     r"\s*<a [^<>]*>[^<>]*</a>\.?\s*</p>\s*$"
 )
+# Share buttons and lists of related posts, which programs put below every entry.
+_CHROME = """
+.sharedaddy, .jp-relatedposts, .feedflare, .addtoany_share_save_container, .yarpp-related,
+.wp-block-jetpack-subscriptions, .subscription-widget-wrap, .subscription-widget-wrap-editor
+"""
 _PAGE = re.compile(r"feed-\d{3}\.xml")
 _FEW_ENTRIES = 20
 _LOOK_BYTES = 64 << 10
@@ -58,7 +63,7 @@ def detect(path: Path) -> str | None:
     first = _FIRST_ELEMENT.search(text[:4096])
     if first is None or first[1].casefold() not in _ROOTS or not text.lstrip().startswith("<"):
         return None
-    return LABEL
+    return "an RSS or Atom feed"
 
 
 def read(path: Path) -> Iterator[SourceItem]:
@@ -177,7 +182,7 @@ def _content(entry: dict[str, Any]) -> tuple[str, str, Markup, bool]:
     if plain:
         return title, body, "text", excerpt
     # The footer may stand above or below the share buttons.
-    body = readability.remove_chrome(_APPEARED.sub("", body), "feed")
+    body = readability.remove_chrome(_APPEARED.sub("", body), _CHROME)
     return title, _APPEARED.sub("", body), "html", excerpt
 
 

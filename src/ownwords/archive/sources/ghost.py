@@ -23,7 +23,7 @@ from ownwords.archive.document import (
 from ownwords.archive.text_repair import as_object, objects_in, text_value
 from ownwords.core.errors import SourceError
 
-LABEL = "a Ghost export"
+NAME = "Ghost"
 
 Row = dict[str, Any]
 
@@ -34,13 +34,19 @@ _EXPORTS = untrusted_files.ExportFormat(
     # Tables are sorted by name, so this one comes late in the file.
     anywhere=b'"posts"',
 )
+# Parts of rendered cards: buttons, players' times, and the descriptions of linked pages.
+_CHROME = """
+.kg-bookmark-container, .kg-button-card, .kg-signup-card, .kg-callout-emoji, .kg-audio-player,
+.kg-video-player-container, .kg-file-card-metadata, .kg-btn, .kg-header-card-button,
+.kg-product-card-button, .kg-product-card-rating, .kg-cta-button, .kg-cta-sponsor-label-wrapper
+"""
 _SITE_URL = "__GHOST_URL__"
 _KEYS = ("id", "post_id", "tag_id", "author_id", "visibility")
 
 
 def detect(path: Path) -> str | None:
     """Recognise JSON with Ghost's beginning and a "posts" table, or a folder or zip with it."""
-    return LABEL if _EXPORTS.count(path) else None
+    return "a Ghost export" if _EXPORTS.count(path) else None
 
 
 def read(path: Path) -> Iterator[SourceItem]:
@@ -118,7 +124,7 @@ class _ExportTables:
 def _body(post: Row) -> tuple[str, Markup]:
     """Body and markup: the HTML that Ghost stores beside the editor's document, or Markdown."""
     if text_value(post, "html").strip():
-        return readability.remove_chrome(text_value(post, "html"), "ghost"), "html"
+        return readability.remove_chrome(text_value(post, "html"), _CHROME), "html"
     if text_value(post, "markdown").strip():
         return text_value(post, "markdown"), "markdown"
     return text_value(post, "plaintext"), "text"

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from ownwords.archive import dates, untrusted_files
 from ownwords.archive.document import RawDocument, SkippedItem, SourceItem, SourceNote
+from ownwords.archive.sources import read_texts
 from ownwords.core.errors import SourceError
 
-LABEL = "a Project Gutenberg text"
+NAME = "Project Gutenberg"
 
 SUFFIXES = frozenset({".txt"})
 _START = re.compile(r"\* ?START\s+OF\s+TH(?:E|IS)\s+PROJECT\s+GUTENBERG.*\n?", re.I)
@@ -62,7 +63,8 @@ def detect(path: Path) -> str | None:
         )
         ours = [_is_ours(file) for file in islice(texts, _FIRST_FILES)]
         return "a folder of Project Gutenberg texts" if sum(ours) * 2 > len(ours) else None
-    return LABEL if path.suffix.lower() in SUFFIXES and _is_ours(path) else None
+    is_ours = path.suffix.lower() in SUFFIXES and _is_ours(path)
+    return "a Project Gutenberg text" if is_ours else None
 
 
 def _is_ours(path: Path) -> bool:
@@ -76,8 +78,7 @@ def _is_ours(path: Path) -> bool:
 def read(path: Path) -> Iterator[SourceItem]:
     """Yield each book in parts of about 100,000 characters, cut before a chapter if possible."""
     if path.is_dir():
-        missing = SourceError(f"{path} holds no .txt files", hint="give a folder of plain texts")
-        yield from untrusted_files.read_texts(path, SUFFIXES, _parts, missing, kind="plain text")
+        yield from read_texts(path, SUFFIXES, _parts, "plain text")
     else:
         yield from _parts(path, untrusted_files.normalize_filename(path.name))
     yield SourceNote(

@@ -19,9 +19,10 @@ from ownwords.archive.document import (
     SourceItem,
     SourceNote,
 )
+from ownwords.archive.sources import list_texts
 from ownwords.core.errors import SourceError
 
-LABEL = "a folder of web pages"
+NAME = "web pages"
 
 SUFFIXES = frozenset({".html", ".htm", ".xhtml"})
 # Repeated blocks are found on about this many pages, spread evenly, to bound memory.
@@ -71,7 +72,7 @@ def detect(path: Path) -> str | None:
         names = untrusted_files.count_suffixes(path)
         pages = sum(names[suffix] for suffix in SUFFIXES)
         others = max(names[".md"] + names[".markdown"], names[".txt"] + names[".text"])
-        return LABEL if pages and pages >= others else None
+        return "a folder of web pages" if pages and pages >= others else None
     start = untrusted_files.read_head(path, 1024)
     if not start or untrusted_files.is_binary(start):
         return None
@@ -89,15 +90,11 @@ def read(path: Path) -> Iterator[SourceItem]:
         yield _document(page, path.name, _SharedBlocks())
         return
     files: list[Path] = []
-    for each in untrusted_files.list_files(path, SUFFIXES, "a web page"):
+    for each in list_texts(path, SUFFIXES, "web pages"):
         if isinstance(each, SkippedItem):
             yield each
         else:
             files.append(each)
-    if not files:
-        raise SourceError(
-            f"{path} holds no web pages", hint="give the folder your site is built to"
-        )
     common = _in_common(files, path)
     if common.site or common.url:
         yield SiteInfo(common.site or common.url)
@@ -116,7 +113,7 @@ def _articles(files: list[Path], folder: Path, common: _SharedBlocks) -> Iterato
         try:
             page = _page(untrusted_files.read_file(file), name)
         except SourceError as error:
-            yield untrusted_files.skip_unreadable(error, file, name)
+            yield SkippedItem("file", error.message.removeprefix(f"{file} "), ref=name)
             continue
         comments += page.comments
         if page.is_listing:

@@ -20,10 +20,11 @@ from ownwords.archive.document import (
     SourceNote,
     Status,
 )
+from ownwords.archive.sources import holds_mostly
 from ownwords.archive.text_repair import repair_surrogates
 from ownwords.core.errors import SourceError
 
-LABEL = "mail (.mbox or .eml)"
+NAME = "sent mail"
 
 SUFFIXES = frozenset({".eml", ".mbox"})
 _HEADERS = (
@@ -54,15 +55,20 @@ _END = re.compile(
     re.MULTILINE,
 )
 _FLOWED = re.compile(r"(?<=[^\s-]) \r?\n(?!>)")
+# Quoted mail and signatures.
+_CHROME = """
+blockquote[type=cite], .gmail_quote, .gmail_attr, .gmail_signature, .moz-cite-prefix,
+.moz-signature, .yahoo_quoted, .protonmail_quote, .protonmail_signature_block, #Signature
+"""
 _OUTLOOK_QUOTE = "#appendonsend, #divRplyFwdMsg"
 
 
 def detect(path: Path) -> str | None:
     """Recognise a file or zip by its beginning, and a folder that holds more mail than texts."""
     if path.is_dir():
-        return "a folder of mail" if untrusted_files.holds_mostly(path, SUFFIXES) else None
+        return "a folder of mail" if holds_mostly(path, SUFFIXES) else None
     is_named = path.suffix.lower() in SUFFIXES | {".zip"} or path.name == "mbox"
-    return LABEL if is_named and _EXPORTS.count(path) else None
+    return "mail (.mbox or .eml)" if is_named and _EXPORTS.count(path) else None
 
 
 def read(path: Path) -> Iterator[SourceItem]:
@@ -187,4 +193,4 @@ def _html(html: str) -> str:
         while mark.next is not None:
             mark.next.decompose()
         mark.decompose()
-    return readability.remove_chrome(body.inner_html or "", "mail")
+    return readability.remove_chrome(body.inner_html or "", _CHROME)

@@ -22,6 +22,7 @@ from ownwords.archive.document import (
     SourceNote,
     Status,
 )
+from ownwords.archive.sources import read_texts
 from ownwords.core.errors import SourceError
 
 # ---- front matter
@@ -186,7 +187,7 @@ def _address(name: str) -> str:
 
 # ---- the source
 
-LABEL = "a folder of Markdown files"
+NAME = "Markdown"
 
 SUFFIXES = frozenset({".md", ".markdown", ".mdown", ".mkd"})
 _PAGES = frozenset({".html", ".htm"})
@@ -234,7 +235,7 @@ def detect(path: Path) -> str | None:
     others = max(names[".html"] + names[".htm"], names[".txt"] + names[".text"])
     if tool and (texts or tool == "jekyll"):
         return _SEEN_AS[tool]
-    return LABEL if texts and texts >= others else None
+    return "a folder of Markdown files" if texts and texts >= others else None
 
 
 def _is_markdown(path: PurePosixPath | Path) -> bool:
@@ -290,11 +291,8 @@ def _folder(path: Path) -> Iterator[SourceItem]:
         broken += meta.broken
         yield _document(meta, place, tool, home)
 
-    missing = SourceError(f"{path} holds no texts", hint="give the folder your posts are in")
     suffixes = SUFFIXES | (_PAGES if tool in _WITH_PAGES else frozenset())
-    yield from untrusted_files.read_texts(
-        path, suffixes, read_file, missing, kind="Markdown", leave=_NEVER
-    )
+    yield from read_texts(path, suffixes, read_file, "Markdown", leave=_NEVER)
     for reason, count in left.items():
         yield SkippedItem("file", reason, count)
     yield from _notes(broken)

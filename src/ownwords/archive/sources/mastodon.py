@@ -12,7 +12,7 @@ from ownwords.archive.text_repair import as_object, objects_in, text_value
 from ownwords.archive.threads import SocialPost, join_threads
 from ownwords.core.errors import SourceError
 
-LABEL = "a Mastodon archive"
+NAME = "Mastodon"
 
 _EXPORTS = untrusted_files.ExportFormat(
     re.compile(rb'"OrderedCollection"'), ("outbox.json",), ("outbox.json",)
@@ -22,7 +22,7 @@ _PUBLIC = frozenset({"https://www.w3.org/ns/activitystreams#Public", "as:Public"
 
 def detect(path: Path) -> str | None:
     """Recognise an outbox, or a zip or folder that holds it."""
-    return LABEL if _EXPORTS.count(path) else None
+    return "a Mastodon archive" if _EXPORTS.count(path) else None
 
 
 def read(path: Path) -> Iterator[SourceItem]:

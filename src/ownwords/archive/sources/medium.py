@@ -18,7 +18,7 @@ from ownwords.archive.document import (
 )
 from ownwords.core.errors import SourceError
 
-LABEL = "a Medium export"
+NAME = "Medium"
 
 # posts/2020-01-31_The-Title-0a1b2c3d4e5f.html, posts/draft_The-Title-0a1b2c3d4e5f.html
 _STORY = re.compile(r"(?:^|/)posts/(?:draft|\d{4}-\d{2}-\d{2})_[^/]*\.html$")
@@ -32,7 +32,7 @@ _SHORT_WORDS = 100
 def detect(path: Path) -> str | None:
     """Recognise a zip or folder whose `posts` folder holds files with Medium's names and markup."""
     if not path.is_dir():
-        return LABEL if untrusted_files.is_zip_with(path, _has_story) else None
+        return "a Medium export" if untrusted_files.is_zip_with(path, _has_story) else None
     try:
         files = islice((path / "posts").glob("*_*.html"), _FIRST_STORIES)
         story = next((file for file in files if _STORY.search(file.as_posix())), None)

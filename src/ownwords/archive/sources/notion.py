@@ -9,7 +9,7 @@ from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, S
 from ownwords.archive.sources.markdown import split_heading
 from ownwords.core.errors import SourceError
 
-LABEL = "a Notion export"
+NAME = "Notion"
 
 _PAGE = re.compile(r"(?:^|/)(?P<title>[^/]*?) ?(?P<id>[0-9a-f]{32})\.(md|html)$")
 # A page of a database begins with its properties, a line each.
@@ -20,7 +20,8 @@ _DATES = ("date", "published", "publish date", "created", "created time")
 def detect(path: Path) -> str | None:
     """Recognise a zip or folder by the names of its files."""
     if not path.is_dir():
-        return LABEL if untrusted_files.is_zip_with(path, lambda m: _pages(m.names)) else None
+        is_export = untrusted_files.is_zip_with(path, lambda members: _pages(members.names))
+        return "a Notion export" if is_export else None
     names = (file.name for file in untrusted_files.first_files(path))
     return "an unpacked Notion export" if any(map(_PAGE.search, names)) else None
 

@@ -1,6 +1,5 @@
 """Source: a Publii site, given as its folder, its database alone, or a backup."""
 
-import json
 import re
 import shutil
 import sqlite3
@@ -30,16 +29,17 @@ from ownwords.archive.document import (
     Status,
     site_identity,
 )
-from ownwords.archive.text_repair import as_object, text_value
+from ownwords.archive.text_repair import as_object, parse_json, text_value
 from ownwords.core.errors import SourceError
 
-LABEL = "a Publii site"
+NAME = "Publii"
 
 MAGIC = b"SQLite format 3\0"
 _DATABASE_SUFFIXES = {".sqlite", ".sqlite3", ".db"}
 _PACKED_SUFFIXES = {".tar", ".tgz", ".gz", ".zip"}
 # With its journal or log copied along, SQLite completes or undoes an unfinished write in the copy.
 _DATABASE_FILES = ("db.sqlite", "db.sqlite-journal", "db.sqlite-wal")
+_BLOCKS = re.compile(r'\s*\[\s*\{\s*"')
 _SETTINGS, _PAGES = "config/site.config.json", "config/pages.config.json"
 _POSTS = "SELECT id, title, authors, slug, text, created_at, status FROM posts ORDER BY id"
 _TAGS = """
@@ -56,7 +56,7 @@ def detect(path: Path) -> str | None:
     suffix = path.suffix.lower()
     try:
         if path.is_dir():
-            return LABEL if _database_in(path) else None
+            return "a Publii site" if _database_in(path) else None
         if not path.is_file():
             return None
         with path.open("rb") as opened:
@@ -305,19 +305,15 @@ def _document(
         return SkippedItem("post", "it has no number in the database", title=title)
     settings = as_object(parse_json(core))
     kind, status = _kind_and_status(_text(flags))
-    ref = f"{kind}/{number}"
     body = _text(text)
-    markup = _markup(body, str(settings.get("editor", "")))
-    if markup is None:
-        return SkippedItem("post", "the blocks it is made of are damaged", title=title, ref=ref)
     canonical = str(settings.get("canonicalUrl", "")).strip()
     url = addresses.of(kind, number, _text(slug))
     by_ids = _text(by).split(",")
     return RawDocument(
-        ref=ref,
+        ref=f"{kind}/{number}",
         title=title,
         body=body,
-        markup=markup,
+        markup=_markup(body, str(settings.get("editor", ""))),
         status=status,
         kind=kind,
         date=_moment(created),
@@ -338,20 +334,12 @@ def _kind_and_status(flags: str) -> tuple[Kind, Status]:
     return kind, "hidden" if "hidden" in given else "published"
 
 
-def _markup(body: str, editor: str) -> Markup | None:
-    """The markup of a body; None for blocks that cannot be parsed."""
+def _markup(body: str, editor: str) -> Markup:
     # Some imports lose the editor's name, but blocks are recognisable by their types.
-    if editor == "blockeditor" or '"publii-' in body:
-        blocks = parse_json(body)
-        if isinstance(blocks, list) and (editor == "blockeditor" or any(map(_is_block, blocks))):
-            return "blocks"
-        if editor == "blockeditor" and body.strip() and not body.lstrip().startswith("<"):
-            return None
+    is_blocks = _BLOCKS.match(body) and '"publii-' in body
+    if is_blocks or (editor == "blockeditor" and not body.lstrip().startswith("<")):
+        return "blocks"
     return "markdown" if editor == "markdown" else "html"
-
-
-def _is_block(value: object) -> bool:
-    return isinstance(value, dict) and str(value.get("type")).startswith("publii-")
 
 
 def _moment(created: object) -> datetime | None:
@@ -359,14 +347,6 @@ def _moment(created: object) -> datetime | None:
         text = untrusted_files.decode_text(created)
         return parse_epoch_ms(text) or parse_iso_date(text)
     return parse_epoch_ms(created)
-
-
-def parse_json(text: str) -> object:
-    """Parse JSON; None if it is invalid."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _text(value: object) -> str:

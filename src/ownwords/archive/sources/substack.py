@@ -16,10 +16,18 @@ from ownwords.archive.dates import parse_iso_date
 from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, SkippedItem, SourceItem
 from ownwords.core.errors import SourceError
 
-LABEL = "a Substack export"
+NAME = "Substack"
 
 _READERS = re.compile(r"email_list[^/]*\.csv$|(delivers|opens)\.csv$")
 _HEADER = (b"post_id", b"is_published")
+# Subscribe boxes, buttons, and previews of others' posts and comments.
+_CHROME = """
+.subscription-widget-wrap, .subscription-widget-wrap-editor, .subscription-widget,
+.subscribe-widget, .button-wrapper, .captioned-button-wrap, .install-substack-app-embed,
+.embedded-post-wrap, .digest-post-embed, .embedded-publication-wrap, div.comment[data-attrs],
+.community-chat, .poll-embed, .file-embed-details-h2, .file-embed-button, .footnote-number,
+label.hide-text
+"""
 _OWN_LINK = re.compile(r"https?://([\w.-]+)/p/([\w-]+)")
 
 
@@ -42,7 +50,7 @@ def detect(path: Path) -> str | None:
         table = _table(members)
         return bool(table) and _is_table(members.read(table, first=4096))
 
-    return LABEL if untrusted_files.is_zip_with(path, is_export) else None
+    return "a Substack export" if untrusted_files.is_zip_with(path, is_export) else None
 
 
 def _is_table(start: bytes) -> bool:
@@ -132,7 +140,7 @@ def _post(members: untrusted_files.ExportFiles, row: _PostRow, home: str) -> Ite
     yield RawDocument(
         ref=ref,
         title=title,
-        body=readability.remove_chrome(html, "substack"),
+        body=readability.remove_chrome(html, _CHROME),
         markup="html",
         status="published" if published else "draft",
         kind="page" if row.fields.get("type", "") == "page" else "post",

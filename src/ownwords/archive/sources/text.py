@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from ownwords.archive import dates, untrusted_files
 from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem
-from ownwords.core.errors import SourceError
+from ownwords.archive.sources import read_texts
 
-LABEL = "plain text files"
+NAME = "plain text"
 
 SUFFIXES = frozenset({".txt", ".text"})
 # A form feed ends a page; U+001C, the file separator, is followed by the next document's name.
@@ -20,7 +20,7 @@ _LONGEST_NAME = 300
 
 
 class _TextPart(NamedTuple):
-    """A document or a part of one: its name ("" for none) and part number (0: all of it)."""
+    """A document or a part of one: its name ("" for none) and part number (0 for all of it)."""
 
     name: str
     part: int
@@ -41,14 +41,11 @@ def read(path: Path) -> Iterator[SourceItem]:
         yield ExpectedCount(_expected(path))
         yield from _documents(path, untrusted_files.normalize_filename(path.name))
         return
-    missing = SourceError(f"{path} holds no text files", hint="give a folder with .txt files")
-    yield from untrusted_files.read_texts(
-        path, SUFFIXES, _documents, missing, kind="plain text", expected=_expected
-    )
+    yield from read_texts(path, SUFFIXES, _documents, "plain text", expected=_expected)
 
 
 def _expected(file: Path) -> int:
-    """An estimate of how many documents and parts a file yields."""
+    """Estimate how many documents and parts a file yields."""
     try:
         with file.open("rb") as opened:
             separators = untrusted_files.count_bytes(b"\x1c", opened)
@@ -89,7 +86,7 @@ def _parts(text: str) -> Iterator[_TextPart]:
 
 
 def _end_of_part(text: str, start: int) -> int:
-    """The index to cut at: after the last blank line that fits, else the last line, else word."""
+    """Return the index to cut at: after the last blank line, line or word that fits."""
     half, most = start + _PART_CHARACTERS // 2, start + _PART_CHARACTERS
     for mark in ("\n\n", "\n", " "):
         end = text.rfind(mark, half, most)
@@ -99,7 +96,7 @@ def _end_of_part(text: str, start: int) -> int:
 
 
 def _document(file: str, piece: _TextPart, number: int) -> RawDocument:
-    """Make a RawDocument; `number` counts a file's documents and parts from 1 (0: only one)."""
+    """Return a RawDocument; `number` counts the file's documents from 1, and is 0 for only one."""
     path = PurePosixPath(file)
     name = dates.title_from_filename(path.stem)
     title, body = piece.name, piece.text
@@ -116,7 +113,7 @@ def _document(file: str, piece: _TextPart, number: int) -> RawDocument:
 
 
 def _titled(text: str) -> tuple[str, str]:
-    """Title and body; the title is a short first line followed by a blank line, else ""."""
+    """Return title and body; the title is a short first line above a blank line, or ""."""
     line, _, rest = text.lstrip("\n").partition("\n")
     below, _, _ = rest.partition("\n")
     if 0 < len(line.strip()) <= _LONGEST_TITLE and not below.strip() and rest.strip():

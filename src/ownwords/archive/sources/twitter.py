@@ -13,7 +13,7 @@ from ownwords.archive.text_repair import as_object, objects_in, text_value
 from ownwords.archive.threads import SocialPost, join_threads
 from ownwords.core.errors import SourceError
 
-LABEL = "an X (Twitter) archive"
+NAME = "X (Twitter)"
 
 _KIND = re.compile(rb"\s*window\.YTD\.(tweets?|note_tweet|account)\.part\d+\s*=\s*")
 _FILES = ("tweet.js", "tweets.js", "tweets-part*.js", "tweet-part*.js", "note-tweet.js")
@@ -28,7 +28,7 @@ _SHARED_CHARACTERS = 200
 
 def detect(path: Path) -> str | None:
     """Recognise the files of an archive by their first line."""
-    return LABEL if _EXPORTS.count(path) else None
+    return "an X (Twitter) archive" if _EXPORTS.count(path) else None
 
 
 def read(path: Path) -> Iterator[SourceItem]:

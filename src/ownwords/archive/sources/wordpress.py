@@ -22,8 +22,9 @@ from ownwords.archive.document import (
     status_of,
 )
 from ownwords.core.errors import SourceError
+from ownwords.view import format as fmt
 
-LABEL = "a WordPress export"
+NAME = "WordPress"
 
 _EXPORTS = untrusted_files.ExportFormat(
     re.compile(rb"wordpress\.org/export/"), ("*.xml", "*/*.xml"), (".xml",)
@@ -52,8 +53,9 @@ def detect(path: Path) -> str | None:
     # A folder of Markdown notes that also holds an old export is read as Markdown.
     if not count or (path.is_dir() and any(path.glob("*.md"))):
         return None
-    holds_some = path.is_dir() or path.suffix.lower() == ".zip"
-    return f"{LABEL} in {count} file{'s' if count > 1 else ''}" if holds_some else LABEL
+    if path.is_dir() or path.suffix.lower() == ".zip":
+        return f"a WordPress export in {fmt.count(count, 'file')}"
+    return "a WordPress export"
 
 
 def read(path: Path) -> Iterator[SourceItem]:

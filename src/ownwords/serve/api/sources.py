@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.report import SourceVersion
 from ownwords.archive.settings import ArchiveConfig
-from ownwords.archive.sources import detect_source
+from ownwords.archive.sources import detect_source, readable_kinds
 from ownwords.archive.untrusted_files import require_room
 from ownwords.core.errors import SourceError
 from ownwords.core.validation import Meta, decode, encode
@@ -59,14 +59,14 @@ def routes(state: AppState) -> list[BaseRoute]:
 
 
 def list_sources(state: AppState, _: ApiCall) -> dict[str, Any]:
-    """List the sources, and Publii sites in the usual folders that are not among them."""
+    """List the sources, Publii sites in the usual folders, and the kinds that can be read."""
     known = state.sources.sources()
     paths = {Path(source.path) for source in known}
     found: list[FoundSite] = []
     if state.settings.is_private:
         with contextlib.suppress(RuntimeError):  # a user without a home folder
             found = [site for site in find_publii_sites() if Path(site.path) not in paths]
-    return {"sources": known, "found": found}
+    return {"sources": known, "found": found, "kinds": readable_kinds()}
 
 
 async def _add(state: AppState, request: Request) -> Response:
@@ -91,7 +91,7 @@ def add(state: AppState, text: str) -> Source:
             hint="give it from the root, or beginning with ~",
             param="path",
         )
-    _, label = detect_source(path)
+    label = detect_source(path).label
     return state.sources.add(path, "path", label, version=state.sources.find_version(path))
 
 

@@ -131,14 +131,13 @@ function panel(number, step) {
 
 // ---- steps 1 and 2 ----------------------------------------------------------------------------
 
-const KINDS = t`Publii, WordPress, Ghost, Substack, Medium, Blogger, Markdown, Notion, Day One, Word, LibreOffice, EPUB, sent mail, Mastodon, Bluesky, X or plain text; zip files are fine.`;
 const TAKES = [["drafts", t`Drafts`], ["pages", t`Pages, such as “About”`], ["hidden", t`Hidden posts`], ["private", t`Private posts`]];
 
 function blogStep(state) {
   const sources = el("div"), found = el("div"), sending = el("div", { role: "status" });
-  const fetching = progress();
+  const fetching = progress(), readable = quiet();
   const file = el("input", { type: "file", multiple: true, hidden: true, on: { change: () => { send([...file.files]); file.value = ""; } } });
-  const zone = el("div", { class: "drop" }, icon("drop"), el("p", { class: "title" }, t`Drop your blog’s file here`), row(button(t`Choose a file`, () => file.click(), { kind: "primary" }), file), quiet(KINDS));
+  const zone = el("div", { class: "drop" }, icon("drop"), el("p", { class: "title" }, t`Drop your blog’s file here`), row(button(t`Choose a file`, () => file.click(), { kind: "primary" }), file), readable);
   const path = input({ placeholder: "/home/me/Documents/Publii/sites/my-blog", spellcheck: "false" });
   const site = input({ type: "url", placeholder: "https://blog.example", inputmode: "url" });
   const fetchIt = button(t`Fetch`, null, { type: "submit", disabled: true });
@@ -234,8 +233,9 @@ function blogStep(state) {
   }
 
   async function search() {
-    asked ??= get("/api/sources").catch(() => ({ found: [] }));
-    const sites = (await asked).found;
+    asked ??= get("/api/sources").catch(() => ({ found: [], kinds: [] }));
+    const { found: sites, kinds } = await asked;
+    fill(readable, kinds.length ? t`${kinds.map(said).join(", ")}; zip files are fine.` : null);
     fill(found, sites.length ? [el("h3", {}, t`Found on this machine`), el("ul", { class: "rows" }, sites.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([said(item.label), item.path].filter(Boolean).join(" · "))),
       button(t`Add`, () => addPath(item.path), { label: t`Add ${item.name}` }))))] : null);
   }
