@@ -3,13 +3,14 @@
     python bench/promises.py                      four runs of the sample blog, two beside others
     python bench/promises.py --runs 20 --minutes 3
 
-Each run is a job of the page, `ownwords make` with its events logged. Prints for each how long it
+Each run is a job of the page, `ownwords make`, whose state file is read. Prints how long each
 took, the largest error of the time left from a third of it on, as a share of what was left, all
 below ten seconds being one, and how often the time left rose.
 """
 
 import argparse
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from bench.fresh import ROOT
 from bench.machine import measuring
 from bench.processors import BUSY, SPINNING, _neighbour
 
-from ownwords.core.progress import LOG_VARIABLE, parse_event
+from ownwords.core.progress import STATE_VARIABLE
 
 SAMPLE = ROOT / "examples" / "blog"
 MIXES = ((), (BUSY,), (), (SPINNING,))
@@ -63,19 +64,20 @@ def main() -> None:
 
 def make(blog: Path, minutes: float, folder: Path) -> tuple[float, list[tuple[float, float]]]:
     """Make a model; its seconds, and at which second how many were said to be left."""
-    log = folder / "events.jsonl"
+    state = folder / "state.json"
     command = [sys.executable, "-P", "-m", "ownwords", "make", str(blog), "--yes", "--quiet"]
     command += ["--minutes", str(minutes), "--workspace", str(folder / "made.ownwords")]
     began = time.time()
-    subprocess.run(command, env=os.environ | {LOG_VARIABLE: str(log)}, check=True)
-    took = time.time() - began
-    events = [parse_event(line) for line in log.read_bytes().splitlines()]
-    told = [
-        (event.time - began, event.values["remaining_s"])
-        for event in events
-        if event and event.kind == "overall"
-    ]
-    return took, told
+    told: dict[float, float] = {}  # by the time of the report
+    with subprocess.Popen(command, env=os.environ | {STATE_VARIABLE: str(state)}) as process:
+        while process.poll() is None:
+            time.sleep(0.2)
+            shown = json.loads(state.read_bytes()) if state.exists() else {}
+            if shown.get("remaining_s") is not None:
+                told[shown["time"] - began] = shown["remaining_s"]
+    if process.returncode:
+        raise SystemExit(f"{command} failed")
+    return time.time() - began, list(told.items())
 
 
 def largest_error(told: list[tuple[float, float]], took: float) -> float:

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
-from ownwords.serve.jobs import JobInputs, JobManager
+from ownwords.serve.jobs import JobManager, JobRequest
 
 PLAYED = Path(__file__).resolve().parent / "fake_make.py"
-FLAGS = ("--set", "archive.drafts=true")
 
 
 def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:  # noqa: ANN401
@@ -36,12 +35,13 @@ def fake_jobs(workspace: Workspace) -> Iterator[Callable[[str], JobManager]]:
     patch = pytest.MonkeyPatch()  # no training of another test is waited for
     patch.setenv(DATA_FOLDER_VARIABLE, str(workspace.root.parent / "home"))
 
+    def arguments(request: JobRequest) -> list[str]:
+        minutes = getattr(request, "minutes", None)
+        return [request.kind, "blog", "--workspace", str(workspace.root), "--minutes", str(minutes)]
+
     def start_manager(manner: str) -> JobManager:
-        jobs = JobManager(
-            workspace,
-            inputs_of=lambda _: JobInputs(workspace.root, (Path("blog"),), FLAGS),
-            program=(sys.executable, str(PLAYED), manner),
-        )
+        program = (sys.executable, str(PLAYED), manner)
+        jobs = JobManager(workspace, arguments_of=arguments, program=program)
         managers.append(jobs)
         return jobs
 

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from ownwords.core.progress import Event, JsonLines, Progress, logged_job
+from ownwords.core.progress import Event, JsonLines, Progress, reporting_job
 from ownwords.core.workspace import try_lock
 
 MANNERS = ("waits", "ends", "fails", "falls", "is deaf")
@@ -56,7 +56,7 @@ def say(text: str, *, aside: bool = False) -> None:
 
 
 def main(manner: str, arguments: list[str]) -> int:
-    with logged_job(Progress(), os.environ):
+    with reporting_job(Progress(), os.environ):
         return pretend(manner, arguments)
 
 

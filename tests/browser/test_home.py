@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 import fake_jobs
@@ -19,8 +20,8 @@ from browser.looking import shown, until
 from browser.site import Site, open_page, workspace
 from exports import wordpress
 from fake_make import metric
-from ownwords.core.progress import Event, JsonLines
-from ownwords.core.workspace import Workspace
+from ownwords.core.progress import JobProgress, JsonLines
+from ownwords.core.workspace import Workspace, write_atomically
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -188,16 +189,16 @@ def test_the_time_left_is_told_to_the_end_of_the_last_part(
     page.get_by_role("button", name="Start", exact=True).click()
     until_heading(page, "Making your model")
     [job] = (home_workspace.runs / "jobs").glob("make-*")
-    log = JsonLines(job / "events.jsonl", ("expect", "begin", "overall"))
-    log(Event(time.time(), "score", "expect"))
-    log(Event(time.time(), "score", "begin"))
-    log(Event(time.time(), "score", "overall", values={"share": 0.71, "remaining_s": 130.0}))
+
+    def report(share: float, remaining_s: float) -> None:
+        progress = JobProgress(time.time(), "score", {}, share, remaining_s)
+        write_atomically(job / "state.json", msgspec.json.encode(progress))
+
+    report(0.71, 130.0)
     until(page, "document.querySelector('.progress .now')?.innerText.startsWith('Scoring')")
     assert page.locator(".progress .now").inner_text() == "Scoring · 71% · about 2 min left"
-    log(Event(time.time(), "score", "overall", values={"share": 0.6, "remaining_s": 130.0}))
-    log(Event(time.time(), "score", "overall", values={"share": 0.8, "remaining_s": 60.0}))
+    report(0.8, 60.0)
     until(page, "document.querySelector('.progress .now').innerText.includes('80%')")
-    log.close()
 
 
 def test_a_refusal_is_shown_until_the_job_that_it_names_has_ended(

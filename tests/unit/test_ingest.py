@@ -228,6 +228,20 @@ def test_two_versions_given_together_are_read_as_the_author_says(
     assert (note in report.notes) == is_replaced
 
 
+def test_exports_of_two_blogs_do_not_share_a_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blogs = {"export": range(20), "export-2024-02-01": range(30, 50)}
+    names = ("export-2024-01-01", "export-2024-02-01", "export-2024-03-01", "export-2024-04-01")
+    for n, name in enumerate(names):  # by turns of one blog and of the other
+        [workspace, numbers] = list(blogs.items())[n % 2]
+        report = look([zip_of(tmp_path / "in" / f"{name}.zip", numbers)])
+        assert report.workspace == str(tmp_path / f"{workspace}.ownwords")
+        assert len(report.posts) == 20
+    assert len(list(tmp_path.glob("*.ownwords"))) == 2
+
+
 @pytest.mark.parametrize("form", ["zip", "gztar", "tar"])
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_packed_texts_are_unpacked_once_and_read_as_their_folder_is(

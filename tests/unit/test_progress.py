@@ -7,6 +7,7 @@ import pytest
 from ownwords.core.errors import WorkspaceError
 from ownwords.core.progress import (
     Event,
+    JobProgress,
     JsonLines,
     Progress,
     RateEstimator,
@@ -115,8 +116,8 @@ class TimelineDriver:
 
     def __init__(self, spent_s: float = 0.0) -> None:
         self.now = 0.0
-        self.events: list[Event] = []
-        self.timeline = Timeline(self.events.append, spent_s=spent_s, clock=lambda: self.now)
+        self.reports: list[JobProgress] = []
+        self.timeline = Timeline(self.reports.append, spent_s=spent_s, clock=lambda: self.now)
 
     def expect(self, **parts: float | None) -> None:
         for part, s in parts.items():
@@ -133,6 +134,10 @@ class TimelineDriver:
     def remaining_s(self) -> float:
         return self.timeline.remaining_s()
 
+    @property
+    def shown_s(self) -> float:
+        return self.reports[-1].remaining_s or 0.0
+
 
 def test_the_parts_that_follow_count_from_the_beginning() -> None:
     job = TimelineDriver()
@@ -143,7 +148,7 @@ def test_the_parts_that_follow_count_from_the_beginning() -> None:
     assert job.remaining_s == 95.0
     job.begin("train")  # reading was quicker than expected
     assert job.remaining_s == 90.0
-    assert job.events[-1].values == {"share": round(5 / 95, 4), "remaining_s": 90.0}
+    assert (job.reports[-1].share, job.reports[-1].remaining_s) == (round(5 / 95, 4), 90.0)
 
 
 def test_after_its_last_step_a_training_still_has_its_saving_time() -> None:
@@ -170,6 +175,7 @@ def test_parts_that_were_skipped_do_not_count() -> None:
     job.begin("read")
     job.begin("write")
     assert job.remaining_s == 4.0
+    assert job.reports[-1].parts == {"read": "done", "train": "skipped", "write": "running"}
 
 
 def test_the_share_is_monotonic_and_includes_earlier_time() -> None:
@@ -189,7 +195,7 @@ def test_the_time_told_is_near_what_is_believed_and_small_changes_do_not_raise_i
     told: list[float] = []
     for promised in (50.0, 44.0, 38.0, 200.0, 190.0, 100.0, 10.0):
         job.advance(10.0, remaining_s=promised, stage="train")
-        told.append(job.events[-1].values["remaining_s"])
+        told.append(job.shown_s)
         assert 0.79 * job.remaining_s <= told[-1] <= job.remaining_s
     assert told[:3] == sorted(told[:3], reverse=True)
     assert told[3] == 210.0
@@ -200,20 +206,20 @@ def test_a_plan_that_takes_longer_than_was_told_is_told_before_its_training() ->
     job.expect(plan=None, train=60.0, score=10.0)
     job.begin("plan")
     job.advance(2.0)
-    assert job.events[-1].values["remaining_s"] <= 71.0
+    assert job.shown_s <= 71.0
     job.expect(train=200.0)
     job.begin("train")
-    assert job.events[-1].values["remaining_s"] == pytest.approx(210.0, abs=1.0)
+    assert job.shown_s == pytest.approx(210.0, abs=1.0)
 
 
 def test_a_resumed_training_goes_on_with_the_time_that_was_left() -> None:
     job = TimelineDriver(spent_s=360.0)
     job.expect(read=None, train=720.0, score=60.0)
     job.begin("read")
-    assert job.events[-1].values["remaining_s"] == pytest.approx(420.0, abs=2.0)
+    assert job.shown_s == pytest.approx(420.0, abs=2.0)
     job.expect(train=700.0)  # by the plan, which does not know of the earlier attempt
     job.begin("train")
-    assert job.events[-1].values["remaining_s"] == pytest.approx(400.0, abs=2.0)
+    assert job.shown_s == pytest.approx(400.0, abs=2.0)
     job.advance(10.0, remaining_s=350.0, stage="train")
     assert job.remaining_s == 410.0
 
@@ -225,6 +231,6 @@ def test_what_takes_longer_than_it_promised_is_never_done_before_its_end() -> No
     job.advance(5.0, remaining_s=2.0)
     job.advance(60.0, stage="other")
     assert job.remaining_s == pytest.approx(58.0)  # 58 s late: as long again
-    assert job.events[-1].values["share"] < 1.0
+    assert job.reports[-1].share < 1.0
     job.advance(0.0, remaining_s=0.0)
-    assert job.events[-1].values["share"] < 1.0
+    assert job.reports[-1].share < 1.0

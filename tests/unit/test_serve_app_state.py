@@ -24,7 +24,7 @@ from ownwords.serve import app_state as app_state_module
 from ownwords.serve import model_worker as model_worker_module
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
-from ownwords.serve.jobs import MakeJob, ScoreJob
+from ownwords.serve.jobs import BaseJob, ExportJob, LookJob, MakeJob, ScoreJob
 from ownwords.serve.model_worker import (
     LoadedModel,
     cache_size,
@@ -132,9 +132,30 @@ def test_jobs_run_on_the_device_of_the_server(workspace: Workspace) -> None:
     for device, expected in (("auto", []), ("cuda:1", ["--device", "cuda:1"])):
         state = AppState(workspace, ServeSettings(device=device), sources=[workspace.root.parent])
         for request in (MakeJob(), ScoreJob()):
-            words = request.arguments(state._job_inputs(request))
+            words = state._arguments(request)
             at = words.index("--device") if "--device" in words else len(words)
             assert words[at : at + 2] == expected
+
+
+def test_the_command_of_a_job_names_what_was_asked_and_what_the_workspace_knows(
+    workspace: Workspace,
+) -> None:
+    blog = workspace.root.parent
+    state = AppState(workspace, sources=[blog])
+    state.sources.set_filter({"drafts": True})
+    fixed = [str(blog), "--workspace", str(workspace.root)]
+    drafts = ["--set", "archive.drafts=true", "--json"]
+    assert state._arguments(LookJob()) == ["look", *fixed, *drafts]
+    asked = ["--minutes", "4.0", "--base", "shipped"]
+    assert state._arguments(MakeJob(4.0, "shipped")) == ["make", *fixed, *asked, *drafts]
+    base = BaseJob("org/name", accepted=True)
+    accepted = ["--accept-terms", "org/name", "--json"]
+    assert state._arguments(base) == ["base", "add", "org/name", *accepted]
+    put_model(workspace.root / "model")
+    out = str(workspace.root / "exports" / "diary-q8_0.gguf")
+    export = ["--to", "gguf", "--type", "q8_0", "--out", out, "--json"]
+    model = str(workspace.root / "model")
+    assert state._arguments(ExportJob("gguf", "q8_0")) == ["export", model, *export]
 
 
 def test_concurrent_requests_load_a_model_once_without_blocking_others(

@@ -17,7 +17,7 @@ from ownwords.core.workspace import Workspace
 from ownwords.serve import intake as fetching
 from ownwords.serve.app_state import AppState
 from ownwords.serve.intake import PUBLIC_ONLY, PublicTransport, fetch_feed
-from ownwords.serve.jobs import FetchJob, JobInputs, JobManager
+from ownwords.serve.jobs import FetchJob, JobManager
 from ownwords.serve.settings import ServeSettings
 
 ITEM = (
@@ -112,7 +112,7 @@ def test_only_a_server_that_is_not_reached_from_elsewhere_fetches_from_this_mach
     for host in ("127.0.0.1", "0.0.0.0"):
         state = AppState(Workspace(tmp_path), ServeSettings(host=host, key="k" * 16))
         request = FetchJob("http://127.0.0.1:1/", "127.0.0.1")
-        commands.append(request.arguments(state._job_inputs(request))[3:])
+        commands.append(state._arguments(request)[3:])
         asyncio.run(state.close())
     assert commands == [[], [PUBLIC_ONLY]]
 
@@ -237,7 +237,7 @@ def test_a_missing_network_is_one_sentence(tmp_path: Path) -> None:
     """In a process of its own, as in production, to an address where nobody listens."""
     jobs = JobManager(
         Workspace(tmp_path / "w.ownwords"),
-        inputs_of=lambda _: JobInputs(tmp_path, out=tmp_path / "out"),
+        arguments_of=lambda _: ["http://127.0.0.1:1/feed", "127.0.0.1", str(tmp_path / "out")],
     )
     job = jobs.start(FetchJob("http://127.0.0.1:1/feed", "127.0.0.1"))
     (job,) = until(lambda: not jobs.running() and jobs.jobs())

@@ -11,7 +11,7 @@ from exports import publii
 from ownwords.archive.look import look
 from ownwords.cli.main import main
 from ownwords.core.workspace import Workspace
-from ownwords.make.result import write_learned
+from ownwords.make.result import count_new, write_learned
 from ownwords.serve.app_state import AppState
 from ownwords.serve.source_list import find_publii_sites
 from page_client import page_client
@@ -101,6 +101,24 @@ def test_new_posts_are_counted_until_they_are_learned(
     assert result["new_sentence"] == "3 new posts, not yet learned"
     assert main(["look", str(blog), "--workspace", str(workspace.root)]) == 0
     assert result["new_sentence"] in capsys.readouterr().out
+
+
+def test_posts_of_a_source_in_another_format_are_not_new(tmp_path: Path, blog: Path) -> None:
+    workspace = Workspace(tmp_path / "mine.ownwords")
+    learned = look([blog], workspace=workspace.root)
+    (workspace.root / "model").mkdir()
+    (workspace.runs / "make").mkdir(parents=True)
+    write_learned(workspace.runs / "make", learned)
+    for again in ("html", "moved"):
+        other = tmp_path / again
+        other.mkdir()
+        for path in blog.iterdir():
+            title, text = path.read_text().removeprefix("# ").split("\n\n")
+            html = f"<html><title>{title}</title><body><h1>{title}</h1><p>{text}</p></body></html>"
+            (other / f"{again}-{path.stem}.html").write_text(html)
+        report = look([other], workspace=workspace.root)
+        assert not {post.id for post in report.posts} & {post.id for post in learned.posts}
+        assert count_new(workspace.root, report) == 0
 
 
 def later(path: Path, seconds: float = 60) -> None:

@@ -9,20 +9,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from starlette.testclient import TestClient
 
-from fake_jobs import FLAGS, fake_jobs, until
+from fake_jobs import fake_jobs, until
 from ownwords.core.errors import InUseError, OwnwordsError
-from ownwords.core.progress import Event, JsonLines, Progress, logged_job
+from ownwords.core.progress import JobProgress, Progress, reporting_job
 from ownwords.core.workspace import Workspace, try_lock, write_atomically
+from ownwords.serve import jobs as jobs_module
 from ownwords.serve.api import jobs as jobs_api
 from ownwords.serve.app_state import AppState
 from ownwords.serve.jobs import (
+    Broadcaster,
     Job,
     JobManager,
     MakeJob,
-    OtherJobs,
+    OtherJob,
 )
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.sse import EventStreamResponse
@@ -55,6 +58,11 @@ def wait_until_ended(jobs: JobManager, id_: str) -> Job:
     return job_of(jobs, id_)
 
 
+def elsewhere(jobs: JobManager) -> list[OtherJob]:
+    """The jobs of other workspaces, as a page of this one shows them."""
+    return asyncio.run(Broadcaster().next_state(jobs)).elsewhere
+
+
 def has_begun(workspace: Workspace) -> bool:
     return (workspace.root / "begun").exists()
 
@@ -62,7 +70,7 @@ def has_begun(workspace: Workspace) -> bool:
 # --- the process ---------------------------------------------------------------------------------
 
 
-def test_a_job_gets_a_clean_environment_and_its_inputs(
+def test_a_job_gets_a_clean_environment(
     workspace: Workspace, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("OPENAI_API_KEY", "HF_TOKEN", "MY_PASSWORD", "WORLD_SIZE", "LOCAL_RANK"):
@@ -72,14 +80,8 @@ def test_a_job_gets_a_clean_environment_and_its_inputs(
     job = wait_until_ended(jobs, jobs.start(ASKED).id)
     assert (job.status, job.share) == ("done", 1.0)
     inputs = json.loads((workspace.root / "given.json").read_text())
-    assert inputs["arguments"] == [
-        *("make", "blog", "--workspace", str(workspace.root), "--minutes", "4.0"),
-        *("--base", "shipped", *FLAGS, "--json"),
-    ]
     assert "secret" not in inputs["env"].values()
     assert inputs["env"]["OWNWORDS_HOME"] == str(workspace.root / "somewhere")
-    wait_until_ended(jobs, jobs.start(MakeJob()).id)
-    assert "--minutes" not in json.loads((workspace.root / "given.json").read_text())["arguments"]
 
 
 def test_a_stopped_job_has_saved_and_resumes_under_its_name(
@@ -193,11 +195,11 @@ def test_a_second_training_waits_until_the_first_one_has_ended(tmp_path: Path) -
         garden.resume(waiting.id)
         until(lambda: job_of(garden, waiting.id).line)
         assert not has_begun(second)
-        shown = OtherJobs(first).running()
+        shown = elsewhere(diary)
         assert [(job.name, job.title) for job in shown] == [("garden", "Making a model")]
         diary.stop(running.id)
         until(lambda: has_begun(second))
-        until(lambda: OtherJobs(second).running() == [])
+        until(lambda: elsewhere(garden) == [])
 
 
 def test_a_foreign_process_is_never_mistaken_for_the_job(
@@ -219,78 +221,84 @@ def test_a_foreign_process_is_never_mistaken_for_the_job(
 # --- how far it is -------------------------------------------------------------------------------
 
 
-def logged(path: Path, *events: Event) -> None:
-    lines = JsonLines(path, ("note", "expect", "begin", "overall"))
-    for event in events:
-        lines(event)
-    lines.close()
+def report(folder: Path, **values: Any) -> None:  # noqa: ANN401
+    """Store how far a job is, as its process does."""
+    progress = JobProgress(**{"time": time.time(), **values})
+    write_atomically(folder / "state.json", msgspec.json.encode(progress))
 
 
-def test_stages_are_reported_as_they_begin(workspace: Workspace, begin: Begin) -> None:
+def test_parts_are_shown_as_they_begin(workspace: Workspace, begin: Begin) -> None:
     jobs = begin("waits")
     id_ = jobs.start(ASKED).id
     until(lambda: has_begun(workspace))
-    log = workspace.runs / "jobs" / id_ / "events.jsonl"
-    expected = {"read": None, "plan": None, "train": 100.0, "write": 4.0}
-    logged(
-        log,
-        *(
-            Event(1.0, part, "expect", values={} if s is None else {"seconds": s})
-            for part, s in expected.items()
-        ),
-        Event(1.0, "score", "expect", values={"seconds": 50.0}),
-        Event(2.0, "read", "begin"),
-        Event(5.0, "plan", "begin"),
-        Event(5.0, "", "note", message="The plan is ready."),
-        Event(6.0, "train", "begin"),
-        Event(6.5, "train", "overall", values={"share": 0.25, "remaining_s": 1e9}),
-    )
+    folder = workspace.runs / "jobs" / id_
+    parts = {"read": "done", "plan": "skipped", "train": "running", "write": "waiting"}
+    report(folder, part="train", parts=parts, share=0.25, remaining_s=1e9, note="Ready.")
     job = job_of(jobs, id_)
     assert [(stage.label, stage.status) for stage in job.stages] == [
-        *(("Reading your posts", "done"), ("Planning", "done"), ("Training", "running")),
+        *(("Reading your posts", "done"), ("Training", "running")),
         *(("Writing a first paragraph", "waiting"), ("Scoring", "waiting")),
     ]
-    assert (job.stage, job.share, job.line) == ("Training", 0.25, "The plan is ready.")
+    assert (job.stage, job.share, job.line) == ("Training", 0.25, "Ready.")
     assert job.remaining_s is not None
-    logged(log, Event(7.0, "train", "overall", values={"share": 0.2, "remaining_s": 9.0}))
-    assert job_of(jobs, id_).share == 0.25
     # Silent for longer than it promised: no one knows, and it is not "a few seconds".
-    logged(log, Event(time.time() - 150, "train", "overall", values={"remaining_s": 9.0}))
+    report(folder, part="train", share=0.25, time=time.time() - 150, remaining_s=9.0)
     assert (job_of(jobs, id_).remaining_s or 0) > 100
     jobs.stop(id_)
     assert wait_until_ended(jobs, id_).share == 0.25
     jobs.resume(id_)
+    report(folder, part="read", share=0.2)
     assert job_of(jobs, id_).share == 0.25
 
 
-def test_a_damaged_log_causes_no_error(workspace: Workspace, begin: Begin) -> None:
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"share": "much"}'])
+def test_a_damaged_state_causes_no_error(
+    content: bytes, workspace: Workspace, begin: Begin
+) -> None:
     jobs = begin("waits")
     id_ = jobs.start(ASKED).id
-    until(lambda: has_begun(workspace))
-    log = workspace.runs / "jobs" / id_ / "events.jsonl"
-    log.write_bytes(
-        b'{"kind": "begin"}\n\xff\xfe[]\n{"time": 1, "kind": "overall", "values": 3}\n{'
-    )
-    assert job_of(jobs, id_).ended is None
-    assert job_of(jobs, id_).share is None
+    (workspace.runs / "jobs" / id_ / "state.json").write_bytes(content)
+    assert (job_of(jobs, id_).ended, job_of(jobs, id_).share) == (None, None)
 
 
-def test_a_command_run_as_a_job_logs_its_stages(tmp_path: Path) -> None:
-    progress = Progress()
-    path = tmp_path / "events.jsonl"
-    with logged_job(progress, {"OWNWORDS_JOB_LOG": str(path), "OWNWORDS_JOB_SPENT_S": "9.5"}):
+def test_a_folder_of_an_older_version_is_read(workspace: Workspace, begin: Begin) -> None:
+    """Until that version, a job logged its events, and its share was in them."""
+    folder = workspace.runs / "jobs" / "make-1"
+    folder.mkdir(parents=True)
+    record = {"id": "make-1", "kind": "make", "request": {"minutes": 4.0}, "began": 1.0}
+    (folder / "job.json").write_text(json.dumps(record | {"attempt_began": 1.0, "pid": 1}))
+    lines = [
+        {"time": 1, "stage": "read", "kind": "expect"},
+        {"time": 2, "stage": "", "kind": "note", "message": "The plan is ready."},
+        {"time": 3, "stage": "", "kind": "note", "message": "sample: It rained."},
+        {"time": 4, "stage": "train", "kind": "overall", "values": {"share": 0.42}},
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "events.jsonl").write_text(text + '{"time": 5, "values": 3}\n{')
+    (folder / "result.json").write_text('{"error": {"message": "interrupted: saved", "hint": ""}}')
+    jobs = begin("waits")
+    job = job_of(jobs, "make-1")
+    assert (job.status, job.share, job.line) == ("stopped", 0.42, "saved")
+    (folder / "result.json").write_text("")
+    assert job_of(begin("waits"), "make-1").status == "killed"
+    assert jobs.resume("make-1").share == 0.42
+    assert not (folder / "events.jsonl").exists()
+
+
+def test_a_command_run_as_a_job_stores_how_far_it_is(tmp_path: Path) -> None:
+    progress, path = Progress(), tmp_path / "state.json"
+    with reporting_job(progress, {"OWNWORDS_JOB_STATE": str(path), "OWNWORDS_JOB_SPENT_S": "9.5"}):
         progress.expect("read")
         progress.expect("train", 10.0)
         progress.begin("read")
         with progress.stage("Reading", 10) as stage:
             stage.advance(10)
         progress.begin("train")
-        with progress.stage("train", 10) as stage:
-            stage.advance(5)
-    kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
-    assert kinds[:3] == ["expect", "expect", "begin"]
-    assert kinds.count("overall") >= 2
-    assert "start" not in kinds
+        progress.note("It begins.")
+    state = msgspec.json.decode(path.read_bytes(), type=JobProgress)
+    assert (state.part, state.parts) == ("train", {"read": "done", "train": "running"})
+    assert state.share > 0.4 and state.note == "It begins."
+    assert list(tmp_path.iterdir()) == [path]
 
 
 # --- the API -------------------------------------------------------------------------------------
@@ -420,7 +428,7 @@ def test_paths_are_named_only_where_nobody_else_reaches_the_server(
 def test_a_page_hears_what_changes(
     workspace: Workspace, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs_api, "_POLL_S", 0.01)
+    monkeypatch.setattr(jobs_module, "_POLL_S", 0.01)
     heard: list[tuple[str, Any]] = []
 
     async def listen() -> None:

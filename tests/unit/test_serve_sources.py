@@ -1,5 +1,6 @@
 """The sources of a workspace: how they are stored, and what a copied workspace keeps."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -7,19 +8,24 @@ from typing import Any
 import pytest
 
 from ownwords.archive.look import look
+from ownwords.archive.report import Report, SourceSummary
 from ownwords.core.workspace import Workspace
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
 from ownwords.serve.source_list import (
     PostFilter,
     SourceList,
-    parse_look_command,
+    filter_of,
 )
 from page_client import page_client
 
 
-def source_list(workspace: Path, *folder: Path, command: str = "") -> SourceList:
-    return SourceList(Workspace(workspace), folder, look_command=lambda: command)
+def source_list(
+    workspace: Path, *folder: Path, command: str = "", read: Path | None = None
+) -> SourceList:
+    sources = [SourceSummary(str(read), "a folder")] if read else []
+    report = Report("", "", "", "", command=command, sources=sources)
+    return SourceList(Workspace(workspace), folder, last_report=lambda: report)
 
 
 def test_without_a_source_there_is_an_error(tmp_path: Path) -> None:
@@ -30,20 +36,18 @@ def test_without_a_source_there_is_an_error(tmp_path: Path) -> None:
 def test_the_server_s_own_paths_precede_those_of_the_last_look(tmp_path: Path) -> None:
     for name in ("a", "b c"):
         (tmp_path / name).mkdir()
-    command = f"ownwords look '{tmp_path}/b c' --drafts --no-pages --workspace w"
-    assert source_list(tmp_path / "w", command=command).paths() == [tmp_path / "b c"]
-    assert source_list(tmp_path / "w", tmp_path / "a", command=command).paths() == [tmp_path / "a"]
-    assert source_list(tmp_path / "w", command=command).filter == PostFilter(
-        drafts=True, pages=False
-    )
+    command, read = "ownwords look 'b c' --drafts --no-pages --workspace w", tmp_path / "b c"
+    last = source_list(tmp_path / "w", command=command, read=read)
+    assert (last.paths(), last.filter) == ([read], PostFilter(drafts=True, pages=False))
+    assert source_list(tmp_path / "w", tmp_path / "a", read=read).paths() == [tmp_path / "a"]
 
 
 def test_flags_are_the_differences_from_the_defaults() -> None:
     assert PostFilter().flags() == []
     flags = ["--set", "archive.drafts=true", "--set", "archive.pages=false"]
     assert PostFilter(drafts=True, pages=False).flags() == flags
-    assert parse_look_command("") == ((), PostFilter())
-    assert parse_look_command("ownwords look 'no end") == ((), PostFilter())
+    for command in ("", "ownwords look 'no end"):
+        assert filter_of(command) == PostFilter()
 
 
 def test_added_sources_persist_and_removal_deletes_only_uploads(
@@ -125,6 +129,35 @@ def test_a_new_version_waits_until_the_user_has_decided(
     for source in home()["sources"]:
         api.delete(f"/api/sources/{source['id']}")
     assert not home()["blog"]["is_read"]  # nothing is offered that was read from sources that went
+
+
+def test_sources_read_by_relative_paths_are_recognised_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = markdown(tmp_path / "a", range(10)), markdown(tmp_path / "b", range(11), "More.")
+    monkeypatch.chdir(tmp_path)
+    workspace = tmp_path / "elsewhere" / "w.ownwords"
+    look([Path("a")], workspace=workspace)
+    monkeypatch.chdir("/")
+    api = page_client(AppState(Workspace(workspace)))
+    home = api.get("/api/home").json()
+    assert [source["path"] for source in home["sources"]] == [str(old)]
+    assert home["sources"][0]["newest_day"] == "2024-02-10" and not home["blog"]["is_stale"]
+    assert api.post("/api/sources", json={"path": str(new)}).json()["version"]["of"] == str(old)
+    assert len(look([new], workspace=workspace).versions) == 1
+
+
+def test_an_upload_is_read_when_it_was_read_and_not_when_it_came(tmp_path: Path) -> None:
+    api = page_client(AppState(workspace := Workspace(tmp_path / "w.ownwords")))
+    post = "---\ntitle: Rain\n---\n\n" + "It rained again. " * 20
+    upload = {"content-type": "application/octet-stream"}
+    assert api.post("/api/uploads?name=a.md", content=post, headers=upload).status_code == 201
+    [source] = api.get("/api/home").json()["sources"]
+    assert source["read_at"] is None
+    os.utime(Path(source["path"]).parent, (1e9, 1e9))
+    look([Path(source["path"])], workspace=workspace.root)
+    [source] = api.get("/api/home").json()["sources"]
+    assert source["read_at"] > 1e9
 
 
 def test_a_copied_workspace_uses_its_own_copy_of_an_upload(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Update an archive from paths, and recognise new versions of the sources that it was made from."""
 
+import glob
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
@@ -27,7 +28,7 @@ from ownwords.archive.text_repair import repair_line
 from ownwords.core.errors import OwnwordsError, SourceError, WorkspaceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
-from ownwords.core.workspace import path_text, source_name
+from ownwords.core.workspace import SUFFIX, Workspace, path_text, source_name
 
 # Increment when parsing changes, so that stored documents are parsed again.
 READER_VERSION = "10"
@@ -58,17 +59,19 @@ def ingest(
 ) -> IngestResult:
     """Store new and changed documents, and remove those that are gone.
 
-    `prefixes` replaces a path's name as the prefix of its documents' ids.
+    `prefixes`, by resolved path, replaces a path's name as the prefix of its documents' ids.
     """
     result = IngestResult()
     before = archive.keys()
     used: Counter[str] = Counter()
     for path in paths:
-        name = prefixes.get(path) or source_name(path)
+        name = prefixes.get(path.resolve()) or source_name(path)
         used[name] += 1
         name = name if used[name] == 1 else f"{name}-{used[name]}"
         found = detect(path)
-        result.sources.append(SourceSummary(path_text(path), found.label, prefix=name))
+        absolute = path_text(path.absolute())
+        summary = SourceSummary(path_text(path), found.label, prefix=name, absolute=absolute)
+        result.sources.append(summary)
         with progress.stage(f"Reading {name}", unit="posts") as stage:
             prefix = name
             for item in found.read():
@@ -222,23 +225,24 @@ def find_versions(
     Paths that the archive was made from are not compared. Nothing is stored.
     """
     report = stored_report(archive)
-    read = {Path(source.path).resolve(): source for source in report.sources} if report else {}
+    read = {source.location for source in report.sources} if report else set()
     new = [path for path in paths if path.resolve() not in read]
     if not new or not (read or 1 < len(new) <= _MAX_NEW_PATHS):
         return []
-    names = {path_text(path) for path in new}
+    names = {path_text(path.absolute()) for path in new}
     known: list[tuple[str, str, list[KnownPost]]] = []  # path, newest day, posts
     for number, source in enumerate(report.sources if report else ()):
         ids = [post.id for post in report.posts if post.source == number] if report else []
-        known.append((source.path, source.newest_day, _known_posts(archive, ids)))
+        place = source.absolute or source.path
+        known.append((place, source.newest_day, _known_posts(archive, ids)))
     keys = frozenset(archive.keys().values()) if len(new) == 1 else frozenset[str]()
     versions: list[SourceVersion] = []
     for path in new:
-        posts = list(_posts_at(detect(path), config, keys))
+        name, posts = path_text(path.absolute()), list(_posts_at(detect(path), config, keys))
         newest = max((post.day for post in posts), default="")
         found: list[SourceVersion] = []
         for of, day, others in known:
-            sides = (of, others), (path_text(path), posts)
+            sides = (of, others), (name, posts)
             # Of two new paths, the one with the newer posts is the new version.
             old, later = reversed(sides) if of in names and newest < day else sides
             version = _compare(*old, *later)
@@ -246,7 +250,7 @@ def find_versions(
                 found.append(version)
         if found:
             versions.append(max(reversed(found), key=lambda each: each.same + each.changed))
-        known.append((path_text(path), newest, posts))
+        known.append((name, newest, posts))
     return versions
 
 
@@ -258,6 +262,36 @@ def versions_in(
         with suppress(OwnwordsError), Archive(archive) as store:
             return find_versions(store, [path], config, detect)
     return []
+
+
+def workspace_for(source: Path, folder: Path | None = None) -> Workspace:
+    """Return the default workspace of a source: NAME.ownwords in the folder, or the current one.
+
+    Exports whose names differ only in their dates or numbers share it if they share posts. Another
+    blog, whose exports happen to have the same name, gets one with the date.
+    """
+    usual = Workspace.default_for(source, folder)
+    full = usual.root.with_name(source_name(source, full=True) + SUFFIX)
+    if full == usual.root or not usual.archive.exists():
+        return usual
+    name = glob.escape(usual.root.name.removesuffix(SUFFIX))
+    others = sorted(usual.root.parent.glob(f"{name}[-_. ]*{SUFFIX}"))
+    roots = dict.fromkeys([usual.root, full, *others])
+    return Workspace(next((root for root in roots if _holds(Workspace(root), source)), full))
+
+
+def _holds(workspace: Workspace, source: Path) -> bool:
+    """Whether the archive was made from the source, or from another version of it."""
+    if not workspace.archive.exists():
+        return False
+    try:
+        with Archive(workspace.archive) as archive:
+            report = stored_report(archive)
+            if report is None or source.resolve() in (each.location for each in report.sources):
+                return True
+            return bool(find_versions(archive, [source], ArchiveConfig()))
+    except OwnwordsError:  # damaged, or the source is: reading it repairs the one or says so
+        return True
 
 
 def stored_report(archive: Archive) -> Report | None:

@@ -15,7 +15,14 @@ from pathlib import Path
 from ownwords.archive.analysis import ArchiveAnalysis, AskAuthor, PostQuestion, ask_author
 from ownwords.archive.blog_name import choose_name
 from ownwords.archive.document import OWN_KINDS
-from ownwords.archive.ingest import Detect, IngestResult, find_versions, ingest, stored_report
+from ownwords.archive.ingest import (
+    Detect,
+    IngestResult,
+    find_versions,
+    ingest,
+    stored_report,
+    workspace_for,
+)
 from ownwords.archive.report import Report, SourceVersion
 from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import Choices, Decision, parse_choices, read_bytes, write_choices
@@ -57,7 +64,7 @@ def look(
     """
     if not paths:
         raise SourceError("nothing to look at", hint="give the path of a blog, export or folder")
-    place = Workspace(workspace) if workspace else Workspace.default_for(paths[0])
+    place = Workspace(workspace) if workspace else workspace_for(paths[0])
     paths = list({path.resolve(): path for path in paths}.values())  # without duplicates
     _refuse_to_read_itself(paths, place)
     if export and (export.is_dir() or not export.parent.is_dir()):
@@ -113,10 +120,11 @@ class _LookRun:
     notes: list[str]
     settings: LookSettings
     versions: list[SourceVersion] = field(default_factory=list)
-    prefixes: dict[Path, str] = field(default_factory=dict)  # of posts' ids, by path
+    prefixes: dict[Path, str] = field(default_factory=dict)  # of posts' ids, by resolved path
     choices: dict[str, Decision] = field(default_factory=dict)
     # Each path is unpacked once.
     detect: Detect = field(default_factory=lambda: cache(detect_source))
+    former_ids: Mapping[str, str] = field(default_factory=dict)  # as the last look has stored them
 
     def compare_versions(self, ask: AskAuthor | None) -> None:
         """Find the paths that are new versions of others, and ask which are to be read.
@@ -124,10 +132,10 @@ class _LookRun:
         Without an answer, exactly the paths are read that were given.
         """
         archive, report = self.settings.archive, stored_report(self.store)
-        read = {Path(source.path).resolve(): source for source in report.sources} if report else {}
-        self.prefixes = {
-            path: read[path.resolve()].prefix for path in self.paths if path.resolve() in read
-        }
+        read = {source.location: source for source in report.sources} if report else {}
+        self.former_ids = report.renamed if report else {}
+        locations = [path.resolve() for path in self.paths]
+        self.prefixes = {path: read[path].prefix for path in locations if path in read}
         if len(self.prefixes) == len(self.paths) or not (read or self.paths[1:]):
             return  # nothing is new, or there is nothing to compare it with
         with self.progress.stage("Comparing with what was read before"):
@@ -153,7 +161,7 @@ class _LookRun:
             replaced[old.resolve()] = new
             self.paths = [path for path in self.paths if path.resolve() != old.resolve()]
             if old.resolve() in read:
-                self.prefixes[new] = read[old.resolve()].prefix
+                self.prefixes[new.resolve()] = read[old.resolve()].prefix
             if version.is_different:
                 self.versions.append(version)
                 names = _names(version)
@@ -206,7 +214,7 @@ class _LookRun:
         """The state and its report; from the archive (then False) if nothing has changed."""
         place, store, ingested = self.place, self.store, self._ingested
         command = _command(self.paths, place, self.settings.archive)
-        files = [self.prefixes.get(path) or _file_name(path) for path in self.paths]
+        files = [self.prefixes.get(path.resolve()) or _file_name(path) for path in self.paths]
         name = choose_name(place.root, ingested.sources[0].site_name, files)
         fingerprint = digest(*(part for item in sorted(ingested.keys.items()) for part in item))
         # Everything the report depends on.
@@ -234,6 +242,7 @@ class _LookRun:
             command=command,
             sources=ingested.sources,
             versions=self.versions,
+            renamed=_chained(self.former_ids, ingested.renamed),
         )
         self._analysis.fill(report, self.choices)
         report.privacy.network_calls = self.calls.count
@@ -275,6 +284,12 @@ def _present(choices: Choices, renamed: Mapping[str, str]) -> dict[str, Decision
     for id_, decision in choices.items():
         present.setdefault(renamed.get(id_, id_), decision)
     return present
+
+
+def _chained(before: Mapping[str, str], renamed: Mapping[str, str]) -> dict[str, str]:
+    """The present id of each post that has ever been renamed, by each of its former ids."""
+    chained = {former: renamed.get(id_, id_) for former, id_ in before.items()} | renamed
+    return {former: id_ for former, id_ in chained.items() if former != id_}
 
 
 def _set_aside(archive: Path, error: DamagedArchiveError) -> str:

@@ -1,6 +1,7 @@
 """The archive report as data: all that the page, the terminal and `--json` show."""
 
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,17 +15,26 @@ from ownwords.view.format import count
 class SourceSummary:
     """A path that was read, and the kind of source it was recognised as."""
 
-    path: str
+    path: str  # as it was given, to be shown
     detected_as: str  # "a Publii site (input/db.sqlite)"
     site_name: str = ""
     documents: int = 0
     newest_day: str = ""  # ISO day of its newest post; empty if none has one
     prefix: str = ""  # of the ids of its posts, unless the site has an identity of its own
+    absolute: str = ""  # path, which finds it from any folder; "" in reports of older versions
+
+    @property
+    def location(self) -> Path:
+        """The resolved path."""
+        return Path(self.absolute or self.path).resolve()
 
 
 @dataclass(frozen=True, slots=True)
 class SourceVersion:
-    """A path that holds most posts of the source `of`, and how many are new, changed or gone."""
+    """A path that holds most posts of the source `of`, and how many are new, changed or gone.
+
+    Both paths are absolute.
+    """
 
     path: str
     of: str
@@ -195,6 +205,7 @@ class Report:
     command: str = ""  # the command that repeats this run
     sources: list[SourceSummary] = field(default_factory=list)
     versions: list[SourceVersion] = field(default_factory=list)  # what this look has read instead
+    renamed: dict[str, str] = field(default_factory=dict)  # ids that posts had before -> present
     totals: ReportTotals = field(default_factory=ReportTotals)
     words_by_kind: dict[str, int] = field(default_factory=dict)
     effective_posts: float = 0.0

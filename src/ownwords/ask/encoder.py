@@ -39,7 +39,7 @@ from ownwords.core.errors import ConfigError, InUseError
 from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import usable_cores
 from ownwords.core.packages import install_command
-from ownwords.core.progress import Progress, logged_job, print_answer
+from ownwords.core.progress import Progress, print_answer, reporting_job
 from ownwords.core.workspace import locked
 from ownwords.models.bert import Bert, BertConfig, NativeBert, Pooling, load_weights
 from ownwords.models.configs.config import check_size
@@ -329,7 +329,7 @@ def _main(name: str) -> int:
 
     def install() -> dict[str, str]:
         progress = Progress()
-        with logged_job(progress, os.environ):
+        with reporting_job(progress, os.environ):
             open_embedder(name, progress)
         return {"name": name}
 

@@ -47,6 +47,7 @@ def look(
     from ownwords.view.format import count
     from ownwords.view.terminal import print_view
 
+    place = common.workspace_for(paths)
     settings = common.resolve(
         {
             "archive.drafts": drafts,
@@ -55,7 +56,7 @@ def look(
             "archive.pages": pages,
             "archive.replaces_versions": common.yes or None,
         },
-        workspace=common.workspace_for(paths).root,
+        workspace=place.root,
     ).settings
     with common.watched() as (progress, ask):
         progress.expect("read")
@@ -63,7 +64,7 @@ def look(
         progress.begin("read")
         report = build_archive(
             paths,
-            workspace=common.workspace,
+            workspace=place.root,
             settings=settings,
             progress=progress,
             ask=ask,
@@ -71,7 +72,5 @@ def look(
         )
         page = f"{report.workspace.rstrip('/')}/report.html" if report.workspace else ""
         common.show(report.to_dict(), lambda out: print_view(report_view(report), out, page))
-        if not common.json and not common.quiet:
-            place = common.workspace_for(paths)
-            if new := count_new(place.root, report):
-                print(f"{count(new, 'new post')}, not yet learned: `ownwords make` trains on them")
+        if not common.json and not common.quiet and (new := count_new(place.root, report)):
+            print(f"{count(new, 'new post')}, not yet learned: `ownwords make` trains on them")

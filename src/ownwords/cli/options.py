@@ -19,7 +19,7 @@ from ownwords.cli.progress_view import ProgressView
 from ownwords.core.config import Resolved, resolve, settings_of
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.packages import install_command
-from ownwords.core.progress import Progress, logged_job
+from ownwords.core.progress import Progress, reporting_job
 from ownwords.core.workspace import Workspace
 from ownwords.training.settings import Recipe
 
@@ -119,7 +119,7 @@ class OutputOptions:
                     question.title, question.options, text=question.text, default=question.default
                 )
 
-        with closing(view) if view else nullcontext(), logged_job(progress, os.environ):
+        with closing(view) if view else nullcontext(), reporting_job(progress, os.environ):
             yield progress, ask if self.may_ask else None
 
     def show(self, figures: Mapping[str, Any], print_text: Callable[["Console"], None]) -> None:
@@ -162,7 +162,9 @@ class CommonOptions(OutputOptions):
 
     def workspace_for(self, paths: Sequence[Path]) -> Workspace:
         """The workspace the user named, or the default one of the first path."""
-        return Workspace(self.workspace) if self.workspace else Workspace.default_for(paths[0])
+        from ownwords.archive.ingest import workspace_for
+
+        return Workspace(self.workspace) if self.workspace else workspace_for(paths[0])
 
 
 OUTPUT, DEFAULTS = OutputOptions(), CommonOptions()

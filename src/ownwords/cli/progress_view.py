@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from ownwords.core.progress import Event, duration, printable
-from ownwords.training.run import SAMPLE, STAGE, RunHistory
+from ownwords.core.progress import SAMPLE, Event, duration, printable
+from ownwords.training.run import STAGE, RunHistory
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -36,7 +36,7 @@ class ProgressView:
         self._live: Live | None = None
 
     def __call__(self, event: Event) -> None:
-        if event.kind in ("expect", "begin", "overall"):  # about the parts of a whole job
+        if event.kind in ("expect", "begin"):  # about the parts of a whole job
             return
         with self._lock:
             is_sample = event.stage == STAGE and event.message.startswith(SAMPLE)

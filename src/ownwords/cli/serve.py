@@ -96,11 +96,12 @@ def serve(
     output: OutputOptions = OUTPUT,
 ) -> None:
     """Serve the page, and an API like OpenAI's, until Ctrl-C."""
+    from ownwords.archive.ingest import workspace_for
     from ownwords.base import catalogue
     from ownwords.core.workspace import resolve_served
     from ownwords.serve import http_server
 
-    place, sources = resolve_served(path, workspace, Path.cwd())
+    place, sources = resolve_served(path, workspace, Path.cwd(), workspace_for)
     models = catalogue.find_models(model)
     given_key = _read_key(key, key_file, no_key)
     settings = ServeSettings(

@@ -1,14 +1,14 @@
 """Progress of a job as one stream of events, for the terminal, a file, or any subscriber.
 
-`Timeline` adds up what remains of a whole job; `logged_job` writes the log that the page reads.
+`Timeline` adds up what remains of a whole job; `reporting_job` stores it in a file for the server.
 """
 
 import json
 import math
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -18,25 +18,27 @@ import msgspec
 from ownwords.core.errors import OwnwordsError, WorkspaceError
 from ownwords.core.workspace import data_folder, try_lock
 
-# "expect" and "begin" are about the parts of a whole job, such as the reading, training and scoring
-# of `make`; "overall" is how far the job is with all of them. The others are about one stage.
-EventKind = Literal["start", "advance", "done", "note", "metric", "expect", "begin", "overall"]
+# "expect" and "begin" are about the parts of a whole job, such as reading, training and scoring in
+# `make`; the others are about one stage.
+EventKind = Literal["start", "advance", "done", "note", "metric", "expect", "begin"]
+PartStatus = Literal["waiting", "running", "done", "skipped"]
 
-STAGE_KINDS: Final[Collection[EventKind]] = ("start", "done", "note", "metric")
-ADVANCE_INTERVAL_S = 0.1  # "advance" events are at least this far apart
+SAMPLE: Final = "sample: "  # prefix of a note that holds text the model wrote
+ADVANCE_INTERVAL_S = 0.1  # minimum time between two "advance" events
+_LOGGED = ("start", "done", "note", "metric")
 _RATE_WINDOW_S = 15.0  # time constant of the exponentially weighted rate
-_UNKNOWN_S = 1.0  # for a part that nobody has estimated: it counts, but hardly
-_OVERDUE_SHARE = 0.1  # of the time so far: a part that is about to end still needs so much
-_MOST = 0.99  # of a job that is not done
-_CORRECTED = 1.25  # times the seconds that were told, from which the true ones are told
-_INTERVAL_S = 0.5  # between two reports, longer in a long job, so that they never fill the disk
-# Training fills the minutes that it was given: saving and the choice of weights come after its
-# last step, so the steps alone would say too little.
+_UNKNOWN_S = 1.0  # assumed for a part without an estimate, so that it counts, but hardly
+_OVERDUE_SHARE = 0.1  # of the elapsed time: what a part that should have ended still needs
+_MAX_SHARE = 0.99  # of a job that is not done
+_SMALL_RISE = 1.25  # a new estimate above the shown one, up to this factor, only slows its fall
+_INTERVAL_S = 0.5  # between two reports; longer in a long job
+_REPORTS = 1000  # about as many in a whole job
+# Training fills the minutes it was given: saving and choosing the weights come after the last step,
+# so the steps alone would promise too little.
 TIMED_PART = "train"
-_REPORTS = 1000
-# The environment of a job: where its log is, how long its earlier attempts took, and the name of
-# its blog if it trains.
-LOG_VARIABLE: Final = "OWNWORDS_JOB_LOG"
+# The environment of a job: the file for its progress, the duration of its earlier attempts, and the
+# name of its blog if it trains.
+STATE_VARIABLE: Final = "OWNWORDS_JOB_STATE"
 SPENT_VARIABLE: Final = "OWNWORDS_JOB_SPENT_S"
 TRAINS_VARIABLE: Final = "OWNWORDS_JOB_TRAINS"
 _POLL_S = 0.5
@@ -80,34 +82,34 @@ class Progress:
 
     @contextmanager
     def stage(self, name: str, total: int | None = None, unit: str = "") -> Iterator["Stage"]:
-        """Open a part of the work, from "start" to "done"; concurrent stages must differ in name.
+        """Open a stage of the work, from "start" to "done"; concurrent stages need unique names.
 
         A total that becomes known later can be set as `stage.total`, and so can `remaining_s`.
         """
         stage = Stage(self, name, total, unit)
-        stage.tell("start")
+        stage.report("start")
         try:
             yield stage
         except BaseException:
             # An error of the log must not hide the error of the job.
             with suppress(WorkspaceError):
-                stage.tell("done", "stopped")
+                stage.report("done", "stopped")
             raise
-        stage.tell("done")
+        stage.report("done")
 
     def note(self, message: str) -> None:
-        self.tell(Event(time.time(), "", "note", message=message))
+        self.report(Event(time.time(), "", "note", message=message))
 
     def expect(self, part: str, seconds: float | None = None) -> None:
-        """Announce a part of the job, and how long it will take if that is known."""
+        """Announce a part of the job, and its duration if that is known."""
         values = {} if seconds is None else {"seconds": seconds}
-        self.tell(Event(time.time(), part, "expect", values=values))
+        self.report(Event(time.time(), part, "expect", values=values))
 
     def begin(self, part: str) -> None:
-        """Report that a part of the job begins; the one before it has ended."""
-        self.tell(Event(time.time(), part, "begin"))
+        """Report that a part of the job begins; the part before it has ended."""
+        self.report(Event(time.time(), part, "begin"))
 
-    def tell(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         for subscriber in self.subscribers:
             subscriber(event)
 
@@ -118,8 +120,8 @@ class Stage:
     def __init__(self, progress: Progress, name: str, total: int | None, unit: str) -> None:
         self.name, self.total, self.unit = name, total, unit
         self.done = 0
-        self.remaining_s: float | None = None  # if it is known better than from the rate
-        self.limit_s = math.inf  # after which it ends, whatever is left to do
+        self.remaining_s: float | None = None  # overrides the estimate from the rate
+        self.limit_s = math.inf  # the stage ends after this time, whatever is left to do
         self._progress = progress
         self._began = time.monotonic()
         self._rate = RateEstimator(self._began)
@@ -130,17 +132,17 @@ class Stage:
         self.done += n
         if self._progress.subscribers and time.monotonic() >= self._next:
             self._next = time.monotonic() + ADVANCE_INTERVAL_S
-            self.tell("advance")
+            self.report("advance")
 
     def note(self, message: str) -> None:
         """Report a sentence; never throttled."""
-        self.tell("note", message)
+        self.report("note", message)
 
     def metric(self, **values: float) -> None:
         """Report measured values; never throttled, so the caller decides how often."""
-        self.tell("metric", values=values)
+        self.report("metric", values=values)
 
-    def tell(
+    def report(
         self, kind: EventKind, message: str = "", values: dict[str, float] | None = None
     ) -> None:
         """Pass an event of this stage to every subscriber."""
@@ -153,7 +155,7 @@ class Stage:
             left_s = self._rate.remaining_s(self.total)
         if left_s is not None:
             left_s = max(0.0, min(left_s, self.limit_s - (now - self._began)))
-        self._progress.tell(
+        self._progress.report(
             Event(
                 time=time.time(),
                 stage=self.name,
@@ -186,20 +188,20 @@ class RateEstimator:
         self._now, self._done = now, done
 
     def remaining_s(self, total: int | None) -> float | None:
-        """Seconds until `total` is reached; None while unknown."""
+        """Return the seconds until `total` is reached; None while unknown."""
         if total is None or self._weighted_units <= 0:
             return None
         return max(0, total - self._done) * self._weighted_s / self._weighted_units
 
 
 class JsonLines:
-    """Appends events to a file, one JSON object a line, unbuffered.
+    """Appends the events of stages to a file, one JSON object per line, unbuffered.
 
-    Only the `kinds` are written. Raises WorkspaceError if the file cannot be written.
+    Raises WorkspaceError if the file cannot be written.
     """
 
-    def __init__(self, path: Path, kinds: Collection[EventKind] = STAGE_KINDS) -> None:
-        self._path, self._kinds = path, kinds
+    def __init__(self, path: Path) -> None:
+        self._path = path
         try:
             self._file = path.open("a+b", buffering=0)
             # Begin a new line if a crash left an incomplete one.
@@ -211,7 +213,7 @@ class JsonLines:
             raise self._failed(error) from error
 
     def __call__(self, event: Event) -> None:
-        if event.kind not in self._kinds:
+        if event.kind not in _LOGGED:
             return
         data = msgspec.json.encode(
             msgspec.structs.replace(
@@ -243,11 +245,22 @@ class JsonLines:
 
 
 def _encodable(text: str) -> str:
-    """The text without what UTF-8 cannot encode, as in the name of a file."""
+    """Return the text without what UTF-8 cannot encode, as in the name of a file."""
     return text.encode("utf-8", "replace").decode()
 
 
 # --- the whole job --------------------------------------------------------------------------------
+
+
+class JobProgress(msgspec.Struct, frozen=True):
+    """How far a job is, over all of its parts, at a time in seconds since 1970."""
+
+    time: float = 0.0
+    part: str = ""  # the one under way
+    parts: dict[str, PartStatus] = {}
+    share: float = 0.0
+    remaining_s: float | None = None
+    note: str = ""  # the last sentence that it reported
 
 
 @dataclass
@@ -256,19 +269,27 @@ class _Part:
     began: float | None = None
     ended: float | None = None
 
+    @property
+    def status(self) -> PartStatus:
+        if self.ended is None and self.began is not None:
+            return "running"
+        if self.ended is not None:
+            return "skipped" if self.began is None else "done"
+        return "skipped" if self.expected_s == 0 else "waiting"
+
 
 class Timeline:
-    """A subscriber that adds up what remains of a job, and reports it as "overall" events.
+    """A subscriber that adds up how far a job is, and reports it.
 
-    The parts are announced by `Progress.expect` and opened by `Progress.begin`. The time left in
-    the current part is what its longest stage reports, or what is left of its expected time; the
-    parts after it count with theirs. The share never goes back. `spent_s` is the time that earlier
-    attempts at the same job took.
+    Parts are announced by `Progress.expect` and opened by `Progress.begin`. The time left in the
+    current part is what its longest stage reports, or the rest of its expected time; later parts
+    count with their expected times. The share never goes back. `spent_s` is the duration of earlier
+    attempts at the same job.
     """
 
     def __init__(
         self,
-        report: Subscriber,
+        report: Callable[[JobProgress], object],
         *,
         spent_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
@@ -277,40 +298,53 @@ class Timeline:
         self._parts: dict[str, _Part] = {}
         self._current = ""
         self._stages: dict[str, tuple[float, float]] = {}  # by name: time, and remaining seconds
-        self._began = clock()
+        self._began: float | None = None  # the first part: waiting for another job is no progress
         self._reported_at = -math.inf
+        self._note = ""
         self.share = 0.0
-        self._told_s, self._told_at = math.inf, self._began  # the time left as reported last
+        self._shown_s, self._shown_at = math.inf, 0.0  # the time left as reported last
 
     def __call__(self, event: Event) -> None:
-        """Take in an event, and report how far the job is, at most every half second."""
+        """Take in an event; report at most every half second, but a note or a new part at once."""
         now = self._clock()
+        is_due = False
         if event.kind == "expect":
-            part = self._parts.setdefault(event.stage, _Part())
-            part.expected_s = event.values.get("seconds", part.expected_s)
-            if event.stage == TIMED_PART and part.expected_s:
-                # A resumed training has only the rest of its time.
-                rest_s = part.expected_s - self._spent_s
-                part.expected_s = max(rest_s, _OVERDUE_SHARE * part.expected_s)
+            self._expect(event)
         elif event.kind == "begin" and event.stage in self._parts:
             self._begin(event.stage, now)
+            is_due = True
         elif event.kind == "done":
             self._stages.pop(event.stage, None)
         elif event.remaining_s is not None:
             self._stages[event.stage] = (now, event.remaining_s)
-        elapsed = self._spent_s + now - self._began
-        if self._current and now - self._reported_at >= max(_INTERVAL_S, elapsed / _REPORTS):
+        if event.kind == "note" and event.message and not event.message.startswith(SAMPLE):
+            self._note = event.message
+            is_due = True
+        interval_s = max(_INTERVAL_S, self._elapsed(now) / _REPORTS)
+        if is_due or (self._current and now - self._reported_at >= interval_s):
             self._tell(now)
 
     def remaining_s(self) -> float:
-        """Seconds until the whole job is done, as far as is known."""
+        """Return the seconds until the whole job is done, as far as is known."""
         return sum(self._left(name, part) for name, part in self._parts.items())
 
+    def _elapsed(self, now: float) -> float:
+        return self._spent_s + (0.0 if self._began is None else now - self._began)
+
+    def _expect(self, event: Event) -> None:
+        part = self._parts.setdefault(event.stage, _Part())
+        part.expected_s = event.values.get("seconds", part.expected_s)
+        if event.stage == TIMED_PART and part.expected_s:
+            # A resumed training has only the rest of its time.
+            rest_s = part.expected_s - self._spent_s
+            part.expected_s = max(rest_s, _OVERDUE_SHARE * part.expected_s)
+
     def _begin(self, name: str, now: float) -> None:
+        self._began = now if self._began is None else self._began
         for part in self._parts.values():
             if part.began is not None and part.ended is None:
                 part.ended = now
-        # Parts before it that never began are not going to.
+        # Parts before it that never began are skipped.
         for before, part in self._parts.items():
             if before == name:
                 break
@@ -318,7 +352,6 @@ class Timeline:
         self._parts[name].began, self._parts[name].ended = now, None
         self._current = name
         self._stages.clear()
-        self._reported_at = -math.inf
 
     def _left(self, name: str, part: _Part) -> float:
         if part.ended is not None:
@@ -333,60 +366,66 @@ class Timeline:
             max(left_after(left, now - at), _OVERDUE_SHARE * (now - at))
             for at, left in self._stages.values()
         ]
-        # A resumed training has the rest of its time only, so there the steps say more.
+        # A resumed training has only the rest of its time, so its steps are the better estimate.
         is_timed = name == TIMED_PART and not self._spent_s
         if stages and not is_timed:
             return max(stages)
         return max(expected - elapsed, _OVERDUE_SHARE * elapsed, *(stages or [late]))
 
     def _tell(self, now: float) -> None:
-        elapsed = self._spent_s + now - self._began
-        remaining = self.remaining_s()
-        # Where a little too little was told, it falls the more slowly; where it is wrong, it rises.
-        if remaining / _CORRECTED < self._told_s < remaining:
-            self._told_s *= 1 - min(1.0, (now - self._told_at) / remaining)
+        elapsed, remaining = self._elapsed(now), self.remaining_s()
+        # If the shown time was slightly too short, it falls more slowly; if it was wrong, it rises.
+        if remaining / _SMALL_RISE < self._shown_s < remaining:
+            self._shown_s *= 1 - min(1.0, (now - self._shown_at) / remaining)
         else:
-            self._told_s = remaining
-        self._told_at = now
-        self.share = max(self.share, min(_MOST, elapsed / max(elapsed + remaining, 1e-9)))
-        self._reported_at = now
+            self._shown_s = remaining
+        self._shown_at = self._reported_at = now
+        if self._current:
+            share = elapsed / max(elapsed + remaining, 1e-9)
+            self.share = max(self.share, min(_MAX_SHARE, share))
         self._report(
-            Event(
+            JobProgress(
                 time=time.time(),
-                stage=self._current,
-                kind="overall",
-                values={"share": round(self.share, 4), "remaining_s": round(self._told_s, 1)},
+                part=self._current,
+                parts={name: part.status for name, part in self._parts.items()},
+                share=round(self.share, 4),
+                remaining_s=round(self._shown_s, 1) if self._current else None,
+                note=_encodable(self._note),
             )
         )
 
 
 def left_after(promised_s: float, silent_s: float) -> float:
-    """The seconds left when nothing was heard since so many were promised.
+    """Return the seconds left when nothing was reported since so many were promised.
 
-    What is late is taken to need as long again: nobody knows, and "a few seconds" would be untrue.
+    What is late is assumed to need as long again: "a few seconds" would be a guess.
     """
     return abs(promised_s - silent_s)
 
 
 @contextmanager
-def logged_job(progress: Progress, environment: Mapping[str, str]) -> Iterator[None]:
-    """Log the parts, the notes and the time left, if this process is a job of the server."""
-    path = environment.get(LOG_VARIABLE)
+def reporting_job(progress: Progress, environment: Mapping[str, str]) -> Iterator[None]:
+    """Store the progress for the page's server if this process is one of its jobs."""
+    path = environment.get(STATE_VARIABLE)
     if not path:
         yield
         return
-    spent = environment.get(SPENT_VARIABLE, "")
-    with closing(JsonLines(Path(path), ("note", "expect", "begin", "overall"))) as log:
-        progress.subscribers.append(log)
-        blog = environment.get(TRAINS_VARIABLE)
-        with _alone(progress, blog) if blog else nullcontext():
-            spent_s = float(spent) if spent.replace(".", "").isdecimal() else 0
-            progress.subscribers.append(Timeline(log, spent_s=spent_s))
-            yield
+
+    def store(state: JobProgress) -> None:
+        draft = Path(f"{path}.unfinished")
+        with suppress(OSError):  # a full disk ends what saves results, not this
+            draft.write_bytes(msgspec.json.encode(state))
+            draft.replace(path)
+
+    spent, blog = environment.get(SPENT_VARIABLE, ""), environment.get(TRAINS_VARIABLE)
+    spent_s = float(spent) if spent.replace(".", "").isdecimal() else 0
+    progress.subscribers.append(Timeline(store, spent_s=spent_s))
+    with _alone(progress, blog) if blog else nullcontext():
+        yield
 
 
 def print_answer(work: Callable[[], Mapping[str, Any]]) -> int:
-    """Print what a job of the server finds, or its error, as JSON; return the exit status."""
+    """Print the result of a job of the server, or its error, as JSON; return the exit status."""
     status = 0
     try:
         answer = work()
@@ -423,7 +462,7 @@ def _alone(progress: Progress, blog: str) -> Iterator[None]:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as text: "0.4 s", "12 s", "3 min", "2 h 5 min"."""
+    """Return seconds as text: "0.4 s", "12 s", "3 min", "2 h 5 min"."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     if seconds < 100:
@@ -435,5 +474,5 @@ def duration(seconds: float) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with "?" in place of control characters."""
+    """Return the text with "?" in place of control characters."""
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)

@@ -46,8 +46,7 @@ class Workspace:
     def default_for(cls, source: Path, folder: Path | None = None) -> "Workspace":
         """The default workspace of a source: `<name>.ownwords` in the folder, or the current one.
 
-        The date in the name of a blog's export file is ignored, so that the next export belongs to
-        the same workspace.
+        It is found by the name alone, without the date of an export; see `ingest.workspace_for`.
         """
         name = source_name(source)
         name = _without_export_date(name) if source.is_file() else name
@@ -136,16 +135,21 @@ def _user_folder(variable: str, on_linux: str, on_mac: str) -> Path:
     return Path.home() / at / "ownwords"
 
 
-def source_name(source: Path) -> str:
-    """A short name for a source; for `SITE/input/db.sqlite`, the name of the site."""
+def source_name(source: Path, *, full: bool = False) -> str:
+    """Return a short name for a source; for `SITE/input/db.sqlite`, the name of the site.
+
+    The next export of a blog has the same name unless it is `full`: with its date and number.
+    """
     path = source.resolve()
     if path.name == "db.sqlite":
         path = path.parent
     if path.name == "input" and path.parent.name:
         path = path.parent
     stem = path.name
-    if path.is_file():  # the next export of a blog has the same name but for its date or number
-        stem = re.sub(r" ?\(\d+\)$", "", path.stem.removesuffix(".tar"))
+    if path.is_file():
+        stem = path.stem.removesuffix(".tar")
+    if path.is_file() and not full:
+        stem = re.sub(r" ?\(\d+\)$", "", stem)
         if path.suffix.lower() in _PACKED:
             stem = re.sub(r"(?<=\w)[-_. ]+\d{4}-?\d\d-?\d\d([-_T. ][\d-]+)?$", "", stem)
     return re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "corpus"
@@ -212,7 +216,10 @@ def _no_folder(path: Path) -> str:
 
 
 def resolve_served(
-    paths: Sequence[Path], workspace: Path | None, here: Path
+    paths: Sequence[Path],
+    workspace: Path | None,
+    here: Path,
+    default_for: Callable[[Path, Path], Workspace] = Workspace.default_for,
 ) -> tuple[Workspace, tuple[Path, ...]]:
     """The workspace to serve, which may not exist yet, and the blogs given as its sources.
 
@@ -234,7 +241,7 @@ def resolve_served(
     if workspaces:
         root = workspaces[0].absolute()
     elif blogs:
-        root = Workspace.default_for(blogs[0], here.absolute()).root
+        root = default_for(blogs[0], here.absolute()).root
     elif _is_workspace(here):
         root = here.absolute()
     else:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ownwords.archive.ingest import workspace_for
 from ownwords.archive.settings import LookSettings
 from ownwords.base import catalogue
 from ownwords.core.errors import ConfigError
@@ -52,7 +53,7 @@ class MakeRequest:
 
     @property
     def resolved_workspace(self) -> Workspace:
-        return Workspace(self.workspace) if self.workspace else Workspace.default_for(self.paths[0])
+        return Workspace(self.workspace) if self.workspace else workspace_for(self.paths[0])
 
     @property
     def resolved_minutes(self) -> float:

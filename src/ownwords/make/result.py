@@ -208,7 +208,7 @@ def count_new(root: Path, report: Report) -> int:
     """How many posts of a workspace its model, if `make` made it, has not learned."""
     try:
         learned = json.loads((root / FINISHED).with_name(_LEARNED).read_bytes())
-        known = frozenset(map(str, learned))
+        known = {report.renamed.get(id_, id_) for id_ in map(str, learned)}
     except (OSError, ValueError, TypeError, RecursionError):
         return 0
     if not (root / "model").is_dir():

@@ -4,7 +4,7 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.validation import encode
 from ownwords.core.workspace import SUFFIX, Workspace
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE, Stamp, base_name, model_stamp
@@ -22,9 +23,11 @@ from ownwords.serve.archive_access import ArchivePool, ReportCache
 from ownwords.serve.errors import ApiError
 from ownwords.serve.intake import PUBLIC_ONLY
 from ownwords.serve.jobs import (
+    BaseJob,
+    Broadcaster,
+    EncoderJob,
     ExportJob,
     FetchJob,
-    JobInputs,
     JobKind,
     JobManager,
     JobRequest,
@@ -120,14 +123,16 @@ class AppState:
         self.archive, self.searcher = self._archive_pool.archive, self._archive_pool.searcher
         self.vector_counts = self._archive_pool.vector_counts
         self.report = ReportCache(self.archive)
-        self.sources = SourceList(workspace, sources, look_command=self._look_command)
+        self.sources = SourceList(workspace, sources, last_report=lambda: self.report().report)
         self.library = ModelLibrary(workspace.root)
-        self.jobs = JobManager(workspace, inputs_of=self._job_inputs, on_done=self._on_job_done)
+        self.jobs = JobManager(workspace, arguments_of=self._arguments, on_done=self._on_job_done)
+        self.broadcaster = Broadcaster()
 
     def of_workspace(self, workspace: Workspace) -> "AppState":
         """The state of another workspace, served beside this one."""
         state = AppState(workspace, self.settings, models=self._extra_models)
         state.stop_server, state.compute_lock = self.stop_server, self.compute_lock
+        state.broadcaster = self.broadcaster
         return state
 
     # --- work that would block the event loop ----------------------------------------------------
@@ -139,17 +144,17 @@ class AppState:
         return not self._shutdown.is_set()
 
     async def poll(
-        self, read: Callable[[], T], seconds: float, events: EventSender
+        self, read: Callable[[], Awaitable[T]], events: EventSender, *, pause_s: float = 0.0
     ) -> AsyncIterator[T]:
-        """Yield what `read` returns now and every few seconds, until the server shuts down.
+        """Yield the results of `read` until the server shuts down.
 
         The connection of `events` is kept alive meanwhile.
         """
         while True:
-            yield await self.run(read)
+            yield await read()
             if time.monotonic() - events.sent_at >= _KEEP_ALIVE_S:
                 await events.keep_alive()
-            if not await self.sleep(seconds):
+            if not await self.sleep(pause_s):
                 return
 
     async def send_work(
@@ -268,21 +273,37 @@ class AppState:
 
     # --- jobs, for work in `run` ------------------------------------------------------------------
 
-    def _job_inputs(self, request: JobRequest) -> JobInputs:
-        """What the workspace adds to a job's request. Raises ApiError if something is missing."""
+    def _arguments(self, request: JobRequest) -> list[str]:
+        """Return the arguments of a job's command. Raises ApiError if something is missing."""
         root, device = self.workspace.root, self.settings.device
-        if isinstance(request, FetchJob):
-            flags = [] if self.settings.is_private else [PUBLIC_ONLY]
-            return JobInputs(root, flags=flags, out=self.sources.new_folder(request.host))
-        if isinstance(request, ExportJob):
-            name, folder = self.model_to_export()
-            (root / EXPORTS).mkdir(exist_ok=True)
-            return JobInputs(root, model=folder, out=root / EXPORTS / request.file_name(name))
-        flags = [] if device == "auto" or request.kind == "look" else ["--device", device]
+        match request:
+            case FetchJob():
+                flags = [] if self.settings.is_private else [PUBLIC_ONLY]
+                return [
+                    request.url,
+                    request.host,
+                    str(self.sources.new_folder(request.host)),
+                    *flags,
+                ]
+            case EncoderJob():
+                return [request.name]
+            case BaseJob():
+                accepted = request.source if request.accepted else ""
+                options = _options({"name": request.name, "accept-terms": accepted})
+                return ["base", "add", request.source, *options, "--json"]
+            case ExportJob():
+                name, folder = self.model_to_export()
+                (root / EXPORTS).mkdir(exist_ok=True)
+                out = root / EXPORTS / request.file_name(name)
+                options = _options({"to": request.to, "type": request.type, "out": out})
+                return ["export", str(folder), *options, "--json"]
+        paths, options = [], _options({"workspace": root, **encode(request)})
         if isinstance(request, LookJob | MakeJob):
-            flags = [*self.sources.filter.flags(), *flags]
-            return JobInputs(root, self.sources.paths(), flags)
-        return JobInputs(root, flags=flags)
+            paths = [str(path) for path in self.sources.paths()]
+            options += self.sources.filter.flags()
+        if request.kind != "look" and device != "auto":
+            options += ["--device", device]
+        return [request.kind, *paths, *options, "--json"]
 
     def _on_job_done(self, kind: JobKind, printed: Mapping[str, Any]) -> None:
         """Make what a job has fetched a source."""
@@ -297,9 +318,6 @@ class AppState:
             raise no_such_model("", ())
         return self.label_of(self.own_model), self._own_folder
 
-    def _look_command(self) -> str:
-        return self.report().report.command
-
     async def close(self) -> None:
         """End all streams and threads."""
         self._shutdown.set()
@@ -313,6 +331,11 @@ class AppState:
         await asyncio.to_thread(self._archive_pool.close)
         for other in self.others:
             await other.close()
+
+
+def _options(values: Mapping[str, object]) -> list[str]:
+    given = {name: value for name, value in values.items() if value not in ("", None)}
+    return [word for name, value in given.items() for word in (f"--{name}", str(value))]
 
 
 def _is_model(folder: Path) -> bool:

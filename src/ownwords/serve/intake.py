@@ -31,7 +31,7 @@ from ownwords.archive.ingest import Detect, versions_in
 from ownwords.archive.settings import ArchiveConfig
 from ownwords.archive.sources import feed
 from ownwords.core.errors import OwnwordsError, SourceError
-from ownwords.core.progress import Progress, Stage, logged_job, print_answer
+from ownwords.core.progress import Progress, Stage, print_answer, reporting_job
 from ownwords.core.validation import decode, encode
 from ownwords.core.version import __version__
 from ownwords.core.workspace import path_text
@@ -266,7 +266,7 @@ def _bound_memory() -> None:
 def _fetch(url: str, host: str, folder: str, *flags: str) -> dict[str, Any]:
     progress = Progress()
     transport = PublicTransport() if PUBLIC_ONLY in flags else None
-    with logged_job(progress, os.environ):
+    with reporting_job(progress, os.environ):
         return fetch_feed(url, host, Path(folder), progress, transport)
 
 

@@ -1,10 +1,11 @@
 """The jobs that the page starts, each an `ownwords` command in a process of its own.
 
-A job is a folder in `runs/jobs`: `job.json` holds its request, `events.jsonl` says how far it is,
-`result.json` and `output.txt` are what its command has printed, and its process holds `.lock` as
-long as it lives. So it survives the server, and a restarted server shows the same as before.
+A job is a folder in `runs/jobs`: `job.json` holds its request, `state.json` says how far it is, and
+its command prints to `result.json` and `output.txt`. Its process holds `.lock` while it runs. So a
+job survives the server, and a restarted server shows the same as before.
 """
 
+import asyncio
 import json
 import os
 import re
@@ -13,21 +14,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Annotated, Any, ClassVar, Literal, get_args
+from typing import IO, Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
-from ownwords.archive.blog_name import blog_name
+import msgspec
+
+from ownwords.archive import blog_name
+from ownwords.base import catalogue
 from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.progress import (
-    LOG_VARIABLE,
+    SAMPLE,
     SPENT_VARIABLE,
+    STATE_VARIABLE,
     TRAINS_VARIABLE,
-    Event,
+    JobProgress,
     left_after,
-    parse_event,
 )
 from ownwords.core.validation import Meta, decode, encode
 from ownwords.core.workspace import (
@@ -41,9 +45,7 @@ from ownwords.core.workspace import (
 from ownwords.models import atomic_dir
 from ownwords.serve.errors import as_conflict, conflict, invalid, not_found
 from ownwords.serve.workspace_list import WorkspaceList
-from ownwords.training.run import SAMPLE
 
-_MAX_LOG_BYTES = 16 << 20  # at once; the rest comes with the next call
 _MAX_JOBS = 50
 PYTHON = (sys.executable, "-P", "-m")  # -P keeps the current folder off sys.path
 PROGRAM: tuple[str, ...] = (*PYTHON, "ownwords")
@@ -54,14 +56,14 @@ _SECRET = re.compile(r"KEY|TOKEN(?!IZERS)|SECRET|PASSWORD|CREDENTIAL", re.IGNORE
 _LAUNCHER = re.compile(r"(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
 _NEEDED = {"base": "HF_TOKEN"}  # access to models whose licence was accepted on the hub
 
-# --- what is asked --------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------
 
 JobKind = Literal["look", "make", "score", "export", "base", "fetch", "encoder"]
 ExportForm = Literal["hf", "gguf", "ollama", "zip", "adapter"]
 WeightType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
 _Name = Annotated[str, Meta(max_length=200)]
 
-# What an export is called, and how its name ends.
+# The title of an export, and the end of its file name.
 _FORMS: Mapping[ExportForm, tuple[str, str]] = {
     "hf": ("a folder", ""),
     "gguf": ("GGUF", ".gguf"),
@@ -72,40 +74,19 @@ _FORMS: Mapping[ExportForm, tuple[str, str]] = {
 
 
 @dataclass(frozen=True)
-class JobInputs:
-    """What the workspace adds to a request: its paths, and how its posts are read."""
-
-    root: Path
-    sources: Sequence[Path] = ()
-    flags: Sequence[str] = ()  # further options of the command
-    model: Path = Path()
-    out: Path = Path()
-
-
-@dataclass(frozen=True)
 class JobRequest:
-    """What a job is asked: the body of the request that starts it, and a part of `job.json`."""
+    """The body of the request that starts a job, and a part of `job.json`."""
 
     kind: ClassVar[JobKind]
-    heading: ClassVar[str]  # what the page calls the job; it may name fields
-    module: ClassVar[str] = ""  # that runs the command; "" is ownwords itself
-    is_exclusive: ClassVar[bool] = False  # writes the archive or the model, so that it runs alone
-    labels: ClassVar[Mapping[str, str]]  # of the stages, in order
+    heading: ClassVar[str]  # the job's title on the page; it may name fields
+    module: ClassVar[str] = "ownwords"  # that runs the command
+    is_exclusive: ClassVar[bool] = False  # writes the archive or the model, so it runs alone
+    labels: ClassVar[Mapping[str, str]]  # of the parts, in order
 
     @property
     def title(self) -> str:
-        """What the page calls the job."""
+        """The job's title on the page."""
         return self.heading.format(**vars(self))
-
-    def arguments(self, inputs: JobInputs) -> list[str]:
-        """The arguments of the command that does it, whose options are named as the fields."""
-        where = [*map(str, inputs.sources), "--workspace", str(inputs.root)]
-        return [self.kind, *where, *_options(encode(self)), *inputs.flags, "--json"]
-
-
-def _options(fields: Mapping[str, Any]) -> list[str]:
-    given = {name: value for name, value in fields.items() if value not in ("", None)}
-    return [word for name, value in given.items() for word in (f"--{name}", str(value))]
 
 
 @dataclass(frozen=True)
@@ -125,7 +106,7 @@ class LookJob(JobRequest):
 class MakeJob(JobRequest):
     """Read the sources, train a model, let it write and score it.
 
-    What is not given is chosen by `ownwords make`; `name` is the model's in this workspace.
+    `ownwords make` chooses what is missing; `name` is the model's in this workspace.
     """
 
     minutes: Annotated[float, Meta(gt=0, le=10_000_000)] | None = None
@@ -156,7 +137,7 @@ class ScoreJob(JobRequest):
 
 @dataclass(frozen=True)
 class ExportJob(JobRequest):
-    """Write the current model in another format; without a type in the format's usual one."""
+    """Write the current model in another format, by default with the format's usual type."""
 
     to: ExportForm
     type: WeightType | None = None
@@ -169,13 +150,9 @@ class ExportJob(JobRequest):
         return f"Exporting as {_FORMS[self.to][0]}"
 
     def file_name(self, model: str) -> str:
-        """The name of the exported file or folder, which says what it is."""
+        """Return the name of the exported file or folder, which shows its format."""
         weights = f"-{self.type}" if self.type else ""
         return f"{model.replace(' ', '-')}{weights}{_FORMS[self.to][1]}"
-
-    def arguments(self, inputs: JobInputs) -> list[str]:
-        options = _options({"to": self.to, "type": self.type, "out": inputs.out})
-        return ["export", str(inputs.model), *options, "--json"]
 
 
 @dataclass(frozen=True)
@@ -196,11 +173,6 @@ class BaseJob(JobRequest):
     def title(self) -> str:
         return f"Installing {self.name or self.source}"
 
-    def arguments(self, inputs: JobInputs) -> list[str]:
-        accepted = self.source if self.accepted else ""
-        options = _options({"name": self.name, "accept-terms": accepted})
-        return ["base", "add", self.source, *options, "--json"]
-
 
 @dataclass(frozen=True)
 class FetchJob(JobRequest):
@@ -214,9 +186,6 @@ class FetchJob(JobRequest):
     module = "ownwords.serve.intake"
     labels: ClassVar[Mapping[str, str]] = {"fetch": "Fetching"}
 
-    def arguments(self, inputs: JobInputs) -> list[str]:
-        return [self.url, self.host, str(inputs.out), *inputs.flags]
-
 
 @dataclass(frozen=True)
 class EncoderJob(JobRequest):
@@ -227,9 +196,7 @@ class EncoderJob(JobRequest):
     kind = "encoder"
     heading = "Installing the search by meaning"
     module = "ownwords.ask.encoder"
-
-    def arguments(self, inputs: JobInputs) -> list[str]:
-        return [self.name]
+    labels: ClassVar[Mapping[str, str]] = {}
 
 
 _KINDS = (LookJob, MakeJob, ScoreJob, ExportJob, BaseJob, FetchJob, EncoderJob)
@@ -237,7 +204,7 @@ REQUESTS: Mapping[str, type[JobRequest]] = {request.kind: request for request in
 
 
 def parse_request(kind: object, fields: Mapping[str, object]) -> JobRequest:
-    """The request of a kind from its fields. Raises ApiError for a kind that does not exist."""
+    """Parse the request of a kind from its fields. Raises ApiError for an unknown kind."""
     if not isinstance(kind, str) or kind not in REQUESTS:
         kinds = ", ".join(get_args(JobKind))
         raise invalid("there is no such kind of job", hint=f"the kinds are: {kinds}", param="kind")
@@ -245,16 +212,16 @@ def parse_request(kind: object, fields: Mapping[str, object]) -> JobRequest:
     return decode(REQUESTS[kind], rest, unknown="ignore", null_is_missing=True)
 
 
-# --- its process ----------------------------------------------------------------------------------
+# --- the process of a job -------------------------------------------------------------------------
 
-InputsOf = Callable[[JobRequest], JobInputs]
+ArgumentsOf = Callable[[JobRequest], list[str]]
 OnDone = Callable[[JobKind, Mapping[str, Any]], None]
 JobStatus = Literal["running", "stopping", "done", "stopped", "failed", "killed"]
 
 
 @dataclass(frozen=True)
 class JobStage:
-    """A stage of a running job."""
+    """A part of a running job."""
 
     label: str
     status: Literal["waiting", "running", "done"]
@@ -293,7 +260,7 @@ class JobRecord:
     id: str
     kind: str
     request: dict[str, Any]
-    began: float  # its first attempt
+    began: float  # of the first attempt
     attempt_began: float
     spent_s: float = 0.0  # by earlier attempts
     share: float = 0.0  # done by earlier attempts
@@ -301,103 +268,29 @@ class JobRecord:
     stop_requests: int = 0
 
 
-class EventTail:
-    """Reads the events of a log incrementally, a bounded part of it at a time."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-        self._inode = -1
-
-    def read(self) -> tuple[bool, list[Event]]:
-        """Return whether the file was replaced, and the events since the last call."""
-        try:
-            with self._path.open("rb") as file:
-                stat = os.fstat(file.fileno())
-                is_replaced = stat.st_ino != self._inode or stat.st_size < self._offset
-                if is_replaced:
-                    self._inode, self._offset = stat.st_ino, 0
-                file.seek(self._offset)
-                data = file.read(_MAX_LOG_BYTES)
-        except OSError:  # not there yet, or deleted
-            was_there, self._inode, self._offset = self._inode != -1, -1, 0
-            return was_there, []
-        complete = data.rfind(b"\n") + 1  # the last line may be incomplete
-        self._offset += complete
-        events = map(parse_event, data[:complete].splitlines())
-        return is_replaced, [event for event in events if event is not None]
-
-
-class _History:
-    """How far one attempt at a job is, by its events."""
-
-    def __init__(self, record: JobRecord, path: Path) -> None:
-        self.attempt_began = record.attempt_began
-        self.note = self.stage = ""  # the last ones
-        self.share = record.share
-        self._tail = EventTail(path)
-        self._time = 0.0
-        self._remaining_s: float | None = None
-        self._expected: dict[str, float | None] = {}  # seconds of each stage, 0 if it is left out
-        self._began: set[str] = set()
-        self._ended: set[str] = set()
-
-    def update(self) -> None:
-        """Take in what was logged since the last call."""
-        for event in self._tail.read()[1]:
-            self._time = event.time
-            if event.kind == "note" and event.message and not event.message.startswith(SAMPLE):
-                self.note = event.message
-            elif event.kind == "expect":
-                self._expected[event.stage] = event.values.get("seconds")
-            elif event.kind == "begin" and event.stage in self._expected:
-                before = list(self._expected)[: list(self._expected).index(event.stage)]
-                self._ended = (self._ended | {*before}) - {event.stage}
-                self._began.add(event.stage)
-                self.stage = event.stage
-            elif event.kind == "overall":
-                self.share = max(self.share, event.values.get("share", 0.0))
-                self._remaining_s = event.values.get("remaining_s")
-
-    def remaining_s(self, now: float) -> float | None:
-        """Seconds until the job is done; None while unknown."""
-        if self._remaining_s is None:
-            return None
-        return float(round(max(1.0, left_after(self._remaining_s, max(0.0, now - self._time)))))
-
-    def stages(self, labels: Mapping[str, str]) -> Iterator[JobStage]:
-        """The stages of `labels` as far as they are; without those that it has not."""
-        for name, label in labels.items():
-            is_over = name in self._ended
-            if name in self._began and not is_over:
-                yield JobStage(label, "running")
-            elif self._expected.get(name) != 0 and (name in self._began or not is_over):
-                yield JobStage(label, "done" if is_over else "waiting")
-
-
 class JobProcess:
-    """A job in its folder; every state is read from the files, but for the child's own exit.
+    """A job in its folder; every state is read from the files, except for the child's own exit.
 
-    `on_done` gets what the command of a job has printed, at least once.
+    `on_done` is called at least once with the output of a successful command.
     """
 
     def __init__(self, folder: Path, on_done: OnDone) -> None:
         self.folder = folder
         self._on_done = on_done
         self._record_path, self._lock_path = folder / "job.json", folder / ".lock"
-        self._events_path, self._result_path = folder / "events.jsonl", folder / "result.json"
+        self._state_path, self._result_path = folder / "state.json", folder / "result.json"
+        self._events_path = folder / "events.jsonl"  # of older versions, in place of state.json
         self._output_path = folder / "output.txt"
         self._child: subprocess.Popen[bytes] | None = None
-        self._history: _History | None = None
-        self._last: tuple[JobRecord, Job] | None = None  # once it has ended
+        self._ended: tuple[object, Job] | None = None  # with the stamp of its record
 
     def start(self, record: JobRecord, command: Sequence[str]) -> None:
         """Start an attempt. Raises InUseError while another one is running."""
         with locked(self._lock_path, "this job is still running", "stop it first") as lock:
             # Remove what the last attempt left, so that it is not mistaken for the new one's.
-            for path in (self._result_path, self._events_path):
+            for path in (self._result_path, self._state_path, self._events_path):
                 path.unlink(missing_ok=True)
-            blog = blog_name(self.folder.absolute().parents[2])
+            blog = blog_name.blog_name(self.folder.absolute().parents[2])
             self._write_record(record)
             with (
                 translate_os_errors(self.folder),
@@ -411,7 +304,7 @@ class JobProcess:
                     stderr=output,
                     env=clean_environment(os.environ, _NEEDED.get(record.kind, ""))
                     | {
-                        LOG_VARIABLE: str(self._events_path.absolute()),
+                        STATE_VARIABLE: str(self._state_path.absolute()),
                         SPENT_VARIABLE: f"{record.spent_s:.1f}",
                         TRAINS_VARIABLE: blog if record.kind == "make" else "",
                     },
@@ -429,7 +322,7 @@ class JobProcess:
             _interrupt(record.pid, kill=record.stop_requests >= _KILL_AFTER)
 
     def record(self) -> JobRecord | None:
-        """The contents of `job.json`; None if it is missing or damaged."""
+        """Return the contents of `job.json`; None if it is missing or damaged."""
         try:
             record = decode(JobRecord, json.loads(self._record_path.read_bytes()), unknown="ignore")
             parse_request(record.kind, record.request)
@@ -447,39 +340,51 @@ class JobProcess:
         return sys.platform != "win32" and is_held(self._lock_path)
 
     def job(self) -> Job | None:
-        """The job as it is now; None if its files are missing or damaged."""
-        record = self.record()
+        """Return the job as it is now; None if its files are missing or damaged."""
+        stamp = file_stamp(self._record_path)
+        if self._ended and self._ended[0] == stamp:
+            return self._ended[1]
+        record, is_alive = self.record(), self.is_alive()
         if record is None:
             return None
-        is_alive = self.is_alive()
-        if not is_alive and self._last and self._last[0] == record:
-            return self._last[1]
-        if self._history is None or self._history.attempt_began != record.attempt_began:
-            self._history = _History(record, self._events_path)
-        history, request = self._history, parse_request(record.kind, record.request)
-        history.update()
+        request, progress = parse_request(record.kind, record.request), self._progress()
+        left_s = None
+        if is_alive and progress.remaining_s is not None:
+            silent_s = max(0.0, time.time() - progress.time)
+            left_s = float(round(max(1.0, left_after(progress.remaining_s, silent_s))))
         job = Job(
             id=record.id,
             kind=request.kind,
             title=request.title,
             status="stopping" if record.stop_requests else "running",
-            stage=request.labels.get(history.stage, "") if is_alive else "",
-            stages=tuple(history.stages(request.labels)) if is_alive else (),
-            share=round(history.share, 4) or None,
-            remaining_s=history.remaining_s(time.time()) if is_alive else None,
-            line=history.note,
+            stage=request.labels.get(progress.part, "") if is_alive else "",
+            stages=_stages(request, progress) if is_alive else (),
+            share=round(max(record.share, progress.share), 4) or None,
+            remaining_s=left_s,
+            line=progress.note,
             began=record.began,
             ended=None,
             error=None,
         )
         if not is_alive:
-            job = self._ended(job, record)
-            self._last = record, job
+            job = self._end(job, record)
+            self._ended = stamp, job
         return job
 
-    def _ended(self, job: Job, record: JobRecord) -> Job:
-        """The job whose attempt is over, by what it has printed."""
-        paths = (self._output_path, self._result_path, self._events_path)
+    def _progress(self) -> JobProgress:
+        """Read how far the attempt is; an older version has logged it as events."""
+        with suppress(OSError, msgspec.MsgspecError):
+            return msgspec.json.decode(self._state_path.read_bytes(), type=JobProgress)
+        progress = JobProgress()
+        with suppress(OSError):
+            for line in self._events_path.read_bytes().splitlines():
+                with suppress(msgspec.MsgspecError):
+                    progress = msgspec.json.decode(line, type=_OldEvent).added_to(progress)
+        return progress
+
+    def _end(self, job: Job, record: JobRecord) -> Job:
+        """Complete the job whose attempt is over with what it has printed."""
+        paths = (self._output_path, self._result_path, self._state_path, self._events_path)
         printed_at = max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
         job = replace(job, ended=max(printed_at, record.attempt_began))
         try:
@@ -506,8 +411,36 @@ class JobProcess:
         write_atomically(self._record_path, json.dumps(encode(record)) + "\n")
 
 
+class _OldEvent(msgspec.Struct):
+    """A line of the log that older versions wrote."""
+
+    kind: str
+    message: str = ""
+    values: dict[str, float] = {}
+
+    def added_to(self, progress: JobProgress) -> JobProgress:
+        share = max(progress.share, self.values.get("share", 0.0) if self.kind == "overall" else 0)
+        is_note = self.kind == "note" and self.message and not self.message.startswith(SAMPLE)
+        return JobProgress(share=share, note=self.message if is_note else progress.note)
+
+
+def _stages(request: JobRequest, progress: JobProgress) -> tuple[JobStage, ...]:
+    """Return the parts of the job in words, without those that it skips."""
+    known = ((label, progress.parts.get(part, "waiting")) for part, label in request.labels.items())
+    return tuple(JobStage(label, status) for label, status in known if status != "skipped")
+
+
+def file_stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes with a file or folder; None if there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
 def clean_environment(environment: Mapping[str, str], needed: str = "") -> dict[str, str]:
-    """The environment for a job, without secrets, but one that it needs, and launcher variables."""
+    """Return the environment of a job, without launcher variables and secrets it does not need."""
     inherited = {
         name: value
         for name, value in environment.items()
@@ -540,39 +473,40 @@ else:
             os.kill(pid, signal.SIGINT)
 
 
+# --- the jobs of a workspace ----------------------------------------------------------------------
+
+
 class JobManager:
     """Starts, lists, stops and continues the jobs of one workspace. Thread-safe.
 
-    `inputs_of` adds to a request what the workspace knows, `on_done` gets what a job has printed.
-    `program` is the command line's, which tests replace.
+    `arguments_of` returns the arguments of the command for a request; `on_done` is called with the
+    output of a successful one. Tests replace the `program`.
     """
 
     def __init__(
         self,
         workspace: Workspace,
         *,
-        inputs_of: InputsOf | None = None,
+        arguments_of: ArgumentsOf = lambda request: [request.kind],
         on_done: OnDone = lambda _, result: None,
         program: Sequence[str] = (),
     ) -> None:
         self.workspace = workspace
         self._folder = workspace.runs / "jobs"
-        self._inputs_of = inputs_of or (lambda _: JobInputs(workspace.root))
-        self._on_done = on_done
+        self._arguments_of, self._on_done = arguments_of, on_done
         self._program = tuple(program)
         self._processes: dict[str, JobProcess] = {}
         self._mutex = threading.RLock()
 
     def jobs(self) -> list[Job]:
-        """All jobs, the newest first."""
+        """Return all jobs, the newest first."""
         with self._mutex:
             jobs = [job for process in self._all() if (job := process.job())]
-        return sorted(jobs, key=lambda job: job.began, reverse=True)[:_MAX_JOBS]
+        return sorted(jobs, key=lambda job: job.began, reverse=True)
 
     def running(self) -> list[Job]:
-        """The jobs that run."""
-        with self._mutex:
-            return [job for each in self._all() if each.is_alive() and (job := each.job())]
+        """Return the jobs that run."""
+        return [job for job in self.jobs() if job.ended is None]
 
     def find_worker(self) -> str:
         """Describe the process that works in the workspace in a sentence; "" if there is none."""
@@ -631,16 +565,16 @@ class JobManager:
     # --- inside, with the mutex ------------------------------------------------------------------
 
     def _begin(self, record: JobRecord, request: JobRequest) -> Job:
-        inputs = self._inputs_of(request)
+        arguments = self._arguments_of(request)
         if request.is_exclusive and (holder := self.find_worker()):
             raise InUseError(holder, hint="wait until it ends, or stop it")
         # Create the workspace first: a folder with only `runs` is not recognised as one.
         if not self._folder.is_dir():
             with self.workspace.opened(), translate_os_errors(self._folder):
                 self._folder.mkdir(parents=True, exist_ok=True)
-        program = (*PYTHON, request.module) if request.module else self._program or PROGRAM
+        program = (*PYTHON, request.module) if request.module != "ownwords" else PROGRAM
         process = self._process(record.id)
-        process.start(record, [*program, *request.arguments(inputs)])
+        process.start(record, [*(self._program or program), *arguments])
         self._forget_oldest()
         return self._find(record.id)[1]
 
@@ -667,7 +601,7 @@ class JobManager:
         return process, job
 
     def _forget_oldest(self) -> None:
-        """Delete the logs of the oldest jobs, so that their number stays bounded."""
+        """Delete the folders of the oldest jobs, so that their number stays bounded."""
         ended = [(job.began, each) for each in self._all() if (job := each.job()) and job.ended]
         ended.sort(key=lambda pair: pair[0])
         for _, process in ended[: max(0, len(ended) - _MAX_JOBS)]:
@@ -676,6 +610,11 @@ class JobManager:
     def _delete(self, process: JobProcess) -> None:
         atomic_dir.delete_dir(process.folder)
         self._processes.pop(process.folder.name, None)
+
+
+# --- changes, for every page ----------------------------------------------------------------------
+
+_POLL_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -688,21 +627,69 @@ class OtherJob:
     share: float | None
 
 
-class OtherJobs:
-    """Reads the jobs of all listed workspaces but the current one."""
+class WorkspaceState(NamedTuple):
+    """The jobs of a workspace, those of others, and a stamp of each part that may change."""
 
-    def __init__(self, current: Workspace) -> None:
-        self._list = WorkspaceList(current)
-        self._managers: dict[Path, JobManager] = {}
+    jobs: list[Job]
+    elsewhere: list[OtherJob]
+    stamps: dict[str, object]
 
-    def running(self) -> list[OtherJob]:
-        """The jobs that run."""
-        jobs = []
-        for path in self._list.paths()[1:]:
-            if path not in self._managers:
-                self._managers[path] = JobManager(Workspace(path))
-            jobs += [
-                OtherJob(path_text(path), blog_name(path), job.title, job.share)
-                for job in self._managers[path].running()
+
+class Broadcaster:
+    """Reads the workspaces that pages show, once for all of these pages."""
+
+    def __init__(self) -> None:
+        self._wanted: set[JobManager] = set()
+        self._reading: asyncio.Task[dict[JobManager, WorkspaceState]] | None = None
+        self._due = 0.0  # by the monotonic clock
+        self._others: dict[Path, JobManager] = {}  # of workspaces that no page shows
+
+    async def next_state(self, jobs: JobManager) -> WorkspaceState:
+        """Return the state of a workspace at the next reading."""
+        self._wanted.add(jobs)
+        self._reading = self._reading or asyncio.create_task(self._read_when_due())
+        return (await asyncio.shield(self._reading))[jobs]
+
+    async def _read_when_due(self) -> dict[JobManager, WorkspaceState]:
+        await asyncio.sleep(max(0.0, self._due - time.monotonic()))
+        self._due = time.monotonic() + _POLL_S
+        # Whoever comes during this reading waits for the next one.
+        wanted, self._wanted, self._reading = self._wanted, set(), None
+        return await asyncio.to_thread(self._read, wanted)
+
+    def _read(self, wanted: Collection[JobManager]) -> dict[JobManager, WorkspaceState]:
+        shown = {jobs.workspace.root.absolute(): jobs for jobs in wanted}
+
+        def running_at(path: Path) -> list[OtherJob]:
+            jobs = shown.get(path) or self._others.setdefault(path, JobManager(Workspace(path)))
+            return [
+                OtherJob(path_text(path), blog_name.blog_name(path), job.title, job.share)
+                for job in jobs.running()
             ]
-        return jobs
+
+        return {
+            jobs: WorkspaceState(
+                jobs=jobs.jobs(),
+                elsewhere=[
+                    job
+                    for path in WorkspaceList(jobs.workspace).paths()[1:]
+                    for job in running_at(path)
+                ],
+                stamps=_stamps(jobs.workspace),
+            )
+            for jobs in wanted
+        }
+
+
+def _stamps(workspace: Workspace) -> dict[str, object]:
+    root = workspace.root
+    parts = {
+        "blog": (workspace.archive, workspace.choices, root / blog_name.FILE),
+        "sources": (root / "sources.json",),
+        "models": (root / "models",),
+        "exports": (root / "exports",),
+        "texts": (root / "texts",),
+        "bases": (catalogue.bases_folder(),),
+        "model": (root / "model", root / "scorecard.json"),
+    }
+    return {name: [file_stamp(path) for path in paths] for name, paths in parts.items()}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from ownwords.archive.ingest import versions_in
-from ownwords.archive.report import SourceVersion
+from ownwords.archive.report import Report, SourceSummary, SourceVersion
 from ownwords.archive.settings import ArchiveConfig
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import decode, encode
@@ -32,7 +32,12 @@ _MAX_NAME = 100
 _ABANDONED_S = 24 * 3600
 _DOCUMENTS = re.compile(r'^XDG_DOCUMENTS_DIR="(.+)"', re.MULTILINE)
 _UNSAFE = re.compile(r"[^\w. -]+")
-_FLAGS = {"--drafts": "drafts", "--hidden": "hidden", "--private": "private"}
+_FLAGS = {
+    "--drafts": ("drafts", True),
+    "--hidden": ("hidden", True),
+    "--private": ("private", True),
+    "--no-pages": ("pages", False),
+}
 How = Literal["path", "upload", "feed"]
 
 
@@ -79,7 +84,7 @@ class Source(SourceRecord):
 
     bytes: int | None = None
     problem: str = ""
-    read_at: float | None = None  # an upload: when it came
+    read_at: float | None = None  # None: not read yet
     newest_day: str = ""  # of its newest post, once it is read
 
 
@@ -87,7 +92,7 @@ class SourceList:
     """The sources of one workspace. Thread-safe; every change is written at once.
 
     Until the page has changed them, they are the paths that the server was started with, or else
-    those of `look_command`, the last look's.
+    those of the last look.
     """
 
     def __init__(
@@ -95,10 +100,10 @@ class SourceList:
         workspace: Workspace,
         given: Sequence[Path] = (),
         *,
-        look_command: Callable[[], str] = lambda: "",
+        last_report: Callable[[], Report],
     ) -> None:
         self._workspace = workspace
-        self._given, self._look_command = tuple(given), look_command
+        self._given, self._last_report = tuple(given), last_report
         self._file = workspace.root / _FILE
         self._mutex = threading.RLock()
 
@@ -242,18 +247,20 @@ class SourceList:
         """The contents of the file, or what they are before the page has changed any."""
         with suppress(OSError, ValueError, OwnwordsError):  # none yet, or a damaged one
             return decode(_Contents, json.loads(self._file.read_bytes()), unknown="ignore")
-        command = ""
+        paths, post_filter = self._given, PostFilter()
         with suppress(OwnwordsError):  # no archive yet, or a damaged one
-            command = self._look_command()
-        paths, post_filter = parse_look_command(command)
+            report = self._last_report()
+            paths = paths or tuple(map(self._resolved, report.sources))
+            post_filter = filter_of(report.command)
         records = tuple(
             SourceRecord(f"given-{i}", "path", source_name(path), self._stored(path))
-            for i, path in enumerate(self._given or map(self._resolved, map(Path, paths)))
+            for i, path in enumerate(paths)
         )
         return _Contents(records, post_filter)
 
-    def _resolved(self, path: Path) -> Path:
-        """A path of a command: seen from here, or else from where the workspace lies."""
+    def _resolved(self, source: SourceSummary) -> Path:
+        """The path of a source; older reports have only what was given, as seen from somewhere."""
+        path = Path(source.absolute or source.path)
         beside = self._workspace.root.absolute().parent / path
         return beside if not path.exists() and beside.exists() else path.absolute()
 
@@ -277,24 +284,17 @@ class SourceList:
         except OSError as error:
             problem = f"{path_text(path)} cannot be read: {error.strerror or error}"
         shown = vars(record) | {"path": path_text(path)}
-        came = None
-        with suppress(OSError):
-            came = path.parent.stat().st_mtime if record.how != "path" else None
-        return Source(**shown, bytes=size, problem=problem, read_at=came)
+        return Source(**shown, bytes=size, problem=problem)
 
 
-def parse_look_command(command: str) -> tuple[tuple[str, ...], PostFilter]:
-    """Parse an `ownwords look` command: its paths, and which posts it takes in."""
+def filter_of(command: str) -> PostFilter:
+    """Return which posts an `ownwords look` command takes in."""
     try:
-        words = shlex.split(command)[2:]
+        words = shlex.split(command)
     except ValueError:
-        return (), PostFilter()
-    first_flag = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
-    chosen = {name: True for flag, name in _FLAGS.items() if flag in words}
-    post_filter = replace(PostFilter(), **chosen)
-    if "--no-pages" in words:
-        post_filter = replace(post_filter, pages=False)
-    return tuple(words[:first_flag]), post_filter
+        return PostFilter()
+    chosen = {name: value for flag, (name, value) in _FLAGS.items() if flag in words}
+    return replace(PostFilter(), **chosen)
 
 
 # --- Publii sites ---------------------------------------------------------------------------------

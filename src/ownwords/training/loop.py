@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ownwords.core.errors import OwnwordsError, WorkspaceError
 from ownwords.core.fingerprint import digest
-from ownwords.core.progress import Progress, Stage, printable
+from ownwords.core.progress import SAMPLE, Progress, Stage, printable
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.training import metrics
 from ownwords.training.batches import Batch, Batches, prefetched
@@ -30,7 +30,7 @@ from ownwords.training.device import Device
 from ownwords.training.distributed import SINGLE_PROCESS, World
 from ownwords.training.metrics import LossModule
 from ownwords.training.optim import Optimizer, lr_scale
-from ownwords.training.run import SAMPLE, STAGE, Evaluation, RunRecord
+from ownwords.training.run import STAGE, Evaluation, RunRecord
 from ownwords.training.settings import Recipe
 from ownwords.training.token_dataset import TokenDataset
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from ownwords.core.progress import Event
+from ownwords.core.progress import SAMPLE, Event
 
 CHECKPOINTS = "checkpoints"  # folder in a run's
 STAGE = "train"  # the stage that reports training metrics
-SAMPLE = "sample: "  # prefix of a note that holds text the model wrote
 MAX_POINTS = 300  # of the curve, about as many as a screen can show
 _SMOOTHED = 20  # metrics over which the curve is smoothed, fewer at the start
 _MAX_NOTES = 400

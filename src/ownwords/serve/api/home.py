@@ -125,13 +125,12 @@ def _dated_sources(state: AppState) -> list[Source]:
     sources = state.sources.sources()
     for number, source in enumerate(sources):
         if found := read.get(Path(source.path).resolve()):
-            at_last = source.read_at or at
-            sources[number] = replace(source, read_at=at_last, newest_day=found.newest_day)
+            sources[number] = replace(source, read_at=at, newest_day=found.newest_day)
     return sources
 
 
 def _sources_read(report: Report) -> dict[Path, SourceSummary]:
-    return {Path(source.path).resolve(): source for source in report.sources}
+    return {source.location: source for source in report.sources}
 
 
 # --- the blog ------------------------------------------------------------------------------------

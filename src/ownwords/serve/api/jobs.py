@@ -1,6 +1,7 @@
 """The jobs of the page, its stream of events, and a training in detail."""
 
 import importlib.util
+import os
 import re
 import time
 from contextlib import suppress
@@ -15,11 +16,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.archive import blog_name
 from ownwords.base import catalogue, ladder
 from ownwords.base.known_bases import find_known, is_model_name
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.packages import install_command
+from ownwords.core.progress import Event, parse_event
 from ownwords.core.workspace import is_held
 from ownwords.make.make_request import SCRATCH
 from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
@@ -28,12 +29,10 @@ from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import as_conflict, conflict, forbidden
 from ownwords.serve.jobs import (
     BaseJob,
-    EventTail,
     Job,
     JobRequest,
     MakeJob,
-    OtherJob,
-    OtherJobs,
+    WorkspaceState,
     parse_request,
 )
 from ownwords.serve.json_api import ApiCall, json_route
@@ -113,57 +112,29 @@ def resume(state: AppState, call: ApiCall) -> Job:
 
 
 async def send_changes(state: AppState, events: EventSender) -> None:
-    """Send the jobs, then what changes of them, and which parts of the workspace change."""
-    others = OtherJobs(state.workspace)
-
-    def look() -> tuple[list[Job], list[OtherJob], dict[str, object]]:
-        return state.jobs.jobs(), others.running(), _stamps(state)
-
-    jobs: dict[str, Job] | None = None
-    elsewhere: list[OtherJob] = []
-    stamps: dict[str, object] = {}
-    async for listed, elsewhere_now, stamps_now in state.poll(look, _POLL_S, events):
-        now = {job.id: job for job in listed}
-        if jobs is None:
-            await events.send({"jobs": listed, "elsewhere": elsewhere_now}, "jobs")
-        else:
-            for id_ in jobs.keys() - now.keys():
-                await events.send({"id": id_}, "removed")
-            for job in listed:
-                if jobs.get(job.id) != job:
-                    await events.send(job, "job")
-            if elsewhere != elsewhere_now:
-                await events.send({"jobs": elsewhere_now}, "elsewhere")
-            if changed := [name for name in stamps_now if stamps[name] != stamps_now[name]]:
-                await events.send({"what": changed}, "changed")
-        jobs, elsewhere, stamps = now, elsewhere_now, stamps_now
-
-
-def _stamps(state: AppState) -> dict[str, object]:
-    """For each part of the workspace, what differs once it has changed."""
-    root = state.workspace.root
-    parts = {
-        "blog": (state.workspace.archive, state.workspace.choices, root / blog_name.FILE),
-        "sources": (root / "sources.json",),
-        "models": (root / "models",),
-        "exports": (root / "exports",),
-        "texts": (root / "texts",),
-        "bases": (catalogue.bases_folder(),),
-        "model": (root / "model", root / "scorecard.json"),
-    }
-    return {name: [_stamp(path) for path in paths] for name, paths in parts.items()}
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+    """Send the jobs, then those that change, and which parts of the workspace change."""
+    before: WorkspaceState | None = None
+    async for now in state.poll(lambda: state.broadcaster.next_state(state.jobs), events):
+        if before is None:
+            await events.send({"jobs": now.jobs, "elsewhere": now.elsewhere}, "jobs")
+            before = now
+            continue
+        known = {job.id: job for job in before.jobs}
+        for id_ in known.keys() - {job.id for job in now.jobs}:
+            await events.send({"id": id_}, "removed")
+        for job in now.jobs:
+            if known.get(job.id) != job:
+                await events.send(job, "job")
+        if before.elsewhere != now.elsewhere:
+            await events.send({"jobs": now.elsewhere}, "elsewhere")
+        if changed := [name for name, at in now.stamps.items() if at != before.stamps[name]]:
+            await events.send({"what": changed}, "changed")
+        before = now
 
 
 # --- a training ----------------------------------------------------------------------------------
 
+_MAX_LOG_BYTES = 16 << 20  # at once; the rest comes with the next call
 _MAX_LOG = 200
 _MAX_SAMPLES = 40
 _LOG = "metrics.jsonl"
@@ -177,11 +148,38 @@ async def _send_training(state: AppState, events: EventSender) -> None:
         began = (job.began for job in state.jobs.running() if job.kind == "make")
         return reader.parts(since=max(began, default=0.0))
 
-    async for parts in state.poll(read, _POLL_S, events):
+    async for parts in state.poll(lambda: state.run(read), events, pause_s=_POLL_S):
         for name, value in parts.items():
             if sent.get(name) != (data := msgspec.json.encode(value)):
                 sent[name] = data
                 await events.send(value, name)
+
+
+class EventTail:
+    """Reads the events of a log incrementally, a bounded part of it at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._inode = -1
+
+    def read(self) -> tuple[bool, list[Event]]:
+        """Return whether the file was replaced, and the events since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                stat = os.fstat(file.fileno())
+                is_replaced = stat.st_ino != self._inode or stat.st_size < self._offset
+                if is_replaced:
+                    self._inode, self._offset = stat.st_ino, 0
+                file.seek(self._offset)
+                data = file.read(_MAX_LOG_BYTES)
+        except OSError:  # not there yet, or deleted
+            was_there, self._inode, self._offset = self._inode != -1, -1, 0
+            return was_there, []
+        complete = data.rfind(b"\n") + 1  # the last line may be incomplete
+        self._offset += complete
+        events = map(parse_event, data[:complete].splitlines())
+        return is_replaced, [event for event in events if event is not None]
 
 
 class TrainingReader:
