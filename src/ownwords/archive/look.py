@@ -288,8 +288,8 @@ def _present(choices: Choices, renamed: Mapping[str, str]) -> dict[str, Decision
 
 def _chained(before: Mapping[str, str], renamed: Mapping[str, str]) -> dict[str, str]:
     """The present id of each post that has ever been renamed, by each of its former ids."""
-    chained = {former: renamed.get(id_, id_) for former, id_ in before.items()} | renamed
-    return {former: id_ for former, id_ in chained.items() if former != id_}
+    chained = {former: renamed.get(id_, id_) for former, id_ in before.items()}
+    return {former: id_ for former, id_ in (chained | dict(renamed)).items() if former != id_}
 
 
 def _set_aside(archive: Path, error: DamagedArchiveError) -> str:
