@@ -41,7 +41,7 @@ SERVER = (
     "ask/dates.py",
     "ask/search.py",
     "base/catalogue.py",
-    "base/ladder.py",
+    "base/estimates.py",
     "drafts/check.py",
     "drafts/check_view.py",
     "drafts/edits.py",

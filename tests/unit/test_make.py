@@ -213,7 +213,7 @@ def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_best_smaller_one(
     plan_finetuning = recipes.plan_finetuning
 
     def too_little(base: Path, *args: object, **more: object) -> object:
-        if catalogue.called(base) in (catalogue.SHIPPED_TITLE, next_best):
+        if catalogue.display_name(base) in (catalogue.SHIPPED_TITLE, next_best):
             return plan_finetuning(base, *args, **more)  # type: ignore[arg-type]
         raise ConfigError("training takes 8 GB of memory")
 

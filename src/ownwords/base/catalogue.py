@@ -187,8 +187,10 @@ def note_writer() -> Path | None:
     return next((each.folder for each in able), None)
 
 
-def called(folder: Path) -> str:
-    """The display name of a base folder."""
+def display_name(folder: Path | None) -> str:
+    """Return the display name of a base folder; empty for no base."""
+    if folder is None:
+        return ""
     if folder == _SHIPPED_FOLDER:
         return SHIPPED_TITLE
     known = find_known(folder.name)

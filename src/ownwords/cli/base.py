@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from ownwords.base import catalogue, known_bases, ladder, trimming
-from ownwords.base.ladder import Rung, TuningTask
+from ownwords.base import catalogue, estimates, known_bases, trimming
+from ownwords.base.estimates import BaseOption, TuningTask
 from ownwords.cli.options import DEFAULTS, CommonOptions, described
 from ownwords.cli.output import confirm, stderr
 from ownwords.core.errors import OwnwordsError, resumable
@@ -46,8 +46,8 @@ app = App(
 @app.default
 def listed(*, common: CommonOptions = DEFAULTS) -> None:
     """List the bases, and what tuning each on the blog of a workspace takes on this machine."""
-    task, listed = _task(common.workspace), ladder.rungs()
-    bases = [task.figures(rung) for rung in listed]
+    task, listed = _task(common.workspace), estimates.base_options()
+    bases = [task.figures(option) for option in listed]
     figures = {
         "bases": bases,
         "has_shipped": catalogue.has_shipped(),
@@ -66,10 +66,10 @@ def _task(workspace: Path | None) -> TuningTask:
     except OwnwordsError:
         if workspace:
             raise
-        return ladder.task_here()
+        return estimates.task_here()
     texts = read_corpus(place.archive).train
     is_english = trimming.are_english([text.text for text in texts])
-    return ladder.task_here(texts.bytes, len(texts), is_english=is_english)
+    return estimates.task_here(texts.bytes, len(texts), is_english=is_english)
 
 
 @app.command(
@@ -113,7 +113,7 @@ def add(
         progress.begin("download")
         folder = install.add(source, name, progress=progress, accepted_terms=accept_terms)
     found = catalogue.entry(folder.name, folder)
-    figures = ladder.task_here().figures(Rung.of(found))
+    figures = estimates.task_here().figures(BaseOption.of(found))
     common.show(figures, lambda console: _print_added(found, console))
 
 
@@ -157,7 +157,7 @@ def _print_added(found: "Entry", console: "Console") -> None:
 
 
 def _print_list(
-    listed: Sequence[Rung],
+    listed: Sequence[BaseOption],
     bases: Sequence[Mapping[str, Any]],
     task: TuningTask,
     console: "Console",
@@ -170,7 +170,7 @@ def _print_list(
         writer.space()
     writer.blocks([Table(heads=_HEADINGS, rows=[_row(base) for base in bases])])
     writer.space()
-    entries = [rung.entry for rung in listed if rung.entry]
+    entries = [option.entry for option in listed if option.entry]
     for entry in entries:
         if entry.problem:
             writer.line(f"{entry.name} cannot be used: {entry.problem}")
@@ -192,7 +192,7 @@ def _print_list(
     usable = [entry.name for entry in entries if not entry.problem]
     if usable:
         writer.copied(f"ownwords make PATH --base {usable[-1]}", "To start from one: ")
-    if known := [rung.name for rung in listed if not rung.entry]:
+    if known := [option.name for option in listed if not option.entry]:
         writer.copied(f"ownwords base add {known[0]}", "To add one: ")
 
 

@@ -175,7 +175,7 @@ def _load_drafting(
     if not is_quiet:
         name = f"the model in {relative_path(folder)}"
         if adapter:
-            name = f"{catalogue.called(folder)}, which has read none of your posts"
+            name = f"{catalogue.display_name(folder)}, which has read none of your posts"
         if own and own != folder:
             name += f"; the model in {relative_path(own)} has not learned to write from notes"
         print(f"Writing with {name}.", file=sys.stderr)

@@ -69,7 +69,7 @@ def score(
             folder,
             texts,
             base_folder,
-            base_name=catalogue.called(base_folder) if base_folder else "",
+            base_name=catalogue.display_name(base_folder),
             base_adapter=catalogue.notes_adapter(base_folder) if base_folder else None,
             workspace=place.root,
             report=_report(archive),

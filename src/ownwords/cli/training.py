@@ -145,7 +145,7 @@ def _train(
             own_share=texts.own_share,
             corpus=texts.key,
             out=options.out,
-            base_title=catalogue.called(base) if base else "",
+            base_title=catalogue.display_name(base),
             began=began,
         )
         if base and trims and world.size == 1:

@@ -42,7 +42,7 @@ class MakeRequest:
 
     paths: Sequence[Path]
     workspace: Path | None = None  # ./NAME.ownwords unless given
-    minutes: float | None = None  # None: as many as the base needs, see `ladder.usual_minutes`
+    minutes: float | None = None  # None: as many as the base needs, see `estimates.usual_minutes`
     base: str = ""  # a name or a path; "": the best installed one that there is time for
     name: str = ""  # of the model; without one it gets the workspace's, with a number
     trims: bool = True  # a large vocabulary to what the author writes

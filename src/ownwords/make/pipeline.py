@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from ownwords.archive.corpus import Corpus, read_corpus
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
-from ownwords.base import catalogue, ladder, trimming
-from ownwords.base.ladder import BaseChoice
+from ownwords.base import catalogue, estimates, trimming
+from ownwords.base.estimates import BaseChoice
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, OwnwordsError, resumable
 from ownwords.core.fingerprint import digest
@@ -246,7 +246,7 @@ class MakeRun:
         if is_new_language(self.base, texts):
             self.callbacks.on_notice("Language", _NEW_LANGUAGE)
         planned = self.plan(texts)
-        self.callbacks.on_planned(planned.plan, catalogue.called(self.base) if self.base else "")
+        self.callbacks.on_planned(planned.plan, catalogue.display_name(self.base))
         seconds = planned.plan.expected.seconds - planned.spent_s
         if seconds > 60 * self.request.resolved_minutes:
             self.progress.note(f"The training takes {duration(seconds)} here, longer than asked.")
@@ -273,7 +273,7 @@ class MakeRun:
         try:
             return self._plan_from_base(texts)
         except ConfigError:
-            choice = self._choice_instead(texts)
+            choice = self._smaller_choice(texts)
             if choice is None:
                 raise
         self.cache.put("base", self._choice_inputs(texts), choice, 0.0)
@@ -287,8 +287,8 @@ class MakeRun:
         inputs = {**self._choice_inputs(texts), "base": self.request.base}
         if self.cache.get("fits", inputs, ChosenMinutes) is None:
             # The plan knows the exact memory.
-            task = replace(self._task(texts), memory_bytes=ladder.ENDLESS)
-            ladder.check_fits(self.request.base, task, ladder.rungs())
+            task = replace(self._task(texts), memory_bytes=estimates.UNLIMITED)
+            estimates.check_fits(self.request.base, task, estimates.base_options())
             self.cache.put("fits", inputs, ChosenMinutes(self.request.resolved_minutes), 0.0)
 
     def write_paragraph(self, trained: TrainingSummary, report: Report) -> FirstParagraph:
@@ -339,7 +339,7 @@ class MakeRun:
                 self.model,
                 texts,
                 self.base,
-                base_name=catalogue.called(self.base) if self.base else "",
+                base_name=catalogue.display_name(self.base),
                 base_adapter=catalogue.notes_adapter(self.base) if self.base else None,
                 workspace=root,
                 report=report,
@@ -398,8 +398,8 @@ class MakeRun:
         inputs = {**self._choice_inputs(texts), "minutes": "", "base": self.request.base}
         chosen = self.cache.get("minutes", inputs, ChosenMinutes)
         if chosen is None:
-            task, rungs = self._task(texts), ladder.rungs()
-            chosen = ChosenMinutes(ladder.usual_minutes(self.request.base, task, rungs))
+            task, bases = self._task(texts), estimates.base_options()
+            chosen = ChosenMinutes(estimates.usual_minutes(self.request.base, task, bases))
             self.cache.put("minutes", inputs, chosen, 0.0)
         self.request = replace(self.request, minutes=chosen.minutes)
         self.announce_parts()
@@ -409,19 +409,19 @@ class MakeRun:
         inputs = self._choice_inputs(texts)
         choice = self.cache.get("base", inputs, BaseChoice)
         if choice is None:
-            choice = ladder.choose_base(self._task(texts), ladder.rungs())
+            choice = estimates.choose_base(self._task(texts), estimates.base_options())
             if choice:
                 self.cache.put("base", inputs, choice, 0.0)
         return choice
 
-    def _choice_instead(self, texts: Corpus) -> BaseChoice | None:
-        """The base that takes the place of the chosen one; None if none does."""
+    def _smaller_choice(self, texts: Corpus) -> BaseChoice | None:
+        """Return a smaller base to replace the chosen one; None if there is none."""
         if self.request.base or self.base is None:
             return None
-        return ladder.instead_of(self.base, self._task(texts), ladder.rungs())
+        return estimates.choose_smaller_base(self.base, self._task(texts), estimates.base_options())
 
-    def _task(self, texts: Corpus) -> ladder.TuningTask:
-        return ladder.task_here(
+    def _task(self, texts: Corpus) -> estimates.TuningTask:
+        return estimates.task_here(
             texts.train.bytes,
             len(texts.train),
             seconds=self.request.resolved_minutes * 60,
@@ -449,7 +449,7 @@ class MakeRun:
             device=self.request.device,
             own_share=texts.own_share,
             corpus=texts.key,
-            base_title=catalogue.called(self.base) if self.base else "",
+            base_title=catalogue.display_name(self.base),
             began=began,
         )
         return plan_training(self.base, texts, request)
@@ -518,6 +518,6 @@ def plan_training(
 
 def is_new_language(base: Path | None, texts: Corpus) -> bool:
     """Whether the base is the built-in English model and the texts to train on are not English."""
-    if base is None or catalogue.called(base) != catalogue.SHIPPED_TITLE:
+    if base is None or catalogue.display_name(base) != catalogue.SHIPPED_TITLE:
         return False
     return not trimming.are_english([text.text for text in texts.train])

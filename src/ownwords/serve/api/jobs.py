@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.base import catalogue, ladder
+from ownwords.base import catalogue, estimates
 from ownwords.base.known_bases import find_known, is_model_name
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.packages import install_command
@@ -87,7 +87,7 @@ def start(state: AppState, call: ApiCall) -> Job:
         )
     if isinstance(request, MakeJob) and request.base and request.minutes:
         task = replace(tuning_task(state), seconds=60 * request.minutes)
-        ladder.check_fits(request.base, task, ladder.rungs())
+        estimates.check_fits(request.base, task, estimates.base_options())
     with as_conflict():
         return state.jobs.start(request)
 

@@ -13,7 +13,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.blog_name import as_file_name, blog_name, new_name
-from ownwords.base import catalogue, install, ladder
+from ownwords.base import catalogue, estimates, install
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import Meta
 from ownwords.core.workspace import path_text
@@ -209,16 +209,16 @@ def _bases(state: AppState) -> list[dict[str, Any]]:
     """All bases, the smallest first, with what tuning each on this blog takes."""
     task = tuning_task(state)
     try:
-        listed = ladder.rungs()
+        listed = estimates.base_options()
     except OwnwordsError:  # the folder of installed bases is not available
         listed = []
-    longest = replace(task, seconds=60.0 * max(ladder.USUAL_MINUTES))
-    usual = ladder.best_installed(longest, listed)
+    longest = replace(task, seconds=60.0 * max(estimates.USUAL_MINUTES))
+    usual = estimates.best_installed(longest, listed)
     bases: list[dict[str, Any]] = []
-    for rung in listed:
-        base = task.figures(rung)
-        base["title"] = rung.title[0].upper() + rung.title[1:]
-        base["is_usual"] = usual is not None and rung is usual[1]
+    for option in listed:
+        base = task.figures(option)
+        base["title"] = option.title[0].upper() + option.title[1:]
+        base["is_usual"] = option is usual
         base["minutes"] = base["minutes"] and base["minutes"] * (1 + SCORING_SHARE)
         base["readings"] = [
             {
@@ -226,23 +226,23 @@ def _bases(state: AppState) -> list[dict[str, Any]]:
                 "minutes": round(each.minutes, 2),  # to train
                 "total": each.minutes * (1 + SCORING_SHARE),
             }
-            for each in (task.readings(rung) if rung.entry else ())
+            for each in (task.readings(option) if option.entry else ())
         ]
         bases.append(base)
     return bases
 
 
-def tuning_task(state: AppState) -> ladder.TuningTask:
+def tuning_task(state: AppState) -> estimates.TuningTask:
     """What a base is chosen for: this blog, or a usual one as long as it is not read."""
     with suppress(OwnwordsError):
         posts = state.report().report.posts
         english = [post for post in posts if post.language in ("", "English")]
-        return ladder.task_here(
+        return estimates.task_here(
             _BYTES_PER_WORD * word_counts(posts).learned_words,
             len(posts),
             is_english=2 * len(english) >= len(posts),
         )
-    return ladder.task_here()
+    return estimates.task_here()
 
 
 # --- the scorecard and the exports ---------------------------------------------------------------

@@ -63,7 +63,7 @@ def list_models(state: AppState, _: ApiCall) -> dict[str, Any]:
             {
                 "name": name,
                 "role": role(name),
-                "label": catalogue.called(folder) if name in bases else state.label_of(name),
+                "label": catalogue.display_name(folder) if name in bases else state.label_of(name),
                 "writes_from_notes": can_write(folder),
             }
             for name, folder in models.items()

@@ -7,34 +7,34 @@ from typing import Any
 import pytest
 import torch
 
-from ownwords.base import ladder
+from ownwords.base import estimates
 from ownwords.base.catalogue import Entry
-from ownwords.base.known_bases import KNOWN_BASES, RECOMMENDED, find_known
-from ownwords.base.ladder import (
+from ownwords.base.estimates import (
     BaseDoesNotFitError,
-    Rung,
+    BaseOption,
     TuningTask,
     check_fits,
     choose_base,
     task_here,
     usual_minutes,
 )
+from ownwords.base.known_bases import KNOWN_BASES, RECOMMENDED, find_known
 from ownwords.models.configs.llama import Gemma3Config, config_for_budget
 from ownwords.models.decoder import build
 from ownwords.models.lora import AdapterConfig, attach
 from ownwords.training.step_time import DeviceSpeeds, StepTimeModel
 
-BOX = Rung.of(Entry("shipped", Path("box"), "", 1, config_for_budget(15_400_000, 8192, 512)))
-KNOWN = {base.name: Rung(base.name, base.title, base.config, base) for base in KNOWN_BASES}
+BOX = BaseOption.of(Entry("shipped", Path("box"), "", 1, config_for_budget(15_400_000, 8192, 512)))
+KNOWN = {base.name: BaseOption(base.name, base.title, base.config, base) for base in KNOWN_BASES}
 GEMMA = KNOWN["gemma3-270m"]
 SPEEDS = DeviceSpeeds("cpu", {"autocast": StepTimeModel(1e-3, 5e11)})
 BLOG = TuningTask(124_000, 60, SPEEDS, 16 * 10**9, keeps_bf16=True, seconds=600)
 
 
-def _installed(rung: Rung, name: str) -> Rung:
-    assert rung.known
-    entry = Entry(name, Path(name), rung.known.repository, 1, rung.config)
-    return Rung.of(entry)
+def _installed(base: BaseOption, name: str) -> BaseOption:
+    assert base.known
+    entry = Entry(name, Path(name), base.known.repository, 1, base.config)
+    return BaseOption.of(entry)
 
 
 def test_parameters_are_those_that_the_makers_publish() -> None:
@@ -52,23 +52,19 @@ def test_parameters_are_those_that_the_makers_publish() -> None:
 
 
 def test_every_known_base_can_be_tuned_beside_bfloat16_weights_in_16_gb() -> None:
-    for rung in KNOWN.values():
-        expected = BLOG.expect(rung)
-        assert expected is not None and expected.minutes and not expected.is_too_large
+    for base in KNOWN.values():
+        expected = BLOG.figures(base)
+        assert expected["minutes"] and expected["memory_bytes"] and not expected["is_too_large"]
     half = replace(BLOG, memory_bytes=7 * 10**9)
-    large = [name for name, rung in KNOWN.items() if (e := half.expect(rung)) and e.is_too_large]
+    large = [name for name, base in KNOWN.items() if half.figures(base)["is_too_large"]]
     assert large == ["smollm2-1.7b", "qwen3-1.7b"]
 
 
 def test_bits_are_expected_of_measured_bases_only() -> None:
-    bits = {
-        name: expected.bits_per_byte
-        for name, rung in KNOWN.items()
-        if (expected := BLOG.expect(rung))
-    }
+    bits = {name: BLOG.figures(base)["expected_bits_per_byte"] for name, base in KNOWN.items()}
     assert {name for name, value in bits.items() if value} == {"smollm2-135m", "gemma3-270m"}
-    polish = replace(BLOG, is_english=False).expect(KNOWN["smollm2-135m"])
-    assert polish is not None and polish.bits_per_byte is None
+    polish = replace(BLOG, is_english=False).figures(KNOWN["smollm2-135m"])
+    assert polish["minutes"] and polish["expected_bits_per_byte"] is None
 
 
 def test_a_graphics_card_is_judged_by_its_own_memory_where_there_is_one(
@@ -77,7 +73,7 @@ def test_a_graphics_card_is_judged_by_its_own_memory_where_there_is_one(
     card = SimpleNamespace(kind="cuda", free_memory=lambda: 24 << 30)
     monkeypatch.setattr("ownwords.training.device.choose", lambda _: card)
     for has_driver in (True, False):
-        monkeypatch.setattr(ladder, "has_driver", lambda has=has_driver: has)
+        monkeypatch.setattr(estimates, "has_driver", lambda has=has_driver: has)
         task = task_here(device="auto")
         assert (task.speeds.kind, task.memory_bytes == 24 << 30) == (
             ("cuda", True) if has_driver else ("cpu", False)
@@ -88,8 +84,8 @@ def test_a_graphics_card_is_judged_by_its_own_memory_where_there_is_one(
 def test_a_slower_machine_needs_more_minutes_and_says_when_it_is_too_slow() -> None:
     def minutes(flops: float) -> float | None:
         speeds = DeviceSpeeds("cpu", {"float32": StepTimeModel(1e-3, flops)})
-        expected = replace(BLOG, speeds=speeds).expect(KNOWN["qwen3-1.7b"])
-        return expected.minutes if expected else None
+        minutes: float | None = replace(BLOG, speeds=speeds).figures(KNOWN["qwen3-1.7b"])["minutes"]
+        return minutes
 
     fast, slow = minutes(1e12), minutes(1e10)
     assert fast and slow and fast < slow
@@ -126,22 +122,22 @@ def test_a_better_base_is_offered_with_its_minutes_and_how_to_get_it() -> None:
 
 def test_a_base_that_does_not_fit_is_refused_with_what_does() -> None:
     gemma = _installed(GEMMA, "gemma3-270m")
-    ladder_ = [BOX, gemma]
+    options = [BOX, gemma]
     needed = BLOG.shortest(gemma)
     assert needed is not None and 0.5 < needed.minutes < 10
     for reading in BLOG.readings(gemma):  # whatever a card offers can be started
-        check_fits("gemma3-270m", replace(BLOG, seconds=60 * reading.minutes), ladder_)
-    with pytest.raises(BaseDoesNotFitError, match="30 s are too few to train Gemma") as refused:
-        check_fits("gemma3-270m", replace(BLOG, seconds=30), ladder_)
+        check_fits("gemma3-270m", replace(BLOG, seconds=60 * reading.minutes), options)
+    with pytest.raises(BaseDoesNotFitError, match="30 s is too short to train Gemma") as refused:
+        check_fits("gemma3-270m", replace(BLOG, seconds=30), options)
     bigger, smaller = refused.value.choices
     assert (bigger["base"], bigger["minutes"]) == ("gemma3-270m", math.ceil(needed.minutes))
     assert (smaller["base"], smaller["minutes"]) == ("shipped", 0.5)
-    check_fits("gemma3-270m", replace(BLOG, seconds=60 * bigger["minutes"]), ladder_)
+    check_fits("gemma3-270m", replace(BLOG, seconds=60 * bigger["minutes"]), options)
     with pytest.raises(BaseDoesNotFitError, match="of free memory") as refused:
-        check_fits("gemma3-270m", replace(BLOG, memory_bytes=10**9), ladder_)
+        check_fits("gemma3-270m", replace(BLOG, memory_bytes=10**9), options)
     for choice in refused.value.choices:  # what is offered can be started
-        check_fits(choice["base"], replace(BLOG, memory_bytes=10**9), ladder_)
-    check_fits("somewhere/else", replace(BLOG, seconds=1), ladder_)
+        check_fits(choice["base"], replace(BLOG, memory_bytes=10**9), options)
+    check_fits("somewhere/else", replace(BLOG, seconds=1), options)
 
 
 @pytest.mark.parametrize(("flops", "minutes"), [(2e12, 2), (5e11, 2), (1.2e11, 4), (1e10, 4)])
@@ -158,13 +154,13 @@ def test_without_minutes_a_large_base_gets_those_that_it_needs(flops: float, min
 
 
 def test_more_time_and_more_text_never_promise_less() -> None:
-    for rung in (BOX, KNOWN["smollm2-135m"], GEMMA):
+    for base in (BOX, KNOWN["smollm2-135m"], GEMMA):
         bits = []
         for seconds, text in ((1, 1e5), (60, 1e5), (600, 1e5), (600, 1e6), (6000, 1e7)):
             task = replace(BLOG, text_bytes=int(text))
-            bits.append(task.bits(rung, task.plan(rung, seconds, task.memory_bytes)))
+            bits.append(task.bits(base, task.plan(base, seconds, task.memory_bytes)))
         assert bits == sorted(bits, key=lambda value: -(value or 0))
-        assert rung.measured and bits[0] == rung.measured.english
+        assert base.measured and bits[0] == base.measured.english
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -1,0 +1,394 @@
+"""The base models you can start from, with the time, memory and quality to expect of each.
+
+Time and memory come from the plan of a training at the speed of this processor; bits per byte were
+measured. Nothing here needs torch or reads weights.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from ownwords.base import catalogue, known_bases
+from ownwords.base.catalogue import Entry
+from ownwords.base.known_bases import RECOMMENDED, KnownBase, find_known
+from ownwords.core import hardware
+from ownwords.core.errors import ConfigError, CorpusError
+from ownwords.core.progress import duration
+from ownwords.inference.model import has_driver
+from ownwords.models.configs.config import ModelConfig
+from ownwords.models.directory import license_of
+from ownwords.models.weight_mapping import count_parameters
+from ownwords.native import bindings
+from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs
+from ownwords.training.plan_constants import PLAN_CONSTANTS
+from ownwords.training.planner import make_plan
+from ownwords.training.step_time import DeviceSpeeds
+from ownwords.view.format import size, times
+
+USUAL_MINUTES = (2.0, 4.0, 6.0)  # minimum, usual and maximum if the user gives none
+USUAL_BYTES = 250_000  # of a blog's texts, if none has been read
+_MIN_GAIN = 0.02  # of the bits per byte, for a better base to be worth mentioning
+# Seconds from the start to the first step: 10 with the built-in base, 40 with Gemma 3 270M.
+_START_S, _START_S_PER_PARAMETER = 8.0, 1.2e-7
+_TRIMMED = {262_144: 62_000, 151_936: 47_000}  # vocabularies before and after, measured in English
+_BYTES_PER_TOKEN = 3.8  # of a trimmed vocabulary, in English
+_MAX_S = 48 * 3600.0
+_NOTABLE = 1.3  # a training this much shorter is worth offering
+_SLACK = 1.25  # a base that needs this much more than the minutes given is still trained
+UNLIMITED = 1 << 60  # bytes of memory, to learn how much is needed
+
+
+@dataclass(frozen=True)
+class MeasuredBits:
+    """Bits per byte that were measured with a base; docs/log.md says on which texts."""
+
+    english: float  # untuned: the mean of four blogs
+    lowest: float  # of these blogs
+    highest: float
+    other: float | None  # in other languages, tuned
+
+
+_MEASURED: Mapping[str, MeasuredBits] = {
+    catalogue.SHIPPED: MeasuredBits(1.57, 1.39, 1.76, 2.23),
+    "smollm2-135m": MeasuredBits(1.20, 1.06, 1.45, None),
+    "gemma3-270m": MeasuredBits(1.16, 1.03, 1.39, 1.15),
+}
+
+
+@dataclass(frozen=True)
+class BaseOption:
+    """A base that is installed, that can be downloaded, or both."""
+
+    name: str
+    title: str
+    config: ModelConfig | None  # None if it is damaged
+    known: KnownBase | None = None
+    entry: Entry | None = None
+
+    @classmethod
+    def of(cls, entry: Entry) -> "BaseOption":
+        """Return the option of an installed base, which may have been renamed."""
+        known = find_known(entry.name) or find_known(entry.source.partition(" ")[0])
+        title = known.title if known else catalogue.display_name(entry.folder)
+        return cls(entry.name, title, entry.config, known, entry)
+
+    @property
+    def measured(self) -> MeasuredBits | None:
+        return _MEASURED.get(self.known.name if self.known else self.name)
+
+
+def base_options() -> list[BaseOption]:
+    """Return all installed and known bases, the smallest first."""
+    installed = [BaseOption.of(entry) for entry in catalogue.entries()]
+    names = {option.known.name for option in installed if option.known}
+    known = [
+        BaseOption(base.name, base.title, base.config, base)
+        for base in known_bases.KNOWN_BASES
+        if base.name not in names
+    ]
+    return sorted(
+        [*installed, *known],
+        key=lambda option: count_parameters(option.config) if option.config else math.inf,
+    )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How often a training reads the texts, and the minutes and the memory that it takes."""
+
+    times: float
+    minutes: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class TuningTask:
+    """What a base is chosen for: the texts, the time and the machine."""
+
+    text_bytes: int
+    posts: int
+    speeds: DeviceSpeeds
+    memory_bytes: int  # free
+    keeps_bf16: bool  # whether frozen weights stay in bfloat16
+    seconds: float = 60
+    is_english: bool = True
+    lora_speeds: DeviceSpeeds | None = None  # of a LoRA, if they differ
+
+    def plan(self, base: BaseOption, seconds: float, memory_bytes: int) -> Plan | None:
+        """Return the plan of tuning a base; None if time, memory or text are too little."""
+        plan = self._plan(base, seconds, memory_bytes)
+        # A plan that is too short to teach anything is extended.
+        return plan if plan and plan.expected.seconds <= 1.02 * seconds else None
+
+    def _plan(self, base: BaseOption, seconds: float, memory_bytes: int) -> Plan | None:
+        assert base.config is not None
+        vocabulary = base.config.vocabulary
+        shape = replace(base.config, vocabulary=_TRIMMED.get(vocabulary, vocabulary))
+        parameters = count_parameters(shape)
+        is_lora = parameters >= PLAN_CONSTANTS.lora_parameters
+        inputs = PlanInputs(
+            self.text_bytes,
+            self.posts,
+            (is_lora and self.lora_speeds) or self.speeds,
+            memory_bytes,
+            tokens=round(self.text_bytes / _BYTES_PER_TOKEN),
+            spent_s=_start_s(base.config),
+            replay_bytes=0 if is_lora else self.text_bytes,
+            base=BaseModelInfo(shape, parameters, bf16=self.keeps_bf16),
+        )
+        try:
+            return make_plan(inputs, seconds, {})
+        except (ConfigError, CorpusError):
+            return None
+
+    def bits(self, base: BaseOption, plan: Plan | None) -> float | None:
+        """Return the expected bits per byte of the tuned base on the author's next posts."""
+        if base.measured is None:
+            return None
+        if not self.is_english:
+            return base.measured.other
+        read = min(1.0, plan.expected.epochs) * self.text_bytes if plan else 0.0
+        return base.measured.english * PLAN_CONSTANTS.tuned_share(read)
+
+    def bits_range(self, base: BaseOption, plan: Plan | None) -> tuple[float, float] | None:
+        """Return the lowest and the highest bits per byte to expect, by the blog."""
+        bits, measured = self.bits(base, plan), base.measured
+        if bits is None or measured is None:
+            return None
+        if not self.is_english:
+            return bits, bits
+        share = bits / measured.english
+        return share * measured.lowest, share * measured.highest
+
+    def shortest(self, base: BaseOption, wanted: float = 0.0) -> Reading | None:
+        """Return the shortest training that reads the texts `wanted` times; None if none does."""
+        plan = self._plan(base, 0.0, UNLIMITED) if base.config else None
+        if plan is None or base.config is None:
+            return None
+        # The time grows with what is read, but for the batch size, which grows with it too.
+        overhead_s = _start_s(base.config) + PLAN_CONSTANTS.close_s
+        seconds = plan.expected.seconds
+        while plan and plan.expected.epochs < wanted:
+            factor = wanted / max(plan.expected.epochs, 0.01)
+            estimate = overhead_s + factor * (plan.expected.seconds - overhead_s)
+            seconds = max(1.02 * seconds, estimate)
+            plan = self._plan(base, seconds, UNLIMITED) if seconds <= _MAX_S else None
+        return plan and self._reading(plan)
+
+    def readings(self, base: BaseOption) -> list[Reading]:
+        """Return the shortest trainings that read a tenth, all, and as much as helps of the texts.
+
+        Only those that differ notably in time; none if no training is possible.
+        """
+        if base.config is None or (longest := self.plan(base, _MAX_S, UNLIMITED)) is None:
+            return []
+        readings = [self._reading(longest)]
+        for wanted in (1.0, 0.1):
+            shorter = self.shortest(base, wanted)
+            if shorter and shorter.minutes < readings[0].minutes / _NOTABLE:
+                readings.insert(0, shorter)
+        return readings
+
+    @staticmethod
+    def _reading(plan: Plan) -> Reading:
+        expected = plan.expected
+        return Reading(expected.epochs, expected.seconds / 60, expected.memory_bytes)
+
+    def figures(self, base: BaseOption) -> dict[str, Any]:
+        """Return a base with what to expect of it, as the command line and the page show it.
+
+        `minutes` are those in which the texts are read once; None beyond two days.
+        """
+        entry, known = base.entry, base.known
+        terms = known.terms if known else None
+        longest = self.plan(base, _MAX_S, UNLIMITED) if base.config else None
+        once = self.shortest(base, 1.0) if longest else None
+        return {
+            "name": base.name,
+            "title": base.title,
+            "is_installed": entry is not None,
+            "is_recommended": base.name == RECOMMENDED,
+            "problem": entry.problem if entry else "",
+            "source": entry.source if entry else known.repository if known else "",
+            "has_package": known is not None and known.package is not None,
+            "parameters": count_parameters(base.config) if base.config else None,
+            "bytes": entry.bytes if entry else known.download_bytes if known else None,
+            "other_languages": known.other_languages if known else None,
+            "license": known.license if known else license_of(entry.folder) if entry else "",
+            "terms": terms and {"url": terms.url, "title": terms.title, "gist": terms.gist},
+            "minutes": once and once.minutes,
+            "memory_bytes": longest and (once or self._reading(longest)).memory_bytes,
+            "is_too_large": longest and self.plan(base, _MAX_S, self.memory_bytes) is None,
+            "expected_bits_per_byte": longest and self.bits_range(base, longest),
+        }
+
+
+def _start_s(config: ModelConfig) -> float:
+    return _START_S + _START_S_PER_PARAMETER * count_parameters(config)
+
+
+def task_here(
+    text_bytes: int = USUAL_BYTES,
+    posts: int = 60,
+    *,
+    seconds: float = 60,
+    is_english: bool = True,
+    device: str = "cpu",
+) -> TuningTask:
+    """Return the task of tuning a base on this machine."""
+    kind, memory = "cpu", hardware.read_memory().available_bytes
+    if device != "cpu" and (device != "auto" or has_driver()):
+        from ownwords.training.device import choose  # noqa: PLC0415 - it brings PyTorch
+
+        chosen = choose(device)
+        kind, memory = chosen.kind, chosen.free_memory()
+    native = bindings.load_library()
+    keeps_bf16 = kind == "cpu" and native is not None and native.keeps_bf16
+    speeds = PLAN_CONSTANTS.assumed_speeds(kind)
+    lora_speeds = PLAN_CONSTANTS.assumed_speeds(kind, is_lora=True)
+    memory = memory or UNLIMITED
+    return TuningTask(
+        text_bytes, posts, speeds, memory, keeps_bf16, seconds, is_english, lora_speeds
+    )
+
+
+# --- the base to start from -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BaseChoice:
+    """The base that was chosen, and the sentences that say why."""
+
+    name: str
+    folder: str
+    sentences: tuple[str, ...]
+
+
+class BaseDoesNotFitError(ConfigError):
+    """A base needs more minutes or memory; each of `choices` is a base and minutes that work."""
+
+    def __init__(self, message: str, hint: str, choices: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(message, hint)
+        self.choices = choices
+
+
+def check_fits(name: str, task: TuningTask, options: Sequence[BaseOption]) -> None:
+    """Raise BaseDoesNotFitError if a base needs notably more minutes, or memory that is not free.
+
+    A base that is not among the options is not checked.
+    """
+    base = next((option for option in options if option.name == name), None)
+    if base is None or base.config is None:
+        return
+    seconds = _SLACK * task.seconds
+    if task.plan(base, seconds, task.memory_bytes):
+        return
+    best = best_installed(task, [option for option in options if option is not base])
+    smaller = []
+    if best and task.plan(best, seconds, task.memory_bytes):
+        smaller = [_choice(best, task.seconds / 60)]
+    if plan := task.plan(base, seconds, UNLIMITED):
+        needed = plan.expected.memory_bytes / PLAN_CONSTANTS.memory_share
+        raise BaseDoesNotFitError(
+            f"training {base.title} needs {size(needed)} of free memory, and"
+            f" {size(task.memory_bytes)} are free",
+            "close other programs, or start from a smaller base",
+            smaller,
+        )
+    if (shortest := task.shortest(base)) is None:
+        return  # the plan says why
+    minutes = math.ceil(shortest.minutes)
+    raise BaseDoesNotFitError(
+        f"{duration(task.seconds)} is too short to train {base.title} on this machine: it needs"
+        f" {duration(60 * minutes)}",
+        f"give it {duration(60 * minutes)}, or start from a smaller base",
+        [_choice(base, minutes), *smaller],
+    )
+
+
+def _choice(base: BaseOption, minutes: float) -> dict[str, Any]:
+    return {"base": base.name, "title": base.title, "minutes": minutes}
+
+
+def usual_minutes(name: str, task: TuningTask, options: Sequence[BaseOption]) -> float:
+    """Return the minutes of a training for which the user gives none.
+
+    As many as a large base needs to read the texts once, from 2 to 6, or the first model would make
+    no sense; 4 for the built-in base, or from scratch.
+    """
+    lowest, usual, highest = USUAL_MINUTES
+    longest = replace(task, seconds=60.0 * highest)
+    base = best_installed(longest, [option for option in options if name in ("", option.name)])
+    if base is None or not base.config:
+        return usual
+    if count_parameters(base.config) < PLAN_CONSTANTS.lora_parameters:
+        return usual
+    once = task.shortest(base, 1.0)
+    minutes = math.ceil(once.minutes) if once else math.inf
+    return float(min(highest, max(lowest, minutes)))
+
+
+def best_installed(task: TuningTask, options: Sequence[BaseOption]) -> BaseOption | None:
+    """Return the installed base with the best expected bits per byte that time and memory allow.
+
+    None if none of them is measured.
+    """
+    best, lowest = None, math.inf
+    for base in options:
+        if base.entry and base.config and base.measured:
+            plan = task.plan(base, task.seconds, task.memory_bytes)
+            bits = task.bits(base, plan)
+            if bits and (best is None or (plan and bits < lowest)):
+                best, lowest = base, bits
+    return best
+
+
+def choose_smaller_base(
+    base: Path, task: TuningTask, options: Sequence[BaseOption]
+) -> BaseChoice | None:
+    """Return the best smaller installed base, to replace one for which there is too little memory.
+
+    None if there is none, or none that knows the language.
+    """
+    smaller = list(takewhile(lambda option: option.name != base.name, options))
+    if not task.is_english:
+        smaller = [option for option in smaller if option.name != catalogue.SHIPPED]
+    chosen = best_installed(task, smaller)
+    if chosen is None or chosen.entry is None:
+        return None
+    sentences = (
+        f"This machine's free memory does not allow training {catalogue.display_name(base)}:"
+        f" {chosen.title} takes its place.",
+    )
+    return BaseChoice(chosen.name, str(chosen.entry.folder), sentences)
+
+
+def choose_base(task: TuningTask, options: Sequence[BaseOption]) -> BaseChoice | None:
+    """Return the best installed base, and why; None if none is measured."""
+    chosen = best_installed(task, options)
+    if chosen is None or chosen.entry is None:
+        return None
+    given, plan = duration(task.seconds), task.plan(chosen, task.seconds, task.memory_bytes)
+    if plan:
+        given = f"{given}, reading your texts {times(plan.expected.epochs)}"
+    bits, (low, high) = task.bits(chosen, plan), task.bits_range(chosen, plan) or (0.0, 0.0)
+    sentences = [
+        f"From {chosen.title} in {given}: {low:.1f} to {high:.1f} bits per byte, depending on the"
+        " blog."
+    ]
+    for base in options:
+        once = task.shortest(base, 1.0) if base is not chosen and base.measured else None
+        if not once or task.plan(base, _MAX_S, task.memory_bytes) is None:
+            continue
+        minutes = max(math.ceil(once.minutes), task.seconds / 60)
+        better = task.bits(base, task.plan(base, 60 * minutes, UNLIMITED))
+        if bits and better and better < (1 - _MIN_GAIN) * bits:
+            how = "" if base.entry else f" Get it: `ownwords base add {base.name}`."
+            sentences.append(
+                f"With {base.title} and {duration(60 * minutes)}: about"
+                f" {1 - better / bits:.0%} fewer.{how}"
+            )
+    return BaseChoice(chosen.name, str(chosen.entry.folder), tuple(sentences))
