@@ -17,7 +17,6 @@ class Runner(Protocol):
 
 class Ours:
     def __init__(self, folder: Path, kind: str, *, rows: int, length: int, threads: int) -> None:
-        from ownwords.inference.engine import ForwardInput
         from ownwords.inference.model import load_engine
         from ownwords.models import directory
 
@@ -31,16 +30,15 @@ class Ours:
         )
         if not engine.name.startswith("native"):
             raise SystemExit(f"the native engine is not there; what serves is {engine.name}")
-        self._feed = ForwardInput
         self._cache = engine.cache(rows, length)
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:
         for row in range(len(prompts)):
             self._cache.truncate(row, 0)
-        self._cache.forward([self._feed(row, ids) for row, ids in enumerate(prompts)])
+        self._cache.forward(dict(enumerate(prompts)))
 
     def step(self, ids: Sequence[int]) -> None:
-        self._cache.forward([self._feed(row, (number,)) for row, number in enumerate(ids)])
+        self._cache.forward({row: (number,) for row, number in enumerate(ids)})
 
 
 class LlamaCpp:

@@ -24,7 +24,6 @@ import torch
 from bench import nanogpt
 
 from ownwords.base.known_bases import find_known
-from ownwords.inference.engine import ForwardInput
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
@@ -155,10 +154,8 @@ def writing(device: Device, bandwidth: float) -> Iterator[tuple[str, Callable[[]
         engine = TorchEngine(network, frozen=graphs)
         cache = engine.cache(streams, 1024)
         prompt = list(range(1, 129))
-        cache.forward([ForwardInput(each, prompt) for each in range(streams)])
-        seconds = timed(
-            device, lambda _: cache.forward([ForwardInput(each, [7]) for each in range(streams)])
-        )
+        cache.forward(dict.fromkeys(range(streams), prompt))
+        seconds = timed(device, lambda _: cache.forward({each: [7] for each in range(streams)}))
         read = sum(weight.numel() * weight.element_size() for weight in network.parameters())
         return (
             f"{streams / seconds:9,.0f} tokens/s {read / seconds / bandwidth:6.1%} of the limit"
@@ -182,7 +179,7 @@ def same_as_processor(device: Device) -> str:
     def logits() -> torch.Tensor:
         cache = TorchEngine(network, frozen=True).cache(2, 64)
         parts = [
-            cache.forward([ForwardInput(row, ids) for row, ids in enumerate(step)])
+            cache.forward(dict(enumerate(step)))
             for step in ([[1, 5, 9, 13], [*range(2, 40)]], [[7], [8]], [[3, 4], [5]])
         ]
         return torch.cat([torch.from_numpy(part) for part in parts]).double()

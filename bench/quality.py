@@ -172,7 +172,6 @@ def _nats(read: Reader, ids: Sequence[int], context: int) -> float:
 
 
 def _ours(model: Path, kind: str, context: int) -> Reader:
-    from ownwords.inference.engine import ForwardInput
     from ownwords.inference.model import load_engine
     from ownwords.models import directory
 
@@ -190,7 +189,7 @@ def _ours(model: Path, kind: str, context: int) -> Reader:
     def read(ids: Sequence[int], begins: bool) -> npt.NDArray[np.float32]:
         if begins:
             cache.truncate(0, 0)
-        return cache.forward([ForwardInput(0, ids)], all_positions=True)
+        return cache.forward({0: ids}, all_positions=True)
 
     return read
 

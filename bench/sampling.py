@@ -166,7 +166,7 @@ def measure_setting(
     """A row of the table, and its figures for real posts."""
     from ownwords.evaluation.fluency import fluency, repetition
     from ownwords.evaluation.passages import openings
-    from ownwords.inference.sampling import apply_logits_processors, candidates
+    from ownwords.inference.sampling import Sampler
 
     def loops(texts: Sequence[str]) -> float:
         return sum(repetition(text).looped >= LOOPED for text in texts) / len(texts)
@@ -180,9 +180,9 @@ def measure_setting(
         for text in real.held_out
         for opening in openings(text, fluency_scores.passage_words)
     ]
-    left_out = bits = 0.0
+    sampler, left_out, bits = Sampler(sampling), 0.0, 0.0
     for own, before, scores_V, id_ in scores:
-        chosen, weights = candidates(apply_logits_processors(scores_V, sampling, before), sampling)
+        chosen, weights = sampler.candidates(sampler.process(scores_V, before))
         probability = float(weights[chosen == id_].sum() / weights.sum())
         left_out += probability == 0
         bits -= math.log2((1 - ASIDE) * probability + ASIDE * math.exp(own)) / len(scores)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ownwords.inference.engine import ForwardInput, Logits, WeightFormat, check_token_ids
+from ownwords.inference.engine import Logits, RowInputs, WeightFormat, check_token_ids
 
 
 class CountingEngine:
@@ -43,7 +43,7 @@ class CountingCache:
     def cached_length(self, row: int) -> int:
         return len(self._held[row])
 
-    def forward(self, inputs: Sequence[ForwardInput], *, all_positions: bool = False) -> Logits:
+    def forward(self, inputs: RowInputs, *, all_positions: bool = False) -> Logits:
         engine = self._engine
         assert engine.may_go_on.wait(10)
         engine.reads += 1
@@ -52,13 +52,13 @@ class CountingCache:
         if engine.fails is not None:
             error, engine.fails = engine.fails, None
             raise error
-        for item in inputs:
-            check_token_ids(item.ids, engine.vocabulary)
+        for ids in inputs.values():
+            check_token_ids(ids, engine.vocabulary)
         scores = []
-        for item in inputs:
-            row = self._held[item.row]
+        for number, ids in inputs.items():
+            row = self._held[number]
             before = len(row)
-            row.extend(item.ids)
+            row.extend(ids)
             for end in range(before + 1 if all_positions else len(row), len(row) + 1):
                 drawn = np.random.default_rng(row[max(0, end - 3) : end])
                 scores.append(drawn.normal(size=engine.vocabulary))
@@ -66,7 +66,7 @@ class CountingCache:
         array[:, list(engine.never)] = -1e9
         if engine.text:
             array[:] = -1e9
-            places = [self.cached_length(item.row) for item in inputs]
+            places = [*map(self.cached_length, inputs)]
             array[range(len(inputs)), [engine.text[position] for position in places]] = 0
         return array
 

@@ -8,7 +8,6 @@ import damage
 import model_directories as models
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference import native_engine
-from ownwords.inference.engine import ForwardInput
 from ownwords.models import bundle, directory
 from ownwords.models.quantization_scheme import INT4, INT8
 from ownwords.tokenizers.bpe import ByteTokenizer
@@ -34,7 +33,7 @@ def load_engine(folder: Path) -> None:
     engine = native_engine.load(folder, opened.config, threads=1)
     assert engine is not None
     length = min(30, engine.context)
-    scores = engine.cache(2, length).forward([ForwardInput(1, [1] * length), ForwardInput(0, [2])])
+    scores = engine.cache(2, length).forward({1: [1] * length, 0: [2]})
     assert scores.shape == (2, engine.vocabulary)
 
 

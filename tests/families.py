@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ownwords.inference.engine import EngineCache, ForwardInput, Logits
+from ownwords.inference.engine import EngineCache, Logits
 from ownwords.models.configs.config import ModelConfig, RopeScaling
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen2Config, Qwen3Config
@@ -90,5 +90,4 @@ def read(
     every: bool = False,
 ) -> Logits:
     """The logits after the last ids of each text, or after every id."""
-    inputs = [ForwardInput(*each) for each in zip(rows, texts, strict=True)]
-    return cache.forward(inputs, all_positions=every)
+    return cache.forward(dict(zip(rows, texts, strict=True)), all_positions=every)

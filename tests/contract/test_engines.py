@@ -14,7 +14,7 @@ import model_directories as models
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference import native_engine
-from ownwords.inference.engine import Engine, ForwardInput, Logits, WeightFormat
+from ownwords.inference.engine import Engine, Logits, WeightFormat
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models import bundle, directory, quantize
 from ownwords.models.decoder import CausalLM, build
@@ -79,10 +79,10 @@ def test_a_read_text_equals_the_plain_forward(
     engine = open_(folders[name])
     assert (engine.vocabulary, engine.context, engine.weights) == (97, LENGTH, "f32")
     cache = engine.cache(1, LENGTH)
-    close(cache.forward([ForwardInput(0, ids)], all_positions=True), wanted)
+    close(cache.forward({0: ids}, all_positions=True), wanted)
     assert cache.cached_length(0) == LENGTH
     cache.truncate(0, 0)
-    close(cache.forward([ForwardInput(0, ids)]), wanted[-1:])
+    close(cache.forward({0: ids}), wanted[-1:])
 
 
 def test_rows_of_different_lengths_are_read_in_one_batch(
@@ -92,19 +92,20 @@ def test_rows_of_different_lengths_are_read_in_one_batch(
     wanted = [plain(tiny(name), ids) for ids in texts]
     cache = open_(folders[name]).cache(5, 48)
     order = (2, 0, 4, 3)
-    first = [
-        ForwardInput(row, ids[: len(ids) // 2 + 1]) for row, ids in zip(order, texts, strict=True)
-    ]
+    first = {row: ids[: len(ids) // 2 + 1] for row, ids in zip(order, texts, strict=True)}
     scores = cache.forward(first, all_positions=True)
-    close(scores, np.concatenate([w[: len(f.ids)] for w, f in zip(wanted, first, strict=True)]))
+    close(
+        scores,
+        np.concatenate([w[: len(ids)] for w, ids in zip(wanted, first.values(), strict=True)]),
+    )
     rest = [
-        (ForwardInput(row, ids[len(ids) // 2 + 1 :]), w[-1:])
+        (row, ids[len(ids) // 2 + 1 :], w[-1:])
         for row, ids, w in zip(order, texts, wanted, strict=True)
         if len(ids) > len(ids) // 2 + 1
     ]
     rest.reverse()
-    scores = cache.forward([item for item, _ in rest])
-    close(scores, np.concatenate([w for _, w in rest]))
+    scores = cache.forward({row: ids for row, ids, _ in rest})
+    close(scores, np.concatenate([w for *_, w in rest]))
     assert [cache.cached_length(row) for row in range(5)] == [3, 0, 40, 1, 22]
 
 
@@ -137,7 +138,7 @@ def test_rows_continue_after_any_cut_and_any_copy(
                 }
                 if not new:
                     continue
-                scores = cache.forward([ForwardInput(r, ids) for r, ids in new.items()])
+                scores = cache.forward(new)
                 for r, ids in new.items():
                     sequences[r] = sequences[r] + ids
                 close(scores, np.stack([plain(model, sequences[r])[-1] for r in new]))
@@ -152,22 +153,22 @@ def test_a_long_text_is_read_whole(open_: Open, tmp_path: Path) -> None:
     ids, wanted = text(1400), plain(model, text(1400))
     cache = open_(tmp_path / "m").cache(2, 1500)
     close(
-        cache.forward([ForwardInput(1, ids), ForwardInput(0, ids[:2])]),
+        cache.forward({1: ids, 0: ids[:2]}),
         np.stack([wanted[-1], wanted[1]]),
     )
     cache.truncate(1, 700)
-    close(cache.forward([ForwardInput(1, ids[700:])], all_positions=True), wanted[700:])
+    close(cache.forward({1: ids[700:]}, all_positions=True), wanted[700:])
 
 
 def test_caches_are_independent(open_: Open, folders: dict[str, Path]) -> None:
     engine, model = open_(folders["gemma3"]), tiny("gemma3")
     ids, other_ids = text(20), text(20, 5)
     first, second = engine.cache(1, 30), engine.cache(2, 64)
-    first.forward([ForwardInput(0, ids)])
-    second.forward([ForwardInput(1, other_ids)])
-    close(first.forward([ForwardInput(0, [7])]), plain(model, [*ids, 7])[-1:])
+    first.forward({0: ids})
+    second.forward({1: other_ids})
+    close(first.forward({0: [7]}), plain(model, [*ids, 7])[-1:])
     first.close()
-    close(second.forward([ForwardInput(1, [9])]), plain(model, [*other_ids, 9])[-1:])
+    close(second.forward({1: [9]}), plain(model, [*other_ids, 9])[-1:])
     first.close()
 
 
@@ -178,7 +179,7 @@ def test_several_threads_can_read(open_: Open, folders: dict[str, Path]) -> None
     def read(seed: int) -> None:
         ids, cache = text(30, seed), engine.cache(1, 30)
         for token_id in ids:
-            scores = cache.forward([ForwardInput(0, [token_id])])
+            scores = cache.forward({0: [token_id]})
         if not np.allclose(scores, plain(model, ids)[-1:], rtol=1e-4, atol=2e-4):
             wrong.append(f"seed {seed}")
 
@@ -197,15 +198,11 @@ def test_narrow_files_are_read_without_conversion(
     bundle.save(tmp_path / "m", tiny(name, dtype), models.Letters())
     ids = text(24)
     wanted = plain(bundle.load(tmp_path / "m", dtype=torch.float32).model, ids)
-    logits = (
-        open_(tmp_path / "m", weights="f32")
-        .cache(1, 24)
-        .forward([ForwardInput(0, ids)], all_positions=True)
-    )
+    logits = open_(tmp_path / "m", weights="f32").cache(1, 24).forward({0: ids}, all_positions=True)
     close(logits, wanted)
     engine = open_(tmp_path / "m")
     assert engine.weights == ("bf16" if dtype is torch.bfloat16 else "stored")
-    near(engine.cache(1, 24).forward([ForwardInput(0, ids)], all_positions=True), wanted, 0.03)
+    near(engine.cache(1, 24).forward({0: ids}, all_positions=True), wanted, 0.03)
 
 
 def near(logits: Logits, wanted: Logits, share: float) -> None:
@@ -226,13 +223,13 @@ def test_weights_can_be_rounded(
     assert engine.weights == weights
     cache = engine.cache(2, LENGTH)
     near(
-        cache.forward([ForwardInput(1, ids)], all_positions=True),
+        cache.forward({1: ids}, all_positions=True),
         plain(rounded.float(), ids),
         share,
     )
-    unrounded = cache.forward([ForwardInput(0, ids)])
+    unrounded = cache.forward({0: ids})
     cache.truncate(0, 11)
-    near(cache.forward([ForwardInput(0, ids[11:])]), unrounded, share / 2)
+    near(cache.forward({0: ids[11:]}), unrounded, share / 2)
 
 
 @pytest.mark.parametrize("schemes", [(INT8, INT8), (INT4, INT8), (INT4, INT4)], ids=str)
@@ -245,7 +242,7 @@ def test_a_quantised_directory_is_read_without_conversion(
     engine = open_(tmp_path / "m")
     assert engine.weights == schemes[0].name
     near(
-        engine.cache(1, 40).forward([ForwardInput(0, text(40))], all_positions=True),
+        engine.cache(1, 40).forward({0: text(40)}, all_positions=True),
         plain(model, text(40)),
         0.08,
     )
@@ -257,7 +254,7 @@ def test_a_directory_in_several_files_is_read(open_: Open, tmp_path: Path) -> No
     assert len(list((tmp_path / "m").glob("*.safetensors"))) > 2
     ids = text(20)
     close(
-        open_(tmp_path / "m").cache(1, 20).forward([ForwardInput(0, ids)], all_positions=True),
+        open_(tmp_path / "m").cache(1, 20).forward({0: ids}, all_positions=True),
         plain(tiny("gpt2"), ids),
     )
 
@@ -265,31 +262,30 @@ def test_a_directory_in_several_files_is_read(open_: Open, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("inputs", "match"),
     [
-        ([], "read"),
-        ([ForwardInput(0, [])], "read"),
-        ([ForwardInput(2, [1])], "row"),
-        ([ForwardInput(-1, [1])], "row"),
-        ([ForwardInput(0, [1]), ForwardInput(0, [2])], "twice"),
-        ([ForwardInput(0, [1]), ForwardInput(1, [97])], "id 97 is not in the vocabulary"),
-        ([ForwardInput(0, [-1])], "id -1"),
-        ([ForwardInput(0, [1] * 21)], "cache"),
+        ({}, "read"),
+        ({0: []}, "read"),
+        ({2: [1]}, "row"),
+        ({-1: [1]}, "row"),
+        ({0: [1], 1: [97]}, "id 97 is not in the vocabulary"),
+        ({0: [-1]}, "id -1"),
+        ({0: [1] * 21}, "cache"),
     ],
 )
 def test_invalid_input_is_refused_and_nothing_is_read(
-    open_: Open, inputs: list[ForwardInput], match: str, folders: dict[str, Path]
+    open_: Open, inputs: dict[int, list[int]], match: str, folders: dict[str, Path]
 ) -> None:
     cache = open_(folders["qwen3"]).cache(2, 25)
-    cache.forward([ForwardInput(0, [1, 2, 3, 4, 5])])
+    cache.forward({0: [1, 2, 3, 4, 5]})
     with pytest.raises(OwnwordsError, match=match):
         cache.forward(inputs)
     assert [cache.cached_length(0), cache.cached_length(1)] == [5, 0]
-    close(cache.forward([ForwardInput(0, [6])]), plain(tiny("qwen3"), [1, 2, 3, 4, 5, 6])[-1:])
+    close(cache.forward({0: [6]}), plain(tiny("qwen3"), [1, 2, 3, 4, 5, 6])[-1:])
 
 
 def test_a_missing_model_is_refused(open_: Open, folders: dict[str, Path]) -> None:
     engine = open_(folders["qwen3"])
     cache = engine.cache(2, 25)
-    cache.forward([ForwardInput(0, [1, 2, 3])])
+    cache.forward({0: [1, 2, 3]})
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: engine.cache(0, 9), "at least one row"),
         (lambda: engine.cache(1, 0), "the context is 64"),
@@ -308,7 +304,7 @@ def test_a_missing_model_is_refused(open_: Open, folders: dict[str, Path]) -> No
     assert [cache.cached_length(0), cache.cached_length(1)] == [3, 0]
     cache.close()
     with pytest.raises(OwnwordsError, match="closed"):
-        cache.forward([ForwardInput(0, [1])])
+        cache.forward({0: [1]})
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -13,7 +13,7 @@ import torch
 import model_directories as models
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference import native_engine
-from ownwords.inference.engine import ForwardInput, WeightFormat
+from ownwords.inference.engine import WeightFormat
 from ownwords.models import bundle, directory
 from ownwords.models.quantization_scheme import FIELD, INT4, INT8, QuantizationScheme
 from ownwords.models.safetensors_header import read_header
@@ -160,4 +160,4 @@ def test_extreme_values_are_harmless(tmp_path: Path) -> None:
             except OwnwordsError:
                 continue
             assert engine is not None
-            engine.cache(1, 100).forward([ForwardInput(0, [1] * 100)])
+            engine.cache(1, 100).forward({0: [1] * 100})

@@ -14,7 +14,7 @@ from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError
 from ownwords.inference import copy_guard
 from ownwords.inference.copy_guard import CopyGuard, GuardedText
-from ownwords.inference.sampling import SamplingParams, draw_uniform, sample_token
+from ownwords.inference.sampling import Sampler, SamplingParams, draw_uniform
 from ownwords.models.directory import COPY_GUARD
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers import bpe
@@ -103,13 +103,12 @@ def generate(
     heat: float,
 ) -> list[int]:
     """The prompt and 30 more tokens."""
-    sampling = SamplingParams(temperature=heat)
+    sampler = Sampler(SamplingParams(temperature=heat))
     ids = tokenizer.encode(prompt)
     for drawn in range(30):
         banned = () if watching is None else watching.banned(ids)
         scores = copyist.scores(tokenizer.decode_bytes(ids[-30:]))
-        uniform = draw_uniform(seed, drawn)
-        ids.append(sample_token(scores, sampling, history=ids, uniform=uniform, banned=banned))
+        ids.append(sampler.sample(scores, draw_uniform(seed, drawn), ids, banned))
     return ids
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.inference.engine import Engine, ForwardInput, Logits, WeightFormat
+from ownwords.inference.engine import Engine, Logits, RowInputs, WeightFormat
 from ownwords.inference.generation import (
     BatchScheduler,
     GenerationRequest,
@@ -23,11 +23,7 @@ from ownwords.inference.generation import (
     LoopDetector,
     generate,
 )
-from ownwords.inference.sampling import (
-    SamplingParams,
-    draw_uniform,
-    sample_token,
-)
+from ownwords.inference.sampling import Sampler, SamplingParams, draw_uniform
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.decoder import CausalLM
 
@@ -41,18 +37,13 @@ def generate_plainly(network: CausalLM, request: GenerationRequest) -> list[int]
     """The whole text is read again for each token, without a cache."""
     room = min(network.config.context, len(request.ids) + request.max_tokens)
     text = context = list(request.ids)
+    sampler = Sampler(request.sampling, prompt=len(request.ids))
     for drawn in range(request.max_tokens):
         while len(context) > room:
             context = context[room + 1 - room // 2 :]
         with torch.inference_mode():
             scores = network.logits(network(torch.tensor([context])))[0, -1].float().numpy()
-        chosen = sample_token(
-            scores,
-            request.sampling,
-            history=text,
-            uniform=draw_uniform(request.seed, drawn),
-            prompt=len(request.ids),
-        )
+        chosen = sampler.sample(scores, draw_uniform(request.seed, drawn), text)
         if chosen in request.stop_ids:
             break
         text, context = [*text, chosen], [*context, chosen]
@@ -73,7 +64,7 @@ class CountingEngine:
         self.engine = engine
         self.vocabulary = engine.vocabulary if engine else vocabulary
         self.context = engine.context if engine else 10_000
-        self.reads: list[list[ForwardInput]] = []
+        self.reads: list[RowInputs] = []
         self.closed = 0
 
     def cache(self, rows: int, length: int) -> "CountingCache":
@@ -81,7 +72,7 @@ class CountingEngine:
 
     @property
     def tokens(self) -> int:
-        return sum(len(item.ids) for inputs in self.reads for item in inputs)
+        return sum(len(ids) for inputs in self.reads for ids in inputs.values())
 
 
 class CountingCache:
@@ -96,17 +87,16 @@ class CountingCache:
     def cached_length(self, row: int) -> int:
         return len(self.texts[row])
 
-    def forward(self, inputs: Sequence[ForwardInput], *, all_positions: bool = False) -> Logits:
-        self._engine.reads.append(list(inputs))
-        assert len({item.row for item in inputs}) == len(inputs)
-        for item in inputs:
-            self.texts[item.row] += item.ids
-            assert len(self.texts[item.row]) <= self.length
+    def forward(self, inputs: RowInputs, *, all_positions: bool = False) -> Logits:
+        self._engine.reads.append(inputs)
+        for row, ids in inputs.items():
+            self.texts[row] += ids
+            assert len(self.texts[row]) <= self.length
         if self._cache:
             return self._cache.forward(inputs, all_positions=all_positions)
-        ids = [i for item in inputs for i in (item.ids if all_positions else item.ids[-1:])]
-        scores = np.zeros((len(ids), self._engine.vocabulary), np.float32)
-        scores[np.arange(len(ids)), (np.array(ids) + 1) % self._engine.vocabulary] = 9
+        last = [i for ids in inputs.values() for i in (ids if all_positions else ids[-1:])]
+        scores = np.zeros((len(last), self._engine.vocabulary), np.float32)
+        scores[np.arange(len(last)), (np.array(last) + 1) % self._engine.vocabulary] = 9
         return scores
 
     def truncate(self, row: int, length: int) -> None:
@@ -288,7 +278,7 @@ def test_a_long_prompt_does_not_stall_others() -> None:
     steps = 0
     while not slow.finish_reason:
         assert dict(scheduler.step())[quick] is not None
-        assert sum(len(item.ids) for item in engine.reads[-1]) <= 65
+        assert sum(map(len, engine.reads[-1].values())) <= 65
         steps += 1
     assert steps < 25
 

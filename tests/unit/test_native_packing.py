@@ -16,7 +16,7 @@ import torch
 import model_directories as models
 from families import TINY, some_ids, tiny
 from ownwords.inference import native_engine
-from ownwords.inference.engine import QUANTIZED, ForwardInput, Logits, WeightFormat
+from ownwords.inference.engine import QUANTIZED, Logits, WeightFormat
 from ownwords.models import bundle
 from ownwords.models.decoder import CausalLM
 from ownwords.models.quantization_scheme import Schemes
@@ -38,7 +38,7 @@ def read(folder: Path, model: CausalLM, weights: WeightFormat) -> Logits:
     loaded = native_engine.load(folder, model.config, weights=weights, threads=1)
     assert loaded is not None
     ids = some_ids(1, 12)[0].tolist()
-    return loaded.cache(1, len(ids)).forward([ForwardInput(0, ids)], all_positions=True)
+    return loaded.cache(1, len(ids)).forward({0: ids}, all_positions=True)
 
 
 def hard_to_round(weight_OI: torch.Tensor, draw: torch.Generator) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ownwords.inference.sampling import candidates
+from ownwords.inference.sampling import Sampler
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve.errors import ApiError, error_body
 from ownwords.serve.json_api import decode_fields
@@ -56,7 +56,8 @@ def test_all_sampling_parameters_are_accepted() -> None:
     sampling = completion(temperature=0, top_p=0, top_k=-1).sampling
     assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0, 0, 0)
     logits = np.array([0, 2, 1, 2], np.float32)
-    assert candidates(logits, replace(sampling, temperature=1))[0].tolist() == [1]  # the likeliest
+    ids, _ = Sampler(replace(sampling, temperature=1)).candidates(logits)
+    assert ids.tolist() == [1]  # the likeliest
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 import model_directories as models
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.engine import ForwardInput, WeightFormat
+from ownwords.inference.engine import WeightFormat
 from ownwords.inference.model import describe_cpu_engine, has_driver
 from ownwords.models import bundle, directory, fused
 from ownwords.models.quantization_scheme import INT8
@@ -49,14 +49,12 @@ def test_the_processor_is_served_by_the_native_engine(folder: Path) -> None:
 def test_torch_is_used_without_a_native_library(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = (
-        models.open_engine(folder, device="cpu").cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
-    )
+    wanted = models.open_engine(folder, device="cpu").cache(1, 9).forward({0: [1, 2, 3]})
     without_the_part_in_c(monkeypatch)
     engine = models.open_engine(folder, device="cpu")
     assert engine.name.startswith("torch")
     assert describe_cpu_engine() == ("PyTorch", bindings.library_problem())
-    logits = engine.cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
+    logits = engine.cache(1, 9).forward({0: [1, 2, 3]})
     assert abs(logits - wanted).max() < 1e-4
 
 
@@ -76,11 +74,11 @@ def test_without_both_engines_the_error_says_what_to_do(
 
 def test_torch_is_not_imported_for_the_native_engine(folder: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from ownwords.inference.engine import ForwardInput\n"
+        "import sys; from pathlib import Path\n"
         "from ownwords.inference.model import load_engine; from ownwords.models import directory\n"
         f"folder = Path({str(folder)!r}); config = directory.read(folder).config\n"
         "engine = load_engine(folder, config, device='cpu')\n"
-        "engine.cache(1, 8).forward([ForwardInput(0, [1, 2])])\n"
+        "engine.cache(1, 8).forward({0: [1, 2]})\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

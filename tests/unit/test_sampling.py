@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.inference.sampling import (
-    SamplingParams,
-    apply_logits_processors,
-    candidates,
-    draw_uniform,
-    sample_token,
-)
+from ownwords.inference.sampling import Sampler, SamplingParams, draw_uniform
 
 NEVER = float("-inf")
 
@@ -98,23 +92,22 @@ class Case:
             bias=sometimes(dict(zip(bias_ids, [1.37, NEVER], strict=True)), {}),
         )
 
-    @property
-    def about(self) -> dict[str, Any]:
-        return {"history": self.history, "banned": self.banned, "prompt": self.prompt}
+        self.sampler = Sampler(self.params, self.prompt)
 
     def expected(self) -> list[float] | None:
         """The distribution, or None where nothing is left to choose."""
+        scores = self.scores.tolist()
         try:
-            return by_hand(self.scores.tolist(), self.params, **self.about)
+            return by_hand(scores, self.params, self.history, self.banned, self.prompt)
         except (ValueError, IndexError):
             return None
 
     def drawn(self, uniform: float) -> int:
-        return sample_token(self.scores, self.params, uniform=uniform, **self.about)
+        return self.sampler.sample(self.scores, uniform, self.history, self.banned)
 
 
-def distribution(scores: np.ndarray, params: SamplingParams) -> np.ndarray:
-    ids, weights = candidates(scores, params)
+def distribution(scores: np.ndarray, sampler: Sampler) -> np.ndarray:
+    ids, weights = sampler.candidates(scores)
     shares = np.zeros(len(scores))
     shares[ids] = weights / weights.sum()
     return shares
@@ -130,8 +123,8 @@ def test_the_distribution_is_the_one_worked_out_by_hand() -> None:
             continue
         assert expected[case.drawn(case.uniform)] > 0
         if case.params.temperature:
-            scores = apply_logits_processors(case.scores, case.params, **case.about)
-            np.testing.assert_allclose(distribution(scores, case.params), expected, atol=5e-4)
+            scores = case.sampler.process(case.scores, case.history, case.banned)
+            np.testing.assert_allclose(distribution(scores, case.sampler), expected, atol=5e-4)
 
 
 def test_draws_are_distributed_as_worked_out_by_hand() -> None:
@@ -187,14 +180,14 @@ def test_bounds_leave_out_nothing_that_may_be_drawn(size: int) -> None:
         SamplingParams(min_p=1e-6),
     ):
         expected = by_hand(scores.tolist(), params, [], [], 0)
-        np.testing.assert_allclose(distribution(scores, params), expected, atol=1e-5)
+        np.testing.assert_allclose(distribution(scores, Sampler(params)), expected, atol=1e-5)
     assert (scores == given).all()
 
 
 def test_scores_without_a_distribution() -> None:
     def chosen(scores: list[float], banned: Collection[int] = (), **params: Any) -> int:  # noqa: ANN401
         logits = np.array(scores, np.float32)
-        return sample_token(logits, SamplingParams(**params), uniform=0.61, banned=banned)
+        return Sampler(SamplingParams(**params)).sample(logits, 0.61, banned=banned)
 
     for params in ({}, {"temperature": 0}, {"top_k": 1}, {"top_p": 0.5}, {"min_p": 0.1}):
         for bad in (float("nan"), float("inf")):
@@ -225,8 +218,10 @@ def test_penalties_and_bias() -> None:
         prompt: int = 0,
         **params: Any,  # noqa: ANN401
     ) -> int:
-        logits, settings = np.array(scores, np.float32), SamplingParams(temperature=0, **params)
-        chosen = sample_token(logits, settings, history=history, uniform=0.5, prompt=prompt)
+        logits = np.array(scores, np.float32)
+        chosen = Sampler(SamplingParams(temperature=0, **params), prompt).sample(
+            logits, 0.5, history
+        )
         assert logits.tolist() == pytest.approx(scores)  # what was given stays
         return chosen
 
@@ -250,9 +245,9 @@ def test_draws_depend_on_the_seed_and_position_only() -> None:
     assert len(draws) == 2000
     assert 0 < min(draws) < 0.01 and 0.99 < max(draws) < 1
     scores = np.random.default_rng(3).normal(size=50).astype(np.float32)
+    sampler = Sampler(SamplingParams())
     texts = [
-        [sample_token(scores, SamplingParams(), uniform=draw_uniform(seed, n)) for n in range(20)]
-        for seed in (1, 1, 2)
+        [sampler.sample(scores, draw_uniform(seed, n)) for n in range(20)] for seed in (1, 1, 2)
     ]
     assert texts[0] == texts[1] != texts[2]
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from families import TINY, some_ids, tiny
-from ownwords.inference.engine import ForwardInput
 from ownwords.inference.torch_engine import TorchEngine, _GraphedForward
 from ownwords.models.decoder import CausalLM
 
@@ -37,19 +36,19 @@ def test_steps_of_fixed_shapes_equal_single_texts(name: str) -> None:
         row, source = random.choices(range(4), k=2)
         match random.choice(["read", "read", "read", "cut", "copy"]):
             case "read":
-                inputs = []
+                inputs = {}
                 for cache_row in random.sample(range(4), random.randint(1, 4)):
                     most = min(50 - len(texts[cache_row]), random.choice([1, 3, 25]))
                     if most:
                         ids = [random.randrange(97) for _ in range(random.randint(1, most))]
-                        inputs.append(ForwardInput(cache_row, ids))
+                        inputs[cache_row] = ids
                         texts[cache_row] = texts[cache_row] + ids
                 if inputs:
                     every = random.random() < 0.5
                     logits = cache.forward(inputs, all_positions=every)
                     parts = [
-                        at_once(network, texts[item.row])[-len(item.ids) if every else -1 :]
-                        for item in inputs
+                        at_once(network, texts[r])[-len(ids) if every else -1 :]
+                        for r, ids in inputs.items()
                     ]
                     close(logits, np.concatenate(parts))
             case "cut":
@@ -68,7 +67,7 @@ def test_steps_recorded_on_cuda_give_the_same(name: str) -> None:
     cache = TorchEngine(network, frozen=True).cache(3, 50)
     for first, end in ((0, 20), (20, 21), (21, 24), (24, 25), (25, 50)):
         logits = cache.forward(
-            [ForwardInput(1, ids[first:end]), ForwardInput(2, ids[first : first + 1])],
+            {1: ids[first:end], 2: ids[first : first + 1]},
             all_positions=True,
         )
         close(logits[:-1], at_once(MODELS[name], ids)[first:end])
@@ -85,7 +84,7 @@ def test_a_network_in_training_is_left_in_training_mode() -> None:
     before = torch.random.get_rng_state()
     weights = copy.deepcopy(network.state_dict())
     cache = TorchEngine(network).cache(1, 20)
-    logits = cache.forward([ForwardInput(0, [1, 2, 3])], all_positions=True)
+    logits = cache.forward({0: [1, 2, 3]}, all_positions=True)
     assert torch.equal(torch.random.get_rng_state(), before)
     assert [module.training for module in network.modules()] == modes
     assert not torch.is_inference_mode_enabled()

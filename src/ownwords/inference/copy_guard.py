@@ -68,24 +68,21 @@ _ARRAYS = {
 }
 
 FACTOR = 0x9E3779B97F4A7C15
+_MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # of splitmix64
 _FNV, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 MASK = (1 << 64) - 1
 # A table stores part of a hash: the first bits select the bucket, 16 more (the mark) the entry.
 MAX_BITS, _MARK_BITS, _VALUE_BITS = 24, 16, 24
 _IN_A_BUCKET = 8
 
-# UTF-8 of general, Latin-1 and CJK punctuation, which is treated as spaces. At the end of a text,
-# where a token may split a character, also its incomplete first bytes.
-_PUNCTUATION = re.compile(
-    rb"\xe2[\x80\x81][\x80-\xbf]?|\xe3\x80[\x80-\xbf]?|\xc2[\xa0-\xbf]|[\xc2\xe2\xe3]\Z"
+# Between words of a lower-case text: all ASCII but letters and digits, and the UTF-8 of general,
+# Latin-1 and CJK punctuation. No further byte changes a gap.
+_GAP = re.compile(
+    rb"(?:[^0-9a-z\x80-\xff]|(?:\xe2[\x80\x81]|\xe3\x80)(?:[\x80-\xbf]|(?!\Z))|\xc2[\xa0-\xbf])+"
 )
+# At the end of a text: the first bytes of what may become such punctuation.
+_INCOMPLETE = re.compile(rb"(?:\xe2[\x80\x81]|\xe3\x80|[\xc2\xe2\xe3])\Z")
 _CONTINUING = bytes(range(0x80, 0xC0))  # UTF-8 continuation bytes
-_WORD = re.compile(rb"[0-9a-z\x80-\xff]+")
-# Up to the last gap between words whose bytes are complete.
-_SETTLED = re.compile(
-    rb".*(?:[\x00-/:-@\[-`{-\x7f]|\xe2[\x80\x81][\x80-\xbf]|\xe3\x80[\x80-\xbf]|\xc2[\xa0-\xbf])",
-    re.DOTALL,
-)
 
 
 @dataclass(frozen=True)
@@ -107,28 +104,24 @@ class CopyGuard:
         self.arrays = arrays
         self.after_tokens = Table(*(arrays[f"tokens.{name}"] for name in _TABLE))
         self.after_words = Table(*(arrays[f"words.{name}"] for name in _TABLE))
-        # Tokens read before, since reading one takes longer: its bytes and its hash.
-        self.known: dict[int, tuple[bytes | None, int]] = {}
+        # Reading an item of a memoryview takes a third of the time of an array's.
+        self.hashes: memoryview[int] = mixed_all(np.arange(about.vocabulary)).data
+        self.breaks: memoryview[int] = arrays["pieces.breaks"].data
+        self.offsets: memoryview[int] = arrays["pieces.offsets"].data
+        self.bytes: memoryview[int] = arrays["pieces.bytes"].data
 
     def banned(self, history: Sequence[int]) -> list[int]:
         """Return the ids that must not follow this history, which includes the prompt."""
         return GuardedText(self).append(history)
 
     def to_bytes(self) -> bytes:
-        """The contents of the index file."""
+        """Return the contents of the index file."""
         about = np.frombuffer(json.dumps(asdict(self.about)).encode(), np.uint8)
         arrays = {**self.arrays, "about": about}
         # Widest item size first, so that every array is aligned.
         names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
         header = encode_header([(n, _CODES[arrays[n].dtype], arrays[n].shape) for n in names], {})
         return b"".join([header, *(arrays[name].tobytes() for name in names)])
-
-    def piece(self, token: int) -> bytes | None:
-        """Return the bytes of a token; None if it has no text."""
-        if not 0 <= token < self.about.vocabulary or self.arrays["pieces.breaks"][token]:
-            return None
-        begin, end = self.arrays["pieces.offsets"][token : token + 2]
-        return bytes(self.arrays["pieces.bytes"][begin:end])
 
     def beginning(self, node: int, is_open: bool) -> list[int]:
         """Return the ids of all tokens that could begin a word, given its longest prefix's node.
@@ -155,40 +148,37 @@ class GuardedText:
         self._tokens: deque[int] = deque([0] * self._run, self._run)
         self._length = self._token_key = 0
         self._leaving = pow(FACTOR, self._run, 1 << 64)  # the weight of the token that leaves
-        self._words: deque[int] = deque(maxlen=guard.words - 1)
-        self._tail = b""  # after the last gap that no further byte can change
+        self._words: deque[int] = deque(maxlen=guard.words - 1)  # those before the last gap
+        self._tail = b""  # the text after it
 
     def append(self, ids: Sequence[int]) -> list[int]:
         """Add tokens to the text; return the ids that must not follow."""
-        guard, known, tokens, key = self._guard, self._guard.known, self._tokens, self._token_key
+        guard, tokens, key = self._guard, self._tokens, self._token_key
+        pieces = [self._tail]
         for token in ids:
-            if token not in known:
-                known[token] = guard.piece(token), mixed(token)
-            piece, hash_ = known[token]
+            is_known = 0 <= token < guard.about.vocabulary
+            hash_ = guard.hashes[token] if is_known else 0
             # A polynomial of the hashes of the last tokens, as `contexts` computes it.
             key = key * FACTOR + hash_ - tokens[0] * self._leaving & MASK
             tokens.append(hash_)
-            if piece is None:
+            if is_known and not guard.breaks[token]:
+                pieces.append(guard.bytes[guard.offsets[token] : guard.offsets[token + 1]])
+            else:
                 self._words.clear()
-                self._tail = b""
-                continue
-            self._tail += piece
-            if settled := _SETTLED.match(self._tail):
-                self._words.extend(map(hash_of, words_of(settled[0])))
-                self._tail = self._tail[settled.end() :]
+                pieces.clear()
         self._token_key = key
         self._length += len(ids)
         banned = set(guard.after_tokens.find(key)) if self._length >= self._run else set()
-        gap = spaced(self._tail)
-        open_words = _WORD.findall(gap)
-        words = [*self._words, *map(hash_of, open_words)][-guard.words + 1 :]
-        if len(words) == guard.words - 1:
+        *words, self._tail = _GAP.split(b"".join(pieces).lower())
+        self._words.extend(map(hash_of, filter(None, words)))
+        open_word = _INCOMPLETE.sub(b"", self._tail)
+        context = [*self._words, hash_of(open_word)] if open_word else [*self._words]
+        if len(context) >= guard.words - 1:
             key = 0
-            for word in words:
+            for word in context[1 - guard.words :]:
                 key = key * FACTOR + word & MASK
-            is_open = bool(open_words) and gap.endswith(open_words[-1])
             for node in guard.after_words.find(key):
-                banned.update(guard.beginning(node, is_open))
+                banned.update(guard.beginning(node, bool(open_word) and open_word == self._tail))
         return sorted(banned)
 
 
@@ -341,7 +331,6 @@ class Table:
     def __init__(self, offsets: Array, marks: Array, values: Array) -> None:
         self.arrays = (offsets, marks, values)
         self.bits = (len(offsets) - 1).bit_length() - 1
-        # Reading an item of a memoryview takes a third of the time of an array's.
         self._offsets: memoryview[int] = offsets.data
         self._marks: memoryview[int] = marks.data
         self._values: memoryview[int] = values.data
@@ -368,7 +357,10 @@ class Table:
 
     def find(self, key: int) -> list[int]:
         """Return the continuations of a key that is not mixed yet."""
-        key = mixed(key)
+        key = key + FACTOR & MASK  # as `mixed` does: a call for each token counts here
+        key = (key ^ key >> 30) * _MIX_1 & MASK
+        key = (key ^ key >> 27) * _MIX_2 & MASK
+        key ^= key >> 31
         bucket = key >> (64 - self.bits)
         mark = key >> (64 - _MARK_BITS - self.bits) & ((1 << _MARK_BITS) - 1)
         begin, end = self._offsets[bucket], min(self._offsets[bucket + 1], len(self._marks))
@@ -387,9 +379,9 @@ class PrefixTrie:
         for i, piece in enumerate(pieces):
             # A token can begin with the last byte of a punctuation mark, such as that in "it’s".
             text = (piece or b"").lstrip(_CONTINUING)
-            if first := _WORD.search(spaced(text)):
-                at_once = first.start() == 0 and text == piece
-                groups.setdefault(first[0], ([], []))[at_once].append(i)
+            if words := words_of(text):
+                at_once = text == piece and not _GAP.match(text.lower())
+                groups.setdefault(words[0], ([], []))[at_once].append(i)
         ordered = sorted(groups, key=len)  # parents before children
         self._numbers = {beginning: number for number, beginning in enumerate(ordered)}
         self._longest = len(ordered[-1]) if ordered else 0
@@ -412,15 +404,10 @@ class PrefixTrie:
         }
 
 
-def spaced(text: bytes) -> bytes:
-    """Lower-case ASCII letters and turn punctuation beyond ASCII into spaces."""
-    return _PUNCTUATION.sub(b" ", text.lower())
-
-
 def words_of(text: bytes) -> list[bytes]:
     """Return the words of a text, in lower case."""
-    words: list[bytes] = _WORD.findall(spaced(text))
-    return words
+    *words, last = _GAP.split(text.lower())
+    return [*filter(None, [*words, _INCOMPLETE.sub(b"", last)])]
 
 
 def contexts(hashes_N: Numbers, run: int) -> Numbers:
@@ -444,16 +431,16 @@ def hash_of(word: bytes) -> int:
 def mixed(number: int) -> int:
     """Mix the bits of a 64-bit number (splitmix64)."""
     number = number + FACTOR & MASK
-    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & MASK
-    number = (number ^ number >> 27) * 0x94D049BB133111EB & MASK
+    number = (number ^ number >> 30) * _MIX_1 & MASK
+    number = (number ^ number >> 27) * _MIX_2 & MASK
     return number ^ number >> 31
 
 
 def mixed_all(numbers_N: Array) -> Numbers:
     """Mix the bits of many numbers."""
     numbers = numbers_N.astype(np.uint64) + np.uint64(FACTOR)
-    numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(_MIX_1)
+    numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(_MIX_2)
     mixed_numbers: Numbers = numbers ^ numbers >> np.uint64(31)
     return mixed_numbers
 

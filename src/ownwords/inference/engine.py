@@ -1,13 +1,12 @@
-"""The contract of an engine: token ids in, logits of the next token out.
+"""The interface of an engine: token ids in, logits of the next token out.
 
 Two engines implement it and pass the same contract tests: the native one (CPU, no PyTorch) and the
 PyTorch one (any device). An engine has no tokenizer and does no sampling.
 
-Shapes: R rows of a cache, N positions, V vocabulary.
+Shapes: R rows of the inputs, N positions, V vocabulary.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -28,31 +27,21 @@ QUANTIZED: Mapping[WeightFormat, tuple[QuantizationScheme, QuantizationScheme]] 
 }
 
 Logits = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardInput:
-    """The ids to append to a row."""
-
-    row: int
-    ids: Sequence[int]
+RowInputs = Mapping[int, Sequence[int]]  # by row, the ids to append to it
 
 
 class EngineCache(Protocol):
-    """The KV cache of several texts, one per row, each up to `length` tokens."""
-
-    rows: int
-    length: int
+    """The KV cache of several texts, one per row, each up to a fixed number of tokens."""
 
     def cached_length(self, row: int) -> int:
         """Return the number of tokens cached in the row."""
 
-    def forward(self, inputs: Sequence[ForwardInput], *, all_positions: bool = False) -> Logits:
+    def forward(self, inputs: RowInputs, *, all_positions: bool = False) -> Logits:
         """Append ids to some rows in one batch and return next-token logits.
 
-        The logits after the last id of each input, [inputs, V], or with `all_positions` after every
-        id, [N, V], in the order of the inputs. Raises OwnwordsError, before it changes the cache,
-        for unknown or repeated rows, invalid ids, or too many of them.
+        The logits after the last id of each row, [R, V], or with `all_positions` after every id,
+        [N, V], in the order of the inputs. Raises OwnwordsError, before it changes the cache, for
+        unknown rows, invalid ids, or too many of them.
         """
 
     def truncate(self, row: int, length: int) -> None:

@@ -1,7 +1,6 @@
-"""Generation: texts join and leave a batch, and none changes another's tokens.
+"""Generates several texts in one batch; none changes another's tokens.
 
-What a text becomes depends only on its request: draw n uses a random number that is a function of
-the seed and of n.
+A text depends only on its request: the random number of draw n is a function of the seed and n.
 
 Shapes: V vocabulary.
 """
@@ -10,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal, Protocol
 
 import numpy as np
@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.copy_guard import CopyGuard, GuardedText
-from ownwords.inference.engine import Engine, ForwardInput, Logits, check_token_ids
-from ownwords.inference.sampling import SamplingParams, draw_uniform, sample_token
+from ownwords.inference.engine import Engine, Logits, check_token_ids
+from ownwords.inference.sampling import Sampler, SamplingParams, draw_uniform
 
 FinishReason = Literal["stop", "length", "error"]
 
@@ -30,23 +30,21 @@ _WORTH_KEEPING = 64  # cached tokens that a request with the same prefix does no
 
 
 class LoopDetector:
-    """Tells which token would continue a loop of the text so far.
+    """Finds the tokens that would continue a loop.
 
-    A small model that has said something three times in a row is likely to go on for ever. A text
-    loops if its last tokens repeat those a distance before: by then twice the distance, at least 8
-    and at most 32 tokens. So "0000" ends after 9 digits, a sentence of 12 tokens after it has been
-    said three times, and a paragraph 32 tokens into its repetition. Of 1,341 posts by five authors
-    none has this in its first 400 tokens; of 56 texts by tuned models 4 have it (docs/log.md).
+    A small model that has repeated something three times is likely to repeat it for ever. A text
+    loops if its last tokens repeat those at some distance before: as many as twice the distance, at
+    least 8 and at most 32. So "0000" ends after 9 digits, a sentence of 12 tokens after its third
+    time, and a paragraph 32 tokens into its repetition. Measured: docs/log.md.
     """
 
     def __init__(self) -> None:
         self._ids: list[int] = []
         self._places: dict[tuple[int, int], list[int]] = {}  # where each pair of tokens ended
-        # By distance, how many of the last tokens repeat those so far before them.
-        self._runs: dict[int, int] = {}
+        self._runs: dict[int, int] = {}  # by distance, how many of the last tokens are repeats
 
     def add(self, token: int) -> list[int]:
-        """Take note of the next token; return what would continue a loop after it."""
+        """Add the next token; return the tokens that would continue a loop after it."""
         ids, place = self._ids, len(self._ids)
         ids.append(token)
         runs = {}
@@ -67,7 +65,7 @@ class LoopDetector:
 
 
 class Opening(Protocol):
-    """What a text must begin with: the bytes of `data`."""
+    """The bytes that a text must begin with."""
 
     data: bytes
 
@@ -98,10 +96,10 @@ class GenerationRequest:
                 "the prompt is empty, and this model has no token that begins a text",
                 hint="give the first words",
             )
-        for name, least in (("max_tokens", 0), ("vocabulary", 1)):
+        for name, low in (("max_tokens", 0), ("vocabulary", 1)):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name} should be {least} or more, and is {value}")
+            if value is not None and value < low:
+                raise ConfigError(f"{name} should be {low} or more, and is {value}")
 
 
 class GenerationState:
@@ -123,44 +121,40 @@ class GenerationState:
         self._length = length
         self._vocabulary = min(request.vocabulary or vocabulary, vocabulary)
         sampling = request.sampling
+        self._sampler = Sampler(sampling, prompt=len(request.ids))
         self._loops = LoopDetector() if sampling.break_loops and sampling.temperature > 0 else None
         self._looping: list[int] = []
         self._guarded = GuardedText(request.guard) if request.guard else None
-        self._watched = 0  # tokens that the guard has seen
+        self._guarded_tokens = 0  # that the guard has seen
         self._banned: list[int] = []
         self._allowed: npt.NDArray[np.uint32] | None = None  # None: all that are not banned
         self._truncate_to_length()
 
-    def next_input(self, budget: int) -> ForwardInput:
-        """Return the next input of at most `budget` ids, and count these as read."""
+    def next_ids(self, budget: int) -> Sequence[int]:
+        """Return the next ids to read, at most `budget`, and count these as read."""
         ids = self.ids[self.read : self.read + budget]
         self.read += len(ids)
         if self.read == len(self.ids):
             opening = self.request.opening
             self._allowed = opening.allowed(self.ids[len(self.request.ids) :]) if opening else None
-            self._banned = list(self._looping)
+            self._banned = self._looping
             if self._guarded is not None:
-                self._banned += self._guarded.append(self.ids[self._watched :])
-                self._watched = len(self.ids)
-        return ForwardInput(self.row, ids)
+                new = self.ids[self._guarded_tokens :]
+                self._banned = [*self._looping, *self._guarded.append(new)]
+                self._guarded_tokens = len(self.ids)
+        return ids
 
     def sample(self, logits_V: Logits) -> int | None:
         """Sample the token after the last one read; None if it ends the text, or fails."""
         request, generated = self.request, len(self.ids) - len(self.request.ids)
-        logits_V = logits_V[: self._vocabulary]
+        logits_V, banned = logits_V[: self._vocabulary], self._banned
         if self._allowed is not None:
-            among_V = np.full_like(logits_V, -np.inf)
-            among_V[self._allowed] = logits_V[self._allowed]
-            logits_V = among_V
+            allowed_V = np.full_like(logits_V, -np.inf)
+            allowed_V[self._allowed] = logits_V[self._allowed]
+            logits_V, banned = allowed_V, []
         try:
-            token = sample_token(
-                logits_V,
-                request.sampling,
-                history=self.ids,
-                uniform=draw_uniform(request.seed, generated),
-                banned=self._banned if self._allowed is None else (),
-                prompt=len(request.ids),
-            )
+            uniform = draw_uniform(request.seed, generated)
+            token = self._sampler.sample(logits_V, uniform, self.ids, banned)
         except OwnwordsError as error:  # concerns this text only
             self.error, self.finish_reason = error, "error"
             return None
@@ -184,6 +178,8 @@ class GenerationState:
             self.start += -(-excess // step) * step
             self.read = self.start
 
+
+_IS_CANCELLED = attrgetter("is_cancelled")
 
 # For each text that advanced: its new token, or None if it ended without one.
 StepOutputs = list[tuple[GenerationState, int | None]]
@@ -232,21 +228,21 @@ class BatchScheduler:
     def step(self) -> StepOutputs:
         """Advance every text by a token; return the new tokens and which texts ended."""
         outputs: StepOutputs = []
-        self._admit(outputs)
-        texts, inputs, prompts = [], [], []
+        if self._waiting or any(map(_IS_CANCELLED, self._running)):
+            self._admit(outputs)
+        texts, inputs, prompts = [], {}, []
         for text in self._running:
             if text.read == len(text.ids) - 1:
                 texts.append(text)
-                inputs.append(text.next_input(1))
+                inputs[text.row] = text.next_ids(1)
             else:
                 prompts.append(text)
         budget = _CHUNK_WHILE_DECODING if texts else self._chunk
         for text in prompts:
             if budget:
-                prompt_chunk = text.next_input(budget)
-                budget -= len(prompt_chunk.ids)
+                inputs[text.row] = text.next_ids(budget)
+                budget -= len(inputs[text.row])
                 texts.append(text)
-                inputs.append(prompt_chunk)
         if inputs:
             for text, logits_V in zip(texts, self._cache.forward(inputs), strict=True):
                 if text.read < len(text.ids):  # a part of a prompt
@@ -254,7 +250,7 @@ class BatchScheduler:
                 outputs.append((text, text.sample(logits_V)))
                 if text.finish_reason:
                     self._release(text)
-                elif text.read == text.start:  # it outgrew its row: on from its later half
+                elif text.read == text.start:  # it outgrew its row
                     self._cache.truncate(text.row, 0)
         return outputs
 
@@ -269,12 +265,12 @@ class BatchScheduler:
         self._admit([])
         cached, source = self._longest_cached(prefix[:-1])
         row = self._take_row(cached, source)
-        first_1V = self._cache.forward([ForwardInput(row, prefix[cached:])])
+        first_1V = self._cache.forward({row: prefix[cached:]})
         bits = []
         for ids in continuations:
             logits_TV = first_1V
             if len(ids) > 1:
-                more = self._cache.forward([ForwardInput(row, ids[:-1])], all_positions=True)
+                more = self._cache.forward({row: ids[:-1]}, all_positions=True)
                 logits_TV = np.concatenate([first_1V, more])
                 self._cache.truncate(row, len(prefix))
             logits_TV = logits_TV[: len(ids)].astype(np.float64)
@@ -325,10 +321,10 @@ class BatchScheduler:
     def _longest_cached(self, ids: Sequence[int]) -> tuple[int, int]:
         """Return the length of the longest cached prefix of some ids and its row, -1 if none."""
         cached, source = 0, -1
-        rows = [(row, held) for row, held in enumerate(self._freed_ids) if held]
+        rows = [(row, stored) for row, stored in enumerate(self._freed_ids) if stored]
         rows += [(other.row, other.ids[other.start : other.read]) for other in self._running]
-        for row, held in rows:
-            if (shared := shared_prefix(held, ids)) > cached:
+        for row, stored in rows:
+            if (shared := shared_prefix(stored, ids)) > cached:
                 cached, source = shared, row
         return cached, source
 
@@ -336,7 +332,7 @@ class BatchScheduler:
         """Take a free row that holds the cached tokens of a row, and nothing else."""
         row = source if source in self._free else self._free[0]
         if source >= 0 and len(self._freed_ids[source]) - cached >= _WORTH_KEEPING:
-            row = self._free[0]  # someone edits the middle of a text, and goes on at its end
+            row = self._free[0]  # the user edits the middle of a text, then its end again
         self._free.remove(row)
         if source not in (row, -1):
             self._cache.copy_prefix(source, row, cached)
@@ -362,9 +358,5 @@ def generate(engine: Engine, request: GenerationRequest) -> Iterator[int]:
 
 def shared_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the number of leading ids that two texts have in common."""
-    shared = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        shared += 1
-    return shared
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(first), len(second)))

@@ -13,7 +13,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.packages import install_command
 from ownwords.inference import copy_guard, native_engine
 from ownwords.inference.copy_guard import CopyGuard
-from ownwords.inference.engine import Engine, ForwardInput, Logits, WeightFormat
+from ownwords.inference.engine import Engine, Logits, WeightFormat
 from ownwords.inference.generation import BatchScheduler, GenerationRequest
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import (
@@ -200,7 +200,7 @@ class Model:
             )
         cache = self.engine.cache(1, max(1, len(ids)))
         try:
-            return cache.forward([ForwardInput(0, ids)], all_positions=True)
+            return cache.forward({0: ids}, all_positions=True)
         finally:
             cache.close()
 

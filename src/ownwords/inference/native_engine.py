@@ -8,6 +8,7 @@ import ctypes
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,8 +18,8 @@ from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import (
     QUANTIZED,
-    ForwardInput,
     Logits,
+    RowInputs,
     WeightFormat,
     check_cache_size,
     check_token_ids,
@@ -36,6 +37,7 @@ Kind = Literal["f32", "bf16", "int8", "int4"]
 # In the order of WeightType and SourceType in packed_matrix.h.
 _KINDS: Final[tuple[Kind, ...]] = ("f32", "bf16", "int8", "int4")
 _STORED: Final = ("F32", "BF16", "F16", "I8", "U8")
+_CLOSED = "the cache is closed"
 _BY_BITS: Final[Mapping[int, Kind]] = {8: "int8", 4: "int4"}
 
 
@@ -80,8 +82,6 @@ class NativeCache:
 
     def __init__(self, engine: NativeEngine, rows: int, length: int) -> None:
         check_cache_size(rows, length, engine)
-        self.rows = rows
-        self.length = length
         self._vocabulary = engine.vocabulary
         self._library = engine.library
         self._handle = ctypes.c_void_p()
@@ -92,28 +92,30 @@ class NativeCache:
     def cached_length(self, row: int) -> int:
         length = ctypes.c_int64()
         self._call(
-            f"row {row} of {self.rows} cannot be asked",
+            f"row {row} has no length",
             *(self._library.cache_length, row, ctypes.addressof(length)),
         )
         return length.value
 
-    def forward(self, inputs: Sequence[ForwardInput], *, all_positions: bool = False) -> Logits:
-        rows = np.array([each.row for each in inputs], np.int64)
-        counts = np.array([len(each.ids) for each in inputs], np.int64)
-        ids = np.array([i for each in inputs for i in each.ids], np.int64)
+    def forward(self, inputs: RowInputs, *, all_positions: bool = False) -> Logits:
+        rows = np.array([*inputs], np.int64)
+        counts = np.array([*map(len, inputs.values())], np.int64)
+        ids = np.array([*chain.from_iterable(inputs.values())], np.int64)
         logits = np.empty((len(ids if all_positions else rows), self._vocabulary), np.float32)
-        try:
-            self._call(
-                "the texts cannot be read",
-                self._library.cache_forward,
-                *(len(rows), rows.ctypes.data, counts.ctypes.data, ids.ctypes.data),
-                int(all_positions),
-                logits.ctypes.data,
-            )
-        except NativeError as error:
-            if error.status == "BAD_ID":
-                check_token_ids(ids.tolist(), self._vocabulary)
-            raise
+        with self._lock:
+            if not self._end.alive:
+                raise OwnwordsError(_CLOSED)
+            try:
+                self._library.cache_forward(
+                    *(self._handle, len(rows)),
+                    *(rows.ctypes.data, counts.ctypes.data, ids.ctypes.data),
+                    *(int(all_positions), logits.ctypes.data),
+                )
+            except NativeError as error:
+                if error.status == "BAD_ID":
+                    check_token_ids(ids.tolist(), self._vocabulary)
+                error.message = f"the texts cannot be read: {error.message}"
+                raise
         return logits
 
     def truncate(self, row: int, length: int) -> None:
@@ -133,7 +135,7 @@ class NativeCache:
         """Call a function of this cache; error messages start with `what`."""
         with self._lock:
             if not self._end.alive:
-                raise OwnwordsError("the cache is closed")
+                raise OwnwordsError(_CLOSED)
             try:
                 function(self._handle, *arguments)
             except NativeError as error:

@@ -4,7 +4,7 @@ Shapes: R rows of the cache, B rows of a batch, T tokens, N positions, C width, 
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from torch import Tensor
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import (
     QUANTIZED,
-    ForwardInput,
     Logits,
+    RowInputs,
     WeightFormat,
     check_cache_size,
     check_token_ids,
@@ -99,8 +99,6 @@ class TorchEngineCache:
 
     def __init__(self, engine: TorchEngine, rows: int, length: int) -> None:
         check_cache_size(rows, length, engine)
-        self.rows = rows
-        self.length = length
         self._engine = engine
         self._network = engine.network
         self._kv_cache: KVCache | None = engine.network.new_cache(rows, length)
@@ -109,89 +107,86 @@ class TorchEngineCache:
             self._graphs = _GraphedForward(engine, self._kv_cache)
 
     def cached_length(self, row: int) -> int:
-        self._check_row(row)
-        return self._open().lengths[row]
+        return self._open(row).lengths[row]
 
-    def forward(self, inputs: Sequence[ForwardInput], *, all_positions: bool = False) -> Logits:
-        kv_cache = self._open()
-        self._check(inputs)
-        logits: list[Tensor] = [torch.empty(0)] * len(inputs)
+    def forward(self, inputs: RowInputs, *, all_positions: bool = False) -> Logits:
+        kv_cache = self._open(*inputs)
+        self._check(inputs, kv_cache)
+        logits: dict[int, Tensor] = {}
         mode = nullcontext() if self._engine.frozen else eval_mode(self._network)
         with torch.inference_mode(), mode:
-            for group in _groups([len(row_input.ids) for row_input in inputs]):
-                batch = [inputs[place] for place in group]
+            for rows in _groups({row: len(ids) for row, ids in inputs.items()}):
+                batch = {row: inputs[row] for row in rows}
                 if self._graphs is not None and self._graphs.fits(batch):
                     parts = self._graphs.forward(batch, all_positions)
                 else:
                     parts = self._forward(kv_cache, batch, all_positions)
-                for place, logits_NV in zip(group, parts, strict=True):
-                    logits[place] = logits_NV
-            array: Logits = torch.cat(logits).float().cpu().numpy()
+                logits.update(zip(rows, parts, strict=True))
+            array: Logits = torch.cat([logits[row] for row in inputs]).float().cpu().numpy()
         return array
 
     def truncate(self, row: int, length: int) -> None:
-        self._check_row(row)
         if length < 0:
             raise OwnwordsError(f"row {row} cannot be cut to {length} tokens")
-        self._open().cut(row, length)
+        self._open(row).cut(row, length)
 
     def copy_prefix(self, source: int, row: int, length: int) -> None:
-        self._check_row(row)
-        if not 0 <= length <= self.cached_length(source):
+        kv_cache = self._open(source, row)
+        if not 0 <= length <= kv_cache.lengths[source]:
             raise OwnwordsError(f"row {row} cannot begin with {length} tokens of row {source}")
         with torch.inference_mode():
-            self._open().copy(source, row, length)
+            kv_cache.copy(source, row, length)
 
     def close(self) -> None:
         self._kv_cache = self._graphs = None
 
-    def _open(self) -> KVCache:
+    def _open(self, *rows: int) -> KVCache:
+        """Return the cache if it is open and has these rows."""
         if self._kv_cache is None:
             raise OwnwordsError("the cache is closed")
+        for row in rows:
+            if not 0 <= row < self._kv_cache.batch:
+                raise OwnwordsError(f"row {row} is not in a cache of {self._kv_cache.batch} rows")
         return self._kv_cache
 
-    def _check_row(self, row: int) -> None:
-        if not 0 <= row < self.rows:
-            raise OwnwordsError(f"row {row} is not in a cache of {self.rows} rows")
-
-    def _check(self, inputs: Sequence[ForwardInput]) -> None:
-        rows = {row_input.row for row_input in inputs}
-        if not inputs or len(rows) < len(inputs):
-            raise OwnwordsError("the texts cannot be read: no row was given, or one twice")
-        for row_input in inputs:
-            if len(row_input.ids) == 0:
-                raise OwnwordsError(f"row {row_input.row} was given no ids to read")
-            check_token_ids(row_input.ids, self._engine.vocabulary)
-            total = self.cached_length(row_input.row) + len(row_input.ids)
-            if total > self.length:
+    def _check(self, inputs: RowInputs, kv_cache: KVCache) -> None:
+        if not inputs:
+            raise OwnwordsError("there is no row to read")
+        for row, ids in inputs.items():
+            if len(ids) == 0:
+                raise OwnwordsError(f"row {row} was given no ids to read")
+            check_token_ids(ids, self._engine.vocabulary)
+            total = kv_cache.lengths[row] + len(ids)
+            if total > kv_cache.length:
                 raise OwnwordsError(
-                    f"a text of {total} tokens does not fit a cache of {self.length}",
+                    f"a text of {total} tokens does not fit a cache of {kv_cache.length}",
                     hint="create a longer cache, up to the model's context",
                 )
 
     def _forward(
-        self, kv_cache: KVCache, inputs: Sequence[ForwardInput], all_positions: bool
+        self, kv_cache: KVCache, inputs: RowInputs, all_positions: bool
     ) -> Sequence[Tensor]:
-        """Run the network eagerly; return the logits after each id of each input or its last."""
-        hidden: list[list[Tensor]] = [[] for _ in inputs]
-        for first in range(0, max(len(row_input.ids) for row_input in inputs), _CHUNK):
-            places = [place for place, row_input in enumerate(inputs) if len(row_input.ids) > first]
-            chunks = [inputs[place].ids[first : first + _CHUNK] for place in places]
-            counts = [len(chunk) for chunk in chunks]
-            ids_BT = torch.zeros(len(places), max(counts), dtype=torch.int64)
-            for ids_T, chunk in zip(ids_BT, chunks, strict=True):
+        """Run the network eagerly; return the logits after each id of each row, or its last."""
+        hidden: dict[int, list[Tensor]] = {row: [] for row in inputs}
+        for first in range(0, max(map(len, inputs.values())), _CHUNK):
+            chunks = {
+                row: ids[first : first + _CHUNK] for row, ids in inputs.items() if len(ids) > first
+            }
+            counts = [len(chunk) for chunk in chunks.values()]
+            ids_BT = torch.zeros(len(chunks), max(counts), dtype=torch.int64)
+            for ids_T, chunk in zip(ids_BT, chunks.values(), strict=True):
                 ids_T[: len(chunk)] = torch.as_tensor(chunk)
             hidden_BTC = self._network(
                 ids_BT.to(self._engine.device),
-                cache=KVCacheRows(kv_cache, [inputs[place].row for place in places]),
+                cache=KVCacheRows(kv_cache, [*chunks]),
                 lengths_B=torch.tensor(counts),
             )
-            for place, hidden_TC, count in zip(places, hidden_BTC, counts, strict=True):
+            for row, hidden_TC, count in zip(chunks, hidden_BTC, counts, strict=True):
                 if all_positions:
-                    hidden[place].append(hidden_TC[:count])
+                    hidden[row].append(hidden_TC[:count])
                 else:
-                    hidden[place] = [hidden_TC[count - 1 : count]]
-        parts = [torch.cat(chunks) for chunks in hidden]
+                    hidden[row] = [hidden_TC[count - 1 : count]]
+        parts = [torch.cat(chunks) for chunks in hidden.values()]
         logits_NV = self._network.logits(torch.cat(parts)[None])[0]
         return torch.split(logits_NV, [len(part) for part in parts])
 
@@ -211,35 +206,29 @@ class _GraphedForward:
             stream = torch.cuda.Stream(engine.device)  # type: ignore[no-untyped-call]
             self._capture_on = stream, torch.cuda.graph_pool_handle()
 
-    def fits(self, inputs: Sequence[ForwardInput]) -> bool:
-        return all(len(row_input.ids) <= _SHORT for row_input in inputs)
+    def fits(self, inputs: RowInputs) -> bool:
+        return all(len(ids) <= _SHORT for ids in inputs.values())
 
-    def forward(self, inputs: Sequence[ForwardInput], all_positions: bool) -> Sequence[Tensor]:
+    def forward(self, inputs: RowInputs, all_positions: bool) -> Sequence[Tensor]:
         kv_cache = self._kv_cache
-        counts = [len(row_input.ids) for row_input in inputs]
-        tokens = _next_power_of_two(max(counts))
-        span = _next_power_of_two(max(map(self._end, inputs)))
-        span = min(max(_MIN_SPAN, span), kv_cache.length)
+        ends = {row: kv_cache.lengths[row] + len(ids) for row, ids in inputs.items()}
+        tokens = _next_power_of_two(max(map(len, inputs.values())))
+        span = min(max(_MIN_SPAN, _next_power_of_two(max(ends.values()))), kv_cache.length)
         ids_RT = np.zeros((kv_cache.batch, tokens), np.int64)
         slots_RT = np.full_like(ids_RT, kv_cache.length)
-        for row_input, count in zip(inputs, counts, strict=True):
-            ids_RT[row_input.row, :count] = row_input.ids
-            slots_RT[row_input.row, :count] = range(
-                kv_cache.lengths[row_input.row], self._end(row_input)
-            )
+        for row, ids in inputs.items():
+            ids_RT[row, : len(ids)] = ids
+            slots_RT[row, : len(ids)] = range(kv_cache.lengths[row], ends[row])
         if (tokens, span) not in self._graphs:
             step = _CapturedStep(self._network, kv_cache, tokens, span, self._capture_on)
             self._graphs[tokens, span] = step
         logits_RTV = self._graphs[tokens, span].replay(ids_RT, slots_RT)
-        for row_input in inputs:
-            kv_cache.lengths[row_input.row] = self._end(row_input)
+        for row, end in ends.items():
+            kv_cache.lengths[row] = end
         return [
-            logits_RTV[row_input.row, 0 if all_positions else count - 1 : count]
-            for row_input, count in zip(inputs, counts, strict=True)
+            logits_RTV[row, 0 if all_positions else len(ids) - 1 : len(ids)]
+            for row, ids in inputs.items()
         ]
-
-    def _end(self, row_input: ForwardInput) -> int:
-        return self._kv_cache.lengths[row_input.row] + len(row_input.ids)
 
 
 class _CapturedStep:
@@ -298,16 +287,15 @@ class _CapturedStep:
         self._graph, self._logits_RTV = graph, logits_RTV
 
 
-def _groups(counts: Sequence[int]) -> Iterator[list[int]]:
-    """Group inputs to pad to one length, the longest at most twice as long as the shortest."""
+def _groups(counts: Mapping[int, int]) -> Iterator[list[int]]:
+    """Yield groups of rows to pad to one length, the longest at most twice the shortest."""
     group: list[int] = []
-    for place in sorted(range(len(counts)), key=lambda place: -counts[place]):
-        longest = counts[group[0]] if group else 0
-        if group and longest > max(_SHORT, 2 * counts[place]):
-            yield sorted(group)
+    for row in sorted(counts, key=lambda row: -counts[row]):
+        if group and counts[group[0]] > max(_SHORT, 2 * counts[row]):
+            yield group
             group = []
-        group.append(place)
-    yield sorted(group)
+        group.append(row)
+    yield group
 
 
 def _next_power_of_two(count: int) -> int:
