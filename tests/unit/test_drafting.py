@@ -19,7 +19,9 @@ from families import TINY
 from ownwords.archive.look import look
 from ownwords.base import catalogue
 from ownwords.cli.main import main
+from ownwords.cli.mcp import _Tools
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import Workspace
 from ownwords.drafts import drafting
 from ownwords.drafts.drafting import Notes, draft
 from ownwords.drafts.edits import Habits
@@ -224,6 +226,7 @@ def test_a_base_with_the_notes_adapter_drafts_until_the_workspace_has_a_model_th
     write_tensors(tmp_path / "adapters/tiny/notes.safetensors", lora.stored_tensors(adapter))
     base = "Writing with tiny, which has read none of your posts"
     assert drafted()[1].startswith(f"{base}.\n")
+    assert _Tools(Workspace(own.parent)).draft("nobody there") == "[nobody there]"
     small_bases.write(own)
     assert drafted()[1].startswith(f"{base}; the model in blog.ownwords/model has not learned")
     assert drafted("--model", str(own))[0] == 2

@@ -176,7 +176,7 @@ class TuningTask:
             estimate = overhead_s + factor * (plan.expected.seconds - overhead_s)
             seconds = max(1.02 * seconds, estimate)
             plan = self._plan(base, seconds, UNLIMITED) if seconds <= _MAX_S else None
-        return plan and self._reading(plan)
+        return self._reading(plan) if plan else None
 
     def readings(self, base: BaseOption) -> list[Reading]:
         """Return the shortest trainings that read a tenth, all, and as much as helps of the texts.

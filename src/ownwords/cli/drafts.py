@@ -160,7 +160,7 @@ def _pieces(written: "Iterable[DraftLine]", lines: "list[DraftLine]") -> "Iterat
 def _load_drafting(
     options: ModelOptions, threads: int | None, *, is_quiet: bool
 ) -> "tuple[Path, Model]":
-    """Load the model given, that of the workspace, or a base with its adapter; says which."""
+    """Load the model given, that of the workspace, or a base with its adapter; print which."""
     from ownwords.base import catalogue
     from ownwords.drafts import drafting
     from ownwords.inference.model import Model

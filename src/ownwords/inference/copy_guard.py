@@ -154,7 +154,7 @@ class GuardedText:
     def append(self, ids: Sequence[int]) -> list[int]:
         """Add tokens to the text; return the ids that must not follow."""
         guard, tokens, key = self._guard, self._tokens, self._token_key
-        pieces = [self._tail]
+        pieces: list[bytes | memoryview[int]] = [self._tail]
         for token in ids:
             is_known = 0 <= token < guard.about.vocabulary
             hash_ = guard.hashes[token] if is_known else 0
