@@ -4,8 +4,8 @@
 
 Each file holds documents that begin with the character U+001C and, on a line, their name:
 "Author/Title.md" or "source/number"; "peps/...rst" are the proposals of the Python community. Two
-files are written into src/ownwords/evaluation/reference: `words.txt.xz`, the words there are in the
-books, and `voices.npz.xz`, how people write today.
+files are written: `en_words.txt.xz` in src/ownwords/language, the words there are in the books, and
+`voices.npz.xz` in src/ownwords/evaluation/reference, how people write today.
 """
 
 import argparse
@@ -22,15 +22,15 @@ import numpy as np
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import write_atomically
-from ownwords.evaluation.reference_data import (
+from ownwords.evaluation.style import (
     AUTHORS_FILE,
-    WORDS_FILE,
-    Lexicon,
+    LENGTHS,
+    UNIT,
+    Pairs,
     ReferenceAuthors,
-    folded,
-    words_in,
+    StyleVocabulary,
 )
-from ownwords.evaluation.style import LENGTHS, UNIT, Pairs, StyleVocabulary
+from ownwords.language.words import FOLDER, WORDS_FILE, Lexicon, folded, words_in
 
 OUT = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "evaluation" / "reference"
 DIVIDER = "\x1c"
@@ -75,7 +75,7 @@ def main() -> int:
         print(f"{path.name}: {counted.documents} documents read")
     frequent = authors.vocabulary.words[:FREQUENT]
     lexicon = Lexicon(counted.common().union(frequent), frequent)
-    path = save_lexicon(lexicon, args.out)
+    path = save_lexicon(lexicon, FOLDER if args.out == OUT else args.out)
     print(f"{len(lexicon.words):,} words\n{path}: {path.stat().st_size:,} bytes")
     return 0
 

@@ -30,8 +30,8 @@ from ownwords.archive.document import Document, Segment
 from ownwords.archive.features import encode_features, extract_features
 from ownwords.archive.store import Archive
 from ownwords.ask.index import SearchIndex
-from ownwords.ask.query import is_content_word
 from ownwords.ask.search import ArchiveSearcher
+from ownwords.language.words import is_content_word
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNIST = ROOT.parent / "shared" / "data" / "columnist"

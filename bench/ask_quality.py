@@ -27,8 +27,9 @@ import numpy as np
 from ownwords.archive.store import Archive
 from ownwords.ask.answer import Answer, answer
 from ownwords.ask.encoder import Embedder, embed_missing, open_embedder
-from ownwords.ask.index import MONTHS, SearchIndex
+from ownwords.ask.index import SearchIndex
 from ownwords.ask.search import ArchiveSearcher
+from ownwords.language.words import months
 
 KINDS = ("own", "para", "two", "near", "foreign", "dates")
 COLUMNS = ("words", "both", "minilm", "bm25 posts", "bm25 paragraphs")
@@ -259,7 +260,7 @@ def _expected(right: str, work: Workspace) -> str:
     if kind == "COUNT":
         return rf"\b{len(days)}\b"
     year, month, number = max(days).split("-")
-    return f"{int(number)} {MONTHS[int(month) - 1]} {year}"
+    return f"{int(number)} {months()[int(month) - 1]} {year}"
 
 
 def _table(

@@ -26,8 +26,7 @@ import numpy as np
 from ownwords.archive.corpus import TrainingText, load_corpus
 from ownwords.archive.store import Archive
 from ownwords.drafts.check import AuthorStyle
-from ownwords.evaluation.reference_data import ReferenceAuthors
-from ownwords.evaluation.style import LENGTHS, CrossValidated, cut
+from ownwords.evaluation.style import LENGTHS, CrossValidated, ReferenceAuthors, cut
 
 
 def main() -> None:

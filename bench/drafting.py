@@ -29,7 +29,7 @@ from ownwords.drafts import drafting, notes
 from ownwords.drafts.check import AuthorStyle
 from ownwords.drafts.facts import Content
 from ownwords.evaluation.intervals import ratio_interval
-from ownwords.evaluation.reference_data import ReferenceAuthors
+from ownwords.evaluation.style import ReferenceAuthors
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING, stream_request
 

@@ -20,7 +20,7 @@ from ownwords.archive.store import Archive
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.evaluation.fluency import fluency
 from ownwords.evaluation.intervals import PairedEstimate
-from ownwords.evaluation.reference_data import Lexicon
+from ownwords.language.words import Lexicon
 
 HOW_MANY = 20
 TOKENS, OPENING_TOKENS = 300, 60

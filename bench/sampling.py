@@ -32,9 +32,9 @@ if __package__ in (None, ""):  # run as a file
 from bench.machine import measuring
 
 if TYPE_CHECKING:
-    from ownwords.evaluation.reference_data import Lexicon
     from ownwords.inference.model import Model
     from ownwords.inference.sampling import SamplingParams
+    from ownwords.language.words import Lexicon
 
 COUNT, TOKENS, ROWS = 32, 300, 8
 EVERY = 5  # of the tokens of real text one is asked for: choosing costs more than reading
@@ -123,7 +123,7 @@ def read(workspace: Path) -> RealPosts:
     """The posts of an archive, without those used to choose between models."""
     from ownwords.archive import corpus
     from ownwords.archive.store import Archive
-    from ownwords.evaluation.reference_data import Lexicon
+    from ownwords.language.words import Lexicon
 
     with Archive(workspace / "archive.sqlite") as archive:
         texts = corpus.load_corpus(archive)

@@ -14,11 +14,12 @@ from ownwords.ask import dates
 from ownwords.ask.answer import Answer, answer, build_prompt
 from ownwords.ask.citations import CHECKED, find_quote
 from ownwords.ask.dates import DateAnswer
-from ownwords.ask.passages import Passage, best_sentence, content_words, stems
+from ownwords.ask.passages import Passage, best_sentence
 from ownwords.ask.search import RetrievalResult
 from ownwords.ask.servers import ContextLengthError, Endpoint, Message
 from ownwords.core.errors import ConfigError
 from ownwords.core.sentences import sentences
+from ownwords.language.words import content_words, stems
 from sample_passages import BACKUPS, PASSAGES, PLANTED, QUOTED, FakeSearcher, passage
 
 QUESTION = "How many copies do I keep?"

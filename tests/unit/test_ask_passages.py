@@ -19,7 +19,7 @@ from ownwords.ask.passages import (
     units,
     windows,
 )
-from ownwords.ask.query import visible
+from ownwords.language.words import visible
 
 LEAST = 200  # words of a chunk of a long section
 SENTENCE = "The kettle was put on the stove and nobody thought of it again that day. "  # 15 words

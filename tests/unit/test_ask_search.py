@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ownwords.archive.document import Segment
 from ownwords.ask.index import Floats, Ids, SearchIndex
-from ownwords.ask.query import QueryTerms
+from ownwords.ask.query import Query
 from ownwords.ask.search import (
     MAX_OF_A_POST,
     ArchiveSearcher,
@@ -333,16 +333,15 @@ def test_headings_are_searched_and_shown(tmp_path: Path) -> None:
 
 def test_query_terms_are_the_informative_words() -> None:
     def words(question: str) -> list[str]:
-        return [term.match for term in QueryTerms.of(question).words]
+        return [term.match for term in Query.of(question).words]
 
     assert words("What did I say about my backups?") == ['"backups"']
     assert words("Why didn't I win?") == ['("win" OR "won")']
     assert words("What have I written about writing?") == ['"written"', '"writing"']
     assert words("To be or not to be") == ['"to"', '"be"', '"or"', '"not"']
-    assert not QueryTerms.of("What I did").has_subject
-    assert QueryTerms.of("“a b” and «c» „d e“").phrases == tuple(
-        replace(QueryTerms.of("x").words[0], words=words)
-        for words in (("a", "b"), ("c",), ("d", "e"))
+    assert not Query.of("What I did").has_subject
+    assert Query.of("“a b” and «c» „d e“").phrases == tuple(
+        replace(Query.of("x").words[0], words=words) for words in (("a", "b"), ("c",), ("d", "e"))
     )
 
 
@@ -488,7 +487,7 @@ def test_only_the_topic_is_named_as_missing(
     ],
 )
 def test_stop_words_depend_on_the_language_of_the_question(question: str, words: list[str]) -> None:
-    terms = QueryTerms.of(question)
+    terms = Query.of(question)
     assert [term.label for term in terms.words] == words
 
 

@@ -14,9 +14,8 @@ from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.cli.main import main
 from ownwords.core.errors import CorpusError, OwnwordsError
-from ownwords.drafts.check import AuthorStyle
-from ownwords.drafts.check_view import check_view
-from ownwords.evaluation.reference_data import ReferenceAuthors
+from ownwords.drafts.check import AuthorStyle, check_view
+from ownwords.evaluation.style import ReferenceAuthors
 
 BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
 MODERN = (

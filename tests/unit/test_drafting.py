@@ -24,8 +24,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.drafts import drafting
 from ownwords.drafts.drafting import Notes, draft
-from ownwords.drafts.edits import Habits
-from ownwords.drafts.rewriting import rewrite
+from ownwords.drafts.rewriting import Habits, rewrite
 from ownwords.inference.model import Model
 from ownwords.models import bundle, lora
 from ownwords.models.decoder import build

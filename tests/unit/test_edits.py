@@ -1,6 +1,8 @@
 """A light rewrite changes forms to the author's, nothing else, and can be undone one by one."""
 
 import re
+import subprocess
+import sys
 from itertools import accumulate
 from typing import cast
 
@@ -11,8 +13,7 @@ from hypothesis import strategies as st
 from growth import is_far_from_quadratic
 from ownwords.core.errors import OwnwordsError
 from ownwords.drafts.drafting import SentenceWriter
-from ownwords.drafts.edits import Habits, applied, says_the_same, variants
-from ownwords.drafts.rewriting import rewrite
+from ownwords.drafts.rewriting import Habits, applied, rewrite, says_the_same, variants
 from ownwords.inference.model import Model
 
 OWN = (
@@ -107,6 +108,14 @@ def test_a_form_is_a_habit_where_it_means_the_same(own: str, draft: str, expecte
 
 def test_a_form_is_a_habit_from_the_third_time_on() -> None:
     assert [len(Habits(["It's late."] * times).edits("It is late.")) for times in (2, 3)] == [0, 1]
+
+
+def test_a_light_rewrite_loads_neither_bases_nor_what_compares_posts() -> None:
+    code = (
+        "import sys; import ownwords.drafts.rewriting;"
+        "sys.exit(any(f'ownwords.{x}' in sys.modules for x in ('base', 'archive.selection')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_an_empty_draft_is_refused() -> None:

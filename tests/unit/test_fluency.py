@@ -12,13 +12,7 @@ from growth import is_far_from_quadratic
 from ownwords.core.errors import OwnwordsError
 from ownwords.evaluation.fluency import SentenceConventions, fluency, repetition, sentences
 from ownwords.evaluation.passages import openings
-from ownwords.evaluation.reference_data import (
-    REFERENCE,
-    WORDS_FILE,
-    Lexicon,
-    begins_sentence,
-    words_in,
-)
+from ownwords.language.words import FOLDER, WORDS_FILE, Lexicon, begins_sentence, words_in
 
 PROSE = """\
 The trouble with the kettle is that it works. I bought it in March, when the old one had begun
@@ -209,7 +203,7 @@ def test_a_lexicon_has_the_words_of_texts_and_a_damaged_one_is_one_sentence(
 ) -> None:
     lexicon = Lexicon.of(["Żółw and the Crème brûlée, 2nd edition of it"])
     assert lexicon.words == {"żółw", "and", "the", "crème", "brûlée", "edition", "of", "it"}
-    (tmp_path / WORDS_FILE).write_bytes((REFERENCE / WORDS_FILE).read_bytes()[:-9])
+    (tmp_path / WORDS_FILE).write_bytes((FOLDER / WORDS_FILE).read_bytes()[:-9])
     for folder in (tmp_path, tmp_path / WORDS_FILE):
         with pytest.raises(OwnwordsError, match="cannot be read"):
             Lexicon.load(folder)

@@ -19,14 +19,13 @@ from ownwords.archive.features import extract_features
 from ownwords.archive.segments import parse_body
 from ownwords.ask.citations import AnswerBuilder, parse_answer
 from ownwords.ask.passages import units
-from ownwords.ask.query import QueryTerms, normalized_question, quotations
+from ownwords.ask.query import Query
 from ownwords.base import catalogue
 from ownwords.core.sentences import sentences
 from ownwords.drafts.check import AuthorStyle
-from ownwords.drafts.edits import Habits
 from ownwords.drafts.notes import sentences_of_note
-from ownwords.drafts.rewriting import rewrite
-from ownwords.evaluation.reference_data import ReferenceAuthors
+from ownwords.drafts.rewriting import Habits, rewrite
+from ownwords.evaluation.style import ReferenceAuthors
 from ownwords.tokenizers.tokenizer import load
 from sample_passages import PASSAGES
 
@@ -89,7 +88,7 @@ def streamed(text: str) -> None:
 
 
 def question(text: str) -> object:
-    return QueryTerms.of(text), normalized_question(text), quotations(text)
+    return Query.of(text)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from asgi_scope import http_scope
 from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.base import catalogue
-from ownwords.drafts.edits import Habits
-from ownwords.drafts.rewriting import rewrite
+from ownwords.drafts.rewriting import Habits, rewrite
 from ownwords.inference.model import Model
 from ownwords.models.directory import PROVENANCE
 from ownwords.models.safetensors_header import write_file

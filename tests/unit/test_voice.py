@@ -15,8 +15,15 @@ from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.evaluation.passages import openings, passages
-from ownwords.evaluation.reference_data import AUTHORS_FILE, REFERENCE, ReferenceAuthors
-from ownwords.evaluation.style import BigramModel, CrossValidated, StyleVocabulary, cut
+from ownwords.evaluation.style import (
+    AUTHORS_FILE,
+    REFERENCE,
+    BigramModel,
+    CrossValidated,
+    ReferenceAuthors,
+    StyleVocabulary,
+    cut,
+)
 from ownwords.evaluation.voice import voice
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,7 +5,8 @@ from datetime import UTC, date, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import PurePath
 
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+from ownwords.language.words import month_number
+
 _MONTH = r"(?P<month>[a-z]{3,9})\.?,?"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?[.,]?"
 _WITH_WORDS = [
@@ -52,8 +53,8 @@ def _from_text(text: str) -> datetime | None:
         except (ValueError, TypeError, IndexError):
             pass  # "Sat, 31 January 2020" without a time is parsed below
     for pattern in _WITH_WORDS:
-        if (match := pattern.match(text.casefold())) and match["month"][:3] in _MONTHS:
-            month = _MONTHS.index(match["month"][:3]) + 1
+        match = pattern.match(text.casefold())
+        if match and (month := month_number(match["month"])):
             return datetime(int(match["year"]), month, int(match["day"]), tzinfo=UTC)
     if match := _YEAR_FIRST.match(text):
         return datetime(int(match[1]), int(match[2]), int(match[3] or 1), tzinfo=UTC)

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
 from typing import Final, get_args
 
@@ -13,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.archive.document import OWN_KINDS, Document, SegmentKind
-from ownwords.core.package_data import toml_beside
 from ownwords.core.text import (
     LETTERS,
     SHINGLE,
@@ -27,6 +27,7 @@ from ownwords.core.text import (
     join_chunks,
     shingles,
 )
+from ownwords.language.words import in_all_languages, language, word_set
 
 # ---- e-mail addresses and phone numbers: counted, and shown only masked
 
@@ -108,19 +109,21 @@ MIN_LANGUAGE_WORDS: Final = 25  # shorter texts are not identified
 _LANGUAGE_CHARACTERS = 6_000
 _MIN_LANGUAGE_SHARE = 0.1  # minimum share of the text's words in a language's list
 _LANGUAGE_MARGIN = 1.4  # minimum ratio to the next language's share
-_LANGUAGES: Final = toml_beside(__file__, "languages.toml")
-_FREQUENT: Final = {
-    name: frozenset(language["words"].split())
-    for name, language in _LANGUAGES.items()
-    if "words" in language
-}
 _NOT_LATIN: Final = re.compile(r"[\u0370-\uffff]")  # what may be one of:
-_SCRIPTS: Final = [
-    (name, re.compile(f"[{language['letters']}]"))
-    for name, language in _LANGUAGES.items()
-    if "letters" in language
-]
-LANGUAGE_CODES: Final = {name: language["code"] for name, language in _LANGUAGES.items()}
+
+
+@cache
+def _frequent_words() -> dict[str, frozenset[str]]:
+    """Return the most frequent words of each language, by its English name."""
+    words = in_all_languages("common").items()
+    return {language(code)["name"]: word_set(text) for code, text in words}
+
+
+@cache
+def _scripts() -> dict[str, re.Pattern[str]]:
+    """Return the letters that only one of the languages has, by its English name."""
+    scripts = in_all_languages("letters").items()
+    return {language(code)["name"]: re.compile(f"[{letters}]") for code, letters in scripts}
 
 
 def identify_language(text: str) -> str:
@@ -129,19 +132,19 @@ def identify_language(text: str) -> str:
     runs = LETTERS.findall(sample)
     letters = sum(map(len, runs))
     if letters >= MIN_LANGUAGE_WORDS and len(_NOT_LATIN.findall(sample)) > letters / 4:
-        for language, script in _SCRIPTS:
+        for name, script in _scripts().items():
             if len(script.findall(sample)) > letters / 4:
-                return language
+                return name
     words = [run.lower() for run in runs]
     if len(words) < MIN_LANGUAGE_WORDS:
         return ""
     times = Counter(words)
     shares = sorted(
-        (sum(map(times.__getitem__, frequent & times.keys())) / len(words), language)
-        for language, frequent in _FREQUENT.items()
+        (sum(map(times.__getitem__, frequent & times.keys())) / len(words), name)
+        for name, frequent in _frequent_words().items()
     )
-    (second, _), (best, language) = shares[-2:]
-    return language if best >= max(_MIN_LANGUAGE_SHARE, _LANGUAGE_MARGIN * second) else ""
+    (second, _), (best, name) = shares[-2:]
+    return name if best >= max(_MIN_LANGUAGE_SHARE, _LANGUAGE_MARGIN * second) else ""
 
 
 # ---- the features

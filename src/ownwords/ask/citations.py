@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from ownwords.ask.passages import Passage, Whose, best_sentence, content_words, stems
-from ownwords.ask.query import forms_of
+from ownwords.ask.passages import Passage, Whose, best_sentence
 from ownwords.core.sentences import Span, sentences
+from ownwords.language.words import content_words, forms_of, stems
 from ownwords.view.format import count, joined, plain
 
 # Shorter quotes match by chance; 12 bytes are four characters of scripts without spaces.

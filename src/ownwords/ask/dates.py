@@ -11,17 +11,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from ownwords.ask.index import MONTHS, IndexedPost, SearchIndex, folded
+from ownwords.ask.index import IndexedPost, SearchIndex, folded
 from ownwords.ask.passages import Passage
-from ownwords.ask.query import (
-    DATES,
-    IN_ENGLISH,
-    QueryTerm,
-    normalized_question,
-    quotations,
-    words_of,
+from ownwords.ask.query import Query, QueryTerm, quotations, words_of
+from ownwords.language.words import (
+    filled,
+    in_all_languages,
+    language,
+    month_number,
+    months,
+    number_words,
+    word_set,
 )
 from ownwords.view.format import count, day, joined, title_of
 
@@ -30,8 +32,8 @@ _MAX_MONTHS = 24  # months listed one by one; above that, years are listed
 
 # ---- periods
 
-_MONTH_NUMBERS = {name[:3].casefold(): number for number, name in enumerate(MONTHS, 1)}
-_MONTH = rf"(?:(?:{'|'.join(MONTHS)}|{'|'.join(_MONTH_NUMBERS)}|sept)\.?)"
+_WORDS: Final = language("en")["dates"]
+_MONTH = rf"(?:(?:{'|'.join(months())}|{'|'.join(month[:3] for month in months())}|sept)\.?)"
 _DAY = r"(0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 # "March 2014", "5 March 2014", "March 5th, 2014"
 _NAMED_DATE = re.compile(
@@ -39,7 +41,7 @@ _NAMED_DATE = re.compile(
     re.IGNORECASE,
 )
 _DATE = r"((?:19|20)\d\d(?:-(?:0[1-9]|1[0-2])(?:-\d\d)?)?)"
-_NUMBERS = "a one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
+_NUMBERS: Final = {"a": 1} | {word: n for word, n in number_words().items() if 0 < n <= 12}
 _UNITS = {
     "day": (1, "in the last {} days"),
     "week": (7, "in the last {} weeks"),
@@ -76,7 +78,7 @@ def find_period(question: str, today: date) -> tuple[Period | None, str]:
 
 def _iso_of(match: re.Match[str]) -> str:
     before, month, after, year = match.groups()
-    iso = f"{year}-{_MONTH_NUMBERS[month[:3].casefold()]:02}"
+    iso = f"{year}-{month_number(month):02}"
     return f"{iso}-{int(before or after):02}" if before or after else iso
 
 
@@ -108,7 +110,7 @@ def _side(_: date, side: str, named: str) -> Period:
 
 def _past(today: date, many: str, unit: str) -> Period:
     """So many units before today, with today; ValueError for none."""
-    number = int(many) if many.isdecimal() else max(1, _NUMBERS.index(many)) if many else 1
+    number = int(many) if many.isdecimal() else _NUMBERS.get(many, 1)
     if not number:
         raise ValueError
     days, label = _UNITS[unit]
@@ -149,61 +151,25 @@ _PERIODS: tuple[tuple[str, Callable[..., Period]], ...] = (
 
 # ---- what is asked
 
-_POST = r"(?:posts?|articles?|entry|entries|essays?|columns?|pieces?|texts?|notes?)"
-_WRITE = (
-    r"(?:write|wrote|written|writing|publish(?:ed|ing)?|post(?:ed|ing)?|blog(?:ged|ging)?"
-    r"|talk(?:ed|ing)?|say|said|speak|spoke|spoken|think|thought)"
+_POST: Final = _WORDS["post"]
+_TOPIC, _TITLE, _GERMAN, _ARTICLES, _VERBS = (
+    re.compile(filled(pattern), re.IGNORECASE)
+    for pattern in (
+        "|".join(_WORDS["topic"]),
+        _WORDS["title"],
+        language("de")["date_question"],
+        rf"^(?:(?:{'|'.join(in_all_languages('articles').values())}) )*+(?:words? |wort )?",
+        _WORDS["verbs"],
+    )
 )
-_TOPIC = re.compile(
-    r"(?P<head>(?:.*? )??(?:about|regarding|mention(?:s|ed|ing)?(?: of)?|contain(?:s|ing)?"
-    rf"|discuss(?:es|ed|ing)?|includes?|uses?|deals? with|refers? to|(?:{_WRITE}|{_POST}|have) on))"
-    r" (?P<topic>.+?)(?P<tail>(?: (?:first|last|most recently|for the first time"
-    r"|(?:each|every|per|by|a) (?:year|month)))?)"
-    rf"|(?P<head2>(?:.* )?(?:when|how often|how many times|in how many {_POST})"
-    r" (?:is|was|does|do|did)) (?P<topic2>.+?)(?P<tail2>(?: (?:first|last))?"
-    r" (?:mentioned|named|used|come up|appear|occur|discussed))",
-    re.IGNORECASE,
-)
-_TITLE = re.compile(
-    rf"(?:when|what day|on what day) (?:did i|was) (?:{_WRITE} )?(?P<title>.+?)(?: {_WRITE})?"
-    r"|(?:what is )?(?:the )?date of (?P<dated>.+)",
-    re.IGNORECASE,
-)
-# What a question can do without, and words for what is asked.
-_SAME = (
-    (r" (?:on|in) (?:my|the|your|this) (?:blog|archive|site|posts|notes)\b| (?:are|is) there$", ""),
-    (r"\b(what|which|when|who)'s\b", r"\1 is"),
-    # "What did I write about last about rain": the first of them is no topic.
-    (r"about (?=(?:first|last|recently|lately)\b)", ""),
-)
-_ASKED = (
-    (r"for the first time|since when|how long", "when first"),
-    (r"most recent(?:ly)?|recently|lately", "last"),
-    (r"how often|how many times", "how-often"),
-    (r"how many|(?:what )?number of|count", "how-many"),
-    (r"(?:which|what) was my most productive (year|month)", r"posts per-\1"),
-    (r"(?:which|what|each|every|per|by|a) (year|month)", r"per-\1"),
-)
-_GERMAN = re.compile(r"(?:(?:seit )?wann|wie (?:oft|viele)|worüber)(?!\w)", re.IGNORECASE)
-_FIRST, _LAST, _OTHER_WORDS = (
-    frozenset(text.split()) for text in (DATES[name] for name in ("first", "last", "other"))
-)
+_FIRST, _LAST, _OTHER_WORDS = (word_set(_WORDS[name]) for name in ("first", "last", "other"))
 _PER = frozenset(("per-year", "per-month"))
-# Words that make a topic say more than which words a post has, even where a post has the phrase.
-_LOGIC = frozenset(DATES["logic"].split())
-_ARTICLES = re.compile(
-    r"^(?:(?:the|an?|my|our|your|this|that|these|those|de[rnms]|das|die|eine?[nmrs]?) )*+"
-    r"(?:words? |wort )?",
-    re.IGNORECASE,
-)
+# Words with which a topic says more than which words a post has, even if a post has the phrase.
+_LOGIC = word_set(" ".join(in_all_languages("logic").values()))
 # What a topic can only be if nothing else names a time.
 _OTHER_TIME = re.compile(
-    rf"(?:19|20)\d\d|{_MONTH}|(?:(?:sun|mon|tues|wednes|thurs|fri|satur)day|weekend)s?",
+    rf"(?:19|20)\d\d|{_MONTH}|(?:{'|'.join(language('en')['weekdays'].split())}|weekend)s?",
     re.IGNORECASE,
-)
-_VERBS = re.compile(
-    rf"{_WRITE}|{_POST}|things?|everything|anything|something|working|doing|mention\w*|contain\w*"
-    r"|discuss\w*|includes?|uses?|deals?|refer\w*|speaking|saying"
 )
 
 
@@ -227,11 +193,11 @@ def answer_from_dates(
 
     Posts that were left out as somebody else's do not count.
     """
-    text = normalized_question(question).rstrip(" ?!.").replace("’", "'")
+    text = Query.of(question).text.rstrip(" ?!.").replace("’", "'")
     if len(text) > _LONGEST:
         return None
     if _GERMAN.match(text):
-        for pattern, word in IN_ENGLISH:
+        for pattern, word in language("de")["in_english"]:
             text = re.sub(rf"\b(?:{pattern})\b", word, text, flags=re.IGNORECASE)
         text = " ".join(text.split())
     period, rest = find_period(text, today or date.today())
@@ -246,14 +212,14 @@ class _Question:
         self._index, self._limit, self._period, self._text = index, limit, period, text
         self._when = period.label if period else ""
         self._post = f"post {self._when}" if period else "post"
-        for pattern, word in _SAME:
+        for pattern, word in _WORDS["same"]:
             text = re.sub(pattern, word, text, flags=re.IGNORECASE)
         parts = _TOPIC.fullmatch(text)
         found = parts.groups("") if parts else (text, "", "", "", "", "")
         head, topic, tail = map("".join, zip(found[:3], found[3:], strict=True))
         self._topic_text = re.sub(r"^(?:are|is) there (?:of )?", "", topic)
         self._asked = f"{head}{tail}".casefold()
-        for pattern, word in _ASKED:
+        for pattern, word in _WORDS["asked"]:
             self._asked = re.sub(rf"\b(?:{pattern})\b", word, self._asked)
         self._words = set(re.findall(r"[^\s,?.!:]+", self._asked))
 
@@ -375,7 +341,7 @@ class _Question:
                 is_whole = not _OTHER_TIME.fullmatch(shown) or not (
                     self._period or len(parts) > 1 or self._asked.endswith(" on")
                 )
-            term = QueryTerm(tuple(words_of(shown)))
+            term = QueryTerm(words_of(shown))
             if not (is_whole and term.words):
                 return None
             if len(term.words) > 1 and not marked:
@@ -450,4 +416,4 @@ def _span_of(posts: Sequence[IndexedPost]) -> list[str]:
 def _month(time: str) -> str:
     """A month or a year as words."""
     year, _, number = time.partition("-")
-    return f"{MONTHS[int(number) - 1]} {year}" if number else year
+    return f"{months()[int(number) - 1]} {year}" if number else year

@@ -26,9 +26,9 @@ from ownwords.archive.store import (
     translate_sqlite_errors,
 )
 from ownwords.ask.passages import Passage, Whose, apart, chunks_of
-from ownwords.ask.query import visible
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.progress import Progress
+from ownwords.language.words import months, visible
 from ownwords.native.bindings import load_library
 
 # Increased whenever the tables below or the chunks change; they are then rebuilt.
@@ -56,13 +56,6 @@ _CHANGED = """
     SELECT w.id, w.key FROM wanted w LEFT JOIN indexed i ON i.document = w.id
     WHERE i.key IS NOT w.key ORDER BY w.id
 """
-
-# fmt: off
-MONTHS = (
-    "January", "February", "March", "April", "May", "June",
-    "July", "August", "September", "October", "November", "December",
-)
-# fmt: on
 
 _WAIT_S = 30.0  # to wait for a process that writes the archive; `look` at 1 GB takes this long
 # Only web addresses and paths; an address like "javascript:" is dropped.
@@ -367,7 +360,7 @@ def _index(db: sqlite3.Connection, archive: Archive, id_: str, key: str) -> None
     whose = key.rpartition(" ")[2]
     db.execute("DELETE FROM chunks WHERE document = ?", (id_,))
     date = document.date  # found as "2019-04-28" and as "April 2019"
-    day = f"{date.date().isoformat()} {MONTHS[date.month - 1]}" if date else ""
+    day = f"{date.date().isoformat()} {months()[date.month - 1]}" if date else ""
     for chunk in chunks_of(document, is_left_out=whose == "other"):
         sql = "INSERT INTO chunks(document, heading, text, whose) VALUES (?, ?, ?, ?)"
         rowid = db.execute(sql, (id_, *chunk)).lastrowid

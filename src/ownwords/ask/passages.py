@@ -10,20 +10,19 @@ mostly compared as they are.
 """
 
 import re
-import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby, pairwise
 from math import sqrt
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from ownwords.archive.document import Document, Segment, SegmentKind
-from ownwords.ask.query import ASKED, detect_stop_words, is_content_word, visible, word_units
+from ownwords.ask.query import has_asked, telling_stems
 from ownwords.core.sentences import Span, sentences, stripped
+from ownwords.language.words import stems, visible
 
 Whose = Literal["own", "quoted", "other"]
 
@@ -241,20 +240,6 @@ def _divided(pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
         yield chunk
 
 
-_STEM = 3  # minimum letters of a stem
-_ENDINGS = ("ings", "ing", "edly", "ed", "ies", "es", "ly", "s", "e", "y")
-
-
-def stems(text: str) -> list[str]:
-    """The stems of the words of a text, in order."""
-    return [_stem(word) for word in _words(text)]
-
-
-def content_words(text: str) -> dict[str, str]:
-    """The words that say what a text is about, by their stems."""
-    return {_stem(word): word for word in _words(text) if is_content_word(word)}
-
-
 def best_sentence(question: str, text: str) -> Span | None:
     """The sentence of a text that matches a question best; None if none matches."""
     spans = sentences(text)
@@ -264,26 +249,10 @@ def best_sentence(question: str, text: str) -> Span | None:
 
 def _matches(question: str, text: str, spans: Sequence[Span]) -> list[float]:
     """For each span the stems of the question in it, each as 1 / the number of its spans."""
-    words = list(_words(question))
-    _, empty = detect_stop_words([word.lower() for word in words])
-    asked = {_stem(word) for word in words if word.lower() not in empty}
+    asked = telling_stems(question)
     matched = [asked & set(stems(text[begin:end])) for begin, end in spans]
     spans_with = Counter(word for each in matched for word in each)
     return [sum(1 / spans_with[word] for word in sorted(each)) for each in matched]
-
-
-def _words(text: str) -> Iterator[str]:
-    return map("".join, word_units(text))
-
-
-@lru_cache(maxsize=1 << 16)  # a search stems the words of all passages it shows
-def _stem(word: str) -> str:
-    letters = unicodedata.normalize("NFD", word.casefold())
-    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
-    for ending in _ENDINGS:
-        if plain.endswith(ending) and len(plain) - len(ending) >= _STEM:
-            return plain.removesuffix(ending)
-    return plain
 
 
 # all-MiniLM-L6-v2 reads 256 tokens, about 4 bytes of English and 3 of code each; the title and the
@@ -436,18 +405,3 @@ def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> Passa
     ]
     i = max(range(len(spans)), key=lambda i: sum(worth[i : ends[i]]))
     return PassageExcerpt((spans[i][0], spans[ends[i] - 1][1]), tuple(spans[at] for at in chosen))
-
-
-def has_asked(
-    question: str, text: str, spans: Sequence[Span], *, narrow: bool = False
-) -> list[bool]:
-    """Whether each span has what the question asks for and has not got, a number or a name.
-
-    If `narrow`, a time or a count, where any span has one.
-    """
-    asked, has = question.casefold(), [False] * len(spans)
-    for asks, answers in ASKED if narrow else ASKED[2:]:
-        if re.search(asks, asked) and not any(has):
-            found = (re.findall(answers, text[begin:end]) for begin, end in spans)
-            has = [any(part.casefold() not in asked for part in each) for each in found]
-    return has

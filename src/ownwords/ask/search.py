@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ownwords.ask.index import Floats, Ids, SearchIndex, StoredVectors, folded
-from ownwords.ask.passages import Passage, PassageExcerpt, excerpt_of, has_asked, stems, units
-from ownwords.ask.query import QueryTerm, QueryTerms, forms_of, normalized_question, quotations
+from ownwords.ask.passages import Passage, PassageExcerpt, excerpt_of, units
+from ownwords.ask.query import Query, QueryTerm, has_asked
+from ownwords.language.words import forms_of, stems
 from ownwords.view import format as say
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class ArchiveSearcher:
         A post whose title is the question or quoted in it, or the only one whose title has all of
         its words, comes first.
         """
-        terms = QueryTerms.of(question)
+        terms = Query.of(question)
         words = _Words(
             {term: set(self.index.chunks_with(term.match)) for term in terms.words},
             self.index.size(),
@@ -151,14 +152,13 @@ class ArchiveSearcher:
         by_text = self._rank_by_text(words)
         vectors = self._vectors()
         ids, cosines = np.empty(0, np.int64), np.empty(0, np.float32)
-        if self.embedder and vectors and (original := normalized_question(question)):
-            query = self.embedder.embed([self.embedder.question_prompt + original])[0]
-            ids, cosines = vectors.passages, vectors.cosines(query)
+        if vectors and terms.text:
+            ids, cosines = vectors.passages, vectors.cosines(self._vector_of(terms))
         closeness = vectors.closeness(cosines) if vectors and len(ids) else cosines
         phrase_chunks = (
             self.index.chunks_with(_matching(" AND ", terms.phrases)) if terms.phrases else []
         )
-        title_chunks, is_title = self._title_matches(question, words, by_text)
+        title_chunks, is_title = self._title_matches(terms, words, by_text)
 
         ranking = fuse(by_text, ids, closeness, words.rarity)
         ranking = _put_first(_put_first(ranking, _in_order(phrase_chunks, ranking)), title_chunks)
@@ -168,7 +168,7 @@ class ArchiveSearcher:
             "text": {id_ for id_, _ in by_text},
             "vectors": {id_ for id_, _ in nearest(ids, closeness, RANKED)},
         }
-        worth = partial(words.worth, question)
+        worth = partial(words.worth, terms.text)
         passages = self._top_passages(ranking, limit, found_by, worth)
         notes = []
         unknown = [term for term, chunks in words.chunks_of.items() if not chunks]
@@ -209,16 +209,24 @@ class ArchiveSearcher:
 
         The sentences of the first are compared by meaning: more take longer and mark no better.
         """
-        cosines: list[float] = []
+        query, cosines = Query.of(question), list[float]()
         if self.embedder and passages:
-            asked = self.embedder.question_prompt + normalized_question(question)
             text, prompt = passages[0].text, self.embedder.passage_prompt
-            rows = self.embedder.embed([asked, *(prompt + text[slice(*at)] for at in units(text))])
-            cosines = (rows[1:] @ rows[0]).tolist()
+            rows = self.embedder.embed([prompt + text[slice(*at)] for at in units(text)])
+            cosines = (rows @ self._vector_of(query)).tolist()
         return {
-            each.id: excerpt_of(question, each.text, () if place else cosines)
+            each.id: excerpt_of(query.text, each.text, () if place else cosines)
             for place, each in enumerate(passages)
         }
+
+    def _vector_of(self, query: Query) -> Floats:
+        """The vector of a question, made once."""
+        assert self.embedder is not None
+        name = self.embedder.name
+        if name not in query.vectors:
+            asked = self.embedder.question_prompt + query.text
+            query.vectors[name] = self.embedder.embed([asked])[0]
+        return query.vectors[name]
 
     def _rank_by_text(self, words: "_Words") -> Ranking:
         rare, common = words.by_frequency()
@@ -250,7 +258,7 @@ class ArchiveSearcher:
         return vectors if is_enough else None
 
     def _title_matches(
-        self, question: str, words: "_Words", ranking: Ranking
+        self, query: Query, words: "_Words", ranking: Ranking
     ) -> tuple[list[int], bool]:
         """The best chunk of each post that the question names, and whether by its exact title.
 
@@ -258,7 +266,7 @@ class ArchiveSearcher:
         that has all words of the question: "What is Ogooreck?" asks for the post "Ogooreck, a
         sneaky testing library", not for one that names it more often.
         """
-        titles = {folded(part) for part in (normalized_question(question), *quotations(question))}
+        titles = {folded(part) for part in (query.text, *query.quotations)}
         exact = named = self.index.documents_titled(titles - {""})
         if not exact and words.chunks_of and all(words.chunks_of.values()):
             with_all = self.index.column(

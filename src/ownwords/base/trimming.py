@@ -17,7 +17,8 @@ import numpy as np
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
-from ownwords.evaluation.reference_data import REFERENCE, Lexicon, is_in_the_language
+from ownwords.evaluation.style import REFERENCE
+from ownwords.language.words import Lexicon, is_in_the_language
 from ownwords.models import atomic_dir, directory, registry, safetensors_header
 from ownwords.models.directory import (
     CARD,

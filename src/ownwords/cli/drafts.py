@@ -49,8 +49,7 @@ def check(
     """
     from ownwords.archive.store import Archive
     from ownwords.core.validation import encode
-    from ownwords.drafts.check import AuthorStyle
-    from ownwords.drafts.check_view import check_view
+    from ownwords.drafts.check import AuthorStyle, check_view
     from ownwords.view.terminal import TerminalWriter
 
     text = text_in(draft, "a draft to check")
@@ -120,7 +119,7 @@ def rewrite(
 
     from ownwords.archive.store import Archive
     from ownwords.drafts import rewriting
-    from ownwords.drafts.edits import Habits
+    from ownwords.drafts.rewriting import Habits
 
     draft = text_in(text, "a draft to rewrite")
     place = resolve_workspace(options.workspace or options.model, Path.cwd())

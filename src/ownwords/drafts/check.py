@@ -1,9 +1,9 @@
-"""Check a draft: whether it is more like the author's posts than like what others write, and why.
+"""Checks whether a draft is more like the author's posts than like other people's prose, and why.
 
-The measure is that of the scorecard (`evaluation.style`): the pairs of words of the author's posts
-against those of other people today. What the author's own posts score is found by cross-validation,
-so that figures of a draft compare with those of posts that the measure has not read. The others are
-people: what a language model writes, the measure cannot tell from the author's prose.
+The measure is that of the scorecard (`evaluation.style`): the pairs of words in the author's posts
+against those of other people today. The scores of the author's own posts are cross-validated, so
+that a draft is compared with posts that the measure has not read. The others are people: the
+measure cannot distinguish a language model's prose from the author's.
 """
 
 import math
@@ -21,43 +21,42 @@ from ownwords.archive.store import Archive
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.sentences import abbreviations_of, sentences, unwrapped
-from ownwords.drafts.edits import Edit, Habits
 from ownwords.drafts.prose import prose_of
-from ownwords.evaluation.reference_data import (
-    Lexicon,
-    ReferenceAuthors,
-    begins_sentence,
-    folded,
-    is_in_the_language,
-    words_in,
-)
+from ownwords.drafts.rewriting import Edit, Habits
 from ownwords.evaluation.style import (
     LENGTHS,
     CrossValidated,
     Normal,
+    ReferenceAuthors,
     StyleModel,
     Vector,
     folds,
 )
 from ownwords.evaluation.verbatim import shared_passages
+from ownwords.language.words import Lexicon, begins_sentence, folded, is_in_the_language, words_in
+from ownwords.view import blocks as b
+from ownwords.view.format import count, day, plain
 
 _MIN_PASSAGES = 12  # of about 80 words in the posts
-_MIN_WORDS = 8  # of a sentence that is judged; in shorter ones too little tells
-_MIN_DRAFT = LENGTHS[-1] // 2  # pairs, about 40 words, for a verdict on all of a draft
-_ENOUGH = 5000  # sentences of the author's, to say what is usual
-# A text longer than the one share of all is cut into parts of the other, so that one novel, too,
-# has parts that the measure has not read.
+_MIN_WORDS = 8  # of a sentence that is judged; shorter ones show too little
+_MIN_DRAFT = LENGTHS[-1] // 2  # pairs, about 40 words, for a verdict on a whole draft
+_MAX_SENTENCES = 5000  # of the author's, to learn what is usual
+# A text longer than the first share of all texts is cut into parts of the second, so that an
+# archive of one novel also has parts that the measure has not read.
 _LONG_SHARE, _PART_SHARE = 1 / 8, 1 / 32
 _MIN_PART = 500  # characters
-# A word that the measure masks tells by how often the author writes it and how often others do;
-# this is added to both, so that few occurrences say little.
+# A word that the measure masks counts by how often the author and other people write it; this is
+# added to both frequencies, so that few occurrences count little.
 _SMOOTHING = 1e-5
 _MARKED = 0.1  # share of the author's own sentences that would be marked
-_LIKE, _UNLIKE = 0.8, 0.2  # from and up to which the verdict is one or the other
-_LONG = 0.99  # share of the author's sentences that are shorter than one that is named long
-_REASONS = 3  # words that are named
-_SAID_BEFORE = 8  # words in a row
+_LIKE, _UNLIKE = 0.8, 0.2  # thresholds of the verdict
+_LONG = 0.99  # share of the author's sentences that are shorter than one that is called long
+_MAX_NEW = 3  # new words that are listed
+_MIN_REPEATED = 8  # words in a row
 _FREQUENT = 400
+_MAX_QUOTED = 300  # characters of a sentence
+_LIMIT = "This compares you with other people; it cannot tell a language model’s prose from yours."
+_NO_REASON = "other people put words together in this way more often than you"
 _TOO_SHORT = "The draft is too short for a verdict: about 40 words of prose are needed."
 _TITLE = re.compile(
     r"\A\s*\S.*[^\s.!?…:;,”\"’')][ \t]*\n(?=[ \t]*\n)"
@@ -78,7 +77,7 @@ class CheckedSentence:
 
 @dataclass(frozen=True, slots=True)
 class WrittenBefore:
-    """Words of the draft that stand in a post."""
+    """Words of the draft that a post has, too."""
 
     text: str
     post: str  # its id
@@ -89,7 +88,7 @@ class WrittenBefore:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where passages of one kind lie: the middle one, and the middle eight of ten."""
+    """The scores of passages of one kind: the median, and the middle 80%."""
 
     middle: float
     low: float
@@ -98,7 +97,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was found about a draft."""
+    """The result of checking a draft."""
 
     sentence: str  # the verdict
     is_long_enough: bool  # for a verdict
@@ -121,10 +120,9 @@ class _Judged(NamedTuple):
 
 
 class AuthorStyle:
-    """What is usual for an author, learned from the posts once, for any number of drafts.
+    """The author's usual style, learned once from the posts, for any number of drafts.
 
-    `texts` are all that the author has written, each with whether it is left out; by default the
-    posts.
+    `texts` are all texts of the author, each with whether it is left out; by default the posts.
     """
 
     def __init__(
@@ -164,7 +162,7 @@ class AuthorStyle:
         usual: list[float] = []
         fold_of = zip(parts, folds([len(part) for part in pairs]), strict=True)
         for text, fold in sorted(fold_of, key=lambda each: digest(each[0])):  # from all times
-            if len(usual) < _ENOUGH:
+            if len(usual) < _MAX_SENTENCES:
                 judged = self._judge(text, known.models[fold], is_post=True)
                 usual += [each.yours for each in judged if each.words >= _MIN_WORDS]
         self._threshold = float(np.quantile(usual, _MARKED)) if usual else 0.0
@@ -172,7 +170,7 @@ class AuthorStyle:
 
     @classmethod
     def of(cls, archive: Archive) -> "AuthorStyle":
-        """Learn from all posts of an archive, beside the authors that the package knows."""
+        """Learn from all posts of an archive, against the reference authors of the package."""
         corpus = load_corpus(archive)
         posts = [*corpus.train, *corpus.validation, *corpus.test]
         return cls(posts, ReferenceAuthors.load(), list(archive.own_texts()))
@@ -218,7 +216,7 @@ class AuthorStyle:
         )
 
     def _judge(self, text: str, model: StyleModel, *, is_post: bool = False) -> Iterator["_Judged"]:
-        """The sentences of a draft, or of a post, whose words are then not counted as known."""
+        """Yield the sentences of a draft, or of a post, whose own words then do not count."""
         tokens = list(self._vocabulary.tokens(text))
         starts = np.array([token.start for token in tokens])
         weights = model.weights(self._vocabulary.pairs_of(tokens))
@@ -238,10 +236,10 @@ class AuthorStyle:
             yield _Judged(start, end, pairs, len(words), self.yours(weights[pairs], topic))
 
     def yours(self, weights: Vector, more: float = 0.0) -> float:
-        """The probability that some pairs are the author's, if half of all texts are.
+        """Return the probability that some pairs are the author's, if half of all texts are.
 
-        By linear discriminant analysis: both kinds of texts are taken to vary alike. `more` are log
-        odds by something else.
+        By linear discriminant analysis, which assumes that both kinds of texts vary alike. `more`
+        are log odds from other evidence.
         """
         pairs = len(weights)
         if not pairs:
@@ -274,12 +272,14 @@ class AuthorStyle:
             and (begins_sentence(word) or not word[0][0].isupper())
         }
         if new:
-            words = ", ".join(f"“{word}”" for word in list(new.values())[:_REASONS])
+            words = ", ".join(f"“{word}”" for word in list(new.values())[:_MAX_NEW])
             yield f"you have not written {words} before"
 
     def _written_before(self, text: str) -> tuple[WrittenBefore, ...]:
         posts = {post.id: post for post in self._posts}
-        shared = shared_passages(text, [(post.id, post.text) for post in self._posts], _SAID_BEFORE)
+        shared = shared_passages(
+            text, [(post.id, post.text) for post in self._posts], _MIN_REPEATED
+        )
         return tuple(
             WrittenBefore(text[each.start : each.end], post.id, post.title, post.url, post.day)
             for each in shared
@@ -288,7 +288,7 @@ class AuthorStyle:
 
 
 def _parts(texts: Sequence[str]) -> list[str]:
-    """The texts, those that are much of all in parts of whole words."""
+    """Return the texts; one that is much of the archive is cut into parts, between words."""
     total = sum(map(len, texts))
     part = re.compile(rf".{{{max(_MIN_PART, int(total * _PART_SHARE))},}}?\s|.+", re.DOTALL)
     return [
@@ -310,3 +310,62 @@ def _verdict(yours: float, above: float) -> str:
     if above < _MARKED:
         return "It is like your posts in part: nearly all of your own passages are more so."
     return "It is more like your posts than like what other people write."
+
+
+# ---- the check as blocks for the terminal and the page
+
+
+def check_view(check: Check) -> list[b.Block]:
+    """Return the verdict, its scale, the sentences unlike the author's, and repeated words."""
+    marked = [sentence for sentence in check.sentences if sentence.is_marked]
+    found: list[b.Block] = [b.Paragraph(line=check.sentence, style="statement")]
+    if check.is_long_enough:
+        rows = [
+            b.Gauge("This draft", check.yours, f"{check.yours:.0%}", is_ours=True),
+            _gauge("Passages of yours", check.own),
+            _gauge("Other people today", check.others),
+        ]
+        found += [
+            b.Paragraph(line=_LIMIT),
+            b.Paragraph(line=f"{check.above:.0%} of the passages of your own posts score lower."),
+            b.Gauges(title="Yours rather than another person’s", rows=rows, scale_end=1.0),
+        ]
+    sentences = count(len(check.sentences), "sentence")
+    heading = f"None of {sentences} is unlike yours"
+    if marked:
+        heading = f"{len(marked)} of {sentences} are unlike yours"
+    elif not check.sentences:
+        heading = "No sentence is long enough to be judged"
+    found.append(b.Heading(text=heading))
+    if marked:
+        usual = (
+            "Sentences of eight words or more are judged; about one in ten of your own would be"
+            " marked as well."
+        )
+        items = [
+            b.Item(title=_quoted(each.text), lines=list(each.because) or [_NO_REASON])
+            for each in marked
+        ]
+        found += [
+            b.Paragraph(line=usual, style="quiet"),
+            b.Items(rows=items, style="notes"),
+        ]
+    if check.written_before:
+        items = []
+        for each in check.written_before:
+            post = b.Span(
+                plain(each.title, 90) or "(untitled)", url=each.url, page=b.post_page(each.post)
+            )
+            parts: list[str | b.Span] = [post, f", {day(each.day)}" if each.day else ""]
+            items.append(b.Item(title=_quoted(each.text), lines=[parts]))
+        found += [b.Heading(text="You wrote this before"), b.Items(rows=items, style="notes")]
+    return found
+
+
+def _gauge(label: str, of: Range) -> b.Gauge:
+    span = f"most from {of.low:.0%} to {of.high:.0%}"
+    return b.Gauge(label, of.middle, f"{of.middle:.0%}", of.low, of.high, span)
+
+
+def _quoted(text: str) -> b.Line:
+    return b.Span(plain(text, _MAX_QUOTED), "quote")

@@ -1,9 +1,9 @@
 """Whether a sentence keeps the facts of a note, or of another sentence, and adds none; for English.
 
 Facts are names, links and quotations; numbers with their sign, unit, bound ("over 5", "before 6")
-and what they count; which way something goes ("up", "less"); what a negation denies. The words that
-say so are in `words.toml`. Numbers keep their order, and two names their sides of a verb, because a
-small model swaps them. What no such word shows, for example a wrong verb, is not found.
+and what they count; directions ("up", "less"); and what a negation denies. The words for these are
+in the language's TOML file. Numbers keep their order and two names their sides of a verb, because a
+small model swaps them. A mistake in any other word, such as a wrong verb, is not found.
 """
 
 import re
@@ -11,35 +11,83 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise, takewhile
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from ownwords.core.package_data import toml_beside
-from ownwords.drafts import notes
-from ownwords.drafts.notes import MULTIPLES, NUMBERS, TENS, dictionary_form
+from ownwords.language.words import (
+    Lexicon,
+    dictionary_form,
+    either,
+    filled,
+    language,
+    number_words,
+    word_set,
+)
+
+# ---- the tokens of a sentence
+
+# A quotation, an address, a number with its signs, or a word with its apostrophes and hyphens.
+TOKEN: Final = re.compile(
+    r"“[^“”]{2,120}”|\"[^\"]{2,120}\"|https?://[^\s)>\]]*[^\s)>\].,;:!?]"
+    r"|[$£€#]?\d(?:[\d.,:/]*\d)?(?:%|[A-Za-z]+\b)?|[^\W\d_][\w]*(?:[-'’.][\w]+)*",
+)
+QUOTE: Final = ("“", '"', "http")
+EXACT: Final = re.compile(r"(https?://\S+|`[^`]*`|[\"“][^\"“”]*[\"”])")  # links, code, quotations
+
+DROPPED, PERSONS, PREPOSITIONS, QUALIFIERS, NEGATIONS = (
+    word_set(language("en")["notes"][kind])
+    for kind in ("dropped", "persons", "prepositions", "qualifiers", "negations")
+)
+NO_CONTENT: Final = DROPPED | PERSONS | PREPOSITIONS | QUALIFIERS
 
 
-def _either(forms: Iterable[str]) -> str:
-    return "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
+def is_negation(lower: str) -> bool:
+    """Whether a word in lower case negates its sentence."""
+    return lower in NEGATIONS or lower.endswith("n't")
 
 
-_DATA: Final = toml_beside(__file__, "words.toml")
-_PLAIN: Final = [(re.compile(other, re.I), form) for other, form in _DATA["plain"].items()]
+def is_name(token: re.Match[str]) -> bool:
+    """Whether a word is a name: a capital within a sentence, a second one, `_` or a digit."""
+    word = token[0].replace("’", "'")
+    if re.search(r"[\d_]", word):  # parking_lot, c2t
+        return True
+    if not any(map(str.isupper, word)) or word.partition("'")[0] == "I":
+        return False
+    if any(map(str.isupper, word[1:])) and not word.isupper():
+        return True
+    before = token.string[max(0, token.start() - 9) : token.start()].rstrip(" \"“”‘’'()")
+    if before and before[-1] not in ".!?…:\n-":
+        return True
+    return not Lexicon.load().knows(word)
+
+
+def _may_be_name(lower: str) -> bool:
+    """Whether the first word of a sentence, in lower case, may be a name: no common word."""
+    is_common = lower in Lexicon.load().frequent or lower.endswith("ly")
+    return not is_common and dictionary_form(lower) == lower
+
+
+# ---- numbers, units and opposites
+
+_FACTS: Final[dict[str, Any]] = language("en")["facts"]
+BOUNDS: Final = word_set(_FACTS["bounds"])
+_PLAIN: Final = [(re.compile(filled(x), re.I), form) for x, form in _FACTS["plain"].items()]
 _UNITS: Final = {
     form: forms[0]
-    for forms in (line.split(" = ") for line in _DATA["units"].strip().split("\n"))
+    for forms in (line.split(" = ") for line in _FACTS["units"].strip().split("\n"))
     for form in forms
 }
 _UNIT = re.compile(
-    rf"[ -]?({_either(unit for unit in _UNITS if len(unit) == 1)}"
-    rf"|(?i:{_either(unit for unit in _UNITS if len(unit) > 1)}))(?!\w)"
+    rf"[ -]?({either(unit for unit in _UNITS if len(unit) == 1)}"
+    rf"|(?i:{either(unit for unit in _UNITS if len(unit) > 1)}))(?!\w)"
 )
 _DIGITS = re.compile(r"([$£€#]?)(\d(?:[\d.,:/]*\d)?)(.*)")
 _DECIMAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d+))?")
 _YEAR = re.compile(r"1\d{3}|20\d\d")
 _MINUS = re.compile(r"(?<![^\s(])[-–−]")
 _BOUNDARY = re.compile(r"[,;!?()—–]|\.\s+(?=[A-Z])|\s-\s")
-_SMALL = rf"(?:(?:{_either(TENS)})(?:[ -](?:{_either(NUMBERS)}))?|{_either(NUMBERS)})"
-_LARGE = rf"(?:(?:\d{{1,12}}(?:\.\d{{1,6}})?|an?|{_SMALL})[ -])?(?:{_either(MULTIPLES)})\b"
+_ONES, _TENS, _MULTIPLES = map(number_words, ("numbers", "tens", "multiples"))
+_SMALL = rf"(?:(?:{either(_TENS)})(?:[ -](?:{either(_ONES)}))?|{either(_ONES)})"
+_LARGE = rf"(?:(?:\d{{1,12}}(?:\.\d{{1,6}})?|an?|{_SMALL})[ -])?(?:{either(_MULTIPLES)})\b"
 _NUMBER_WORDS = re.compile(
     rf"(?<![\w'.,-])(?:\d{{1,12}}k\b|{_LARGE}(?:[ -]{_LARGE}){{0,3}}(?:(?: and |[ -]){_SMALL})?"
     rf"|{_SMALL})(?![\w'])",
@@ -47,39 +95,35 @@ _NUMBER_WORDS = re.compile(
 )
 _SOFT: Final = {"one": ("1", ""), "first": ("1", "th"), "second": ("2", "th")}
 _PLURALS: Final = frozenset(("people", "children", "men", "women", "feet", "teeth", "mice"))
-_SKIPPED: Final = (notes.DROPPED | notes.PERSONS | {"by"}) - {
-    "to"
-}  # between a number and its bound
-_RUN: Final = 3  # content words after a number, among which is what it counts
+_SKIPPED: Final = (DROPPED | PERSONS | {"by"}) - {"to"}  # between a number and its bound
+_MAX_COUNTED: Final = 3  # content words after a number, one of which is what it counts
 _NOT: Final = (-1, 0)
 
-Sides = frozenset[tuple[int, int]]  # a line of opposites, and the side of it
+Sides = frozenset[tuple[int, int]]  # a line of opposites in the TOML file, and the side of it
 
 
 class _Part(NamedTuple):
     """A word or number of a text in order; a mark that ends a clause has no key."""
 
-    key: str  # a dictionary form, or a fact
-    word: str = ""  # as it stands, in lower case
+    key: str  # a dictionary form, a fact, or the value of a number
+    word: str = ""  # as in the text, in lower case
     is_content: bool = False
     sides: Sides = frozenset()
+    unit: str | None = None  # of a number, "" if it has none
 
-
-class _Number(NamedTuple):
-    value: str
-    unit: str
-    place: int  # among the parts
-    is_soft: bool  # "one", "first" and "second" need not be numbers
+    @property
+    def is_soft(self) -> bool:
+        """Whether it may be a number or not, as "one", "first" and "second"."""
+        return self.word in _SOFT
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a text says, as far as words show it."""
+    """What a text says, as far as single words show it."""
 
     text: str
     plain: str  # in lower case, with numbers in digits
     parts: tuple[_Part, ...]
-    numbers: tuple[_Number, ...]
     facts: frozenset[str]  # names, links and quotations
     words: frozenset[str]  # other content words, in dictionary form
     opening: str  # the first word, if it may be a name
@@ -89,74 +133,77 @@ class Content:
         plain = _NUMBER_WORDS.sub(_in_digits, text.replace("’", "'"))
         for pattern, form in _PLAIN:
             plain = pattern.sub(form, plain)
-        parts, numbers, facts, words = list[_Part](), list[_Number](), set[str](), set[str]()
+        parts, facts, words = list[_Part](), set[str](), set[str]()
         opening, at, is_negative = "", 0, False
-        for token in notes.TOKEN.finditer(plain):
+        for token in TOKEN.finditer(plain):
             if token.start() < at:  # a unit
                 continue
             if _BOUNDARY.search(plain, at, token.start() + 1):
                 parts.append(_Part(""))
             lower, at = token[0].lower().removesuffix("'s"), token.end()
-            sides, is_content = _opposites(lower), True
-            if token[0].startswith(notes.QUOTE):
-                key = lower = lower.strip('“”" .,!?')
-                facts.add(key)
-            elif lower in _SOFT or _DIGITS.fullmatch(token[0]):
-                key, unit, at = _SOFT[lower] + (at,) if lower in _SOFT else _measure(token)
-                numbers.append(_Number(key, unit, len(parts), lower in _SOFT))
-            elif notes.is_negation(lower):
+            part = _Part(lower, lower, True, _sides_of(lower))
+            if token[0].startswith(QUOTE):
+                lower = lower.strip('“”" .,!?')
+                part = part._replace(key=lower, word=lower)
+                facts.add(lower)
+            elif part.is_soft or _DIGITS.fullmatch(token[0]):
+                value, unit, at = (*_SOFT[lower], at) if part.is_soft else _measure(token)
+                part = part._replace(key=value, unit=unit)
+            elif is_negation(lower):
                 if is_negative and lower == "nor":
                     continue
-                key, sides, is_content, is_negative = lower, frozenset([_NOT]), False, True
-            elif notes.is_name(token):
-                key = lower
-                facts.add(key)
+                part, is_negative = _Part(lower, lower, sides=frozenset([_NOT])), True
+            elif is_name(token):
+                facts.add(lower)
             else:
-                key, is_content = dictionary_form(lower), lower not in notes.NO_CONTENT
+                is_content = lower not in NO_CONTENT
+                part = part._replace(key=dictionary_form(lower), is_content=is_content)
                 if is_content:
-                    words.add(key)
-                    if not parts and token[0][0].isupper() and notes.may_be_name(lower):
+                    words.add(part.key)
+                    if not parts and token[0][0].isupper() and _may_be_name(lower):
                         opening = lower
-            parts.append(_Part(key, lower, is_content, sides))
-        return cls(
-            text,
-            plain.lower(),
-            tuple(parts),
-            tuple(numbers),
-            frozenset(facts),
-            frozenset(words),
-            opening,
-        )
+            parts.append(part)
+        return cls(text, plain.lower(), tuple(parts), frozenset(facts), frozenset(words), opening)
+
+    @property
+    def _numbers(self) -> list[int]:
+        """The places of the numbers."""
+        return [place for place, part in enumerate(self.parts) if part.unit is not None]
 
     def share_of(self, note: "Content") -> float:
-        """The share of the note's content words that this has; 1 if it has none."""
-        said = self.words | self.facts  # a word at the beginning can look like a name
-        return len(note.words & said) / len(note.words) if note.words else 1.0
+        """Return the share of the note's content words that this has; 1 if it has none."""
+        own = self.words | self.facts  # a word at the beginning can look like a name
+        return len(note.words & own) / len(note.words) if note.words else 1.0
 
     def keeps_facts_of(self, note: "Content", known: "Content | None" = None) -> bool:
-        """Whether this has all facts of a note, and no other than are in it or in `known`."""
+        """Whether this has all facts of a note, and only others that are in it or in `known`."""
         return (
-            self._names_as(note)
+            self._has_names_of(note)
             and self._has_numbers_of(note)
             and not self.invented(known or note)
-            and self._goes_the_way_of(note)
+            and self._has_directions_of(note)
         )
 
     def invented(self, known: "Content") -> frozenset[str]:
-        """The names, links, quotations and numbers that are not in what is known."""
+        """Return the names, links, quotations and numbers that are not in what is known."""
         words = set(re.findall(r"\w+", known.plain)).union(*(part[:2] for part in known.parts))
         names = {*self.facts, *self.opening.split()}
-        numbers = {number[:2] for number in self.numbers if not number.is_soft}
-        numbers -= {number[:2] for number in known.numbers}
+        measures = {(known.parts[place].key, known.parts[place].unit) for place in known._numbers}
+        numbers = (self.parts[place] for place in self._numbers)
         return frozenset(
             [name for name in names if not words.issuperset(re.findall(r"\w+", name))]
-            + [" ".join(number).strip() for number in numbers]
+            + [
+                f"{part.key} {part.unit}".strip()
+                for part in numbers
+                if not part.is_soft and (part.key, part.unit) not in measures
+            ]
         )
 
-    def _names_as(self, note: "Content") -> bool:
+    def _has_names_of(self, note: "Content") -> bool:
         """Whether all names of a note are here, and each on its side of the verb."""
-        if not all(_stands(fact, self.plain) for fact in note.facts):
-            return False
+        for fact in note.facts:
+            if not re.search(rf"(?:(?<!\w)|(?=\W)){re.escape(fact)}(?!\w)", self.plain):
+                return False
         names = [
             (place, self._place(part.key))
             for place, part in enumerate(note.parts)
@@ -166,7 +213,7 @@ class Content:
         if note.opening and names[0][1] is None:
             return False
         for (one, first), (other, second) in pairwise(names):
-            if first is None or second is None:  # within a link, say
+            if first is None or second is None:  # within a link, for example
                 continue
             low, high = sorted((first, second))
             between = _contents(self.parts[low + 1 : high]) & _contents(note.parts[one + 1 : other])
@@ -177,73 +224,71 @@ class Content:
 
     def _has_numbers_of(self, note: "Content") -> bool:
         """Whether the numbers of a note are here in order, and each that is here is one of them."""
-        mine, values = iter(self.numbers), {number.value for number in note.numbers}
+        own, theirs = iter(self._numbers), note._numbers
+        values = {note.parts[place].key for place in theirs}
         return all(
-            number.is_soft or any(self._has_as(other, number, note) for other in mine)
-            for number in note.numbers
+            note.parts[place].is_soft or any(self._is_same(mine, place, note) for mine in own)
+            for place in theirs
         ) and all(
-            other.is_soft
-            or other.value not in values
-            or any(self._has_as(other, number, note) for number in note.numbers)
-            for other in self.numbers
+            self.parts[mine].is_soft
+            or self.parts[mine].key not in values
+            or any(self._is_same(mine, place, note) for place in theirs)
+            for mine in self._numbers
         )
 
-    def _has_as(self, mine: _Number, number: _Number, note: "Content") -> bool:
-        """Whether a number here is one of a note, with its unit, its bound and what it counts."""
-        (before, after), (wanted, others) = self._bounds(mine), note._bounds(number)
+    def _is_same(self, mine: int, place: int, note: "Content") -> bool:
+        """Whether two numbers have the same value, unit and bound, and count the same."""
+        (before, after), (wanted, others) = self._bounds(mine), note._bounds(place)
+        here, there = self.parts[mine], note.parts[place]
         return (
-            mine[:2] == number[:2]
+            (here.key, here.unit) == (there.key, there.unit)
             and (not before or bool(before & (wanted | others)))
             and (not wanted or bool(wanted & (before | after)))
-            and (bool(number.unit) or self._counts(mine, number, note))
+            and (bool(there.unit) or self._counts_same(mine, place, note))
         )
 
-    def _bounds(self, number: _Number) -> tuple[Sides, Sides]:
-        """The sides of what stands right before a number, and right after it."""
-        before = (p for p in reversed(self.parts[: number.place]) if p.word not in _SKIPPED)
-        after = iter(self.parts[number.place + 1 :])
-        sides = [next(each, _Part("")).sides for each in (before, after)]
-        return _bounds_of(sides[0]), _bounds_of(sides[1])
+    def _bounds(self, place: int) -> tuple[Sides, Sides]:
+        """Return the bounds right before a number, and right after it."""
+        before = (part for part in reversed(self.parts[:place]) if part.word not in _SKIPPED)
+        return _bounds_in(next(before, None)), _bounds_in(next(iter(self.parts[place + 1 :]), None))
 
-    def _counts(self, mine: _Number, number: _Number, note: "Content") -> bool:
-        """Whether a number counts here what it counts in a note, which may lack the plural."""
-        wanted, run = note._counted(number), self._counted(mine)
-        if not wanted or _YEAR.fullmatch(number.value):
+    def _counts_same(self, mine: int, place: int, note: "Content") -> bool:
+        """Whether a number counts what it counts in a note, which may lack the plural."""
+        wanted, run = note._counted(place), self._counted(mine)
+        if not wanted or _YEAR.fullmatch(note.parts[place].key):
             return True
         if _is_plural(wanted[0]):
             return any(wanted[0].word in part[:2] or wanted[0].key == part.key for part in run)
         other = next(filter(_is_plural, run), None)
         return not other or not {self._place(wanted[0].key), note._place(other.key)} <= {None}
 
-    def _counted(self, number: _Number) -> list[_Part]:
-        """The content words that follow a number."""
-        after = takewhile(
-            lambda p: p.is_content or p.word in _SKIPPED, self.parts[number.place + 1 :]
-        )
-        return [part for part in after if part.is_content][:_RUN]
+    def _counted(self, place: int) -> list[_Part]:
+        """Return the content words that follow a number."""
+        after = takewhile(lambda p: p.is_content or p.word in _SKIPPED, self.parts[place + 1 :])
+        return [part for part in after if part.is_content][:_MAX_COUNTED]
 
-    def _goes_the_way_of(self, note: "Content") -> bool:
-        """Whether nothing becomes its opposite: no side of a line is lost for another.
+    def _has_directions_of(self, note: "Content") -> bool:
+        """Whether nothing becomes its opposite: no side of a line is replaced by another.
 
-        What is said of both sides, and what is denied, is said of the same.
+        With both sides, and with a negation, each applies to the same word as in the note.
         """
-        mine, others = (frozenset(s for p in each.parts for s in p.sides) for each in (self, note))
-        for line in {line for line, _ in mine | others}:
-            here, there = ({side for side in sides if side[0] == line} for sides in (mine, others))
-            is_bound = line == _NOT[0] or len(_bounds_of(there)) > 1
-            if there - here and (here - there or is_bound):
+        own, theirs = (frozenset(s for p in each.parts for s in p.sides) for each in (self, note))
+        for line in {line for line, _ in own | theirs}:
+            here, there = ({side for side in sides if side[0] == line} for sides in (own, theirs))
+            is_scoped = line == _NOT[0] or (line < _BOUND_LINES and len(there) > 1)
+            if there - here and (here - there or is_scoped):
                 return False
-            if is_bound and not all(self._stands_before_the_same(side, note) for side in there):
+            if is_scoped and not all(self._applies_to_same(side, note) for side in there):
                 return False
-        return _NOT in others or _NOT not in mine
+        return _NOT in theirs or _NOT not in own
 
-    def _stands_before_the_same(self, side: tuple[int, int], note: "Content") -> bool:
+    def _applies_to_same(self, side: tuple[int, int], note: "Content") -> bool:
         """Whether each part on a side is before what it is before in a note, or else after it."""
         keys = _contents(self.parts) & _contents(note.parts)
-        mine, others = self._scopes(side, keys), note._scopes(side, keys)
-        if side == _NOT and len(mine) != len(others):
+        own, theirs = self._scopes(side, keys), note._scopes(side, keys)
+        if side == _NOT and len(own) != len(theirs):
             return False
-        for (after, before), (wanted, preceding) in zip(mine, others, strict=False):
+        for (after, before), (wanted, preceding) in zip(own, theirs, strict=False):
             if after and after[0] not in (wanted or preceding):
                 return False
             if wanted and not after and not {*before} & {*wanted, *preceding}:
@@ -251,7 +296,7 @@ class Content:
         return True
 
     def _scopes(self, side: tuple[int, int], keys: set[str]) -> list[tuple[list[str], list[str]]]:
-        """What follows each part on a side within its clause, at most two, and what precedes it."""
+        """Return for each part on a side the next two words of its clause, and the one before."""
         return [
             (_clause(self.parts[n + 1 :], keys)[:2], _clause(reversed(self.parts[:n]), keys)[:1])
             for n, part in enumerate(self.parts)
@@ -273,44 +318,35 @@ def _clause(parts: Iterable[_Part], keys: set[str]) -> list[str]:
     return [part.key for part in takewhile(lambda part: part.key, parts) if part.key in keys]
 
 
-def _stands(fact: str, plain: str) -> bool:
-    return bool(re.search(rf"(?:(?<!\w)|(?=\W)){re.escape(fact)}(?!\w)", plain))
-
-
 def _is_plural(part: _Part) -> bool:
     return part.word in _PLURALS or (part.word.endswith("s") and part.word != part.key)
 
 
 def _in_digits(words: re.Match[str]) -> str:
-    """A number in words as digits; "one" stays, because it often is none."""
+    """Return a number word in digits; "one" stays, because often it is not a number."""
     total = current = 0.0
     for word in re.findall(r"\d+(?:\.\d+)?|[a-z]+", words[0].lower()):
-        if factor := MULTIPLES.get(word):
+        if factor := _MULTIPLES.get(word):
             current = (current or 1) * factor
-            if factor >= MULTIPLES["thousand"]:
+            if factor >= _MULTIPLES["thousand"]:
                 total, current = total + current, 0.0
         else:
-            current += float(word) if word[0].isdigit() else (TENS | NUMBERS).get(word, 0)
+            current += float(word) if word[0].isdigit() else (_TENS | _ONES).get(word, 0)
     return words[0] if words[0].lower() == "one" else f"{total + current:.15g}"
 
 
 def _measure(token: re.Match[str]) -> tuple[str, str, int]:
-    """A number with its sign, its unit, and where that ends."""
+    """Return a number with its sign, its unit, and where that ends."""
     text, end = token.string, token.end()
     currency, digits, letters = _DIGITS.findall(token[0])[0]
+    if decimal := _DECIMAL.fullmatch(digits):  # not a time, a date or a version
+        whole, part = decimal[1].replace(",", "").lstrip("0") or "0", (decimal[2] or "").rstrip("0")
+        digits = f"{whole}.{part}" if part else whole
     sign = "-" if _MINUS.match(text, max(0, token.start() - 1)) else ""
     unit = _unit(currency) + _unit(letters)
     if not unit and (found := _UNIT.match(text, end)):
         unit, end = _unit(found[1]), found.end()
-    return sign + _decimal(digits), unit, end
-
-
-def _decimal(digits: str) -> str:
-    """A number without needless signs; a time, a date or a version as it stands."""
-    if not (found := _DECIMAL.fullmatch(digits)):
-        return digits
-    whole, part = found[1].replace(",", "").lstrip("0") or "0", (found[2] or "").rstrip("0")
-    return f"{whole}.{part}" if part else whole
+    return sign + digits, unit, end
 
 
 def _unit(form: str) -> str:
@@ -319,18 +355,22 @@ def _unit(form: str) -> str:
 
 @cache
 def _sides() -> dict[str, Sides]:
-    """The lines and sides of each word of `bounds` and `opposites`."""
+    """Return the lines and sides of each word of `bounds` and `opposites`."""
     found: dict[str, Sides] = {}
-    for number, line in enumerate((_DATA["bounds"] + _DATA["opposites"]).split("\n")):
+    for number, line in enumerate((_FACTS["bounds"] + _FACTS["opposites"]).split("\n")):
         for side, words in enumerate(line.split(" | ")):
             for word in words.split():
                 found[word] = found.get(word, frozenset()) | {(number, side)}
     return found
 
 
-def _opposites(lower: str) -> Sides:
+_BOUND_LINES: Final = _FACTS["bounds"].count("\n")
+
+
+def _sides_of(lower: str) -> Sides:
     return _sides().get(lower) or _sides().get(dictionary_form(lower)) or frozenset()
 
 
-def _bounds_of(sides: Iterable[tuple[int, int]]) -> Sides:
-    return frozenset(side for side in sides if 0 <= side[0] < _DATA["bounds"].count("\n"))
+def _bounds_in(part: _Part | None) -> Sides:
+    sides = part.sides if part else ()
+    return frozenset(side for side in sides if 0 <= side[0] < _BOUND_LINES)

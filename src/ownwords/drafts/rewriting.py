@@ -1,30 +1,182 @@
-"""A draft in the author's manner: by single edits, and with a model by its sentences, too.
+"""Rewrites a draft in the author's manner: by single edits, and with a model sentence by sentence.
 
-A model that has learned notes writes each sentence with itself as its note. What changes more than
-its manner is not taken (`edits.says_the_same`), nor what the author would less likely have written.
+An edit keeps what the draft says: it replaces a form by an equivalent one that the author nearly
+always uses, such as "do not" by "don't", or splits a sentence that is longer than almost all of the
+author's. Each edit can be undone alone. A model that has learned to write from notes rewrites each
+sentence with itself as its note. A sentence that changes more than the manner is not accepted
+(`says_the_same`), nor is one that the author was less likely to write.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
+
+from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.sentences import sentences, unwrapped
-from ownwords.drafts.edits import Edit, Habits, applied, says_the_same, variants
+from ownwords.drafts.facts import EXACT, Content
 from ownwords.drafts.prose import prose_of
+from ownwords.language.words import begins_sentence, language, number_words
 
 if TYPE_CHECKING:
     from ownwords.inference.model import Model
 
+_WORDS: Final[dict[str, Any]] = language("en")["edits"]
+_MIN_USES = 3  # of a form by the author
+_MIN_WORDS = 10_000  # of the author's, before a phrase counts as one that they never use
+_CONSISTENT = 0.85  # of the author's uses are that form
+_TOGETHER = ("spelling", "numerals")  # kinds of which all forms are chosen together
+_LONG = 0.95  # of the author's sentences are shorter than one that is split
+_MIN_LONG = 25  # words
+# Marks that are typed in several ways, each with the expression that finds it.
+_MARKS: Mapping[str, Mapping[str, str]] = {
+    "apostrophes": {"’": r"(?<=\w)’(?=\w)", "'": r"(?<=\w)'(?=\w)"},
+    "quotation marks": {"“": "“", '"': r'(?<![^\s(])"(?=\w)'},
+    "closing quotation marks": {"”": "”", '"': r'(?<=[\w.,!?])"(?!\w)'},
+    "dashes": {"—": "(?<=[^ ])—(?=[^ ])", " — ": " — ", " – ": " – ", " - ": "(?<=[^-\n]) - "},
+    "ellipses": {"…": "…", "...": r"(?<!\.)\.\.\.(?!\.)"},
+}
+_SERIAL = re.compile(r"\w, \w+(,?) (?:and|or) \w")
+_WORD = re.compile(r"\w+")
+_JOINED = re.compile(r"(?:;|,? (?:and|but|so))( )(?=(?:I|we|you|he|she|it|they|there|this)\b)")
+_OPENING = re.compile(r",? (and|but|so) $")
+_FOLLOWING = re.compile(r" (\w)")
 _PARAGRAPH = re.compile(r"\S.*(?:\n[ \t]*\S.*)*")
 _UNMARKED = str.maketrans("*_", "  ")  # emphasis is kept as `says_the_same` keeps all signs
 
 
+class Use(NamedTuple):
+    """A place where the text has one of several equivalent forms."""
+
+    kind: str
+    forms: tuple[str, ...]
+    choice: int  # which of them the text has
+    start: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change: the characters at `start`, what replaces them, and why."""
+
+    start: int
+    before: str
+    after: str
+    because: str
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.before)
+
+
+class Habits:
+    """How often the author uses each form, and how long their sentences are."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._counts: dict[str, Counter[int]] = defaultdict(Counter)
+        self._phrases = set[str]()  # that the author uses
+        self._words = Counter[str]()
+        self._lengths: list[int] = []
+        for text in texts:
+            self._phrases.update(_lower(phrase[0]) for phrase in _phrase().finditer(text))
+            self._words.update(_WORD.findall(text.lower()))
+            for use in _uses(text):
+                self._counts[use.kind][use.choice] += 1
+            self._lengths += [len(text[begin:end].split()) for begin, end in sentences(text)]
+        self._long = max(_MIN_LONG, self.words_of_sentences(_LONG))
+
+    @classmethod
+    def of(cls, archive: Archive) -> "Habits":
+        """Learn from the author's texts in full, without those that are left out."""
+        return cls(text for text, is_left_out in archive.own_texts() if not is_left_out)
+
+    def words_of_sentences(self, share: float) -> float:
+        """Return how many words this share of the author's sentences do not exceed."""
+        return float(np.quantile(self._lengths, share)) if self._lengths else 0.0
+
+    def edits(self, draft: str) -> list[Edit]:
+        """Return the edits that the prose of a draft needs, in order; no two overlap."""
+        text = unwrapped(prose_of(draft)[0])
+        chosen: list[Edit] = []
+        for edit in sorted(
+            [*self.forms(text), *self._splits(text)], key=lambda edit: (edit.start, -edit.end)
+        ):
+            line = draft[draft.rfind("\n", 0, edit.start) + 1 : edit.start]
+            is_prose = draft[edit.start : edit.end] == edit.before
+            begins_item = edit.after.startswith(" ") and not line.strip()  # a dash would be a mark
+            if is_prose and not begins_item and not (chosen and edit.start < chosen[-1].end):
+                chosen.append(edit)
+        return chosen
+
+    def forms(self, text: str) -> Iterator[Edit]:
+        """Yield edits for phrases that the author never uses, and forms that they rarely use."""
+        yield from self._phrase_edits(text)
+        for use in _uses(text):
+            counts = self._counts[use.kind]
+            ((choice, count),) = counts.most_common(1) or [(use.choice, 0)]
+            if use.text.lower() == "about":  # has other meanings: a story about two boys
+                continue
+            if choice != use.choice and count >= max(_MIN_USES, _CONSISTENT * counts.total()):
+                after = _like(use.text, use.forms[choice])
+                because = f"so {count:,} of {counts.total():,} times in your texts"
+                yield Edit(use.start, use.text, after, because)
+
+    def _phrase_edits(self, text: str) -> Iterator[Edit]:
+        words = self._words.total()
+        for phrase in _phrase().finditer(text) if words >= _MIN_WORDS else ():
+            if (long := _lower(phrase[0])) in self._phrases:
+                continue
+            because = f"never in your {words:,} words"
+            if not any(_phrases()[long]):
+                # The phrase goes, and the next word begins in its place.
+                if following := _FOLLOWING.match(text, phrase.end()):
+                    before = phrase[0] + following[0]
+                    after = _like(phrase[0], following[1])
+                    yield Edit(phrase.start(), before, after, because)
+                continue
+            count, short = max((self._uses_of(short), short) for short in _phrases()[long])
+            if count >= _MIN_USES:
+                yield Edit(phrase.start(), phrase[0], _like(phrase[0], short), because)
+
+    def _uses_of(self, words: str) -> int:
+        """Return how often the author uses the rarest of some words."""
+        return min(self._words[word] for word in words.split())
+
+    def _splits(self, text: str) -> Iterator[Edit]:
+        """Yield an edit for each sentence that is much longer than the author's: it is split."""
+        for begin, end in sentences(text):
+            words = len(text[begin:end].split())
+            if words <= self._long:
+                continue
+            middle = (begin + end) / 2
+            places = [*_JOINED.finditer(text, begin, end)]
+            place = min(places, key=lambda each: abs(each.start() - middle), default=None)
+            if place is None or not 0.25 < (place.start() - begin) / (end - begin) < 0.75:
+                continue
+            first = text[place.end()]
+            opening = _OPENING.fullmatch(place[0])
+            word = f"{opening[1].capitalize()} {first}" if opening else first.upper()
+            yield Edit(
+                place.start(),
+                text[place.start() : place.end() + 1],
+                f". {word}",
+                f"a sentence of {words} words; {_LONG:.0%} of yours have at most {self._long:.0f}",
+            )
+
+
+# ---- a rewritten draft
+
+
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence of the draft and what was written in its place, the same if nothing was."""
+    """A sentence of the draft and its replacement, which may be the same."""
 
     start: int  # in the draft
     before: str
@@ -37,7 +189,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A rewritten draft: its sentences, if a model has read them, then single edits."""
+    """A rewritten draft: the sentences that a model has read, then single edits."""
 
     text: str  # before the edits, which are by its characters
     edits: tuple[Edit, ...]
@@ -53,7 +205,7 @@ class Rewrite:
 
     @property
     def unchanged(self) -> int:
-        """How many sentences neither the model nor an edit has changed."""
+        """The number of sentences that neither the model nor an edit has changed."""
         longer = count = 0
         for sentence in self.sentences:
             begin = sentence.start + longer
@@ -73,7 +225,7 @@ class Rewrite:
 
 
 def rewrite(text: str, habits: Habits, model: "Model | None" = None, *, seed: int = 1) -> Rewrite:
-    """Rewrite a draft by single edits; with a model that has learned notes by sentences, too."""
+    """Rewrite a draft by single edits; with a model for notes, also sentence by sentence."""
     if not text.strip():
         raise OwnwordsError("the draft is empty", hint="give a text file, or pipe a text in")
     replaced = tuple(_sentences(text, model, seed)) if model else ()
@@ -86,7 +238,7 @@ def rewrite(text: str, habits: Habits, model: "Model | None" = None, *, seed: in
 
 
 def _sentences(text: str, model: "Model", seed: int) -> Iterator[Sentence]:
-    """The sentences of the paragraphs that are all prose, in order."""
+    """Yield the sentences of the paragraphs that are all prose, in order."""
     from ownwords.drafts.drafting import CANDIDATES, SEEDS, SentenceWriter  # noqa: PLC0415
     from ownwords.drafts.notes import is_prose, prompt_of  # noqa: PLC0415
 
@@ -112,3 +264,164 @@ def _sentences(text: str, model: "Model", seed: int) -> Iterator[Sentence]:
                 before = paragraph[begin:end]
                 yield Sentence(start + begin, before, before if best == sentence else best)
                 written = f"{written} {best}".strip()
+
+
+def applied(text: str, edits: Sequence[Edit]) -> str:
+    """Return the text with these edits, which are in order and do not overlap."""
+    parts, at = [], 0
+    for edit in edits:
+        parts += [text[at : edit.start], edit.after]
+        at = edit.end
+    return "".join([*parts, text[at:]])
+
+
+# ---- what changes the manner alone
+
+# A word, a number with its point, or a sign; of the marks of punctuation only what ends a sentence.
+_MEANT = re.compile(r"(?<!\S)[-–](?=\d)|\w+(?:[.,:'-]\w+)*|'\w+|\(\)|[^\w\s,;:'\"“”()–—…-]")
+_SPELT_OUT = {"can't": "cannot", "won't": "will not", "n't": " not", "'s": " is", "'m": " am"}
+_SPELT_OUT |= {"'re": " are", "'ve": " have", "'ll": " will"}
+_CONTRACTED = re.compile(
+    r"\b(?:can't|won't)\b|(?:n't|'m|'re|'ve|'ll|(?:(?<=\bit)|(?<=he)|(?<=re)|(?<=\bthat))'s)\b"
+)
+_SAME = {"which": "that", "who": "that", "an": "a"}
+_COUNTING = frozenset(("few", "little", "lot", "bit", "number", "couple", "one", "other"))
+_SUBJECTS = frozenset(("I", "we", "you", "he", "she", "it", "they", "there"))
+
+
+def variants(sentence: str) -> Iterator[str]:
+    """Yield the sentence with one of its forms replaced by each equivalent one."""
+    for use in _pattern().finditer(sentence):
+        for form in _groups()[_lower(use[0])][1]:
+            yield sentence[: use.start()] + _like(use[0], form) + sentence[use.end() :]
+
+
+def says_the_same(one: str, other: str) -> bool:
+    """Whether two sentences have the same words and signs in order, and so differ only in manner.
+
+    Links, code and quotations must be equal letter for letter. Ignored are punctuation within the
+    sentence, an optional "that", which of several equivalent forms they use, and an article that
+    only one of them has.
+    """
+    words, others = _meant(one), _meant(other)
+    return (
+        len(words) == len(others)
+        and all(
+            word == same and (not article or not another or article == another)
+            for (article, word), (another, same) in zip(words, others, strict=True)
+        )
+        and Content.of(one).keeps_facts_of(Content.of(other))
+    )
+
+
+def _meant(sentence: str) -> list[tuple[str, str]]:
+    """Return the words and signs, each with the article before it, then what must be exact."""
+    plain = _phrase().sub(
+        lambda phrase: _phrases()[_lower(phrase[0])][0], sentence.replace("’", "'")
+    )
+    plain = _pattern().sub(lambda use: _groups()[_lower(use[0])][1][0], plain)
+    plain = _CONTRACTED.sub(lambda use: _SPELT_OUT[use[0]], plain[:1].lower() + plain[1:])
+    words = [_SAME.get(word, word) for word in _MEANT.findall(plain)]
+    found, article = list[tuple[str, str]](), ""
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        if word in ("a", "the") and following not in _COUNTING:
+            article = word
+        elif not (word == "that" and following in _SUBJECTS):
+            found.append((article, word))
+            article = ""
+    return found + [("", exact.strip('"“”')) for exact in EXACT.findall(sentence)]
+
+
+# ---- the forms and phrases of the language
+
+
+@cache
+def _groups() -> dict[str, tuple[str, tuple[str, ...], int]]:
+    """Return the kind, the alternatives and the choice of each form in lower case."""
+    return {
+        form.lower(): (kind if kind in _TOGETHER else "/".join(forms), forms, choice)
+        for kind, groups in _same().items()
+        for forms in groups
+        for choice, form in enumerate(forms)
+    }
+
+
+@cache
+def _same() -> dict[str, list[tuple[str, ...]]]:
+    """Return the groups of equivalent forms of each kind."""
+    groups = {
+        kind: [tuple(line.split(" = ")) for line in lines.strip().split("\n")]
+        for kind, lines in _WORDS["same"].items()
+    }
+    numerals = [(word, str(n)) for word, n in number_words().items() if 2 <= n <= 12]
+    return {**groups, "numerals": numerals}
+
+
+@cache
+def _phrases() -> dict[str, tuple[str, ...]]:
+    """Return the plain words for each stock phrase in lower case; "" if it needs none."""
+    pairs = (line.partition(" =") for line in _WORDS["phrases"].strip().split("\n"))
+    return {long: tuple(short.strip().split(" | ")) for long, _, short in pairs}
+
+
+@cache
+def _phrase() -> re.Pattern[str]:
+    return re.compile(rf"\b{_any_of(_phrases())}(?!\w)", re.IGNORECASE)
+
+
+def _any_of(forms: Iterable[str]) -> str:
+    """Return an expression that tries only the forms with the first letter, the longest first."""
+    letters: dict[str, list[str]] = defaultdict(list)
+    for form in sorted(forms, key=len, reverse=True):
+        letters[form[0].lower()].append(re.escape(form[1:]).replace("'", "['’]"))
+    return "(?:{})".format("|".join(f"{one}(?:{'|'.join(to)})" for one, to in letters.items()))
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    """Return what finds every form: contractions before a word, numerals before a plural."""
+    forms = {kind: [form for each in groups for form in each] for kind, groups in _same().items()}
+    positive, negative = (
+        [form for form in forms["contractions"] if bool(re.search("n[o']t", form)) == is_negative]
+        for is_negative in (False, True)
+    )
+    no_short, no_numeral = (
+        "".join(rf"(?<!\b{word} )" for word in _WORDS[kind].split())
+        for kind in ("no_short_form_after", "no_numeral_after")
+    )
+    has = r"(?!(?<=['’]s) (?:been|got|had|become|gone|come|\w+(?:ed|en))\b)"  # "it's been"
+    words = {**number_words(), **number_words("tens")}
+    numbers = [word for word, number in words.items() if number > 1]
+    amounts = "|".join([*numbers, "half", f"(?:an?|one) (?:{_WORDS['measures']})"])
+    number = rf"(?:[$£€]?(?!(?:1[5-9]|20)\d\d\b)\d|(?:{amounts})\b)"  # no year
+    return re.compile(
+        rf"(?<![\w’'/-])(?:(?:{no_short}{_any_of(positive)}{has}|{_any_of(negative)})(?= [\w(“])"
+        rf"|{_any_of(forms['estimates'])}(?= {number})"
+        rf"|{_any_of([*forms['spelling'], *forms['words']])}(?![\w’'/-])"
+        rf"|(?<=[a-z] ){no_numeral}{_any_of(forms['numerals'])}(?= [a-z]{{3,}}s\b))",
+        re.IGNORECASE,
+    )
+
+
+def _uses(text: str) -> Iterator[Use]:
+    for use in _pattern().finditer(text):
+        kind, forms, choice = _groups()[_lower(use[0])]
+        is_capital = use[0][0].isupper() and forms[choice][0].islower()
+        if is_capital and not begins_sentence(use):  # a name: the "Labour Party"
+            continue
+        yield Use(kind, forms, choice, use.start(), use[0])
+    for kind, patterns in _MARKS.items():
+        for choice, pattern in enumerate(patterns.values()):
+            for use in re.finditer(pattern, text):
+                yield Use(kind, tuple(patterns), choice, use.start(), use[0])
+    for use in _SERIAL.finditer(text):
+        yield Use("serial commas", ("", ","), len(use[1]), use.start(1), use[1])
+
+
+def _lower(text: str) -> str:
+    return text.lower().replace("’", "'")
+
+
+def _like(before: str, form: str) -> str:
+    """Return a form with a capital if the form that it replaces has one."""
+    return form[:1].upper() + form[1:] if before[:1].isupper() else form

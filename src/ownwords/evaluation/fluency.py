@@ -18,12 +18,7 @@ from ownwords.core.sentences import sentences as sentence_spans
 from ownwords.core.text import count_words, distinct, hash_words, shingles
 from ownwords.evaluation.intervals import PairedEstimate, beside, rate
 from ownwords.evaluation.passages import openings
-from ownwords.evaluation.reference_data import (
-    Lexicon,
-    begins_sentence,
-    is_in_the_language,
-    words_in,
-)
+from ownwords.language.words import Lexicon, begins_sentence, is_in_the_language, words_in
 
 _EXAMPLES = 8
 _RUN = 4  # words: runs of this length rarely occur twice in a page of real text

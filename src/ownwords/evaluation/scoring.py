@@ -27,7 +27,6 @@ from ownwords.core.version import __version__
 from ownwords.core.workspace import translate_os_errors, write_atomically
 from ownwords.evaluation.fluency import Fluency, fluency
 from ownwords.evaluation.intervals import MIN_SOURCES, Score
-from ownwords.evaluation.reference_data import Lexicon, ReferenceAuthors
 from ownwords.evaluation.scorecard import (
     BASE,
     OURS,
@@ -40,10 +39,12 @@ from ownwords.evaluation.scorecard import (
     WritingSample,
 )
 from ownwords.evaluation.scored_model import SamplePrompt, ScoredModel
+from ownwords.evaluation.style import ReferenceAuthors
 from ownwords.evaluation.verbatim import Extraction, longest_copied
 from ownwords.evaluation.verdict import with_conclusions
 from ownwords.evaluation.voice import Voice, voice
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
+from ownwords.language.words import Lexicon
 from ownwords.view.format import count, size
 
 FOLDER = "scores"  # of the cached figures, in the workspace

@@ -5,15 +5,25 @@ the ending of any other word. Two bigram models with interpolated Kneser-Ney smo
 author and one of many others, give each pair of tokens a weight, the logarithm of the ratio of its
 probabilities. The mean weight of a passage orders its authors (Nini et al. 2025, arXiv 2403.08462),
 and its parts name the words that tell.
+
+The others are the reference authors: how people write today. `base/reference.py` at the root of the
+repository makes their file; no text is stored.
 """
 
+import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from ownwords.language.words import unpacked
+
+REFERENCE = Path(__file__).parent / "reference"
+AUTHORS_FILE = "voices.npz.xz"
 
 Pairs = npt.NDArray[np.uint32]  # each the number of a token and of the one before it
 Vector = npt.NDArray[np.float64]
@@ -226,3 +236,35 @@ class CrossValidated:
             self.own.append([model.weights(passage) for passage in unseen])
             self.others.append([model.weights(passage) for passage, _ in passages])
             self.others_sources.append([source for _, source in passages])
+
+
+# --- other authors --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReferenceAuthors:
+    """Passages by others, in one language: which pairs of tokens each has, sorted."""
+
+    vocabulary: StyleVocabulary
+    topics: Mapping[str, int]  # other words, and how often in a million they write each
+    sources: tuple[str, ...]
+    passages: tuple[Pairs, ...]  # of `LENGTHS[0]` pairs, in sorted units
+    source_of: tuple[int, ...]  # by passage
+
+    @classmethod
+    def load(cls, folder: Path = REFERENCE) -> "ReferenceAuthors":
+        """Read the reference authors from the folder they were saved in."""
+        packed = io.BytesIO(unpacked(folder / AUTHORS_FILE))
+        with np.load(packed, allow_pickle=False) as stored:
+            pairs = np.cumsum(stored["steps"], axis=1, dtype=np.uint32)
+            return cls(
+                StyleVocabulary(_as_words(stored["vocabulary"])),
+                dict(zip(_as_words(stored["topics"]), stored["per_million"].tolist(), strict=True)),
+                _as_words(stored["sources"]),
+                tuple(pairs.reshape(-1, LENGTHS[0])),
+                tuple(stored["source_of"].tolist()),
+            )
+
+
+def _as_words(stored: npt.NDArray[np.uint8]) -> tuple[str, ...]:
+    return tuple(stored.tobytes().decode().split("\n"))

@@ -11,17 +11,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ownwords.evaluation.intervals import Estimate, Vector, median, share
-from ownwords.evaluation.reference_data import ReferenceAuthors, is_in_the_language, words_in
 from ownwords.evaluation.style import (
     FOLDS,
     LENGTHS,
     BigramModel,
     CrossValidated,
     Pairs,
+    ReferenceAuthors,
     StyleVocabulary,
     about_words,
     cut,
 )
+from ownwords.language.words import is_in_the_language, words_in
 
 Passages = tuple[list[Pairs], list[int]]  # and the source of each
 

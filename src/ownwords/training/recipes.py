@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ownwords.archive.corpus import TextCollection, TrainingText
-from ownwords.archive.features import LANGUAGE_CODES, identify_language
+from ownwords.archive.features import identify_language
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, duration
@@ -25,6 +25,7 @@ from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.inference import copy_guard
 from ownwords.inference.text_generation import generation_config
+from ownwords.language.words import code_of
 from ownwords.models import atomic_dir, bundle, fused, lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.llama import Qwen3Config, config_for_budget, parameter_count
@@ -657,7 +658,7 @@ class TrainingSession:
 def _card_metadata(name: str, made: TrainedModel, texts: TextCollection) -> str:
     """What the hub shows beside a model, as lines of the card's front matter."""
     sample = "\n".join(text.text[:600] for text in islice(texts, 10))
-    code = LANGUAGE_CODES.get(identify_language(sample))
+    code = code_of(identify_language(sample))
     lines = f"language: {code}\n" if code else ""
     if made.bits_per_byte is None:
         return lines

@@ -12,9 +12,8 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.core.validation import Meta, encode
 from ownwords.drafts import drafting, rewriting
-from ownwords.drafts.check import AuthorStyle
-from ownwords.drafts.check_view import check_view
-from ownwords.drafts.edits import Habits
+from ownwords.drafts.check import AuthorStyle, check_view
+from ownwords.drafts.rewriting import Habits
 from ownwords.inference.generation import BatchScheduler
 from ownwords.inference.model import Model
 from ownwords.serve.app_state import AppState

@@ -25,10 +25,11 @@ from ownwords.archive.selection import (
     write_choices,
 )
 from ownwords.archive.settings import ProvenanceConfig
-from ownwords.ask.passages import Passage, content_words, stems
+from ownwords.ask.passages import Passage
 from ownwords.core.config import resolve
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace, write_atomically
+from ownwords.language.words import content_words, stems
 from ownwords.serve.app_state import AppState
 from ownwords.serve.archive_access import CachedReport
 from ownwords.serve.errors import ApiError, invalid, not_found
