@@ -6,6 +6,7 @@ import pytest
 
 from ownwords.archive.corpus import TrainingText
 from ownwords.drafts import notes
+from ownwords.language.words import dictionary_form
 
 PARAGRAPH = (
     "We counted 14 umbrellas in the lost property office at Leeds station. The driver didn't"
@@ -61,7 +62,7 @@ def test_a_quotation_stays_as_it_is_where_its_words_would_be_written_out() -> No
     ],
 )  # fmt: skip
 def test_dictionary_forms_are_words(form: str, base: str) -> None:
-    assert notes.dictionary_form(form) == base
+    assert dictionary_form(form) == base
 
 
 def test_each_paragraph_of_prose_gives_the_same_pair_each_time() -> None:
