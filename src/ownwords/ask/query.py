@@ -4,7 +4,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from ownwords.archive.text_repair import repair_text
 from ownwords.language.words import (
@@ -22,9 +24,6 @@ from ownwords.language.words import (
     without_particles,
     word_units,
 )
-
-if TYPE_CHECKING:
-    from ownwords.ask.index import Floats
 
 # Longer texts are cut; their beginning says what they are about.
 _MAX_CHARS = 10_000
@@ -71,7 +70,7 @@ class Query:
     has_subject: bool
     is_bare: bool
     names: frozenset[QueryTerm]
-    vectors: "dict[str, Floats]" = field(default_factory=dict, compare=False)
+    vectors: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict, compare=False)
 
     @staticmethod
     @lru_cache(maxsize=8)  # so that all who answer a question share what one of them has read

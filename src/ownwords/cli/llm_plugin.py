@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import llm
 from pydantic import Field
 
-from ownwords.ask.encoder import Embedder, open_embedder
-from ownwords.ask.known_encoders import KNOWN, installed
+from ownwords.ask.encoder import KNOWN, Embedder, installed, open_embedder
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace
 from ownwords.serve.workspace_list import WorkspaceList

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.ask import servers
 from ownwords.ask.answer import answer
-from ownwords.ask.known_encoders import KNOWN
+from ownwords.ask.encoder import KNOWN
 from ownwords.ask.servers import Endpoint
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.packages import install_command
