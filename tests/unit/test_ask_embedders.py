@@ -153,7 +153,7 @@ def list_modules(*modules: tuple[str, str]) -> Damage:
 
 
 DAMAGED: list[tuple[Damage, str]] = [
-    (lambda folder: (folder / "modules.json").unlink(), r"holds no modules\.json"),
+    (lambda folder: (folder / "modules.json").unlink(), r"no modules\.json"),
     (lambda folder: (folder / "tokenizer.json").unlink(), r"tokenizer\.json"),
     (lambda folder: (folder / "model.safetensors").unlink(), r"holds no model\.safetensors"),
     (lambda folder: (folder / "modules.json").write_text("[", "utf-8"), "not a JSON object"),

@@ -41,7 +41,7 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import usable_cores
 from ownwords.core.package_data import toml_beside
 from ownwords.core.packages import check_sha256, download_wheels, install_command
-from ownwords.core.progress import Progress, print_answer
+from ownwords.core.progress import Progress, print_answer, reporting_job
 from ownwords.core.validation import decode
 from ownwords.core.workspace import data_folder, locked
 from ownwords.models.atomic_dir import replace_dir
