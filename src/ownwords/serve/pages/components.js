@@ -120,20 +120,23 @@ export function quote(text, { cite = "", class: look = "" } = {}) {
   return el("blockquote", { class: look, dir: "auto" }, cite && el("cite", {}, cite), lines.map((line) => p(line)));
 }
 
-// A fenced block of code, with as many marks at its end as at its beginning.
-const FENCED = /^(`{3,})[^\n]*\n([\s\S]*?)\n?\1[ \t]*$/gm;
-
-/** A text of the archive: its paragraphs, quotations and code. `mark` makes of a text its parts. */
+/** A text of the archive: its paragraphs, quotations and fenced code. `mark` makes of a text its parts. */
 export function prose(text, mark = (part) => part) {
   const paragraph = (part) => (/^(?:>.*(?:\n|$))+$/.test(part) ? el("blockquote", {}, p(mark(part.replace(/^> ?/gm, "")))) : p(mark(part)));
   const paragraphs = (part) => part.split(/\n{2,}/).map((one) => one.trimEnd()).filter((one) => one.trim()).map(paragraph);
-  const nodes = [];
-  let at = 0;
-  for (const code of text.matchAll(FENCED)) {
-    nodes.push(paragraphs(text.slice(at, code.index)), el("pre", { tabindex: "0" }, mark(code[2])));
-    at = code.index + code[0].length;
+  const all = text.split("\n"), nodes = [];
+  const last = new Map(all.map((line, i) => [line.trimEnd(), i])); // where a fence is closed, if at all
+  let begin = 0;
+  for (let i = 0; i < all.length; i += 1) {
+    const fence = /^`{3,}/.exec(all[i])?.[0];
+    if (!(last.get(fence) > i)) continue;
+    const code = [];
+    nodes.push(paragraphs(all.slice(begin, i).join("\n")));
+    for (i += 1; all[i].trimEnd() !== fence; i += 1) code.push(all[i]);
+    nodes.push(el("pre", { tabindex: "0" }, mark(code.join("\n"))));
+    begin = i + 1;
   }
-  return [nodes, paragraphs(text.slice(at))];
+  return [nodes, paragraphs(all.slice(begin).join("\n"))];
 }
 
 /** What a passage that was found says to the question; the rest is folded. */

@@ -161,20 +161,21 @@ function blogStep(state) {
     });
   }
 
+  /** Take in files one by one: each is compared with what was read before it, which shows a new version of the same blog. */
   async function send(files) {
-    const taken = [];
     for (const each of files) {
       const ends = new AbortController(), gauge = el("progress", { class: "bar", max: "1", value: 0, "aria-label": t`Reading ${each.name}` });
       fill(sending, gauge, row(p(t`Reading ${each.name}, ${size(each.size)}`), button(t`Stop`, () => ends.abort(), { kind: "small" })));
       try {
-        taken.push(await upload(`/api/uploads?name=${encodeURIComponent(each.name)}`, each, (share) => { gauge.value = share; }, ends.signal));
+        await readingEnded();
+        const source = await upload(`/api/uploads?name=${encodeURIComponent(each.name)}`, each, (share) => { gauge.value = share; }, ends.signal);
         fill(sending);
+        await read(source);
       } catch (error) {
         fill(sending, problem(error));
         break;
       }
     }
-    if (taken.length) await read(taken);
   }
 
   async function addPath(wanted) {
@@ -183,22 +184,26 @@ function blogStep(state) {
       const source = await post("/api/sources", { path: wanted });
       path.value = "";
       fill(sending);
-      await read([source]);
+      await read(source);
     } catch (error) {
       fill(sending, problem(error));
     }
     return undefined;
   }
 
-  /** Read the blog with these sources; a new version of another waits for its user's decision. */
-  async function read(added) {
-    if (added.some((source) => !source.version)) await look();
+  /** Read the blog with this source; a new version of another waits for the user's decision. */
+  async function read(source) {
+    if (!source.version) await look();
     await state.refresh();
   }
 
-  /** Read the blog, after the reading that has begun without the last change. */
-  async function look() {
+  async function readingEnded() {
     while (isRunning(newest("look"))) await new Promise((resume) => setTimeout(resume, 300));
+  }
+
+  /** Read the blog, after a reading that began before the last change. */
+  async function look() {
+    await readingEnded();
     await start({ kind: "look" });
   }
 

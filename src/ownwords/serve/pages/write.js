@@ -58,24 +58,32 @@ function pageOf(element, offer, saved, query) {
   const copying = button(t`Copy`, () => copy(draft.text), { kind: "small", icon: "copy" });
   const sources = button(t`Where did this come from?`, (event) => origins(event.currentTarget), { kind: "small", icon: "search" });
   const anew = button(t`New text`, () => saving.flush().then(() => go(address("write"))), { kind: "small" });
+  const settingsBox = el("div", { class: "two" }, controls());
   const keeping = row(copying, sources, anew), list = savedList("text", "write", t`Saved texts`);
 
   add(element, el("form", { class: "writing", on: { submit: (event) => { event.preventDefault(); begin(); } } },
     el("div", { class: "desk" }, el("div", {}, notes.node, row(fromNotes), row(voice, how), needs, installing),
       el("div", {}, draft.node, row(draft.take, whose), row(start, several, again, end), row(checking, draft.undo, draft.redo), keeping)),
-    below, folded(t`Settings`, el("div", { class: "two" }, controls())), list));
+    below, folded(t`Settings`, settingsBox), list));
   label();
   list.mark(saved?.id ?? "");
   if (drafted && draft.text.trim()) fill(below, progressOf(drafted));
   const unfollow = followJobs({
     onJob: () => installing.update(newest("base")),
-    async onChange(what) {
-      if (!what.includes("bases")) return;
-      offer = await get("/api/write");
-      models.splice(0, models.length, ...offer.models);
-      label();
-    },
+    onChange: (what) => what.includes("bases") && offered().catch(toast),
   });
+
+  /** Offer the models that there are now, as after one was installed. */
+  async function offered() {
+    const now = await get("/api/write");
+    if (isLeft) return;
+    offer = now;
+    models.splice(0, models.length, ...offer.models);
+    set.model = named(set.model) || (models.find((item) => item.role === "tuned") ?? models[0])?.name || "";
+    set.beside = named(set.beside);
+    fill(settingsBox, controls());
+    label();
+  }
 
   function controls() {
     const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric", placeholder: t`random`, value: set.seed });
@@ -204,7 +212,7 @@ function pageOf(element, offer, saved, query) {
     const name = writer ? labelOf(writer) : model, who = writer?.role === "base" ? t`Written by ${name}, which has read none of your posts.` : t`Written by ${name}.`;
     return [isLive ? loading(t`Writing line ${count(next)} of ${count(all.length)}`)
       : quiet(isPart ? t`Written so far: ${count(written.length)} of ${count(all.length, "line")}.` : outcome(written), " ", who, " ", t`Words of your notes count as yours. Read it before you use it: a small model may say what you did not mean.`),
-    isPart && !isLive ? row(button(t`Go on with line ${count(next)}`, (event) => writeNotes(event, drafted), { kind: "primary", icon: "start" })) : null,
+    isPart && !isLive && (writer || drafter()) ? row(button(t`Go on with line ${count(next)}`, (event) => writeNotes(event, drafted), { kind: "primary", icon: "start" })) : null,
     el("ol", { class: "drafted" }, all.map((note, i) => el("li", { "aria-current": isLive && i === written.length ? "step" : null }, el("span", { dir: "auto" }, note),
       el("span", { dir: "auto", class: written[i]?.kept ? "" : "quiet" }, written[i] ? wordingOf(written[i]) : isLive && i === written.length ? "…" : "")))),
     isLive ? null : curious(t`Seed ${seed}.`)];
