@@ -1,7 +1,7 @@
-"""A real browser at a real server: Debian's headless Chromium, and `ownwords serve` as it is.
+"""A real browser and a real server: Debian's headless Chromium and `ownwords serve`.
 
-What a page may never do fails every test here: an error in the console, a request to anywhere but
-the server, something the content security policy had to refuse.
+Every test here fails for an error in the console, a request to anywhere but the server, and
+whatever the content security policy refuses.
 """
 
 import shutil
@@ -26,19 +26,13 @@ if TYPE_CHECKING:
 def browser() -> "Iterator[Browser]":
     """Chromium, for the whole run."""
     api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-    path_found = next(
-        (
-            path
-            for name in ("chromium", "chromium-browser", "google-chrome")
-            if (path := shutil.which(name))
-        ),
-        None,
-    )
-    if path_found is None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
         pytest.skip("needs Chromium: Debian's package is called chromium")
     with api.sync_playwright() as playwright:
         # The sandbox needs rights that containers seldom give; only our own pages are opened.
-        chromium = playwright.chromium.launch(executable_path=path_found, args=["--no-sandbox"])
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield chromium
         chromium.close()
 
@@ -46,18 +40,18 @@ def browser() -> "Iterator[Browser]":
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The sample blog with a hostile post, a tiny model and a scorecard; no test changes it."""
-    workspace_made = workspace(tmp_path_factory.mktemp("site"))
-    openai_server.save(
-        workspace_made.root / "model", ByteTokenizer(), learned=openai_server.LEARNED
-    )
-    write_scorecard(sample_card.good(), workspace_made.root)
-    yield from served(workspace_made)
+    place = workspace(tmp_path_factory.mktemp("site"))
+    openai_server.save(place.root / "model", ByteTokenizer(), learned=openai_server.LEARNED)
+    write_scorecard(sample_card.good(), place.root)
+    with served(place) as site:
+        yield site
 
 
 @pytest.fixture
 def own_site(tmp_path: Path) -> Iterator[Site]:
     """The same for one test alone, which may change it; it has no model."""
-    yield from served(workspace(tmp_path))
+    with served(workspace(tmp_path)) as site:
+        yield site
 
 
 @pytest.fixture
@@ -66,7 +60,8 @@ def empty_site(tmp_path: Path) -> Iterator[Site]:
     workspace_made = Workspace(tmp_path / "new.ownwords")
     with workspace_made.opened():
         pass
-    yield from served(workspace_made)
+    with served(workspace_made) as site:
+        yield site
 
 
 @pytest.fixture

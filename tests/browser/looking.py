@@ -1,6 +1,12 @@
-"""What can be said of any page by looking at it: names, contrast, what sticks out."""
+"""What any page can be checked for: contrast, names, what sticks out, accessibility."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from browser.site import WIDTHS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -10,6 +16,15 @@ MIN_CONTRAST_LARGE = 3.0  # from 24 px, or 18.7 px where it is bold
 _TRIES, _PAUSE_MS = 600, 100
 MIN_TARGET = 24  # px; WCAG 2.2, 2.5.8
 
+# `make test-browser` installs it.
+_AXE = Path(__file__).resolve().parents[2] / "build/axe/node_modules/axe-core/axe.min.js"
+_RUN_AXE = """async () => {
+  const {violations} = await axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a",
+    "wcag21aa", "wcag22aa", "best-practice"], resultTypes: ["violations"]});
+  return violations.flatMap((rule) => rule.nodes.map((node) => `${rule.id}: ${node.html}`));
+}"""
+
+# Texts that stand out too little from what is behind them.
 _CONTRAST = """([least, large]) => {
   const channels = (colour) => {
     const found = colour.match(/[\\d.]+/g).map(Number);
@@ -42,6 +57,7 @@ _CONTRAST = """([least, large]) => {
   return wrong;
 }"""
 
+# What makes the page scroll sideways.
 _STICKS_OUT = """() => {
   const wide = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth <= wide) return [];
@@ -71,7 +87,7 @@ _BROKEN = """() => {
   return wrong;
 }"""
 
-# What is written for programs, outside of code, or counts wrongly.
+# Markup that shows outside of code, and plurals of one.
 _UNEDITED = """() => ([...document.querySelectorAll("main pre, main code")]
   .map((code) => code.innerText)
   .reduce((text, code) => text.replace(code, ""), document.querySelector("main").innerText)
@@ -79,6 +95,7 @@ _UNEDITED = """() => ([...document.querySelectorAll("main pre, main code")]
   /`|\\b1 (minutes|posts|words|pages|texts|passages|cores|steps)\\b|undefined|NaN|\\[object/g
 ) ?? [])"""
 
+# Controls that a finger would miss.
 _SMALL = """(least) => [...document.querySelectorAll("button, select, input, textarea, summary")]
   .filter((node) => node.checkVisibility() && !node.closest(".visually-hidden, p, .choice"))
   .filter((node) => !/checkbox|radio/.test(node.type) && node.className !== "plain")
@@ -87,7 +104,7 @@ _SMALL = """(least) => [...document.querySelectorAll("button, select, input, tex
 
 
 def shown(page: "Page", address: str) -> None:
-    """Open an address and wait until it is there."""
+    """Open an address and wait until its page is there."""
     page.goto("about:blank")  # or the same document would only change its hash
     page.goto(address)
     page.wait_for_selector("main h1, main h2")
@@ -100,37 +117,46 @@ def until(page: "Page", expression: str) -> None:
         if page.evaluate(expression):
             return
         page.wait_for_timeout(_PAUSE_MS)
-    raise AssertionError(f"it never came to be that {expression}")
+    raise AssertionError(f"it never happened: {expression}")
 
 
-def too_faint(page: "Page") -> list[str]:
-    """Texts that stand out too little from what is behind them."""
-    problems: list[str] = page.evaluate(_CONTRAST, [MIN_CONTRAST, MIN_CONTRAST_LARGE])
-    return problems
+def _looking(script: str, *arguments: object) -> "Callable[[Page], list[str]]":
+    def look(page: "Page") -> list[str]:
+        problems: list[str] = page.evaluate(script, *arguments)
+        return problems
+
+    return look
 
 
-def broken_words(page: "Page") -> list[str]:
-    """Words that are broken where a line ends."""
-    problems: list[str] = page.evaluate(_BROKEN)
-    return problems
+too_faint = _looking(_CONTRAST, [MIN_CONTRAST, MIN_CONTRAST_LARGE])
+broken_words = _looking(_BROKEN)
+unedited = _looking(_UNEDITED)
+sticking_out = _looking(_STICKS_OUT)
+too_small = _looking(_SMALL, MIN_TARGET)
 
 
-def unedited(page: "Page") -> list[str]:
-    """Markup that shows, and plurals of one."""
-    problems: list[str] = page.evaluate(_UNEDITED)
-    return problems
+def misfits(page: "Page") -> dict[int, list[str]]:
+    """For each width, what makes the page scroll sideways, words that are broken at the end of a
+    line, and controls that a finger would miss."""
+    found: dict[int, list[str]] = {}
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        if problems := sticking_out(page) + broken_words(page) + too_small(page):
+            found[width] = problems
+    return found
 
 
-def sticking_out(page: "Page") -> list[str]:
-    """What makes the page scroll sideways."""
-    problems: list[str] = page.evaluate(_STICKS_OUT)
-    return problems
+def violations(page: "Page") -> list[str]:
+    """What breaks WCAG 2.2 AA on the page; skips without axe-core, the accessibility checker."""
+    if not _AXE.exists():
+        pytest.skip("needs axe-core: `make test-browser` installs it, if there is npm")
+    page.evaluate(_AXE.read_text("utf-8"))
+    return _looking(_RUN_AXE)(page)
 
 
-def too_small(page: "Page") -> list[str]:
-    """Controls that a finger would miss."""
-    problems: list[str] = page.evaluate(_SMALL, MIN_TARGET)
-    return problems
+def headers(page: "Page") -> dict[str, str]:
+    """Those of the page's own requests, to change something behind its back."""
+    return {"X-Ownwords": "1", "Origin": page.evaluate("location.origin")}
 
 
 def nameless(page: "Page") -> list[str]:

@@ -1,41 +1,41 @@
-"""`ownwords serve` with a training that is played, and with endpoints where the test has put them.
+"""`ownwords serve` with trainings that are played, and with endpoints on the port of the test.
 
-Started as a program: `playing.py PORT serve …`; PORT 0 is none at all. How a training behaves
-stands in the workspace's file `manner`.
+Run as a program: `playing.py PORT serve …`; PORT 0 is none at all. The workspace's file `manner`
+says how a training behaves.
 """
 
+import json
 import os
-import subprocess
+import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
+
+if TYPE_CHECKING:
+    from browser.site import Site
 
 MAKE = Path(__file__).resolve().parents[1] / "fake_make.py"
 
 
-@contextmanager
-def served(workspace_served: Workspace, port: int = 0) -> Iterator[str]:
-    """The link of such a server."""
-    from browser.site import link_of
+def served(place: Workspace, port: int = 0) -> "AbstractContextManager[Site]":
+    """Such a server."""
+    from browser.site import served
 
-    command = [sys.executable, "-u", __file__, str(port), "serve", str(workspace_served.root)]
-    home = os.environ.get(DATA_FOLDER_VARIABLE) or str(workspace_served.root.parent / "home")
-    with subprocess.Popen(
-        [*command, "--port", "0", "--threads", "1"],
-        env={**os.environ, DATA_FOLDER_VARIABLE: home},  # no other test's training is waited for
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as server:
-        try:
-            yield link_of(server)
-        finally:
-            server.terminate()
-            server.communicate(timeout=30)
+    # No other test's training is waited for.
+    home = os.environ.get(DATA_FOLDER_VARIABLE) or str(place.root.parent / "home")
+    environment = {**os.environ, DATA_FOLDER_VARIABLE: home}
+    return served(place, __file__, str(port), environment=environment)
+
+
+def kill_jobs(folder: Path) -> None:
+    """Kill the jobs of all workspaces in a folder."""
+    for record in folder.glob("*.ownwords/runs/jobs/*/job.json"):
+        with suppress(OSError, ValueError):
+            os.killpg(json.loads(record.read_bytes())["pid"], signal.SIGKILL)
 
 
 def _main(port: int, arguments: list[str]) -> int:

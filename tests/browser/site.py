@@ -1,9 +1,10 @@
-"""A server over a workspace of the sample blog, and a page of a browser that is watched."""
+"""A server for a workspace of the sample blog, and a browser's page whose faults fail the test."""
 
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,10 +34,11 @@ _WAITS_MS = 60_000
 
 @dataclass(frozen=True)
 class Site:
-    """A server over a workspace; `link` is what it prints, with its key."""
+    """A server of a workspace; `link` is the address that it prints, with its key."""
 
     link: str
     place: Workspace
+    pid: int
 
     @property
     def address(self) -> str:
@@ -66,35 +68,35 @@ def open_page(
     wrong = _watched(page, site.address)
     yield page
     context.close()
-    assert [message for message in wrong if not any(part in message for part in expected)] == []
+    unexpected = [each for each in wrong if not any(part in each for part in expected)]
+    assert not unexpected, "\n".join(unexpected)
 
 
 def _watched(page: "Page", address: str) -> list[str]:
+    """The list that every fault of the page is added to."""
     wrong: list[str] = []
 
-    def note_message(message: "ConsoleMessage") -> None:
+    def on_message(message: "ConsoleMessage") -> None:
         if message.type in ("error", "warning"):
             wrong.append(message.text)
 
-    def note_request(request: "Request") -> None:
+    def on_request(request: "Request") -> None:
         if not request.url.startswith((address, "data:", "blob:", "about:")):
             wrong.append(f"asked {request.url}")
 
-    def opened_dialog(dialog: "Dialog") -> None:
+    def on_dialog(dialog: "Dialog") -> None:
         wrong.append(f"a dialog of the browser: {dialog.message}")
         dialog.dismiss()
 
-    def failed(error: Exception) -> None:
-        wrong.append(str(error))
-
-    page.on("console", note_message)
-    page.on("pageerror", failed)
-    page.on("dialog", opened_dialog)
-    page.on("request", note_request)
+    page.on("console", on_message)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("dialog", on_dialog)
+    page.on("request", on_request)
     return wrong
 
 
 def workspace(folder: Path) -> Workspace:
+    """A workspace of the sample blog and a hostile post."""
     extra = folder / "extra"
     extra.mkdir()
     (extra / "hostile.md").write_text(HOSTILE, "utf-8")
@@ -103,22 +105,24 @@ def workspace(folder: Path) -> Workspace:
     return workspace_made
 
 
-def served(workspace_served: Workspace) -> Iterator[Site]:
-    command = [
-        sys.executable,
-        "-u",
-        "-m",
-        "ownwords",
-        "serve",
-        str(workspace_served.root),
-        "--port",
-        "0",
-    ]
+@contextmanager
+def served(
+    place: Workspace,
+    *program: str,
+    options: Sequence[str] = ("--port", "0"),
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Site]:
+    """Serve a workspace by `ownwords serve`, or by another program with these arguments."""
+    command = [*(program or ("-m", "ownwords")), "serve", str(place.root), "--threads", "1"]
     with subprocess.Popen(
-        [*command, "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-u", *command, *options],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as server:
         try:
-            yield Site(link_of(server), workspace_served)
+            yield Site(link_of(server), place, server.pid)
         finally:
             server.terminate()
             server.communicate(timeout=_STARTS_S)

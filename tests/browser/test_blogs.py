@@ -1,11 +1,8 @@
 """Two blogs in two tabs of one browser, each with its own texts and jobs."""
 
 import json
-import os
 import shutil
-import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,11 +33,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
         look([tmp_path / name], workspace=workspace.root)
         openai_server.save(workspace.root / "model", ByteTokenizer())
         (workspace.root / "manner").write_text("waits")
-    with playing.served(workspace) as address:
-        yield Site(address, workspace)
-    for record in tmp_path.glob("*.ownwords/runs/jobs/*/job.json"):
-        with suppress(OSError):
-            os.killpg(json.loads(record.read_bytes())["pid"], signal.SIGKILL)
+    with playing.served(workspace) as site:
+        yield site
+    playing.kill_jobs(tmp_path)
 
 
 def garden_of(diary: "Page") -> "Page":

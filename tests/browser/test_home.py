@@ -7,7 +7,6 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ import pytest
 
 import fake_jobs
 from browser import playing
-from browser.looking import shown, until
+from browser.looking import headers, shown, until
 from browser.site import Site, open_page, workspace
 from exports import wordpress
 from fake_make import metric
@@ -24,7 +23,7 @@ from ownwords.core.progress import JobProgress, JsonLines
 from ownwords.core.workspace import Workspace, write_atomically
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Browser, FilePayload, Page, Route
 
 pytestmark = pytest.mark.browser
 
@@ -33,8 +32,8 @@ pytestmark = pytest.mark.browser
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A workspace of the sample blog, whose jobs are played."""
     workspace_made = workspace(tmp_path_factory.mktemp("home"))
-    with playing.served(workspace_made) as address:
-        yield Site(address, workspace_made)
+    with playing.served(workspace_made) as site:
+        yield site
 
 
 @pytest.fixture
@@ -42,9 +41,7 @@ def home_workspace(site: Site) -> Iterator[Workspace]:
     """The workspace, in which nothing was made yet; no job outlives the test."""
     (site.place.root / "manner").write_text("waits")
     yield site.place
-    for record in (site.place.runs / "jobs").glob("*/job.json"):
-        with suppress(OSError, ValueError):
-            os.killpg(json.loads(record.read_text())["pid"], signal.SIGKILL)
+    playing.kill_jobs(site.place.root.parent)
     shutil.rmtree(site.place.runs, ignore_errors=True)
 
 
@@ -116,7 +113,8 @@ def test_before_something_else_begins_the_page_asks(page: "Page", expected: list
             route.fulfill(status=400, json={"error": error})
         else:
             job = {"id": "make-1", "kind": "make", "title": "Making a model", "status": "running"}
-            route.fulfill(status=201, json=job | {"began": 0, "ended": None, "stages": []})
+            unknown = {"share": None, "remaining_s": None, "ended": None}
+            route.fulfill(status=201, json=job | unknown | {"began": 0, "stages": []})
 
     shown(page, "/")
     page.wait_for_selector(".cards")
@@ -284,7 +282,7 @@ def test_a_reading_that_failed_can_be_dismissed_and_begun_again(
     answer = empty_page.request.post(
         "/api/sources",
         data={"path": str(tmp_path / "blog")},
-        headers={"X-Ownwords": "1", "Origin": empty_site.address},
+        headers=headers(empty_page),
     )
     assert answer.ok, answer.text()
     (tmp_path / "blog" / "rain.md").unlink()
@@ -295,16 +293,21 @@ def test_a_reading_that_failed_can_be_dismissed_and_begun_again(
     assert empty_page.locator(".progress .problem").count() == 0
 
 
+def rain_export(days: range, name: str) -> "FilePayload":
+    """An export of WordPress with a post per day."""
+    items = (
+        wordpress.item(n, f"Day {n}", f"<p>It rained on day {n}, as before.</p>") for n in days
+    )
+    content = wordpress.HEAD + "".join(items) + wordpress.TAIL
+    return {"name": name, "mimeType": "text/xml", "buffer": content.encode()}
+
+
 def test_a_dropped_file_is_read_at_once(empty_page: "Page") -> None:
     shown(empty_page, "/")
-    items = "".join(
-        wordpress.item(number, f"Day {number}", f"<p>It rained on day {number}, as before.</p>")
-        for number in range(1, 9)
-    )
     dropped = empty_page.evaluate_handle(
         "([name, text]) => { const data = new DataTransfer();"
         " data.items.add(new File([text], name)); return data; }",
-        ["rain.WordPress.xml", wordpress.HEAD + items + wordpress.TAIL],
+        ["rain.WordPress.xml", rain_export(range(1, 9), "")["buffer"].decode()],
     )
     empty_page.dispatch_event(".drop", "drop", {"dataTransfer": dropped})
     empty_page.wait_for_selector(".lines")
@@ -314,26 +317,25 @@ def test_a_dropped_file_is_read_at_once(empty_page: "Page") -> None:
 
 def test_next_week_s_export_replaces_the_last_one(empty_page: "Page") -> None:
     shown(empty_page, "/")
-
-    def drop(numbers: range) -> None:
-        items = "".join(
-            wordpress.item(n, f"Day {n}", f"<p>It rained on day {n}, as before.</p>")
-            for n in numbers
-        )
-        content = (wordpress.HEAD + items + wordpress.TAIL).encode()
-        empty_page.locator("input[type=file]").set_input_files(
-            {"name": "rain.xml", "mimeType": "text/xml", "buffer": content}
-        )
-
-    drop(range(1, 9))
+    box = empty_page.locator("input[type=file]")
+    box.set_input_files(rain_export(range(1, 9), "rain.xml"))
     empty_page.locator(".lines").get_by_text("8 posts").wait_for()
-    drop(range(1, 10))
+    box.set_input_files(rain_export(range(1, 10), "rain.xml"))
     offer = empty_page.locator(".rows .notice")
     offer.get_by_text("A new version of rain.xml? 1 new, 8 as before.").wait_for()
     assert "8 posts" in empty_page.locator(".lines").inner_text()
     offer.get_by_role("button", name="Replace").click()
     empty_page.locator(".lines").get_by_text("9 posts").wait_for()
     assert empty_page.locator(".step .rows").first.locator("li").count() == 1
+
+
+def test_exports_that_are_dropped_together_are_compared_with_each_other(empty_page: "Page") -> None:
+    shown(empty_page, "/")
+    files = [rain_export(range(1, 9), "rain.xml"), rain_export(range(1, 10), "rain-2.xml")]
+    empty_page.locator("input[type=file]").set_input_files(files)
+    offer = empty_page.locator(".rows .notice")
+    offer.get_by_text("A new version of rain.xml? 1 new, 8 as before.").wait_for()
+    assert "8 posts" in empty_page.locator(".lines").inner_text()
 
 
 def test_an_address_is_named_before_anything_is_fetched(empty_page: "Page") -> None:

@@ -7,12 +7,10 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +18,7 @@ import pytest
 
 from browser import quick_ownwords
 from browser.looking import shown
-from browser.site import BLOG, Site, link_of, open_page
+from browser.site import BLOG, Site, open_page, served
 from exports import wordpress
 from llama import open_llama
 from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
@@ -86,24 +84,11 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-@contextmanager
 def serving(
     place: Workspace, port: int, environment: dict[str, str]
-) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-u", quick_ownwords.__file__, "serve", str(place.root)]
-    with subprocess.Popen(
-        [*command, "--key", KEY, "--port", str(port), "--threads", "1"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment,
-    ) as server:
-        try:
-            link_of(server)
-            yield server
-        finally:
-            server.terminate()
-            server.communicate(timeout=60)
+) -> AbstractContextManager[Site]:
+    options = ("--key", KEY, "--port", str(port))
+    return served(place, quick_ownwords.__file__, options=options, environment=environment)
 
 
 # All headings of the page in turn.
@@ -165,8 +150,7 @@ def test_a_blog_becomes_a_model_by_clicking(
     write: Callable[[Path], Path],
 ) -> None:
     place = Workspace(tmp_path / "new.ownwords")
-    with serving(place, port, environment):
-        site = Site(f"http://127.0.0.1:{port}/?key={KEY}", place)
+    with serving(place, port, environment) as site:
         for page in open_page(browser, site):
             begin(page, write(tmp_path))
             use(page)
@@ -176,20 +160,19 @@ def test_the_server_dies_in_each_stage_and_the_page_goes_on(
     browser: "Browser", tmp_path: Path, port: int, environment: dict[str, str]
 ) -> None:
     place = Workspace(tmp_path / "new.ownwords")
-    site = Site(f"http://127.0.0.1:{port}/?key={KEY}", place)
     expected = ["Failed to load resource", "net::ERR"]
     stages = set(MakeJob.labels.values())
     killed = []
-    with serving(place, port, environment) as server:
+    with serving(place, port, environment) as site:
         pages = open_page(browser, site, expected)
         page = next(pages)
         begin(page, database(tmp_path))
-        killed.append(kill_in(server, page, stages))
+        killed.append(kill_in(site, page, stages))
     while killed[-1] and stages - set(killed):
         page.wait_for_selector("#lost .problem")
-        with serving(place, port, environment) as server:
+        with serving(place, port, environment) as site:
             page.wait_for_selector("#lost", state="hidden")
-            killed.append(kill_in(server, page, stages - set(killed)))
+            killed.append(kill_in(site, page, stages - set(killed)))
     assert len(killed) > 2  # those that are faster than the eye are over before
     with serving(place, port, environment):
         page.wait_for_selector(".verdict", timeout=_LONG_MS)
@@ -199,7 +182,7 @@ def test_the_server_dies_in_each_stage_and_the_page_goes_on(
         next(pages)
 
 
-def kill_in(server: "subprocess.Popen[str]", page: "Page", stages: set[str]) -> str:
+def kill_in(site: Site, page: "Page", stages: set[str]) -> str:
     """Kill the server in the first of the stages that the job comes to; "" if it is over before."""
     deadline = time.monotonic() + _LONG_MS / 1000
     while time.monotonic() < deadline:
@@ -209,7 +192,7 @@ def kill_in(server: "subprocess.Popen[str]", page: "Page", stages: set[str]) -> 
             assert making["status"] == "done", making
             return ""
         if making and making["stage"] in stages:
-            os.kill(server.pid, signal.SIGKILL)
+            os.kill(site.pid, signal.SIGKILL)
             return str(making["stage"])
         page.wait_for_timeout(50)
     raise AssertionError("the job stands still")

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from browser.axe import violations
-from browser.looking import shown, sticking_out, too_faint, until
+from browser.looking import headers, shown, sticking_out, too_faint, until, violations
 from browser.site import Site, open_page
 
 if TYPE_CHECKING:
@@ -358,7 +357,7 @@ def test_where_it_may_come_from_opens_the_post_at_the_words(page: "Page") -> Non
     origins = page.request.post(
         "/api/write/origins",
         data={"text": "five inches of copper and a tube"},
-        headers={"X-Ownwords": "1", "Origin": page.url.split("/?")[0]},
+        headers=headers(page),
     ).json()
     assert origins["nearest"]
     page.route("**/api/write/origins?*", lambda route: route.fulfill(json=origins))

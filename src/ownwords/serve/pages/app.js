@@ -1,28 +1,35 @@
-// The app: routing, keys, colours, and the line at the top.
+// The app: addresses, keys, colours, and the line at the top with the list of blogs.
 
-import { bullets, button, checkbox, command, el, field, fill, icon, input, kbd, link, loading, problem, quiet, row, tag } from "/components.js";
+import { announce, ask, bullets, button, checkbox, command, dismiss, dotted, el, field, fill, icon, input, link, loading, p, problem, quiet,
+  rows, smallButton, tag, toast } from "/components.js";
 import { begin, follow, running, shareOf } from "/jobs.js";
-import { count, said, t, translate } from "/language.js";
-import { remember, remembered } from "/memory.js";
-import { announce, ask, dismiss, toast } from "/messages.js";
-import { ApiError, get, load, patch, post, remove } from "/server.js";
+import { count, remember, remembered, said, t, translate } from "/language.js";
+import { ApiError, get, load, patch, post, queryOf, remove } from "/server.js";
 
-const PARTS = [["home", t`Home`], ["write", t`Write`], ["ask", t`Ask`], ["posts", t`Posts`], ["models", t`Models`], ["settings", t`Settings`]];
+const PARTS = [["home", t`Home`], ["write", t`Write`], ["ask", t`Ask`], ["posts", t`Posts`], ["models", t`Models`],
+  ["settings", t`Settings`]];
 const main = document.getElementById("main");
+
+// An action that fails is reported here, unless its part shows the error in place.
+window.addEventListener("unhandledrejection", (event) => {
+  const isOurs = event.reason instanceof ApiError;
+  if (!isOurs && event.reason?.name !== "AbortError") return; // a fault of the page, for the console
+  event.preventDefault();
+  if (isOurs) toast(event.reason);
+});
 
 // ---- addresses --------------------------------------------------------------------------------
 
 /** The address of a page: address("posts", ["post", id], {at: 3}) -> "#/posts/post/…?at=3". */
 export function address(part, path = [], query = {}) {
-  const asked = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false));
-  const wording = asked.toString();
-  return `#/${[part, ...path].map(encodeURIComponent).join("/")}${wording ? `?${wording}` : ""}`;
+  const asked = queryOf(query);
+  return `#/${[part, ...path].map(encodeURIComponent).join("/")}${asked ? `?${asked}` : ""}`;
 }
 
 function parsed(hash) {
   const [path, query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
-  const [part = "", ...rest] = path.split("/").filter(Boolean).map(decoded);
-  return { part: part || PARTS[0][0], path: rest, query: new URLSearchParams(query) };
+  const [part = PARTS[0][0], ...rest] = path.split("/").filter(Boolean).map(decoded);
+  return { part, path: rest, query: new URLSearchParams(query) };
 }
 
 function decoded(text) {
@@ -34,7 +41,7 @@ function decoded(text) {
 }
 
 /** Go to another page. `replace`: without a new entry in the history; `quietly`: only change the
- *  address, since the page has already changed itself. */
+ *  address, because the page has already changed itself. */
 export function go(href, { replace = false, quietly = false } = {}) {
   if (quietly && location.hash !== shown) return; // a link was followed, and its page is about to be shown
   byLink = !quietly;
@@ -52,66 +59,57 @@ export function setTitle(text) {
   document.title = [text, place.name, "ownwords"].filter(Boolean).join(" · ");
 }
 
-let leave = () => {};
+let leaving = new AbortController(); // aborted when the page is left: all that a page has begun ends with it
 let byLink = false; // else by the browser's buttons, which restore the scroll position
-const heights = new Map();
-let turn = 0;
 let shown = null;
+const heights = new Map();
 const place = { name: "" };
 
 async function route() {
   if (location.hash && !location.hash.startsWith("#/")) return; // an anchor on this page
   if (shown === location.hash) return;
   heights.set(shown, window.scrollY);
-  const isBack = !byLink;
+  const isFirst = shown === null, isBack = !byLink;
   byLink = false;
-  const first = shown === null, now = (turn += 1);
   shown = location.hash;
-  const where = parsed(location.hash);
-  const known = PARTS.find(([name]) => name === where.part);
+  leaving.abort();
+  leaving = new AbortController();
+  pageKeys.clear();
+  dismiss();
+  const left = leaving.signal, where = parsed(location.hash), element = el("div.page", { class: where.part });
   for (const each of document.querySelectorAll("#parts a")) {
-    const is = each.getAttribute("href") === `#/${where.part}`;
-    if (is) each.setAttribute("aria-current", "page");
+    if (each.getAttribute("href") === `#/${where.part}`) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
-  leaveNow();
-  dismiss();
-  const waiting = setTimeout(() => now === turn && fill(main, loading(t`Loading`)), 150);
-  const element = el("div", { class: `page ${where.part}` });
+  const waiting = setTimeout(() => left.aborted || fill(main, loading()), 150);
   try {
-    if (!known) throw new ApiError(t`there is no page ${where.part}`, t`choose one of ${PARTS.map(([, label]) => label).join(", ")}`);
-    const page = await load(`/${where.part}.js`);
-    setTitle(known[1]);
-    const left = await page.show(element, where);
-    if (now !== turn) return void (typeof left === "function" && left());
-    leave = typeof left === "function" ? left : () => {};
+    await showPart(element, where, left);
   } catch (error) {
-    if (now !== turn) return;
-    fill(element, problem(error, refresh));
-  } finally {
-    clearTimeout(waiting);
+    if (!left.aborted) fill(element, problem(error, refresh));
   }
+  clearTimeout(waiting);
+  if (left.aborted) return;
   fill(main, element);
-  if (first) return;
+  if (isFirst) return;
   window.scrollTo(0, (isBack && heights.get(shown)) || 0);
   (element.querySelector("[autofocus]") ?? element.querySelector("h1") ?? main).focus({ preventScroll: true });
+}
+
+async function showPart(element, where, left) {
+  const [, label] = PARTS.find(([name]) => name === where.part) ?? [];
+  if (!label) {
+    throw new ApiError(t`there is no page ${where.part}`, t`choose one of ${PARTS.map(([, each]) => each).join(", ")}`);
+  }
+  const part = await load(`/${where.part}.js`);
+  left.throwIfAborted();
+  setTitle(label);
+  await part.show(element, where, left);
 }
 
 /** Show the page anew. */
 export function refresh() {
   shown = null;
-  route();
-}
-
-function leaveNow() {
-  const last = leave;
-  leave = () => {};
-  pageKeys.clear();
-  try {
-    last();
-  } catch (error) {
-    console.error(error);
-  }
+  return route();
 }
 
 // ---- keys -------------------------------------------------------------------------------------
@@ -131,83 +129,69 @@ document.addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
   const key = (event.ctrlKey || event.metaKey ? "Ctrl+" : "") + event.key;
   const result = pageKeys.get(key) ?? globalKeys.get(key);
-  const isTyping = typing(event.target);
-  if (!result || (isTyping && !result.whileTyping) || (key.length === 1 && !keysOn())) return leaveField();
-  if (result.run(event) === false) return leaveField(); // it had nothing to do
-  event.preventDefault();
-
-  function leaveField() {
-    if (isTyping && key === "Escape") event.target.blur(); // keys are keys again
-  }
+  const isTyping = typing(event.target), isOff = (isTyping && !result?.whileTyping) || (key.length === 1 && !keysOn());
+  if (result && !isOff && result.run(event) !== false) event.preventDefault(); // false: it had nothing to do
+  else if (isTyping && key === "Escape") event.target.blur(); // keys are keys again
 });
 
 /** Single keys can be switched off: dictation software types them (WCAG 2.1.4). */
 const keysOn = () => remembered("keys") !== "off";
 
-const setKeys = (isOn) => remember("keys", isOn ? "on" : "off");
-
 function showKeys() {
-  const line = ([key, { label }]) => el("div", {}, el("dt", {}, kbd(key)), el("dd", {}, label));
-  ask(t`Keyboard shortcuts`, [el("dl", { class: "keys" }, [...pageKeys].map(line), [...globalKeys].map(line)),
-    checkbox(t`Single-key shortcuts`, keysOn(), setKeys, t`Switch them off if you dictate, or often press keys by accident.`),
-    el("p", { class: "quiet" }, t`Tab and Shift+Tab move through everything, arrow keys within a group. Esc closes dialogs and leaves fields.`)], { yes: t`Close`, no: "" });
+  const line = ([key, { label }]) => el("div", el("dt", el("kbd", key)), el("dd", label));
+  const keys = checkbox(t`Single-key shortcuts`, keysOn(), (isOn) => remember("keys", isOn ? "on" : "off"),
+    t`Switch them off if you dictate, or often press keys by accident.`);
+  ask(t`Keyboard shortcuts`, [el("dl.keys", [...pageKeys].map(line), [...globalKeys].map(line)), keys,
+    quiet(t`Tab and Shift+Tab move through everything, arrow keys within a group. Esc closes dialogs and leaves fields.`),
+  ], { yes: t`Close`, no: "" });
 }
 
 // ---- colours ----------------------------------------------------------------------------------
 
-const THEMES = ["auto", "light", "dark"];
-const THEME_SAID = { auto: t`System colours`, light: t`Light colours`, dark: t`Dark colours` };
+const THEMES = { auto: t`System colours`, light: t`Light colours`, dark: t`Dark colours` };
 const themeNow = () => document.documentElement.dataset.theme ?? "auto";
+const themeButton = document.getElementById("theme");
 
-function setTheme(theme) {
+function nextTheme() {
+  const names = Object.keys(THEMES), theme = names[(names.indexOf(themeNow()) + 1) % names.length];
   if (theme === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
   remember("theme", theme);
   showTheme();
-  announce(THEME_SAID[theme]);
+  announce(THEMES[theme]);
 }
-
-const nextTheme = () => setTheme(THEMES[(THEMES.indexOf(themeNow()) + 1) % THEMES.length]);
 
 function showTheme() {
-  const node = document.getElementById("theme"), wording = `${THEME_SAID[themeNow()]} (t)`;
-  node.title = wording;
-  node.setAttribute("aria-label", wording);
-  fill(node, icon(themeNow()));
+  themeButton.title = `${THEMES[themeNow()]} (t)`;
+  themeButton.setAttribute("aria-label", themeButton.title);
+  fill(themeButton, icon(themeNow()));
 }
 
-// ---- the beginning ----------------------------------------------------------------------------
+// ---- the start --------------------------------------------------------------------------------
 
 PARTS.forEach(([name, label], i) => globalKeys.set(String(i + 1), { label, run: () => go(address(name)) }));
 globalKeys.set("t", { label: t`Switch between light, dark and system colours`, run: nextTheme });
 globalKeys.set("?", { label: t`Show keyboard shortcuts`, run: showKeys });
-document.getElementById("theme").addEventListener("click", nextTheme);
+themeButton.addEventListener("click", nextTheme);
 document.getElementById("keys").addEventListener("click", showKeys);
+document.getElementById("blogs").addEventListener("click", showBlogs);
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   (main.querySelector("h1") ?? main).focus();
 });
 document.addEventListener("click", (event) => { byLink ||= Boolean(event.target.closest?.('a[href^="#/"]')); });
 window.addEventListener("hashchange", route);
-document.getElementById("blogs").addEventListener("click", async () => {
-  try {
-    await choose();
-  } catch (error) {
-    toast(error);
-  }
-});
 
-function named() {
-  get("/api/workspace").then((result) => {
-    const before = place.name;
-    Object.assign(place, result);
-    document.getElementById("workspace").textContent = place.name;
-    const ending = [before, "ownwords"].filter(Boolean).join(" · ");
-    if (place.name !== before && document.title.endsWith(ending)) document.title = `${document.title.slice(0, -ending.length)}${place.name} · ownwords`;
-  }).catch(() => {});
+async function showName() {
+  const before = place.name;
+  Object.assign(place, await get("/api/workspace"));
+  document.getElementById("workspace").textContent = place.name;
+  const ending = [before, "ownwords"].filter(Boolean).join(" · ");
+  if (place.name === before || !document.title.endsWith(ending)) return;
+  document.title = `${document.title.slice(0, -ending.length)}${place.name} · ownwords`;
 }
 
-function busy() {
+function showBusy() {
   const job = running(), node = document.getElementById("busy");
   node.hidden = !job;
   if (!job) return;
@@ -216,86 +200,93 @@ function busy() {
   node.setAttribute("aria-label", `${node.title} ${shareOf(job)}`);
 }
 
-follow({
-  onJob: busy,
+follow(new AbortController().signal, {
+  onJob: showBusy,
   onElsewhere(jobs) {
     const line = document.getElementById("elsewhere");
     line.hidden = !jobs.length;
-    fill(line, jobs.map((job) => quiet(link(`/?blog=${encodeURIComponent(job.path)}#/home`, job.name), `: ${said(job.title)} ${shareOf(job)}`)));
+    fill(line, jobs.map((job) => quiet(link(`/?blog=${encodeURIComponent(job.path)}#/home`, job.name),
+      `: ${said(job.title)} ${shareOf(job)}`)));
   },
-  onChange: (what) => what.includes("blog") && named(),
+  onChange: (what) => what.includes("blog") && showName(),
   onLost(error) {
     const lost = document.getElementById("lost");
     lost.hidden = !error;
-    fill(lost, error ? problem(error) : null);
+    fill(lost, error && problem(error));
   },
 });
 translate(document.body);
 begin();
 showTheme();
 route().then(() => {
-  // The other pages, while nobody waits for one: each then opens without asking for its code.
+  // Load the other pages while the browser is idle, so that each opens at once.
   const idle = window.requestIdleCallback ?? setTimeout; // Safari has none
   idle(() => { for (const [name] of PARTS) load(`/${name}.js`).catch(() => {}); });
 });
-named();
+showName();
 
-// ---- the switcher -----------------------------------------------------------------------------
+// ---- the list of blogs ------------------------------------------------------------------------
 
-async function choose() {
+async function showBlogs() {
   const { workspaces } = await get("/api/workspaces");
   const name = input({ maxlength: "80", placeholder: "garden-blog" });
-  const open = async (body) => {
-    try {
-      await post("/api/workspaces/open", body);
-      location.assign("/#/home"); // leads to the blog that was opened last
-    } catch (error) {
-      toast(error);
-    }
-  };
-  const list = el("ul", { class: "rows" }, workspaces.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), item.is_current ? [" ", tag(t`open`, "on")] : null, quiet([item.posts === null ? t`not read yet` : count(item.posts, "text"), item.models ? count(item.models, "model") : "", item.path].filter(Boolean).join(" · "))),
-    row(item.is_current ? null : button(t`Open`, () => open({ path: item.path }), { kind: "small", label: t`Open ${item.name}` }), button(t`Rename`, () => rename(item), { kind: "small", label: t`Rename ${item.name}` }),
-      item.is_current ? null : button(t`Forget`, () => forget(item), { kind: "small", label: t`Forget ${item.name}` }), button(t`Delete`, () => drop(item, workspaces), { kind: "small", label: t`Delete ${item.name}` })))));
-  await ask(t`Your blogs`, [list, el("div", { class: "inline" }, field(t`Add a blog`, name), button(t`Create`, () => (name.value.trim() ? open({ name: name.value.trim() }) : name.focus())))], { yes: t`Close`, no: "" });
+  const list = rows(workspaces, (item) => ({
+    name: item.name,
+    mark: item.is_current && tag(t`open`, "on"),
+    facts: dotted(item.posts === null ? t`not read yet` : count(item.posts, "text"),
+      item.models && count(item.models, "model"), item.path),
+    actions: [!item.is_current && smallButton(t`Open`, () => open(item), t`Open ${item.name}`),
+      smallButton(t`Rename`, () => rename(item), t`Rename ${item.name}`),
+      !item.is_current && smallButton(t`Forget`, () => forget(item), t`Forget ${item.name}`),
+      smallButton(t`Delete`, () => drop(item, workspaces), t`Delete ${item.name}`)],
+  }));
+  const create = button(t`Create`, () => (name.value.trim() ? open({ name: name.value.trim() }) : name.focus()));
+  await ask(t`Your blogs`, [list, el("div.inline", field(t`Add a blog`, name), create)], { yes: t`Close`, no: "" });
 }
 
-/** Do it, and show the list anew. */
-async function changed(work) {
-  try {
-    await work();
-    document.querySelector("dialog[open]")?.close();
-    await choose();
-  } catch (error) {
-    toast(error);
-  }
+async function open({ path, name }) {
+  await post("/api/workspaces/open", path ? { path } : { name });
+  location.assign("/#/home"); // leads to the blog that was opened last
+}
+
+/** Show the list anew. */
+function showBlogsAgain() {
+  document.querySelector("dialog[open]")?.close();
+  return showBlogs();
 }
 
 async function rename(item) {
   const name = input({ maxlength: "120", value: item.name, required: true });
-  const wanted = await ask(t`Rename ${item.name}`, [field(t`Name of the blog`, name), quiet(t`The folder on the disk, and models that you have made, keep their names.`)], { yes: t`Rename`, value: () => name.value.trim() });
-  if (wanted) await changed(() => patch("/api/workspaces", { path: item.path, name: wanted }).then(named));
+  const wanted = await ask(t`Rename ${item.name}`, [field(t`Name of the blog`, name),
+    quiet(t`The folder on the disk, and models that you have made, keep their names.`)],
+  { yes: t`Rename`, value: () => name.value.trim() });
+  if (!wanted) return;
+  await patch("/api/workspaces", { path: item.path, name: wanted });
+  await showName();
+  await showBlogsAgain();
 }
 
 async function forget(item) {
-  const wording = [el("p", {}, t`It is only removed from this list. Everything stays in its folder:`), command(item.path), el("p", {}, t`To have it back, start ownwords with that folder:`), command(`ownwords serve "${item.path}"`)];
-  if (await ask(t`Forget ${item.name}?`, wording, { yes: t`Forget` })) await changed(() => remove("/api/workspaces", { path: item.path }));
+  const wording = [p(t`It is only removed from this list. Everything stays in its folder:`), command(item.path),
+    p(t`To get it back, start ownwords with that folder:`), command(`ownwords serve "${item.path}"`)];
+  if (!(await ask(t`Forget ${item.name}?`, wording, { yes: t`Forget` }))) return;
+  await remove("/api/workspaces", { path: item.path });
+  await showBlogsAgain();
 }
 
-/** Delete a blog. After the open one the list of the others is shown, or else the first step. */
+/** Delete a blog. If it was open, open another one, or begin a new one. */
 async function drop(item, all) {
-  const parts = [t`what was read of your posts`, item.models ? count(item.models, "model") : "", item.texts ? count(item.texts, "saved text") : "", item.uploads ? t`${count(item.uploads, "file")} that you dropped or fetched here` : ""];
-  const wording = [el("p", {}, t`Its folder is deleted for ever, with:`), bullets(parts.filter(Boolean)), command(item.path), el("p", {}, t`Files and folders elsewhere on your disk are not touched.`)];
+  const parts = [t`what was read of your posts`, item.models && count(item.models, "model"),
+    item.texts && count(item.texts, "saved text"),
+    item.uploads && t`${count(item.uploads, "file")} that you dropped or fetched here`];
+  const wording = [p(t`Its folder is deleted for good, with:`), bullets(parts.filter(Boolean)), command(item.path),
+    p(t`Files and folders elsewhere on your disk are not touched.`)];
   if (!(await ask(t`Delete ${item.name}?`, wording, { yes: t`Delete`, danger: true }))) return;
-  const work = () => remove("/api/workspaces", { path: item.path, deletes: true });
-  if (!item.is_current) return void changed(work);
-  try {
-    await work();
-    const next = all.find((other) => other !== item);
-    if (next) await post("/api/workspaces/open", { path: next.path });
-    location.assign(next ? "/#/home?blogs=1" : "/#/home");
-  } catch (error) {
-    toast(error);
-  }
+  await remove("/api/workspaces", { path: item.path, deletes: true });
+  if (!item.is_current) return void await showBlogsAgain();
+  const next = all.find((other) => other !== item);
+  if (next) await post("/api/workspaces/open", { path: next.path });
+  location.assign(next ? "/#/home?blogs=1" : "/#/home");
 }
 
-if (parsed(location.hash).query.has("blogs")) choose().catch(toast);
+if (parsed(location.hash).query.has("blogs")) showBlogs();

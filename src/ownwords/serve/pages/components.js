@@ -2,34 +2,36 @@
 
 import { LOCALE, count, said, t, translate } from "/language.js";
 
-const SVG = "http://www.w3.org/2000/svg";
+// ---- elements ---------------------------------------------------------------------------------
 
-/** An element. `options`: attributes by name; `class`; `on` {event: run}; `data`; `vars`
- *  (custom properties of style, set by script since a strict policy forbids inline style).
- *  Children: elements, texts, numbers, arrays of these; null and false are left out. */
-export function el(name, options = {}, ...children) {
-  return filled(document.createElement(name), options, children);
+/** Make an element: el("a.button.small", { href, onclick: run }, …children). Options may be left out. They are attributes;
+ *  `class` is added to the classes of the name, `vars` are custom properties (the policy forbids inline style).
+ *  Children are elements, texts, numbers and arrays of these; null and false are left out. */
+export function el(name, ...parts) {
+  const [tag, ...classes] = name.split(".");
+  return made(document.createElement(tag), classes, parts);
 }
 
-/** The same for what is drawn. */
-export function svg(name, options = {}, ...children) {
-  return filled(document.createElementNS(SVG, name), options, children);
+/** The same for SVG. */
+export function svg(name, ...parts) {
+  return made(document.createElementNS("http://www.w3.org/2000/svg", name), [], parts);
 }
 
-function filled(node, options, children) {
-  for (const [key, value] of Object.entries(options ?? {})) {
+function made(node, classes, [first, ...rest]) {
+  const hasOptions = first?.constructor === Object;
+  for (const [key, value] of Object.entries(hasOptions ? first : {})) {
     if (value === null || value === undefined || value === false) continue;
-    if (key === "class") node.setAttribute("class", Array.isArray(value) ? value.filter(Boolean).join(" ") : value);
-    else if (key === "on") for (const [event, run] of Object.entries(value)) node.addEventListener(event, run);
-    else if (key === "data") Object.assign(node.dataset, value);
-    else if (key === "vars") for (const [name, wording] of Object.entries(value)) node.style.setProperty(`--${name}`, wording);
+    if (key === "class") classes.push(value);
+    else if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (key === "vars") for (const [own, to] of Object.entries(value)) node.style.setProperty(`--${own}`, to);
     else if (key === "value" || key === "checked") node[key] = value;
     else node.setAttribute(key, value === true ? "" : String(value));
   }
-  return add(node, ...children);
+  if (classes.length) node.setAttribute("class", classes.join(" "));
+  return add(node, hasOptions ? null : first, ...rest);
 }
 
-/** Append children; gives the node back. */
+/** Append children; returns the node. */
 export function add(node, ...children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false || child === "") continue;
@@ -38,13 +40,25 @@ export function add(node, ...children) {
   return node;
 }
 
-/** Empty a node and fill it anew. */
+/** Replace the children of a node; returns the node. */
 export function fill(node, ...children) {
   node.replaceChildren();
   return add(node, ...children);
 }
 
-// The only markup that the page takes: reports and scorecards, whose texts the server has escaped.
+const states = new WeakMap();
+
+/** Fill a node with `draw()` if `state` has changed since the last time; otherwise the reader keeps the place and the focus. */
+export function redraw(node, state, draw) {
+  const wording = JSON.stringify(state);
+  if (states.get(node) === wording) return;
+  const isFocused = node.contains(document.activeElement);
+  states.set(node, wording);
+  fill(node, draw());
+  if (isFocused) node.querySelector("h1, input:checked, button, a")?.focus({ preventScroll: true });
+}
+
+// The only markup that the page accepts: reports and scorecards, whose texts the server has escaped.
 const policy = globalThis.trustedTypes?.createPolicy("drawn", { createHTML: (html) => html });
 
 /** What the server has drawn, as nodes. */
@@ -54,76 +68,66 @@ export function drawn(html) {
   return translate(template.content);
 }
 
+let idCount = 0;
+/** Return an id that is unique on the page. */
+export const uniqueId = (stem) => `${stem}-${(idCount += 1)}`;
+
 // ---- text -------------------------------------------------------------------------------------
 
-export const p = (...children) => el("p", {}, ...children);
-export const quiet = (...children) => el("p", { class: "quiet" }, ...children);
-export const title = (text) => el("bdi", {}, text || t`(untitled)`);
+export const p = (...children) => el("p", ...children);
+export const quiet = (...children) => el("p.quiet", ...children);
+export const title = (text) => el("bdi", text || t`(untitled)`);
 export const link = (href, ...children) => el("a", { href }, ...children);
+export const icon = (name) => svg("svg", { class: "icon", "aria-hidden": "true" }, svg("use", { href: `/icons.svg#${name}` }));
+export const row = (...children) => el("div.row", ...children);
+/** A short word beside something. `tone`: "", "on" (accent), "good", "bad". */
+export const tag = (text, tone = "") => el("span.tag", { class: tone }, text);
+export const folded = (summary, ...children) => el("details", el("summary", summary), ...children);
+export const bullets = (items) => el("ul.notes", items.map((item) => el("li", item)));
+/** "a · b", without the parts that are empty. */
+export const dotted = (...parts) => parts.filter(Boolean).join(" · ");
+
 /** A link to another site; only http(s) addresses become links. */
 export function outward(address, ...children) {
-  if (!/^https?:\/\//i.test(address ?? "")) return el("span", {}, ...children);
+  if (!/^https?:\/\//i.test(address ?? "")) return el("span", ...children);
   return el("a", { href: address, target: "_blank", rel: "noopener noreferrer" }, ...children);
 }
-export const icon = (name) => svg("svg", { class: "icon", "aria-hidden": "true" }, svg("use", { href: `/icons.svg#${name}` }));
-export const kbd = (keys) => el("kbd", {}, keys);
 
-/** The header of a page: a line above, the heading, the main sentence. */
+/** The header of a page: a small line above, the heading, the main sentence. */
 export function masthead({ kicker = "", heading, lede = "", follow = "" }) {
-  return el("header", { class: "masthead" },
-    kicker && el("p", { class: "kicker" }, kicker),
-    el("h1", { tabindex: "-1" }, heading),
-    lede && el("p", { class: "lede" }, lede),
-    follow && el("p", { class: "follow" }, follow));
+  return el("header.masthead", kicker && el("p.kicker", kicker), el("h1", { tabindex: "-1" }, heading),
+    lede && el("p.lede", lede), follow && el("p.follow", follow));
 }
 
 /** A part of a page: heading in the margin, the rest beside it. */
 export function section(heading, ...body) {
   const id = uniqueId("section");
-  return el("section", { class: "part", "aria-labelledby": id },
-    el("h2", { id }, heading), el("div", { class: "body" }, ...body));
+  return el("section.part", { "aria-labelledby": id }, el("h2", { id }, heading), el("div.body", ...body));
 }
 
-/** A long page with a list of its sections before them; on small screens it is folded. */
-export function contents(...body) {
-  const page = el("div", { class: "long" }, ...body), heads = [...page.querySelectorAll(".part > h2")];
-  const list = folded(t`On this page`, el("ul", {}, heads.map((head) => el("li", {}, el("button", { type: "button", class: "plain", on: { click: () => {
-    head.setAttribute("tabindex", "-1");
-    head.scrollIntoView({ block: "start" });
-    head.focus({ preventScroll: true });
-  } } }, head.textContent)))));
-  list.open = matchMedia("(min-width: 62rem)").matches;
-  page.insertBefore(el("nav", { class: "contents", "aria-label": t`On this page` }, list), page.querySelector(".part"));
-  return page;
-}
+/** Labels and values, [[label, value]]: `look` is "answers" or "facts"; null is left out. */
+export const pairs = (look, rows) =>
+  el("dl", { class: look }, rows.filter(Boolean).map(([label, value]) => el("div", el("dt", label), el("dd", value))));
 
-export const card = (...children) => el("div", { class: "card" }, ...children);
-export const row = (...children) => el("div", { class: "row" }, ...children);
-export const statement = (...children) => el("p", { class: "statement" }, ...children);
-/** A short word beside something. `tone`: "", "on" (accent), "good", "bad". */
-export const tag = (text, tone = "") => el("span", { class: ["tag", tone] }, text);
-export const folded = (summary, ...children) => el("details", {}, el("summary", {}, summary), ...children);
-export const bullets = (items) => el("ul", { class: "notes" }, items.map((item) => el("li", {}, item)));
+/** Large figures side by side: [{figure, label, note}]. */
+export const totals = (figures, say = String) => el("dl.totals", figures.map(({ figure, label, note }) =>
+  el("div", el("dt", say(label)), el("dd", el("b", say(figure)), note && el("small", say(note))))));
 
-/** Large figures in a row: [{figure, label, note}]. */
-export function totals(figures, say = String) {
-  return el("dl", { class: "totals" }, figures.map(({ figure, label, note }) =>
-    el("div", {}, el("dt", {}, say(label)), el("dd", {}, el("b", {}, say(figure)), note && el("small", {}, say(note))))));
-}
+/** A list of things, each described by `describe(item)`: {name, mark, facts, more, actions}; nothing if there are none. */
+export const rows = (items, describe) => items.length > 0 && el("ul.rows", items.map((item) => {
+  const { name, mark, facts, more, actions } = describe(item);
+  return el("li", el("div", el("strong", name), mark && [" ", mark], quiet(facts), more), actions && row(actions));
+}));
 
-/** Questions and their answers: [[question, answer]]. */
-export const answers = (rows) => el("dl", { class: "answers" },
-  rows.map(([left, right]) => el("div", {}, el("dt", {}, left), el("dd", {}, right))));
+export const quote = (text, { cite = "", look = "" } = {}) =>
+  el("blockquote", { class: look, dir: "auto" }, cite && el("cite", cite), [text].flat().map((line) => p(line)));
 
-export function quote(text, { cite = "", class: look = "" } = {}) {
-  const lines = Array.isArray(text) ? text : [text];
-  return el("blockquote", { class: look, dir: "auto" }, cite && el("cite", {}, cite), lines.map((line) => p(line)));
-}
-
-/** A text of the archive: its paragraphs, quotations and fenced code. `mark` makes of a text its parts. */
+/** A text of the archive: its paragraphs, quotations and fenced code. `mark` makes parts of a text. */
 export function prose(text, mark = (part) => part) {
-  const paragraph = (part) => (/^(?:>.*(?:\n|$))+$/.test(part) ? el("blockquote", {}, p(mark(part.replace(/^> ?/gm, "")))) : p(mark(part)));
-  const paragraphs = (part) => part.split(/\n{2,}/).map((one) => one.trimEnd()).filter((one) => one.trim()).map(paragraph);
+  const paragraph = (part) => (/^(?:>.*(?:\n|$))+$/.test(part) ? el("blockquote", p(mark(part.replace(/^> ?/gm, ""))))
+    : p(mark(part)));
+  const paragraphs = (some) => some.join("\n").split(/\n{2,}/).map((part) => part.trimEnd())
+    .filter((part) => part.trim()).map(paragraph);
   const all = text.split("\n"), nodes = [];
   const last = new Map(all.map((line, i) => [line.trimEnd(), i])); // where a fence is closed, if at all
   let begin = 0;
@@ -131,194 +135,225 @@ export function prose(text, mark = (part) => part) {
     const fence = /^`{3,}/.exec(all[i])?.[0];
     if (!(last.get(fence) > i)) continue;
     const code = [];
-    nodes.push(paragraphs(all.slice(begin, i).join("\n")));
+    nodes.push(paragraphs(all.slice(begin, i)));
     for (i += 1; all[i].trimEnd() !== fence; i += 1) code.push(all[i]);
     nodes.push(el("pre", { tabindex: "0" }, mark(code.join("\n"))));
     begin = i + 1;
   }
-  return [nodes, paragraphs(all.slice(begin).join("\n"))];
+  return [nodes, paragraphs(all.slice(begin))];
 }
 
-/** What a passage that was found says to the question; the rest is folded. */
+/** The excerpt of a passage that answers the question; the whole passage is folded. */
 export function passage(item, mark) {
   const text = item.text.trim(), excerpt = item.excerpt || text;
-  return el("blockquote", { dir: "auto", class: item.whose === "own" ? "excerpt" : "excerpt theirs" }, prose(excerpt, mark), excerpt.length < text.length ? folded(t`Whole passage`, prose(text, mark)) : null);
+  return el("blockquote.excerpt", { dir: "auto", class: item.whose === "own" ? "" : "theirs" }, prose(excerpt, mark),
+    excerpt.length < text.length && folded(t`Whole passage`, prose(text, mark)));
 }
 
-/** `heads`: texts, or {text, numeric}; `rows`: arrays of texts or elements, the first names the row. */
-export function table({ caption, heads, rows, class: look = "", shown = false }) {
-  return el("div", { class: "scrolled" }, el("table", { class: look },
-    el("caption", { class: shown ? "shown" : "" }, caption),
-    el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
-    el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell, i) =>
-      i ? el("td", { data: { head: heads[i] } }, cell) : el("th", { scope: "row" }, cell)))))));
+/** `rows`: arrays of texts or elements, the first of which names the row. */
+export function table({ caption, heads, rows: all, class: look = "" }) {
+  const cell = (content, i) => (i ? el("td", { "data-head": heads[i] }, content) : el("th", { scope: "row" }, content));
+  return el("div.scrolled", el("table", { class: look }, el("caption", caption),
+    el("thead", el("tr", heads.map((head) => el("th", { scope: "col" }, head)))),
+    el("tbody", all.map((cells) => el("tr", cells.map(cell))))));
 }
 
 // ---- states -----------------------------------------------------------------------------------
 
 /** Shown where there is nothing yet: what it would be, and what to do. */
-export function empty(heading, wording, ...actions) {
-  return el("div", { class: "empty" }, el("h2", {}, heading), p(wording), actions.length ? el("div", { class: "row" }, ...actions) : null);
-}
+export const empty = (heading, wording, ...actions) =>
+  el("div.empty", el("h2", heading), p(wording), actions.length > 0 && row(...actions));
 
-/** Something to copy: a command, an address, or a key, which is covered until it is wanted. */
-export function command(text, { isSecret = false } = {}) {
-  const code = el("code", { tabindex: "0" }, isSecret ? "•".repeat(12) : text);
-  const copy = button(t`Copy`, async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      copy.textContent = t`Copied`;
-    } catch {
-      code.textContent = text;
-      getSelection().selectAllChildren(code);
-      copy.textContent = t`Selected`;
-    }
-  }, { kind: "small" });
-  const show = isSecret ? button(t`Show`, () => { code.textContent = text; show.remove(); }, { kind: "small" }) : null;
-  return el("div", { class: "command" }, code, show, copy);
-}
+export const loading = (wording = t`Loading`) =>
+  el("p.loading", { role: "status" }, wording, el("span.dots", { "aria-hidden": "true" }));
 
-/** An error as one sentence, and what to do about it. */
+/** A thin bar beside its number. */
+export const shareLine = (part, tone = "own") =>
+  el("span.line", { "aria-hidden": "true" }, el("i", { class: tone, vars: { share: `${100 * part}%` } }));
+
+/** A progress bar: `share` from 0 to 1, or null if unknown. */
+export const bar = (label, share = null) => el("progress.bar", { max: "1", "aria-label": label, value: share });
+
+// ---- errors and messages: an error of the server is a sentence and a hint ----------------------
+
+/** Shown in place of what could not be loaded. */
 export function problem(error, again = null) {
-  return el("div", { class: "problem", role: "alert" },
-    el("p", { class: "title" }, sentence(error?.message ?? error)),
-    advice(error),
-    again ? button(t`Try again`, again, { kind: "small" }) : null);
+  return el("div.problem", { role: "alert" }, el("p.title", sentence(error.message)), advice(error),
+    again && smallButton(t`Try again`, again));
 }
 
 // Where the page does what a command of a hint does.
-const INSTEAD = [[/ownwords (look|make|score)\b/, "#/home", t`Go to Home`], [/ownwords base\b/, "#/models", t`Go to Models`]];
+const INSTEAD = [[/ownwords (look|make|score)\b/, "#/home", t`Go to Home`],
+  [/ownwords base\b/, "#/models", t`Go to Models`]];
 
-/** What to do about an error: its hint, or a link where the hint names a command that the page has a button for. */
-export function advice(error) {
-  if (!error?.hint) return null;
-  const [, href, label] = INSTEAD.find(([command]) => command.test(error.hint)) ?? [];
-  return href ? quiet(link(href, label)) : quiet(withCode(sentence(error.hint)));
+/** What to do about an error: its hint, or a link if the page has a button for the command in the hint. */
+function advice({ hint }) {
+  if (!hint) return null;
+  const [, href, label] = INSTEAD.find(([command]) => command.test(hint)) ?? [];
+  if (href) return quiet(link(href, label));
+  return quiet(sentence(hint).split("`").map((part, i) => (i % 2 ? el("code", part) : part)));
 }
 
-/** Text in which `code` is set as code. */
-const withCode = (text) => String(text).split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
-
-export const loading = (wording = t`Loading`) => el("p", { class: "loading", role: "status" }, wording, el("span", { class: "dots", "aria-hidden": "true" }));
-
-/** A thin bar; decoration, as its number stands beside it. */
-export function shareLine(part, tone = "own") {
-  const fillOf = el("i", { class: tone });
-  fillOf.style.width = `${100 * Math.max(0, Math.min(1, part))}%`;
-  return el("span", { class: "line", "aria-hidden": "true" }, fillOf);
+/** Show a message in place of the last one. It disappears by itself; an error stays until it is closed or `dismiss`ed. */
+export function toast(wording) {
+  const isError = wording instanceof Error, text = isError ? sentence(wording.message) : wording;
+  const node = el("div.toast", { class: isError ? "bad" : "", role: isError ? "alert" : "status" },
+    el("div", p(text), isError && advice(wording)),
+    el("button.icon", { type: "button", "aria-label": t`Close this message`, onclick: () => node.remove() }, icon("close")));
+  fill(document.getElementById("toasts"), node);
+  if (!isError) setTimeout(() => node.remove(), Math.max(5000, 70 * text.length));
 }
 
-/** A progress bar: `share` from 0 to 1, or null if unknown. */
-export function bar(label, share = null) {
-  const node = el("progress", { class: "bar", max: "1", "aria-label": label });
-  if (share !== null) node.value = share;
-  return node;
+/** Remove the message: only an error (".bad"), or any. */
+export const dismiss = (only = ".toast") => document.querySelector(`#toasts > ${only}`)?.remove();
+
+/** Tell screen readers something, without showing it. */
+export function announce(text) {
+  const announcer = document.getElementById("announcer");
+  announcer.textContent = "";
+  requestAnimationFrame(() => { announcer.textContent = text; });
+}
+
+/** A dialog; resolves to `value()` if it is accepted, else to null. */
+export function ask(heading, body, { yes = t`Yes`, no = t`Cancel`, danger = false, value = () => true } = {}) {
+  const { promise, resolve } = Promise.withResolvers(), id = uniqueId("dialog");
+  let answer = null;
+  const form = el("form", { method: "dialog", onsubmit: () => { answer = value(); } }, el("h2", { id }, heading),
+    el("div.dialog-body", body), el("div.row.end", no && button(no, () => box.close()),
+      button(yes, null, { kind: danger ? "danger" : "primary", type: "submit" })));
+  const box = el("dialog", { "aria-labelledby": id, onclose: () => { box.remove(); resolve(answer); } }, form);
+  document.body.append(box);
+  box.showModal();
+  return promise;
+}
+
+/** Ask before something is deleted or ended. */
+export const confirm = (heading, wording, yes = t`Delete`) => ask(heading, quiet(wording), { yes, danger: true });
+
+/** Copy a text, and say so; where the browser forbids it, select it in `shown`. */
+export async function copy(text, shown = null) {
+  try {
+    await navigator.clipboard.writeText(text);
+    toast(t`Copied`);
+  } catch {
+    if (shown) getSelection().selectAllChildren(fill(shown, text));
+    toast(t`The browser does not allow this: select the text and copy it`);
+  }
+}
+
+/** Something to copy: a command, an address, or a key, which is hidden at first. */
+export function command(text, { isSecret = false } = {}) {
+  const code = el("code", { tabindex: "0" }, isSecret ? "•".repeat(12) : text);
+  const show = isSecret && smallButton(t`Show`, () => { fill(code, text); show.remove(); });
+  return el("div.command", code, show, smallButton(t`Copy`, () => copy(text, code)));
 }
 
 // ---- controls ---------------------------------------------------------------------------------
 
-/** `kind`: "", "primary", "small", "plain", "danger". */
-export function button(label, run, { kind = "", icon: name = "", label: spoken = "", type = "button", disabled = false } = {}) {
-  return el("button", { type, class: kind, "aria-label": spoken || null, disabled, on: run ? { click: run } : {} },
-    name ? icon(name) : null, label);
-}
+/** `kind`: "", "primary", "small", "plain", "danger"; `label`: for screen readers. */
+export const button = (wording, run, { kind = "", icon: name = "", label = null, type = "button", disabled } = {}) =>
+  el("button", { type, class: kind, "aria-label": label, disabled, onclick: run }, name && icon(name), wording);
+
+export const smallButton = (wording, run, label = null) => button(wording, run, { kind: "small", label });
+
+/** A form whose submission calls `run`. */
+export const form = (look, run, ...parts) =>
+  el("form", { class: look, onsubmit: (event) => { event.preventDefault(); return run(); } }, parts);
 
 /** A control with its label above and a remark below. */
 export function field(label, control, hint = "") {
   const id = control.id || (control.id = uniqueId("field"));
-  const below = hint ? el("small", { id: `${id}-hint` }, hint) : null;
-  if (below) control.setAttribute("aria-describedby", below.id);
-  return el("div", { class: "field" }, el("label", { for: id }, label), control, below);
+  if (hint) control.setAttribute("aria-describedby", `${id}-hint`);
+  return el("div.field", el("label", { for: id }, label), control, hint && el("small", { id: `${id}-hint` }, hint));
 }
 
 export const input = (options = {}) => el("input", { type: "text", autocomplete: "off", ...options });
-export const textarea = (options = {}) => el("textarea", { rows: "3", ...options });
 
 /** `choices`: [[value, label]]. */
-export function select(choices, value, onChange) {
-  const node = el("select", { on: onChange ? { change: () => onChange(node.value) } : {} },
+export function select(choices, value, onChange = () => {}, options = {}) {
+  const node = el("select", { ...options, onchange: () => onChange(node.value) },
     choices.map(([key, label]) => el("option", { value: key }, label)));
   node.value = value;
   return node;
 }
 
 export function checkbox(label, checked, onChange, hint = "") {
-  const box = el("input", { type: "checkbox", checked, on: { change: () => onChange(box.checked) } });
-  return el("label", { class: "check" }, box, el("span", {}, label, hint ? el("small", {}, hint) : null));
+  const box = el("input", { type: "checkbox", checked, onchange: () => onChange(box.checked) });
+  return el("label.check", box, el("span", label, hint && el("small", hint)));
 }
 
 /** A slider with its value beside its label; `say` puts the value into words. */
-export function slider({ label, min, max, step, value, say = String, hint = "", onChange = () => {} }) {
-  const id = uniqueId("slider");
-  const shown = el("output", { for: id }, say(Number(value)));
-  const range = el("input", { type: "range", id, min, max, step, on: { input: moved } });
-  range.value = value;
-  const below = hint ? el("small", { id: `${id}-hint` }, hint) : null;
-  if (below) range.setAttribute("aria-describedby", below.id);
-  function drawn() {
+export function slider({ label, min, max, step, value, say, onChange }) {
+  const id = uniqueId("slider"), shown = el("output", { for: id });
+  const range = el("input", { type: "range", id, min, max, step, oninput: () => onChange(moved()) });
+  function moved() {
     const now = Number(range.value);
-    shown.textContent = say(now);
+    fill(shown, say(now));
     range.setAttribute("aria-valuetext", say(now));
-    range.style.setProperty("--filled", `${(100 * (now - min)) / (max - min || 1)}%`);
+    range.style.setProperty("--filled", `${(100 * (now - min)) / (max - min)}%`);
     return now;
   }
-  function moved() { onChange(drawn()); }
-  drawn();
-  const node = el("div", { class: "field slider" }, el("div", { class: "slider-head" }, el("label", { for: id }, label), shown), range, below);
-  return Object.assign(node, { get: () => Number(range.value), set: (to) => { range.value = to; drawn(); } });
+  range.value = value;
+  moved();
+  return el("div.field.slider", el("div.slider-head", el("label", { for: id }, label), shown), range);
 }
 
-/** Radio buttons side by side: [[value, label]]. */
-export function choice(label, choices, value, onChange) {
+/** Radio buttons as cards or side by side (`look`: "cards" or "choice"): [[value, …wording]]. */
+export function radios(look, legend, choices, value, onChange) {
   const name = uniqueId("choice");
-  return el("fieldset", { class: "choice" }, el("legend", { class: "visually-hidden" }, label),
-    choices.map(([key, wording]) => el("label", {},
-      el("input", { type: "radio", name, value: key, checked: key === value, on: { change: () => onChange(key) } }), el("span", {}, wording))));
+  return el("fieldset", { class: look }, legend, choices.map(([key, ...wording]) => el("label",
+    el("input", { type: "radio", name, value: key, checked: key === value, onchange: () => onChange(key) }),
+    el("span", wording))));
 }
 
 /** Tabs: [[key, label, href]]; each has its own address. */
-export function tabs(label, entries, current) {
-  return el("nav", { class: "tabs", "aria-label": label }, entries.map(([key, text, href]) =>
-    el("a", { href, "aria-current": key === current ? "page" : null }, text)));
-}
-
-let idCount = 0;
-/** An id that is unique on the page. */
-export const uniqueId = (stem) => `${stem}-${(idCount += 1)}`;
+export const tabs = (label, entries, current) => el("nav.tabs", { "aria-label": label }, entries.map(([key, text, href]) =>
+  el("a", { href, "aria-current": key === current ? "page" : null }, text)));
 
 // ---- numbers and dates in words ---------------------------------------------------------------
 
-/** 54%; never "0%" for something, nor "100%" for less than everything. */
+/** 54%; "0%" only for nothing, "100%" only for everything. */
 export function percent(share) {
   const [mark, figure] = share > 0 && share < 0.01 ? ["<", 0.01] : share > 0.99 && share < 1 ? [">", 0.99] : ["", share];
   return mark + figure.toLocaleString(LOCALE, { style: "percent" });
 }
-/** "2014-03-09" as "9 March 2014". */
+
+/** "2014-03-09" as "9 March 2014"; anything else unchanged. */
 export function day(iso) {
   const time = /^\d{4}-\d\d-\d\d/.test(iso ?? "") ? new Date(`${iso.slice(0, 10)}T12:00Z`) : NaN;
-  return Number.isNaN(+time) ? iso ?? "" : time.toLocaleDateString(LOCALE, { day: "numeric", month: "long", year: "numeric", timeZone: "UTC" });
+  if (Number.isNaN(+time)) return iso ?? "";
+  return time.toLocaleDateString(LOCALE, { day: "numeric", month: "long", year: "numeric", timeZone: "UTC" });
 }
+
 /** 812 bytes, 171 kB, 4.1 MB, 149 MB. */
 export function size(bytes) {
   if (bytes < 1e3) return count(bytes, "byte");
   if (bytes < 1e6) return t`${count(bytes / 1e3)} kB`;
   return bytes < 1e9 ? t`${figures(bytes / 1e6)} MB` : t`${figures(bytes / 1e9)} GB`;
 }
+
 /** 8 s, 4 min, 1 h 20 min. */
 export function duration(seconds) {
   if (seconds < 90) return t`${Math.max(0, Math.round(seconds))} s`;
   const minutes = Math.round(seconds / 60);
   return minutes < 90 ? t`${minutes} min` : t`${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
-/** A time since 1970, as "14:03:22", or as "9 Mar, 14:03". */
-export const clock = (time) => new Date(time * 1000).toLocaleTimeString(LOCALE, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-export const when = (time) => new Date(time * 1000).toLocaleString(LOCALE, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
-/** 22.5 million; 3 figures. */
-export const compact = (n) => (n >= 1e9 ? t`${figures(n / 1e9)} billion` : n >= 1e6 ? t`${figures(n / 1e6)} million` : count(n));
-export const figures = (n, most = 3) => n.toLocaleString(LOCALE, { maximumSignificantDigits: most });
+
+const SHORT = { hour: "2-digit", minute: "2-digit" };
+/** A time in seconds since 1970 as "14:03:22". */
+export const clock = (time) => new Date(time * 1000).toLocaleTimeString(LOCALE, { ...SHORT, second: "2-digit" });
+/** A time in seconds since 1970 as "9 Mar, 14:03". */
+export const when = (time) => new Date(time * 1000).toLocaleString(LOCALE, { day: "numeric", month: "short", ...SHORT });
+/** 22.5 million; 3 significant figures. */
+export function compact(n) {
+  if (n >= 0.9995e9) return t`${figures(n / 1e9)} billion`; // 1 billion, not 1,000 million
+  return n >= 0.9995e6 ? t`${figures(n / 1e6)} million` : count(n);
+}
+export const figures = (n) => n.toLocaleString(LOCALE, { maximumSignificantDigits: 3 });
 /** The non-empty lines of a text. */
 export const lines = (text) => text.split(/\n+/).filter((line) => line.trim());
-/** With a capital first and a full stop last. */
+
+/** A text with a capital letter first and a full stop last. */
 export function sentence(text) {
   const line = said(String(text ?? "").trim());
   const isName = /^\S*[./\\_]\S/.test(line); // a file's: its letters stay

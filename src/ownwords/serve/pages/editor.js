@@ -1,30 +1,29 @@
 // The editor of Write: whose words are whose, grey text that ends the sentence, and undo.
 
-import { add, button, el, field, fill, textarea } from "/components.js";
+import { add, announce, button, el, field, fill } from "/components.js";
 import { t } from "/language.js";
-import { announce } from "/messages.js";
 import { completion } from "/server.js";
 
 const PAUSE_MS = 100, BURST_MS = 1000, MAX_STEPS = 1000;
-const MAX_PROMPT = 20_000; // characters; more than any of our models reads
+const MAX_PROMPT = 20_000, STEP = MAX_PROMPT / 2; // characters; more than any of our models reads
 const MAX_SUFFIX = 400, MAX_SUGGESTED = 40; // characters, tokens
 
-/** What is sent of a text. Where it begins moves seldom, so that the model has most of it in its cache. */
-export const ending = (text) => text.slice(Math.ceil(Math.max(0, text.length - MAX_PROMPT) / (MAX_PROMPT / 2)) * (MAX_PROMPT / 2));
+/** The end of a text, as it is sent. Its start moves seldom, so that the model has most of it in its cache. */
+export const ending = (text) => text.slice(Math.ceil(Math.max(0, text.length - MAX_PROMPT) / STEP) * STEP);
 
-/** `start`: {text, machine}, the latter as ranges [from, to] of what a model wrote; `model()`: which one suggests, or "". */
-export function editor(start, { label: name, hint, placeholder, model = () => "", onChange }) {
-  const box = textarea({ rows: "8", dir: "auto", spellcheck: "true", placeholder, class: "manuscript" });
-  const shades = el("div", { class: "shades", dir: "auto", "aria-hidden": "true" });
+/** `start`: {text, machine}, the latter as ranges [from, to] of what a model wrote; `model()`: the one that suggests, or "". */
+export function editor(left, start, { label: name, hint, placeholder, model = () => "", onChange }) {
+  const box = el("textarea.manuscript", { rows: "8", dir: "auto", spellcheck: "true", placeholder });
+  const shades = el("div.shades", { dir: "auto", "aria-hidden": "true" });
   const take = button(t`Take the grey text (Tab)`, () => accept(), { kind: "small", disabled: true });
   const undo = button(t`Undo`, () => travel(past, future)), redo = button(t`Redo`, () => travel(future, past));
-  const node = field(name, box, hint);
+  const node = field(name, box, hint), paper = el("div.paper");
   const past = [], future = [];
   let now = { machine: [], ...start, text: lined(start.text), marks: [], at: 0 }, last = { group: null, time: 0 };
   let grey = "", asked = null, pause = 0, caret = -1;
-  const paper = el("div", { class: "paper" });
   box.replaceWith(paper);
   add(paper, shades, box);
+  left.addEventListener("abort", drop);
   take.addEventListener("pointerdown", (event) => event.preventDefault()); // the text keeps the focus, and a phone its keyboard
 
   function show(state) {
@@ -64,8 +63,10 @@ export function editor(start, { label: name, hint, placeholder, model = () => ""
 
   /** Put the words of a model in place of a stretch of the text; `made` are the ranges of them that are its own, if not all. */
   function put(from, to, written, group, made = [[0, Infinity]]) {
-    const words = lined(written), machine = [...replaced(now.machine, from, to, words.length), ...made.map(([a, b]) => [from + a, from + Math.min(b, words.length)])];
-    edit({ text: now.text.slice(0, from) + words + now.text.slice(to), machine: joined(machine), marks: now.marks, at: from + words.length }, group);
+    const words = lined(written), at = from + words.length;
+    const added = made.map(([a, b]) => [from + a, from + Math.min(b, words.length)]);
+    const machine = joined([...replaced(now.machine, from, to, words.length), ...added]);
+    edit({ text: now.text.slice(0, from) + words + now.text.slice(to), machine, marks: now.marks, at }, group);
   }
 
   /** Another text in place of all of it, with the ranges of a model's words. */
@@ -80,23 +81,27 @@ export function editor(start, { label: name, hint, placeholder, model = () => ""
   }
 
   function typed(event) {
-    const { value, selectionEnd: at } = box, same = now.text.endsWith(value.slice(at)) ? value.length - at : 0;
+    const { value, selectionEnd: at } = box;
+    const same = now.text.endsWith(value.slice(at)) ? value.length - at : 0; // characters at the end
     const most = Math.min(value.length, now.text.length) - same, to = now.text.length - same;
     let from = 0;
     while (from < most && value[from] === now.text[from]) from += 1;
-    const words = value.slice(from, value.length - same), follows = grey && from === to && words && grey.startsWith(words);
-    if (follows) [grey, caret] = [grey.slice(words.length), at];
-    edit({ text: value, machine: replaced(now.machine, from, to, words.length), marks: replaced(now.marks, from, to, words.length), at }, "typing");
-    if (!(follows && grey) && !event.isComposing) suggest();
+    const words = value.slice(from, value.length - same), kept = (ranges) => replaced(ranges, from, to, words.length);
+    const isGrey = grey && from === to && words && grey.startsWith(words);
+    if (isGrey) [grey, caret] = [grey.slice(words.length), at];
+    edit({ text: value, machine: kept(now.machine), marks: kept(now.marks), at }, "typing");
+    if (!(isGrey && grey) && !event.isComposing) suggest();
   }
 
-  /** The text in two shades, its marks, and the grey text at the caret, behind the box, whose own letters are transparent. */
+  /** Draw the text in two shades, its marks, and the grey text at the caret, behind the box, whose own letters are transparent. */
   function draw() {
     const { text, machine, marks } = now, within = (ranges, at) => ranges.some(([from, to]) => from <= at && at < to);
-    const cuts = [...new Set([0, ...machine.flat(), ...marks.flat(), ...(grey ? [caret] : []), text.length])].sort((a, b) => a - b);
+    const places = [0, ...machine.flat(), ...marks.flat(), ...(grey ? [caret] : []), text.length];
+    const cuts = [...new Set(places)].sort((a, b) => a - b);
     fill(shades, cuts.map((from, i) => {
       const words = text.slice(from, cuts[i + 1] ?? from), look = within(machine, from) && "machine";
-      return [grey && from === caret ? el("span", { class: "grey" }, grey) : null, within(marks, from) ? el("mark", { class: look }, words) : look ? el("span", { class: look }, words) : words];
+      const part = within(marks, from) ? el("mark", { class: look }, words) : look ? el("span", { class: look }, words) : words;
+      return [grey && from === caret && el("span.grey", grey), part];
     }), "\u200b"); // the last line has a height, too
     take.disabled = !grey;
   }
@@ -120,7 +125,8 @@ export function editor(start, { label: name, hint, placeholder, model = () => ""
 
   async function ask() {
     const mine = (asked = new AbortController());
-    const body = { model: model(), prompt: ending(now.text.slice(0, caret)), suffix: now.text.slice(caret, caret + MAX_SUFFIX), sentence: true, temperature: 0, max_tokens: MAX_SUGGESTED };
+    const body = { model: model(), prompt: ending(now.text.slice(0, caret)), sentence: true, temperature: 0,
+      suffix: now.text.slice(caret, caret + MAX_SUFFIX), max_tokens: MAX_SUGGESTED };
     try {
       for await (const text of completion(body, mine.signal)) {
         if (mine.signal.aborted) return;
@@ -129,7 +135,7 @@ export function editor(start, { label: name, hint, placeholder, model = () => ""
       }
       if (grey) announce(t`Tab adds: ${grey}`);
     } catch {
-      // No suggestion is no failure: what matters is said when the text is saved.
+      // A missing suggestion is no failure. Real trouble is reported when the text is saved.
     }
   }
 
@@ -142,16 +148,19 @@ export function editor(start, { label: name, hint, placeholder, model = () => ""
 
   box.addEventListener("input", typed);
   box.addEventListener("blur", drop);
-  for (const name of ["focus", "keyup", "pointerup"]) box.addEventListener(name, () => { if (box.selectionEnd !== caret || box.selectionStart !== caret) suggest(); });
+  for (const moved of ["focus", "keyup", "pointerup"]) {
+    box.addEventListener(moved, () => (box.selectionEnd !== caret || box.selectionStart !== caret) && suggest());
+  }
   box.addEventListener("beforeinput", (event) => {
     if (event.inputType.startsWith("history")) event.preventDefault(); // the browser's own undo knows nothing of the model's words
     if (event.inputType === "historyUndo") travel(past, future);
     if (event.inputType === "historyRedo") travel(future, past);
   });
   box.addEventListener("keydown", (event) => {
-    const key = event.key.toLowerCase(), isCommand = (event.ctrlKey || event.metaKey) && !event.altKey, plain = !isCommand && !event.altKey && !event.shiftKey;
-    if (plain && grey && key === "tab") accept();
-    else if (plain && grey && key === "escape") drop();
+    const key = event.key.toLowerCase(), isCommand = (event.ctrlKey || event.metaKey) && !event.altKey;
+    const isPlain = !isCommand && !event.altKey && !event.shiftKey;
+    if (isPlain && grey && key === "tab") accept();
+    else if (isPlain && grey && key === "escape") drop();
     else if (isCommand && (key === "y" || (key === "z" && event.shiftKey))) travel(future, past);
     else if (isCommand && key === "z") travel(past, future);
     else return;
@@ -167,7 +176,6 @@ export function editor(start, { label: name, hint, placeholder, model = () => ""
       box.readOnly = isFrozen;
       label();
     },
-    close: drop,
   };
 }
 
@@ -186,7 +194,8 @@ export function added(source, text) {
 }
 
 /** What the forms of an English word have in common: count of "counts", "counted" and "counting". */
-const stem = (word) => word.toLowerCase().replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "").replace(/(?<=..)['’]?s$/, "").replace(/(?<=...)(ing|ed|e)$/, "").replace(/(.)\1$/, "$1").replace(/y$/, "i");
+const stem = (word) => word.toLowerCase().replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "").replace(/(?<=..)['’]?s$/, "")
+  .replace(/(?<=...)(ing|ed|e)$/, "").replace(/(.)\1$/, "$1").replace(/y$/, "i");
 
 /** With the line breaks that a text box makes of others. */
 const lined = (text) => text.replace(/\r\n?/g, "\n");

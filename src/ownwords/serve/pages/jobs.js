@@ -1,72 +1,124 @@
-// The jobs of the server and what has changed there: one stream of events for the whole page; and a job as its reader sees it.
+// The jobs of the server, what changes there, and how a part of the page follows both.
 
-import { bar, button, duration, el, fill, percent, problem, quiet, row, sentence } from "/components.js";
+import { announce, ask, bar, button, dismiss, dotted, duration, el, fill, percent, problem, quiet, radios, redraw, row,
+  sentence } from "/components.js";
 import { said, t } from "/language.js";
-import { announce, ask, dismiss, toast } from "/messages.js";
 import { listen, post, remove } from "/server.js";
 
 const jobs = new Map();
 const listeners = new Set();
 let isLost = false;
 
-/** Hear of jobs and changes: onJob(job), onElsewhere(the jobs of other blogs that run), onChange(what), onLost(error or null). Returns a function that ends it. */
-export function follow(listener) {
+/** Call a listener until the page is left: onJob(job), onElsewhere(the running jobs of other blogs), onChange(what), onLost(error or null). */
+export function follow(left, listener) {
   listeners.add(listener);
-  return () => listeners.delete(listener);
+  left.addEventListener("abort", () => listeners.delete(listener));
 }
 
-/** The newest job of these kinds, or null. */
-export function newest(...kinds) {
-  return [...jobs.values()].filter((job) => kinds.includes(job.kind)).reduce((last, job) => (last && last.began >= job.began ? last : job), null);
+/** Load and show something, and again when one of `parts` changes on the server. Returns the function that does it.
+ *
+ *  A newer call cancels an older one, and leaving the page cancels all: a late answer never replaces a newer one. */
+export function live(left, load, show, parts = []) {
+  let current = new AbortController(), newest = null;
+
+  function again() {
+    current.abort();
+    current = new AbortController();
+    newest = run(AbortSignal.any([left, current.signal]));
+    return newest;
+  }
+
+  async function run(signal) {
+    const answer = await load(signal).catch((error) => {
+      if (!signal.aborted) throw error;
+    });
+    left.throwIfAborted();
+    return signal.aborted ? newest : show(answer);
+  }
+
+  if (parts.length) follow(left, { onChange: (what) => what.some((part) => parts.includes(part)) && again() });
+  return again;
 }
 
-/** The job that is under way, or null; a long one before a short one. */
+/** One thing at a time that the reader can stop, and that ends when the page is left: run(work), where work(signal). */
+export function task(left) {
+  let current = null;
+  return {
+    isBusy: () => Boolean(current),
+    async run(work) {
+      current = new AbortController();
+      try {
+        return await work(AbortSignal.any([left, current.signal]));
+      } finally {
+        current = null;
+      }
+    },
+    stop() {
+      current?.abort();
+      return Boolean(current);
+    },
+  };
+}
+
+/** The newest job of a kind, or null. */
+export const newest = (kind) => [...jobs.values()].filter((job) => job.kind === kind)
+  .reduce((last, job) => (last && last.began >= job.began ? last : job), null);
+
+/** The running job, or null; a training before any other. */
 export function running() {
-  const live = [...jobs.values()].filter(isRunning);
-  return live.find((job) => job.kind === "make") ?? live[0] ?? null;
+  const all = [...jobs.values()].filter(isRunning);
+  return all.find((job) => job.kind === "make") ?? all[0] ?? null;
 }
 
 export const isRunning = (job) => job?.status === "running" || job?.status === "stopping";
 
-/** The job under way that no model can be changed beside, or null. */
-export const exclusive = () => [...jobs.values()].find((job) => isRunning(job) && ["look", "make", "score"].includes(job.kind)) ?? null;
+/** The running job during which no model can be changed, or null. */
+export const exclusive = () =>
+  [...jobs.values()].find((job) => isRunning(job) && ["look", "make", "score"].includes(job.kind)) ?? null;
 
 /** Whether a job runs, or was broken off and no model was made after it. */
-export const isOpen = (job, model) => isRunning(job) || Boolean(job && job.status !== "done" && (!model || job.began > model.made_at));
+export const isOpen = (job, model) =>
+  isRunning(job) || Boolean(job && job.status !== "done" && (!model || job.began > model.made_at));
 
 /** Whether a scoring runs, or was broken off and this model still has no scorecard. */
 export const isOpenScoring = (job, model) => isOpen(job, model) && (isRunning(job) || Boolean(model && !model.sentence));
 
-/** Start a job, stop one, go on with one; errors become a message, and null is given back. */
-export const start = (request) => asked("/api/jobs", request);
-export const stop = (job) => asked(`/api/jobs/${encodeURIComponent(job.id)}/stop`);
-export const resume = (job) => asked(`/api/jobs/${encodeURIComponent(job.id)}/resume`);
+const pathOf = (job) => `/api/jobs/${encodeURIComponent(job.id)}`;
+
+/** Start a job, stop one, go on with one: returns the job, or null if the reader wants none of those that are possible. */
+export const start = (request) => change("/api/jobs", request);
+export const stop = (job) => change(`${pathOf(job)}/stop`);
+export const resume = (job) => change(`${pathOf(job)}/resume`);
 
 /** Forget all jobs of a kind that have ended, or an older one would be the newest. */
-export const forget = (kind) => Promise.all([...jobs.values()].filter((job) => job.kind === kind && !isRunning(job)).map((job) => remove(`/api/jobs/${encodeURIComponent(job.id)}`))).catch(toast);
+const forget = (kind) => Promise.all([...jobs.values()].filter((job) => job.kind === kind && !isRunning(job))
+  .map((job) => remove(pathOf(job))));
 
-async function asked(path, body = {}) {
+async function change(path, body = {}) {
   try {
     const job = await post(path, body);
     take(job);
     return job;
   } catch (error) {
-    const chosen = error.choices?.length ? await instead(error) : toast(error);
-    return chosen ? asked(path, { ...body, ...chosen }) : null;
+    if (!error.choices?.length) throw error;
+    const chosen = await chooseInstead(error);
+    return chosen && change(path, { ...body, ...chosen });
   }
 }
 
-/** Ask which of the trainings that are possible is to begin; null for none. */
-async function instead(error) {
+/** Ask which of the possible trainings should start; null for none. */
+async function chooseInstead(error) {
   let chosen = 0;
-  const cards = el("fieldset", { class: "cards" }, el("legend", {}, t`What shall begin?`), error.choices.map(({ title, minutes }, i) => el("label", {},
-    el("input", { type: "radio", name: "instead", checked: i === 0, on: { change: () => { chosen = i; } } }), el("span", {}, el("strong", {}, capital(said(title))), el("span", {}, duration(60 * minutes))))));
+  const options = error.choices.map(({ title, minutes }, i) =>
+    [i, el("strong", capital(said(title))), el("span", duration(60 * minutes))]);
+  const cards = radios("cards", el("legend", t`Which one should start?`), options, chosen, (i) => { chosen = i; });
   if (!(await ask(sentence(error.message), cards, { yes: t`Start` }))) return null;
   const { base, minutes } = error.choices[chosen];
   return { base, minutes };
 }
 
 const capital = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
+const ENDS = { done: t`done`, stopped: t`paused`, failed: t`failed`, killed: t`ended unexpectedly` };
 
 function take(job) {
   const before = jobs.get(job.id);
@@ -78,20 +130,18 @@ function take(job) {
   tell("onJob", job);
 }
 
-const ENDS = { done: t`done`, stopped: t`paused`, failed: t`failed`, killed: t`ended unexpectedly` };
-
 function tell(name, ...values) {
   for (const listener of listeners) listener[name]?.(...values);
 }
 
-/** Take in jobs that were read otherwise than from the stream. */
+/** Take in jobs that were not read from the stream. */
 export function know(list) {
   for (const job of list) if (!jobs.has(job.id)) jobs.set(job.id, job);
 }
 
-/** Begin to listen; the page does it once. */
+/** Listen to the server; the page does it once. */
 export function begin() {
-  listen("/api/events", ({ event, data }) => {
+  listen(new AbortController().signal, "/api/events", ({ event, data }) => {
     if (isLost) {
       isLost = false;
       dismiss(".bad");
@@ -109,75 +159,72 @@ export function begin() {
       jobs.delete(data.id);
       tell("onJob", null);
     } else if (event === "changed") tell("onChange", data.what);
-  }, { onLost: (error) => { isLost = true; tell("onLost", error); } });
+  }, (error) => {
+    isLost = true;
+    tell("onLost", error);
+  });
 }
-
-/** "42%", or "" where it is not known. */
-export const shareOf = (job) => (job.share === null ? "" : percent(Math.floor(100 * job.share) / 100));
-const failure = (job) => job.error ?? { message: sentence(job.line || t`it ended unexpectedly`), hint: "" };
 
 // ---- one job as its reader sees it ------------------------------------------------------------
 
-/** `update(job)` shows the job's state; a job that is done, or none at all, shows nothing. */
-export function progress({ isStaged = false } = {}) {
-  const node = el("div", { class: "progress" });
-  let shape = "", parts = null;
+/** "42%", or "" if it is not known. */
+export const shareOf = (job) => (job.share === null ? "" : percent(Math.floor(100 * job.share) / 100));
 
-  function update(job) {
-    const next = job ? `${job.id} ${job.status}` : "";
-    if (next !== shape) {
-      const focused = node.contains(document.activeElement);
-      shape = next;
-      parts = job && isRunning(job) ? live(job) : null;
-      fill(node, parts ? parts.node : ended(job));
-      if (focused) node.querySelector("button")?.focus();
-    }
-    parts?.update(job);
-    node.hidden = !node.firstChild;
-  }
+/** The state of the job that `pick()` returns, as long as the page is open; nothing for a job that is done, or null. */
+export function progress(left, pick, { isStaged = false } = {}) {
+  const node = el("div.progress");
+  let gauge, line, stages;
 
   function live(job) {
-    const gauge = bar(said(job.title), job.share), line = el("p", { class: "now" });
-    const stages = isStaged ? el("ol", { class: "stages", "aria-label": t`Stages` }) : null;
-    const end = button(job.status === "stopping" ? t`Stop at once` : t`Stop`, () => halt(job), { kind: "small", icon: "stop" });
-    return {
-      node: [gauge, el("div", { class: "row spread" }, line, end), stages],
-      update(now) {
-        if (now.share === null) gauge.removeAttribute("value");
-        else gauge.value = now.share;
-        line.textContent = doing(now);
-        if (stages) fill(stages, now.stages.map((stage) => el("li", { class: stage.status, "aria-current": stage.status === "running" ? "step" : null }, said(stage.label))));
-      },
-    };
+    gauge = bar(said(job.title));
+    line = el("p.now");
+    stages = isStaged && el("ol.stages", { "aria-label": t`Stages` });
+    const label = job.status === "stopping" ? t`Stop at once` : t`Stop`;
+    return [gauge, el("div.row.spread", line, button(label, () => halt(job), { kind: "small", icon: "stop" })), stages];
   }
 
+  function update() {
+    const job = pick();
+    redraw(node, [job?.id, job?.status], () => (isRunning(job) ? live(job) : ended(job)));
+    node.hidden = !node.firstChild;
+    if (!isRunning(job)) return;
+    if (job.share === null) gauge.removeAttribute("value");
+    else gauge.value = job.share;
+    line.textContent = doing(job);
+    if (stages) fill(stages, job.stages.map(({ status, label }) =>
+      el("li", { class: status, "aria-current": status === "running" ? "step" : null }, said(label))));
+  }
+
+  follow(left, { onJob: update });
+  update();
   return Object.assign(node, { update });
 }
 
 function doing(job) {
   if (job.status === "stopping") return t`Saving, then stopping`;
-  const left = job.remaining_s === null ? "" : job.remaining_s < 10 ? t`a few seconds left` : t`about ${duration(job.remaining_s)} left`;
-  return [said(job.stage || job.line || job.title), shareOf(job), left].filter(Boolean).join(" · ");
+  const left = job.remaining_s === null ? ""
+    : job.remaining_s < 10 ? t`a few seconds left` : t`about ${duration(job.remaining_s)} left`;
+  return dotted(said(job.stage || job.line || job.title), shareOf(job), left);
 }
 
 function ended(job) {
+  // A paused training stays: hours may be in it.
+  const dismissal = job?.kind !== "make" && button(t`Dismiss`, () => forget(job.kind));
   if (job?.status === "stopped") {
-    return [el("p", { class: "paused" }, job.share ? t`Paused at ${shareOf(job)}. Nothing is lost.` : t`Stopped. Nothing is lost.`),
-      row(button(t`Go on`, () => resume(job), { kind: "primary", icon: "start" }), dismissal(job))];
+    return [el("p.paused", job.share ? t`Paused at ${shareOf(job)}. Nothing is lost.` : t`Stopped. Nothing is lost.`),
+      row(button(t`Go on`, () => resume(job), { kind: "primary", icon: "start" }), dismissal)];
   }
   if (job?.status === "failed" || job?.status === "killed") {
-    return [problem(failure(job)), row(button(t`Try again`, () => resume(job), { kind: "primary" }), dismissal(job))];
+    return [problem(job.error ?? { message: job.line || t`it ended unexpectedly` }),
+      row(button(t`Try again`, () => resume(job), { kind: "primary" }), dismissal)];
   }
   return null;
 }
 
-// A paused make keeps its offer to go on: hours of training may be in it.
-const dismissal = (job) => (job.kind === "make" ? null : button(t`Dismiss`, () => forget(job.kind)));
-
 async function halt(job) {
-  if (job.kind !== "make") return void stop(job);
   const [heading, wording] = job.status === "stopping"
-    ? [t`Stop at once?`, t`It is saving already. If you stop it now, you lose what it has learned since it last saved.`]
+    ? [t`Stop at once?`, t`It is already saving. If you stop it now, you lose what it has learned since it last saved.`]
     : [t`Stop?`, t`It finishes the current step and saves everything. You can go on whenever you like.`];
-  if (await ask(heading, quiet(wording), { yes: t`Stop`, no: t`Keep going`, danger: true })) await stop(job);
+  const options = { yes: t`Stop`, no: t`Keep going`, danger: true };
+  if (job.kind !== "make" || await ask(heading, quiet(wording), options)) await stop(job);
 }

@@ -1,248 +1,264 @@
-// Posts: all of them as rows, a page at a time; the search; and the ways to decisions and the report.
+// Posts: all of them in a table, a page at a time; the search; decisions, the report, and a post to read.
 
 import { address, go, setTitle, shortcut } from "/app.js";
-import { add, button, choice, contents, day, drawn, el, empty, field, fill, folded, icon, input, link, loading, masthead, outward, p, passage, percent,
-  problem, quiet, row, select, shareLine, table, tabs, tag, title } from "/components.js";
+import { add, announce, button, day, dotted, drawn, el, empty, field, fill, folded, form, icon, input, link, loading, masthead, outward, p, pairs,
+  passage, percent, problem, quiet, radios, row, select, shareLine, smallButton, table, tabs, tag, title, toast } from "/components.js";
+import { live } from "/jobs.js";
 import { count, said, t } from "/language.js";
-import { announce, toast } from "/messages.js";
 import { get, post } from "/server.js";
 
-const TABS = { "": [t`All posts`, list], search: [t`Search`, search], decisions: [t`Decisions`, decisions], report: [t`The report`, report],
-  post: ["", showPost] };
+const TABS = { "": [t`All posts`, list], search: [t`Search`, search], decisions: [t`Decisions`, decisions],
+  report: [t`The report`, report], post: ["", showPost] };
 
-/** The address of a post. */
 const postAddress = (id, query = {}) => address("posts", ["post", id], query);
 const postLink = (id, wording, query) => link(postAddress(id, query), title(wording));
 
-export async function show(element, where) {
-  const tab = TABS[where.path[0] ?? ""] ? where.path[0] ?? "" : "";
-  const body = el("div", { class: "tab-body" });
-  const entries = Object.entries(TABS).filter(([, [wording]]) => wording).map(([name, [wording]]) => [name, wording, address("posts", name ? [name] : [])]);
+export async function show(element, where, left) {
+  const [name] = where.path, tab = TABS[name] ? name : "", body = el("div.tab-body");
+  const entries = Object.entries(TABS).filter(([, [wording]]) => wording)
+    .map(([key, [wording]]) => [key, wording, address("posts", key ? [key] : [])]);
   add(element, tabs(t`Posts`, entries, tab === "post" ? "" : tab), body);
   shortcut("/", t`Search your posts`, () => go(address("posts", ["search"])));
+  if (tab !== "post") setTitle(tab ? TABS[tab][0] : t`Posts`);
   try {
-    return await TABS[tab][1](body, where);
+    await TABS[tab][1](body, where, left);
   } catch (error) {
     if (error.status !== 404 || tab === "post") throw error;
-    fill(body, nothingYet());
-    return undefined;
+    fill(body, masthead({ heading: t`Posts` }), empty(t`No posts read yet`,
+      t`Here you will find all your posts, search them, and decide which ones to train on.`,
+      el("a.button.primary", { href: address("home") }, t`Choose your blog`)));
   }
 }
 
-const nothingYet = () => [masthead({ heading: t`Posts` }), empty(t`No posts read yet`, t`Here you will find all your posts, search them, and decide which ones to train on.`, el("a", { class: "button primary", href: address("home") }, t`Choose your blog`))];
+// ---- all posts --------------------------------------------------------------------------------
 
-const PAGE = 50;
+const PAGE = 50, TYPING_MS = 200;
 const FILTERS = ["title", "year", "tag", "decision", "split", "kind", "flag"];
-const SORTS = [["date", t`Date`], ["words", t`Your words`], ["share", t`Share of your words`], ["learned_words", t`Words learned from`], ["title", t`Title`]];
+const SORTS = [["date", t`Date`], ["words", t`Your words`], ["share", t`Share of your words`],
+  ["learned_words", t`Words learned from`], ["title", t`Title`]];
 const DECISIONS = [["keep", t`Use all`], ["cap", t`Use part`], ["leave out", t`Leave out`]];
-const SAID = { keep: t`All used`, cap: t`Part used`, "leave out": t`Left out`, train: t`Trained on`, validation: t`Decides when to stop`, test: t`Kept for the test`, post: t`Posts`, page: t`Pages`,
-  dominant: t`Outweighs the others`, unlike: t`Different style`, dump: t`Machine output`, duplicate: t`Shares text`, none: t`No date` };
+const SAID = { keep: t`All used`, cap: t`Part used`, "leave out": t`Left out`, train: t`Trained on`,
+  validation: t`Decides when to stop`, test: t`Kept for the test`, post: t`Posts`, page: t`Pages`,
+  dominant: t`Outweighs the others`, unlike: t`Different style`, dump: t`Machine output`, duplicate: t`Shares text`,
+  none: t`No date` };
 
-async function list(body, where) {
-  setTitle(t`Posts`);
+/** What the button that turns the order says. */
+function orderOf({ sort = "date", order }) {
+  const isUp = order === "up";
+  if (sort === "title") return isUp ? t`A to Z` : t`Z to A`;
+  if (sort === "date") return isUp ? t`Oldest first` : t`Newest first`;
+  return isUp ? t`Fewest first` : t`Most first`;
+}
+
+async function list(body, where, left) {
   const asked = Object.fromEntries(where.query);
-  const rows = el("div", { class: "posts" }, loading(t`Reading`));
-  const posts = () => get("/api/corpus/posts", { ...asked, most: PAGE });
-  const firstPage = posts();
-  firstPage.catch(() => {}); // draw() shows it
-  const result = await get("/api/corpus/facets");
-  let waiting = null, newest = 0;
+  const rows = el("div.posts", loading()), summary = quiet();
+  const facets = await get("/api/corpus/facets", {}, left);
+  let waiting = null;
 
-  const option = (name, label, pairs) => {
-    const known = pairs.some(([key]) => key === asked[name]) || !asked[name] ? [] : [[asked[name], asked[name]]];
-    const node = select([["", t`All`], ...pairs.map(([key, n]) => [key, `${SAID[key] ?? key} (${count(n)})`]), ...known], asked[name] ?? "", (value) => ask({ [name]: value, first: "" }));
-    return pairs.length > 1 || asked[name] ? field(label, node) : null;
+  const option = (name, label, known) => {
+    const options = known.map(([key, n]) => [key, `${SAID[key] ?? key} (${count(n)})`]);
+    const isKnown = !asked[name] || known.some(([key]) => key === asked[name]);
+    if (!isKnown) options.push([asked[name], asked[name]]);
+    const choices = select([["", t`All`], ...options], asked[name] ?? "", (value) => ask({ [name]: value, first: "" }));
+    return (known.length > 1 || asked[name]) && field(label, choices);
   };
-  const box = input({ type: "search", placeholder: t`Words in the title`, value: asked.title ?? "", on: { input: () => {
+  const box = input({ type: "search", placeholder: t`Words in the title`, value: asked.title ?? "", oninput() {
     clearTimeout(waiting);
-    waiting = setTimeout(() => ask({ title: box.value, first: "" }), 200);
-  } } });
-  const sort = select(SORTS, asked.sort ?? "date", (value) => ask({ sort: value, order: value === "title" ? "up" : "", first: "" }));
-  const summary = quiet();
-  const order = button("", () => ask({ order: asked.order === "up" ? "" : "up", first: "" }), { kind: "small" });
-  fill(body, masthead({ heading: t`Posts` }),
-    el("form", { class: "filters", role: "search", "aria-label": t`Which posts`, on: { submit: (event) => event.preventDefault() } }, field(t`Title`, box), option("year", t`Year`, result.years), option("tag", t`Tag`, result.tags),
-      option("decision", t`Decision`, result.decisions), option("split", t`In training`, result.splits), option("kind", t`Kind`, result.kinds), option("flag", t`Stood out`, result.flags)),
-    el("div", { class: "row spread sorted" }, summary, el("div", { class: "row" }, el("label", { for: (sort.id = "sort-by") }, t`Sort by`), sort, order)), rows);
+    waiting = setTimeout(() => ask({ title: box.value, first: "" }), TYPING_MS);
+  } });
+  const sort = select(SORTS, asked.sort ?? "date",
+    (value) => ask({ sort: value, order: value === "title" ? "up" : "", first: "" }), { id: "sort-by" });
+  const order = smallButton("", () => ask({ order: asked.order === "up" ? "" : "up", first: "" }));
+  const filters = el("form.filters", { role: "search", "aria-label": t`Which posts`,
+    onsubmit: (event) => event.preventDefault() },
+  field(t`Title`, box), option("year", t`Year`, facets.years), option("tag", t`Tag`, facets.tags),
+  option("decision", t`Decision`, facets.decisions), option("split", t`In training`, facets.splits),
+  option("kind", t`Kind`, facets.kinds), option("flag", t`Stood out`, facets.flags));
+  fill(body, masthead({ heading: t`Posts` }), filters, el("div.row.spread.sorted", summary,
+    row(el("label", { for: sort.id }, t`Sort by`), sort, order)), rows);
 
-  async function ask(change) {
+  const read = live(left, (signal) => {
+    fill(order, orderOf(asked));
+    return get("/api/corpus/posts", { ...asked, most: PAGE }, signal);
+  }, (page) => {
+    const { learned_words: learned, held_out_words: held, left_out_words: out } = page;
+    const parts = [learned && t`${count(learned)} for training`, held && t`${count(held)} held back to judge the model`,
+      out && t`${count(out)} left out`].filter(Boolean);
+    fill(summary, t`${said(page.texts)}, ${count(page.own_words, "word")} of yours: ${parts.join(", ")}.`);
+    fill(rows, decideAll(page), tableOf(page));
+    announce(said(page.texts));
+  });
+  const draw = () => read().catch((error) => {
+    if (!left.aborted) fill(rows, problem(error, draw));
+  });
+
+  function ask(change) {
     Object.assign(asked, change);
     for (const name of Object.keys(asked)) if (!asked[name]) delete asked[name];
     go(address("posts", [], asked), { quietly: true, replace: true });
-    await draw();
+    return draw();
   }
 
-  async function draw(coming = posts()) {
-    const mine = (newest += 1);
-    order.textContent = asked.sort === "title" ? (asked.order === "up" ? t`A to Z` : t`Z to A`) : asked.sort && asked.sort !== "date"
-      ? (asked.order === "up" ? t`Fewest first` : t`Most first`) : asked.order === "up" ? t`Oldest first` : t`Newest first`;
-    try {
-      const page = await coming;
-      if (mine !== newest) return;
-      const { learned_words: learned, held_out_words: held, left_out_words: out } = page;
-      const parts = [learned && t`${count(learned)} for training`, held && t`${count(held)} held back to judge the model`, out && t`${count(out)} left out`].filter(Boolean);
-      fill(summary, t`${said(page.texts)}, ${count(page.own_words, "word")} of yours: ${parts.join(", ")}.`);
-      fill(rows, decideAll(page), ...drawn(page));
-      announce(said(page.texts));
-    } catch (error) {
-      if (mine === newest) fill(rows, problem(error, () => draw()));
-    }
-  }
-
-  /** Buttons that decide about all posts that the filters leave; nothing without a filter. */
+  /** Buttons that decide about all posts that match the filters; nothing without a filter. */
   function decideAll({ total, texts }) {
     const matching = Object.fromEntries(FILTERS.filter((name) => asked[name]).map((name) => [name, asked[name]]));
     if (!total || !Object.keys(matching).length) return null;
     const decide = async (decision, wording) => {
-      try {
-        const { decided } = await post("/api/corpus/decide", { matching, decision });
-        toast(t`${wording}: ${count(decided, "post")}, from the next training on. You can change it under “Decisions”.`);
-      } catch (error) {
-        toast(error);
-      }
+      const { decided } = await post("/api/corpus/decide", { matching, decision });
+      toast(t`${wording}: ${count(decided, "post")}, from the next training on. You can change it under “Decisions”.`);
     };
-    return row(quiet(t`All ${said(texts)} shown by these filters:`), DECISIONS.map(([decision, wording]) => button(wording, () => decide(decision, wording), { kind: "small" })));
+    return row(quiet(t`All ${said(texts)} shown by these filters:`), DECISIONS.map(([decision, wording]) =>
+      smallButton(wording, () => decide(decision, wording))));
   }
 
-  function drawn(page) {
-    if (!page.total) return [empty(t`No post matches`, t`Remove a filter.`, button(t`Show all`, () => go(address("posts", []))))];
-    const most = Math.max(...page.rows.map((item) => item.share)) || 1;
-    const cells = (item) => [el("div", {}, el("span", { class: "named" }, postLink(item.id, item.title)), item.decision !== "keep" || item.flagged ? [" ", tag(said(item.decided), item.decision === "keep" ? "" : "on")] : null,
-      item.flagged ? el("span", { class: "quiet line-below" }, said(item.flagged)) : null, shareLine(item.share / most, item.decision === "leave out" ? "k4" : "k1")),
+  function tableOf({ rows: all, first, total }) {
+    if (!total) {
+      return empty(t`No post matches`, t`Remove a filter.`, button(t`Show all`, () => go(address("posts", []))));
+    }
+    const most = Math.max(...all.map((item) => item.share)) || 1;
+    const cells = (item) => {
+      const isUsed = item.decision === "keep";
+      return [el("div", el("span.named", postLink(item.id, item.title)),
+        (!isUsed || item.flagged) && [" ", tag(said(item.decided), isUsed ? "" : "on")],
+        item.flagged && el("span.quiet.line-below", said(item.flagged)),
+        shareLine(item.share / most, item.decision === "leave out" ? "k4" : "k1")),
       item.day || "–", count(item.own_words), percent(item.share), count(item.learned_words), SAID[item.split] ?? "–"];
-    return [table({ caption: t`Posts`, heads: [t`Post`, t`Date`, t`Words`, t`Share`, t`Learned from`, t`In training`], class: "every", rows: page.rows.map(cells) }), pager(page)];
+    };
+    const heads = [t`Post`, t`Date`, t`Words`, t`Share`, t`Learned from`, t`In training`];
+    return [table({ caption: t`Posts`, heads, class: "every", rows: all.map(cells) }), pager(first, total)];
   }
 
-  function turn(by, total) {
-    const first = Number(asked.first ?? 0) + by * PAGE;
-    if (first < 0 || first >= total) return;
-    ask({ first: first || "" }).then(() => rows.scrollIntoView({ block: "start" }));
-  }
-
-  function pager({ first, total }) {
-    shortcut("n", t`Next page`, () => turn(1, total));
-    shortcut("p", t`Previous page`, () => turn(-1, total));
+  function pager(first, total) {
+    const turn = async (by) => {
+      const next = first + by * PAGE;
+      if (next < 0 || next >= total) return;
+      await ask({ first: next || "" });
+      rows.scrollIntoView({ block: "start" });
+    };
+    shortcut("n", t`Next page`, () => void turn(1));
+    shortcut("p", t`Previous page`, () => void turn(-1));
     if (total <= PAGE) return null;
-    return el("nav", { class: "pager row spread", "aria-label": t`Pages` }, button(t`Previous`, () => turn(-1, total), { disabled: !first }),
-      el("span", {}, t`${count(first + 1)} to ${count(Math.min(total, first + PAGE))} of ${count(total)}`), button(t`Next`, () => turn(1, total), { disabled: first + PAGE >= total }));
+    return el("nav.pager.row.spread", { "aria-label": t`Pages` },
+      button(t`Previous`, () => turn(-1), { disabled: !first }),
+      el("span", t`${count(first + 1)} to ${count(Math.min(total, first + PAGE))} of ${count(total)}`),
+      button(t`Next`, () => turn(1), { disabled: first + PAGE >= total }));
   }
 
   shortcut("f", t`Find a post by title`, () => box.focus());
-  await draw(firstPage);
-  return () => clearTimeout(waiting);
+  left.addEventListener("abort", () => clearTimeout(waiting));
+  await draw();
 }
+
+// ---- the search -------------------------------------------------------------------------------
 
 const WHOSE = { quoted: t`a quotation`, other: t`not your words` };
 const FOUND_BY = { title: t`by title`, phrase: t`exact phrase`, text: t`by words`, vectors: t`by meaning` };
 
-async function search(body, where) {
-  setTitle(t`Search`);
-  const list = el("div", { class: "found" });
-  const box = input({ type: "search", placeholder: t`A word, a phrase, a question`, value: where.query.get("q") ?? "", "aria-label": t`Search your posts`, autofocus: true });
-  let running = null;
-
-  async function find() {
-    running?.abort();
-    const mine = (running = new AbortController());
-    const question = box.value.trim();
-    go(address("posts", ["search"], { q: question }), { quietly: true, replace: true });
-    if (!question) return void fill(list, quiet(t`This searches all posts, also those that are not used for training. Drafts and deleted posts are not included.`));
-    const slow = setTimeout(() => fill(list, loading(t`Searching`)), 250);
-    try {
-      const result = await get("/api/corpus/search", { q: question }, { signal: mine.signal });
-      fill(list, ...hits(result));
+async function search(body, where, left) {
+  const list = el("div.found");
+  const box = input({ type: "search", placeholder: t`A word, a phrase, a question`, value: where.query.get("q") ?? "",
+    "aria-label": t`Search your posts`, autofocus: true });
+  const find = live(left, async (signal) => {
+    const q = box.value.trim();
+    go(address("posts", ["search"], { q }), { quietly: true, replace: true });
+    if (!q) return null;
+    const slow = setTimeout(() => signal.aborted || fill(list, loading(t`Searching`)), 250);
+    return get("/api/corpus/search", { q }, signal).finally(() => clearTimeout(slow));
+  }, (result) => {
+    if (result) {
+      fill(list, hits(result));
       announce(result.passages.length ? count(result.passages.length, "passage") : t`Nothing found`);
-    } catch (error) {
-      if (error.status === 404) fill(body, nothingYet());
-      else if (!mine.signal.aborted) fill(list, problem(error, find));
-    } finally {
-      clearTimeout(slow);
+    } else {
+      fill(list, quiet(t`This searches all posts, also those that are not used for training. Drafts and deleted posts are not included.`));
     }
-  }
-
-  fill(body, masthead({ heading: t`Search` }), el("form", { class: "searching row", role: "search", on: { submit: (event) => { event.preventDefault(); find(); } } }, box, button(t`Search`, null, { kind: "primary", type: "submit", icon: "search" })), list);
+  });
+  const again = () => find().catch((error) => {
+    if (!left.aborted) fill(list, problem(error, again));
+  });
+  const searching = form("searching row", again, box, button(t`Search`, null, { kind: "primary", type: "submit", icon: "search" }));
+  searching.setAttribute("role", "search");
+  fill(body, masthead({ heading: t`Search` }), searching, list);
   shortcut("/", t`Go to the search box`, () => { box.focus(); box.select(); });
   await find();
-  return () => running?.abort();
 }
 
 function hits({ passages, kind, notes }) {
-  if (!passages.length) return [empty(t`Nothing found`, t`No post contains these words.`)];
-  return [kind === "absent" ? p(el("strong", {}, t`This is probably not in your archive.`), " ", t`The nearest passages are:`) : null,
-    ...notes.map((note) => quiet(said(note))),
-    el("ol", { class: "hits" }, [...Map.groupBy(passages, (item) => item.document).values()].map(([first, ...others]) => el("li", {}, hit(first),
-      others.length ? folded(t`${count(others.length)} more from this post`, others.map(hit)) : null)))];
+  if (!passages.length) return empty(t`Nothing found`, t`No post contains these words.`);
+  const posts = Map.groupBy(passages, (item) => item.document).values();
+  return [kind === "absent" && p(el("strong", t`This is probably not in your archive.`), " ", t`The nearest passages are:`),
+    notes.map((note) => quiet(said(note))),
+    el("ol.hits", [...posts].map(([first, ...others]) => el("li", hit(first),
+      others.length > 0 && folded(t`${count(others.length)} more from this post`, others.map(hit)))))];
 }
 
-const hit = (item) => el("div", {}, el("h2", {}, postLink(item.document, item.title, { quote: item.excerpt.slice(0, 400) })),
-  quiet([day(item.date), item.heading, WHOSE[item.whose], item.found_by.map((by) => FOUND_BY[by] ?? by).join(", ")].filter(Boolean).join(" · ")), passage(item, matches(item.words)));
+const hit = (item) => el("div", el("h2", postLink(item.document, item.title, { quote: item.excerpt.slice(0, 400) })),
+  quiet(dotted(day(item.date), item.heading, WHOSE[item.whose], item.found_by.map((by) => FOUND_BY[by] ?? by).join(", "))),
+  passage(item, matches(item.words)));
 
-/** Marks the words asked for. */
+/** A function that marks the words of the query in a text. */
 function matches(words) {
   const sought = words.length ? new RegExp(`(?<![\\p{L}\\p{N}])(${words.join("|")})(?![\\p{L}\\p{N}])`, "u") : null;
-  return (text) => (sought ? text.split(sought).map((part, i) => (i % 2 ? el("mark", {}, part) : part)) : text);
+  return (text) => (sought ? text.split(sought).map((part, i) => (i % 2 ? el("mark", part) : part)) : text);
 }
 
 // ---- decisions about posts that stand out -----------------------------------------------------
 
-const MEANS = [[t`Use all`, t`train on all of it.`], [t`Use part`, t`train on its beginning, so that it does not outweigh the others.`],
+const MEANS = [[t`Use all`, t`train on all of it.`],
+  [t`Use part`, t`train on its beginning, so that it does not outweigh the others.`],
   [t`Leave out`, t`do not train on it. You can still search and cite it.`]];
 
-async function decisions(body) {
-  setTitle(t`Decisions`);
-  fill(body, loading(t`Reading`));
-  const list = el("div");
-  fill(body, masthead({ heading: t`Decisions`, follow: t`Choose which posts to train on. Nothing is deleted, and your choices are kept.` }), list);
-  const draw = (result) => fill(list, pending(result), result.rows.length
-    ? el("ul", { class: "deciding" }, result.rows.map((row) => el("li", {}, head(row), decider(row, { onChange: (next) => fillPending(next) }))))
+async function decisions(body, where, left) {
+  const result = await get("/api/corpus/decisions", {}, left), waiting = el("div", { role: "status" });
+  const drawPending = (now) => fill(waiting, now.pending > 0 && pending(now));
+  drawPending(result);
+  fill(body, masthead({ heading: t`Decisions`,
+    follow: t`Choose which posts to train on. Nothing is deleted, and your choices are kept.` }), waiting,
+  result.rows.length ? el("ul.deciding", result.rows.map((item) => el("li", el("div.decision-head",
+    el("h2", postLink(item.id, item.title)),
+    quiet(dotted(t`${count(item.own_words, "word")} of yours`, t`${percent(item.share)} of your words`, said(item.flagged)))),
+  decider(item, { onChange: drawPending }))))
     : p(t`No post stands out: all are used in full. You can decide about any post on its own page.`),
-    el("div", { class: "card means" }, MEANS.map(([word, wording]) => p(el("strong", {}, word), ": ", wording))));
-  const fillPending = (next) => list.querySelector(".pending").replaceWith(pending(next));
-  draw(await get("/api/corpus/decisions"));
+  el("div.card.means", MEANS.map(([word, wording]) => p(el("strong", word), ": ", wording))));
 }
 
-function head(row) {
-  return el("div", { class: "decision-head" }, el("h2", {}, postLink(row.id, row.title)),
-    quiet([t`${count(row.own_words, "word")} of yours`, t`${percent(row.share)} of your words`, said(row.flagged)].filter(Boolean).join(" · ")));
-}
-
-/** Changes that wait for the next training. */
-function pending({ pending: waiting, words_now: now, words_then: then }) {
-  if (!waiting) return el("div", { class: "pending", role: "status" });
+/** Changes that take effect at the next training. */
+function pending({ pending: changes, words_now: now, words_then: then }) {
   const words = now === then ? t`${count(now, "word")}, as before` : t`${count(then, "word")} instead of ${count(now)}`;
-  return el("div", { class: "pending card", role: "status" },
-    p(el("strong", {}, t`At the next training: ${count(waiting, "change")}.`), " ", t`It uses ${words}.`),
+  return el("div.pending.card", p(el("strong", t`At the next training: ${count(changes, "change")}.`), " ", t`It uses ${words}.`),
     link(address("home"), t`Make a new model`));
 }
 
 /** The control for one post: what is chosen, by whom, and its effect. */
 function decider(row, { alone = false, onChange = () => {} } = {}) {
-  const node = el("div", { class: "decider" });
-  const draw = (now) => {
-    const wording = now.pending ? now.then : now.now;
-    fill(node, choice(t`Use ${now.title} for training?`, DECISIONS, wording.decision, (decision) => decide(decision)),
-      el("div", { class: "reason" },
-        now.pending ? p(tag(t`next training`, "on"), " ", t`${said(wording.word)}: ${words(now.own_words, wording.training_words)}. Now: ${said(now.now.word)}, ${count(now.now.training_words, "word")}.`) : alone || wording.decision === "cap" ? p(`${words(now.own_words, wording.training_words)}.`) : null,
-        wording.reason ? quiet(said(wording.reason)) : null,
-        alone && now.pending ? quiet(t`Saved. It takes effect at the next training.`) : null,
-        now.by === "you" ? el("p", { class: "quiet" }, t`Your choice.`, " ", button(t`Back to the default`, () => decide("proposed"), { kind: "plain" })) : null));
+  const node = el("div.decider");
+  const draw = (post) => {
+    const wording = post.pending ? post.then : post.now, effect = words(post.own_words, wording.training_words);
+    const legend = el("legend.visually-hidden", t`Use ${post.title} for training?`);
+    fill(node, radios("choice", legend, DECISIONS, wording.decision, decide), el("div.reason",
+      post.pending ? p(tag(t`next training`, "on"), " ",
+        t`${said(wording.word)}: ${effect}. Now: ${said(post.now.word)}, ${count(post.now.training_words, "word")}.`)
+        : (alone || wording.decision === "cap") && p(`${effect}.`),
+      wording.reason && quiet(said(wording.reason)),
+      alone && post.pending && quiet(t`Saved. It takes effect at the next training.`),
+      post.by === "you" && quiet(t`Your choice.`, " ",
+        button(t`Back to the default`, () => decide("proposed"), { kind: "plain" }))));
   };
   let last = Promise.resolve(); // in order, however quickly keys are pressed
   const decide = (decision) => { last = last.then(() => write(decision)); };
   const write = async (decision) => {
-    const before = row;
     node.setAttribute("aria-busy", "true");
     try {
       const result = await post("/api/corpus/decide", { id: row.id, decision });
+      const isFocused = node.contains(document.activeElement);
       row = result.changed;
-      const focused = node.contains(document.activeElement);
       draw(row);
-      if (focused) node.querySelector("input:checked")?.focus();
+      if (isFocused) node.querySelector("input:checked")?.focus();
       const wording = row.pending ? row.then : row.now;
       announce(t`${row.title}: ${said(wording.word)}. ${words(row.own_words, wording.training_words)}, from the next training on.`);
       onChange(result);
     } catch (error) {
-      draw((row = before));
+      draw(row); // as it was
       toast(error);
     } finally {
       node.removeAttribute("aria-busy");
@@ -254,92 +270,103 @@ function decider(row, { alone = false, onChange = () => {} } = {}) {
 
 function words(own, learned) {
   if (!learned) return t`Not used`;
-  return learned >= own ? t`All ${count(own, "word")} can be used` : t`The first ${count(learned)} of ${count(own, "word")} can be used`;
+  return learned >= own ? t`All ${count(own, "word")} can be used`
+    : t`The first ${count(learned)} of ${count(own, "word")} can be used`;
 }
 
 // ---- the report -------------------------------------------------------------------------------
 
-async function report(body) {
-  setTitle(t`The report`);
-  fill(body, loading(t`Loading the report`));
-  fill(body, contents(drawn((await get("/api/corpus")).html)));
+async function report(body, where, left) {
+  const { html } = await get("/api/corpus", {}, left);
+  const page = el("div.long", drawn(html)), heads = [...page.querySelectorAll(".part > h2")];
+  const jump = (head) => {
+    head.setAttribute("tabindex", "-1");
+    head.scrollIntoView({ block: "start" });
+    head.focus({ preventScroll: true });
+  };
+  const contents = folded(t`On this page`, el("ul", heads.map((head) =>
+    el("li", button(head.textContent, () => jump(head), { kind: "plain" })))));
+  contents.open = matchMedia("(min-width: 62rem)").matches;
+  page.insertBefore(el("nav.contents", { "aria-label": t`On this page` }, contents), page.querySelector(".part"));
+  fill(body, page);
 }
 
 // ---- one post: its text, whose words they are, and whether it is used for training --------------
 
-const LABELS = { quoted: "Quoted", code: t`Code`, table: t`Table`, machine: t`Machine output` };
+const LABELS = { quoted: t`Quoted`, code: t`Code`, table: t`Table`, machine: t`Machine output` };
 
-async function showPost(body, where) {
-  const id = where.path[1] ?? "";
-  fill(body, loading(t`Opening`));
-  const result = await get("/api/corpus/post", { id });
-  const sought = where.query.get("quote");
-  const line = result.post;
-  setTitle(line.title);
-  const text = el("article", { class: "reading", "aria-label": t`The text`, dir: "auto" });
+async function showPost(body, where, left) {
+  const result = await get("/api/corpus/post", { id: where.path[1] ?? "" }, left);
+  const sought = where.query.get("quote"), { post: line, around: { earlier, later } } = result;
+  const text = el("article.reading", { "aria-label": t`The text`, dir: "auto" });
   const marks = drawText(text, result.segments, sought);
-  fill(body, around(result.around),
-    masthead({ kicker: el("span", {}, [day(line.day) || t`No date`, line.kind === "page" ? t`a page` : "", line.author].filter(Boolean).join(" · ")), heading: title(line.title) }),
-    el("div", { class: "beside" }, el("div", {}, sought && !marks.length ? quiet(t`This passage is no longer in the post, which has changed.`) : null, text), aside(result, id)));
+  setTitle(line.title);
+  fill(body, neighbours(earlier, later), masthead({ heading: title(line.title),
+    kicker: el("span", dotted(day(line.day) || t`No date`, line.kind === "page" && t`a page`, line.author)) }),
+  el("div.beside", el("div", sought && !marks.length
+    && quiet(t`This passage is no longer in the post, which has changed.`), text), aside(result)));
   if (marks.length) {
     announce(t`${count(marks.length, "passage")} marked in this text`);
     requestAnimationFrame(() => marks[0].scrollIntoView({ block: "center" }));
   }
-  const { earlier, later } = result.around;
   if (later) shortcut("n", t`Next post by date`, () => go(postAddress(later.id)));
   if (earlier) shortcut("p", t`Previous post by date`, () => go(postAddress(earlier.id)));
 }
 
-function around({ earlier, later }) {
-  const way = (item, rel, wording, before) => item ? el("a", { href: postAddress(item.id), rel, title: item.title }, before ? icon("back") : null, el("span", {}, wording, " ", el("bdi", {}, item.title)), before ? null : el("span", { class: "forth" }, icon("back"))) : el("span");
-  return el("nav", { class: "around", "aria-label": t`By date` }, way(earlier, "prev", t`Earlier:`, true), way(later, "next", t`Later:`, false));
+function neighbours(earlier, later) {
+  const way = (item, rel, ...inside) => (item ? el("a", { href: postAddress(item.id), rel, title: item.title }, inside) : el("span"));
+  const named = (wording, item) => el("span", wording, " ", el("bdi", item?.title));
+  return el("nav.around", { "aria-label": t`By date` },
+    way(earlier, "prev", icon("back"), named(t`Earlier:`, earlier)),
+    way(later, "next", named(t`Later:`, later), el("span.forth", icon("back"))));
 }
 
-function aside(result, id) {
-  const { post: line, findings, segments } = result;
+const USES = { train: t`The model learns from it`, validation: t`Decides when the training stops; never learned from`,
+  test: t`Kept for the final test; never learned from` };
+
+function aside({ post: line, findings, segments, decision }) {
   const kinds = [...new Set(segments.map((item) => item.whose))].filter((item) => item !== "own");
-  const fact = (label, ...wording) => el("div", {}, el("dt", {}, label), el("dd", {}, wording));
-  return el("aside", { class: "about", "aria-label": t`About this text` },
-    el("dl", { class: "facts" },
-      fact(t`Words`, line.words === line.own_words ? count(line.words) : t`${count(line.words)}, ${count(line.own_words)} of them yours`),
-      fact(t`Share`, t`${percent(line.share)} of your words`),
-      line.split ? fact(t`In training`, { train: t`The model learns from it`, validation: t`Decides when the training stops; never learned from`, test: t`Kept for the final test; never learned from` }[line.split] ?? line.split) : null,
-      line.tags.length ? fact(t`Tags`, line.tags.map((item, i) => [i ? ", " : "", link(address("posts", [], { tag: item }), item)])) : null,
-      /^https?:/i.test(line.url) ? fact(t`On the web`, outward(line.url, line.url.replace(/^https?:\/\//i, "").replace(/\/$/, ""))) : null,
-      findings.twins.length ? fact(t`Repeated in`, findings.twins.map((item) => el("span", { class: "line-below" }, postLink(item.id, item.title), ` (${said(item.shared)})`))) : null),
-    kinds.length ? el("p", { class: "quiet" }, t`${kinds.map((item) => LABELS[item]).join(", ")}: marked in the margin, and not used for training.`) : null,
-    el("h2", {}, t`Use for training?`), result.decision.error ? problem(result.decision.error) : decider(result.decision, { alone: true }));
+  const tags = line.tags.map((item, i) => [i ? ", " : "", link(address("posts", [], { tag: item }), item)]);
+  const twins = findings.twins.map((item) =>
+    el("span.line-below", postLink(item.id, item.title), ` (${said(item.shared)})`));
+  return el("aside.about", { "aria-label": t`About this text` },
+    pairs("facts", [
+      [t`Words`, line.words === line.own_words ? count(line.words)
+        : t`${count(line.words)}, ${count(line.own_words)} of them yours`],
+      [t`Share`, t`${percent(line.share)} of your words`],
+      line.split && [t`In training`, USES[line.split] ?? line.split],
+      tags.length && [t`Tags`, tags],
+      /^https?:/i.test(line.url) && [t`On the web`, outward(line.url, line.url.replace(/^https?:\/\/|\/$/gi, ""))],
+      twins.length && [t`Repeated in`, twins]]),
+    kinds.length > 0 && quiet(t`${kinds.map((item) => LABELS[item]).join(", ")}: marked in the margin, and not used for training.`),
+    el("h2", t`Use for training?`), decision.error ? problem(decision.error) : decider(decision, { alone: true }));
 }
 
-/** Draw the segments; returns the marks of what was searched for, in order. */
+/** Draw the segments; returns the marks of the words searched for, in order. */
 function drawText(holder, segments, sought) {
-  const spans = located(segments.map((item) => item.text), sought);
-  let wasLearned = true;
-  const capped = segments.some((item) => item.whose === "own" && item.learned);
+  const spans = located(segments.map((item) => item.text), sought), own = segments.filter((item) => item.whose === "own");
+  const cut = own.some((item) => item.learned) && own.find((item) => !item.learned);
   segments.forEach((item, i) => {
-    if (capped && item.whose === "own" && !item.learned && wasLearned) {
-      wasLearned = false;
-      add(holder, el("p", { class: "cut" }, t`The rest is not used for training`));
-    }
     const node = drawSegment(item, withMarks(item.text, spans[i]));
-    add(holder, item.whose === "own" ? node : el("div", { class: `foreign ${item.whose}` }, el("span", { class: "whose" }, tag(item.whose === "code" && item.detail ? t`Code, ${item.detail}` : LABELS[item.whose])), node));
+    const label = item.whose === "code" && item.detail ? t`Code, ${item.detail}` : LABELS[item.whose];
+    add(holder, item === cut && el("p.cut", t`The rest is not used for training`),
+      item.whose === "own" ? node : el("div.foreign", { class: item.whose }, el("span.whose", tag(label)), node));
   });
   return [...holder.querySelectorAll("mark")];
 }
 
 function drawSegment({ kind, detail }, lines) {
-  const paragraphs = () => lines.map((line) => el("p", {}, line));
-  if (kind === "heading") return el(`h${Math.min(6, Math.max(2, Number(detail) || 2))}`, {}, lines.flat());
-  if (kind === "quote") return el("blockquote", {}, paragraphs(), detail ? el("cite", {}, detail) : null);
-  if (kind === "code" || kind === "log") return el("pre", { tabindex: "0" }, lines.map((line, i) => [i ? "\n" : "", line]));
-  if (kind === "caption") return el("p", { class: "caption" }, lines.map((line, i) => [i ? el("br") : "", line]));
-  if (kind === "table") return el("pre", { class: "cells", tabindex: "0" }, lines.map((line, i) => [i ? "\n" : "", line]));
-  if (kind === "list") return el("div", { class: "list" }, lines.map((line) => {
-    const first = typeof line[0] === "string" ? line[0] : "";
-    const depth = /^ */.exec(first)[0].length;
-    return el("p", { class: "item", vars: { depth: String(depth / 2) } }, line);
+  const paragraphs = () => lines.map((line) => p(line)), broken = lines.map((line, i) => [i ? "\n" : "", line]);
+  if (kind === "heading") return el(`h${Math.min(6, Math.max(2, Number(detail) || 2))}`, lines.flat());
+  if (kind === "quote") return el("blockquote", paragraphs(), detail && el("cite", detail));
+  if (kind === "code" || kind === "log") return el("pre", { tabindex: "0" }, broken);
+  if (kind === "table") return el("pre.cells", { tabindex: "0" }, broken);
+  if (kind === "caption") return el("p.caption", lines.map((line, i) => [i > 0 && el("br"), line]));
+  if (kind !== "list") return el("div.prose", paragraphs());
+  return el("div.list", lines.map((line) => {
+    const spaces = /^ */.exec(typeof line[0] === "string" ? line[0] : "")[0].length;
+    return el("p.item", { vars: { depth: spaces / 2 } }, line);
   }));
-  return el("div", { class: "prose" }, paragraphs());
 }
 
 /** A segment's lines, each a list of texts and marks. */
@@ -347,7 +374,7 @@ function withMarks(text, spans) {
   const lines = [[]];
   const put = (part, isMarked) => part.split("\n").forEach((wording, i) => {
     if (i) lines.push([]);
-    if (wording) lines.at(-1).push(isMarked ? el("mark", {}, wording) : wording);
+    if (wording) lines.at(-1).push(isMarked ? el("mark", wording) : wording);
   });
   let at = 0;
   for (const [from, to] of spans) {
@@ -361,56 +388,43 @@ function withMarks(text, spans) {
 
 // ---- finding a passage ------------------------------------------------------------------------
 
-const FOLDED = { "\u2018": "'", "\u2019": "'", "\u201a": "'", "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u00ab": '"', "\u00bb": '"', "\u2013": "-", "\u2014": "-", "\u2026": "..." };
+const SAME = ["'‘’‚", '"“”„«»', "-–—"]; // quotation marks and dashes may differ
 
-/** Text without differences of white space, quotation marks and dashes; `at[i]` is where its letter i came from. */
-function foldedText(text) {
-  let out = "";
-  const at = [];
-  for (let i = 0; i < text.length; i += 1) {
-    const letter = /\s/.test(text[i]) ? " " : FOLDED[text[i]] ?? text[i].toLowerCase();
-    if (letter === " " && (out === "" || out.endsWith(" "))) continue;
-    for (const item of letter) {
-      out += item;
-      at.push(i);
-    }
-  }
-  return { out, at };
+/** A pattern that matches the words in any of their spellings. */
+function patternOf(words) {
+  const letter = (each) => {
+    const same = SAME.find((some) => some.includes(each));
+    return same ? `[${same}]` : each.replace(/[.*+?^${}()|[\]\\/]/, "\\$&");
+  };
+  const word = (each) => Array.from(each, letter).join("").replaceAll("\\.\\.\\.", "(?:…|\\.\\.\\.)");
+  return new RegExp(words.trim().replaceAll("…", "...").split(/\s+/).map(word).join("\\s+"), "giu");
 }
 
-/** Where the words are: for each segment its spans [from, to]. A passage may run over several
- *  segments, and what it holds of a quotation carries "> " before each line. */
-function located(texts, sought) {
-  const spans = texts.map(() => []);
-  if (!sought?.trim()) return spans;
-  const whole = [], owner = [];
-  let joined = "";
-  texts.forEach((text, i) => {
-    const { out, at } = foldedText(`${text}\n`);
-    joined += out;
-    for (const place of at) {
-      whole.push(place);
-      owner.push(i);
-    }
+/** The ranges of a text where each of the parts is, in this order. */
+function rangesOf(text, parts) {
+  let at = 0;
+  return parts.flatMap((part) => {
+    const pattern = patternOf(part);
+    pattern.lastIndex = at;
+    const match = pattern.exec(text);
+    if (!match) return [];
+    at = pattern.lastIndex;
+    return [[match.index, at]];
   });
-  const result = [];
-  const seek = (wording, from = 0) => {
-    const needle = foldedText(wording).out.trim();
-    const start = needle ? joined.indexOf(needle, from) : -1;
-    if (start >= 0) result.push([start, start + needle.length]);
-    return start < 0 ? from : start + needle.length;
-  };
-  seek(sought);
-  // Not in one piece: paragraph by paragraph, in order.
-  if (!result.length) sought.replace(/^> ?/gm, "").split(/\n+/).filter((part) => part.trim().length > 2).reduce((from, part) => seek(part, from), 0);
-  for (const [from, to] of result) {
-    for (let i = from; i < to; ) {
-      const segment = owner[i];
-      let end = i;
-      while (end < to && owner[end] === segment) end += 1;
-      spans[segment].push([whole[i], Math.min(whole[end - 1] + 1, texts[segment].length)]);
-      i = end;
-    }
+}
+
+/** For each text the ranges [from, to] of the words. A passage may run over several texts; before each line of a
+ *  quotation it has "> ", and then it is found paragraph by paragraph. */
+function located(texts, sought) {
+  const joined = texts.join("\n");
+  let found = sought?.trim() ? rangesOf(joined, [sought]) : [], start = 0;
+  if (sought && !found.length) {
+    const paragraphs = sought.replace(/^> ?/gm, "").split(/\n+/).filter((part) => part.trim().length > 2);
+    found = rangesOf(joined, paragraphs);
   }
-  return spans;
+  return texts.map((text) => {
+    const spans = found.map(([from, to]) => [Math.max(from - start, 0), Math.min(to - start, text.length)]);
+    start += text.length + 1;
+    return spans.filter(([from, to]) => from < to);
+  });
 }

@@ -1,55 +1,51 @@
 // Saved texts and conversations: a list that can be searched, beside Write and Ask.
 
 import { address, go } from "/app.js";
-import { button, day, el, fill, folded, input, link, quiet, row, sentence, title } from "/components.js";
+import { confirm, day, dotted, el, fill, folded, input, link, quiet, row, smallButton, title, toast } from "/components.js";
+import { live } from "/jobs.js";
 import { count, t } from "/language.js";
-import { ask, toast } from "/messages.js";
 import { get, ofBlog, post, put, remove } from "/server.js";
 
-const WAIT_MS = 800;
+const WAIT_MS = 800, TYPING_MS = 200;
 
-/** The list of one kind ("text" or "conversation"); `part` is the page on which they open. */
-export function savedList(kind, part, heading) {
-  const box = input({ type: "search", placeholder: t`Search`, "aria-label": t`Search: ${heading}`, on: { input: () => { clearTimeout(waiting); waiting = setTimeout(reload, 200); } } });
-  const list = el("ul", { class: "saved" }), rest = el("div"), all = el("a", { class: "button small", href: ofBlog("/api/texts/markdown"), download: "texts.md" }, t`Download all`);
-  const node = folded(heading, box, list, rest, row(all));
+/** The list of one kind ("text" or "conversation"); `part` is the page on which they open. `mark(id)` marks the open one. */
+export function savedList(left, kind, part, heading) {
   let waiting = null, current = "";
+  const box = input({ type: "search", placeholder: t`Search`, "aria-label": t`Search: ${heading}`, oninput() {
+    clearTimeout(waiting);
+    waiting = setTimeout(reload, TYPING_MS);
+  } });
+  const list = el("ul.saved"), rest = el("div");
+  const all = el("a.button.small", { href: ofBlog("/api/texts/markdown"), download: "texts.md" }, t`Download all`);
+  const node = folded(heading, box, list, rest, row(all));
   node.hidden = true;
-
-  async function reload() {
-    try {
-      const q = box.value.trim(), result = await get("/api/texts", { q, kind });
-      node.hidden = !result.total && !q;
-      fill(list, result.rows.map(line));
-      fill(rest, result.rows.length ? null : quiet(t`Nothing found.`), result.total > result.rows.length ? quiet(t`${count(result.total - result.rows.length)} more: use the search.`) : null);
-    } catch (error) {
-      fill(rest, quiet(sentence(error.message)));
-    }
-  }
+  const reload = live(left, (signal) => get("/api/texts", { q: box.value.trim(), kind }, signal), ({ rows, total }) => {
+    node.hidden = !total && !box.value.trim();
+    fill(list, rows.map(line));
+    fill(rest, !rows.length && quiet(t`Nothing found.`),
+      total > rows.length && quiet(t`${count(total - rows.length)} more: use the search.`));
+  });
 
   function line(item) {
+    const path = `/api/texts/${item.id}`, label = t`Download ${item.title}`;
     return el("li", { "aria-current": item.id === current ? "true" : null }, link(address(part, [item.id]), title(item.title)),
-      el("span", { class: "quiet" }, [day(new Date(item.changed * 1000).toISOString()), count(item.words, "word")].join(" · ")),
-      el("div", { class: "row" }, el("a", { class: "button small", href: ofBlog(`/api/texts/${item.id}/markdown`), download: "", "aria-label": t`Download ${item.title}` }, t`Download`),
-        button(t`Delete`, () => drop(item), { kind: "small", label: t`Delete ${item.title}` })));
+      el("span.quiet", dotted(day(new Date(item.changed * 1000).toISOString()), count(item.words, "word"))),
+      row(el("a.button.small", { href: ofBlog(`${path}/markdown`), download: "", "aria-label": label }, t`Download`),
+        smallButton(t`Delete`, () => drop(item), t`Delete ${item.title}`)));
   }
 
   async function drop(item) {
-    if (!(await ask(t`Delete “${item.title}”?`, quiet(t`This cannot be undone.`), { yes: t`Delete`, danger: true }))) return;
-    try {
-      await remove(`/api/texts/${item.id}`);
-      if (item.id === current) go(address(part));
-      else await reload();
-    } catch (error) {
-      toast(error);
-    }
+    if (!(await confirm(t`Delete “${item.title}”?`, t`This cannot be undone.`))) return;
+    await remove(`/api/texts/${item.id}`);
+    if (item.id === current) go(address(part));
+    else await reload();
   }
 
-  return Object.assign(node, { reload, mark(id) { current = id; return reload(); } });
+  return Object.assign(node, { mark(id) { current = id; return reload(); } });
 }
 
-/** Keeps one text saved: `save(body)` soon, `flush()` now; in order, and one at a time. */
-export function saver(id, onSaved) {
+/** Saves one text, in order and one version at a time: `save(body)` soon, `flush()` now, and when the page is left. */
+export function saver(left, id, onSaved) {
   let waiting = null, next = null, last = Promise.resolve();
 
   function flush() {
@@ -60,11 +56,13 @@ export function saver(id, onSaved) {
     last = last.then(async () => {
       const result = id ? await put(`/api/texts/${id}`, body) : await post("/api/texts", body);
       ({ id } = result);
-      onSaved(result);
+      if (!left.aborted) onSaved(id);
     }).catch(toast);
     return last;
   }
 
+  document.addEventListener("visibilitychange", () => document.hidden && flush(), { signal: left });
+  left.addEventListener("abort", flush);
   return {
     flush,
     save(body) {

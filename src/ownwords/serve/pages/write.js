@@ -1,12 +1,11 @@
 // Write: notes or a draft on the left, the text on the right; both are saved as they grow.
 
 import { address, go, shortcut } from "/app.js";
-import { add, button, checkbox, day, drawn, duration, el, empty, field, fill, folded, input, lines, link, loading, masthead, problem, quiet, quote, row,
-  select, sentence, size, slider, title } from "/components.js";
+import { add, announce, button, checkbox, copy, day, drawn, duration, el, empty, field, fill, folded, form, input, lines, link, loading,
+  masthead, problem, quiet, quote, redraw, row, select, sentence, size, slider, smallButton, title, toast } from "/components.js";
 import { added, editor, ending } from "/editor.js";
+import { live, newest, progress, start as startJob, task } from "/jobs.js";
 import { count, fixed, t } from "/language.js";
-import { announce, copy, toast } from "/messages.js";
-import { follow as followJobs, newest, progress, start as startJob } from "/jobs.js";
 import { ApiError, completion, get, post, stream } from "/server.js";
 import { savedList, saver } from "/texts.js";
 
@@ -14,224 +13,272 @@ const SEEDS = 1_000_000_000, VARIANTS = 3, SHOWN = 160; // characters before a v
 // Settings stay while other pages are open.
 let settings = null;
 
-export async function show(element, { path, query }) {
+export async function show(element, { path, query }, left) {
   const id = path[0] ?? "";
-  const [offer, text] = await Promise.all([get("/api/write"), id ? get(`/api/texts/${encodeURIComponent(id)}`) : null]);
+  const [offer, text] = await Promise.all([get("/api/write", {}, left),
+    id ? get(`/api/texts/${encodeURIComponent(id)}`, {}, left) : null]);
   const isOwn = offer.models.some((item) => item.role === "tuned");
-  add(element, masthead({ heading: text ? title(text.title) : isOwn ? t`Write with your model` : t`Write with the built-in model`, follow: isOwn || text || !offer.models.length ? "" : [t`It does not write like you.`, " ", link(address("home"), t`Make a model of your own`)] }));
+  const heading = text ? title(text.title) : isOwn ? t`Write with your model` : t`Write with the built-in model`;
+  const follow = [t`It does not write like you.`, " ", link(address("home"), t`Make a model of your own`)];
+  add(element, masthead({ heading, follow: isOwn || text || !offer.models.length ? "" : follow }));
   if (!offer.models.length) {
-    add(element, empty(t`No model yet`, t`Once you have made one, it writes here.`, el("a", { class: "button primary", href: address("home") }, t`Make one`)));
-    return undefined;
+    return void add(element, empty(t`No model yet`, t`Once you have made one, it writes here.`,
+      el("a.button.primary", { href: address("home") }, t`Make one`)));
   }
-  const page = pageOf(element, offer, text, query);
+  const page = pageOf(element, offer, text, query, left);
   shortcut("Ctrl+Enter", t`Continue the text, or write from the notes`, page.go, { whileTyping: true });
-  shortcut("Escape", t`Stop writing`, page.stop, { whileTyping: true });
-  return page.leave;
+  return void shortcut("Escape", t`Stop writing`, page.stop, { whileTyping: true });
 }
 
-function pageOf(element, offer, saved, query) {
-  const models = offer.models, named = (name) => models.find((item) => item.name === name || item.label === name)?.name ?? "";
-  const first = models.find((item) => item.role === "tuned") ?? models[0], defaults = offer.defaults;
-  const set = (settings ??= { model: first.name, beside: "", tokens: defaults.tokens, temperature: defaults.temperature, seed: "", guard: true, suggests: true });
-  set.model = named(saved?.model) || named(query.get("model")) || named(set.model) || first.name;
+const NOTES_HINT = t`One line of notes per sentence, with the small words: the model guesses what you leave out, and about one sentence in three comes out wrong. A blank line starts a new paragraph.`;
+const TEXT_HINT = t`A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time.`;
+const VOICES = [["", t`lightly: spelling, contractions, punctuation`],
+  ["free", t`with the model, too: each sentence, its words kept`]];
+
+function pageOf(element, offer, saved, query, left) {
+  const named = (name) => offer.models.find((item) => item.name === name || item.label === name)?.name ?? "";
+  const usual = () => offer.models.find((item) => item.role === "tuned") ?? offer.models[0];
+  const { tokens, temperature } = offer.defaults;
+  const set = (settings ??= { model: "", beside: "", tokens, temperature, seed: "", guard: true, suggests: true });
+  set.model = named(saved?.model) || named(query.get("model")) || named(set.model) || usual().name;
   set.beside = named(query.get("beside") ?? set.beside);
-  let writing = null, isLeft = false, last = null; // the stretch that was written last: {from, to, text}
+  const writing = task(left);
+  let last = null; // the stretch that was written last: {from, to, text}
   let drafted = saved?.drafted ?? null; // the last draft from the notes: {model, seed, notes, lines}
   let follow = () => {}; // shows a list of changes as the text has them
-  const saving = saver(saved?.id ?? "", (result) => {
-    if (isLeft) return;
-    if (location.hash !== address("write", [result.id])) go(address("write", [result.id]), { replace: true, quietly: true });
-    list.mark(result.id);
+  const saving = saver(left, saved?.id ?? "", (id) => {
+    if (location.hash !== address("write", [id])) go(address("write", [id]), { replace: true, quietly: true });
+    list.mark(id);
   });
 
   const changed = () => { store(); label(); follow(); };
-  const notes = editor({ text: saved?.notes ?? "" }, { label: t`Notes or a draft`, hint: t`Notes are a line for each sentence, small words too: what you leave out the model guesses, and one sentence in three comes out wrong. A blank line begins a paragraph.`, placeholder: t`the rain gauge is copper, five inches\nI made it in 2014, from a tube`, onChange: changed });
-  const draft = editor({ text: saved?.text ?? query.get("prompt") ?? "", machine: saved?.machine ?? [] }, { label: t`Your text`, hint: t`A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time.`,
-    placeholder: t`The trouble with backups`, model: () => (set.suggests ? set.model : ""), onChange: changed });
-  const fromNotes = button(t`Write it from notes`, writeNotes), voice = button(t`Put it in my voice`, rewrite);
-  const how = select([["", t`lightly: spelling, contractions, punctuation`], ["free", t`with the model, too: each sentence, its words kept`]], "", label);
-  how.setAttribute("aria-label", t`How to put it in my voice`);
-  const installing = progress(), needs = el("div", { class: "needs" });
-  const start = button(t`Write`, null, { kind: "primary", icon: "write", type: "submit" }), several = button(t`Three variants`, variants);
-  const end = button(t`Stop`, stop, { icon: "stop" }), again = button(t`Try again`, (event) => begin(event, true));
-  const checking = button(t`Check it`, check, { icon: "check" }), below = el("div", { class: "below" }), whose = quiet();
+  const notes = editor(left, { text: saved?.notes ?? "" }, { label: t`Notes or a draft`, hint: NOTES_HINT,
+    placeholder: t`the rain gauge is copper, five inches\nI made it in 2014, from a tube`, onChange: changed });
+  const draft = editor(left, { text: saved?.text ?? query.get("prompt") ?? "", machine: saved?.machine ?? [] },
+    { label: t`Your text`, hint: TEXT_HINT, placeholder: t`The trouble with backups`,
+      model: () => (set.suggests ? set.model : ""), onChange: changed });
+  const how = select(VOICES, "", label, { "aria-label": t`How to put it in my voice` });
+  const fromNotes = button(t`Write it from notes`, () => writeNotes()), voice = button(t`Put it in my voice`, rewrite);
+  const start = button(t`Write`, null, { kind: "primary", icon: "write", type: "submit" });
+  const several = button(t`Three variants`, variants), again = button(t`Try again`, () => begin(true));
+  const end = button(t`Stop`, writing.stop, { icon: "stop" }), checking = button(t`Check it`, check, { icon: "check" });
   const copying = button(t`Copy`, () => copy(draft.text), { kind: "small", icon: "copy" });
-  const sources = button(t`Where did this come from?`, (event) => origins(event.currentTarget), { kind: "small", icon: "search" });
-  const anew = button(t`New text`, () => saving.flush().then(() => go(address("write"))), { kind: "small" });
-  const settingsBox = el("div", { class: "two" }, controls());
-  const keeping = row(copying, sources, anew), list = savedList("text", "write", t`Saved texts`);
+  const sources = button(t`Where did this come from?`, origins, { kind: "small", icon: "search" });
+  const anew = smallButton(t`New text`, async () => {
+    await saving.flush();
+    go(address("write"));
+  });
+  const needs = el("div.needs"), below = el("div.below"), whose = quiet(), controls = el("div.two");
+  const keeping = row(copying, sources, anew), list = savedList(left, "text", "write", t`Saved texts`);
 
-  add(element, el("form", { class: "writing", on: { submit: (event) => { event.preventDefault(); begin(); } } },
-    el("div", { class: "desk" }, el("div", {}, notes.node, row(fromNotes), row(voice, how), needs, installing),
-      el("div", {}, draft.node, row(draft.take, whose), row(start, several, again, end), row(checking, draft.undo, draft.redo), keeping)),
-    below, folded(t`Settings`, settingsBox), list));
-  label();
+  add(element, form("writing", () => begin(), el("div.desk",
+    el("div", notes.node, row(fromNotes), row(voice, how), needs, progress(left, () => newest("base"))),
+    el("div", draft.node, row(draft.take, whose), row(start, several, again, end), row(checking, draft.undo, draft.redo), keeping)),
+  below, folded(t`Settings`, controls), list));
+  draw();
   list.mark(saved?.id ?? "");
   if (drafted && draft.text.trim()) fill(below, progressOf(drafted));
-  const unfollow = followJobs({
-    onJob: () => installing.update(newest("base")),
-    onChange: (what) => what.includes("bases") && offered().catch(toast),
-  });
-
-  /** Offer the models that there are now, as after one was installed. */
-  async function offered() {
-    const now = await get("/api/write");
-    if (isLeft) return;
+  live(left, (signal) => get("/api/write", {}, signal), (now) => {
     offer = now;
-    models.splice(0, models.length, ...offer.models);
-    set.model = named(set.model) || (models.find((item) => item.role === "tuned") ?? models[0])?.name || "";
+    set.model = named(set.model) || usual()?.name || "";
     set.beside = named(set.beside);
-    fill(settingsBox, controls());
+    draw();
+  }, ["bases", "model", "models"]);
+
+  function draw() {
+    redraw(controls, [offer.models, set.model, set.beside], settingsOf);
     label();
   }
 
-  function controls() {
-    const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric", placeholder: t`random`, value: set.seed });
-    seed.addEventListener("input", () => { set.seed = seed.value; });
-    const names = models.map((item) => [item.name, labelOf(item)]);
-    return [el("div", {}, models.length > 1 ? field(t`Model`, select(names, set.model, (to) => { set.model = to; label(); })) : null,
-      slider({ label: t`Length`, min: 50, max: 1000, step: 50, value: set.tokens, onChange: (to) => { set.tokens = to; }, say: (n) => t`about ${count(n * 0.75, "word")}` }),
-      models.length > 1 ? field(t`Compare with`, select([["", t`itself`], ...names], set.beside, (to) => { set.beside = to; label(); }), t`Shows both texts from the same beginning, side by side.`) : null,
-      checkbox(t`Suggest as I type`, set.suggests, (to) => { set.suggests = to; }, t`Grey text ends your sentence: Tab takes it, Esc drops it.`)),
-    el("div", {}, slider({ label: t`Variety`, min: 0, max: 1.5, step: 0.05, value: set.temperature, onChange: (to) => { set.temperature = to; },
-      say: (value) => [fixed(value, 2), value === 0 ? t`no randomness` : value < 0.6 ? t`calm` : value > 1.1 ? t`wild` : ""].filter(Boolean).join(", ") }),
+  function settingsOf() {
+    const names = offer.models.map((item) => [item.name, labelOf(item)]), isMany = names.length > 1;
+    const setTo = (name) => (to) => { set[name] = to; label(); };
+    const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric",
+      placeholder: t`random`, value: set.seed, oninput: () => { set.seed = seed.value; } });
+    const variety = (value) => {
+      const wording = value === 0 ? t`no randomness` : value < 0.6 ? t`calm` : value > 1.1 ? t`wild` : "";
+      return [fixed(value, 2), wording].filter(Boolean).join(", ");
+    };
+    return [el("div", isMany && field(t`Model`, select(names, set.model, setTo("model"))),
+      slider({ label: t`Length`, min: 50, max: 1000, step: 50, value: set.tokens, onChange: setTo("tokens"),
+        say: (n) => t`about ${count(n * 0.75, "word")}` }),
+      isMany && field(t`Compare with`, select([["", t`itself`], ...names], set.beside, setTo("beside")),
+        t`Shows both texts from the same beginning, side by side.`),
+      checkbox(t`Suggest as I type`, set.suggests, setTo("suggests"), t`Grey text completes your sentence: Tab accepts it, Esc dismisses it.`)),
+    el("div", slider({ label: t`Variety`, min: 0, max: 1.5, step: 0.05, value: set.temperature,
+      onChange: setTo("temperature"), say: variety }),
     field(t`Seed`, seed, t`The same seed gives the same text.`),
-    checkbox(t`Copy guard`, set.guard, (to) => { set.guard = to; }, t`Never copies ten words in a row from the posts it learned from.`))];
+    checkbox(t`Copy guard`, set.guard, setTo("guard"), t`Never copies ten words in a row from the posts it learned from.`))];
   }
 
-  function labelOf(item) {
-    return { tuned: t`${item.label} (yours)`, base: item.name === "shipped" ? t`Built-in model` : t`${item.label} (starting model)` }[item.role] ?? item.name;
+  function labelOf({ role, name, label: called }) {
+    if (role === "tuned") return t`${called} (yours)`;
+    if (role !== "base") return name;
+    return name === "shipped" ? t`Built-in model` : t`${called} (starting model)`;
   }
 
-  /** The model that writes from notes: the chosen one if it can, else another, such as a starting model; in the own voice only one that was made. */
+  /** The model that writes from notes: the chosen one if it can, else another, such as a starting model.
+   *  Only one that was made from the posts has the author's voice. */
   function drafter(isOwn = false) {
-    const able = models.filter((item) => item.writes_from_notes && !(isOwn && item.role === "base"));
+    const able = offer.models.filter((item) => item.writes_from_notes && !(isOwn && item.role === "base"));
     return able.find((item) => item.name === set.model) ?? able[0];
   }
 
-  /** Whether the stretch that was written last still stands at the end, unchanged. */
+  /** Whether the stretch that was written last is still at the end, unchanged. */
   function isIntact() {
     return Boolean(last) && draft.text.length === last.to && draft.text.endsWith(last.text);
   }
 
   function label() {
-    const busy = Boolean(writing), isNoted = Boolean(notes.text.trim()), isBegun = Boolean(draft.text.trim());
+    const isBusy = writing.isBusy(), isNoted = Boolean(notes.text.trim()), isBegun = Boolean(draft.text.trim());
+    const lacksVoice = how.value && !drafter(true);
     start.lastChild.textContent = draft.machine.length ? t`Continue` : t`Write`;
-    several.textContent = set.beside && set.beside !== set.model ? t`Both models` : t`Three variants`;
-    fromNotes.disabled = busy || !isNoted || !drafter();
-    voice.disabled = busy || !(isNoted || isBegun) || (how.value && !drafter(true));
-    checking.disabled = busy || !(isNoted || isBegun);
-    start.disabled = several.disabled = copying.disabled = sources.disabled = anew.disabled = busy;
-    end.hidden = !busy;
-    again.hidden = busy || !isIntact();
-    fill(needs, how.value && !drafter(true) ? quiet(t`Only a model made from your posts has your voice, and none here can write sentences anew. ${link(address("home"), t`Make one`)} from a starting model that can write from notes, such as SmolLM2.`)
-      : isNoted && offer.installable ? [quiet(t`No model here can write from notes yet. ${offer.installable.title} can, also before you make your own.`),
-        row(button(t`Install it: ${size(offer.installable.bytes)}`, () => startJob({ kind: "base", source: offer.installable.name, name: offer.installable.name, accepted: true }), { kind: "small" }))] : null);
-    notes.freeze(busy);
-    draft.freeze(busy);
+    fill(several, set.beside && set.beside !== set.model ? t`Both models` : t`Three variants`);
+    fromNotes.disabled = isBusy || !isNoted || !drafter();
+    voice.disabled = isBusy || !(isNoted || isBegun) || lacksVoice;
+    checking.disabled = isBusy || !(isNoted || isBegun);
+    for (const each of [start, several, copying, sources, anew]) each.disabled = isBusy;
+    end.hidden = !isBusy;
+    again.hidden = isBusy || !isIntact();
+    redraw(needs, [lacksVoice, isNoted && offer.installable], () => needsOf(lacksVoice, isNoted && offer.installable));
+    notes.freeze(isBusy);
+    draft.freeze(isBusy);
     keeping.hidden = !isBegun && !isNoted;
     const theirs = wordsOf(draft.machine.map(([from, to]) => draft.text.slice(from, to)).join(" "));
-    fill(whose, theirs ? [t`${count(Math.max(0, wordsOf(draft.text) - theirs), "word")} of yours`, ", ", el("span", { class: "machine" }, t`${count(theirs)} of the model’s`)] : null);
+    const own = Math.max(0, wordsOf(draft.text) - theirs);
+    fill(whose, theirs > 0 && [t`${count(own, "word")} of yours`, ", ", el("span.machine", t`${count(theirs)} of the model’s`)]);
+  }
+
+  /** What is missing to write from notes or in the author's voice. */
+  function needsOf(lacksVoice, installable) {
+    if (lacksVoice) {
+      return quiet(t`Only a model made from your posts has your voice, and none here can rewrite sentences. ${link(address("home"), t`Make one`)} from a starting model that can write from notes, such as SmolLM2.`);
+    }
+    if (!installable) return null;
+    const { name, title: called, bytes } = installable;
+    return [quiet(t`No model here can write from notes yet. ${called} can, even before you make your own.`),
+      row(smallButton(t`Install it: ${size(bytes)}`, () => startJob({ kind: "base", source: name, name, accepted: true })))];
   }
 
   function store() {
     const { text, machine } = draft;
-    if (text.trim() || notes.text.trim()) saving.save({ kind: "text", text, notes: notes.text, machine, model: set.model, drafted });
+    if (!text.trim() && !notes.text.trim()) return;
+    saving.save({ kind: "text", text, notes: notes.text, machine, model: set.model, drafted });
   }
 
-  /** Do one thing at a time; Stop, Esc and leaving the page end it. `run` gives what is to be announced. */
-  async function busy(what, run) {
-    if (writing) return;
-    const ends = (writing = new AbortController());
-    let said = "";
+  /** Do one thing at a time; Stop, Esc and leaving the page end it. `work(signal)` returns what is announced. */
+  async function busy(what, work) {
+    if (writing.isBusy()) return;
+    let outcome = "";
     fill(below, loading(what));
-    label();
     announce(what);
-    try {
-      said = await run(ends);
-    } catch (error) {
-      if (!ends.signal.aborted) fill(below, problem(error));
-      said = ends.signal.aborted ? "" : sentence(error.message);
-    }
-    if (!said) fill(below, quiet(t`Stopped.`));
-    writing = null;
+    const done = writing.run(async (signal) => {
+      try {
+        outcome = await work(signal);
+      } catch (error) {
+        if (signal.aborted) return;
+        fill(below, problem(error));
+        outcome = sentence(error.message);
+      }
+    });
+    label();
+    await done;
+    if (!outcome) fill(below, quiet(t`Stopped.`));
     label();
     store();
     saving.flush();
-    announce(said || t`Stopped`);
+    announce(outcome || t`Stopped`);
   }
 
-  const seedNow = () => (String(set.seed).trim() === "" ? Math.floor(Math.random() * SEEDS) : Math.max(0, Math.floor(Number(set.seed)) || 0));
-
-  /** What a stream ends with; null if it was stopped. */
-  async function ended(path, body, ends, what) {
-    for await (const { event, data } of stream(path, body, { signal: ends.signal })) {
-      if (event === "error") throw new ApiError(data.message, data.hint);
-      if (event === "end") return data;
-      fill(below, loading(`${what} ${data.number}`));
-    }
-    return null;
+  function seedNow() {
+    if (String(set.seed).trim() === "") return Math.floor(Math.random() * SEEDS);
+    return Math.max(0, Math.floor(Number(set.seed)) || 0);
   }
+
+  // ---- from notes, in the own voice, checked ----------------------------------------------------
 
   /** Write a draft of the notes, line by line; or the other lines of one that was broken off. */
-  function writeNotes(event, begun = null) {
-    return busy(t`Writing from your notes`, async (ends) => {
-      const asked = { seed: begun?.seed ?? seedNow(), lines: begun?.lines ?? [], model: named(begun?.model) || drafter().name };
+  function writeNotes(begun = null) {
+    return busy(t`Writing from your notes`, async (signal) => {
+      const asked = { seed: begun?.seed ?? seedNow(), lines: begun?.lines ?? [],
+        model: named(begun?.model) || drafter().name };
       let failure = null, isBegun = false;
       try {
-        for await (const { event: kind, data } of stream("/api/draft", { text: notes.text, ...asked }, { signal: ends.signal })) {
-          if (kind === "error") throw new ApiError(data.message, data.hint);
-          if (kind === "notes") drafted = { ...asked, notes: data };
-          if (kind === "line") put(data, ends);
+        for await (const { event, data } of stream("/api/draft", { text: notes.text, ...asked }, signal)) {
+          if (event === "error") throw new ApiError(data.message, data.hint);
+          if (event === "notes") drafted = { ...asked, notes: data };
+          if (event === "line") put(data, signal);
           isBegun = true;
           fill(below, progressOf(drafted, true));
         }
       } catch (error) {
         if (!isBegun) throw error;
-        if (!ends.signal.aborted) failure = error;
+        if (!signal.aborted) failure = error;
       }
       if (!isBegun) return "";
       fill(below, failure && problem(failure), progressOf(drafted));
-      return failure ? sentence(failure.message) : drafted.lines.length < drafted.notes.length ? t`Stopped` : outcome(drafted.lines);
+      if (failure) return sentence(failure.message);
+      return drafted.lines.length < drafted.notes.length ? t`Stopped` : outcomeOf(drafted.lines);
     });
   }
 
   /** Add a line of a draft to the text, and save it: a reload loses none. */
   function put(line, group) {
     const at = draft.text.length, isFirst = !drafted.lines.length;
-    const before = (isFirst && draft.text.trim() ? "\n\n".slice(/\n*$/.exec(draft.text)[0].length) : "") + line.before;
-    const machine = line.kept ? added(line.note, line.text).map(([from, to]) => [before.length + from, before.length + to]) : [];
+    const gap = isFirst && draft.text.trim() ? "\n\n".slice(/\n*$/.exec(draft.text)[0].length) : "";
+    const before = gap + line.before;
+    const ranges = line.kept ? added(line.note, line.text) : [];
     drafted.lines = [...drafted.lines, line];
-    draft.put(at, at, before + wordingOf(line), group, machine);
+    draft.put(at, at, before + wordingOf(line), group, ranges.map(([from, to]) => [before.length + from, before.length + to]));
     saving.flush();
   }
 
   /** Each note of a draft beside what became of it, how far it is, and whose words these are. */
   function progressOf({ model, seed, notes: all, lines: written }, isLive = false) {
-    const writer = models.find((item) => item.name === model), isPart = written.length < all.length, next = Math.min(written.length + 1, all.length);
-    const name = writer ? labelOf(writer) : model, who = writer?.role === "base" ? t`Written by ${name}, which has read none of your posts.` : t`Written by ${name}.`;
-    return [isLive ? loading(t`Writing line ${count(next)} of ${count(all.length)}`)
-      : quiet(isPart ? t`Written so far: ${count(written.length)} of ${count(all.length, "line")}.` : outcome(written), " ", who, " ", t`Words of your notes count as yours. Read it before you use it: a small model may say what you did not mean.`),
-    isPart && !isLive && (writer || drafter()) ? row(button(t`Go on with line ${count(next)}`, (event) => writeNotes(event, drafted), { kind: "primary", icon: "start" })) : null,
-    el("ol", { class: "drafted" }, all.map((note, i) => el("li", { "aria-current": isLive && i === written.length ? "step" : null }, el("span", { dir: "auto" }, note),
-      el("span", { dir: "auto", class: written[i]?.kept ? "" : "quiet" }, written[i] ? wordingOf(written[i]) : isLive && i === written.length ? "…" : "")))),
-    isLive ? null : curious(t`Seed ${seed}.`)];
+    const writer = offer.models.find((item) => item.name === model), name = writer ? labelOf(writer) : model;
+    const isPart = written.length < all.length, next = Math.min(written.length + 1, all.length);
+    const who = writer?.role === "base" ? t`Written by ${name}, which has read none of your posts.` : t`Written by ${name}.`;
+    const status = isPart ? t`Written so far: ${count(written.length)} of ${count(all.length, "line")}.` : outcomeOf(written);
+    const shown = all.map((note, i) => {
+      const isNow = isLive && i === written.length;
+      return el("li", { "aria-current": isNow ? "step" : null }, el("span", { dir: "auto" }, note),
+        el("span", { dir: "auto", class: written[i]?.kept ? "" : "quiet" }, written[i] ? wordingOf(written[i]) : isNow && "…"));
+    });
+    if (isLive) return [loading(t`Writing line ${count(next)} of ${count(all.length)}`), el("ol.drafted", shown)];
+    return [quiet(status, " ", who, " ", t`Words of your notes count as yours. Read it before you use it: a small model may say what you did not mean.`),
+      isPart && (writer || drafter()) && row(button(t`Go on with line ${count(next)}`, () => writeNotes(drafted),
+        { kind: "primary", icon: "start" })),
+      el("ol.drafted", shown), curious(t`Seed ${seed}.`)];
   }
 
   function rewrite() {
-    return busy(t`Comparing with your posts`, async (ends) => {
+    return busy(t`Comparing with your posts`, async (signal) => {
       if (!notes.text.trim()) notes.replace(draft.text, draft.machine); // what it was stays on the left
-      const source = notes.text, free = Boolean(how.value);
-      const result = await ended("/api/rewrite", { text: source, free, model: free ? drafter(true).name : "", seed: seedNow() }, ends, t`Writing sentence`);
+      const text = notes.text, free = Boolean(how.value), model = free ? drafter(true).name : "";
+      const result = await rewritten({ text, free, model, seed: seedNow() }, signal);
       if (!result) return "";
-      const changes = changesOf(source, result);
-      const said = changes.length ? sentence(count(changes.length, "change")) : free && !result.sentences.length ? t`The model found no paragraph to write: it takes whole sentences, neither very few words nor very many.` : t`Nothing to change: it has the forms that your posts have.`;
-      fill(below, quiet(said, free && changes.length ? [" ", t`Unchanged: ${count(result.unchanged)} of ${count(result.sentences.length, "sentence")}. Read each of the others: a small model may say what you did not mean.`] : ""), choices(source, changes));
-      return said;
+      const changes = changesOf(text, result), { sentences, unchanged } = result;
+      const outcome = changes.length ? sentence(count(changes.length, "change"))
+        : free && !sentences.length ? t`The model found no paragraph to rewrite: it takes whole sentences, neither very short nor very long.`
+          : t`Nothing to change: it already has the forms that your posts have.`;
+      fill(below, quiet(outcome, free && changes.length > 0 && [" ",
+        t`Unchanged: ${count(unchanged)} of ${count(sentences.length, "sentence")}. Read each of the others: a small model may say what you did not mean.`]),
+      choices(text, changes));
+      return outcome;
     });
   }
 
-  /** A list of changes, each of which can be taken back alone; the text follows, and the list follows undo and redo. */
+  /** The result of a rewrite; null if it was stopped. */
+  async function rewritten(body, signal) {
+    for await (const { event, data } of stream("/api/rewrite", body, signal)) {
+      if (event === "error") throw new ApiError(data.message, data.hint);
+      if (event === "end") return data;
+      fill(below, loading(t`Writing sentence ${data.number}`));
+    }
+    return null;
+  }
+
+  /** A list of changes, each of which can be undone alone; the text follows, and the list follows undo and redo. */
   function choices(source, changes) {
     const made = new Map(); // each text that was made, and the changes it lacks
     const apply = () => {
@@ -241,7 +288,7 @@ function pageOf(element, offer, saved, query) {
     };
     follow = () => made.get(draft.text) && changes.forEach((change) => {
       change.isMine = made.get(draft.text).includes(change);
-      change.own.textContent = change.isMine ? t`Change it` : t`Keep mine`;
+      fill(change.own, change.isMine ? t`Change it` : t`Keep mine`);
       change.own.setAttribute("aria-label", `${change.own.textContent}: ${change.before || t`nothing`}`);
       change.own.closest("li").classList.toggle("mine", change.isMine);
     });
@@ -250,131 +297,132 @@ function pageOf(element, offer, saved, query) {
       change.isMine = !change.isMine;
       return apply();
     };
-    const list = el("ol", { class: "changes" }, changes.map((change) => {
-      change.own = button("", () => choose(change), { kind: "small" });
-      const [before = ""] = /(?<!\S).{0,40}$/.exec(source.slice(0, change.from)) ?? [], [after = ""] = /^.{0,40}(?!\S)/.exec(source.slice(change.to)) ?? []; // whole words of its line
-      return el("li", {}, el("div", {}, el("span", { dir: "auto" }, before, el("del", {}, change.before || " "), el("ins", {}, change.after || " "), after),
-        change.because ? quiet(sentence(change.because)) : null), change.own);
+    const list = el("ol.changes", changes.map((change) => {
+      const { from, to, before, after, because } = change;
+      const [ahead = ""] = /(?<!\S).{0,40}$/.exec(source.slice(0, from)) ?? []; // whole words of its line
+      const [right = ""] = /^.{0,40}(?!\S)/.exec(source.slice(to)) ?? [];
+      change.own = smallButton("", () => choose(change));
+      return el("li", el("div", el("span", { dir: "auto" }, ahead, el("del", before || " "), el("ins", after || " "), right),
+        because && quiet(sentence(because))), change.own);
     }));
     if (changes.length || !draft.text.trim()) apply();
     return list;
   }
 
   function check() {
-    return busy(t`Comparing with your posts`, async (ends) => {
+    return busy(t`Comparing with your posts`, async (signal) => {
       const pane = draft.text.trim() ? draft : notes, { text } = pane;
-      const found = await post("/api/check", { text }, { signal: ends.signal });
-      const places = placesIn(text);
-      pane.mark(found.sentences.filter((each) => each.is_marked).map((each) => [places[each.start], places[each.end]]));
-      fill(below, el("h2", { class: "visually-hidden" }, t`Comparing with your posts`), el("div", { class: "body" }, drawn(found.html)));
+      const found = await post("/api/check", { text }, signal), places = placesIn(text);
+      pane.mark(found.sentences.filter((each) => each.is_marked).map(({ start: from, end: to }) => [places[from], places[to]]));
+      fill(below, el("h2.visually-hidden", t`Comparing with your posts`), el("div.body", drawn(found.html)));
       return sentence(found.sentence);
     });
   }
 
-  function begin(event, isAgain = false) {
-    return busy(t`Writing`, async (ends) => {
+  // ---- on from the text -------------------------------------------------------------------------
+
+  function begin(isAgain = false) {
+    return busy(t`Writing`, async (signal) => {
       const seed = seedNow(), prompt = isAgain ? draft.text.slice(0, last.from) : draft.text, from = prompt.length;
       last = null;
-      if (isAgain) draft.put(from, draft.text.length, "", ends);
-      const { box } = draft, follows = box.getBoundingClientRect().bottom <= innerHeight + 4;
-      const result = await run(set.model, prompt, seed, ends, (piece) => {
+      if (isAgain) draft.put(from, draft.text.length, "", signal);
+      const bottom = () => draft.box.getBoundingClientRect().bottom, isFollowed = bottom() <= innerHeight + 4;
+      const result = await complete(set.model, prompt, seed, signal, (piece) => {
         const at = draft.text.length;
-        draft.put(at, at, at ? piece : piece.trimStart(), ends);
-        if (follows && box.getBoundingClientRect().bottom > innerHeight) scrollTo({ top: scrollY + box.getBoundingClientRect().bottom - innerHeight + 90 });
+        draft.put(at, at, at ? piece : piece.trimStart(), signal);
+        if (isFollowed && bottom() > innerHeight) scrollTo({ top: scrollY + bottom() - innerHeight + 90 });
       });
       last = { from, to: draft.text.length, text: draft.text.slice(from) };
-      fill(below, told(result, seed));
+      fill(below, reportOf(result, seed));
       return result ? t`Written: ${count(wordsOf(last.text), "word")}` : t`Stopped`;
     });
   }
 
-  /** The same beginning several times beside one another: by one model, or by two with the same seed. */
+  /** The same beginning several times side by side: by one model, or by two with the same seed. */
   function variants() {
-    const other = set.beside !== set.model && models.find((item) => item.name === set.beside), seed = seedNow(), prompt = draft.text;
-    const each = other ? [named(set.model), other.name].map((name) => [name, seed, labelOf(models.find((item) => item.name === name))])
+    const [model, other] = [set.model, set.beside].map((name) => offer.models.find((item) => item.name === name));
+    const seed = seedNow(), prompt = draft.text, isTwo = other && other !== model;
+    const all = isTwo ? [model, other].map((item) => [item.name, seed, labelOf(item)])
       : Array.from({ length: VARIANTS }, (_, i) => [set.model, seed + i, t`Variant ${i + 1}`]);
-    return busy(other ? t`Writing two texts` : t`Writing three texts`, async (ends) => {
-      const place = el("div", { class: ["variants", other ? "two" : "three"] });
+    const shown = prompt.length > SHOWN ? `… ${prompt.slice(-SHOWN).replace(/^\S+\s/, "")}` : prompt;
+    return busy(isTwo ? t`Writing two texts` : t`Writing three texts`, async (signal) => {
+      const place = el("div.variants", { class: isTwo ? "two" : "three" });
       fill(below, place);
-      await Promise.all(each.map(async ([model, own, name]) => {
+      await Promise.all(all.map(async ([name, own, wording]) => {
         const words = document.createTextNode(""), under = el("div");
-        add(place, el("article", { class: "written", "aria-label": name }, el("h2", {}, name), el("div", { class: "text", dir: "auto" }, prompt ? el("span", { class: "prompt" }, prompt.length > SHOWN ? `… ${prompt.slice(-SHOWN).replace(/^\S+\s/, "")}` : prompt) : null, words), under));
-        const result = await run(model, prompt, own, ends, (piece) => words.appendData(piece));
-        const take = button(t`Take this one`, () => {
-          draft.put(draft.text.length, draft.text.length, draft.text ? words.data : words.data.trimStart(), {});
+        add(place, el("article.written", { "aria-label": wording }, el("h2", wording),
+          el("div.text", { dir: "auto" }, prompt && el("span.prompt", shown), words), under));
+        const result = await complete(name, prompt, own, signal, (piece) => words.appendData(piece));
+        const take = smallButton(t`Take this one`, () => {
+          const at = draft.text.length;
+          draft.put(at, at, at ? words.data : words.data.trimStart(), {});
           fill(below);
-        }, { kind: "small" });
-        fill(under, words.data ? row(take) : null, told(result, own));
+        });
+        fill(under, words.data && row(take), reportOf(result, own));
       }));
       return t`Written`;
     });
   }
 
-  /** Write a text; gives its tokens and seconds, null if it was stopped. */
-  async function run(model, prompt, seed, ends, onText) {
+  /** Write a text; returns its tokens and seconds, null if it was stopped. */
+  async function complete(model, prompt, seed, signal, onText) {
     const body = { model, prompt: ending(prompt), max_tokens: set.tokens, temperature: set.temperature, seed, guard: set.guard };
     // Chunks that come faster than the screen refreshes are added together.
     let waiting = "", frame = 0;
-    const put = () => {
+    const flush = () => {
       frame = 0;
       if (waiting) onText(waiting);
       waiting = "";
     };
     const result = {}, began = performance.now();
     try {
-      for await (const text of completion(body, ends.signal, result)) {
+      for await (const text of completion(body, signal, result)) {
         waiting += text;
-        frame ||= requestAnimationFrame(put);
+        frame ||= requestAnimationFrame(flush);
       }
     } catch (error) {
-      if (!ends.signal.aborted) throw error;
+      if (!signal.aborted) throw error;
     } finally {
       cancelAnimationFrame(frame);
-      put();
+      flush();
     }
-    return ends.signal.aborted ? null : { ...result, seconds: (performance.now() - began) / 1000 };
+    return signal.aborted ? null : { ...result, seconds: (performance.now() - began) / 1000 };
   }
 
-  async function origins(asked) {
-    const written = ending(last ? draft.text.slice(last.from) : draft.text);
-    asked.disabled = true;
+  async function origins() {
+    sources.disabled = true;
     try {
-      const result = await post("/api/write/origins", { text: written });
+      const result = await post("/api/write/origins", { text: ending(last ? draft.text.slice(last.from) : draft.text) }, left);
       below.querySelector(".origins")?.remove();
       add(below, originsOf(result));
       announce(originsLede(result));
       below.querySelector(".origins h3")?.focus({ preventScroll: true });
-    } catch (error) {
-      toast(error);
+    } finally {
+      sources.disabled = false;
     }
-    asked.disabled = false;
   }
 
-  function stop() {
-    writing?.abort();
-    return Boolean(writing);
-  }
-
-  const hide = () => { if (document.hidden) saving.flush(); };
-  document.addEventListener("visibilitychange", hide);
-  return { go: (event) => (event.target === notes.box ? !fromNotes.disabled && writeNotes() : begin()), stop,
-    leave() { isLeft = true; unfollow(); document.removeEventListener("visibilitychange", hide); notes.close(); draft.close(); stop(); saving.flush(); } };
+  const goOn = (event) => (event.target === notes.box ? !fromNotes.disabled && void writeNotes() : void begin());
+  return { go: goOn, stop: writing.stop };
 }
 
 const wordingOf = (line) => (line.kept ? line.text : `[${line.note}]`);
 
-function outcome(written) {
+function outcomeOf(written) {
   const left = written.filter((line) => !line.kept).length;
-  return left ? t`Still notes, in brackets: ${count(left)} of ${count(written.length, "line")}. The model could not keep what they say.` : t`Every line is in the text.`;
+  if (!left) return t`Every line is in the text.`;
+  return t`Still notes, in brackets: ${count(left)} of ${count(written.length, "line")}. The model could not keep their meaning.`;
 }
 
 const wordsOf = (text) => text.split(/\s+/).filter(Boolean).length;
 const curious = (...parts) => folded(t`For the curious`, quiet(parts));
 
-function told(result, seed) {
+function reportOf(result, seed) {
   if (!result) return quiet(t`Stopped.`);
-  const seconds = result.seconds < 10 ? t`${fixed(result.seconds, 1)} s` : duration(result.seconds);
-  return curious([t`${count(result.tokens, "token")} in ${seconds}, ${count(result.tokens / Math.max(result.seconds, 0.001))} a second; seed ${seed}.`, result.finished === "stop" ? t`The model ended the text itself.` : ""].filter(Boolean).join(" "));
+  const { tokens, seconds, finished } = result, speed = count(tokens / Math.max(seconds, 0.001));
+  const time = seconds < 10 ? t`${fixed(seconds, 1)} s` : duration(seconds);
+  return curious(t`${count(tokens, "token")} in ${time}, ${speed} per second; seed ${seed}.`,
+    finished === "stop" && [" ", t`The model ended the text itself.`]);
 }
 
 /** Where each character begins, and the text ends: the server counts characters, not their halves. */
@@ -391,7 +439,10 @@ function changesOf(draft, { edits, sentences }) {
     const from = places[start];
     written += draft.slice(at, from);
     at = from + before.length;
-    if (before !== after) anew.push({ from, to: at, before, after, start: written.length, end: written.length + after.length, isAnew: true });
+    if (before !== after) {
+      const begin = written.length;
+      anew.push({ from, to: at, before, after, start: begin, end: begin + after.length, isAnew: true });
+    }
     written += after;
   }
   written += draft.slice(at);
@@ -400,9 +451,11 @@ function changesOf(draft, { edits, sentences }) {
     const place = inWritten[start];
     const inside = anew.find((each) => each.start <= place && place < each.end);
     if (inside) {
-      inside.after = inside.after.slice(0, place - inside.start) + after + inside.after.slice(place - inside.start + before.length);
+      const at = place - inside.start;
+      inside.after = inside.after.slice(0, at) + after + inside.after.slice(at + before.length);
     } else {
-      const from = place - anew.reduce((sum, each) => sum + (each.end <= place ? each.end - each.start - each.before.length : 0), 0);
+      const growth = ({ start, end, before: old }) => (end <= place ? end - start - old.length : 0);
+      const from = place - anew.reduce((sum, each) => sum + growth(each), 0);
       single.push({ from, to: from + before.length, before, after, because });
     }
   }
@@ -422,20 +475,23 @@ function withChanges(draft, changes) {
   return { text: text + draft.slice(at), machine };
 }
 
-function originsLede(result) {
-  const longest = result.shared[0];
-  return longest ? t`The longest passage copied from a post has ${count(longest.words, "word")}.` : t`No five words in a row are from your posts.`;
+function originsLede({ shared: [longest] }) {
+  return longest ? t`The longest passage copied from a post has ${count(longest.words, "word")}.`
+    : t`No five words in a row are from your posts.`;
 }
 
 function originsOf(result) {
   const open = (item, quoted) => link(address("posts", ["post", item.document], { quote: quoted }), title(item.title));
-  return el("div", { class: "origins" }, el("h3", { tabindex: "-1" }, t`Where it may come from`), el("p", {}, originsLede(result)),
-    result.shared.length ? el("ul", { class: "shared" }, result.shared.map((item) => el("li", {},
-      el("q", { dir: "auto" }, item.text), el("span", { class: "quiet" }, t`${count(item.words, "word")}, in ${open(item, item.text)}`, item.date ? `, ${day(item.date)}` : "")))) : null,
-    result.nearest.length ? [el("h4", {}, t`Similar passages`), result.nearest.map((item) => quote(short(item.matching || firstLine(item.text), 240),
-      { cite: [open(item, item.matching || firstLine(item.text)), item.date ? `, ${day(item.date)}` : "", item.whose === "own" ? "" : [", ", t`not your words`]] }))] : null,
-    result.is_complete ? null : quiet(t`Your archive is large; only its first 64 MB were searched.`));
+  const dated = ({ date }) => date && `, ${day(date)}`;
+  const shared = result.shared.map((item) => el("li", el("q", { dir: "auto" }, item.text),
+    el("span.quiet", t`${count(item.words, "word")}, in ${open(item, item.text)}`, dated(item))));
+  const similar = result.nearest.map((item) => {
+    const words = item.matching || short(lines(item.text)[0] ?? "", 160).replace(/^> ?/, "").replace(/…$/, "");
+    return quote(short(words, 240), { cite: [open(item, words), dated(item), item.whose !== "own" && [", ", t`not your words`]] });
+  });
+  return el("div.origins", el("h3", { tabindex: "-1" }, t`Where it may come from`), el("p", originsLede(result)),
+    shared.length > 0 && el("ul.shared", shared), similar.length > 0 && [el("h4", t`Similar passages`), similar],
+    !result.is_complete && quiet(t`Your archive is large; only its first 64 MB were searched.`));
 }
 
-const firstLine = (text) => short(lines(text)[0] ?? "", 160).replace(/^> ?/, "").replace(/…$/, "");
 const short = (text, most) => (text.length <= most ? text : `${text.slice(0, text.lastIndexOf(" ", most))}…`);
