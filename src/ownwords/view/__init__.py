@@ -1,1 +1,1 @@
-"""Results as blocks, and the three renderers that draw them: HTML, terminal, JSON."""
+"""Results as blocks, and what draws them: HTML and the terminal."""

@@ -1,7 +1,6 @@
-"""What a result shows, as blocks: every figure, finding and sentence is written once, here.
+"""Results as blocks: figures, sentences, tables and charts, independent of where they are shown.
 
-`html` draws a view as a page of its own or as a part of the page of `ownwords serve`, `terminal`
-draws it in a terminal.
+`html` draws them as a file or as a part of the served page, `terminal` in a terminal.
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ Tone = Literal["own", "rest", "k1", "k2", "k3", "k4", "out"]
 
 
 class Span(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stretch of a line: `url` links it to the web, `page` to a place in the served page."""
+    """A part of a line: `url` links it to the web, `page` to a place in the served page."""
 
     text: str
     style: Literal["", "title", "quiet", "code", "mark", "quote", "strong"] = ""
@@ -26,7 +25,7 @@ Line = str | Span | Sequence[str | Span]
 
 
 class Block(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="block"):
-    """A part of a view. A terminal leaves out what is a detail."""
+    """A part of a view. A shortened view in the terminal leaves out a `detail`."""
 
     detail: bool = False
 
@@ -45,7 +44,7 @@ class Heading(Block, tag="heading", frozen=True):
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """A headline figure, what it counts, and a remark."""
+    """A large figure, what it counts, and a remark."""
 
     figure: str
     label: str
@@ -53,20 +52,20 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class Figures(Block, tag="figures", frozen=True):
-    """Headline figures, side by side."""
+    """Large figures, side by side."""
 
     rows: Sequence[Figure] = ()
 
 
 class Pairs(Block, tag="pairs", frozen=True):
-    """Labels with what is said about each; answers have questions as labels."""
+    """Labels and their values; the labels of `answers` are questions."""
 
     rows: Sequence[tuple[str, Line]] = ()
     style: Literal["answers", "facts", "receipt"] = "answers"
 
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An entry of a list: label and aside beside the title, lines and code below it."""
+    """An entry of a list: label and aside beside the title; lines, code and blocks below it."""
 
     title: Line
     label: str = ""
@@ -78,7 +77,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Items(Block, tag="items", frozen=True):
-    """A list; `total` may exceed the items given."""
+    """A list; `total` counts the entries that are not given, too."""
 
     rows: Sequence[Item] = ()
     style: Literal["stack", "decisions", "pairs", "notes", "phrases", "samples", "passages"] = (
@@ -88,7 +87,7 @@ class Items(Block, tag="items", frozen=True):
 
 
 class Table(Block, tag="table", frozen=True):
-    """A table whose first column names the row; `words` columns hold text, not figures."""
+    """A table whose first column names the row. The columns hold figures or words."""
 
     caption: str = ""
     heads: Sequence[str] = ()
@@ -98,7 +97,7 @@ class Table(Block, tag="table", frozen=True):
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part of a whole: its number, its look, and further cells between label and number."""
+    """A part of a whole: its number, its look, and cells between label and number."""
 
     label: Line
     value: int
@@ -109,18 +108,18 @@ class Share(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Shares(Block, tag="shares", frozen=True):
-    """Parts of a whole: as a stacked bar, as table rows with a bar each, or as both."""
+    """Parts of a whole: a stacked bar, table rows with one bar per row, or both."""
 
     title: str = ""
     rows: Sequence[Share] = ()
-    heads: Sequence[str] = ()  # of the table; empty: the stacked bar alone
+    heads: Sequence[str] = ()  # of the table; without them only the stacked bar is drawn
     caption: str = ""  # above the stacked bar
     form: Literal["stack", "rows"] = "stack"
     is_slim: bool = False
 
 
 class Year(msgspec.Struct, frozen=True):
-    """Posts and words of a year, and how many of the words were left out."""
+    """The posts and words of a year, and how many of the words were left out."""
 
     year: int
     posts: int
@@ -129,7 +128,7 @@ class Year(msgspec.Struct, frozen=True):
 
 
 class Years(Block, tag="years", frozen=True):
-    """Columns by year: words above the line of years, posts below it."""
+    """One column per year: words above the axis, posts below it."""
 
     title: str = ""
     description: str = ""
@@ -137,7 +136,7 @@ class Years(Block, tag="years", frozen=True):
 
 
 class Gauge(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A figure to compare with others; `low` and `high` are None if they are unknown."""
+    """A figure to compare with others, with its confidence interval if that is known."""
 
     label: str
     value: float
@@ -150,7 +149,7 @@ class Gauge(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Gauges(Block, tag="gauges", frozen=True):
-    """Figures of one kind as bars with their confidence intervals."""
+    """Figures of one kind, as bars."""
 
     title: str = ""
     meaning: str = ""
@@ -179,13 +178,13 @@ class Beside(Block, tag="beside", frozen=True):
 
 
 class Code(Block, tag="code", frozen=True):
-    """Text to be copied, or as a program has printed it."""
+    """Text to copy, or the output of a program."""
 
     text: str = ""
 
 
 class Fold(Block, tag="fold", frozen=True):
-    """Blocks behind a line that unfolds them; a terminal leaves them out."""
+    """Blocks that are folded under a summary; a terminal leaves them out."""
 
     summary: str = ""
     blocks: Sequence[Block] = ()
@@ -193,7 +192,7 @@ class Fold(Block, tag="fold", frozen=True):
 
 
 class Aside(Block, tag="aside", frozen=True):
-    """A remark set apart, such as how to change something."""
+    """A remark that is set apart, such as how to change something."""
 
     title: str = ""
     blocks: Sequence[Block] = ()
@@ -208,30 +207,30 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole result: what it is called, its main sentences and figures, its sections."""
+    """A whole result: its title, its main sentences and figures, its sections."""
 
     kind: Literal["report", "scorecard"]
     title: str  # of the document
     kicker: str  # the small line above the heading
     heading: Line
-    is_bad: bool = False  # the heading is bad news
+    is_bad: bool = False  # whether the heading is bad news
     intro: Sequence[Block] = ()
     sections: Sequence[Section] = ()
     footer: Sequence[Line] = ()
-    command: str = ""  # lists everything that is cut here
+    command: str = ""  # of the terminal, that prints the entries left out here
 
 
 def post_page(id_: str) -> str:
-    """The place of a post in the served page."""
+    """Return the place of a post in the served page."""
     return f"/posts/post/{quote(id_, safe='')}"
 
 
 def spans(line: Line) -> list[Span]:
-    """A line as a list of spans."""
+    """Return a line as a list of spans."""
     parts = [line] if isinstance(line, str | Span) else line
     return [Span(part) if isinstance(part, str) else part for part in parts]
 
 
 def text_of(line: Line) -> str:
-    """A line without its looks."""
+    """Return the text of a line, without its styles."""
     return "".join(f"“{s.text}”" if s.style == "quote" else s.text for s in spans(line))

@@ -11,56 +11,56 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def plain(text: str, limit: int = 0) -> str:
-    """`text` on one line without control characters, cut to `limit` characters if one is given."""
+    """Return `text` on one line without control characters, cut to `limit` characters if given."""
     line = _OVERRIDES.sub("", _SPACES.sub(" ", text)).strip()
     line = _UNPRINTABLE.sub("\ufffd", line)
     return line if not limit or len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def inline(text: str) -> str:
-    """`plain` text that keeps a space at either end, which matters between two spans."""
+    """Return `plain` text, keeping a space at either end: it matters between two spans."""
     lead = " " if text[:1].isspace() else ""
     return lead + plain(text) + (" " if text[-1:].isspace() and text.strip() else "")
 
 
 def title_of(text: str, limit: int = 160) -> str:
-    """A title for display: one line, cut to `limit`, "(untitled)" if empty."""
+    """Return a title for display: one line, cut to `limit`, "(untitled)" if empty."""
     return plain(text, limit) or "(untitled)"
 
 
 def quoted(text: str, limit: int = 160) -> str:
-    """A title in quotation marks."""
+    """Return a title in quotation marks."""
     return f"“{title_of(text, limit)}”"
 
 
 def sentence(text: str, limit: int = 300) -> str:
-    """`text` with a capital letter first and a full stop last."""
+    """Return `text` with a capital letter first and a full stop last."""
     line = plain(text, limit)
     return line[:1].upper() + line[1:] + ("" if not line or line[-1] in ".!?…" else ".")
 
 
 def joined(names: Iterable[str], word: str = "and") -> str:
-    """The names as in a sentence: "a, b and c"."""
+    """Return the names as in a sentence: "a, b and c"."""
     *others, last = names
     return f"{', '.join(others)} {word} {last}" if others else last
 
 
 def count(number: int, word: str = "") -> str:
-    """12,345, and with a noun "1 post", "12,345 posts"."""
+    """Return "12,345", or with a noun "1 post", "12,345 posts"."""
     if not word:
         return f"{number:,}"
     return f"{number:,} {noun(number, word)}"
 
 
 def noun(number: int, word: str) -> str:
-    """The singular or plural of a noun: "post", "posts"."""
+    """Return the singular or plural of a noun: "post", "posts"."""
     if number == 1 or word.endswith("s"):
         return word
     return word[:-1] + "ies" if re.search(r"[^aeiou]y$", word) else word + "s"
 
 
 def compact(number: int) -> str:
-    """A short number for a chart label: 950, 1.2k, 38k, 4.1m."""
+    """Return a short number for a chart label: 950, 1.2k, 38k, 4.1m."""
     for unit, letter in ((1_000_000, "m"), (1_000, "k")):
         if number >= 0.9995 * unit:  # 999,500 is 1m, not 1000k
             figure = f"{number / unit:.1f}" if number < 10 * unit else f"{number / unit:.0f}"
@@ -69,7 +69,7 @@ def compact(number: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A percentage such as 54%; "0%" only for nothing, and "100%" only for everything."""
+    """Return a percentage such as 54%; "0%" only for nothing, "100%" only for everything."""
     if 0 < share < 0.01:
         return "<1%"
     if 0.99 < share < 1:
@@ -78,7 +78,7 @@ def percent(share: float) -> str:
 
 
 def times(often: float) -> str:
-    """How often: "once", "twice", "0.4 times", "12 times"."""
+    """Return a frequency: "once", "twice", "0.4 times", "12 times"."""
     if 0.95 <= often < 1.05:
         return "once"
     if 1.95 <= often < 2.05:
@@ -87,7 +87,7 @@ def times(often: float) -> str:
 
 
 def number(amount: float) -> str:
-    """A number to three significant figures: 261, 1,540, 12.3 million."""
+    """Return a number to three significant figures: 261, 1,540, 12.3 million."""
     for unit, name in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
         if amount >= 0.9995 * unit:
             return f"{amount / unit:.3g}{name}"
@@ -95,7 +95,7 @@ def number(amount: float) -> str:
 
 
 def size(number: float) -> str:
-    """A number of bytes: 812 bytes, 268 kB, 1.24 GB."""
+    """Return a number of bytes: 812 bytes, 268 kB, 1.24 GB."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if number >= 0.9995 * unit:
             return f"{number / unit:.3g} {name}"
@@ -103,12 +103,12 @@ def size(number: float) -> str:
 
 
 def ratio(part: int, total: int) -> float:
-    """`part / total`, or 0 if the total is 0."""
+    """Return `part / total`, or 0 if the total is 0."""
     return part / total if total else 0.0
 
 
 def day(iso: str) -> str:
-    """ "2014-03-09" as "9 March 2014"; anything else unchanged."""
+    """Return "2014-03-09" as "9 March 2014", anything else unchanged."""
     try:
         parsed = date.fromisoformat(iso)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Draws views as HTML: as one file without network, script or font, or as a part of a page."""
+"""Draws views as HTML: as a file without scripts or network access, or as a part of a page."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,14 +13,14 @@ from ownwords.view.format import compact, count, inline, percent, plain, ratio
 
 STYLE: Final = Path(__file__).with_name("view.css")  # with the page of `ownwords serve`
 _DOCUMENT_STYLE = Path(__file__).with_name("document.css")
-# Content security policy: nothing may be loaded, even if a title were not escaped.
+# Content security policy: nothing is loaded, even if a title were not escaped.
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
 _OPEN_ROWS = 8  # of a list; the others are folded
-# Heights in pixels: the tallest column, the number above it, the line of years, the longest column
-# below the axis, the number below that.
+# Heights in pixels: the tallest column, the number above it, the labels of the years, the longest
+# column below the axis, the number below that.
 _COLUMN_PX, _NUMBER_PX, _YEARS_PX, _POSTS_PX, _BELOW_PX = 132, 20, 26, 34, 16
 _AXIS_PX = _NUMBER_PX + _COLUMN_PX
 _WIDE_MAX, _NARROW_MAX = 18, 8  # numbers side by side on a wide page, on a phone
@@ -36,7 +36,7 @@ class Html(str):
 
 
 def tag(name: str, /, *children: str | None, **attributes: str | bool | None) -> Html:
-    """An element. `class_` is class, `aria_label` is aria-label; None and False are omitted."""
+    """Return an element; `aria_label` is the attribute aria-label. Omits None and False."""
     opening = [name]
     for key, value in attributes.items():
         attribute = key.rstrip("_").replace("_", "-")
@@ -62,7 +62,7 @@ def join(*parts: str | None) -> Html:
 
 
 def document(view: b.View) -> str:
-    """The view as an HTML file; the same view gives the same bytes."""
+    """Return the view as an HTML file; the same view gives the same bytes."""
     writer = _Writer(view.command, in_page=False)
     head = tag(
         "head",
@@ -87,13 +87,13 @@ def document(view: b.View) -> str:
 
 
 def fragment(view: b.View) -> str:
-    """The view as a part of the served page, whose places its links lead to."""
+    """Return the view as a part of the served page, with links to other places of it."""
     writer = _Writer("", in_page=True)
     return join(writer.masthead(view), *map(writer.section, view.sections), writer.footer(view))
 
 
 def drawn(blocks: Sequence[b.Block]) -> str:
-    """Blocks alone as a part of the served page."""
+    """Return blocks alone as a part of the served page."""
     return str(join(*map(_Writer("", in_page=True).block, blocks)))
 
 
@@ -178,7 +178,7 @@ class _Writer:
         return tag("h3", block.text)
 
     def _code(self, block: b.Code) -> Html:
-        # One element a line: line breaks within an element would be removed as text is cleaned.
+        # One element per line: `tag` removes line breaks within an element.
         lines = (tag("code", line) if line else "" for line in block.text.split("\n"))
         return tag("pre", Html("".join(f"{line}\n" for line in lines)), tabindex="0")
 
@@ -204,7 +204,7 @@ class _Writer:
         return self._details(block.summary, *map(self.block, block.blocks), class_=class_)
 
     def _details(self, summary: str, *children: Html, class_: str | None = None) -> Html:
-        """A <details> element, which unfolds without a script; nothing for no children."""
+        """Return a <details> element, which unfolds without a script; nothing without children."""
         if not children:
             return Html("")
         return tag("details", tag("summary", summary), *children, class_=class_)
@@ -271,7 +271,7 @@ class _Writer:
         )
 
     def _rest(self, total: int, shown: int) -> Html | None:
-        """A line with the number of entries not shown."""
+        """Return a line with the number of entries not shown."""
         if total <= shown:
             return None
         more = f"And {count(total - shown)} more"
@@ -338,7 +338,7 @@ class _Writer:
         return _svg(name, "stack", block.title, f"{', '.join(parts)}.", height, hatch, *rects)
 
     def _years(self, block: b.Years) -> Html:
-        """A column chart by year: words above the axis of years, posts below it."""
+        """Return a column chart by year: words above the axis, posts below it."""
         years, name = block.rows, f"years-{next(self._ids)}"
         # With few years the columns keep a sensible width instead of filling the page.
         slot = 100 / max(len(years), 8)
@@ -411,7 +411,7 @@ class _Writer:
 
 
 def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], class_: str) -> Html:
-    """A table with column headers; the first cell of a row is its header."""
+    """Return a table with column headers; the first cell of a row is its header."""
     head = tag("tr", *(tag("th", text, scope="col") for text in heads))
     body = (
         tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:]))
@@ -422,14 +422,14 @@ def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], cla
 
 
 def _thin_bar(share: float, tone: str) -> Html:
-    """A decorative bar under a title, whose number is shown beside it."""
+    """Return a decorative bar under a title; its number is shown beside it."""
     width = _css_percent(100 * max(0.0, min(1.0, share)))
     rect = tag("rect", width=width, height="4", class_=tone)
     return tag("svg", rect, class_="line", width="100%", height="4", aria_hidden="true")
 
 
 def _gauge(row: b.Gauge, top: float) -> Html:
-    """A bar with its confidence interval as a whisker."""
+    """Return a bar with its confidence interval as a whisker."""
 
     def place(value: float) -> str:
         return _css_percent(100 * min(1.0, max(0.0, value / top)))
@@ -448,7 +448,7 @@ def _gauge(row: b.Gauge, top: float) -> Html:
 
 
 def _hatch(name: str) -> Html:
-    """The hatch pattern for words that are left out of training."""
+    """Return the hatch pattern for words that are left out of training."""
     parts = (
         tag("rect", width="6", height="6", class_="hatch-ground"),
         tag("path", d="M-1,7 L7,-1 M-1,1 L1,-1 M5,7 L7,5", class_="hatch-line"),
@@ -459,7 +459,7 @@ def _hatch(name: str) -> Html:
 
 
 def _number_class(values: list[int], i: int) -> str | None:
-    """The class of a column's number: "" shows it always, "wide" on wide pages; None hides it."""
+    """Return the class of a column's number: "" always shows it, "wide" only on wide pages."""
     # If not all numbers fit, the highest is shown for scale.
     if values[i] and (len(values) <= _NARROW_MAX or i == values.index(max(values))):
         return ""

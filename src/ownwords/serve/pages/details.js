@@ -1,7 +1,7 @@
 // A training in detail: its figures, curve, samples, plan and log, as its files show them.
 
-import { add, bullets, clock, duration, el, figures as plain, fill, folded, lines, loading, percent, problem, quiet, quote, redraw, size, svg, table,
-  tag, totals, when } from "/components.js";
+import { add, bullets, clock, duration, el, figures as plain, fill, folded, lines, loading, percent, problem, quiet,
+  quote, redraw, size, svg, table, tag, totals, when } from "/components.js";
 import { count, fixed, said, t } from "/language.js";
 import { listen } from "/server.js";
 
@@ -31,7 +31,8 @@ function training(element, left) {
     if (state) fill(numbers, (state.step > 0 || state.outcome) && totals(totalsOf(state)));
     if (!curve || !(curve.step.length || curve.evaluations.length)) return void fill(course);
     if (!course.firstChild) fill(course, el("h3", t`What it learns`), curves);
-    const held = curve.evaluations.map((mark) => [mark.step, mark.bits_per_byte]).filter(([, value]) => Number.isFinite(value));
+    const held = curve.evaluations.map((mark) => [mark.step, mark.bits_per_byte])
+      .filter(([, value]) => Number.isFinite(value));
     const end = Math.max(curve.steps ?? 0, curve.step.at(-1) ?? 0, held.at(-1)?.[0] ?? 0, 1);
     const points = (name) => curve.step.map((step, i) => [step, curve[name][i]]).filter(([, value]) => value !== null);
     learned.update({ label: t`bits per byte`, end, level: state?.outcome?.before, series: [
@@ -59,10 +60,12 @@ function training(element, left) {
       const cells = (item) => [el("code", item.key), valueOf(item.value),
         el("span", said(item.reason), item.origin === "setting" && [" ", tag(t`yours`, "on")]), said(item.source)];
       const all = folded(t`${count(result.numbers.length, "number")} with reasons`, table({ caption: t`The plan`,
-        class: "text-table plan-table", heads: [t`Setting`, t`Value`, t`Reason`, t`Source`], rows: result.numbers.map(cells) }));
+        class: "text-table plan-table", heads: [t`Setting`, t`Value`, t`Reason`, t`Source`],
+        rows: result.numbers.map(cells) }));
       all.open = plan.querySelector("details")?.open ?? false;
       const wording = expectedOf(result.expected);
-      return [el("h3", t`The plan`), wording && el("p.statement", wording), judged.length > 0 && bullets(judged.map(said)), all,
+      return [el("h3", t`The plan`), wording && el("p.statement", wording),
+        judged.length > 0 && bullets(judged.map(said)), all,
         now.settings && folded(t`All settings`, el("pre", { tabindex: "0" }, now.settings))];
     });
   }
@@ -94,7 +97,8 @@ function totalsOf({ metrics: latest, status, best, step, steps, began, time, rem
   return [
     { figure: figure(best?.bits ?? latest.bits_per_byte), label: t`bits per byte`,
       note: best ? t`held-out posts, step ${count(best.step)}` : t`in training` },
-    { figure: count(step), label: steps ? t`of ${count(steps, "step")}` : t`steps`, note: steps ? percent(step / steps) : "" },
+    { figure: count(step), label: steps ? t`of ${count(steps, "step")}` : t`steps`,
+      note: steps ? percent(step / steps) : "" },
     { figure: latest.tokens_per_s ? plain(latest.tokens_per_s) : "–", label: t`tokens per second`,
       note: limit ? t`${percent(limit)} of this machine’s limit` : "" },
     isLive ? { figure: remaining === null ? "–" : duration(remaining), label: t`of training left`,
@@ -123,7 +127,8 @@ const LEFT = 48, RIGHT = 14, TOP = 12, BOTTOM = 30;
 const figure = (value) => (Number.isFinite(value) ? fixed(value, 3) : "–");
 
 /** Curves over the steps; `update({label, end, series, level})` redraws them.
- *  `series`: [{label, look, points: [[step, value], …], isMarked}]; `settle`: the share of the steps whose drop may leave the chart. */
+ *  `series`: [{label, look, points: [[step, value], …], isMarked}]. The scale fits the values after the share `settle`
+ *  of the steps, when the first drop is over. */
 function chart({ height, settle }) {
   const legend = el("p.legend"), plot = el("div.plot", { "aria-hidden": "true" });
   let now = { label: "", end: 1, series: [] }, width = 0;
@@ -160,7 +165,8 @@ function chart({ height, settle }) {
     for (const { look, points, isMarked } of series) {
       const places = points.map(([step, value], i) => `${i ? "L" : "M"}${x(step).toFixed(1)},${y(value).toFixed(1)}`);
       parts.push(svg("path", { class: look, d: places.join("") }));
-      const lowest = Math.min(...points.map(([, value]) => value)), best = points.findIndex(([, value]) => value === lowest);
+      const lowest = Math.min(...points.map(([, value]) => value));
+      const best = points.findIndex(([, value]) => value === lowest);
       if (isMarked) parts.push(points.map(([step, value], i) => svg("circle",
         { class: i === best ? "mark best" : "mark", cx: x(step), cy: y(value), r: i === best ? 5 : 3.5 })));
     }

@@ -11,7 +11,7 @@ const MAX_SUFFIX = 400, MAX_SUGGESTED = 40; // characters, tokens
 /** The end of a text, as it is sent. Its start moves seldom, so that the model has most of it in its cache. */
 export const ending = (text) => text.slice(Math.ceil(Math.max(0, text.length - MAX_PROMPT) / STEP) * STEP);
 
-/** `start`: {text, machine}, the latter as ranges [from, to] of what a model wrote; `model()`: the one that suggests, or "". */
+/** `start`: {text, machine}: ranges [from, to] of what a model wrote; `model()`: the one that suggests, or "". */
 export function editor(left, start, { label: name, hint, placeholder, model = () => "", onChange }) {
   const box = el("textarea.manuscript", { rows: "8", dir: "auto", spellcheck: "true", placeholder });
   const shades = el("div.shades", { dir: "auto", "aria-hidden": "true" });
@@ -24,7 +24,8 @@ export function editor(left, start, { label: name, hint, placeholder, model = ()
   box.replaceWith(paper);
   add(paper, shades, box);
   left.addEventListener("abort", drop);
-  take.addEventListener("pointerdown", (event) => event.preventDefault()); // the text keeps the focus, and a phone its keyboard
+  // The text keeps the focus, and a phone its keyboard.
+  take.addEventListener("pointerdown", (event) => event.preventDefault());
 
   function show(state) {
     now = state;
@@ -61,7 +62,7 @@ export function editor(left, start, { label: name, hint, placeholder, model = ()
     onChange();
   }
 
-  /** Put the words of a model in place of a stretch of the text; `made` are the ranges of them that are its own, if not all. */
+  /** Replace a stretch of the text with words of a model; `made` are the ranges that are its own, if not all. */
   function put(from, to, written, group, made = [[0, Infinity]]) {
     const words = lined(written), at = from + words.length;
     const added = made.map(([a, b]) => [from + a, from + Math.min(b, words.length)]);
@@ -93,14 +94,15 @@ export function editor(left, start, { label: name, hint, placeholder, model = ()
     if (!(isGrey && grey) && !event.isComposing) suggest();
   }
 
-  /** Draw the text in two shades, its marks, and the grey text at the caret, behind the box, whose own letters are transparent. */
+  /** Draw the text in two shades, its marks, and the grey text at the caret. The box in front is transparent. */
   function draw() {
     const { text, machine, marks } = now, within = (ranges, at) => ranges.some(([from, to]) => from <= at && at < to);
     const places = [0, ...machine.flat(), ...marks.flat(), ...(grey ? [caret] : []), text.length];
     const cuts = [...new Set(places)].sort((a, b) => a - b);
     fill(shades, cuts.map((from, i) => {
       const words = text.slice(from, cuts[i + 1] ?? from), look = within(machine, from) && "machine";
-      const part = within(marks, from) ? el("mark", { class: look }, words) : look ? el("span", { class: look }, words) : words;
+      const part = within(marks, from) ? el("mark", { class: look }, words)
+        : look ? el("span", { class: look }, words) : words;
       return [grey && from === caret && el("span.grey", grey), part];
     }), "\u200b"); // the last line has a height, too
     take.disabled = !grey;
@@ -120,7 +122,8 @@ export function editor(left, start, { label: name, hint, placeholder, model = ()
     drop();
     caret = box.selectionEnd;
     const isOne = caret === box.selectionStart && document.activeElement === box && !box.readOnly;
-    if (isOne && model() && now.text.trim() && /^[^\S\n]*(\n|$)/.test(now.text.slice(caret))) pause = setTimeout(ask, PAUSE_MS);
+    const isLineEnd = /^[^\S\n]*(\n|$)/.test(now.text.slice(caret));
+    if (isOne && model() && now.text.trim() && isLineEnd) pause = setTimeout(ask, PAUSE_MS);
   }
 
   async function ask() {
@@ -152,7 +155,8 @@ export function editor(left, start, { label: name, hint, placeholder, model = ()
     box.addEventListener(moved, () => (box.selectionEnd !== caret || box.selectionStart !== caret) && suggest());
   }
   box.addEventListener("beforeinput", (event) => {
-    if (event.inputType.startsWith("history")) event.preventDefault(); // the browser's own undo knows nothing of the model's words
+    // The browser's own undo knows nothing of the model's words.
+    if (event.inputType.startsWith("history")) event.preventDefault();
     if (event.inputType === "historyUndo") travel(past, future);
     if (event.inputType === "historyRedo") travel(future, past);
   });
@@ -203,7 +207,8 @@ const lined = (text) => text.replace(/\r\n?/g, "\n");
 /** The ranges after [from, to] was replaced by `length` other characters. */
 function replaced(ranges, from, to, length) {
   const shift = length - (to - from);
-  return ranges.flatMap(([a, b]) => [[a, Math.min(b, from)], [Math.max(a, to) + shift, b + shift]]).filter(([a, b]) => a < b);
+  return ranges.flatMap(([a, b]) => [[a, Math.min(b, from)], [Math.max(a, to) + shift, b + shift]])
+    .filter(([a, b]) => a < b);
 }
 
 /** The ranges in order; those that touch are one. */

@@ -1,16 +1,16 @@
 // Home: five steps from a blog to a model, and the state of each; a step that is done folds to one line.
 
 import { address, setTitle } from "/app.js";
-import { add, announce, bar, bullets, button, checkbox, command, confirm, day, dotted, duration, el, field, fill, folded, form, icon, input,
-  lines, link, loading, masthead, p, pairs, problem, quiet, quote, radios, redraw, row, rows, select, sentence, size,
-  smallButton, toast, totals, uniqueId, when } from "/components.js";
+import { add, announce, bar, bullets, button, checkbox, command, confirm, day, dotted, duration, el, field, fill,
+  folded, form, icon, input, lines, link, loading, masthead, p, pairs, problem, quiet, quote, radios, redraw, row, rows,
+  select, sentence, size, smallButton, toast, totals, uniqueId, when } from "/components.js";
 import { details } from "/details.js";
-import { exclusive, follow, isOpen, isOpenScoring, isRunning, know, live, newest, progress, shareOf, start, task } from "/jobs.js";
+import { exclusive, follow, isOpen, isOpenScoring, isRunning, know, live, newest, progress, shareOf, start,
+  task } from "/jobs.js";
 import { count, fixed, said, t } from "/language.js";
 import { baseChoice, sharing } from "/models.js";
 import { get, ofBlog, patch, post, remove, upload } from "/server.js";
 
-/** `state`: what the server says of the home page, and `refresh`, which reads it anew. Each step draws its part of it. */
 export async function show(element, where, left) {
   const head = el("div"), list = el("ol.steps");
   const state = { left, home: null, offer: null, refresh: null }; // what the server says, drawn by each step
@@ -64,7 +64,9 @@ function headingOf({ model, blog }) {
     return { heading: t`Too little text for a model`,
       lede: t`Add more posts or other texts of yours. You can already search what is here.` };
   }
-  if (blog?.is_read) return { heading: t`Ready to make your model`, lede: [t`You choose how long it may take.`, " ", isPrivate] };
+  if (blog?.is_read) {
+    return { heading: t`Ready to make your model`, lede: [t`You choose how long it may take.`, " ", isPrivate] };
+  }
   return { heading: t`A language model of your own writing`,
     lede: t`Made from your blog in a few minutes, on this machine. Nothing is sent anywhere.` };
 }
@@ -85,9 +87,10 @@ function newsOf({ model, blog, sources }) {
 function panel(number, step) {
   const id = uniqueId("step"), mark = el("span.mark", { "aria-hidden": "true" }), summary = el("span.summary");
   const body = el("div.step-body", { id }, step.node);
-  const toggle = el("button.plain", { type: "button", "aria-controls": id, onclick: () => open(body.hidden) }, step.heading);
+  const toggle = button(step.heading, () => open(body.hidden), { kind: "plain" });
   const node = el("li.step", el("div.step-head", mark, el("h2", toggle), summary), body);
   let last = "";
+  toggle.setAttribute("aria-controls", id);
 
   function open(isOpen) {
     body.hidden = !isOpen;
@@ -144,7 +147,8 @@ function blogStep(state) {
     form("inline", () => addPath(path.value.trim()), field(t`Folder or file on this machine`, path),
       button(t`Add`, null, { type: "submit" })),
     form("inline", () => start({ kind: "fetch", url: site.value.trim(), host: hostOf(site.value) }),
-      field(t`Feed or site address`, site, t`Nothing is fetched before you press the button, and nothing from other sites.`),
+      field(t`Feed or site address`, site,
+        t`Nothing is fetched before you press the button, and nothing from other sites.`),
       fetching));
   const search = live(state.left, (signal) => get("/api/sources", {}, signal), ({ found: sites, kinds }) => {
     fill(readable, kinds.length > 0 && t`${kinds.map(said).join(", ")}; zip files are fine.`);
@@ -165,7 +169,7 @@ function blogStep(state) {
     });
   }
 
-  /** Take in files one by one: each is compared with what was read before it, which shows a new version of the same blog. */
+  /** Take in files one by one: each is compared with what was read before, to find a new version of the same blog. */
   async function send(dropped) {
     const files = [...dropped.files];
     file.value = "";
@@ -277,7 +281,8 @@ function lookStep(state) {
   function found(blog) {
     const checks = TAKES.map(([name, label]) =>
       checkbox(label, blog.flags?.[name] ?? false, (isOn) => choose(name, isOn)));
-    return [blog.problem && problem({ message: blog.problem }), el("div.lines", blog.lines.map((line) => p(said(line)))),
+    return [blog.problem && problem({ message: blog.problem }),
+      el("div.lines", blog.lines.map((line) => p(said(line)))),
       row(blog.decisions > 0 && el("a.button", { href: address("posts", ["decisions"]) },
         t`Decide about ${count(blog.decisions, "post")}`),
       link(address("posts", ["report"]), t`Read the full report`), link(address("posts"), t`All posts`)),
@@ -318,7 +323,8 @@ function reading(times) {
 }
 
 function makeStep(state) {
-  const made = progress(state.left, () => (newest("make")?.status === "done" ? null : newest("make")), { isStaged: true });
+  const made = progress(state.left, () => (newest("make")?.status === "done" ? null : newest("make")),
+    { isStaged: true });
   const installing = progress(state.left, () => newest("base"));
   const body = el("div"), curious = details(state.left, t`For the curious`);
   let isAgain = false;
@@ -347,7 +353,8 @@ function makeStep(state) {
         hint: t`\`ownwords doctor\` names the command that installs it; then start ownwords again` });
     }
     const base = baseChoice(offer, installing, drawTimes), cards = el("div");
-    const minutes = input({ type: "number", min: "0.1", step: "any", inputmode: "decimal", placeholder: t`as chosen above` });
+    const minutes = input({ type: "number", min: "0.1", step: "any", inputmode: "decimal",
+      placeholder: t`as chosen above` });
     const name = input({ maxlength: "80", placeholder: t`chosen for you` });
     let chosen = null, offered = null;
     drawTimes();
@@ -356,9 +363,11 @@ function makeStep(state) {
       offered = offer.bases.find((item) => item.name === base.value())
         ?? offer.bases.find((item) => item.is_usual) ?? null;
       const all = offered ? trainings(offered) : [];
-      const options = all.map((item, i) => [i, el("strong", item.label), el("span", item.time), el("small", item.remark)]);
+      const legend = el("legend", t`How often may it read your posts?`);
+      const options = all.map(({ label, time, remark }, i) =>
+        [i, el("strong", label), el("span", time), el("small", remark)]);
       chosen = all.find((item) => item.isUsual) ?? all.at(-1);
-      fill(cards, radios("cards", el("legend", t`How often may it read your posts?`), options, all.indexOf(chosen), (i) => {
+      fill(cards, radios("cards", legend, options, all.indexOf(chosen), (i) => {
         chosen = all[i];
         minutes.value = "";
       }));
@@ -459,14 +468,16 @@ function resultStep(state) {
 
 function useStep(state) {
   const files = el("div.stack"), connect = el("div.stack"), isMaking = () => isRunning(newest("make"));
-  const way = (part, name, wording) => el("a.way", { href: address(part) }, icon(part), el("strong", name), el("span", wording));
+  const way = (part, name, wording) => el("a.way", { href: address(part) }, icon(part),
+    el("strong", name), el("span", wording));
   const node = el("div.stack", el("div.ways",
     way("write", t`Write`, t`Turn notes into a text, check a draft, or let your model continue it.`),
     way("ask", t`Ask`, t`What did I write about …? With quotations.`),
     way("models", t`Models`, t`Compare your models, or go back to an earlier one.`)),
   progress(state.left, () => newest("export")),
   folded(t`Take it with you`, files), folded(t`Use it from other programs`, connect));
-  const read = live(state.left, (signal) => Promise.all([get("/api/exports", {}, signal), get("/api/connect", {}, signal)]),
+  const read = live(state.left, (signal) =>
+    Promise.all([get("/api/exports", {}, signal), get("/api/connect", {}, signal)]),
     ([made, api]) => {
       fill(files, exportsOf(made));
       fill(connect, connection(api));
@@ -497,7 +508,8 @@ function exportsOf({ options, exports: made }) {
   return [rows(made, (item) => ({
     name: item.name, facts: dotted(size(item.bytes), when(item.made_at), item.path),
     more: item.commands.map((line) => command(line)),
-    actions: [item.can_download && el("a.button.small", { href: ofBlog(pathOf(item)), download: item.name }, t`Download`),
+    actions: [item.can_download && el("a.button.small",
+      { href: ofBlog(pathOf(item)), download: item.name }, t`Download`),
       smallButton(t`Delete`, () => drop(item), t`Delete ${item.name}`)],
   })), options.length > 0 && el("div.inline",
     field(t`Format`, which, t`GGUF runs in llama.cpp, LM Studio and Jan; the folder is for Hugging Face’s libraries.`),

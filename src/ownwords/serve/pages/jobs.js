@@ -9,7 +9,8 @@ const jobs = new Map();
 const listeners = new Set();
 let isLost = false;
 
-/** Call a listener until the page is left: onJob(job), onElsewhere(the running jobs of other blogs), onChange(what), onLost(error or null). */
+/** Call a listener until the page is left: onJob(job), onElsewhere(the running jobs of other blogs), onChange(what),
+ *  onLost(error or null). */
 export function follow(left, listener) {
   listeners.add(listener);
   left.addEventListener("abort", () => listeners.delete(listener));
@@ -81,11 +82,12 @@ export const isOpen = (job, model) =>
   isRunning(job) || Boolean(job && job.status !== "done" && (!model || job.began > model.made_at));
 
 /** Whether a scoring runs, or was broken off and this model still has no scorecard. */
-export const isOpenScoring = (job, model) => isOpen(job, model) && (isRunning(job) || Boolean(model && !model.sentence));
+export const isOpenScoring = (job, model) => isOpen(job, model)
+  && (isRunning(job) || Boolean(model && !model.sentence));
 
 const pathOf = (job) => `/api/jobs/${encodeURIComponent(job.id)}`;
 
-/** Start a job, stop one, go on with one: returns the job, or null if the reader wants none of those that are possible. */
+/** Start a job, stop one, go on with one. Returns the job, or null if none of those offered instead is wanted. */
 export const start = (request) => change("/api/jobs", request);
 export const stop = (job) => change(`${pathOf(job)}/stop`);
 export const resume = (job) => change(`${pathOf(job)}/resume`);

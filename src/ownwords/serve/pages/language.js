@@ -67,7 +67,8 @@ const patterns = Object.entries(catalogue).flatMap(([key, value]) => {
   if (parts.length < 2) return [];
   const escaped = parts.map((part) => part.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&"));
   const longest = parts.reduce((a, b) => (b.length > a.length ? b : a));
-  return [{ pattern: new RegExp(`^${escaped.join("(.*?)")}$`, "s"), value, parts, longest, size: parts.join("").length }];
+  const pattern = new RegExp(`^${escaped.join("(.*?)")}$`, "s");
+  return [{ pattern, value, parts, longest, size: parts.join("").length }];
 }).sort((a, b) => b.size - a.size);
 
 /** Translate a text of the server, with parts such as "12 posts" in it; names stay as they are. */
@@ -113,7 +114,8 @@ function counted(text) {
   const n = Number(whole.replaceAll(",", "") + digits);
   if (noun) return sign + count(n, nouns.get(noun));
   const figure = whole.includes(",") || digits ? fixed(n, Math.max(0, digits.length - 1)) : whole;
-  return text.replace(whole + digits, figure).replace("%", (0.01).toLocaleString(LOCALE, { style: "percent" }).slice(1));
+  return text.replace(whole + digits, figure)
+    .replace("%", (0.01).toLocaleString(LOCALE, { style: "percent" }).slice(1));
 }
 
 const ENDED = /(\p{L}{3}|\))[.!?] \p{Lu}|; /u; // the end of a sentence
@@ -140,7 +142,7 @@ function place(part) {
   return NAME.test(part) ? (part.includes(" ") && catalogue[part]) || part : said(part);
 }
 
-/** Whether the pattern may have matched a list: the part repeats the pattern's own words, or has a comma where these are few. */
+/** Whether the pattern may have matched a list: the part repeats its words, or has a comma where these are few. */
 const isUnclear = (part, size, longest) => part.includes(longest) || (size < 10 && part.includes(", "));
 
 /** Whether a part has words that stay English: then the whole sentence should. */

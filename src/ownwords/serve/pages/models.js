@@ -1,8 +1,9 @@
 // Models: all of them in a table, each with its scorecard, and the models to start from.
 
 import { address, go, setTitle } from "/app.js";
-import { add, ask, button, checkbox, compact, confirm, dotted, drawn, duration, el, empty, field, fill, folded, input, lines, link, masthead,
-  outward, quiet, quote, redraw, row, rows, section, select, size, smallButton, table, tag, title, totals, when } from "/components.js";
+import { add, ask, button, checkbox, compact, confirm, dotted, drawn, duration, el, empty, field, fill, input, lines,
+  link, masthead, outward, quiet, quote, redraw, row, rows, section, select, size, smallButton, table, tag, title,
+  totals, when } from "/components.js";
 import { details } from "/details.js";
 import { exclusive, follow, isOpenScoring, isRunning, live, newest, progress, start } from "/jobs.js";
 import { count, fixed, language, said, t } from "/language.js";
@@ -34,7 +35,8 @@ function listed({ models, bases }) {
     el("div", link(address("models", [item.name]), title(item.name)), item.is_current && [" ", tag(t`current`, "on")],
       el("span.quiet.line-below", { class: item.tone === "bad" && "bad" }, said(item.sentence) || t`Not scored yet`)),
     when(item.made_at), titles.get(item.base) ?? (item.base || t`none`),
-    item.posts === null ? "–" : count(item.posts, "post"), bits(item.bits_per_byte), bits(item.before), size(item.bytes)];
+    item.posts === null ? "–" : count(item.posts, "post"),
+    bits(item.bits_per_byte), bits(item.before), size(item.bytes)];
   return el("div.stack", table({ caption: t`Your models`, class: "models-table", heads, rows: models.map(cells) }),
     quiet(t`Bits per byte: how much posts that it has never seen surprise the model. Lower is better.`));
 }
@@ -45,7 +47,8 @@ async function one(element, name, left) {
   let model = null, score = null;
   const scoring = progress(left, () =>
     (model?.is_current && isOpenScoring(newest("score"), model) ? newest("score") : null));
-  add(element, el("nav.around", { "aria-label": t`Back` }, link(address("models"), t`All models`)), head, scoring, card, training);
+  add(element, el("nav.around", { "aria-label": t`Back` }, link(address("models"), t`All models`)),
+    head, scoring, card, training);
   setTitle(name);
   follow(left, { onJob: draw });
   await live(left, async (signal) => {
@@ -79,7 +82,8 @@ async function one(element, name, left) {
 
     async function rename() {
       const box = input({ value: name, maxlength: "80" });
-      const wanted = await ask(t`Rename this model`, field(t`Name`, box), { yes: t`Rename`, value: () => box.value.trim() });
+      const wanted = await ask(t`Rename this model`, field(t`Name`, box),
+        { yes: t`Rename`, value: () => box.value.trim() });
       if (!wanted || wanted === name) return;
       await patch(path, { name: wanted });
       go(address("models", [wanted]));
@@ -150,16 +154,21 @@ async function uninstall(item) {
 /** Install a starting model, once its terms of use are accepted, if it has any. */
 async function install({ name, title: called, terms }) {
   let accepted = !terms;
-  if (terms && !(await ask(t`Install ${called}?`, [quiet(t`Read ${outward(terms.url, terms.title)}.`, " ", said(terms.gist)),
-    checkbox(t`I have read its terms and accept them`, false, (is) => { accepted = is; })], { yes: t`Download` }))) return;
-  if (accepted) await start({ kind: "base", source: name, name, accepted });
-  else await ask(t`Not installed`, quiet(t`This model may only be used by those who accept its terms.`), { yes: t`Close`, no: "" });
+  if (terms) {
+    const box = checkbox(t`I have read its terms and accept them`, false, (is) => { accepted = is; });
+    const wording = [quiet(t`Read ${outward(terms.url, terms.title)}.`, " ", said(terms.gist)), box];
+    if (!(await ask(t`Install ${called}?`, wording, { yes: t`Download` }))) return;
+  }
+  if (accepted) return void await start({ kind: "base", source: name, name, accepted });
+  const refusal = t`This model may only be used by those who accept its terms.`;
+  await ask(t`Not installed`, quiet(refusal), { yes: t`Close`, no: "" });
 }
 
 function factsOf({ parameters, bytes, is_installed: isInstalled, has_package: hasPackage, license }) {
   const from = hasPackage ? t`the Python package registry` : "huggingface.co";
   return dotted(parameters && t`${compact(parameters)} parameters`,
-    bytes && (isInstalled ? size(bytes) : t`${size(bytes)} to download from ${from}`), license && t`licence ${license}`);
+    bytes && (isInstalled ? size(bytes) : t`${size(bytes)} to download from ${from}`),
+    license && t`licence ${license}`);
 }
 
 function noteOf(item) {
@@ -208,5 +217,6 @@ function scorecard({ html, unreadable }, measure) {
     ? [t`This scorecard was made by another version`, t`Score the model again. The model itself has not changed.`]
     : [t`This model has not been scored yet`,
       t`How well it predicts posts it has never seen, whether it sounds like you, how fluent it is, and whether it copies you. This takes a few minutes.`];
-  return [masthead({ heading: t`Scorecard` }), empty(heading, wording, measure && button(t`Score it`, measure, { kind: "primary" }))];
+  return [masthead({ heading: t`Scorecard` }),
+    empty(heading, wording, measure && button(t`Score it`, measure, { kind: "primary" }))];
 }

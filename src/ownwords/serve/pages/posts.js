@@ -1,8 +1,9 @@
 // Posts: all of them in a table, a page at a time; the search; decisions, the report, and a post to read.
 
 import { address, go, setTitle, shortcut } from "/app.js";
-import { add, announce, button, day, dotted, drawn, el, empty, field, fill, folded, form, icon, input, link, loading, masthead, outward, p, pairs,
-  passage, percent, problem, quiet, radios, row, select, shareLine, smallButton, table, tabs, tag, title, toast } from "/components.js";
+import { add, announce, button, day, dotted, drawn, el, empty, field, fill, folded, form, icon, input, link, loading,
+  masthead, outward, p, pairs, passage, percent, problem, quiet, radios, row, select, shareLine, smallButton, table,
+  tabs, tag, title, toast } from "/components.js";
 import { live } from "/jobs.js";
 import { count, said, t } from "/language.js";
 import { get, post } from "/server.js";
@@ -176,7 +177,8 @@ async function search(body, where, left) {
   const again = () => find().catch((error) => {
     if (!left.aborted) fill(list, problem(error, again));
   });
-  const searching = form("searching row", again, box, button(t`Search`, null, { kind: "primary", type: "submit", icon: "search" }));
+  const searching = form("searching row", again, box, button(t`Search`, null,
+    { kind: "primary", type: "submit", icon: "search" }));
   searching.setAttribute("role", "search");
   fill(body, masthead({ heading: t`Search` }), searching, list);
   shortcut("/", t`Go to the search box`, () => { box.focus(); box.select(); });
@@ -186,14 +188,16 @@ async function search(body, where, left) {
 function hits({ passages, kind, notes }) {
   if (!passages.length) return empty(t`Nothing found`, t`No post contains these words.`);
   const posts = Map.groupBy(passages, (item) => item.document).values();
-  return [kind === "absent" && p(el("strong", t`This is probably not in your archive.`), " ", t`The nearest passages are:`),
+  return [kind === "absent" && p(el("strong", t`This is probably not in your archive.`), " ",
+    t`The nearest passages are:`),
     notes.map((note) => quiet(said(note))),
     el("ol.hits", [...posts].map(([first, ...others]) => el("li", hit(first),
       others.length > 0 && folded(t`${count(others.length)} more from this post`, others.map(hit)))))];
 }
 
 const hit = (item) => el("div", el("h2", postLink(item.document, item.title, { quote: item.excerpt.slice(0, 400) })),
-  quiet(dotted(day(item.date), item.heading, WHOSE[item.whose], item.found_by.map((by) => FOUND_BY[by] ?? by).join(", "))),
+  quiet(dotted(day(item.date), item.heading, WHOSE[item.whose],
+    item.found_by.map((by) => FOUND_BY[by] ?? by).join(", "))),
   passage(item, matches(item.words)));
 
 /** A function that marks the words of the query in a text. */
@@ -216,7 +220,8 @@ async function decisions(body, where, left) {
     follow: t`Choose which posts to train on. Nothing is deleted, and your choices are kept.` }), waiting,
   result.rows.length ? el("ul.deciding", result.rows.map((item) => el("li", el("div.decision-head",
     el("h2", postLink(item.id, item.title)),
-    quiet(dotted(t`${count(item.own_words, "word")} of yours`, t`${percent(item.share)} of your words`, said(item.flagged)))),
+    quiet(dotted(t`${count(item.own_words, "word")} of yours`, t`${percent(item.share)} of your words`,
+      said(item.flagged)))),
   decider(item, { onChange: drawPending }))))
     : p(t`No post stands out: all are used in full. You can decide about any post on its own page.`),
   el("div.card.means", MEANS.map(([word, wording]) => p(el("strong", word), ": ", wording))));
@@ -225,7 +230,8 @@ async function decisions(body, where, left) {
 /** Changes that take effect at the next training. */
 function pending({ pending: changes, words_now: now, words_then: then }) {
   const words = now === then ? t`${count(now, "word")}, as before` : t`${count(then, "word")} instead of ${count(now)}`;
-  return el("div.pending.card", p(el("strong", t`At the next training: ${count(changes, "change")}.`), " ", t`It uses ${words}.`),
+  return el("div.pending.card", p(el("strong", t`At the next training: ${count(changes, "change")}.`),
+    " ", t`It uses ${words}.`),
     link(address("home"), t`Make a new model`));
 }
 
@@ -314,7 +320,8 @@ async function showPost(body, where, left) {
 }
 
 function neighbours(earlier, later) {
-  const way = (item, rel, ...inside) => (item ? el("a", { href: postAddress(item.id), rel, title: item.title }, inside) : el("span"));
+  const way = (item, rel, ...inside) =>
+    (item ? el("a", { href: postAddress(item.id), rel, title: item.title }, inside) : el("span"));
   const named = (wording, item) => el("span", wording, " ", el("bdi", item?.title));
   return el("nav.around", { "aria-label": t`By date` },
     way(earlier, "prev", icon("back"), named(t`Earlier:`, earlier)),
@@ -344,7 +351,8 @@ function aside({ post: line, findings, segments, decision }) {
 
 /** Draw the segments; returns the marks of the words searched for, in order. */
 function drawText(holder, segments, sought) {
-  const spans = located(segments.map((item) => item.text), sought), own = segments.filter((item) => item.whose === "own");
+  const spans = located(segments.map((item) => item.text), sought),
+    own = segments.filter((item) => item.whose === "own");
   const cut = own.some((item) => item.learned) && own.find((item) => !item.learned);
   segments.forEach((item, i) => {
     const node = drawSegment(item, withMarks(item.text, spans[i]));

@@ -1,8 +1,9 @@
 // Settings: the machine, the language, versions, the space on the disk, and stopping the server.
 
 import { refresh } from "/app.js";
-import { add, button, confirm, el, field, fill, masthead, p, pairs, quiet, row, section, select, size, smallButton } from "/components.js";
-import { LANGUAGES, count, language, remember, t } from "/language.js";
+import { add, button, confirm, el, field, fill, masthead, p, pairs, quiet, row, section, select, size, smallButton }
+  from "/components.js";
+import { count, language, LANGUAGES, remember, t } from "/language.js";
 import { get, ofBlog, post } from "/server.js";
 
 export async function show(element, where, left) {
@@ -38,7 +39,8 @@ export async function show(element, where, left) {
       quiet(el("code", now.workspace)),
       spare > 0 && row(quiet(t`${size(spare)} of it belong to trainings that were interrupted.`),
         smallButton(t`Free ${size(spare)}`, free)),
-      row(el("a.button.small", { href: ofBlog("/api/texts/markdown"), download: "texts.md" }, t`Download all saved texts`))),
+      row(el("a.button.small", { href: ofBlog("/api/texts/markdown"), download: "texts.md" },
+        t`Download all saved texts`))),
     now.can_stop && section(t`Stop`, p(t`A training goes on without the server.`),
       row(button(t`Stop the server`, stop, { kind: "danger", icon: "stop" }))));
 }

@@ -1,14 +1,16 @@
 // Saved texts and conversations: a list that can be searched, beside Write and Ask.
 
 import { address, go } from "/app.js";
-import { confirm, day, dotted, el, fill, folded, input, link, quiet, row, smallButton, title, toast } from "/components.js";
+import { confirm, day, dotted, el, fill, folded, input, link, quiet, row, smallButton, title, toast } from
+  "/components.js";
 import { live } from "/jobs.js";
 import { count, t } from "/language.js";
 import { get, ofBlog, post, put, remove } from "/server.js";
 
 const WAIT_MS = 800, TYPING_MS = 200;
 
-/** The list of one kind ("text" or "conversation"); `part` is the page on which they open. `mark(id)` marks the open one. */
+/** The list of one kind ("text" or "conversation"); `part` is the page on which they open. `mark(id)` marks the open
+ *  one. */
 export function savedList(left, kind, part, heading) {
   let waiting = null, current = "";
   const box = input({ type: "search", placeholder: t`Search`, "aria-label": t`Search: ${heading}`, oninput() {
@@ -28,7 +30,8 @@ export function savedList(left, kind, part, heading) {
 
   function line(item) {
     const path = `/api/texts/${item.id}`, label = t`Download ${item.title}`;
-    return el("li", { "aria-current": item.id === current ? "true" : null }, link(address(part, [item.id]), title(item.title)),
+    return el("li", { "aria-current": item.id === current ? "true" : null },
+      link(address(part, [item.id]), title(item.title)),
       el("span.quiet", dotted(day(new Date(item.changed * 1000).toISOString()), count(item.words, "word"))),
       row(el("a.button.small", { href: ofBlog(`${path}/markdown`), download: "", "aria-label": label }, t`Download`),
         smallButton(t`Delete`, () => drop(item), t`Delete ${item.title}`)));

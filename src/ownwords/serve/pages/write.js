@@ -1,8 +1,9 @@
 // Write: notes or a draft on the left, the text on the right; both are saved as they grow.
 
 import { address, go, shortcut } from "/app.js";
-import { add, announce, button, checkbox, copy, day, drawn, duration, el, empty, field, fill, folded, form, input, lines, link, loading,
-  masthead, problem, quiet, quote, redraw, row, select, sentence, size, slider, smallButton, title, toast } from "/components.js";
+import { add, announce, button, checkbox, copy, day, drawn, duration, el, empty, field, fill, folded, form, input,
+  lines, link, loading, masthead, problem, quiet, quote, redraw, row, select, sentence, size, slider, smallButton,
+  title, toast } from "/components.js";
 import { added, editor, ending } from "/editor.js";
 import { live, newest, progress, start as startJob, task } from "/jobs.js";
 import { count, fixed, t } from "/language.js";
@@ -73,7 +74,8 @@ function pageOf(element, offer, saved, query, left) {
 
   add(element, form("writing", () => begin(), el("div.desk",
     el("div", notes.node, row(fromNotes), row(voice, how), needs, progress(left, () => newest("base"))),
-    el("div", draft.node, row(draft.take, whose), row(start, several, again, end), row(checking, draft.undo, draft.redo), keeping)),
+    el("div", draft.node, row(draft.take, whose), row(start, several, again, end),
+      row(checking, draft.undo, draft.redo), keeping)),
   below, folded(t`Settings`, controls), list));
   draw();
   list.mark(saved?.id ?? "");
@@ -104,11 +106,13 @@ function pageOf(element, offer, saved, query, left) {
         say: (n) => t`about ${count(n * 0.75, "word")}` }),
       isMany && field(t`Compare with`, select([["", t`itself`], ...names], set.beside, setTo("beside")),
         t`Shows both texts from the same beginning, side by side.`),
-      checkbox(t`Suggest as I type`, set.suggests, setTo("suggests"), t`Grey text completes your sentence: Tab accepts it, Esc dismisses it.`)),
+      checkbox(t`Suggest as I type`, set.suggests, setTo("suggests"),
+        t`Grey text completes your sentence: Tab accepts it, Esc dismisses it.`)),
     el("div", slider({ label: t`Variety`, min: 0, max: 1.5, step: 0.05, value: set.temperature,
       onChange: setTo("temperature"), say: variety }),
     field(t`Seed`, seed, t`The same seed gives the same text.`),
-    checkbox(t`Copy guard`, set.guard, setTo("guard"), t`Never copies ten words in a row from the posts it learned from.`))];
+    checkbox(t`Copy guard`, set.guard, setTo("guard"),
+      t`Never copies ten words in a row from the posts it learned from.`))];
   }
 
   function labelOf({ role, name, label: called }) {
@@ -146,7 +150,8 @@ function pageOf(element, offer, saved, query, left) {
     keeping.hidden = !isBegun && !isNoted;
     const theirs = wordsOf(draft.machine.map(([from, to]) => draft.text.slice(from, to)).join(" "));
     const own = Math.max(0, wordsOf(draft.text) - theirs);
-    fill(whose, theirs > 0 && [t`${count(own, "word")} of yours`, ", ", el("span.machine", t`${count(theirs)} of the model’s`)]);
+    fill(whose, theirs > 0 && [t`${count(own, "word")} of yours`, ", ",
+      el("span.machine", t`${count(theirs)} of the model’s`)]);
   }
 
   /** What is missing to write from notes or in the author's voice. */
@@ -157,7 +162,8 @@ function pageOf(element, offer, saved, query, left) {
     if (!installable) return null;
     const { name, title: called, bytes } = installable;
     return [quiet(t`No model here can write from notes yet. ${called} can, even before you make your own.`),
-      row(smallButton(t`Install it: ${size(bytes)}`, () => startJob({ kind: "base", source: name, name, accepted: true })))];
+      row(smallButton(t`Install it: ${size(bytes)}`,
+        () => startJob({ kind: "base", source: name, name, accepted: true })))];
   }
 
   function store() {
@@ -229,7 +235,8 @@ function pageOf(element, offer, saved, query, left) {
     const before = gap + line.before;
     const ranges = line.kept ? added(line.note, line.text) : [];
     drafted.lines = [...drafted.lines, line];
-    draft.put(at, at, before + wordingOf(line), group, ranges.map(([from, to]) => [before.length + from, before.length + to]));
+    draft.put(at, at, before + wordingOf(line), group,
+      ranges.map(([from, to]) => [before.length + from, before.length + to]));
     saving.flush();
   }
 
@@ -237,12 +244,15 @@ function pageOf(element, offer, saved, query, left) {
   function progressOf({ model, seed, notes: all, lines: written }, isLive = false) {
     const writer = offer.models.find((item) => item.name === model), name = writer ? labelOf(writer) : model;
     const isPart = written.length < all.length, next = Math.min(written.length + 1, all.length);
-    const who = writer?.role === "base" ? t`Written by ${name}, which has read none of your posts.` : t`Written by ${name}.`;
-    const status = isPart ? t`Written so far: ${count(written.length)} of ${count(all.length, "line")}.` : outcomeOf(written);
+    const who = writer?.role === "base" ? t`Written by ${name}, which has read none of your posts.`
+      : t`Written by ${name}.`;
+    const status = isPart ? t`Written so far: ${count(written.length)} of ${count(all.length, "line")}.`
+      : outcomeOf(written);
     const shown = all.map((note, i) => {
       const isNow = isLive && i === written.length;
       return el("li", { "aria-current": isNow ? "step" : null }, el("span", { dir: "auto" }, note),
-        el("span", { dir: "auto", class: written[i]?.kept ? "" : "quiet" }, written[i] ? wordingOf(written[i]) : isNow && "…"));
+        el("span", { dir: "auto", class: written[i]?.kept ? "" : "quiet" },
+          written[i] ? wordingOf(written[i]) : isNow && "…"));
     });
     if (isLive) return [loading(t`Writing line ${count(next)} of ${count(all.length)}`), el("ol.drafted", shown)];
     return [quiet(status, " ", who, " ", t`Words of your notes count as yours. Read it before you use it: a small model may say what you did not mean.`),
@@ -293,7 +303,8 @@ function pageOf(element, offer, saved, query, left) {
       change.own.closest("li").classList.toggle("mine", change.isMine);
     });
     const choose = (change) => {
-      if (!made.has(draft.text)) return toast(t`You have changed the text since. Put it in your voice again to choose.`);
+      if (!made.has(draft.text))
+        return toast(t`You have changed the text since. Put it in your voice again to choose.`);
       change.isMine = !change.isMine;
       return apply();
     };
@@ -302,7 +313,8 @@ function pageOf(element, offer, saved, query, left) {
       const [ahead = ""] = /(?<!\S).{0,40}$/.exec(source.slice(0, from)) ?? []; // whole words of its line
       const [right = ""] = /^.{0,40}(?!\S)/.exec(source.slice(to)) ?? [];
       change.own = smallButton("", () => choose(change));
-      return el("li", el("div", el("span", { dir: "auto" }, ahead, el("del", before || " "), el("ins", after || " "), right),
+      return el("li", el("div", el("span", { dir: "auto" },
+        ahead, el("del", before || " "), el("ins", after || " "), right),
         because && quiet(sentence(because))), change.own);
     }));
     if (changes.length || !draft.text.trim()) apply();
@@ -313,7 +325,8 @@ function pageOf(element, offer, saved, query, left) {
     return busy(t`Comparing with your posts`, async (signal) => {
       const pane = draft.text.trim() ? draft : notes, { text } = pane;
       const found = await post("/api/check", { text }, signal), places = placesIn(text);
-      pane.mark(found.sentences.filter((each) => each.is_marked).map(({ start: from, end: to }) => [places[from], places[to]]));
+      pane.mark(found.sentences.filter((each) => each.is_marked)
+        .map(({ start: from, end: to }) => [places[from], places[to]]));
       fill(below, el("h2.visually-hidden", t`Comparing with your posts`), el("div.body", drawn(found.html)));
       return sentence(found.sentence);
     });
@@ -366,7 +379,8 @@ function pageOf(element, offer, saved, query, left) {
 
   /** Write a text; returns its tokens and seconds, null if it was stopped. */
   async function complete(model, prompt, seed, signal, onText) {
-    const body = { model, prompt: ending(prompt), max_tokens: set.tokens, temperature: set.temperature, seed, guard: set.guard };
+    const body = { model, prompt: ending(prompt), max_tokens: set.tokens, temperature: set.temperature,
+      seed, guard: set.guard };
     // Chunks that come faster than the screen refreshes are added together.
     let waiting = "", frame = 0;
     const flush = () => {
@@ -392,7 +406,8 @@ function pageOf(element, offer, saved, query, left) {
   async function origins() {
     sources.disabled = true;
     try {
-      const result = await post("/api/write/origins", { text: ending(last ? draft.text.slice(last.from) : draft.text) }, left);
+      const result = await post("/api/write/origins",
+        { text: ending(last ? draft.text.slice(last.from) : draft.text) }, left);
       below.querySelector(".origins")?.remove();
       add(below, originsOf(result));
       announce(originsLede(result));
@@ -487,7 +502,8 @@ function originsOf(result) {
     el("span.quiet", t`${count(item.words, "word")}, in ${open(item, item.text)}`, dated(item))));
   const similar = result.nearest.map((item) => {
     const words = item.matching || short(lines(item.text)[0] ?? "", 160).replace(/^> ?/, "").replace(/…$/, "");
-    return quote(short(words, 240), { cite: [open(item, words), dated(item), item.whose !== "own" && [", ", t`not your words`]] });
+    return quote(short(words, 240), { cite: [open(item, words), dated(item),
+      item.whose !== "own" && [", ", t`not your words`]] });
   });
   return el("div.origins", el("h3", { tabindex: "-1" }, t`Where it may come from`), el("p", originsLede(result)),
     shared.length > 0 && el("ul.shared", shared), similar.length > 0 && [el("h4", t`Similar passages`), similar],
