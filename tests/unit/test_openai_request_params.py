@@ -10,19 +10,18 @@ import pytest
 from ownwords.inference.sampling import Sampler
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve.errors import ApiError, error_body
-from ownwords.serve.json_api import decode_fields
-from ownwords.serve.openai import DEFAULT_TOKENS, ChatRequest, CompletionRequest
+from ownwords.serve.openai import DEFAULT_TOKENS, ChatRequest, CompletionRequest, parse_params
 
 Call = Callable[..., object]
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
 def completion(**fields: object) -> CompletionRequest:
-    return decode_fields(CompletionRequest, {"model": "m", "prompt": "Once", **fields})
+    return parse_params(CompletionRequest, {"model": "m", "prompt": "Once", **fields})
 
 
 def chat(**fields: object) -> ChatRequest:
-    return decode_fields(ChatRequest, {"model": "m", "messages": HELLO, **fields})
+    return parse_params(ChatRequest, {"model": "m", "messages": HELLO, **fields})
 
 
 def refusal(call: Call, **fields: object) -> dict[str, Any]:
@@ -89,10 +88,10 @@ def test_messages_are_texts_of_roles() -> None:
         ]
     )
     assert request.conversation == (
-        {"role": "system", "content": "Be kind."},
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "No."},
-        {"role": "user", "content": "How are you?"},
+        ("system", "Be kind."),
+        ("user", "Hi"),
+        ("assistant", "No."),
+        ("user", "How are you?"),
     )
 
 
@@ -111,6 +110,8 @@ def test_unsupported_options_without_effect_are_accepted() -> None:
 WRONG: dict[str, list[Any]] = {
     "prompt": [7, [], [[]], ["a", 7], [[7], "a"], [65]],
     "stop": ["", [7], ["a"] * 17, "x" * 1001],
+    "temperature": [-1, 10**4, "warm"],  # the bounds are those of SamplingParams
+    "top_k": [-2, 0.5],
 }
 
 
@@ -149,7 +150,7 @@ def test_invalid_fields_are_refused_by_name(call: Call, fields: dict[str, Any], 
         (chat, {"tools": [{"type": "function"}]}, "tools"),
         (chat, {"tool_choice": "required"}, "tool_choice"),
         (chat, {"response_format": {"type": "json_object"}}, "response_format"),
-        (chat, {"audio": {"voice": "alloy"}}, "modalities"),
+        (chat, {"audio": {"voice": "alloy"}}, "audio"),
         (chat, {"web_search_options": {}}, "web_search_options"),
         (chat, {"messages": [{"role": "tool", "content": "4"}]}, "messages[0]"),
         (

@@ -69,6 +69,12 @@ def single_text(request: GenerationRequest) -> list[int]:
     return list(generate(CountingEngine(), request))
 
 
+def rows_of(worker: ModelWorker) -> tuple[int, int]:
+    """How many texts have a row, and how many wait for one."""
+    scheduler = worker._scheduler
+    return (len(scheduler._running), len(scheduler._waiting)) if scheduler else (0, 0)
+
+
 async def until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         await asyncio.sleep(0.001)
@@ -95,36 +101,18 @@ def test_a_request_beyond_the_queue_is_refused_immediately() -> None:
             forever = [worker.generate(request_of(seed, FOREVER)) for seed in range(3)]
             for stream in forever:
                 await stream.__aenter__()
-            await until(lambda: worker.running == 2)
-            assert worker.waiting == 1
+            await until(lambda: rows_of(worker) == (2, 1))
             with pytest.raises(TooManyRequestsError) as busy:
                 async with worker.generate(request_of()):
                     pass
             assert busy.value.status == 429
             assert 1 <= (busy.value.retry_after_s or 0) <= 30
             await forever[0].__aexit__(None, None, None)
-            await until(lambda: worker.waiting == 0)
+            await until(lambda: rows_of(worker) == (2, 0))
             for stream in forever[1:]:
                 await stream.__aexit__(None, None, None)
             assert await read(worker, request_of()) == single_text(request_of())
             assert worker.is_idle
-
-    run(work)
-
-
-def test_a_rejected_request_hears_of_it_even_if_the_step_fails() -> None:
-    engine = CountingEngine()
-
-    async def work() -> None:
-        async with worker_of(engine) as worker:
-            with worker._lock:  # so that the thread takes both at once
-                engine.fails = RuntimeError("broken")
-                requests = [request_of(ids=(engine.vocabulary,)), request_of()]
-                readers = [asyncio.create_task(read(worker, request)) for request in requests]
-                await asyncio.sleep(0)
-            errors = await asyncio.gather(*readers, return_exceptions=True)
-        assert "vocabulary" in str(errors[0])
-        assert all(isinstance(error, OwnwordsError) for error in errors)
 
     run(work)
 
@@ -140,9 +128,9 @@ def test_a_disconnected_reader_frees_its_row() -> None:
             async with worker.generate(request_of(99, FOREVER)) as stream:
                 await anext(aiter(stream))
                 task = asyncio.create_task(read(worker, request_of(5)))
-                await until(lambda: worker.waiting == 1)
+                await until(lambda: rows_of(worker) == (1, 1))
             assert await task == single_text(request_of(5))
-            assert worker.running == 0  # nothing is generated for nobody
+            await until(lambda: rows_of(worker) == (0, 0))  # nothing is generated for nobody
 
     run(work)
 
@@ -174,7 +162,7 @@ def test_an_engine_failure_ends_its_texts_and_the_engine_is_retried(
             tasks = [
                 asyncio.create_task(read(worker, request_of(seed, FOREVER))) for seed in range(3)
             ]
-            await until(lambda: worker.running == 3)
+            await until(lambda: rows_of(worker) == (3, 0))
             engine.fails = error
             for result in await asyncio.gather(*tasks, return_exceptions=True):
                 assert isinstance(result, OwnwordsError)

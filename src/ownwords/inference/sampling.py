@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.validation import ValidationError
 
 Logits = npt.NDArray[np.float32]
 _Ints = npt.NDArray[np.int64]
@@ -64,11 +65,8 @@ class SamplingParams:
         for name, (low, high) in _LIMITS.items():
             value = getattr(self, name)
             if not low <= value <= high:
-                raise ConfigError(
-                    f"{name} should be {low} or more, and is {value}"
-                    if high == math.inf
-                    else f"{name} should be from {low} to {high}, and is {value}"
-                )
+                bounds = f"{low} or more" if high == math.inf else f"from {low} to {high}"
+                raise ValidationError(f"{name} must be {bounds}, not {value}", name, "value")
         if not all(i >= 0 and value < math.inf for i, value in self.bias.items()):
             raise ConfigError(
                 f"bias should be numbers below infinity by ids from 0 on, and is {self.bias}"

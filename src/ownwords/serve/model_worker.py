@@ -1,4 +1,4 @@
-"""A model at work for many readers: one thread per model steps the batch scheduler.
+"""Generates the texts of many readers: one thread per model steps the batch scheduler.
 
 The thread passes tokens to the event loop once per step, and each reader takes them from its own
 `GenerationStream`.
@@ -7,8 +7,8 @@ The thread passes tokens to the event loop once per step, and each reader takes 
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -37,7 +37,7 @@ _RETRY_AFTER_S = 2
 
 
 class FairLock:
-    """A first-come, first-served lock: a thread that reacquires it at once must wait its turn.
+    """A first-come, first-served lock: a thread that reacquires it must wait its turn.
 
     Engines share the same cores, so running two at once is slower than one after the other.
     """
@@ -61,14 +61,13 @@ class FairLock:
                 self._changed.notify_all()
 
 
+@dataclass(eq=False)
 class GenerationStream:
     """The tokens of one request as they are generated; made by `ModelWorker.generate`."""
 
-    def __init__(self, request: GenerationRequest) -> None:
-        self.request = request
-        self.finish_reason: FinishReason | None = None
-        self.steps: asyncio.Queue[tuple[int | None, StreamEnd]] = asyncio.Queue()
-        self.handle: GenerationState | None = None  # used by the worker only, under its lock
+    state: GenerationState
+    finish_reason: FinishReason | None = None
+    steps: asyncio.Queue[tuple[int | None, StreamEnd]] = field(default_factory=asyncio.Queue)
 
     async def __aiter__(self) -> AsyncIterator[int]:
         """Yield each token. Raises OwnwordsError if generation failed."""
@@ -81,11 +80,8 @@ class GenerationStream:
                 yield token
 
 
-_Updates = list[tuple[GenerationStream, int | None, StreamEnd]]
-
-
 class ModelWorker:
-    """The thread of one model; call `generate` and `close` on the loop that created it."""
+    """The thread of one model; create it, and call its methods, on one event loop."""
 
     def __init__(
         self,
@@ -103,55 +99,43 @@ class ModelWorker:
         self._name, self._queue = name, queue
         self._compute_lock = compute_lock
         self._loop = asyncio.get_running_loop()
-        self._readers = 0
         self._lock = threading.Condition()
         # Shared by the event loop and the thread; protected by the lock.
-        self._waiting: dict[GenerationStream, None] = {}
-        self._running: dict[GenerationState, GenerationStream] = {}
+        self._scheduler: BatchScheduler | None = None  # opened by a request, closed by an error
+        self._streams: dict[GenerationState, GenerationStream] = {}  # each with a reader
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name=f"model {name}", daemon=True)
         self._thread.start()
 
     @property
-    def running(self) -> int:
-        """The number of requests that have a row."""
-        return len(self._running)
-
-    @property
-    def waiting(self) -> int:
-        """The number of requests that wait for a row."""
-        return len(self._waiting)
-
-    @property
     def is_idle(self) -> bool:
         """Whether the worker has no readers."""
-        return self._readers == 0
+        return not self._streams
 
     @asynccontextmanager
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationStream, None]:
         """Generate within the block. Raises TooManyRequestsError if the queue is full."""
-        if self._is_closed:
-            raise _closed()
-        if self._readers >= self.rows + self._queue:
-            raise TooManyRequestsError(
-                f"{self.rows} texts are being written and {self._queue} are waiting",
-                _RETRY_AFTER_S,
+        with self._lock:
+            if self._is_closed:
+                raise _closed()
+            if len(self._streams) >= self.rows + self._queue:
+                raise TooManyRequestsError(
+                    f"{self.rows} texts are being written and {self._queue} are waiting",
+                    _RETRY_AFTER_S,
+                )
+            self._scheduler = self._scheduler or BatchScheduler(
+                self._engine, rows=self.rows, length=self.length
             )
-        stream = GenerationStream(request)
-        self._readers += 1
+            state = self._scheduler.submit(request)
+            stream = self._streams[state] = GenerationStream(state)
+            self._lock.notify()
         try:
-            with self._lock:
-                self._waiting[stream] = None
-                self._lock.notify()
             yield stream
         finally:
-            self._readers -= 1
             with self._lock:
-                self._waiting.pop(stream, None)
-                if stream.handle is not None and stream.handle in self._running:
-                    del self._running[stream.handle]
-                    stream.handle.is_cancelled = True
-                    self._lock.notify()
+                del self._streams[state]
+                state.is_cancelled = True  # frees its row
+                self._lock.notify()
 
     async def close(self) -> None:
         """End the thread; remaining readers get an error."""
@@ -166,85 +150,53 @@ class ModelWorker:
     # --- in the thread ---------------------------------------------------------------------------
 
     def _work(self) -> None:
-        scheduler: BatchScheduler | None = None
-        while self._wait_for_work():
+        while scheduler := self._wait_for_work():
             try:
-                scheduler = scheduler or BatchScheduler(
-                    self._engine, rows=self.rows, length=self.length
-                )
                 self._step(scheduler)
             except Exception as error:  # an engine error: none of these requests can continue
-                if scheduler is not None:
-                    scheduler.close()
-                scheduler = None
-                self._fail(error)
-        if scheduler is not None:
-            scheduler.close()
-        self._fail(_closed())
+                self._end_all(error)
+        self._end_all(_closed())
 
-    def _wait_for_work(self) -> bool:
-        """Sleep until there is something to compute; return False if the worker is closed."""
+    def _wait_for_work(self) -> BatchScheduler | None:
+        """Sleep until there is something to compute; return None once the worker is closed."""
+
+        def is_busy() -> bool:
+            return self._scheduler is not None and self._scheduler.busy
+
         with self._lock:
-            self._lock.wait_for(lambda: self._is_closed or self._running or self._waiting)
-            return not self._is_closed
+            self._lock.wait_for(lambda: self._is_closed or is_busy())
+            return None if self._is_closed else self._scheduler
 
     def _step(self, scheduler: BatchScheduler) -> None:
-        self._admit(scheduler)
         with self._compute_lock.hold():
             results = scheduler.step()
-        updates: _Updates = []
         with self._lock:
-            for handle, token in results:
-                stream = self._running.get(handle)
-                if stream is None:  # the reader has left
-                    continue
-                updates.append((stream, token, handle.error or handle.finish_reason))
-                if handle.finish_reason:
-                    del self._running[handle]
-        if updates:
-            self._send(updates)
+            self._send(
+                [
+                    (self._streams[state], token, state.error or state.finish_reason)
+                    for state, token in results
+                    if state in self._streams  # else its reader has left
+                ]
+            )
 
-    def _admit(self, scheduler: BatchScheduler) -> None:
-        """Give rows to waiting requests, and tell those that are rejected why.
-
-        They are told before the step, which may fail.
-        """
-        rejected: _Updates = []
-        with self._lock:
-            while self._waiting and len(self._running) < self.rows:
-                stream = next(iter(self._waiting))
-                del self._waiting[stream]
-                try:
-                    stream.handle = scheduler.submit(stream.request)
-                except OwnwordsError as error:
-                    rejected.append((stream, None, error))
-                else:
-                    self._running[stream.handle] = stream
-        if rejected:
-            self._send(rejected)
-
-    def _fail(self, error: Exception) -> None:
-        """End all requests with this error."""
+    def _end_all(self, error: Exception) -> None:
+        """End all requests with this error, and free the cache."""
         if not isinstance(error, OwnwordsError):
             _log.error("the engine of %s failed", self._name, exc_info=error)
             error = internal_error()
         with self._lock:
-            streams = [*self._running.values(), *self._waiting]
-            self._running.clear()
-            self._waiting.clear()
-        self._send([(stream, None, error) for stream in streams])
+            if self._scheduler is not None:
+                self._scheduler.close()
+                self._scheduler = None
+            self._send([(stream, None, error) for stream in self._streams.values()])
 
-    def _send(self, updates: _Updates) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._deliver, updates)
-        except RuntimeError:  # the event loop is closed
-            self._is_closed = True
+    def _send(self, updates: Sequence[tuple[GenerationStream, int | None, StreamEnd]]) -> None:
+        def deliver() -> None:
+            for stream, token, end in updates:
+                stream.steps.put_nowait((token, end))
 
-    # --- in the event loop -----------------------------------------------------------------------
-
-    def _deliver(self, updates: _Updates) -> None:
-        for stream, token, end in updates:
-            stream.steps.put_nowait((token, end))
+        with suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(deliver)
 
 
 def _closed() -> ApiError:

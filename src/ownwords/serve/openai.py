@@ -1,18 +1,19 @@
 """OpenAI's API: texts, conversations and the list of models, in OpenAI's JSON.
 
-Fields of a request that affect the answer are used or refused. Names and bounds are OpenAI's;
-samplers that its API lacks have the names that other servers use.
+Fields of a request that affect the answer are used or refused. Names are OpenAI's, and those of
+other servers for samplers that its API lacks.
 """
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import anyio
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -31,7 +32,7 @@ from ownwords.inference.text_generation import (
 from ownwords.models.directory import CONFIG
 from ownwords.serve.app_state import AppState, no_such_model
 from ownwords.serve.errors import ApiError, invalid
-from ownwords.serve.json_api import json_response, read_body, wrong_type
+from ownwords.serve.json_api import decode_fields, json_response, parse_json, wrong_type
 from ownwords.serve.model_worker import LoadedModel
 from ownwords.serve.sse import EventSender, EventStreamResponse, run_until_disconnect
 
@@ -42,7 +43,7 @@ _MAX_STOPS, _MAX_STOP_LENGTH = 16, 1000  # OpenAI allows up to 4
 
 _Tokens = Annotated[int, Meta(ge=0, le=1 << 20)]
 _Texts = Annotated[int, Meta(ge=1, le=128)]
-_Penalty = Annotated[float, Meta(ge=-2, le=2)]
+P = TypeVar("P", bound="GenerationParams")
 
 
 def routes(state: AppState) -> list[BaseRoute]:
@@ -50,24 +51,50 @@ def routes(state: AppState) -> list[BaseRoute]:
     return [
         Route("/v1/models", partial(list_models, state), methods=["GET"]),
         Route("/v1/models/{name:path}", partial(get_model, state), methods=["GET"]),
-        Route("/v1/completions", partial(create_completion, state), methods=["POST"]),
-        Route("/v1/chat/completions", partial(create_chat_completion, state), methods=["POST"]),
+        Route("/v1/completions", partial(create, state, CompletionRequest), methods=["POST"]),
+        Route("/v1/chat/completions", partial(create, state, ChatRequest), methods=["POST"]),
     ]
 
 
 # --- requests -------------------------------------------------------------------------------------
 
 
-def unsupported(name: str, reason: str) -> ApiError:
-    """The error for an unsupported field that would change the answer."""
+_NO_TOKENS = "this server takes and returns text, not tokens"
+_NO_TOOLS = "these models call no tools"
+_PLAIN_TEXT = "these models write plain text only"
+# Fields that would change the answer: the JSON that would not, and why anything else is refused.
+_REFUSED: Mapping[str, tuple[Collection[str], str]] = {
+    "logit_bias": (["{}"], _NO_TOKENS),
+    "logprobs": (["false"], _NO_TOKENS),
+    "top_logprobs": ([], _NO_TOKENS),
+    "echo": (["false"], "put the prompt before the text that comes back"),
+    "tools": (["[]"], _NO_TOOLS),
+    "functions": (["[]"], _NO_TOOLS),
+    "tool_choice": (['"none"', '"auto"'], _NO_TOOLS),
+    "function_call": (['"none"', '"auto"'], _NO_TOOLS),
+    "response_format": (['{"type":"text"}'], _PLAIN_TEXT),
+    "modalities": (['["text"]'], _PLAIN_TEXT),
+    "audio": ([], _PLAIN_TEXT),
+    "web_search_options": ([], "these models search nothing"),
+}
+# Their bounds are those of SamplingParams.
+_SAMPLERS = (
+    *("temperature", "top_k", "top_p", "min_p"),
+    *("repetition_penalty", "frequency_penalty", "presence_penalty"),
+)
+
+
+def parse_params(kind: type[P], fields: JsonObject) -> P:
+    """Parse the body of a request. Raises ApiError for a field that cannot be honoured."""
+    for name, (harmless, reason) in _REFUSED.items():
+        value = fields.get(name)
+        if value is not None and msgspec.json.encode(value).decode() not in harmless:
+            raise _unsupported(name, reason)
+    return decode_fields(kind, fields)
+
+
+def _unsupported(name: str, reason: str) -> ApiError:
     return invalid(f"{name} is not supported: {reason}", param=name, code="unsupported_parameter")
-
-
-def _refuse(reason: str, **asked: object) -> None:
-    """Raise the error for the first of these fields that is asked for."""
-    for name, is_asked in asked.items():
-        if is_asked:
-            raise unsupported(name, reason)
 
 
 @dataclass(frozen=True)
@@ -91,16 +118,13 @@ class GenerationParams:
     stream: bool = False
     stream_options: StreamOptions | None = None
     max_tokens: _Tokens | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    presence_penalty: _Penalty | None = None
-    frequency_penalty: _Penalty | None = None
-    logit_bias: Any = None
-    logprobs: Any = None
-    top_logprobs: Any = None
-    top_k: Annotated[int, Meta(ge=-1, le=1 << 31)] | None = None  # 0 and -1: all tokens
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Meta(ge=1e-3, le=1e3)] | None = None
+    temperature: float | None = None
+    top_k: int | None = None  # 0 and -1: all tokens
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
     guard: bool = True
     truncate_prompt_tokens: Literal[-1] | None = None  # vLLM's: read what fits, from the end
 
@@ -115,12 +139,7 @@ class GenerationParams:
                     "stop",
                     f"a stop string must have 1 to {_MAX_STOP_LENGTH} characters, not {len(stop)}",
                 )
-        _refuse(
-            "this server takes and returns text, not tokens",
-            logit_bias=self.logit_bias,
-            logprobs=self.logprobs is not None and self.logprobs is not False,
-            top_logprobs=self.top_logprobs is not None,
-        )
+        _ = self.sampling
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -139,17 +158,11 @@ class GenerationParams:
 
     @property
     def sampling(self) -> SamplingParams:
-        """The sampling parameters; the defaults are those of `ownwords write`."""
-        given: dict[str, Any] = {
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "presence_penalty": self.presence_penalty,
-            "frequency_penalty": self.frequency_penalty,
-            "top_k": None if self.top_k is None else max(0, self.top_k),
-            "min_p": self.min_p,
-            "repetition_penalty": self.repetition_penalty,
-        }
-        return replace(DEFAULT_SAMPLING, **{k: x for k, x in given.items() if x is not None})
+        """The sampling parameters, by default those of `ownwords write`."""
+        given = {name: x for name in _SAMPLERS if (x := getattr(self, name)) is not None}
+        if given.get("top_k") == -1:
+            given["top_k"] = 0
+        return replace(DEFAULT_SAMPLING, **given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,16 +170,13 @@ class CompletionRequest(GenerationParams):
     """The body of a POST to /v1/completions."""
 
     prompt: str | list[str] = ""
-    echo: bool = False
     suffix: str = ""
     best_of: _Texts | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _refuse(
-            "ask for n texts, and choose among them", best_of=self.best_of not in (None, self.n)
-        )
-        _refuse("put the prompt before the text that comes back", echo=self.echo)
+        if self.best_of not in (None, self.n):
+            raise _unsupported("best_of", "ask for n texts, and choose among them")
         if not self.prompts:
             raise wrong_type("prompt", "text, or a list of texts", self.prompt)
 
@@ -196,41 +206,15 @@ class _Message:
     function_call: Any = None
 
 
-@dataclass(frozen=True)
-class _ResponseFormat:
-    type: str = "text"
-
-
 @dataclass(frozen=True, kw_only=True)
 class ChatRequest(GenerationParams):
     """The body of a POST to /v1/chat/completions."""
 
     messages: Annotated[list[_Message], Meta(min_length=1)]
     max_completion_tokens: _Tokens | None = None
-    tools: Any = None
-    functions: Any = None
-    tool_choice: Any = None
-    function_call: Any = None
-    response_format: _ResponseFormat = field(default_factory=_ResponseFormat)
-    modalities: Any = None
-    audio: Any = None
-    web_search_options: Any = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _refuse(
-            "these models call no tools",
-            tools=self.tools,
-            functions=self.functions,
-            tool_choice=self.tool_choice not in (None, "none", "auto"),
-            function_call=self.function_call not in (None, "none", "auto"),
-        )
-        _refuse(
-            "these models write plain text only",
-            response_format=self.response_format.type != "text",
-            modalities=self.modalities not in (None, ["text"]) or self.audio,
-        )
-        _refuse("nothing is looked up", web_search_options=self.web_search_options is not None)
         _ = self.conversation
 
     @property
@@ -239,31 +223,30 @@ class ChatRequest(GenerationParams):
         return super().max_new_tokens if newer is None else newer
 
     @property
-    def conversation(self) -> tuple[Mapping[str, str], ...]:
-        """The messages, each with its role and text."""
+    def conversation(self) -> tuple[tuple[str, str], ...]:
+        """The role and text of each message."""
         return tuple(_message(x, f"messages[{i}]") for i, x in enumerate(self.messages))
 
 
-def _message(message: _Message, path: str) -> Mapping[str, str]:
-    role = message.role
-    if role in ("tool", "function") or message.tool_calls or message.function_call:
-        raise unsupported(path, "these models call no tools")
+def _message(message: _Message, path: str) -> tuple[str, str]:
     # OpenAI's newer name of the role that templates call system.
-    role = "system" if role == "developer" else role
+    role = "system" if message.role == "developer" else message.role
+    if role in ("tool", "function") or message.tool_calls or message.function_call:
+        raise _unsupported(path, _NO_TOOLS)
     if role not in ("system", "user", "assistant"):
         allowed = "system, developer, user or assistant"
         raise _invalid(f"{path}.role", f"{path}.role must be {allowed}, not {role[:40]!r}")
     if message.content is None:
         raise _invalid(f"{path}.content", f"{path}.content is missing")
     if isinstance(message.content, str):
-        return {"role": role, "content": message.content}
+        return role, message.content
     parts = [_part(part, f"{path}.content[{i}]") for i, part in enumerate(message.content)]
-    return {"role": role, "content": "".join(parts)}
+    return role, "".join(parts)
 
 
 def _part(part: _ContentPart, path: str) -> str:
     if part.type not in ("text", "refusal"):
-        raise unsupported(path, "these models read text only")
+        raise _unsupported(path, "these models read text only")
     text: str | None = getattr(part, part.type)
     if text is None:
         raise wrong_type(f"{path}.{part.type}", "text", None)
@@ -295,7 +278,7 @@ class Formatter:
     def choice(
         self, index: int, text: str, finish_reason: FinishReason | None, part: Part
     ) -> JsonObject:
-        """A text, or a part of it."""
+        """Return a text, or a part of it."""
         body: JsonObject = {"text": text}
         if self.is_chat:
             message: JsonObject = {"content": text} if text else {}
@@ -305,12 +288,12 @@ class Formatter:
         return {"index": index, **body, "logprobs": None, "finish_reason": finish_reason}
 
     def response(self, texts: Sequence[tuple[str, FinishReason]], usage: JsonObject) -> JsonObject:
-        """The whole response."""
+        """Return the whole response."""
         choices = [self.choice(i, text, reason, "whole") for i, (text, reason) in enumerate(texts)]
         return {**self._head, "object": self._kind, "choices": choices, "usage": usage}
 
     def chunk(self, *choices: JsonObject) -> JsonObject:
-        """A streamed chunk; the one with the usage holds no choices."""
+        """Return a streamed chunk; the one with the usage has no choices."""
         kind = f"{self._kind}.chunk" if self.is_chat else self._kind
         return {**self._head, "object": kind, "choices": choices}
 
@@ -332,7 +315,7 @@ class _Task:
     formatter: Formatter
 
     async def run(self, handle: PartHandler) -> JsonObject:
-        """Generate all texts concurrently; returns OpenAI's `usage`."""
+        """Generate all texts concurrently; return OpenAI's `usage`."""
         tokens = 0
         errors: list[OwnwordsError] = []
 
@@ -373,7 +356,7 @@ class _Task:
         }
 
     async def response(self) -> JsonObject:
-        """The response with all texts."""
+        """Return the response with all texts."""
         texts = ["" for _ in self.requests]
         reasons: list[FinishReason] = ["length" for _ in self.requests]
 
@@ -404,40 +387,33 @@ class _Task:
         await events.send_bytes(b"data: [DONE]\n\n")
 
 
-async def create_completion(state: AppState, request: Request) -> Response:
-    """Continue one or several prompts."""
-    params = await read_body(state, request, CompletionRequest)
+async def create(
+    state: AppState, kind: type[CompletionRequest | ChatRequest], request: Request
+) -> Response:
+    """Continue one or several prompts, or a conversation."""
+    data = await request.body()
+    params = await state.run(lambda: parse_params(kind, parse_json(data)))
     loaded = await state.get_model(params.model)
-    task = await state.run(lambda: _task(state, loaded, params, params.prompts))
-    return await _respond(request, task)
+    task = await state.run(lambda: _task(state, loaded, params))
+    if params.stream:
+        return EventStreamResponse(task.stream)
+    return json_response(await run_until_disconnect(request.receive, task.response()))
 
 
-async def create_chat_completion(state: AppState, request: Request) -> Response:
-    """Continue a conversation."""
-    params = await read_body(state, request, ChatRequest)
-    loaded = await state.get_model(params.model)
-    task = await state.run(lambda: _task(state, loaded, params, [as_text(params.conversation)]))
-    return await _respond(request, task)
-
-
-def as_text(messages: Sequence[Mapping[str, str]]) -> str:
-    """A conversation as the text to continue, with a blank line before each but the model's."""
+def as_text(messages: Sequence[tuple[str, str]]) -> str:
+    """Return a conversation as the text to continue, with a blank line before each user message."""
     text = ""
-    for message in messages:
-        if text and message["role"] != "assistant":
+    for role, content in messages:
+        if text and role != "assistant":
             text += "\n\n"
-        text += message["content"]
+        text += content
     return text
 
 
-def _task(
-    state: AppState,
-    loaded: LoadedModel,
-    params: GenerationParams,
-    prompts: Sequence[str],
-) -> _Task:
-    """The texts of a request. Raises ApiError if they are too many or the model cannot read it."""
+def _task(state: AppState, loaded: LoadedModel, params: CompletionRequest | ChatRequest) -> _Task:
+    """Prepare the texts of a request. Raises ApiError for too many texts or a long prompt."""
     is_chat = isinstance(params, ChatRequest)
+    prompts = [as_text(params.conversation)] if is_chat else params.prompts
     name = "messages" if is_chat else "prompt"
     texts = len(prompts) * params.n
     if texts > state.settings.queue:
@@ -472,14 +448,8 @@ def _task(
     return _Task(loaded, params, requests, sum(len(first.ids) for first in firsts), formatter)
 
 
-async def _respond(request: Request, task: _Task) -> Response:
-    if task.params.stream:
-        return EventStreamResponse(task.stream)
-    return json_response(await run_until_disconnect(request.receive, task.response()))
-
-
 def _fingerprint(loaded: LoadedModel) -> str:
-    """A hash of the model, engine and version: with the same one, a seed gives the same text."""
+    """Hash the model, engine and version: with the same hash, a seed gives the same text."""
     return "fp_" + digest(repr(loaded.stamp), loaded.model.engine.name, __version__)[:12]
 
 
@@ -487,13 +457,13 @@ def _fingerprint(loaded: LoadedModel) -> str:
 
 
 async def list_models(state: AppState, _: Request) -> Response:
-    """All models."""
+    """List all models."""
     models = await _models(state)
     return json_response({"object": "list", "data": list(models.values())})
 
 
 async def get_model(state: AppState, request: Request) -> Response:
-    """The model with this name."""
+    """Show one model."""
     models = await _models(state)
     name = str(request.path_params["name"])
     if name not in models:
@@ -510,7 +480,7 @@ async def _models(state: AppState) -> dict[str, JsonObject]:
 
 
 def _made_at(folder: Path) -> int:
-    """The Unix time at which a model was written; 0 if it has just been deleted."""
+    """Return the Unix time at which a model was written; 0 if it has just been deleted."""
     try:
         return int((folder / CONFIG).stat().st_mtime)
     except OSError:
