@@ -26,7 +26,7 @@ from ownwords.archive.settings import ArchiveConfig
 from ownwords.core.errors import SourceError
 from ownwords.core.workspace import Workspace
 from ownwords.serve import intake
-from ownwords.serve.api import sources as api_sources
+from ownwords.serve.api import home as api_home
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.settings import ServeSettings
@@ -43,7 +43,7 @@ def workspace(tmp_path: Path) -> Path:
 @pytest.fixture
 def api(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
     """The server, which inspects here; a test of the process of its own undoes that."""
-    monkeypatch.setattr(api_sources, "_inspect", intake.inspect_upload)
+    monkeypatch.setattr(api_home, "_inspect", intake.inspect_upload)
     state = AppState(Workspace(workspace), ServeSettings(key="", upload_bytes=32 << 20))
     return TestClient(create_app(state), base_url="http://127.0.0.1:8377")
 
@@ -297,7 +297,7 @@ def test_an_inspection_is_a_process_whose_end_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(api_sources, name, value)
+    monkeypatch.setattr(api_home, name, value)
     status, answer = drop(api, "a.md", b"# A\n\nWords of mine.\n")
     if not message:
         assert (status, answer["label"]) == (201, "a Markdown file")
@@ -311,7 +311,7 @@ def test_an_inspection_is_bounded_in_memory() -> None:
     program = (
         "from ownwords.serve import intake\n"
         "intake._MAX_MEMORY_BYTES = 1 << 30\n"
-        "intake.inspect_path = lambda path: bytearray(2 << 30)\n"
+        "intake.inspect_path = lambda *_: bytearray(2 << 30)\n"
         "intake._main('/x/a.zip', 'none', '{}')"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout

@@ -18,7 +18,7 @@ from ownwords.ask.passages import Passage, best_sentence
 from ownwords.ask.search import RetrievalResult
 from ownwords.ask.servers import ContextLengthError, Endpoint, Message
 from ownwords.core.errors import ConfigError
-from ownwords.core.sentences import sentences
+from ownwords.core.text import sentences
 from ownwords.language.words import content_words, stems
 from sample_passages import BACKUPS, PASSAGES, PLANTED, QUOTED, FakeSearcher, passage
 

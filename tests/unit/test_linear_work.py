@@ -21,7 +21,7 @@ from ownwords.ask.citations import AnswerBuilder, parse_answer
 from ownwords.ask.passages import units
 from ownwords.ask.query import Query
 from ownwords.base import catalogue
-from ownwords.core.sentences import sentences
+from ownwords.core.text import sentences
 from ownwords.drafts.check import AuthorStyle
 from ownwords.drafts.notes import sentences_of_note
 from ownwords.drafts.rewriting import Habits, rewrite

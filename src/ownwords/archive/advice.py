@@ -14,7 +14,7 @@ import msgspec
 
 from ownwords.archive.report import Advice, ReportTotals, SplitCounts
 from ownwords.archive.selection import MIN_GROUPS
-from ownwords.core.package_data import toml_beside
+from ownwords.core.config import toml_beside
 from ownwords.view.format import count, number, percent, size
 
 # Hoffmann et al. 2022 ("Chinchilla"): compute-optimal number of training tokens per parameter.

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ownwords.archive.text_repair import as_object, parse_json, repair_line, text_value
+from ownwords.core.config import toml_beside
 from ownwords.core.errors import SourceError
-from ownwords.core.package_data import toml_beside
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -13,7 +13,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ownwords.archive import dates, untrusted_files
 from ownwords.archive.markup import parse_html
-from ownwords.core.package_data import toml_beside
+from ownwords.core.config import toml_beside
 
 _SELECTORS: Final = toml_beside(__file__, "selectors.toml")
 # A comments section with fewer words and no comment elements only says "no comments yet".

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from ownwords.ask.passages import Passage, Whose, best_sentence
-from ownwords.core.sentences import Span, sentences
+from ownwords.core.text import Span, sentences
 from ownwords.language.words import content_words, forms_of, stems
 from ownwords.view.format import count, joined, plain
 

@@ -36,10 +36,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.ask.passages import windows
+from ownwords.core.config import toml_beside
 from ownwords.core.errors import ConfigError, InUseError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import usable_cores
-from ownwords.core.package_data import toml_beside
 from ownwords.core.packages import check_sha256, download_wheels, install_command
 from ownwords.core.progress import Progress, print_answer, reporting_job
 from ownwords.core.validation import decode

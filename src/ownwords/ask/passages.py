@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 from ownwords.archive.document import Document, Segment, SegmentKind
 from ownwords.ask.query import has_asked, telling_stems
-from ownwords.core.sentences import Span, sentences, stripped
+from ownwords.core.text import Span, sentences, stripped
 from ownwords.language.words import stems, visible
 
 Whose = Literal["own", "quoted", "other"]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ownwords.core.package_data import toml_beside
+from ownwords.core.config import toml_beside
 from ownwords.core.validation import decode
 from ownwords.models import registry
 from ownwords.models.configs.config import ModelConfig

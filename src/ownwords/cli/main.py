@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ownwords.core.config import toml_beside
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.package_data import toml_beside
 from ownwords.core.version import __version__
 
 if TYPE_CHECKING:

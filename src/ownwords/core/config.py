@@ -260,11 +260,16 @@ def _filled(
         raise ConfigError(f"{', '.join(places)}: {message}", hint) from error
 
 
-# --- TOML ---------------------------------------------------------------
+# --- TOML -----------------------------------------------------------------------------------------
+
+
+def toml_beside(module: str, name: str) -> dict[str, Any]:
+    """Read a TOML file of the package beside a module, such as its words or selectors."""
+    return tomllib.loads(Path(module).with_name(name).read_text("utf-8"))
 
 
 def as_toml(value: object) -> str:
-    """The value in TOML syntax."""
+    """Return the value in TOML syntax."""
     if value is None:
         return f'"{NONE}"'
     if isinstance(value, bool):

@@ -20,7 +20,7 @@ from ownwords.archive.corpus import TrainingText, load_corpus
 from ownwords.archive.store import Archive
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.fingerprint import digest
-from ownwords.core.sentences import abbreviations_of, sentences, unwrapped
+from ownwords.core.text import abbreviations_of, sentences, unwrapped
 from ownwords.drafts.prose import prose_of
 from ownwords.drafts.rewriting import Edit, Habits
 from ownwords.evaluation.style import (

@@ -17,7 +17,7 @@ from ownwords.archive.corpus import TrainingText
 from ownwords.base import catalogue
 from ownwords.base.trimming import are_english
 from ownwords.core.fingerprint import digest
-from ownwords.core.sentences import sentences
+from ownwords.core.text import sentences
 from ownwords.drafts.facts import (
     BOUNDS,
     DROPPED,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ownwords.archive.markup import markdown_parser
 from ownwords.archive.sources.markdown import parse_front_matter
-from ownwords.core.sentences import Span
+from ownwords.core.text import Span
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

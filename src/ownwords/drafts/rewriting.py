@@ -20,7 +20,7 @@ import numpy as np
 
 from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.sentences import sentences, unwrapped
+from ownwords.core.text import sentences, unwrapped
 from ownwords.drafts.facts import EXACT, Content
 from ownwords.drafts.prose import prose_of
 from ownwords.language.words import begins_sentence, language, number_words

@@ -13,9 +13,16 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from ownwords.core.sentences import ABBREVIATIONS, END_MARK, abbreviations_of
-from ownwords.core.sentences import sentences as sentence_spans
-from ownwords.core.text import count_words, distinct, hash_words, shingles
+from ownwords.core.text import (
+    ABBREVIATIONS,
+    END_MARK,
+    abbreviations_of,
+    count_words,
+    distinct,
+    hash_words,
+    shingles,
+)
+from ownwords.core.text import sentences as sentence_spans
 from ownwords.evaluation.intervals import PairedEstimate, beside, rate
 from ownwords.evaluation.passages import openings
 from ownwords.language.words import Lexicon, begins_sentence, is_in_the_language, words_in

@@ -21,13 +21,11 @@ from ownwords.core.workspace import Workspace, path_text
 from ownwords.serve import openai, security, static_files
 from ownwords.serve.api import (
     ask,
-    drafts,
     home,
     jobs,
     machine,
     models,
     posts,
-    sources,
     texts,
     write,
 )
@@ -37,7 +35,7 @@ from ownwords.serve.security import LOGIN, Authenticator, SecurityMiddleware
 from ownwords.serve.static_files import FRONT, with_blog
 from ownwords.serve.workspace_list import WorkspaceList
 
-_PARTS = (openai, sources, models, posts, jobs, write, ask, drafts, texts, machine)
+_PARTS = (openai, models, posts, jobs, write, ask, texts, machine)
 _HEALTH = "/healthz"
 
 
@@ -153,7 +151,7 @@ def create_app(state: AppState) -> Starlette:
                 # The page's files are public: they contain no data of the workspace.
                 public={f"/{name}" for name in files} | {LOGIN, _HEALTH},
                 pages={FRONT, LOGIN},
-                uploads={sources.UPLOADS},
+                uploads={home.UPLOADS},
             )
         ],
         lifespan=lifespan,

@@ -25,8 +25,8 @@ from ownwords.archive.untrusted_files import (
     open_packed,
     read_head,
 )
+from ownwords.core.config import toml_beside
 from ownwords.core.errors import SourceError
-from ownwords.core.package_data import toml_beside
 
 NAME = "Word and LibreOffice"
 

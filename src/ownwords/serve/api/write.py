@@ -1,7 +1,12 @@
-"""The Write page: its models, and where a text may come from. /v1/completions writes."""
+"""The Write page: its models, the checks and drafts of a text, and the sources of its words.
 
-from collections.abc import Iterator, Sequence
+Texts themselves are written by /v1/completions.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from starlette.requests import Request
@@ -12,12 +17,20 @@ from ownwords.archive.store import Archive
 from ownwords.ask.passages import Passage, best_sentence
 from ownwords.base import catalogue
 from ownwords.base.known_bases import RECOMMENDED, find_known
-from ownwords.core.validation import Meta
-from ownwords.drafts.drafting import can_write
+from ownwords.core.validation import Meta, encode
+from ownwords.drafts import drafting, rewriting
+from ownwords.drafts.check import AuthorStyle, check_view
+from ownwords.drafts.rewriting import Habits
 from ownwords.evaluation.verbatim import shared_passages
+from ownwords.inference.generation import BatchScheduler
+from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve.app_state import AppState
+from ownwords.serve.errors import invalid
 from ownwords.serve.json_api import ApiCall, json_response, json_route, read_body
+from ownwords.serve.model_worker import FairLock, LoadedModel
+from ownwords.serve.sse import EventStreamResponse, ThreadEvents
+from ownwords.view import html
 
 _MAX_PROMPT = 20_000  # characters; longer than the context of our models
 _DEFAULT_TOKENS = 300
@@ -34,17 +47,70 @@ class OriginsRequest:
     text: Annotated[str, Meta(max_length=_MAX_PROMPT)] = ""
 
 
+@dataclass(frozen=True)
+class DraftRequest:
+    """The body of a POST to /api/check, /api/rewrite, or /api/draft, where the text holds notes.
+
+    With `free`, the model writes each sentence, too. `lines` are those of a draft to continue.
+    """
+
+    text: Annotated[str, Meta(max_length=200_000)] = ""
+    free: bool = False
+    lines: tuple[drafting.DraftLine, ...] = ()
+    model: Annotated[str, Meta(max_length=300)] = ""
+    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 1
+
+
 def routes(state: AppState) -> list[BaseRoute]:
-    """The routes of the Write page."""
+    """The routes of the Write page.
+
+    /api/draft and /api/rewrite stream `begun` events with the number of texts begun so far, and
+    `end` with the output of `ownwords draft --json` or `rewrite --json`. A draft also streams its
+    `notes` at the start, and each `line` that is written.
+    """
 
     async def origins(request: Request) -> Response:
         """Find runs of words that a text shares with the posts, and the most similar passages."""
         asked = await read_body(state, request, OriginsRequest)
         return json_response(await state.run_long(lambda: _origins(state, asked.text)))
 
+    async def draft(request: Request) -> Response:
+        asked = await read_body(state, request, DraftRequest)
+        notes = await state.run(lambda: drafting.Notes.parse(asked.text))
+        loaded = await _model_for_notes(state, asked.model, drafting.can_write)
+
+        def write(events: ThreadEvents) -> dict[str, Any]:
+            model = _SharedModel(loaded, state.compute_lock, events)
+            written = drafting.write_lines(model, notes, seed=asked.seed, begun=asked.lines)
+            lines = [next(written) for _ in asked.lines]  # raises unless they are of these notes
+            events.send(notes.lines, "notes")
+            for line in written:
+                events.send(line, "line")
+                lines.append(line)
+            return {"seed": asked.seed, **drafting.Draft(tuple(lines)).to_dict()}
+
+        return EventStreamResponse(partial(state.send_work, write, "end"))
+
+    async def rewrite(request: Request) -> Response:
+        asked = await read_body(state, request, DraftRequest)
+        _require_draft(asked.text)
+        loaded = None
+        if asked.free:
+            loaded = await _model_for_notes(state, asked.model, drafting.has_learned)
+
+        def write(events: ThreadEvents) -> dict[str, Any]:
+            model = _SharedModel(loaded, state.compute_lock, events) if loaded else None
+            habits = state.report.derived("habits", lambda _: Habits.of(state.archive()))
+            return rewriting.rewrite(asked.text, habits, model, seed=asked.seed).to_dict()
+
+        return EventStreamResponse(partial(state.send_work, write, "end"))
+
     return [
         json_route(state, "GET", "/api/write", list_models),
         Route("/api/write/origins", origins, methods=["POST"]),
+        json_route(state, "POST", "/api/check", check),
+        Route("/api/draft", draft, methods=["POST"]),
+        Route("/api/rewrite", rewrite, methods=["POST"]),
     ]
 
 
@@ -64,19 +130,76 @@ def list_models(state: AppState, _: ApiCall) -> dict[str, Any]:
                 "name": name,
                 "role": role(name),
                 "label": catalogue.display_name(folder) if name in bases else state.label_of(name),
-                "writes_from_notes": can_write(folder),
+                "writes_from_notes": drafting.can_write(folder),
             }
             for name, folder in models.items()
         ],
         # A base to install if no model can write from notes.
         "installable": None
-        if not known or any(map(can_write, models.values()))
+        if not known or any(map(drafting.can_write, models.values()))
         else {"name": known.name, "title": known.title, "bytes": known.download_bytes},
         "defaults": {"tokens": _DEFAULT_TOKENS, "temperature": DEFAULT_SAMPLING.temperature},
     }
 
 
-# --- where a text may come from ------------------------------------------------------------------
+# --- drafts ---------------------------------------------------------------------------------------
+
+
+def check(state: AppState, call: ApiCall) -> dict[str, Any]:
+    """Check a draft; return the output of `ownwords check --json`, and the same as HTML."""
+    text = call.body(DraftRequest).text
+    _require_draft(text)
+    style: AuthorStyle = state.report.derived("style", lambda _: AuthorStyle.of(state.archive()))
+    found = style.check(text)
+    return {**encode(found), "html": html.drawn(check_view(found))}
+
+
+def _require_draft(text: str) -> None:
+    if not text.strip():
+        raise invalid("there is no draft", hint="write or paste one first")
+
+
+async def _model_for_notes(
+    state: AppState, name: str, is_able: Callable[[Path], bool]
+) -> LoadedModel:
+    """Load a model by name. Raises ApiError if it has not learned to write from notes."""
+    loaded = await state.get_model(name)
+    if not await state.run(lambda: is_able(loaded.folder)):
+        raise invalid(
+            f"{state.label_of(loaded.name)} has not learned to write from notes",
+            hint="make one from a starting model that can: ownwords base add smollm2-135m",
+            param="model",
+        )
+    return loaded
+
+
+class _SharedModel(Model):
+    """A loaded model that writes for one reader, alternating with its other work.
+
+    It sends the number of texts begun. Once the reader has left, it ends at the next token.
+    """
+
+    def __init__(self, loaded: LoadedModel, turn: FairLock, events: ThreadEvents) -> None:
+        model = loaded.model
+        super().__init__(model.engine, model.tokenizer, model.guard, model.stop_ids)
+        self._lines = 0
+        self._turn, self._events = turn, events
+
+    def write_several(self, prompt: str, **how: Any) -> list[str]:  # noqa: ANN401 - as in Model
+        self._lines += 1
+        self._events.send({"number": self._lines}, "begun")
+        with self._turn.hold():
+            how["on_tokens"] = lambda _: self._events.check()
+            return super().write_several(prompt, **how)
+
+    def score(
+        self, prompt: str, texts: Sequence[str], scheduler: BatchScheduler | None = None
+    ) -> list[float]:
+        with self._turn.hold():
+            return super().score(prompt, texts, scheduler)
+
+
+# --- passages and posts that resemble a text ------------------------------------------------------
 
 
 def _origins(state: AppState, text: str) -> dict[str, Any]:
@@ -106,7 +229,7 @@ def _origins(state: AppState, text: str) -> dict[str, Any]:
 
 
 class _Posts:
-    """Iterates over the posts' names and texts, up to _MAX_SEARCHED characters."""
+    """Iterates over the ids and texts of posts, up to _MAX_SEARCHED characters."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
