@@ -58,7 +58,7 @@ class Resolved(Generic[S]):
     origins: Mapping[str, str]
 
     def to_toml(self) -> str:
-        """The settings as TOML that `resolve` reads back unchanged, with origins as comments."""
+        """Return TOML that `resolve` reads back unchanged, with origins as comments."""
         # Settings without a section must come first: TOML cannot leave a section again.
         lines: dict[str, list[str]] = {"": []}
         for setting in settings_of(self.settings):
@@ -80,8 +80,7 @@ def resolve(
     """Resolve the settings of a class from defaults, files, environment, sets and flags.
 
     Later sources in this order override earlier ones, as do later files. `sets` are "key=value"; a
-    flag that is None was not given. Raises ConfigError for an unknown name or an invalid value; the
-    message gives the place, the value and what was expected.
+    flag that is None was not given. Raises ConfigError for an unknown name or an invalid value.
     """
     known = {setting.key: setting for setting in settings_of(kind())}
     values: dict[str, object] = {}
@@ -104,12 +103,12 @@ def settings_of(settings: "DataclassInstance", prefix: str = "") -> Iterator[Set
 
 
 def environment_name(key: str) -> str:
-    """The environment variable of a setting: `archive.drafts` -> `OWNWORDS_ARCHIVE__DRAFTS`."""
+    """Return the variable of a setting: `archive.drafts` -> `OWNWORDS_ARCHIVE__DRAFTS`."""
     return PREFIX + key.upper().replace(".", "__")
 
 
 def flag_name(key: str, value: object) -> str:
-    """The flag of a setting: `archive.drafts` -> `--drafts`, or `--no-drafts` if it is False."""
+    """Return the flag of a setting: `archive.drafts` -> `--drafts`, or `--no-drafts` if False."""
     name = key.rpartition(".")[2].replace("_", "-")
     return f"--no-{name}" if value is False else f"--{name}"
 
@@ -130,7 +129,7 @@ def _given(
     almost = {name.replace("__", "_") for name in by_variable}
     for variable in sorted(env):
         name = variable.upper()  # Windows ignores case in variable names
-        # Others, such as OWNWORDS_HOME, are no settings.
+        # Others, such as OWNWORDS_HOME, are not settings.
         if not name.startswith(PREFIX) or not ("__" in name or name in almost):
             continue
         if name not in by_variable:
@@ -141,7 +140,7 @@ def _given(
         key = key.strip()
         if not equals:
             raise ConfigError(
-                f'--set {assignment}: there is no "=" in it',
+                f'--set {assignment}: "=" is missing',
                 hint="--set KEY=VALUE, such as --set archive.drafts=true",
             )
         if key not in known:
@@ -167,7 +166,7 @@ def _from_table(
         elif is_section:
             raise ConfigError(
                 f"{origin}: {key} is a section, not a setting with the value {shown(value)}",
-                hint=f"write [{key}] on a line of its own, its settings below it",
+                hint=f"write [{key}] on its own line, and its settings below",
             )
         else:
             _unknown(key, origin, known)
@@ -199,7 +198,7 @@ def _unknown(
 
 
 class _Text(str):
-    """A value given as plain text outside TOML: `true`, `0.2`, `a,b`."""
+    """A value given as text outside TOML: `true`, `0.2`, `a,b`."""
 
     __slots__ = ()
 
@@ -216,7 +215,7 @@ def _value(kind: Any, value: object, key: str, origin: str) -> object:  # noqa: 
 
 
 def _parsed(kind: Any, text: str) -> object:  # noqa: ANN401 - a type
-    """The text as plain data of a type; if it is invalid, ValueError or the text itself."""
+    """Return the text as plain data of a type; if it is invalid, ValueError or the text itself."""
     args = get_args(kind)
     match get_origin(kind):
         case origin if origin is Union or origin is types.UnionType:
@@ -241,7 +240,7 @@ def _parsed(kind: Any, text: str) -> object:  # noqa: ANN401 - a type
 def _filled(
     settings: S, prefix: str, values: Mapping[str, object], origins: Mapping[str, str]
 ) -> S:
-    """The settings with these values; ConfigError with their origins if the class refuses them."""
+    """Set these values; raise ConfigError with their origins if the class refuses them."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(settings):
         key, value = prefix + field.name, getattr(settings, field.name)

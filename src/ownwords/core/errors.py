@@ -12,7 +12,7 @@ class OwnwordsError(Exception):
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
-        # What a file holds stands in messages, and may be no text that can be printed.
+        # Messages quote file contents, which may not be printable.
         self.message = message.encode("utf-8", "backslashreplace").decode()
         self.hint = hint
         super().__init__(self.message)

@@ -1,11 +1,11 @@
-"""Keys of content, independent of file names and times."""
+"""Hashes of content."""
 
 import hashlib
 from pathlib import Path
 
 
 def digest(*parts: str | bytes) -> str:
-    """A 128-bit BLAKE2b key of the parts in order, in hexadecimal; their boundaries matter."""
+    """Return the 128-bit BLAKE2b hash of the parts in hexadecimal; their boundaries count."""
     hasher = hashlib.blake2b(digest_size=16)
     for part in parts:
         # surrogatepass: a title may hold a lone surrogate
@@ -16,6 +16,6 @@ def digest(*parts: str | bytes) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

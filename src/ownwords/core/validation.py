@@ -57,7 +57,7 @@ _REFUSALS = (ValueError, RuntimeError)
 
 
 class ValidationError(ConfigError):
-    """A value does not fit: `path` says where, and `problem` why."""
+    """A value does not fit; `path` locates it, and `problem` classifies it."""
 
     def __init__(self, message: str, path: str, problem: Problem, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -75,7 +75,7 @@ def decode(
     null_is_missing: bool = False,
     complete: bool = False,
 ) -> T:
-    """Decode data into a `kind`; raises ValidationError with one sentence on the first problem.
+    """Decode data into a `kind`; raise ValidationError with one sentence on the first problem.
 
     Messages begin with `source` (a file, "--set") and name each field by its dotted path, which
     starts at `path`. `unknown` selects whether fields that the dataclass lacks are refused or
@@ -95,13 +95,13 @@ def decode(
 
 
 def encode(value: object) -> dict[str, Any]:
-    """A dataclass as dictionaries, lists, text and numbers; ValueError for NaN and infinity."""
+    """Convert a dataclass to dictionaries, lists, text and numbers; ValueError for NaN."""
     plain: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(value), allow_nan=False))
     return plain
 
 
 def expected(kind: object) -> str:
-    """What a type allows, in plain words: "a whole number from 1 to 9"."""
+    """Describe what a type allows: "a whole number from 1 to 9"."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return expected(args[0]) + "".join(map(_bounds, _metas(kind)))
@@ -117,7 +117,7 @@ def expected(kind: object) -> str:
 
 
 def shown(value: object) -> str:
-    """The value as JSON writes it, shortened to 60 characters."""
+    """Return the value as JSON writes it, shortened to 60 characters."""
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except RecursionError:
@@ -128,7 +128,7 @@ def shown(value: object) -> str:
 def unknown_name(
     name: str, known: Iterable[str], *, noun: str = "field", path: str = ""
 ) -> ValidationError:
-    """The error for a name that does not exist, with the nearest that does."""
+    """Return the error for a name that does not exist, with the nearest that does."""
     names = [_join(path, known_name) for known_name in known]
     full = _join(path, name)
     near = get_close_matches(full, names, n=1, cutoff=0.5)
@@ -144,7 +144,7 @@ def unknown_name(
 def _known(
     kind: object, data: object, path: str, ignore: bool, null_is_missing: bool, complete: bool
 ) -> Any:  # noqa: ANN401 - plain data
-    """The data without ignored fields; raises ValidationError for unknown and missing names."""
+    """Remove ignored fields; raise ValidationError for unknown and missing names."""
     member = _member(kind, data)
     if isinstance(data, Mapping) and _is_record(member):
         fields = _fields(member)
@@ -170,7 +170,7 @@ def _known(
 
 
 def _first_problem(kind: object, data: object, path: str) -> ValidationError:
-    """The error for the innermost part that does not fit."""
+    """Return the error for the innermost part that does not fit."""
     member = _member(kind, data)
     for step, inner, value in _parts(member, data):
         if _refusal(inner, value):
@@ -183,7 +183,7 @@ def _first_problem(kind: object, data: object, path: str) -> ValidationError:
 
 
 def _misfit(kind: object, value: object, path: str) -> ValidationError:
-    """The error for a value of the wrong type or out of bounds."""
+    """Return the error for a value of the wrong type or out of bounds."""
     is_within = not _is_nan(value) and any(
         _metas(member) and not _refusal(_bare(member), value) for member in _members(kind)
     )
@@ -219,7 +219,7 @@ def _members(kind: object) -> tuple[object, ...]:
 
 
 def _member(kind: object, data: object) -> Any:  # noqa: ANN401 - a type
-    """The type without its bounds; for a union, the member that matches the shape of the data."""
+    """Return the type without bounds; of a union, the member that has the shape of the data."""
     for member in _members(kind):
         bare = _bare(member)
         of_dict = _is_record(bare) or get_origin(bare) in (dict, Mapping)
@@ -244,7 +244,7 @@ def _is_record(kind: object) -> bool:
 
 @functools.cache
 def _fields(kind: Any) -> Mapping[str, tuple[object, bool]]:  # noqa: ANN401 - a dataclass
-    """The type of each init field, and whether it is required, by name."""
+    """Return the type of each init field, and whether it is required, by name."""
     hints = get_type_hints(kind, include_extras=True)
     default = (dataclasses.MISSING, dataclasses.MISSING)
     return {

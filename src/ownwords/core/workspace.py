@@ -44,16 +44,16 @@ class Workspace:
 
     @classmethod
     def default_for(cls, source: Path, folder: Path | None = None) -> "Workspace":
-        """The default workspace of a source: `<name>.ownwords` in the folder, or the current one.
+        """Return `<name>.ownwords` in the folder, or the current one.
 
-        It is found by the name alone, without the date of an export; see `ingest.workspace_for`.
+        The date in the name of an export is ignored; `ingest.workspace_for` also compares posts.
         """
         name = source_name(source)
         name = _without_export_date(name) if source.is_file() else name
         return cls((folder or Path.cwd()) / (name + SUFFIX))
 
     def create(self) -> None:
-        """Make the folder a workspace, if it is none yet."""
+        """Make the folder a workspace, unless it is one."""
         with self.opened():
             pass
 
@@ -78,9 +78,9 @@ class Workspace:
             try:
                 yield
             except BaseException:
-                if is_new:  # with the lock, so that nobody else has begun to work in it
+                if is_new:  # under the lock, so that no other process works in it
                     shutil.rmtree(self.root, ignore_errors=True)
-                    if sys.platform == "win32":  # which deletes no file that anybody has open
+                    if sys.platform == "win32":  # which does not delete open files
                         lock.close()
                         with suppress(OSError):
                             (self.root / _LOCK).unlink()
@@ -104,7 +104,7 @@ class Workspace:
 
 
 def data_folder() -> Path:
-    """The user's folder for bases and decisions: OWNWORDS_HOME, or the system's data folder."""
+    """Return the user's folder for bases and decisions: OWNWORDS_HOME, or a system folder."""
     if given := os.environ.get(DATA_FOLDER_VARIABLE):
         return Path(given).expanduser()
     try:
@@ -117,7 +117,7 @@ def data_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """The folder for this program's cached files on this system."""
+    """Return the folder for this program's cached files on this system."""
     try:
         folder = _user_folder("XDG_CACHE_HOME", ".cache", "Library/Caches")
     except RuntimeError:  # some services have no home folder
@@ -126,7 +126,7 @@ def cache_folder() -> Path:
 
 
 def _user_folder(variable: str, on_linux: str, on_mac: str) -> Path:
-    """A folder of this user for this program; RuntimeError if the user has no home."""
+    """Return a folder of this user for this program; RuntimeError if the user has no home."""
     if (given := os.environ.get(variable)) and Path(given).is_absolute():
         return Path(given) / "ownwords"
     if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
@@ -156,7 +156,7 @@ def source_name(source: Path, *, full: bool = False) -> str:
 
 
 def _without_export_date(name: str) -> str:
-    """The name of a blog's export file without the date or key that differs in each export."""
+    """Remove the date or key that differs in each export from the name of its file."""
     return re.sub(
         r"(?i)(?<=\.wordpress)\.\d{4}-\d\d-\d\d(\.\d{3})?$|(?<=\.ghost)\.\d{4}-\d\d-\d\d[\d-]*$"
         r"|(?<=^takeout)-\d{8}T\d{6}Z[\d-]*$|(?<=^medium-export)-[0-9a-f]{16,}$",
@@ -169,7 +169,7 @@ def _without_export_date(name: str) -> str:
 
 
 def resolve_workspace(given: Path | None, here: Path) -> Workspace:
-    """The workspace given, `here` itself, or the only one in `here` that has an archive.
+    """Return the given workspace, `here` itself, or the only one in `here` that has an archive.
 
     Raises OwnwordsError if there is none or more than one.
     """
@@ -183,14 +183,14 @@ def resolve_workspace(given: Path | None, here: Path) -> Workspace:
 
 
 def has_model(here: Path) -> bool:
-    """Whether `here` or a workspace in it has a model, which `resolve_model` then finds."""
+    """Whether `here` or a workspace in it has a model, for `resolve_model` to find."""
     return any(_has_model(path / _MODEL) for path in (here, *here.glob(f"*{SUFFIX}")))
 
 
 def resolve_model(given: Path | None, here: Path) -> Path:
-    """The model given, a directory or a GGUF file, or that of a workspace, given, `here` or in it.
+    """Find a model: the one given, that of a given workspace, or the only one in `here`.
 
-    Raises OwnwordsError if there is none or more than one.
+    It is a directory or a GGUF file. Raises OwnwordsError if there is none or more than one.
     """
     if given is None and _has_model(here / _MODEL):
         given = here
@@ -221,7 +221,7 @@ def resolve_served(
     here: Path,
     default_for: Callable[[Path, Path], Workspace] = Workspace.default_for,
 ) -> tuple[Workspace, tuple[Path, ...]]:
-    """The workspace to serve, which may not exist yet, and the blogs given as its sources.
+    """Return the workspace to serve, which may not exist yet, and the blogs given as its sources.
 
     A path that is a workspace is served; any other is a blog, whose workspace is in `here`. Without
     paths, it is the only NAME.ownwords in `here`. Raises OwnwordsError if there are several.
@@ -254,7 +254,7 @@ def resolve_served(
 
 
 def _only(here: Path, fits: Callable[[Path], bool], what: str, option: str, hint: str) -> Path:
-    """The only NAME.ownwords in `here` for which `fits` is true; OwnwordsError otherwise."""
+    """Return the only NAME.ownwords in `here` for which `fits` is true; OwnwordsError otherwise."""
     candidates = sorted(path for path in here.glob(f"*{SUFFIX}") if fits(path))
     if not candidates:
         raise OwnwordsError(
@@ -289,7 +289,7 @@ def _is_workspace(folder: Path) -> bool:
 
 
 def path_text(path: Path) -> str:
-    """The path as text, with invalid UTF-8 replaced."""
+    """Return the path as text, with invalid UTF-8 replaced."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
@@ -319,14 +319,14 @@ def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Delete what a killed process has left half written; hold the lock of the folder's writers."""
+    """Delete the unfinished files of a killed process; call it with the folder's lock."""
     for draft in folder.glob(f".*{UNFINISHED}"):
         if draft.is_file():  # folders have a lock of their own, see models/atomic_dir.py
             draft.unlink(missing_ok=True)
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether writing failed for want of space."""
+    """Whether writing failed because the disk is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -361,7 +361,7 @@ UMASK = _read_umask()
 
 @contextmanager
 def locked(path: Path, message: str, hint: str) -> Iterator[IO[str]]:
-    """Hold the lock of a file, which is made if it is missing; InUseError if another has it."""
+    """Hold the lock of a file, which is made if missing; InUseError if another process has it."""
     with translate_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a+", encoding="utf-8")
@@ -372,7 +372,7 @@ def locked(path: Path, message: str, hint: str) -> Iterator[IO[str]]:
 
 
 def try_lock(handle: int) -> bool:
-    """Lock an open file; False if another process has it, and not only to look at it."""
+    """Lock an open file; return False if another process holds it for longer than a check."""
     for _ in range(_LOCK_TRIES):
         if _lock_at_once(handle):
             return True
@@ -381,7 +381,7 @@ def try_lock(handle: int) -> bool:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds the lock. To look holds it, too, for an instant."""
+    """Whether a process holds the lock. The check itself holds it for an instant."""
     try:
         with path.open("r+b") as file:
             return not _lock_at_once(file.fileno(), shared=True)

@@ -108,7 +108,7 @@ class OpenBlogs:
 
 
 def path_of(workspace: Workspace) -> str:
-    """The path of a workspace, as a request names it."""
+    """Return the path of a workspace, as a request names it."""
     return path_text(workspace.root.absolute())
 
 
@@ -121,7 +121,7 @@ def create_app(state: AppState) -> Starlette:
     blogs = OpenBlogs(state)
 
     async def show_page(request: Request) -> Response:
-        """The page, about the blog that stands in its address."""
+        """Return the page, about the blog that stands in its address."""
         if path := request.query_params.get("blog"):
             await blogs.find(path)
             return index.response(request)

@@ -129,7 +129,7 @@ class AppState:
         self.broadcaster = Broadcaster()
 
     def of_workspace(self, workspace: Workspace) -> "AppState":
-        """The state of another workspace, served beside this one."""
+        """Return the state of another workspace, served beside this one."""
         state = AppState(workspace, self.settings, models=self._extra_models)
         state.stop_server, state.compute_lock = self.stop_server, self.compute_lock
         state.broadcaster = self.broadcaster
@@ -180,7 +180,7 @@ class AppState:
             return self.own_name if _is_model(self._own_folder) else ""
 
     def models(self) -> dict[str, Path]:
-        """The folders of all models by name; the first is the default."""
+        """Return the folders of all models by name; the first is the default."""
         with self.library.lock:
             models = {self.own_model: self._own_folder} if self.own_model else {}
             models |= self._extra_models
@@ -313,7 +313,7 @@ class AppState:
                 self.sources.add(path, "feed", label, name, self.sources.find_version(path))
 
     def model_to_export(self) -> tuple[str, Path]:
-        """The name and folder of the current model."""
+        """Return the name and folder of the current model."""
         if not self.own_model:
             raise no_such_model("", ())
         return self.label_of(self.own_model), self._own_folder

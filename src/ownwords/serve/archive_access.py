@@ -46,7 +46,7 @@ class ArchivePool:
         self._is_closing = threading.Event()
 
     def archive(self) -> Archive:
-        """The archive on the calling thread's connection, which stays open."""
+        """Return the archive on the calling thread's connection, which stays open."""
         file = self._check_file()
         cached: tuple[_FileId, Archive] | None = getattr(self._local, "archive", None)
         if cached is None or cached[0] != file:
@@ -56,7 +56,7 @@ class ArchivePool:
         return cached[1]
 
     def index(self) -> SearchIndex:
-        """The search index of passages, as of the last indexing."""
+        """Return the search index of passages, as of the last indexing."""
         file = self._check_file()
         with self._opening:
             if self._index is None or self._index_file != file:
@@ -66,7 +66,7 @@ class ArchivePool:
             return self._index
 
     def searcher(self) -> ArchiveSearcher:
-        """The search, after updating the index to the archive's current state."""
+        """Return the search, after updating the index to the archive's current state."""
         index, embedder = self.index(), self.embedder()
         with self._refreshing:
             former = self._searcher
@@ -87,7 +87,7 @@ class ArchivePool:
             return self._embedder
 
     def vector_counts(self) -> tuple[int | None, int]:
-        """The numbers of passages with a vector, None without an embedder, and of all.
+        """Return the numbers of passages with a vector, None without an embedder, and of all.
 
         Vectors that are missing begin to be made, before anything is asked.
         """

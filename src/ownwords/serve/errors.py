@@ -125,7 +125,7 @@ def internal_error() -> ApiError:
 
 
 def status_of(error: OwnwordsError) -> int:
-    """The HTTP status for an error; 400 unless it has its own."""
+    """Return the HTTP status for an error; 400 unless it has its own."""
     if isinstance(error, InUseError):
         return HTTPStatus.SERVICE_UNAVAILABLE
     if isinstance(error, DamagedArchiveError):
@@ -139,7 +139,7 @@ def is_navigation(headers: Headers) -> bool:
 
 
 def error_response(path: str, error: OwnwordsError, headers: Headers | None = None) -> Response:
-    """The response to a failed request: a page for a person, or else JSON in the path's API.
+    """Return the response to a failed request: a page for a person, or else JSON in the path's API.
 
     The headers are those of the request.
     """
@@ -160,7 +160,7 @@ def error_response(path: str, error: OwnwordsError, headers: Headers | None = No
 
 
 def error_body(path: str, error: OwnwordsError) -> dict[str, Any]:
-    """The JSON of an error, for a response or an event in a stream."""
+    """Return the JSON of an error, for a response or an event in a stream."""
     if path != "/v1" and not path.startswith("/v1/"):
         body: dict[str, Any] = {"message": error.message, "hint": error.hint}
         if choices := getattr(error, "choices", ()):  # that can be made instead

@@ -179,7 +179,7 @@ def _fetch_pages(client: httpx.Client, url: str, host: str, folder: Path, stage:
 
 
 def _get(client: httpx.Client, url: str, host: str) -> tuple[str, bytes]:
-    """The address after redirects, and its content."""
+    """Return the address after redirects, and its content."""
     for _ in range(_MAX_REDIRECTS):
         _check_host(url, host)
         try:
@@ -225,7 +225,7 @@ def _check_host(url: str, host: str) -> None:
 
 
 def _feed_of_page(address: str, data: bytes) -> str:
-    """The feed that a web page names."""
+    """Return the feed that a web page names."""
     for link in readability.parse_page(data).css("link[rel~=alternate]"):
         media_type = (link.attributes.get("type") or "").strip().lower()
         href = link.attributes.get("href") or ""
@@ -238,7 +238,7 @@ def _feed_of_page(address: str, data: bytes) -> str:
 
 
 def _next_page(address: str, data: bytes, number: int, *, is_wordpress: bool) -> str:
-    """The address of a feed's next page; "" if it has none."""
+    """Return the address of a feed's next page; "" if it has none."""
     if is_wordpress:
         return str(httpx.URL(address).copy_merge_params({"paged": str(number)}))
     link = next(filter(_NEXT.search, _LINK.findall(data[:_HEAD_BYTES])), b"")

@@ -37,7 +37,7 @@ class ApiCall:
     fields: Mapping[str, Any]
 
     def body(self, kind: type[T]) -> T:
-        """The body as a `kind`. Raises ApiError if it does not fit."""
+        """Return the body as a `kind`. Raises ApiError if it does not fit."""
         return decode_fields(kind, self.fields)
 
 
@@ -49,7 +49,7 @@ def json_route(
     *,
     status: int = HTTPStatus.OK,
 ) -> Route:
-    """A route whose `work` runs in a thread; None as its result is 204 without a body."""
+    """Return a route whose `work` runs in a thread; None as its result is 204 without a body."""
 
     async def endpoint(request: Request) -> Response:
         data = await request.body()
@@ -67,7 +67,7 @@ def json_route(
 
 
 def json_response(value: object, status: int = HTTPStatus.OK) -> Response:
-    """A response of dataclasses, mappings, lists and text as JSON."""
+    """Return a response of dataclasses, mappings, lists and text as JSON."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
@@ -102,7 +102,7 @@ def decode_fields(kind: type[T], fields: object) -> T:
 
 
 def wrong_type(name: str, expected: str, seen: object) -> ApiError:
-    """The error for a field of the wrong type."""
+    """Return the error for a field of the wrong type."""
     return invalid(f"{name} must be {expected}, not {shown(seen)}", param=name, code="invalid_type")
 
 

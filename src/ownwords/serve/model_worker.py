@@ -245,7 +245,7 @@ def load(folder: Path, settings: ServeSettings) -> tuple[ModelDirectory, Model, 
 
 
 def cache_size(config: ModelConfig, settings: ServeSettings) -> tuple[int, int]:
-    """The rows and tokens per row of a KV cache that fits into the free memory."""
+    """Return the rows and tokens per row of a KV cache that fits into the free memory."""
     length = min(config.context, settings.context)
     token_bytes = 2 * config.kv_width * config.layers * 4  # keys and values, float32 at most
     free = hardware.read_memory().available_bytes

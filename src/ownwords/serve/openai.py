@@ -47,7 +47,7 @@ P = TypeVar("P", bound="GenerationParams")
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """The routes under /v1."""
+    """Return the routes under /v1."""
     return [
         Route("/v1/models", partial(list_models, state), methods=["GET"]),
         Route("/v1/models/{name:path}", partial(get_model, state), methods=["GET"]),

@@ -105,7 +105,7 @@ class Authenticator:
 
 
 def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute]:
-    """The routes of the login form and its submission."""
+    """Return the routes of the login form and its submission."""
 
     async def show_form(request: Request) -> Response:
         return form.response(request) if authenticator.is_needed else _to_front(request)
@@ -130,7 +130,7 @@ def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute
 
 
 def _key_of(body: bytes) -> str:
-    """The key in the submitted form; "" if there is none, or too many fields."""
+    """Return the key in the submitted form; "" if there is none, or too many fields."""
     try:
         fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)
     except ValueError:

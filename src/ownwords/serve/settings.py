@@ -130,7 +130,7 @@ def user_key() -> str:
 
 
 def _kept_key(path: Path) -> str:
-    """The key in the file; "" if there is none that could be used."""
+    """Return the key in the file; "" if there is none that could be used."""
     kept = path.read_text("utf-8", "replace").strip() if path.exists() else ""
     return kept if len(kept) >= MIN_KEY_LENGTH and kept.isascii() and kept.isprintable() else ""
 
@@ -161,7 +161,7 @@ def announced(workspace: Workspace, port: int, url: str, key: str) -> Iterator[N
 
 
 def running_servers() -> list[RunningServer]:
-    """The servers of this user that are alive."""
+    """Return the servers of this user that are alive."""
     try:
         paths = sorted((data_folder() / FOLDER).glob("*.json"))
     except OwnwordsError:

@@ -113,7 +113,7 @@ class SourceList:
         return self._workspace.root.absolute() / UPLOADS
 
     def sources(self) -> list[Source]:
-        """All sources."""
+        """Return all sources."""
         return [self._shown(record) for record in self._read().sources]
 
     def paths(self) -> list[Path]:
@@ -185,7 +185,7 @@ class SourceList:
             return self._shown(record)
 
     def new_folder(self, name: str) -> Path:
-        """The path for an uploaded or fetched source, in a folder of its own; not made yet.
+        """Return the path for an uploaded or fetched source, in a folder of its own; not made yet.
 
         The last part names the source, as a site's folder does.
         """
@@ -244,7 +244,7 @@ class SourceList:
     # --- the file --------------------------------------------------------------------------------
 
     def _read(self) -> _Contents:
-        """The contents of the file, or what they are before the page has changed any."""
+        """Return the contents of the file, or what they are before the page has changed any."""
         with suppress(OSError, ValueError, OwnwordsError):  # none yet, or a damaged one
             return decode(_Contents, json.loads(self._file.read_bytes()), unknown="ignore")
         paths, post_filter = self._given, PostFilter()
@@ -310,7 +310,7 @@ class FoundSite:
 
 
 def find_publii_sites(home: Path | None = None) -> list[FoundSite]:
-    """The Publii sites of this user, the last saved first. Nothing in them is read."""
+    """Return the Publii sites of this user, the last saved first. Nothing in them is read."""
     saved: dict[Path, float] = {}
     for folder in _documents(home or Path.home()):
         for database in folder.glob("Publii/sites/*/input/db.sqlite"):

@@ -28,7 +28,7 @@ FRONT = "/"
 
 
 def with_blog(path: str, query: Mapping[str, str]) -> str:
-    """A path with the blog of a query, which the page takes along wherever it goes."""
+    """Return a path with the blog of a query, which the page takes along wherever it goes."""
     blog = query.get("blog")
     return f"{path}?blog={quote(blog)}" if blog else path
 
@@ -46,7 +46,7 @@ class StaticFile:
         status: int = HTTPStatus.OK,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """The response: the file, or 304 if the browser's copy is current."""
+        """Return the response: the file, or 304 if the browser's copy is current."""
         etag = f'"{hashlib.sha256(self.data).hexdigest()[:32]}"'
         headers = {"ETag": etag, "Cache-Control": "no-cache", **(headers or {})}
         if status == HTTPStatus.OK and etag in request.headers.get("if-none-match", ""):
@@ -54,7 +54,7 @@ class StaticFile:
         return Response(self.data, status, headers, media_type=self.media_type)
 
     def route(self, path: str) -> Route:
-        """A route to the file."""
+        """Return a route to the file."""
 
         async def respond(request: Request) -> Response:
             return self.response(request)

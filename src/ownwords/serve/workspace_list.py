@@ -62,7 +62,7 @@ class WorkspaceList:
         return [self._entry(path) for path in self.paths()]
 
     def paths(self) -> list[Path]:
-        """The current one first, then the last opened ones, then those beside it."""
+        """Return the current one first, then the last opened ones, then those beside it."""
         beside = sorted(self._current.parent.glob(f"*{SUFFIX}"))
         known = self._read()
         others = dict.fromkeys([*map(Path, known.opened), *beside])
@@ -77,11 +77,11 @@ class WorkspaceList:
         ]
 
     def last_opened(self) -> Path | None:
-        """The workspace that was opened last and is still there."""
+        """Return the workspace that was opened last and is still there."""
         return next((path for path in map(Path, self._read().opened) if path.is_dir()), None)
 
     def find(self, path: str) -> Workspace:
-        """The listed workspace at this path. Raises ApiError if it is not listed."""
+        """Return the listed workspace at this path. Raises ApiError if it is not listed."""
         if path in map(path_text, self.paths()):
             return Workspace(Path(path))
         raise not_found(f"there is no workspace at {path[:200]}", hint="it was moved or deleted")
@@ -165,7 +165,7 @@ class WorkspaceList:
 
 
 def _count_posts(archive: Path) -> int | None:
-    """How many posts were read; None if none ever were."""
+    """Count how many posts were read; None if none ever were."""
     with (
         suppress(sqlite3.Error),
         closing(sqlite3.connect(f"{archive.absolute().as_uri()}?mode=ro", uri=True)) as connection,

@@ -63,7 +63,7 @@ def routes(state: AppState, open_workspace: Open) -> list[BaseRoute]:
 
 
 def show_home(state: AppState, _: ApiCall) -> dict[str, Any]:
-    """The state of the workspace in one answer."""
+    """Return the state of the workspace in one answer."""
     blog = overview(state)
     jobs = state.jobs.jobs()
     last = {job.kind: job.id for job in reversed(jobs)}
@@ -79,7 +79,7 @@ def show_home(state: AppState, _: ApiCall) -> dict[str, Any]:
 
 
 def _dated_sources(state: AppState) -> list[Source]:
-    """The sources, with when they were read and how new their posts are."""
+    """Return the sources, with when they were read and how new their posts are."""
     read: dict[Path, SourceSummary] = {}
     with contextlib.suppress(OwnwordsError):  # nothing is read yet
         read = _sources_read(state.report().report)
@@ -343,7 +343,7 @@ def _inspect(path: Path, archive: Path, config: ArchiveConfig) -> dict[str, Any]
 
 
 def _new_file(state: AppState, name: str, length: int) -> Path:
-    """The path of a new upload. Raises SourceError if the disk cannot hold it."""
+    """Return the path of a new upload. Raises SourceError if the disk cannot hold it."""
     folder = state.sources.new_folder(state.own_name)
     if not state.workspace.root.is_dir():
         state.workspace.create()

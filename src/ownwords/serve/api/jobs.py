@@ -49,7 +49,7 @@ _NEEDS_TORCH = {
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """The routes under /api/jobs, and the streams of events."""
+    """Return the routes under /api/jobs, and the streams of events."""
     one = "/api/jobs/{id}"
 
     async def changes(_: Request) -> Response:
@@ -211,7 +211,7 @@ class TrainingReader:
         }
 
     def _newest(self, since: float) -> Path | None:
-        """The newest run."""
+        """Return the newest run."""
         newest, folder = since, None
         for plan in self._runs.glob("*/plan.toml"):
             log = plan.with_name(_LOG)
@@ -249,7 +249,7 @@ class TrainingReader:
         }
 
     def _text(self, name: str) -> str:
-        """The text of a file of the run; "" if it cannot be read."""
+        """Return the text of a file of the run; "" if it cannot be read."""
         if self._folder is None:
             return ""
         try:
@@ -259,7 +259,7 @@ class TrainingReader:
 
 
 def _samples(text: str) -> list[dict[str, Any]]:
-    """The texts that the model wrote during the training, the newest last."""
+    """Return the texts that the model wrote during the training, the newest last."""
     parts = _STEP.split(text)
     pairs = zip(parts[1::2], parts[2::2], strict=True)
     samples = [{"step": int(step), "text": text.strip("\n")} for step, text in pairs]
@@ -268,7 +268,7 @@ def _samples(text: str) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=2)
 def _plan(text: str) -> dict[str, Any]:
-    """The plan's values with their reasons, its forecast, and all settings of the run."""
+    """Return the plan's values with their reasons, its forecast, and all settings of the run."""
     try:
         plan = read_plan(text)
     except OwnwordsError:

@@ -28,7 +28,7 @@ _PROMPT, _MAX_TOKENS = "The trouble with backups", 100
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """The routes under /api/machine, and /api/connect."""
+    """Return the routes under /api/machine, and /api/connect."""
 
     async def stop(_: Request) -> Response:
         """Stop the server; jobs go on without it."""

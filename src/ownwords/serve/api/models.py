@@ -53,7 +53,7 @@ class RenameRequest:
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """The routes of the models, their bases, the scorecard and the exports."""
+    """Return the routes of the models, their bases, the scorecard and the exports."""
     one, export = "/api/models/{name}", "/api/exports/{name}"
     return [
         json_route(state, "GET", "/api/models", show_models),
@@ -129,7 +129,7 @@ def _find(state: AppState, call: ApiCall) -> KeptModel:
 
 
 def current_model(state: AppState) -> dict[str, Any] | None:
-    """The current model with its figures; None if there is none."""
+    """Return the current model with its figures; None if there is none."""
     with state.library.lock:
         kept = next((model for model in state.library.models() if model.is_current), None)
         if kept is None and not state.own_model:
@@ -197,7 +197,7 @@ def _provenance(folder: Path) -> dict[str, Any]:
 
 
 def _size(path: Path) -> int:
-    """The bytes of a file, or of the files in a folder."""
+    """Return the bytes of a file, or of the files in a folder."""
     files = [path] if path.is_file() else [each for each in path.iterdir() if each.is_file()]
     return sum(file.stat().st_size for file in files)
 
@@ -206,7 +206,7 @@ def _size(path: Path) -> int:
 
 
 def _bases(state: AppState) -> list[dict[str, Any]]:
-    """All bases, the smallest first, with what tuning each on this blog takes."""
+    """Return all bases, the smallest first, with what tuning each on this blog takes."""
     task = tuning_task(state)
     try:
         listed = estimates.base_options()
@@ -311,7 +311,7 @@ def _find_export(state: AppState, name: str) -> Path:
 
 
 def _export_options(state: AppState) -> list[dict[str, Any]]:
-    """The forms and types that the current model can be exported in, the usual one first."""
+    """Return the forms and types that the current model can be exported in, the usual one first."""
     folder = atomic_dir.readable_dir(state.model_to_export()[1])
     entry = catalogue.entry(folder.name, folder)
     lora = (folder / ADAPTER).stat().st_size if (folder / ADAPTER).exists() else 0
@@ -331,7 +331,7 @@ def _export_options(state: AppState) -> list[dict[str, Any]]:
 
 
 def _export_row(path: Path) -> dict[str, Any]:
-    """An exported model: where it lies, and the commands that use it."""
+    """Return an exported model: where it lies, and the commands that use it."""
     shown, name = path_text(path.absolute()), path.name
     commands: list[str] = []
     if name.endswith(".gguf"):

@@ -47,7 +47,7 @@ _ORIGINS = {"quote": "quoted", "code": "code", "table": "table", "log": "machine
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """The routes under /api/corpus, and /api/workspace."""
+    """Return the routes under /api/corpus, and /api/workspace."""
     return [
         json_route(state, "GET", "/api/workspace", show_workspace),
         json_route(state, "GET", "/api/corpus", show_report),
@@ -110,7 +110,7 @@ _SORT_KEYS: Mapping[str, Callable[[PostSummary], Any]] = {
 
 
 def find_posts(cached: CachedReport, query: Mapping[str, str]) -> dict[str, Any]:
-    """A page of the posts that match a query, with the totals of their words.
+    """Return a page of the posts that match a query, with the totals of their words.
 
     Invalid values of the query are ignored.
     """
@@ -233,7 +233,7 @@ def _segments(document: Document, words: int, decision: str) -> list[dict[str, A
 
 
 def _findings(report: Report, id_: str) -> dict[str, Any]:
-    """The posts that share text with a post, and how its style differs from the others'."""
+    """Return the posts that share text with a post, and how its style differs from the others'."""
     twins = [
         {
             "id": pair.other_id if pair.id == id_ else pair.id,
@@ -247,7 +247,7 @@ def _findings(report: Report, id_: str) -> dict[str, Any]:
 
 
 def _neighbours(report: Report, id_: str) -> dict[str, Any]:
-    """The previous and the next post by date."""
+    """Return the previous and the next post by date."""
     dated = sorted((post for post in report.posts if post.day), key=lambda p: (p.day, p.id))
     around: list[dict[str, str] | None] = [None]
     around += [{"id": post.id, "title": fmt.title_of(post.title)} for post in dated]
@@ -349,14 +349,14 @@ class _Decisions:
         self._last: tuple[object, Mapping[str, PostSummary]] = None, {}
 
     def about(self, id_: str, choices: Choices) -> dict[str, Any]:
-        """The present state of one post, and its state after the next look."""
+        """Return the present state of one post, and its state after the next look."""
         now, then = self._cached.post(id_), self.after(choices).get(id_)
         if now is None or then is None:
             raise _no_such_post(id_)
         return self._row(now, then, is_chosen=id_ in choices)
 
     def overview(self, choices: Choices) -> dict[str, Any]:
-        """The posts that need a decision, and how many words are learned from."""
+        """Return the posts that need a decision, and how many words are learned from."""
         after = self.after(choices)
         rows = [
             self._row(post, after[post.id], is_chosen=post.id in choices)
@@ -387,7 +387,7 @@ class _Decisions:
         }
 
     def after(self, choices: Choices) -> Mapping[str, PostSummary]:
-        """The decision about each post that the next look will make with these choices."""
+        """Return the decision about each post that the next look will make with these choices."""
         key = _read_config(self._workspace), dict(choices)
         if self._last[0] != key:
             report = self._cached.report

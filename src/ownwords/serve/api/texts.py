@@ -74,7 +74,7 @@ class SavedText:
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """The routes under /api/texts."""
+    """Return the routes under /api/texts."""
 
     async def download(request: Request) -> Response:
         """Download one saved text, or all of them, as Markdown."""
@@ -148,7 +148,7 @@ def delete(state: AppState, call: ApiCall) -> None:
 
 
 def get(workspace: Workspace, id_: str) -> SavedText:
-    """The text with this id. Raises ApiError if there is none."""
+    """Return the text with this id. Raises ApiError if there is none."""
     text = _read(_path(workspace, id_)) if _ID.fullmatch(id_) else None
     if text is None:
         raise not_found("this text is not there any more")
@@ -156,7 +156,7 @@ def get(workspace: Workspace, id_: str) -> SavedText:
 
 
 def find(workspace: Workspace, query: str = "", kind: str = "") -> list[SavedText]:
-    """The texts that hold every word of the query, the last changed first."""
+    """Return the texts that hold every word of the query, the last changed first."""
     words = query.casefold().split()
     texts = filter(None, map(_read, workspace.root.glob("texts/*.json")))
     found = [
@@ -180,7 +180,7 @@ def _write(workspace: Workspace, text: SavedText) -> SavedText:
 
 
 def _title(text: SavedText) -> str:
-    """The first words of the first line, which is often a title."""
+    """Return the first words of the first line, which is often a title."""
     line = text.content.partition("\n")[0]
     return " ".join(line.split()[:_TITLE_WORDS])[:_TITLE_CHARACTERS] or "Untitled"
 
@@ -201,7 +201,7 @@ def _path(workspace: Workspace, id_: str) -> Path:
 
 
 def markdown(texts: Sequence[SavedText]) -> str:
-    """The texts as one Markdown document."""
+    """Return the texts as one Markdown document."""
     return "\n".join(f"# {text.title}\n\n{_body(text)}\n" for text in texts)
 
 

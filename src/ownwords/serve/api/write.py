@@ -62,7 +62,7 @@ class DraftRequest:
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """The routes of the Write page.
+    """Return the routes of the Write page.
 
     /api/draft and /api/rewrite stream `begun` events with the number of texts begun so far, and
     `end` with the output of `ownwords draft --json` or `rewrite --json`. A draft also streams its
