@@ -38,7 +38,7 @@ _SPAN = 80.0  # logarithms of weights further apart: the smaller is never drawn
 # The bounds of each setting.
 _LIMITS = {
     "temperature": (0, 1000),
-    "top_k": (0, math.inf),
+    "top_k": (0, 1 << 31),
     "top_p": (0, 1),
     "min_p": (0, 1),
     "repetition_penalty": (0.001, 1000),
@@ -65,8 +65,8 @@ class SamplingParams:
         for name, (low, high) in _LIMITS.items():
             value = getattr(self, name)
             if not low <= value <= high:
-                bounds = f"{low} or more" if high == math.inf else f"from {low} to {high}"
-                raise ValidationError(f"{name} must be {bounds}, not {value}", name, "value")
+                message = f"{name} must be from {low} to {high}, not {value}"
+                raise ValidationError(message, name, "value")
         if not all(i >= 0 and value < math.inf for i, value in self.bias.items()):
             raise ConfigError(
                 f"bias should be numbers below infinity by ids from 0 on, and is {self.bias}"

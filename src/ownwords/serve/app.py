@@ -45,14 +45,14 @@ class OpenBlog:
 
     state: AppState
     router: Router
-    requests: int = 0  # a tab that shows the blog has one all the time: its stream of events
+    requests: int = 0  # at least one per tab that shows the blog: its stream of events
 
 
 class OpenBlogs:
-    """The ASGI app that passes each request on to the routes of the blog that it names.
+    """The ASGI app that passes each request to the routes of its blog.
 
-    The query parameter `blog` holds the path of the blog's workspace; without it, the request is
-    about the blog that was opened last.
+    The query parameter `blog` holds the path of a workspace; the default is the blog that was
+    opened last.
     """
 
     def __init__(self, first: AppState) -> None:
@@ -61,7 +61,7 @@ class OpenBlogs:
         self._first = self.last = self._add(first)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on. Raises ApiError if there is no such blog."""
+        """Route a request. Raises ApiError if there is no such blog."""
         blog = await self.find(QueryParams(scope["query_string"]).get("blog", ""))
         blog.requests += 1
         try:
@@ -70,7 +70,7 @@ class OpenBlogs:
             blog.requests -= 1
 
     async def find(self, path: str) -> OpenBlog:
-        """The listed blog at this path, opened on first use. Raises ApiError if there is none."""
+        """Return the listed blog at this path, open. Raises ApiError if there is none."""
         if not path:
             return self.last
         if path not in self._open:
@@ -79,7 +79,7 @@ class OpenBlogs:
         return self._open[path]
 
     async def open(self, workspace: Workspace) -> None:
-        """Open a blog, which requests that name none are about from now on."""
+        """Open a blog, and make it the default for requests without a blog."""
         self.last = self._of(workspace)
 
     def _of(self, workspace: Workspace) -> OpenBlog:
@@ -97,7 +97,7 @@ class OpenBlogs:
         return blog
 
     def _close_idle(self) -> None:
-        """Close the blogs that no tab shows, and free the memory of their models."""
+        """Close the blogs that no tab shows, which frees the memory of their models."""
         for path, blog in [*self._open.items()]:
             if not blog.requests and blog not in (self._first, self.last):
                 del self._open[path]
@@ -108,12 +108,12 @@ class OpenBlogs:
 
 
 def path_of(workspace: Workspace) -> str:
-    """Return the path of a workspace, as a request names it."""
+    """Return the path of a workspace, as requests contain it."""
     return path_text(workspace.root.absolute())
 
 
 def create_app(state: AppState) -> Starlette:
-    """Create the app that serves `state`, and closes it at shutdown."""
+    """Create the app that serves `state` and closes it at shutdown."""
     settings = state.settings
     authenticator = Authenticator(settings.key, port=settings.port)
     files = static_files.read()
@@ -121,14 +121,14 @@ def create_app(state: AppState) -> Starlette:
     blogs = OpenBlogs(state)
 
     async def show_page(request: Request) -> Response:
-        """Return the page, about the blog that stands in its address."""
+        """Return the page of the blog in its address."""
         if path := request.query_params.get("blog"):
             await blogs.find(path)
             return index.response(request)
         return RedirectResponse(with_blog(FRONT, {"blog": path_of(blogs.last.state.workspace)}))
 
     async def health(_: Request) -> Response:
-        """Say that the server runs; needs no key, and shows no data."""
+        """Report that the server runs; needs no key, and shows no data."""
         return JSONResponse({"status": "ok", "version": __version__})
 
     @asynccontextmanager
@@ -163,13 +163,13 @@ def create_app(state: AppState) -> Starlette:
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """Answer a request that was refused, or that failed for a reason its sender may know."""
+    """Answer a request that was refused, or that failed for a known reason."""
     assert isinstance(error, OwnwordsError)
     return error_response(request.url.path, error, request.headers)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
-    """Answer a request for what is not there; a person who typed the path sees the page."""
+    """Answer a request without a route; a person who typed the path sees the page."""
     assert isinstance(error, HTTPException)
     path = request.url.path
     is_part = error.status_code == HTTPStatus.NOT_FOUND and not path.startswith(("/api/", "/v1/"))

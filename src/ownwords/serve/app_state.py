@@ -46,7 +46,7 @@ _Task = tuple[Callable[[], Any], Future[Any]]
 EXPORTS = "exports"  # the folder of a workspace
 _LONG_THREADS = 4
 _UPLOAD_THREADS = 2
-_KEEP_ALIVE_S = 10.0  # of silence, before a stream sends a comment
+_KEEP_ALIVE_S = 10.0  # silence after which a stream sends a comment
 
 
 class ThreadPool:
@@ -65,7 +65,7 @@ class ThreadPool:
             thread.start()
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread and return its result; what has started cannot be cancelled."""
+        """Run `work` in a thread and return its result; once started, it cannot be cancelled."""
         future: Future[T] = Future()
         self._tasks.put((work, future))
         return await asyncio.wrap_future(future)
@@ -105,7 +105,7 @@ class AppState:
         self.workspace = workspace
         self.settings = settings or ServeSettings()
         self.stop_server: Callable[[], None] | None = None  # set by the server that runs
-        self.others: list[AppState] = []  # of other workspaces, which are closed with it
+        self.others: list[AppState] = []  # of other workspaces, closed with this one
         self._shutdown = asyncio.Event()
         self._extra_models = dict(models or {})
         self._loaded: dict[str, LoadedModel] = {}  # the most recently used last
@@ -118,7 +118,7 @@ class AppState:
         # Short work, work of up to minutes, such as an answer, and waiting for uploads to be read.
         self.run, self.run_long = self._short.run, self._long.run
         self.run_upload = self._uploads.run
-        # The archive and what is made of it, for work in `run`.
+        # The archive and its search and report, for work in `run`.
         self._archive_pool = ArchivePool(workspace.archive, self.settings.embed)
         self.archive, self.searcher = self._archive_pool.archive, self._archive_pool.searcher
         self.vector_counts = self._archive_pool.vector_counts
@@ -195,7 +195,7 @@ class AppState:
             return models
 
     async def get_model(self, name: str = "") -> LoadedModel:
-        """Get a model by name, loading it on first use and again after it was replaced on disk.
+        """Return a model by name, loaded on first use and again after it was replaced on disk.
 
         Raises ApiError if the name is unknown, OwnwordsError if the model cannot be loaded.
         """
@@ -215,7 +215,7 @@ class AppState:
             first = next(iter(models), "")
             name = name or first
             if name not in models and name in {kept.name for kept in self.library.models()}:
-                name = first  # the current model, by the name that it is kept under
+                name = first  # the current model, by its name in the library
             if name not in models:
                 raise no_such_model(name, models)
             return name, models[name], model_stamp(models[name])
@@ -250,7 +250,7 @@ class AppState:
         return self.workspace.root.absolute().name.removesuffix(SUFFIX) or "own"
 
     def label_of(self, name: str) -> str:
-        """What the page calls a model: the workspace's own by the name that its user gave it."""
+        """Return a model's name on the page; the user may have renamed the workspace's own."""
         if name != self.own_model:
             return name
         return next((model.name for model in self.library.models() if model.is_current), name)
@@ -260,7 +260,7 @@ class AppState:
         return self.workspace.root / "model"
 
     def _base(self) -> tuple[str, Path]:
-        """The name and folder of the base of the workspace's model, or of the built-in base."""
+        """Return name and folder of the base of the workspace's model, or of the built-in one."""
         with suppress(OwnwordsError):
             provenance = read_json(atomic_dir.readable_dir(self._own_folder) / PROVENANCE)
             name = base_name(provenance)
@@ -306,7 +306,7 @@ class AppState:
         return [request.kind, *paths, *options, "--json"]
 
     def _on_job_done(self, kind: JobKind, printed: Mapping[str, Any]) -> None:
-        """Make what a job has fetched a source."""
+        """Add the feed that a job has fetched as a source."""
         if kind == "fetch" and (path := Path(str(printed.get("path")))).exists():
             label, name = str(printed.get("label", "")), str(printed.get("name", ""))
             with suppress(OwnwordsError):  # the jobs are listed anyway
@@ -343,7 +343,7 @@ def _is_model(folder: Path) -> bool:
 
 
 def no_such_model(name: str, models: Collection[str]) -> ApiError:
-    """Create the error for a model that none of `models` is, or for a workspace without any."""
+    """Create the error for a name that is not among the models, or for a lack of models."""
     message, hint = "there is no model yet", "make one on the page, or with `ownwords make PATH`"
     if models:
         message = f"there is no model called {name[:80]!r}"

@@ -1,4 +1,4 @@
-"""Access to the archive from many threads: its posts, its search, and its last report."""
+"""Thread-safe access to the archive: its posts, its search, and its last report."""
 
 import logging
 import threading
@@ -22,7 +22,7 @@ from ownwords.serve.errors import conflict, not_found
 _log = logging.getLogger("ownwords.serve")
 
 _FileId = tuple[int, int]  # device and inode
-_JOIN_S = 2.0  # to wait for a batch of vectors at the end; an endpoint may take minutes for one
+_JOIN_S = 2.0  # wait for a batch of vectors at the end; an endpoint may take minutes
 
 
 class ArchivePool:
@@ -80,16 +80,16 @@ class ArchivePool:
             return self._searcher
 
     def embedder(self) -> Embedder | None:
-        """The embedder, also one installed meanwhile; OwnwordsError if it cannot be opened."""
+        """Return the embedder if one is installed; OwnwordsError if it cannot be opened."""
         with self._embedding:
             if self._embedder is None:
                 self._embedder = encoder.open_embedder(self._embed)
             return self._embedder
 
     def vector_counts(self) -> tuple[int | None, int]:
-        """Return the numbers of passages with a vector, None without an embedder, and of all.
+        """Count the passages with a vector (None without an embedder), and all passages.
 
-        Vectors that are missing begin to be made, before anything is asked.
+        Starts to compute missing vectors.
         """
         searcher = self.searcher()
         passages = searcher.index.size()
@@ -98,7 +98,7 @@ class ArchivePool:
         return passages - len(searcher.index.without_vectors(searcher.embedder.name)), passages
 
     def close(self) -> None:
-        """Close the index; each thread's connection is closed when the thread ends."""
+        """Close the index; each thread's connection closes when the thread ends."""
         self._is_closing.set()
         if self._vectors:
             self._vectors.join(_JOIN_S)
@@ -160,7 +160,7 @@ class CachedReport:
         return {post.id: post for post in self.report.posts}
 
     def post(self, id_: str) -> PostSummary | None:
-        """What the report says about a post."""
+        """Return the report's entry of a post."""
         return self._posts.get(id_)
 
 

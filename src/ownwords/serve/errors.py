@@ -90,17 +90,17 @@ def invalid(
 
 
 def not_found(message: str, hint: str = "") -> ApiError:
-    """Create the error for something that is not there (status 404)."""
+    """Create the error for something that does not exist (status 404)."""
     return ApiError(HTTPStatus.NOT_FOUND, message, hint)
 
 
 def conflict(message: str, hint: str = "") -> ApiError:
-    """Create the error for what the state of the workspace does not allow (status 409)."""
+    """Create the error for a request that the workspace's state does not allow (status 409)."""
     return ApiError(HTTPStatus.CONFLICT, message, hint)
 
 
 def forbidden(message: str, hint: str = "") -> ApiError:
-    """Create the error for what nobody may do here (status 403)."""
+    """Create the error for a request that is never allowed here (status 403)."""
     return ApiError(HTTPStatus.FORBIDDEN, message, hint)
 
 
@@ -120,7 +120,7 @@ def internal_error() -> ApiError:
     return ApiError(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "something went wrong in the server; this is a bug in ownwords",
-        hint="please report it with the lines that the server has printed",
+        hint="report it with the lines that the server has printed",
     )
 
 
@@ -134,12 +134,12 @@ def status_of(error: OwnwordsError) -> int:
 
 
 def is_navigation(headers: Headers) -> bool:
-    """Whether a person has typed the address or followed a link, and will read the answer."""
+    """Whether a person typed the address or followed a link, and will read the answer."""
     return "text/html" in headers.get("accept", "")
 
 
 def error_response(path: str, error: OwnwordsError, headers: Headers | None = None) -> Response:
-    """Return the response to a failed request: a page for a person, or else JSON in the path's API.
+    """Return the response to a failed request: a page for a person, otherwise the API's JSON.
 
     The headers are those of the request.
     """
@@ -163,7 +163,7 @@ def error_body(path: str, error: OwnwordsError) -> dict[str, Any]:
     """Return the JSON of an error, for a response or an event in a stream."""
     if path != "/v1" and not path.startswith("/v1/"):
         body: dict[str, Any] = {"message": error.message, "hint": error.hint}
-        if choices := getattr(error, "choices", ()):  # that can be made instead
+        if choices := getattr(error, "choices", ()):  # alternatives to the request
             body["choices"] = choices
         return {"error": body}
     status = status_of(error)

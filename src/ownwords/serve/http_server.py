@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from ownwords.serve.app_state import AppState
 
 PORTS_TRIED: Final = 20
-_GRACE_S = 1  # for requests to end at shutdown; uvicorn then cancels them
-_IDLE_S = 30  # that a connection stays open between requests
+_GRACE_S = 1  # for requests to end at shutdown, before uvicorn cancels them
+_IDLE_S = 30  # during which a connection stays open between requests
 _MAX_HEADER_BYTES = 32 << 10
 _BACKLOG = 256
-_MAX_CONNECTIONS = 512  # streams and idle ones included; more get status 503
+_MAX_CONNECTIONS = 512  # including streams and idle ones; further ones get status 503
 
 
 def bind(settings: ServeSettings, tries: int = 1) -> socket.socket:
@@ -106,7 +106,7 @@ def _address(host: str) -> tuple[socket.AddressFamily, str]:
 
 
 def _bind_error(error: OSError, settings: ServeSettings, port: int) -> Exception:
-    """Convert a socket error into an OwnwordsError with a sentence, where there is one."""
+    """Convert a known socket error into an OwnwordsError; return others as they are."""
     ports = f"port {port} is" if port == settings.port else f"ports {settings.port}-{port} are"
     message, hint = {
         errno.EADDRINUSE: (

@@ -49,7 +49,7 @@ def json_route(
     *,
     status: int = HTTPStatus.OK,
 ) -> Route:
-    """Return a route whose `work` runs in a thread; None as its result is 204 without a body."""
+    """Return a route whose `work` runs in a thread; a result of None becomes status 204."""
 
     async def endpoint(request: Request) -> Response:
         data = await request.body()
@@ -78,7 +78,7 @@ async def read_body(state: AppState, request: Request, kind: type[T]) -> T:
 
 
 def parse_json(data: bytes) -> dict[str, Any]:
-    """Parse a body as a JSON object; none is an empty one. Raises ApiError if it is invalid."""
+    """Parse a body as a JSON object; no body is an empty one. Raises ApiError if invalid."""
     try:
         parsed = _DECODER.decode(data.strip() or b"{}")
     except (ValueError, RecursionError) as error:

@@ -412,9 +412,10 @@ def as_text(messages: Sequence[tuple[str, str]]) -> str:
 
 def _task(state: AppState, loaded: LoadedModel, params: CompletionRequest | ChatRequest) -> _Task:
     """Prepare the texts of a request. Raises ApiError for too many texts or a long prompt."""
-    is_chat = isinstance(params, ChatRequest)
-    prompts = [as_text(params.conversation)] if is_chat else params.prompts
-    name = "messages" if is_chat else "prompt"
+    if isinstance(params, ChatRequest):
+        name, prompts = "messages", [as_text(params.conversation)]
+    else:
+        name, prompts = "prompt", [*params.prompts]
     texts = len(prompts) * params.n
     if texts > state.settings.queue:
         raise invalid(
@@ -442,7 +443,7 @@ def _task(state: AppState, loaded: LoadedModel, params: CompletionRequest | Chat
                 param=name,
                 code="context_length_exceeded",
             )
-    formatter = Formatter(loaded.name, _fingerprint(loaded), is_chat=is_chat)
+    formatter = Formatter(loaded.name, _fingerprint(loaded), is_chat=name == "messages")
     seeds = range(params.seed, params.seed + params.n)
     requests = [replace(first, seed=seed) for first in firsts for seed in seeds]
     return _Task(loaded, params, requests, sum(len(first.ids) for first in firsts), formatter)

@@ -1,4 +1,4 @@
-"""Settings of a server, and the files that say which servers of this user run."""
+"""Settings of a server, and the files that list the running servers of this user."""
 
 import ipaddress
 import json
@@ -84,7 +84,7 @@ class ServeSettings:
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody on another machine can use it, through a proxy either."""
+        """Whether no other machine can use it, not even through a proxy."""
         return self.is_loopback and not self.names
 
 
@@ -95,7 +95,7 @@ _LOCK = ".lock"
 
 @dataclass(frozen=True)
 class RunningServer:
-    """Where a server is: its page, its API, its key ("": none), and the workspace it began with."""
+    """The addresses of a running server, its key ("": none), and its first workspace."""
 
     url: str
     api: str
@@ -110,10 +110,9 @@ class RunningServer:
 
 
 def user_key() -> str:
-    """The key of this user's servers, made at the first call; a new one where it cannot be kept.
+    """Return the key of this user's servers, made at the first call; a new one if it can't be kept.
 
-    It stays the same, so that a page that is open, and programs that use the API, go on after the
-    server was started again.
+    It stays the same, so that an open page and programs that use the API survive a restart.
     """
     key = secrets.token_urlsafe(24)
     with suppress(OSError, OwnwordsError):
@@ -122,7 +121,7 @@ def user_key() -> str:
         if kept := _kept_key(path):
             return kept
         with path.with_suffix(_LOCK).open("a") as lock:
-            try_lock(lock.fileno())  # another server may begin just now, and make the key
+            try_lock(lock.fileno())  # another server may be making the key
             if kept := _kept_key(path):
                 return kept
             _write_private(path, key)
@@ -130,14 +129,14 @@ def user_key() -> str:
 
 
 def _kept_key(path: Path) -> str:
-    """Return the key in the file; "" if there is none that could be used."""
+    """Return the key in the file; "" if there is no usable one."""
     kept = path.read_text("utf-8", "replace").strip() if path.exists() else ""
     return kept if len(kept) >= MIN_KEY_LENGTH and kept.isascii() and kept.isprintable() else ""
 
 
 @contextmanager
 def announced(workspace: Workspace, port: int, url: str, key: str) -> Iterator[None]:
-    """Keep the file of the server at this port for the duration of the block, and its lock."""
+    """Keep the file of the server at this port, and its lock, within the block."""
     server = RunningServer(url, f"{url}v1", key, os.getpid(), str(workspace.root.absolute()))
     try:
         path = data_folder() / FOLDER / f"{port}.json"
@@ -147,7 +146,7 @@ def announced(workspace: Workspace, port: int, url: str, key: str) -> Iterator[N
         yield
         return
     with lock:
-        # Not ours if another address of this machine has a server at the same port.
+        # Not ours if another address of this machine serves the same port.
         is_ours = try_lock(lock.fileno())
         if is_ours:
             with suppress(OSError):
@@ -169,7 +168,7 @@ def running_servers() -> list[RunningServer]:
     servers = []
     for path in paths:
         with suppress(OSError, ValueError, OwnwordsError):
-            if is_held(path.with_suffix(_LOCK)):  # else it was left behind
+            if is_held(path.with_suffix(_LOCK)):  # otherwise it is left over
                 servers.append(decode(RunningServer, json.loads(path.read_bytes())))
     return servers
 

@@ -1,6 +1,6 @@
-"""The sources of a workspace: the paths that it is made from, and which posts are taken in.
+"""The sources of a workspace: its paths, and which posts are read.
 
-They are kept in `sources.json`. Publii sites in the usual folders are found and offered.
+They are stored in `sources.json`. Publii sites in the usual folders are found and offered.
 """
 
 import json
@@ -43,7 +43,7 @@ How = Literal["path", "upload", "feed"]
 
 @dataclass(frozen=True)
 class PostFilter:
-    """Which posts are taken in besides the published ones."""
+    """Which posts are read besides the published ones."""
 
     drafts: bool = ArchiveConfig.drafts
     hidden: bool = ArchiveConfig.hidden
@@ -51,7 +51,7 @@ class PostFilter:
     pages: bool = ArchiveConfig.pages
 
     def flags(self) -> list[str]:
-        """What differs from the default, as options of a command."""
+        """Return the differences from the defaults as options of a command."""
         changed = [(name, value) for name, value in encode(self).items() if value != _USUAL[name]]
         settings = [f"archive.{name}={str(value).lower()}" for name, value in changed]
         return [word for setting in settings for word in ("--set", setting)]
@@ -62,14 +62,14 @@ _USUAL = encode(PostFilter())
 
 @dataclass(frozen=True)
 class SourceRecord:
-    """A source; a path below the workspace is stored relative to it, so that it can move."""
+    """A source; a path in the workspace is stored relative to it, so that the folder can move."""
 
     id: str
     how: How
     name: str
     path: str
     label: str = ""
-    version: SourceVersion | None = None  # of another source; not read before the user decides
+    version: SourceVersion | None = None  # of another source; not read until the user decides
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,14 @@ class Source(SourceRecord):
     bytes: int | None = None
     problem: str = ""
     read_at: float | None = None  # None: not read yet
-    newest_day: str = ""  # of its newest post, once it is read
+    newest_day: str = ""  # of its newest post, if it was read
 
 
 class SourceList:
     """The sources of one workspace. Thread-safe; every change is written at once.
 
-    Until the page has changed them, they are the paths that the server was started with, or else
-    those of the last look.
+    Until the page changes them, they are the paths that the server was started with, or those of
+    the last look.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class SourceList:
         return [self._shown(record) for record in self._read().sources]
 
     def paths(self) -> list[Path]:
-        """The paths of all sources. Raises ApiError if there is none, or one does not exist."""
+        """Return the paths of all sources. Raises ApiError if there is none or one is missing."""
         paths = [self._path(record) for record in self._read().sources if not record.version]
         if not paths:
             raise conflict("no blog chosen yet", hint="choose one under Your blog")
@@ -130,7 +130,7 @@ class SourceList:
 
     @property
     def filter(self) -> PostFilter:
-        """Which posts are taken in."""
+        """Which posts are read."""
         return self._read().filter
 
     @property
@@ -139,7 +139,7 @@ class SourceList:
         return ArchiveConfig(**encode(self.filter))
 
     def set_filter(self, changes: Mapping[str, bool]) -> None:
-        """Change which posts the next look takes in."""
+        """Change which posts the next look reads."""
         with self._mutex:
             contents = self._read()
             self._write(replace(contents, filter=replace(contents.filter, **changes)))
@@ -147,7 +147,7 @@ class SourceList:
     def find_version(
         self, path: Path, found: Iterable[SourceVersion] | None = None
     ) -> SourceVersion | None:
-        """The source that the path is a new version of, among those `found` in the archive."""
+        """Return the listed source that the path is a new version of, among those `found`."""
         contents = self._read()
         paths = [self._path(record).resolve() for record in contents.sources]
         if path.resolve() in paths:
@@ -164,9 +164,9 @@ class SourceList:
         name: str = "",
         version: SourceVersion | None = None,
     ) -> Source:
-        """Add a path; one that is already a source stays the same.
+        """Add a path, unless it is a source already.
 
-        One that is a new version of another is not read before the user has decided.
+        A new version of another source is not read until the user decides.
         """
         with self._mutex:
             contents = self._read()
@@ -185,9 +185,9 @@ class SourceList:
             return self._shown(record)
 
     def new_folder(self, name: str) -> Path:
-        """Return the path for an uploaded or fetched source, in a folder of its own; not made yet.
+        """Return a path for an uploaded or fetched source, in a folder of its own; not created yet.
 
-        The last part names the source, as a site's folder does.
+        Its last part names the source.
         """
         with self._mutex:
             self._forget_abandoned()
@@ -195,7 +195,7 @@ class SourceList:
         return self.uploads / secrets.token_hex(4) / safe
 
     def _forget_abandoned(self) -> None:
-        """Delete what an upload left that was killed long ago."""
+        """Delete the folders of uploads that were interrupted long ago."""
         paths = [self._path(record) for record in self._read().sources]
         for folder in self.uploads.glob("*"):
             is_used = any(path.is_relative_to(folder) for path in paths)
@@ -204,7 +204,7 @@ class SourceList:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def decide(self, id_: str, *, replaces: bool) -> None:
-        """Read a new version from now on, in place of the old one if it `replaces` that."""
+        """Read a new version from now on; if it `replaces` the old one, in its place."""
         with self._mutex:
             contents = self._read()
             record = self._find(contents, id_)
@@ -214,7 +214,7 @@ class SourceList:
                 if each is record:
                     return replace(each, version=None)
                 if each.version and Path(each.version.of).resolve() == old:
-                    # Another offer to replace the same source is one to replace this.
+                    # Another new version of the same source is now one of this.
                     version = replace(each.version, of=path_text(self._path(record)))
                     return replace(each, version=version)
                 return each
@@ -231,7 +231,7 @@ class SourceList:
         return record
 
     def remove(self, id_: str) -> None:
-        """Remove a source; an uploaded or fetched file is deleted, the user's own never is."""
+        """Remove a source; uploaded or fetched files are deleted, the user's own never."""
         with self._mutex:
             contents = self._read()
             record = self._find(contents, id_)
@@ -244,7 +244,7 @@ class SourceList:
     # --- the file --------------------------------------------------------------------------------
 
     def _read(self) -> _Contents:
-        """Return the contents of the file, or what they are before the page has changed any."""
+        """Return the contents of the file, or the defaults until the page changes any."""
         with suppress(OSError, ValueError, OwnwordsError):  # none yet, or a damaged one
             return decode(_Contents, json.loads(self._file.read_bytes()), unknown="ignore")
         paths, post_filter = self._given, PostFilter()
@@ -259,7 +259,7 @@ class SourceList:
         return _Contents(records, post_filter)
 
     def _resolved(self, source: SourceSummary) -> Path:
-        """The path of a source; older reports have only what was given, as seen from somewhere."""
+        """Return the path of a source; older reports may have a relative one."""
         path = Path(source.absolute or source.path)
         beside = self._workspace.root.absolute().parent / path
         return beside if not path.exists() and beside.exists() else path.absolute()
@@ -288,7 +288,7 @@ class SourceList:
 
 
 def filter_of(command: str) -> PostFilter:
-    """Return which posts an `ownwords look` command takes in."""
+    """Return which posts an `ownwords look` command reads."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -320,11 +320,11 @@ def find_publii_sites(home: Path | None = None) -> list[FoundSite]:
 
 
 def _documents(home: Path) -> Iterator[Path]:
-    """Where Publii keeps its sites unless its user has moved them."""
+    """Yield the folders in which Publii stores its sites by default."""
     yield from (home / "Documents", home / "OneDrive" / "Documents")
     if sys.platform not in ("win32", "darwin"):
         yield home
-        # The documents folder of a Linux desktop, which is named in the user's language.
+        # The documents folder of a Linux desktop has a name in the user's language.
         config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
         with suppress(OSError):
             text = (config / "user-dirs.dirs").read_text("utf-8", "replace")

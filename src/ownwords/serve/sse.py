@@ -56,7 +56,7 @@ class EventSender:
 
 
 class ReaderLeftError(OwnwordsError):
-    """Nobody waits for the rest of a stream any more."""
+    """The reader of a stream has left."""
 
 
 class ThreadEvents:
@@ -67,12 +67,12 @@ class ThreadEvents:
         self.has_left = False
 
     def send(self, value: object, event: str) -> None:
-        """Send an event, and wait until it is on its way."""
+        """Send an event, and wait until it is sent."""
         self.check()
         asyncio.run_coroutine_threadsafe(self._events.send(value, event), self._loop).result()
 
     def check(self) -> None:
-        """Do nothing as long as there is a reader."""
+        """Raise ReaderLeftError if the reader has left."""
         if self.has_left:
             raise ReaderLeftError("the reader has left")
 

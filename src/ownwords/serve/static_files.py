@@ -28,7 +28,7 @@ FRONT = "/"
 
 
 def with_blog(path: str, query: Mapping[str, str]) -> str:
-    """Return a path with the blog of a query, which the page takes along wherever it goes."""
+    """Return the path with the query's blog, which every address of the page contains."""
     blog = query.get("blog")
     return f"{path}?blog={quote(blog)}" if blog else path
 
@@ -72,5 +72,5 @@ def read() -> dict[str, StaticFile]:
             _MEDIA_TYPES[path.suffix],
         )
         for path in (*_FOLDER.iterdir(), *catalogues, STYLE)
-        if path.suffix in _MEDIA_TYPES  # not what a file manager or an editor has left there
+        if path.suffix in _MEDIA_TYPES  # no leftovers of file managers or editors
     }

@@ -1,4 +1,4 @@
-"""The workspaces that the page switches between: those opened before, and those beside this one."""
+"""The workspaces that the page lists: those opened before, and those beside the current one."""
 
 import json
 import re
@@ -29,9 +29,9 @@ _FILE = "workspaces.json"
 
 @dataclass(frozen=True)
 class WorkspaceEntry:
-    """A workspace as the page lists it, and what is deleted with it.
+    """A workspace as the page lists it, with the numbers of things that are deleted with it.
 
-    `posts` is None where none were read.
+    `posts` is None if none were read.
     """
 
     path: str
@@ -45,28 +45,28 @@ class WorkspaceEntry:
 
 @dataclass(frozen=True)
 class _Contents:
-    """When each workspace was opened last, by path, and those that are not to be listed."""
+    """When each workspace was last opened, by path, and the paths that are not listed."""
 
     opened: dict[str, float] = field(default_factory=dict)
     hidden: tuple[str, ...] = ()
 
 
 class WorkspaceList:
-    """The workspaces of this user, seen from the one that is open."""
+    """The workspaces of this user, as listed in the one that is open."""
 
     def __init__(self, current: Workspace) -> None:
         self._current = current.root.absolute()
 
     def entries(self) -> list[WorkspaceEntry]:
-        """What `paths` lists."""
+        """Return an entry for each path in `paths`."""
         return [self._entry(path) for path in self.paths()]
 
     def paths(self) -> list[Path]:
-        """Return the current one first, then the last opened ones, then those beside it."""
+        """Return the current workspace, then those opened before, the latest first, then others."""
         beside = sorted(self._current.parent.glob(f"*{SUFFIX}"))
         known = self._read()
         others = dict.fromkeys([*map(Path, known.opened), *beside])
-        # Others may be on a disk that is away.
+        # Others may be on a disk that is not mounted.
         return [
             self._current,
             *(
@@ -87,7 +87,7 @@ class WorkspaceList:
         raise not_found(f"there is no workspace at {path[:200]}", hint="it was moved or deleted")
 
     def new(self, name: str) -> Workspace:
-        """A new workspace beside the current one. Raises ApiError if the name cannot be used."""
+        """Create a workspace beside the current one. Raises ApiError for an unusable name."""
         words = re.sub(r"[^\w. -]+", "", plain(name)).strip(" .")
         if not words:
             raise invalid("a blog needs a name", hint="use letters and digits", param="name")
@@ -107,11 +107,11 @@ class WorkspaceList:
         root = self.find(path).root
         if not plain(name):
             raise invalid("a blog needs a name", hint="use letters and digits", param="name")
-        Workspace(root).create()  # that of the open blog may not exist yet
+        Workspace(root).create()  # the open blog's may not exist yet
         give_name(root, name)
 
     def remember(self, workspace: Workspace) -> None:
-        """Put a workspace first among those opened before."""
+        """Record that a workspace is opened now."""
         path, known = path_text(workspace.root.absolute()), self._read()
         hidden = tuple(each for each in known.hidden if each != path)
         self._write(_Contents(known.opened | {path: time.time()}, hidden))
@@ -119,7 +119,7 @@ class WorkspaceList:
     def forget(self, path: str, *, deletes: bool = False) -> None:
         """Remove a workspace from the list until it is opened again, or delete its folder.
 
-        Raises ApiError if the folder may hold more than a workspace does.
+        Raises ApiError if the folder may hold other files.
         """
         root = self.find(path).root
         if deletes:
@@ -149,7 +149,7 @@ class WorkspaceList:
         )
 
     def _read(self) -> _Contents:
-        """What is stored, the workspace that was opened last first."""
+        """Read the file; the workspace that was opened last comes first."""
         try:
             known = decode(_Contents, json.loads((data_folder() / _FILE).read_bytes()))
         except (OSError, ValueError, OwnwordsError):  # none yet, or a damaged one

@@ -1,4 +1,4 @@
-"""The Ask page: streams an answer sentence by sentence, with the passages it is based on."""
+"""The Ask page: an answer, streamed by sentence, with the passages it is based on."""
 
 import threading
 import time
@@ -42,9 +42,8 @@ def routes(state: AppState) -> list[BaseRoute]:
     async def backends(request: Request) -> Response:
         """List the models that can write an answer; `refresh` searches for endpoints again.
 
-        `vectors` counts the passages that the search by meaning has read, of all; where it is not
-        installed, `encoders` are those that can be, and `missing` is the command without which none
-        can.
+        `vectors` counts the passages that the search by meaning has read. If it is not installed,
+        `encoders` lists those that can be, or `missing` is the command to run before.
         """
         refresh = "refresh" in request.query_params
         listed = await state.run(partial(found.get, refresh=refresh))
@@ -96,7 +95,7 @@ def routes(state: AppState) -> list[BaseRoute]:
 def _vectors(state: AppState) -> tuple[int | None, int]:
     try:
         return state.vector_counts()
-    except OwnwordsError:  # there is no archive yet, or the encoder is damaged: asking says so
+    except OwnwordsError:  # no archive yet, or a damaged encoder, which asking reports
         return None, 0
 
 
@@ -121,7 +120,7 @@ class _EndpointCache:
         self._found_at = float("-inf")
 
     def get(self, *, refresh: bool = False) -> list[Endpoint]:
-        """Return the available endpoints; may block while probing them."""
+        """Return the available endpoints; may block while it probes them."""
         with self._lock:
             if refresh or time.monotonic() - self._found_at > _FRESH_S:
                 found = servers.discover()

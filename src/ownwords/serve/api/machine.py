@@ -67,7 +67,7 @@ def show_machine(state: AppState, _: ApiCall) -> dict[str, Any]:
 
 
 def free_space(state: AppState, _: ApiCall) -> None:
-    """Delete what unfinished trainings would go on with. Raises ApiError during one."""
+    """Delete the checkpoints of unfinished trainings. Raises ApiError during a training."""
     if holder := state.jobs.find_worker():
         raise conflict(holder, hint="wait until it ends, or stop it")
     for folder in _unfinished(state):
@@ -75,12 +75,12 @@ def free_space(state: AppState, _: ApiCall) -> None:
 
 
 def _unfinished(state: AppState) -> list[Path]:
-    """The checkpoints of trainings that were not ended: `make` deletes those of the others."""
+    """Return the checkpoints of unfinished trainings; `make` deletes those of finished ones."""
     return [*state.workspace.runs.glob(f"*/{CHECKPOINTS}")]
 
 
 def show_connection(state: AppState, _: ApiCall) -> dict[str, str]:
-    """Show how another program uses the model: an address, a key, and lines to copy."""
+    """Show how another program uses the model: address, key, and code to copy."""
     settings, model = state.settings, next(iter(state.models()), "")
     address = f"{settings.address}v1"
     body = json.dumps({"model": model, "prompt": _PROMPT, "max_tokens": _MAX_TOKENS})
@@ -111,7 +111,7 @@ def _version_of(package: str) -> str:
 
 
 def _size(folder: Path) -> int:
-    sizes: dict[tuple[int, int], int] = {}  # by file: the current model is one of the kept, linked
+    sizes: dict[tuple[int, int], int] = {}  # by inode: files of the current model are linked
     for path in folder.rglob("*"):
         with suppress(OSError):  # removed meanwhile
             stat = path.lstat()

@@ -26,18 +26,18 @@ from ownwords.serve.json_api import ApiCall, json_route
 
 _ID = re.compile(r"[0-9a-f]{16}")
 _TITLE_WORDS, _TITLE_CHARACTERS = 9, 80
-_ROWS = 30  # of a list; the others are found by their words
+_ROWS = 30  # of a list; others can be searched
 _PATH = "/api/texts"
-_CHANGING: Final = threading.Lock()  # between reading and writing, another page may change a text
+_CHANGING: Final = threading.Lock()  # held from reading a text to writing it
 
 
 @dataclass(frozen=True)
 class SavedMessage:
-    """One message of a conversation: a question, or its answer with all that was shown."""
+    """A message of a conversation: a question, or an answer as it was shown."""
 
     role: Literal["user", "assistant"]
     text: str = ""
-    searched: str = ""  # of a follow-up question: what it was searched with
+    searched: str = ""  # of a follow-up question: the query it was searched with
     kind: Kind = "answer"
     sentence: str = ""
     why: str = ""
@@ -49,10 +49,10 @@ class SavedMessage:
 
 @dataclass(frozen=True)
 class SavedText:
-    """A text with the notes or draft beside it, or a conversation, and the model that wrote.
+    """A text with its notes or draft, or a conversation, and the model that wrote.
 
-    `machine` are the ranges of the text that a model wrote, in JavaScript's characters; `drafted`
-    is the last draft from the notes, with its lines so far, for the page to go on with.
+    `machine` are the ranges of the text that a model wrote, in UTF-16 units as in JavaScript;
+    `drafted` is the last draft from the notes, with its lines so far, which the page can continue.
     """
 
     kind: Literal["text", "conversation"] = "text"
@@ -68,7 +68,7 @@ class SavedText:
 
     @property
     def content(self) -> str:
-        """All words of it, to be counted and searched."""
+        """All of its text, to be counted and searched."""
         parts = (self.text, self.notes, *(message.text for message in self.messages))
         return "\n\n".join(parts).strip()
 
@@ -117,7 +117,7 @@ def list_texts(state: AppState, call: ApiCall) -> dict[str, Any]:
 
 
 def create(state: AppState, call: ApiCall) -> SavedText:
-    """Save a text or a conversation; without a title it is named by its first words."""
+    """Save a text or a conversation; the default title is its first words."""
     text = call.body(SavedText)
     return _write(state.workspace, replace(text, id=secrets.token_hex(8), changed=time.time()))
 
@@ -133,7 +133,7 @@ def change(state: AppState, call: ApiCall) -> SavedText:
     values = {name: value for name, value in vars(call.body(SavedText)).items() if name in names}
     with _CHANGING:
         text = get(state.workspace, call.path["id"])
-        if text.title == _title(text):  # nobody has given it another
+        if text.title == _title(text):  # the user has not changed it
             values.setdefault("title", "")
         return _write(state.workspace, replace(text, **values, changed=time.time()))
 
@@ -180,7 +180,7 @@ def _write(workspace: Workspace, text: SavedText) -> SavedText:
 
 
 def _title(text: SavedText) -> str:
-    """Return the first words of the first line, which is often a title."""
+    """Return the first words of the first line, which are often a title."""
     line = text.content.partition("\n")[0]
     return " ".join(line.split()[:_TITLE_WORDS])[:_TITLE_CHARACTERS] or "Untitled"
 
