@@ -1,12 +1,11 @@
-"""Takes in posts from outside in a process of its own: uploaded files, and feeds.
+"""Inspects uploaded files, and fetches feeds, in a process of its own.
 
     python -m ownwords.serve.intake FILE ARCHIVE SETTINGS
     python -m ownwords.serve.intake URL HOST FOLDER
 
-prints one JSON object: the path to read, and what it is; or an error. A file is read within a bound
-of memory, and its posts are compared with those of the archive. A feed is fetched from the host
-that the user has named, and from no other, also not if it redirects there; its pages are saved as
-FOLDER/feed-001.xml and so on.
+prints one JSON object: the path to read and its kind, or an error. A file is read within a memory
+limit, and its posts are compared with those of the archive. A feed is fetched only from the host
+that the user has named, even if it redirects; its pages are saved as FOLDER/feed-001.xml and so on.
 """
 
 import ipaddress
@@ -41,7 +40,7 @@ _MAX_MEMORY_BYTES = 4 << 30
 
 
 def inspect_upload(path: Path, archive: Path, config: ArchiveConfig) -> dict[str, Any]:
-    """`inspect_path` of a file with posts; errors call the file by its name.
+    """Return `inspect_path` of an uploaded file; errors call it by its name.
 
     `versions` are the sources of the archive that hold most of the same posts.
     """
@@ -84,18 +83,18 @@ _HREF = re.compile(rb"\bhref=[\"']([^\"']+)[\"']", re.IGNORECASE)
 _HEAD_BYTES = 64 << 10
 
 
-# Of the command: fetch nothing from this machine and its network.
+# The flag to fetch nothing from this machine and its network.
 PUBLIC_ONLY: Final = "public-only"
 
 
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")  # holds IPv4 addresses, as those of 6to4 do
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")  # embeds IPv4 addresses, as 6to4 does
 
 
 class PublicTransport(httpx.HTTPTransport):
-    """Connects to public addresses only, so that a server's user reaches nothing behind it.
+    """Connects to public addresses only, so that users of a server cannot reach its network.
 
-    The name is resolved here and the connection made to that very address, so that a second
-    answer of the name server cannot lead elsewhere.
+    The name is resolved here, and the connection made to that very address: a second lookup could
+    give another one.
     """
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -116,7 +115,7 @@ class PublicTransport(httpx.HTTPTransport):
 
 
 def _is_public(text: str) -> bool:
-    """Whether an address is public, and leads to no other that is not."""
+    """Whether an address is public, and does not embed a private one."""
     address = ipaddress.ip_address(text)
     if isinstance(address, ipaddress.IPv6Address) and (address in _NAT64 or address.sixtofour):
         return False
@@ -130,9 +129,9 @@ def fetch_feed(
     progress: Progress,
     transport: httpx.BaseTransport | None = None,
 ) -> dict[str, Any]:
-    """Fetch all pages of the feed at an address into `folder`; it is replaced whole at the end.
+    """Fetch all pages of the feed at an address into `folder`, which is replaced at the end.
 
-    Raises SourceError if the address is of another host, or leads to no feed.
+    Raises SourceError if the address belongs to another host, or leads to no feed.
     """
     progress.expect("fetch")
     progress.begin("fetch")
@@ -167,7 +166,7 @@ def _fetch_pages(client: httpx.Client, url: str, host: str, folder: Path, stage:
         time.sleep(_PAUSE_S)
         try:
             following, data = _get(client, following, host)
-        except SourceError:  # the last page was the one before
+        except SourceError:  # the page before was the last one
             return
         if data == before:
             return
@@ -207,7 +206,7 @@ def _get(client: httpx.Client, url: str, host: str) -> tuple[str, bytes]:
 
 
 def _check_host(url: str, host: str) -> None:
-    """Refuse an address that is not of the host that the user has named."""
+    """Refuse an address of a host that the user has not named."""
     try:
         parts = urlsplit(url)
         is_web, name = parts.scheme in ("http", "https"), (parts.hostname or "").casefold()
@@ -254,7 +253,7 @@ def _save(folder: Path, number: int, data: bytes) -> Path:
 
 
 def _bound_memory() -> None:
-    """Let this process fail, and not the machine, where the system can bound a process."""
+    """Limit the memory of this process if the system can, so that the machine stays usable."""
     if sys.platform != "win32":
         import resource  # noqa: PLC0415 - not on Windows
 

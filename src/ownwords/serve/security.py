@@ -1,4 +1,4 @@
-"""Who may use the server: the key, its sessions and login form, and the checks of each request."""
+"""Access to the server: the key, sessions, the login form, and the checks of each request."""
 
 import hashlib
 import hmac
@@ -44,10 +44,9 @@ _NO_PROBLEM, _PROBLEM = b" hidden></p>", b">%s</p>"  # placeholder for an error 
 
 
 class Authenticator:
-    """Checks keys and sessions; if the server has no key, all requests are admitted.
+    """Checks keys and sessions; a server without a key admits all requests.
 
-    A session's cookie is signed with the key, so that a server which is started again with the same
-    key knows it.
+    A session's cookie is signed with the key, so it stays valid after a restart with the same key.
     """
 
     def __init__(self, key: str, *, port: int = 0, clock: Callable[[], float] = time.time) -> None:
@@ -68,7 +67,7 @@ class Authenticator:
     def is_key(self, key: str) -> bool:
         """Whether the key is right. Raises TooManyRequestsError after too many wrong keys.
 
-        The right key is always accepted, so others' wrong keys do not lock its owner out.
+        The right key is always accepted, so that wrong keys of others do not lock its owner out.
         """
         if hmac.compare_digest(_digest(key), self._key):
             return True
@@ -222,7 +221,7 @@ class SecurityMiddleware:
         except Exception:
             _log.exception("%s %s failed", scope["method"], scope["path"])
             error = internal_error()
-        if not has_started:  # else the client sees that the response is incomplete
+        if not has_started:  # otherwise the client sees that the response is incomplete
             response = error_response(scope["path"], error, Headers(scope=scope))
             await response(scope, receive, send_with_headers)
         return None
@@ -297,10 +296,10 @@ def _too_large(limit: int) -> ApiError:
 
 
 def _check_origin(headers: Headers, *, is_visit: bool) -> None:
-    """Raise ApiError if another site's page sent the request."""
+    """Raise ApiError if a page of another site sent the request."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
     if origin is not None:
-        # A browser that was told to send no referrer hides the origin of our own forms, too.
+        # A browser that is set to send no referrer also hides the origin of our own forms.
         if origin == "null" and site == "same-origin":
             return
         if is_same_origin(origin, headers.get("host", "")):
@@ -313,7 +312,7 @@ def _check_origin(headers: Headers, *, is_visit: bool) -> None:
 
 
 def _check_media_type(headers: Headers, expected: str, *, needs_header: bool) -> None:
-    """Raise ApiError unless the request is of that type, with our own header where `needs_header`.
+    """Raise ApiError unless the request has that media type, and our own header if needed.
 
     Forms and images of other sites' pages can send neither.
     """
@@ -349,7 +348,7 @@ class AllowedHosts:
             self._names |= {own, own.partition(".")[0], f"{own.partition('.')[0]}.local"}
 
     def allows(self, headers: Sequence[str]) -> bool:
-        """Whether a request with these Host headers was meant for this server."""
+        """Whether a request with these Host headers is addressed to this server."""
         match = _HOST.fullmatch(headers[0]) if len(headers) == 1 else None
         if match is None:
             return False
@@ -365,7 +364,7 @@ class AllowedHosts:
 
 
 def is_same_origin(origin: str, host: str) -> bool:
-    """Whether an Origin header names this server itself."""
+    """Whether an Origin header names this server."""
     scheme, separator, origin_host = origin.partition("://")
     is_web = bool(separator) and scheme in ("http", "https")
     return is_web and origin_host.lower() == host.lower()

@@ -73,7 +73,7 @@ def show_home(state: AppState, _: ApiCall) -> dict[str, Any]:
         "sources": _dated_sources(state),
         "blog": blog,
         "model": current_model(state),
-        # those that run, and the last one of each kind
+        # running jobs, and the last one of each kind
         "jobs": [job for job in jobs if job.ended is None or job.id == last[job.kind]],
     }
 
@@ -100,24 +100,24 @@ def _sources_read(report: Report) -> dict[Path, SourceSummary]:
 
 @dataclass(frozen=True)
 class BlogOverview:
-    """What `look` has read, and what has changed since."""
+    """The results of the last `look`, and what has changed since."""
 
     name: str
     flags: PostFilter
     is_read: bool = False
     lines: tuple[str, ...] = ()
-    decisions: int = 0  # posts that stand out, about which the author may decide
+    decisions: int = 0  # posts that stand out, for the author to decide about
     texts: str = ""  # posts and pages, counted in words
     words: int = 0
     is_too_little: bool = False  # to train on
-    new_sentence: str = ""  # about posts that were read, and not yet learned
-    is_stale: bool = False  # a source was changed after it was read
+    new_sentence: str = ""  # about posts that were read but not yet learned
+    is_stale: bool = False  # a source has changed since it was read
     problem: str = ""
 
 
 @dataclass(frozen=True)
 class FilterRequest:
-    """Which posts are taken in from now on; what is missing stays as it is."""
+    """Which posts are read from now on; missing fields stay unchanged."""
 
     drafts: bool | None = None
     hidden: bool | None = None
@@ -126,13 +126,13 @@ class FilterRequest:
 
 
 def change_filter(state: AppState, call: ApiCall) -> None:
-    """Change which posts the next look takes in."""
+    """Change which posts the next look reads."""
     changes = encode(call.body(FilterRequest)).items()
     state.sources.set_filter({name: value for name, value in changes if value is not None})
 
 
 def overview(state: AppState) -> BlogOverview:
-    """What is in the blog, and whether there is something new."""
+    """Summarise the blog, and whether there is something new."""
     flags, name = state.sources.filter, blog_name(state.workspace.root)
     try:
         report = state.report().report
@@ -166,7 +166,7 @@ def _is_stale(state: AppState, report: Report) -> bool:
 
 
 def plain_lines(report: Report) -> list[str]:
-    """How much there is, what becomes of it, and what stands out: a line each."""
+    """Return a line each on the size of the blog, the use of its words, and what stands out."""
     notable = len(summary.notable_posts(report))
     totals, years = report.totals, summary.years_spanned(report)
     texts = summary.count_texts(totals.posts, totals.pages)
@@ -181,10 +181,10 @@ def plain_lines(report: Report) -> list[str]:
 
 
 def _files_of(path: Path) -> Iterator[Path]:
-    """What changes with the posts at the path: their files and folders, or the database."""
+    """Yield what changes with the posts at a path: their files and folders, or the database."""
     databases = [folder / "db.sqlite" for folder in (path, path / "input")]
     if found := next((file for file in databases if file.exists()), None):
-        path = found  # Publii writes the whole site beside its database
+        path = found  # Publii also writes the whole site beside its database
     yield path
     for parent, names, files in os.walk(path):
         names[:] = [
@@ -198,7 +198,7 @@ def _files_of(path: Path) -> Iterator[Path]:
 
 
 def _changed(path: Path) -> float:
-    """When the path was changed last; 0 if it cannot be seen."""
+    """Return the time of the last change of a path; 0 if it is not accessible."""
     try:
         return path.stat().st_mtime
     except OSError:
@@ -217,7 +217,7 @@ class PathRequest:
 
 @dataclass(frozen=True)
 class DecideRequest:
-    """Whether a new version of a source replaces it."""
+    """Whether a new version replaces its source."""
 
     replaces: bool
 
@@ -240,7 +240,7 @@ async def _add(state: AppState, request: Request) -> Response:
 
 
 def add(state: AppState, text: str) -> Source:
-    """Add a path that the user has typed; only where nobody else reaches the server."""
+    """Add a path that the user has typed, if the server is private."""
     if not state.settings.is_private:
         raise forbidden(
             "paths can be chosen only where the server is not reached from elsewhere",
@@ -251,7 +251,7 @@ def add(state: AppState, text: str) -> Source:
         path = path.expanduser()
     if not path.is_absolute() or "\0" in text:
         raise invalid(
-            f"{text!r:.200} is not a whole path",
+            f"{text!r:.200} is not an absolute path",
             hint="give it from the root, or beginning with ~",
             param="path",
         )
@@ -260,17 +260,17 @@ def add(state: AppState, text: str) -> Source:
 
 
 def decide(state: AppState, call: ApiCall) -> None:
-    """Read a new version of a source, in its place or beside it."""
+    """Read a new version of a source in its place or beside it."""
     state.sources.decide(call.path["id"], replaces=call.body(DecideRequest).replaces)
 
 
 def remove(state: AppState, call: ApiCall) -> None:
-    """Remove a source; a file that was dropped or fetched is deleted, your own never is."""
+    """Remove a source; uploaded or fetched files are deleted, the user's own never."""
     state.sources.remove(call.path["id"])
 
 
 async def _upload(state: AppState, request: Request) -> Response:
-    """Take in a file with posts as it arrives, and look at what it holds."""
+    """Store a file with posts as it arrives, and inspect it."""
     name = Path(request.query_params.get("name", "")).name[:200]
     length = int(request.headers.get("content-length", "0"))  # checked by the middleware
     path = await state.run(lambda: _new_file(state, name, length))
@@ -290,7 +290,7 @@ async def _upload(state: AppState, request: Request) -> Response:
 
 
 async def _store(state: AppState, request: Request, path: Path) -> None:
-    """Write the file in blocks, outside of the event loop."""
+    """Write the file in blocks, outside the event loop."""
     waiting = bytearray()
     with translate_os_errors(path), path.open("xb") as file:
         try:
@@ -300,21 +300,21 @@ async def _store(state: AppState, request: Request, path: Path) -> None:
                     await state.run(partial(_write, file, path.parent, bytes(waiting)))
                     waiting.clear()
         except ClientDisconnect as error:
-            raise SourceError("the upload was broken off") from error
+            raise SourceError("the upload was interrupted") from error
         await state.run(partial(_write, file, path.parent, bytes(waiting)))
         if not file.tell():
             raise SourceError("the file is empty")
 
 
 def _write(file: IO[bytes], folder: Path, data: bytes) -> None:
-    require_room(folder, len(data))  # a request need not say how long it is
+    require_room(folder, len(data))  # a request need not state its length
     file.write(data)
 
 
 def _inspect(path: Path, archive: Path, config: ArchiveConfig) -> dict[str, Any]:
-    """What a file holds, found out by a process of its own: a hostile one harms nothing else.
+    """Inspect a file in a process of its own, so that a hostile file harms nothing else.
 
-    What it unpacks lies beside the file, to be deleted with it.
+    Temporary files are stored beside it, to be deleted with it.
     """
     beside = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(path.parents[1]))
     try:
@@ -358,7 +358,7 @@ def _new_file(state: AppState, name: str, length: int) -> Path:
 
 @dataclass(frozen=True)
 class OpenRequest:
-    """A workspace of the list, or the name of a new one."""
+    """A listed workspace, or the name of a new one."""
 
     path: Annotated[str, _PATH] = ""
     name: Annotated[str, Meta(max_length=100)] = ""
@@ -366,7 +366,7 @@ class OpenRequest:
 
 @dataclass(frozen=True)
 class RenameRequest:
-    """A workspace of the list, and a new name for its blog."""
+    """A listed workspace, and a new name for its blog."""
 
     path: Annotated[str, _PATH]
     name: Annotated[str, Meta(max_length=MAX_CHARACTERS)]
@@ -374,7 +374,7 @@ class RenameRequest:
 
 @dataclass(frozen=True)
 class ForgetRequest:
-    """A workspace of the list, and whether all that was made in it is to be deleted."""
+    """A listed workspace, and whether to delete its folder."""
 
     path: Annotated[str, _PATH]
     deletes: bool = False
@@ -386,13 +386,13 @@ def list_workspaces(state: AppState, _: ApiCall) -> dict[str, Any]:
 
 
 def rename_workspace(state: AppState, call: ApiCall) -> None:
-    """Give a blog another name; its folder keeps its own."""
+    """Rename a blog; its folder keeps its name."""
     asked = call.body(RenameRequest)
     WorkspaceList(state.workspace).rename(asked.path, asked.name)
 
 
 def forget_workspace(state: AppState, call: ApiCall) -> None:
-    """Remove a workspace from the list, with its files if that is asked."""
+    """Remove a workspace from the list, and its files if requested."""
     asked = call.body(ForgetRequest)
     if asked.deletes and (holder := JobManager(Workspace(Path(asked.path))).find_worker()):
         raise conflict(holder, hint="wait until it ends")
@@ -400,7 +400,7 @@ def forget_workspace(state: AppState, call: ApiCall) -> None:
 
 
 async def _open_workspace(state: AppState, open_workspace: Open, request: Request) -> Response:
-    """Open another workspace, or a new one; requests without `blog` are then about it."""
+    """Open another workspace or a new one, which becomes the default for requests."""
     asked = await read_body(state, request, OpenRequest)
 
     def find() -> Workspace:

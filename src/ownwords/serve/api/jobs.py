@@ -1,4 +1,4 @@
-"""The jobs of the page, its stream of events, and a training in detail."""
+"""The jobs of the page, its stream of events, and the details of a training."""
 
 import importlib.util
 import os
@@ -53,11 +53,11 @@ def routes(state: AppState) -> list[BaseRoute]:
     one = "/api/jobs/{id}"
 
     async def changes(_: Request) -> Response:
-        """Stream what changes: `jobs` first, then `job`, `removed`, `elsewhere` and `changed`."""
+        """Stream all `jobs`, then the changes: `job`, `removed`, `elsewhere` and `changed`."""
         return EventStreamResponse(partial(send_changes, state))
 
     async def training(_: Request) -> Response:
-        """Stream the newest training: an event per part, whenever that part changes."""
+        """Stream the newest training: an event per part whenever it changes."""
         return EventStreamResponse(partial(_send_training, state))
 
     return [
@@ -93,7 +93,7 @@ def start(state: AppState, call: ApiCall) -> Job:
 
 
 def _names_path(request: JobRequest) -> bool:
-    """Whether a base is named by a path on this machine."""
+    """Whether the request names a base by its path on this machine."""
     if isinstance(request, BaseJob):
         source = request.source
         is_name = bool(find_known(source)) or is_model_name(source)
@@ -103,7 +103,7 @@ def _names_path(request: JobRequest) -> bool:
 
 
 def resume(state: AppState, call: ApiCall) -> Job:
-    """Continue a job that has stopped from what it has saved."""
+    """Continue a stopped job from its saved state."""
     with as_conflict():
         return state.jobs.resume(call.path["id"])
 
@@ -134,7 +134,7 @@ async def send_changes(state: AppState, events: EventSender) -> None:
 
 # --- a training ----------------------------------------------------------------------------------
 
-_MAX_LOG_BYTES = 16 << 20  # at once; the rest comes with the next call
+_MAX_LOG_BYTES = 16 << 20  # per call; the next call reads the rest
 _MAX_LOG = 200
 _MAX_SAMPLES = 40
 _LOG = "metrics.jsonl"
@@ -192,7 +192,7 @@ class TrainingReader:
         self._history = RunHistory()
 
     def parts(self, since: float = 0.0) -> dict[str, Any]:
-        """The parts that the page shows; those of no training if none is as new as `since`."""
+        """Return the parts that the page shows; empty ones if no training is as new as `since`."""
         folder = self._newest(since)
         if folder != self._folder:
             self._folder = folder
@@ -237,7 +237,7 @@ class TrainingReader:
         }
 
     def _outcome(self) -> dict[str, Any] | None:
-        """What `ownwords make` has stored of this run, once it is over."""
+        """Return the results that `ownwords make` has stored of this run, once it is over."""
         finished = StageCache(self._runs / "make" / "finished.json")
         summary = finished.latest("train", TrainingSummary)
         if summary is None or self._folder is None or summary.run != self._folder.name:

@@ -33,7 +33,7 @@ from ownwords.serve.json_api import ApiCall, json_route
 from ownwords.view import html
 
 _SAMPLES = 3
-_TELLING = 120  # characters of a sample that is worth a place on Home
+_MIN_SAMPLE_CHARS = 120  # of a sample that is worth showing
 _BYTES_PER_WORD = 6  # of English, spaces included
 MODELFILE = "Modelfile"  # as in models.ollama, which imports torch
 # Bits of a weight in each type of GGUF: blocks of 32 share a scale of 16 bits.
@@ -74,7 +74,7 @@ def routes(state: AppState) -> list[BaseRoute]:
 
 def show_models(state: AppState, _: ApiCall) -> dict[str, Any]:
     """List the models with their figures, the current one first, and the bases."""
-    with state.library.lock:  # so that no switch comes between the two
+    with state.library.lock:  # so that the current model does not change in between
         current = current_model(state)
         kept = [_kept_row(model) for model in state.library.models() if not model.is_current]
     return {
@@ -115,12 +115,12 @@ def delete_base(state: AppState, call: ApiCall) -> None:
 
 
 def _find(state: AppState, call: ApiCall) -> KeptModel:
-    """The model that a change is about. Raises ApiError if there is none, or a job is at work."""
+    """Return the model to be changed. Raises ApiError if it is missing, or during a job."""
     if holder := state.jobs.find_worker():
         raise conflict(holder, hint="wait until it ends, or stop it")
     name, library = call.path["name"], state.library
     try:
-        # A model that was made in another way is kept when it is first changed.
+        # A model that was made in another way enters the library at its first change.
         if state.own_model and name == state.own_name:
             return library.keep() or library.find(name)
         return library.find(name)
@@ -135,7 +135,7 @@ def current_model(state: AppState) -> dict[str, Any] | None:
         if kept is None and not state.own_model:
             return None
         root = state.workspace.root
-        # What is beside the current model may be newer than what was kept of it.
+        # The files beside the current model may be newer than their copy in the library.
         folder = atomic_dir.readable_dir(root / "model")
         made_at = kept.made_at if kept else (folder / CONFIG).stat().st_mtime
         name = kept.name if kept else state.own_name
@@ -150,7 +150,7 @@ def _kept_row(model: KeptModel) -> dict[str, Any]:
 def _row(
     name: str, folder: Path, scorecard: Path, finished: StageCache, made_at: float, *, current: bool
 ) -> dict[str, Any]:
-    """A model in a list; `scorecard` is the folder of its scorecard, `finished` what made it."""
+    """Return a model of the list; `scorecard` is the folder of its scorecard."""
     provenance = _provenance(folder)
     read = times_read(provenance)
     trained = finished.latest("train", TrainingSummary)
@@ -162,8 +162,8 @@ def _row(
     if card and card.ours:  # of unseen posts, as everywhere else
         bits, before = card.ours.bits, card.base.bits if card.base else None
     in_turn = card_view.in_turn(card.samples) if card else []
-    # Those that end at once, as a sentence whose beginning was given may, tell a reader nothing.
-    samples = sorted(in_turn, key=lambda each: len(each.tuned) < _TELLING)[:_SAMPLES]
+    # Short ones, such as the end of a given sentence, come last.
+    samples = sorted(in_turn, key=lambda each: len(each.tuned) < _MIN_SAMPLE_CHARS)[:_SAMPLES]
     return {
         "name": name,
         "is_current": current,
@@ -206,7 +206,7 @@ def _size(path: Path) -> int:
 
 
 def _bases(state: AppState) -> list[dict[str, Any]]:
-    """Return all bases, the smallest first, with what tuning each on this blog takes."""
+    """Return all bases, the smallest first, with the time to fine-tune each on this blog."""
     task = tuning_task(state)
     try:
         listed = estimates.base_options()
@@ -233,7 +233,7 @@ def _bases(state: AppState) -> list[dict[str, Any]]:
 
 
 def tuning_task(state: AppState) -> estimates.TuningTask:
-    """What a base is chosen for: this blog, or a usual one as long as it is not read."""
+    """Return the task that a base is chosen for: this blog, or a usual one until it is read."""
     with suppress(OwnwordsError):
         posts = state.report().report.posts
         english = [post for post in posts if post.language in ("", "English")]
@@ -253,10 +253,10 @@ def show_scorecard(state: AppState, _: ApiCall) -> dict[str, Any]:
     folder, has_model = state.workspace.root, bool(state.own_model)
     card = read_scorecard(folder)
     if card is None:
-        # Written by another version of ownwords, or damaged: scoring again fixes both.
+        # Written by another version of ownwords, or damaged; scoring again fixes both.
         is_there = (folder / DATA).exists()
         return {"html": "", "has_model": has_model, "unreadable": is_there}
-    # The card holds the path at which it was measured, which a copied workspace has not.
+    # The card contains the model's path when it was measured; the workspace may have moved.
     path = path_text((folder / "model").absolute())
     here = replace(card.about, model=path, name=new_name(folder) or card.about.name)
     drawn = str(html.fragment(card_view.scorecard_view(replace(card, about=here))))
@@ -264,7 +264,7 @@ def show_scorecard(state: AppState, _: ApiCall) -> dict[str, Any]:
 
 
 async def _download_scorecard(state: AppState, _: Request) -> Response:
-    """Download the scorecard as one HTML file, which needs nothing else."""
+    """Download the scorecard as one self-contained HTML file."""
     page = state.workspace.root / PAGE
     if not await state.run(page.exists):
         raise not_found("this model has not been scored yet")
@@ -273,7 +273,7 @@ async def _download_scorecard(state: AppState, _: Request) -> Response:
 
 
 def list_exports(state: AppState, _: ApiCall) -> dict[str, Any]:
-    """List what can be exported, and what has been."""
+    """List the possible and the existing exports."""
     rows = [_export_row(path) for path in _exports(state)]
     rows.sort(key=lambda row: -row["made_at"])
     return {"options": _export_options(state) if state.own_model else [], "exports": rows}
@@ -285,7 +285,7 @@ async def _download(state: AppState, request: Request) -> Response:
     if not path.is_file():
         raise conflict(
             f"{path.name} is a folder",
-            hint=f"it lies in {path_text(path)}; export a zip to download it",
+            hint=f"it is stored in {path_text(path)}; export a zip to download it",
         )
     return FileResponse(path, filename=path.name, media_type="application/octet-stream")
 
@@ -311,7 +311,7 @@ def _find_export(state: AppState, name: str) -> Path:
 
 
 def _export_options(state: AppState) -> list[dict[str, Any]]:
-    """Return the forms and types that the current model can be exported in, the usual one first."""
+    """Return the formats and types that the current model can be exported in, the usual first."""
     folder = atomic_dir.readable_dir(state.model_to_export()[1])
     entry = catalogue.entry(folder.name, folder)
     lora = (folder / ADAPTER).stat().st_size if (folder / ADAPTER).exists() else 0
@@ -331,7 +331,7 @@ def _export_options(state: AppState) -> list[dict[str, Any]]:
 
 
 def _export_row(path: Path) -> dict[str, Any]:
-    """Return an exported model: where it lies, and the commands that use it."""
+    """Return an exported model: its path, and the commands that use it."""
     shown, name = path_text(path.absolute()), path.name
     commands: list[str] = []
     if name.endswith(".gguf"):

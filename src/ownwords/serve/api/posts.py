@@ -42,7 +42,7 @@ _MAX_TAGS = 200
 _MAX_PASSAGES, _MAX_QUESTION, _MAX_TWINS = 20, 1000, 20
 _UNDATED = "none"
 _WORD = re.compile(r"[^\W_]+")
-# Labels of the segments that are not the author's own words.
+# The origin of segments that are not the author's own words.
 _ORIGINS = {"quote": "quoted", "code": "code", "table": "table", "log": "machine"}
 
 
@@ -68,7 +68,7 @@ def show_workspace(state: AppState, _: ApiCall) -> dict[str, str]:
 
 
 def show_report(state: AppState, _: ApiCall) -> dict[str, str]:
-    """Show the report of the last look, without commands and folders: the page has buttons."""
+    """Show the report of the last look, without commands and folders, which the page replaces."""
 
     def drawn(cached: CachedReport) -> str:
         sources = [replace(each, path=Path(each.path).name) for each in cached.report.sources]
@@ -83,15 +83,15 @@ def show_report(state: AppState, _: ApiCall) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class WordCounts:
-    """What becomes of the author's own words: the three add up to all of them."""
+    """How the author's own words are used; the three counts add up to all of them."""
 
-    learned_words: int  # a model is trained on
-    held_out_words: int  # held back, to choose and to judge the model by
+    learned_words: int  # used for training
+    held_out_words: int  # held out, to choose and to judge the model
     left_out_words: int
 
 
 def word_counts(posts: Iterable[PostSummary]) -> WordCounts:
-    """Count what becomes of the words of some posts."""
+    """Count how the words of some posts are used."""
     learned = held_out = own = 0
     for post in posts:
         own += post.own_words
@@ -121,7 +121,7 @@ def find_posts(cached: CachedReport, query: Mapping[str, str]) -> dict[str, Any]
     posts = [
         post for post in cached.report.posts if _matches(post, cached.tags.get(post.id, ()), query)
     ]
-    # Posts without a date come last. Ties keep the report's order, longest first.
+    # Posts without a date come last. Ties keep the report's order: longest first.
     undated = [post for post in posts if not post.day] if sort == "date" else []
     dated = [post for post in posts if post.day] if sort == "date" else posts
     rows = sorted(dated, key=_SORT_KEYS[sort], reverse=query.get("order") != "up") + undated
@@ -162,7 +162,7 @@ def _number(text: str, default: int) -> int:
 
 
 def _row(post: PostSummary, tags: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """One post as JSON, with its decision in words."""
+    """Return a post as JSON, with its decision in words."""
     return asdict(post) | {
         "title": fmt.title_of(post.title),
         **asdict(word_counts([post])),
@@ -194,7 +194,7 @@ def show_facets(state: AppState, _: ApiCall) -> Any:  # noqa: ANN401 - JSON
 
 
 def show_post(state: AppState, call: ApiCall) -> dict[str, Any]:
-    """Show one post, and what becomes of each part of it."""
+    """Show a post, and how each part of it is used."""
     cached, id_ = state.report(), call.query.get("id", "")
     post = cached.post(id_)
     document = next(state.archive().documents([id_]), None) if post else None
@@ -221,7 +221,7 @@ def _no_such_post(id_: str) -> ApiError:
 
 
 def _segments(document: Document, words: int, decision: str) -> list[dict[str, Any]]:
-    """The parts of a post, whose words they are, and whether they are in the training text."""
+    """Return the parts of a post, their origin, and whether they are used for training."""
     learned = training_text(document, words) if words and decision != "leave out" else ""
     rows, position = [], 0
     for segment in document.segments:
@@ -233,7 +233,7 @@ def _segments(document: Document, words: int, decision: str) -> list[dict[str, A
 
 
 def _findings(report: Report, id_: str) -> dict[str, Any]:
-    """Return the posts that share text with a post, and how its style differs from the others'."""
+    """Return the posts that share text with a post."""
     twins = [
         {
             "id": pair.other_id if pair.id == id_ else pair.id,
@@ -293,7 +293,7 @@ def search(state: AppState, call: ApiCall) -> dict[str, Any]:
 class DecisionRequest:
     """The body of a POST to /api/corpus/decide; "proposed" leaves the decision to ownwords.
 
-    It is about the post `id`, or about all posts that match the filters of the list.
+    It applies to the post `id`, or to all posts that match the list's filters.
     """
 
     decision: Decision | Literal["proposed"]
@@ -302,7 +302,7 @@ class DecisionRequest:
 
 
 def list_decisions(state: AppState, _: ApiCall) -> dict[str, Any]:
-    """List the posts that stand out, and what becomes of them."""
+    """List the posts that stand out, and the decisions about them."""
     return _decisions(state).overview(read_choices(state.workspace.choices))
 
 
@@ -319,7 +319,7 @@ def decide(state: AppState, call: ApiCall) -> dict[str, Any]:
         ]
     elif not asked.id:
         raise invalid("say which posts: `id` or `matching` is missing", param="id")
-    # A running look rewrites the file, too, and keeps the archive locked meanwhile.
+    # A running look also rewrites the file, and holds the archive's lock meanwhile.
     with state.archive().transaction():
         choices = read_choices(path)
         for id_ in ids:
@@ -341,22 +341,22 @@ def _decisions(state: AppState) -> "_Decisions":
 
 
 class _Decisions:
-    """What becomes of the posts of one look, and what will after the next one."""
+    """The decisions about the posts of one look, and those that the next look will make."""
 
     def __init__(self, workspace: Workspace, cached: CachedReport) -> None:
         self._workspace, self._cached = workspace, cached
-        # The last selection and what it was made with, since showing any post needs it.
+        # The last selection and its inputs: showing any post needs it.
         self._last: tuple[object, Mapping[str, PostSummary]] = None, {}
 
     def about(self, id_: str, choices: Choices) -> dict[str, Any]:
-        """Return the present state of one post, and its state after the next look."""
+        """Return the state of a post, and its state after the next look."""
         now, then = self._cached.post(id_), self.after(choices).get(id_)
         if now is None or then is None:
             raise _no_such_post(id_)
         return self._row(now, then, is_chosen=id_ in choices)
 
     def overview(self, choices: Choices) -> dict[str, Any]:
-        """Return the posts that need a decision, and how many words are learned from."""
+        """Return the posts that need a decision, and the numbers of training words."""
         after = self.after(choices)
         rows = [
             self._row(post, after[post.id], is_chosen=post.id in choices)
