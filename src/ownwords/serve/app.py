@@ -124,7 +124,7 @@ def create_app(state: AppState) -> Starlette:
         """Return the page of the blog in its address."""
         if path := request.query_params.get("blog"):
             await blogs.find(path)
-            return index.response(request)
+            return index.response()
         return RedirectResponse(with_blog(FRONT, {"blog": path_of(blogs.last.state.workspace)}))
 
     async def health(_: Request) -> Response:

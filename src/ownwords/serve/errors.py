@@ -3,6 +3,7 @@
 import html
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -82,26 +83,10 @@ class TooManyRequestsError(ApiError):
         )
 
 
-def invalid(
-    message: str, *, hint: str = "", param: str | None = None, code: str | None = None
-) -> ApiError:
-    """Create the error for an invalid request (status 400)."""
-    return ApiError(HTTPStatus.BAD_REQUEST, message, hint, param=param, code=code)
-
-
-def not_found(message: str, hint: str = "") -> ApiError:
-    """Create the error for something that does not exist (status 404)."""
-    return ApiError(HTTPStatus.NOT_FOUND, message, hint)
-
-
-def conflict(message: str, hint: str = "") -> ApiError:
-    """Create the error for a request that the workspace's state does not allow (status 409)."""
-    return ApiError(HTTPStatus.CONFLICT, message, hint)
-
-
-def forbidden(message: str, hint: str = "") -> ApiError:
-    """Create the error for a request that is never allowed here (status 403)."""
-    return ApiError(HTTPStatus.FORBIDDEN, message, hint)
+invalid = partial(ApiError, HTTPStatus.BAD_REQUEST)
+not_found = partial(ApiError, HTTPStatus.NOT_FOUND)
+conflict = partial(ApiError, HTTPStatus.CONFLICT)  # the workspace's state does not allow it
+forbidden = partial(ApiError, HTTPStatus.FORBIDDEN)
 
 
 @contextmanager

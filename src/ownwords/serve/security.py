@@ -107,7 +107,7 @@ def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute
     """Return the routes of the login form and its submission."""
 
     async def show_form(request: Request) -> Response:
-        return form.response(request) if authenticator.is_needed else _to_front(request)
+        return form.response() if authenticator.is_needed else _to_front(request)
 
     async def submit(request: Request) -> Response:
         if not authenticator.is_needed:
@@ -117,9 +117,9 @@ def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute
             is_key = authenticator.is_key(key)
         except ApiError as error:
             page = _with_problem(form, f"Too many wrong keys: {error.hint}.")
-            return page.response(request, error.status, {"Retry-After": str(error.retry_after_s)})
+            return page.response(error.status, {"Retry-After": str(error.retry_after_s)})
         if not is_key:
-            return _with_problem(form, _WRONG_KEY).response(request, HTTPStatus.UNAUTHORIZED)
+            return _with_problem(form, _WRONG_KEY).response(HTTPStatus.UNAUTHORIZED)
         return authenticator.log_in(_to_front(request), is_https=request.url.scheme == "https")
 
     return [

@@ -3,7 +3,6 @@
 Each file has its own route, so no path from a request reaches the file system.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -41,23 +40,17 @@ class StaticFile:
     media_type: str
 
     def response(
-        self,
-        request: Request,
-        status: int = HTTPStatus.OK,
-        headers: Mapping[str, str] | None = None,
+        self, status: int = HTTPStatus.OK, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """Return the response: the file, or 304 if the browser's copy is current."""
-        etag = f'"{hashlib.sha256(self.data).hexdigest()[:32]}"'
-        headers = {"ETag": etag, "Cache-Control": "no-cache", **(headers or {})}
-        if status == HTTPStatus.OK and etag in request.headers.get("if-none-match", ""):
-            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        """Return the file as a response."""
+        headers = {"Cache-Control": "no-cache", **(headers or {})}
         return Response(self.data, status, headers, media_type=self.media_type)
 
     def route(self, path: str) -> Route:
         """Return a route to the file."""
 
-        async def respond(request: Request) -> Response:
-            return self.response(request)
+        async def respond(_: Request) -> Response:
+            return self.response()
 
         return Route(path, respond, methods=["GET"])
 

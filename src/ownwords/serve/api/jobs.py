@@ -160,22 +160,21 @@ class EventTail:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._offset = 0
-        self._inode = -1
+        self._offset = self._inode = 0
 
     def read(self) -> tuple[bool, list[Event]]:
-        """Return whether the file was replaced, and the events since the last call."""
+        """Return whether the file was replaced or deleted, and the events since the last call."""
         try:
             with self._path.open("rb") as file:
-                stat = os.fstat(file.fileno())
-                is_replaced = stat.st_ino != self._inode or stat.st_size < self._offset
+                inode = os.fstat(file.fileno()).st_ino
+                is_replaced = inode != self._inode
                 if is_replaced:
-                    self._inode, self._offset = stat.st_ino, 0
+                    self._inode, self._offset = inode, 0
                 file.seek(self._offset)
                 data = file.read(_MAX_LOG_BYTES)
         except OSError:  # not there yet, or deleted
-            was_there, self._inode, self._offset = self._inode != -1, -1, 0
-            return was_there, []
+            self._inode = 0
+            return True, []
         complete = data.rfind(b"\n") + 1  # the last line may be incomplete
         self._offset += complete
         events = map(parse_event, data[:complete].splitlines())
