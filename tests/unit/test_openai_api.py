@@ -371,7 +371,7 @@ def test_a_bug_is_reported_without_a_traceback(
     assert "secret" in caplog.text
 
 
-# --- request fields: each that matters is honoured, or refused by name -----------------------------
+# --- request fields: each that matters is honoured, or refused by name ----------------------------
 
 
 Call = Callable[..., object]
