@@ -1,9 +1,9 @@
 """Answers a question from the archive: from the posts' dates, with a model, or with passages.
 
-A model is asked unless the archive has nothing about the question. Its prompt has the question, as
-many passages as fit, and the question again. A fence that occurs in no passage surrounds each, so
-that none can end its own. Whatever a passage makes the model write, only sentences whose citations
-were verified in the passages are shown, and the model has no tools.
+A model is asked unless the archive has nothing about the question. Its prompt is the question, as
+many passages as fit, and the question again. Each passage stands between delimiters that none of
+them contains. The model has no tools, and only sentences with verified citations are shown,
+whatever a passage makes it write.
 """
 
 import re
@@ -25,24 +25,24 @@ from ownwords.view.format import count, sentence
 if TYPE_CHECKING:
     from ownwords.ask.search import ArchiveSearcher
 
-# What stands above the passages, by their kind.
+# The heading of the passages, by their kind.
 SENTENCES: Final[dict[Kind, str]] = {
     "answer": "Your posts say",
     "nearest": "Nothing here clearly answers this",
     "absent": "That is not in your archive",
 }
 PASSAGES: Final = 8
-_LONGEST_QUESTION = 2000  # characters
-_TRIES, _SHORTER = 3, 0.6  # attempts, each with a shorter prompt than the one before
+_MAX_QUESTION = 2000  # characters
+_TRIES, _SHORTER = 3, 0.6  # attempts, each with a prompt of this share of the one before
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a question, with citations and passages.
+    """The answer to a question, with citations and passages, best first.
 
-    `answer` is empty if only passages can be shown; `why` then gives the reason, if a model was
-    asked. `passages` come best first; `kind` is what they are to the question (`SENTENCES`).
-    `model` wrote the answer, "" if none did. `excerpts` are what to show of passages by their ids.
+    `answer` is empty if only passages can be shown; `why` is then the reason, if a model was asked.
+    `kind` says how the passages relate to the question (`SENTENCES`). `model` wrote the answer, ""
+    if none did. `excerpts` are the parts of the passages to show, by the ids of these.
     """
 
     question: str
@@ -56,7 +56,7 @@ class Answer:
     excerpts: Mapping[int, PassageExcerpt] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer for JSON, with the excerpt and the matching sentences of each passage."""
+        """Return the answer for JSON, with each passage's excerpt and matching sentences."""
         return {
             "question": self.question,
             "answer": self.answer,
@@ -97,9 +97,9 @@ def answer(
     question = " ".join(question.split())
     if not question:
         raise ConfigError("the question is empty", hint='ownwords ask "What did I say about rain?"')
-    if len(question) > _LONGEST_QUESTION:
+    if len(question) > _MAX_QUESTION:
         raise ConfigError(
-            f"the question has {len(question):,} characters; the limit is {_LONGEST_QUESTION:,}",
+            f"the question has {len(question):,} characters; the limit is {_MAX_QUESTION:,}",
             hint="ask in a sentence or two",
         )
     counted = dates.answer_from_dates(searcher.index, question, limit=limit)
@@ -120,7 +120,7 @@ def answer(
 
 
 def _written(found: Answer, writer: Endpoint, on_text: Callable[[str], None] | None) -> Answer:
-    """The answer of a model, which gets a shorter prompt if its context is too small."""
+    """Return the answer of a model; if its context is too small, the prompt is shortened."""
     notes = [*([found.answer] if found.answer else []), *found.notes]
     builder = AnswerBuilder((), found.question)
     why = ""
@@ -190,10 +190,7 @@ _WHOSE: Final[dict[Whose, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The messages, and the passages in them as shown there, the last perhaps in part.
-
-    `max_tokens` are left for the answer.
-    """
+    """The messages, the passages in them as far as shown, and the tokens left for the answer."""
 
     messages: tuple[Message, ...]
     excerpts: tuple[Passage, ...]
@@ -208,10 +205,10 @@ def build_prompt(
 ) -> Prompt:
     """Build the prompt with as many passages as fit, best first.
 
-    ContextLengthError if not even the excerpt of one passage fits.
+    Raises ContextLengthError if not even the excerpt of one passage fits.
     """
     answer = min(ANSWER, context // 4)
-    # Nobody who wrote a passage could know the fence.
+    # The delimiter depends on all passages, so none of them can contain it.
     fence = f"=== {digest(*(f'{each.title} {each.text}' for each in passages))[:8]} ==="
     line = _neutralized(question)
     begin = f"Question: {line}\n\nPassages, each between lines with {fence}:\n\n"
@@ -249,5 +246,5 @@ def _fenced(number: int, passage: Passage, fence: str) -> str:
 
 
 def _neutralized(text: str) -> str:
-    """The text with a space in everything that could end a turn; comparisons ignore spaces."""
+    """Return the text with a space in all that could end a turn; comparisons ignore spaces."""
     return _TURNS.sub(lambda match: match[0] + " ", text)

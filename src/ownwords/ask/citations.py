@@ -1,9 +1,9 @@
-"""Verifies the citations of an answer: each quote is looked up in the passage it names.
+"""Verifies the citations of an answer: each quote is looked up in the passage that it names.
 
-The prompt asks for `[2: "words of passage 2"]`. Other forms that models use are parsed as well: a
-quote in the sentence and a number, a list of sources below the answer. The number alone is enough
-if a sentence of the passage says nearly the same. The quote shown is the passage's text, never the
-model's copy. Only supported sentences become part of the answer.
+The prompt asks for `[2: "words of passage 2"]`. Other forms that models use are parsed, too: a
+quote in the sentence with a number, or a list of sources below the answer. A number alone is enough
+if a sentence of the passage says nearly the same. The quote that is shown is the passage's text,
+never the model's copy. Only supported sentences become part of the answer.
 """
 
 import re
@@ -40,7 +40,7 @@ class Citation:
         return int((self.passage.date or "0")[:4])
 
     def to_dict(self, number: int) -> dict[str, Any]:
-        """The citation for JSON, with its number in the answer."""
+        """Return the citation for JSON, with its number in the answer."""
         names = ("title", "date", "url", "document", "heading")
         of_post = {name: getattr(self.passage, name) for name in names}
         return of_post | {
@@ -54,7 +54,7 @@ class Citation:
 # ---- what a model wrote
 
 _THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)\s*", re.DOTALL | re.IGNORECASE)
-# Patterns of line beginnings stay within the line: blank lines would be read again from each other.
+# Patterns of line beginnings stay within the line, or runs of blank lines would take long.
 _MARKDOWN = re.compile(r"\*\*|__|^#+\s+|^[^\S\n]*(?:[-*•]|\d{1,2}[.)])\s+", re.MULTILINE)
 _BRACKETS = str.maketrans("【】［］", "[][]")
 # [2](address) is a mark, [words](address) are words; links are removed.
@@ -101,11 +101,11 @@ class AnswerSentence:
 
 
 def parse_answer(text: str, excerpts: Sequence[Passage]) -> list[AnswerSentence]:
-    """The sentences of an answer, each with its citations looked up in the numbered excerpts."""
+    """Return the sentences of an answer, with their citations looked up in the excerpts."""
     text = _MARKDOWN.sub("", _THINKING.sub("", text[:_LONGEST])).translate(_BRACKETS)
     text = _LINK.sub(lambda link: f"[{link[1]}]" if link[1].isdecimal() else link[1], text)
     text = _NAMED.sub(lambda name: f"[{name[1] or name[2]}] ", _HEADING.sub("", text))
-    held: list[str] = []  # the marks and quotes, which are never split
+    held: list[str] = []  # marks and quotes, which are never split
 
     def hold(match: re.Match[str]) -> str:
         held.append(match[0])
@@ -137,7 +137,7 @@ def parse_answer(text: str, excerpts: Sequence[Passage]) -> list[AnswerSentence]
 
 
 def _sentence_of(part: str, held: Sequence[str]) -> AnswerSentence:
-    """A sentence, from its text with placeholders for marks and quotes."""
+    """Return a sentence, from its text with placeholders for marks and quotes."""
     each = AnswerSentence()
 
     def release(match: re.Match[str]) -> str:
@@ -167,7 +167,7 @@ def _sentence_of(part: str, held: Sequence[str]) -> AnswerSentence:
     return each
 
 
-# ---- what its passages say
+# ---- whether the passages support it
 
 # The share that must occur in one sentence of the passage for a citation without a quote.
 _NEARLY_SAID = 0.6
@@ -182,10 +182,10 @@ _LINE_QUOTES = re.compile(r"^(?:> ?)+", re.MULTILINE)
 
 
 def find_quote(quote: str, text: str) -> Span | None:
-    """The span of a quote in a text, ignoring spaces, case and the forms of quotes and dashes.
+    """Return the span of a quote in a text, ignoring spaces, case, and forms of quotes and dashes.
 
-    Dots in the quote may stand for words left out; the span then includes them. None if it is not
-    there or too short to be evidence.
+    An ellipsis in the quote may stand for omitted words; the span then includes them. Returns None
+    if the quote is not there, or too short to be evidence.
     """
     normalized, places = _normalized(text)
     parts = [part for each in _PARTED.split(quote) if (part := _normalized(each)[0])]
@@ -206,7 +206,7 @@ def find_quote(quote: str, text: str) -> Span | None:
 
 @lru_cache(maxsize=64)  # every quote is looked up in the same passages
 def _normalized(text: str) -> tuple[str, list[int]]:
-    """The text in the form that is compared, and the original position of each character."""
+    """Return the text in the compared form, and the original position of each character."""
     skipped = {at for mark in _LINE_QUOTES.finditer(text) for at in range(*mark.span())}
     letters: list[str] = []
     places: list[int] = []
@@ -221,7 +221,7 @@ def _normalized(text: str) -> tuple[str, list[int]]:
 def _look_up(
     sentence: AnswerSentence, sources: Sequence[tuple[int, str]], excerpts: Sequence[Passage]
 ) -> None:
-    """Look up the citations of a sentence, and note those that fail."""
+    """Look up the citations of a sentence, and store the reasons of those that fail."""
     known = {number: each for number, each in enumerate(excerpts, 1) if number in sentence.numbers}
     unknown = [number for number in dict.fromkeys(sentence.numbers) if number not in known]
     sentence.failed = [f"there is no passage {number}" for number in unknown]
@@ -254,7 +254,7 @@ def _find_in(quote: str, excerpts: Iterable[Passage]) -> Citation | None:
 
 
 def _matching_sentence(statement: str, excerpt: Passage) -> Citation | None:
-    """The sentence of a passage that says nearly the same as a statement, if there is one."""
+    """Return the sentence of a passage that says nearly the same as a statement, if any."""
     said = content_words(statement).keys()
     span = best_sentence(statement, excerpt.text) if said else None
     quote = excerpt.text[slice(*span)] if span else ""
@@ -265,10 +265,10 @@ def _matching_sentence(statement: str, excerpt: Passage) -> Citation | None:
 def check_support(
     statement: str, cited: Sequence[Citation], question: str
 ) -> tuple[str, list[str]]:
-    """Why the cited passages cannot support a sentence, or else its words that no quote has.
+    """Return why the cited passages cannot support a sentence, or its words that no quote has.
 
-    A sentence is unsupported if one of its numbers of three or more digits, such as a year, is not
-    in the passages or the question, or if no quoted sentence has any of the words that are not in
+    A sentence is unsupported if a number of three or more digits, such as a year, is neither in the
+    passages nor in the question, or if the quoted sentences have none of its words that are not in
     the question.
     """
     context = " ".join(f"{quote.passage.text} {_around(quote)}" for quote in cited)
@@ -286,7 +286,7 @@ def check_support(
 
 
 def _around(quote: Citation) -> str:
-    """The title of a quote, and the sentences that it is from."""
+    """Return the title of a quote's passage, and the sentences that the quote is from."""
     passage = quote.passage
     text = passage.text
     begin = text.find(quote.quote)
@@ -311,7 +311,7 @@ CHECKED = (
 
 
 class AnswerBuilder:
-    """Reads an answer while it is written and passes on each supported sentence once.
+    """Reads an answer while it is written, and passes on each supported sentence once.
 
     A sentence is supported if one of its citations is verified and contains its words.
     """
@@ -324,7 +324,7 @@ class AnswerBuilder:
     ) -> None:
         self._excerpts, self._question, self._on_text = excerpts, question, on_text
         self._written = ""
-        self._next_read = 0  # characters from which on the answer is parsed again
+        self._next_read = 0  # length at which the answer is parsed again
         self._judged = 0  # number of statements judged
         self._reasons: Counter[str] = Counter()
         self._left_out = 0
@@ -352,7 +352,7 @@ class AnswerBuilder:
             self._judge(statement)
 
     def notes(self) -> list[str]:
-        """Notes on sentences left out, with the reasons, and on the citations."""
+        """Return notes on omitted sentences, with the reasons, and on the citations."""
         notes = []
         if self._unchecked:
             words = ", ".join(f"“{word}”" for word in list(self._unchecked)[:_MAX_NAMED])
@@ -368,11 +368,11 @@ class AnswerBuilder:
         return notes
 
     def reasons(self) -> str:
-        """The two most frequent reasons for left-out sentences and failed citations."""
+        """Return the two most frequent reasons for omitted sentences and failed citations."""
         return "; ".join(why for why, _ in self._reasons.most_common(2))
 
     def why_nothing(self) -> str:
-        """Why no sentence can be shown, as what follows the name of the model."""
+        """Return why no sentence can be shown, to follow the name of the model."""
         if _NO_ANSWER.search(_THINKING.sub("", self._written)):
             return "finds no answer in these passages."
         if self._reasons:
@@ -399,7 +399,7 @@ class AnswerBuilder:
             self._leave_out("" if statement.failed else "it has no citation")
 
     def _contradict(self, statement: AnswerSentence) -> None:
-        """Say what the author said first and last, if that was in different years."""
+        """Append what the author said first and last, if that was in different years."""
         own = {each.year: each for each in statement.cited if each.whose == "own" and each.year}
         if len(own) > 1:
             said = (
@@ -425,7 +425,7 @@ class AnswerBuilder:
         return " " + "".join(f"[{number}]" for number in numbers)
 
     def _number(self, checked: Citation) -> int:
-        """The number of a citation, a new one unless the quote is part of an earlier quote."""
+        """Return the number of a citation, a new one unless an earlier quote contains it."""
         for number, quote in enumerate(self.citations, 1):
             if quote.passage.id == checked.passage.id and checked.quote in quote.quote:
                 return number
@@ -439,7 +439,7 @@ def _sentence(text: str) -> str:
 
 
 def with_marks(text: str, marks: str) -> str:
-    """The text with the marks before its final full stop."""
+    """Return the text with the marks before its final full stop."""
     if text[-1:] in ".!?":
         return text[:-1] + marks + text[-1]
     return text + marks

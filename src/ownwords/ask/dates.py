@@ -1,8 +1,8 @@
 """Answers questions of when, how often and how many by counting posts, which no search can do.
 
-A question, put into English if it is German, is taken apart into a period ("in March 2014"), a
-topic ("about the kettle") and what is left; that must consist of words known here, which say what
-to count. Whatever else a question says, it is left to the search.
+A question, translated to English if it is German, is split into a period ("in March 2014"), a topic
+("about the kettle") and the rest, which must consist of known words that say what to count. All
+other questions are left to the search.
 """
 
 import re
@@ -64,7 +64,7 @@ class Period(NamedTuple):
 
 
 def find_period(question: str, today: date) -> tuple[Period | None, str]:
-    """The first period in a question, and the question without it."""
+    """Return the first period in a question, and the question without it."""
     text = _NAMED_DATE.sub(_iso_of, question)
     for pattern, period_of in _PERIODS:
         if match := re.search(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE):
@@ -83,7 +83,7 @@ def _iso_of(match: re.Match[str]) -> str:
 
 
 def _at(iso: str) -> Period:
-    """A year, a month or a day."""
+    """Return the period of an ISO year, month or day."""
     year, month, number = (*map(int, iso.split("-")), 0, 0)[:3]
     first = date(year, month or 1, number or 1)
     after = first + timedelta(days=1 if number else 31 if month else 366)
@@ -109,7 +109,7 @@ def _side(_: date, side: str, named: str) -> Period:
 
 
 def _past(today: date, many: str, unit: str) -> Period:
-    """So many units before today, with today; ValueError for none."""
+    """Return the last so many units up to and with today; ValueError for none."""
     number = int(many) if many.isdecimal() else _NUMBERS.get(many, 1)
     if not number:
         raise ValueError
@@ -120,7 +120,7 @@ def _past(today: date, many: str, unit: str) -> Period:
 
 
 def _calendar(today: date, which: str, unit: str) -> Period:
-    """This or the last week from Monday, month or year."""
+    """Return this or the last week from Monday, month or year."""
     if unit == "week":
         first = today - timedelta(days=today.weekday() + 7 * (which == "last"))
         label = f"in the week of {day(first.isoformat())}"
@@ -177,8 +177,8 @@ _OTHER_TIME = re.compile(
 class DateAnswer:
     """An answer from the dates and counts of the posts, with passages of these posts.
 
-    If not `is_complete`, the sentence only names the posts that the question is about; without
-    passages, it only says that there are none, and the search goes on.
+    If not `is_complete`, the sentence only counts the posts that the question is about, and the
+    search continues.
     """
 
     sentence: str
@@ -189,7 +189,7 @@ class DateAnswer:
 def answer_from_dates(
     index: SearchIndex, question: str, *, limit: int = 8, today: date | None = None
 ) -> DateAnswer | None:
-    """The answer if the question asks when or how often, otherwise None.
+    """Return the answer if the question asks when or how often, otherwise None.
 
     Posts that were left out as somebody else's do not count.
     """
@@ -224,7 +224,7 @@ class _Question:
         self._words = set(re.findall(r"[^\s,?.!:]+", self._asked))
 
     def answer(self) -> DateAnswer | None:
-        """The answer; None if the question asks for anything else."""
+        """Return the answer; None if the question asks for anything else."""
         words, topic = self._words, self._topic_text
         known = _FIRST | _LAST | _PER | _OTHER_WORDS
         is_known = all(word in known or _VERBS.fullmatch(word) for word in words)
@@ -280,7 +280,7 @@ class _Question:
         return DateAnswer(f"{', '.join(parts)}.", self._passages(posts), not is_open)
 
     def when_written(self) -> DateAnswer | None:
-        """The date of the post whose title is in the question; None if there is no such post."""
+        """Return the date of the post whose title the question names, if there is one."""
         if not (match := _TITLE.fullmatch(self._text)):
             return None
         titles = {folded(match["title"] or match["dated"])} - {""}
@@ -313,7 +313,7 @@ class _Question:
         return one if number == 1 else many
 
     def _times(self, posts: Sequence[IndexedPost]) -> str:
-        """How often the topic is in these posts; a title, which each chunk has, counts once."""
+        """Return how often the posts mention the topic; a title, which each chunk has, once."""
         documents = {post.document for post in posts}
         chunks = [row for row in self._marked if row[0] in documents]
         titles = {document: _marks(title) for document, title, _, _ in chunks}
@@ -323,11 +323,10 @@ class _Question:
 
     @cached_property
     def _topic(self) -> tuple[str, str, bool] | None:
-        """The topic as an FTS5 query, its label, and whether it is one phrase; None if it is none.
+        """The topic as an FTS5 query, its label, and whether it is one phrase; None if unclear.
 
-        It is a quotation, a word, or words that some post has in this order; or several of these
-        with "and" between them. Whatever else it says, such as "rain but not snow" or "the kettle
-        twice", is not understood.
+        A topic is a quotation, a word, words that some post has in this order, or several of these
+        with "and" between them. Others, such as "rain but not snow", are not understood.
         """
         parts = [self._topic_text]
         if not quotations(self._topic_text):
@@ -358,12 +357,12 @@ class _Question:
         return [post for post in self._index.posts() if (post.kind, post.whose) == ("post", "own")]
 
     def _posts(self) -> list[IndexedPost]:
-        """The author's posts of all times, on the topic if there is one."""
+        """Return the author's posts of all times, on the topic if there is one."""
         about = {row[0] for row in self._marked if any(map(_marks, row[1:]))}
         return [post for post in self._own if not self._topic or post.document in about]
 
     def _passages(self, posts: Sequence[IndexedPost]) -> tuple[Passage, ...]:
-        """One passage of each post: the first with the topic, or else the first."""
+        """Return one passage of each post: the first with the topic, or else the first."""
         rows = (
             self._index.rows(
                 "SELECT c.document, min(c.id) FROM chunk_search JOIN chunks c"
@@ -395,7 +394,7 @@ class _Question:
         )
 
 
-# What is in an address, a path or a file name is no mention.
+# A word in an address, a path or a file name is not a mention.
 _FILE_NAME = re.compile(r"(?<!\S)(?:\S*/|\S*\.[a-z][a-z0-9]{1,4}(?![\w.]))\S*", re.IGNORECASE)
 
 
@@ -404,7 +403,7 @@ def _marks(text: str) -> int:
 
 
 def _span_of(posts: Sequence[IndexedPost]) -> list[str]:
-    """The dates of the first and the last post, and the number of undated ones."""
+    """Return the dates of the first and the last post, and the number of undated ones."""
     days = [day(post.day) for post in posts if post.day]
     if not days:
         return ["without a date" if len(posts) == 1 else "none of which has a date"]
@@ -414,6 +413,6 @@ def _span_of(posts: Sequence[IndexedPost]) -> list[str]:
 
 
 def _month(time: str) -> str:
-    """A month or a year as words."""
+    """Return an ISO month or year in words."""
     year, _, number = time.partition("-")
     return f"{months()[int(number) - 1]} {year}" if number else year

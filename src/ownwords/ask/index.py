@@ -1,7 +1,7 @@
 """The search index of an archive: its chunks, their words and vectors, in the archive's file.
 
-A chunk has a vector for each window of it (`passages.windows`). They are stored as bytes with one
-scale each: a fourth of the space, and cosines that differ by less than 0.005.
+A chunk has a vector for each of its windows (`passages.windows`). Vectors are stored as bytes with
+one scale each: a fourth of the space, with cosines that differ by less than 0.005.
 """
 
 import json
@@ -57,7 +57,7 @@ _CHANGED = """
     WHERE i.key IS NOT w.key ORDER BY w.id
 """
 
-_WAIT_S = 30.0  # to wait for a process that writes the archive; `look` at 1 GB takes this long
+_WAIT_S = 30.0  # for a process that writes the archive; `look` at 1 GB takes this long
 # Only web addresses and paths; an address like "javascript:" is dropped.
 _LINK = re.compile(r"(?:https?://|(?![a-z][a-z0-9+.-]*:|//|\\))[^\x00-\x1f\x7f]*", re.IGNORECASE)
 
@@ -80,16 +80,15 @@ class StoredVectors:
     scales: Floats
 
     def cosines(self, query: Floats) -> Floats:
-        """The best cosine of the windows of each passage."""
+        """Return the best cosine of the windows of each passage."""
         if not len(self.passages):
             return self.scales
         return np.maximum.reduceat(_dot_codes(self.codes, self.scales, query), self.firsts)
 
     def closeness(self, cosines: Floats) -> Floats:
-        """The passages' cosines in standard deviations from the mean, with those of their posts.
+        """Return the cosines in standard deviations from the mean, with a share of their post's.
 
-        A post is about what all of its passages are about: with .4 of their mean, 71 instead of 67
-        of 112 questions in other words find their post first, and 99 instead of 97 in five.
+        A post is about what all of its passages are about. Measured: docs/log.md.
         """
         deviations = (cosines - cosines.mean()) / (cosines.std() or 1.0)
         means = np.bincount(self.posts, deviations) / np.maximum(np.bincount(self.posts), 1)
@@ -98,7 +97,7 @@ class StoredVectors:
 
 
 def _dot_codes(codes: Codes, scales: Floats, query: Floats) -> Floats:
-    if query.shape != codes.shape[1:]:  # the library would read past the end of one of them
+    if query.shape != codes.shape[1:]:  # the library would read past the end of an array
         raise ValueError(f"a query of shape {query.shape} for vectors of {codes.shape[1]}")
     if (library := load_library()) is None:
         dots: Floats = codes @ query * scales
@@ -111,7 +110,7 @@ def _dot_codes(codes: Codes, scales: Floats, query: Floats) -> Floats:
 
 
 def quantized(rows: Floats) -> tuple[Codes, Floats]:
-    """Rows as codes from -127 to 127, and the scale of each."""
+    """Return rows as codes from -127 to 127, and the scale of each."""
     scales = np.abs(rows).max(axis=1, initial=0) / _LARGEST
     codes = np.rint(rows / np.maximum(scales, np.finfo(np.float32).tiny)[:, None])
     return codes.astype(np.int8), scales.astype(np.float32)
@@ -233,11 +232,11 @@ class SearchIndex:
             return db.execute(sql, parameters).fetchall()
 
     def column(self, sql: str, *parameters: object) -> list[Any]:
-        """The first value of each row of a query."""
+        """Return the first value of each row of a query."""
         return [row[0] for row in self.rows(sql, *parameters)]
 
     def generation(self) -> str:
-        """A string that changes whenever the index changes, to invalidate caches."""
+        """Return a string that changes whenever the index changes, to invalidate caches."""
         with self.reading() as db:
             return Archive.over(self.path, db).get_meta("ask_generation")
 
@@ -245,7 +244,7 @@ class SearchIndex:
         return int(self.column("SELECT count(*) FROM chunks")[0])
 
     def documents_titled(self, titles: Iterable[str]) -> list[str]:
-        """The documents with one of these folded titles, oldest first."""
+        """Return the documents with one of these folded titles, oldest first."""
         return self.column(
             "SELECT i.document FROM indexed i JOIN documents d ON d.id = i.document"
             " WHERE i.folded_title IN (SELECT value FROM json_each(?))"
@@ -254,11 +253,11 @@ class SearchIndex:
         )
 
     def chunks_with(self, match: str) -> list[int]:
-        """The chunks that match an FTS5 query."""
+        """Return the chunks that match an FTS5 query."""
         return self.column("SELECT rowid FROM chunk_search WHERE chunk_search MATCH ?", match)
 
     def chunks(self, document: str) -> list[int]:
-        """The ids of a document's chunks, in order."""
+        """Return the ids of a document's chunks, in order."""
         return self.column("SELECT id FROM chunks WHERE document = ? ORDER BY id", document)
 
     def passages(
@@ -266,9 +265,9 @@ class SearchIndex:
         ranking: Sequence[tuple[int, float]],
         found_by: Mapping[str, Container[int]] | None = None,
     ) -> list[Passage]:
-        """The passages with these ids and scores, in order; deleted chunks are left out.
+        """Return the passages with these ids and scores, in order, without deleted chunks.
 
-        `found_by` names what found which ids.
+        `found_by` holds the ids that each way of searching found.
         """
         rows = self.rows(
             "SELECT id, document, heading, text, whose FROM chunks"
@@ -293,7 +292,7 @@ class SearchIndex:
         return passages
 
     def posts(self) -> list[IndexedPost]:
-        """All posts and pages, oldest first, those without a date last."""
+        """Return all posts and pages, oldest first, those without a date last."""
         rows = self.rows(
             "SELECT d.id, d.title, coalesce(substr(d.date, 1, 10), ''), d.kind, i.whose"
             " FROM documents d JOIN indexed i ON i.document = d.id"
@@ -304,7 +303,7 @@ class SearchIndex:
     # ---- vectors
 
     def put_vectors(self, name: str, entries: Sequence[tuple[int, Floats]]) -> None:
-        """Store an encoder's vectors of chunks, a row a window, unless a chunk was deleted."""
+        """Store an encoder's vectors of chunks, one row per window, unless a chunk was deleted."""
         with self._writing() as db:
             for id_, rows in entries:
                 codes, scales = quantized(rows)
@@ -320,7 +319,7 @@ class SearchIndex:
                 db.execute("DELETE FROM vectors WHERE name != ?", (name,))
 
     def vectors(self, name: str) -> StoredVectors:
-        """The vectors of this encoder, cached in memory until the index changes."""
+        """Return the vectors of this encoder, cached in memory until the index changes."""
         with self._lock:
             key = name, self.generation()
             if self._vectors is None or self._vectors[0] != key:
@@ -346,7 +345,7 @@ class SearchIndex:
             return self._vectors[1]
 
     def without_vectors(self, name: str) -> list[int]:
-        """The ids of the chunks that have no vector of this encoder yet, in order."""
+        """Return the ids of the chunks without a vector of this encoder, in order."""
         return self.column(
             "SELECT id FROM chunks WHERE id NOT IN (SELECT chunk FROM vectors WHERE name = ?)"
             " ORDER BY id",
@@ -372,7 +371,7 @@ def _index(db: sqlite3.Connection, archive: Archive, id_: str, key: str) -> None
 
 
 def folded(title: str) -> str:
-    """A title without case, accents and punctuation, unless it consists of nothing else."""
+    """Return a title without case, accents and punctuation, unless nothing else is in it."""
     plain = unicodedata.normalize("NFKD", visible(title).casefold())
     bare = "".join(c for c in plain if not unicodedata.combining(c))
     words = re.findall(r"[^\W_]+", bare)

@@ -1,12 +1,9 @@
-"""Passages of posts: how a post is cut into them, and the sentences, windows and excerpts of one.
+"""Cuts posts into passages, and passages into units and windows; selects excerpts.
 
-A post is cut by heading, then by paragraph, into chunks, which are what a search finds. A unit of a
-passage is what an excerpt shows as one: a sentence, a list item, a fenced block of code. A window
-is what an encoder reads at once: whole paragraphs, lists and blocks of code while they fit, with
-the title and the heading before them.
-
-Words are compared by stems: a few rules cut off English endings; words of other languages are
-mostly compared as they are.
+A post is cut by heading, then by paragraph, into chunks, which a search finds. A unit of a passage
+is a sentence, a list item or a fenced block of code; an excerpt shows whole units. A window is what
+an encoder reads at once: as many whole paragraphs, lists and blocks of code as fit, after the title
+and the heading. Words are compared by their stems (`language.words`).
 """
 
 import re
@@ -53,7 +50,7 @@ class Passage:
     found_by: tuple[str, ...]
 
     def whose_is(self, quote: str) -> Whose:
-        """Whose words a quote is: the passage's, or "quoted" if only quoted lines have it."""
+        """Return whose words a quote is: "quoted" if only quoted lines of the passage have it."""
         lines = self.text.split("\n")
         own = _plain(line for line in lines if not line.startswith(QUOTED_LINE))
         quoted = _plain(line for line in lines if line.startswith(QUOTED_LINE))
@@ -67,7 +64,7 @@ def _plain(lines: Iterable[str]) -> str:
 
 
 MOST = 350  # words of a chunk; eight chunks fit into 4,096 tokens
-# Sections shorter than this are joined to a neighbour.
+# Sections shorter than this are joined to the one before or after.
 _SHORT_SECTION = 100
 # Code is split only above this length, which only data files reach.
 _LONGEST_CODE = 20_000  # characters
@@ -110,9 +107,9 @@ _Section = tuple[str, list[_Piece]]  # a heading, and what stands below it
 
 
 def chunks_of(document: Document, *, is_left_out: bool = False) -> list[Chunk]:
-    """The chunks of a document, in order; at least one, so that its title can be found.
+    """Return the chunks of a document, in order; at least one, so that its title can be found.
 
-    Those of a document that was left out are marked as somebody else's words.
+    The chunks of a document that was left out are marked as somebody else's words.
     """
     own: Whose = "other" if is_left_out else "own"
     chunks: list[Chunk] = []
@@ -129,12 +126,12 @@ def _words_in(pieces: Iterable[_Piece]) -> int:
 
 
 def apart(text: str) -> str:
-    """The text with spaces between ideographs and kana, for the tokenizer of the index."""
+    """Return the text with spaces between ideographs and kana, for the index's tokenizer."""
     return text if text.isascii() else _ALONE.sub(r" \g<0> ", text)
 
 
 def count_words(text: str) -> int:
-    """The number of words, by spaces, or estimated by length for very long words."""
+    """Return the number of words, by spaces; very long words are estimated by length."""
     words = apart(text).split()
     return len(words) + sum(len(word) // _LETTERS for word in words if len(word) > _LONGEST_WORD)
 
@@ -164,7 +161,7 @@ def _sections(segments: Iterable[Segment]) -> Iterator[_Section]:
 
 
 def _parts(text: str, *, is_code: bool) -> Iterator[str]:
-    """A text, or its sentences if it is longer than a chunk; code is cut at the ends of lines."""
+    """Yield a text, or its sentences if it exceeds a chunk; code is cut at the ends of lines."""
     if is_code:
         while len(text) > _LONGEST_CODE:
             end = text.rfind("\n", 0, _LONGEST_CODE) + 1 or _LONGEST_CODE
@@ -202,7 +199,7 @@ def _put_together(pieces: list[_Piece]) -> str:
 
 
 def _merged(sections: Iterable[_Section]) -> Iterator[_Section]:
-    """Join short sections to their neighbours; inner headings stay as lines."""
+    """Join short sections to adjacent ones; inner headings stay as lines."""
     gathered: _Section | None = None
     for heading, pieces in sections:
         if gathered is None or not gathered[1]:
@@ -241,14 +238,14 @@ def _divided(pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
 
 
 def best_sentence(question: str, text: str) -> Span | None:
-    """The sentence of a text that matches a question best; None if none matches."""
+    """Return the sentence of a text that matches a question best; None if none matches."""
     spans = sentences(text)
     scores = _matches(question, text, spans)
     return spans[scores.index(max(scores))] if any(scores) else None
 
 
 def _matches(question: str, text: str, spans: Sequence[Span]) -> list[float]:
-    """For each span the stems of the question in it, each as 1 / the number of its spans."""
+    """Return for each span the sum over the question's stems in it of 1 / their spans."""
     asked = telling_stems(question)
     matched = [asked & set(stems(text[begin:end])) for begin, end in spans]
     spans_with = Counter(word for each in matched for word in each)
@@ -265,7 +262,7 @@ _ITEM = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]")
 
 
 def units(text: str) -> list[Span]:
-    """The spans of the sentences, list items and blocks of code of a passage."""
+    """Return the spans of the sentences, list items and blocks of code of a passage."""
     return [unit for block in _blocks(text) for unit in _units_of(text, block)]
 
 
@@ -275,7 +272,7 @@ def is_code(text: str) -> bool:
 
 
 def windows(title: str, heading: str, text: str) -> list[str]:
-    """The texts to embed for a passage; at least one, so that its title has a vector."""
+    """Return the texts to embed for a passage; at least one, so that its title has a vector."""
     head = "\n".join(_cut(part, _HEAD_BYTES) for part in (title, heading) if part)
     parts: list[str] = []
     for begin, end in _pieces(text):
@@ -288,7 +285,7 @@ def windows(title: str, heading: str, text: str) -> list[str]:
 
 
 def _blocks(text: str) -> Iterator[Span]:
-    """The spans of the paragraphs, lists and blocks of code of a passage."""
+    """Yield the spans of the paragraphs, lists and blocks of code of a passage."""
     fences = list(_FENCE.finditer(text))
     closing: dict[str, int] = {}  # by fence, the end of the next line that closes it
     ends = []
@@ -331,7 +328,7 @@ def _units_of(text: str, block: Span) -> list[Span]:
 
 
 def _pieces(text: str) -> Iterator[Span]:
-    """Blocks, or the parts of those that are too long for a window."""
+    """Yield the spans of the blocks, or of the parts of a block too long for a window."""
     for block in _blocks(text):
         if len(text[slice(*block)].encode()) <= WINDOW_BYTES:
             yield block
@@ -349,25 +346,25 @@ def _pieces(text: str) -> Iterator[Span]:
 
 
 def _cut(text: str, size: int) -> str:
-    """The beginning of a text, at most `size` bytes."""
+    """Return the beginning of a text, at most `size` bytes."""
     return text.encode()[:size].decode("utf-8", "ignore")
 
 
 SHOWN = 480  # characters of a passage, about five lines
-# What answers often stands after what the question names: a unit gains this share of the words'
-# score of the one before it, and of what that one gains; code all of it.
+# The answer often follows the words of the question: a unit gains this share of the score of the
+# unit before it, and of what that one gains; code gains all of it.
 _BEFORE_SHARE = 0.6
-# What the cosine of a unit counts beside the share of the question's words, and what it counts to
-# have a number or a name if the question asks for one (docs/log.md).
+# Weights of a unit's cosine, and of a number or a name that the question asks for, relative to the
+# share of the question's words. Measured: docs/log.md.
 _MEANING, _FITTING = 2.0, 1.5
 _WEAK = 0.3  # units with less than this share of the best score are not marked
 
 
 class PassageExcerpt(NamedTuple):
-    """What to show of a passage: the `span` of adjacent units, about `SHOWN` characters.
+    """The part of a passage to show: the `span` of adjacent units, about `SHOWN` characters.
 
-    `matching` are the spans of the units that match the question best, best first; they may stand
-    outside of `span`.
+    `matching` are the spans of the units that match the question best, best first, inside `span` or
+    not.
     """
 
     span: Span
@@ -375,10 +372,10 @@ class PassageExcerpt(NamedTuple):
 
 
 def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> PassageExcerpt:
-    """What to show of a passage, by words and by the `cosines` of its units, if there are any.
+    """Select the excerpt of a passage by words, and by the `cosines` of its units if there are any.
 
-    The best two adjacent units match, since often the one names what the other says something of,
-    and the best of the others.
+    The best two adjacent units match, because often one names what the other is about, and the best
+    of the others.
     """
     spans = units(text) or [(0, 0)]
     own = _matches(question, text, spans)

@@ -1,9 +1,9 @@
-"""Searches the archive by words (BM25) and by vectors, and judges what it finds.
+"""Searches the archive by words (BM25) and by vectors, and judges the result.
 
-The two are fused by score. Fusion by rank (reciprocal rank fusion) gives the first hit of either
-search the same weight, even if only a stray word of the question matched. Here the words count for
-as much as they tell: a convex combination of scores (Bruch et al. 2023, "An analysis of fusion
-functions for hybrid retrieval") whose weight depends on how rare the words of the question are.
+Both are fused by score. Fusion by rank would give the first hit of either search the same weight,
+even if only a stray word of the question matched. Here the weight of the words depends on how rare
+they are: a convex combination of scores (Bruch et al. 2023, "An analysis of fusion functions for
+hybrid retrieval").
 """
 
 import math
@@ -31,8 +31,8 @@ Ranking = list[tuple[int, float]]  # ids of chunks and their scores, best first
 Kind = Literal["answer", "nearest", "absent"]
 
 RANKED = 60  # chunks of a ranking
-# What the best match of words adds, in standard deviations of the cosines, if each word stands in
-# one passage only: 1.5 to 4.5 find as many, on 112 questions in other words (docs/log.md).
+# What the best match of words adds, in standard deviations of the cosines, if each word occurs in
+# only one passage. Measured: docs/log.md.
 _WORDS_WEIGHT = 3.0
 
 
@@ -40,8 +40,8 @@ def fuse(by_text: Ranking, passages: Ids, closeness: Floats, rarity: float) -> R
     """Rank the best of both: closeness + 3 * rarity² * text score / best text score.
 
     `passages` are the ids with a vector, in order; a passage without one counts as the last of the
-    best. `rarity`, from 0 to 1, is that of the question's words: words that many passages have rank
-    little, since questions in other words than the post's consist of them.
+    best. `rarity`, from 0 to 1, is that of the question's words: common words weigh little, because
+    questions in other words than the post's consist of them.
     """
     if not len(passages):
         return by_text
@@ -57,7 +57,7 @@ def fuse(by_text: Ranking, passages: Ids, closeness: Floats, rarity: float) -> R
 
 
 def nearest(passages: Ids, scores: Floats, limit: int) -> Ranking:
-    """The passages with the highest scores, best first, equal ones by id."""
+    """Return the passages with the highest scores, best first, equal ones by id."""
     places = np.lexsort((passages, -scores))[:limit]
     return list(zip(passages[places].tolist(), scores[places].tolist(), strict=True))
 
@@ -65,15 +65,14 @@ def nearest(passages: Ids, scores: Floats, limit: int) -> Ranking:
 # ---- what was found
 
 
-# How near the best passage is: its cosine, and by how much of the question's words the best passage
-# says, which counts little. Of 234 answered questions none is below `_ABSENT`, the lowest is .022
-# above it; what is between the two may answer (docs/log.md).
+# The distance of the best passage: its cosine plus, with little weight, the share of the question's
+# words that it has. Between the two thresholds it may answer. Measured: docs/log.md.
 _WORDS_COUNT, _ABSENT, _ANSWERED = 0.1, 0.27, 0.36
 _ANSWERED_BY_WORDS = 0.35  # the share of the words alone
 
 
 def kind_of(figures: Mapping[str, float]) -> Kind:
-    """What the passages with these figures are to the question; words alone deny nothing."""
+    """Return how the passages relate to the question; words alone never make it "absent"."""
     strength = figures["strength"]
     if "cosine" not in figures:
         return "answer" if strength >= _ANSWERED_BY_WORDS else "nearest"
@@ -91,11 +90,11 @@ _OVERVIEW = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RetrievalResult:
-    """The passages of a search, best first, and what they are to the question.
+    """The passages of a search, best first, and how they relate to the question.
 
-    `kind` is "answer", "nearest" if nothing clearly answers, "absent" if the archive has nothing
-    about it, which only vectors can tell: then `passages` are the best of the three closest posts.
-    `notes` say what is missing, and `figures` are those by which `kind` was judged.
+    `kind` is "answer", "nearest" if nothing clearly answers, or "absent" if the archive has nothing
+    about it, which only vectors can show: then `passages` are the best of the three closest posts.
+    `notes` say what is missing; `kind` was judged by `figures`.
     """
 
     passages: tuple[Passage, ...]
@@ -120,7 +119,7 @@ _MAX_HELD = 6000
 _MAX_WORDS = 24
 # A passage is a copy if this share of its runs of 5 words occurs in those before it.
 _COPY_SHARE, _RUN = 0.6, 5
-# What the best sentence of a passage adds to its score among those of its post (docs/log.md).
+# Weight of a passage's best sentence among the passages of its post. Measured: docs/log.md.
 _SENTENCE_WEIGHT = 4.0
 # Score factor of somebody else's words.
 _OTHERS_FACTOR = 0.8
@@ -139,7 +138,7 @@ class ArchiveSearcher:
         self.embedder = embedder
 
     def find(self, question: str, limit: int = 8) -> RetrievalResult:
-        """The passages that answer a question best, at most `limit`, three of a post.
+        """Return the passages that answer a question best, at most `limit`, three per post.
 
         A post whose title is the question or quoted in it, or the only one whose title has all of
         its words, comes first.
@@ -176,8 +175,7 @@ class ArchiveSearcher:
             notes.append(f"No post contains {_named(terms.phrases)}.")
         elif unknown and not len(ids):
             notes.append(f"No post contains {_named(unknown)}.")
-        # Of words that stand in other posts, or with vectors, names and numbers alone: a question
-        # may say everything else in other words than the post.
+        # Only names and numbers: a question may say everything else in other words than the post.
         named = {term for term in terms.names if not (is_title or (term in unknown and notes))}
         if absent := [term for term in words.absent_from(passages) if term in named]:
             notes.append(f"None of these passages contains {_named(absent)}.")
@@ -205,9 +203,10 @@ class ArchiveSearcher:
         return RetrievalResult(tuple(passages), kind, tuple(notes), figures)
 
     def excerpts(self, question: str, passages: Sequence[Passage]) -> dict[int, PassageExcerpt]:
-        """What to show of each passage, by its id.
+        """Return the excerpt of each passage, by its id.
 
-        The sentences of the first are compared by meaning: more take longer and mark no better.
+        Only the sentences of the first are compared by meaning: more would take longer and mark no
+        better.
         """
         query, cosines = Query.of(question), list[float]()
         if self.embedder and passages:
@@ -249,9 +248,9 @@ class ArchiveSearcher:
         return _with_post_scores(rows)
 
     def _vectors(self) -> StoredVectors | None:
-        """The stored vectors; None if most passages have none yet.
+        """Return the stored vectors; None if most passages have none yet.
 
-        The few that have one would push out all others, whatever their words.
+        The few with a vector would push out all others, whatever their words.
         """
         vectors = self.index.vectors(self.embedder.name) if self.embedder else None
         is_enough = vectors and 0 < self.index.size() <= 2 * len(vectors.passages)
@@ -260,11 +259,11 @@ class ArchiveSearcher:
     def _title_matches(
         self, query: Query, words: "_Words", ranking: Ranking
     ) -> tuple[list[int], bool]:
-        """The best chunk of each post that the question names, and whether by its exact title.
+        """Return the best chunk of each post that the question names, and whether by exact title.
 
-        That is the title that is the whole question or a quoted part of it, or else the only one
-        that has all words of the question: "What is Ogooreck?" asks for the post "Ogooreck, a
-        sneaky testing library", not for one that names it more often.
+        An exact title is the whole question or a quoted part of it. Otherwise a post is named if
+        only its title has all words of the question: "What is Ogooreck?" asks for "Ogooreck, a
+        sneaky testing library", not for a post that mentions it more often.
         """
         titles = {folded(part) for part in (query.text, *query.quotations)}
         exact = named = self.index.documents_titled(titles - {""})
@@ -285,9 +284,9 @@ class ArchiveSearcher:
         found_by: Mapping[str, set[int]],
         worth: Callable[[Passage], tuple[bool, float]],
     ) -> list[Passage]:
-        """The first passages, without copies and with at most three of a post.
+        """Return the first passages, without copies and with at most three per post.
 
-        The posts stay in order; of each, the passages that are worth more come first.
+        The order of the posts stays; within a post, the passages that are worth more come first.
         """
         chosen: list[Passage] = []
         of_post: Counter[str] = Counter()
@@ -315,7 +314,7 @@ class ArchiveSearcher:
 class _Words:
     """The words of a question, the chunks that have each, and the number of all chunks.
 
-    What a word tells is its inverse document frequency (IDF), as in SQLite's bm25.
+    The weight of a word is its inverse document frequency (IDF), as in SQLite's bm25.
     """
 
     chunks_of: Mapping[QueryTerm, Set[int]]
@@ -342,22 +341,22 @@ class _Words:
         return self._present / most if self.chunks_of else 0.0
 
     def share_of(self, terms: Iterable[QueryTerm]) -> float:
-        """The share of the summed IDF that these words have."""
+        """Return the share of the summed IDF that these words have."""
         return self._told_by(terms) / self._told_by(self.chunks_of) if self.chunks_of else 0.0
 
     def stand_together(self, by_text: Ranking) -> bool:
         return any(all(id_ in chunks for chunks in self.chunks_of.values()) for id_, _ in by_text)
 
     def absent_from(self, passages: Sequence[Passage]) -> list[QueryTerm]:
-        """The words that no passage has, most telling first."""
+        """Return the words that no passage has, those with the highest IDF first."""
         ids = {passage.id for passage in passages}
         absent = (term for term, chunks in self.chunks_of.items() if not chunks & ids)
         return sorted(absent, key=lambda term: -self._idf(self.chunks_of[term]))
 
     def worth(self, question: str, passage: Passage) -> tuple[bool, float]:
-        """What a passage is worth among those of its post: an exact phrase first, then its score.
+        """Return the rank of a passage within its post: an exact phrase first, then its score.
 
-        To that, its best sentence adds the share of the IDF in it, twice if it also has what the
+        Its best sentence adds the share of the IDF in it, twice that if it also has what the
         question asks for.
         """
         spans = units(passage.text)
@@ -369,10 +368,10 @@ class _Words:
         return "phrase" in passage.found_by, passage.score + _SENTENCE_WEIGHT * best
 
     def strength(self, by_text: Ranking) -> float:
-        """How much of what the question says the best passage says, from 0 to 1.
+        """Return how much of the question the best passage has, from 0 to 1.
 
         The BM25 score of the best passage, relative to the summed IDF of the words and multiplied
-        by the share of that IDF that occurs in any post. Of few chunks, the most words in one.
+        by the share of that IDF that occurs in any post; with few chunks, the share of the words.
         """
         if not by_text:
             return 0.0
@@ -384,7 +383,7 @@ class _Words:
         return min(1.0, by_text[0][1] / total * self._present / total)
 
     def by_frequency(self) -> tuple[list[QueryTerm], list[QueryTerm]]:
-        """The rare words that select chunks, and the common ones that only add to their scores."""
+        """Return the rare words that select chunks, and the common ones that only add to scores."""
         counts = {term: len(chunks) for term, chunks in self.chunks_of.items() if chunks}
         ordered = sorted(counts, key=lambda term: counts[term])[:_MAX_WORDS]
         sums = accumulate(counts[term] for term in ordered)
@@ -393,7 +392,7 @@ class _Words:
 
 
 def _with_post_scores(rows: Iterable[tuple[int, str, float]]) -> Ranking:
-    """Rank rows of (id, document, score), adding a share of the scores of a post's other chunks."""
+    """Rank rows of (id, document, score), with a share of the scores of the post's other chunks."""
     scores: dict[str, list[float]] = {}
     ordered = sorted(rows, key=lambda row: (-row[2], row[0]))
     for _, document, score in ordered:
@@ -401,8 +400,8 @@ def _with_post_scores(rows: Iterable[tuple[int, str, float]]) -> Ranking:
     ranking: Ranking = []
     for id_, document, score in ordered:
         best = scores[document][: _OTHER_CHUNKS + 1]
-        neighbours = sum(best) - (score if score >= best[-1] else best[-1])
-        ranking.append((id_, score + _OTHER_SHARE * neighbours))
+        others = sum(best) - (score if score >= best[-1] else best[-1])
+        ranking.append((id_, score + _OTHER_SHARE * others))
     return sorted(ranking, key=lambda entry: (-entry[1], entry[0]))
 
 
@@ -416,7 +415,7 @@ def _in_order(ids: Iterable[int], ranking: Ranking) -> list[int]:
 
 
 def _put_first(ranking: Ranking, ids: Sequence[int]) -> Ranking:
-    """The ranking with these chunks first, with scores to match."""
+    """Return the ranking with these chunks first, with higher scores than the others."""
     top = ranking[0][1] if ranking else 0.0
     first = [(id_, top + len(ids) - place) for place, id_ in enumerate(ids)]
     return first + [entry for entry in ranking if entry[0] not in set(ids)]

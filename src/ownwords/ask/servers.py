@@ -1,8 +1,8 @@
 """The models that write answers: those of OpenAI-compatible servers.
 
-Of a server only what all of them share is used: the list of models and chat completions. By
-default it is one that runs on this machine and that the user has allowed. A small model cannot
-answer questions, neither one that ownwords trains nor a base (docs/log.md).
+Only the list of models and chat completions are used, which all these servers have. The default is
+a server on this machine that the user has allowed. Small models, such as those that ownwords
+trains, cannot answer questions (docs/log.md).
 """
 
 import ipaddress
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class EndpointError(OwnwordsError):
-    """An endpoint does not answer, breaks off, sends something invalid, or refuses a request."""
+    """An endpoint does not answer, disconnects, sends something invalid, or refuses a request."""
 
     def __init__(self, message: str, hint: str = "", status: int = 0) -> None:
         super().__init__(message, hint)
@@ -74,8 +74,8 @@ Message = Mapping[str, str]
 class Endpoint:
     """A model of an OpenAI-compatible server, or its first that writes if `model` is empty.
 
-    `url` usually ends in /v1, `server` is what a reader calls it. What makes a request raises
-    EndpointError where it fails.
+    `url` usually ends in /v1, `server` is its name for users. A request that fails raises
+    EndpointError.
     """
 
     url: str
@@ -116,19 +116,16 @@ class Endpoint:
         self.model = self.model or next(writers, self.models[0])
 
     def count(self, text: str) -> int:
-        """A conservative (high) estimate of the number of tokens.
-
-        It counts a token for six letters of English, or two bytes of anything else.
-        """
+        """Return a high estimate of the number of tokens: one per 6 English letters or 2 bytes."""
         return sum(
             -(-len(piece.encode()) // (6 if piece.isascii() and piece.isalpha() else 2))
             for piece in _PIECE.findall(text)
         )
 
     def write(self, messages: Sequence[Message], max_tokens: int) -> Generator[str]:
-        """Yield the pieces of an answer as they arrive; nothing is sent before the first is wanted.
+        """Yield the pieces of an answer as they arrive; the request is sent for the first.
 
-        ContextLengthError if the messages are too long.
+        Raises ContextLengthError if the messages are too long.
         """
         self.ended = None
         if not self.model:
@@ -156,7 +153,7 @@ class Endpoint:
             raise self._error("broke off in the middle of its answer", "try again")
 
     def _text(self, event: Any) -> str:  # noqa: ANN401 - JSON
-        """The text of an event; notes why the answer ended."""
+        """Return the text of an event; stores why the answer ended."""
         try:
             if not event["choices"]:  # an event with only the token counts
                 return ""
@@ -207,10 +204,10 @@ class Endpoint:
             return self._parsed(response.read())
 
     def _events(self, path: str, body: Mapping[str, object]) -> Iterator[Any]:
-        """The objects of an event stream as they arrive, or the one of an answer without a stream.
+        """Yield the objects of an event stream as they arrive, or the one of a plain answer.
 
-        A stream ends at `[DONE]` or with the connection; only the objects can tell whether the
-        answer is complete.
+        A stream ends at `[DONE]` or with the connection; only the objects show whether the answer
+        is complete.
         """
         with self._response(path, body, _SILENCE_S) as response:
             if "json" in response.headers.get("content-type", ""):
@@ -237,7 +234,7 @@ class Endpoint:
         return value
 
     def _refusal(self, status: int, answer: bytes) -> EndpointError | ContextLengthError:
-        """The error for a refusal, with the server's reason."""
+        """Return the error for a refusal, with the server's reason."""
         reason: Any = answer.decode("utf-8", "replace")
         with suppress(*_OTHER_SHAPE):
             reason = json.loads(reason)["error"]
@@ -258,14 +255,14 @@ class Endpoint:
 
 
 def discover(ports: Mapping[int, str] = PORTS) -> list[Endpoint]:
-    """The endpoints that answer on this machine, in the order of `ports`.
+    """Return the endpoints that answer on this machine, in the order of `ports`.
 
     Each is asked for its list of models; nothing else is sent. A server that does not respond at
-    once, or not with a list, is left out.
+    once with a list is left out.
     """
     endpoints = []
     for port, name in ports.items():
-        # Where nothing listens, as on most ports, no HTTP client is loaded.
+        # If nothing listens, as on most ports, no HTTP client is loaded.
         with suppress(OwnwordsError, OSError):
             socket.create_connection((_HERE, port), _PROBE_S).close()
             endpoint = Endpoint(f"http://{_HERE}:{port}/v1", name)
@@ -275,10 +272,10 @@ def discover(ports: Mapping[int, str] = PORTS) -> list[Endpoint]:
 
 
 def endpoint_at(url: str, environment: Mapping[str, str] = os.environ) -> Endpoint:
-    """The endpoint, and perhaps its model, at an address ("http://127.0.0.1:8080/v1#NAME").
+    """Return the endpoint at an address, which may name a model ("http://127.0.0.1:8080/v1#NAME").
 
-    No request is made yet. The key comes from OWNWORDS_API_KEY, or from OPENAI_API_KEY for
-    api.openai.com. It is never sent to another machine without encryption.
+    No request is made yet. The key is OWNWORDS_API_KEY or, for api.openai.com, OPENAI_API_KEY. It
+    is never sent to another machine without encryption.
     """
     try:
         parts = urlsplit(url)
@@ -303,16 +300,16 @@ def endpoint_at(url: str, environment: Mapping[str, str] = os.environ) -> Endpoi
 
 
 def default_backend(discover: Callable[[], list[Endpoint]] = discover) -> Endpoint | None:
-    """A model of an endpoint on this machine, if there is one.
+    """Return a model of an endpoint on this machine, if there is one.
 
-    Only the list of models has been requested; the user decides whether the endpoint may get
-    passages (`EndpointConsent`).
+    Only the list of models is requested; the user decides whether the endpoint may get passages
+    (`EndpointConsent`).
     """
     return next((each for each in discover() if "embed" not in each.model.casefold()), None)
 
 
 def open_backend(model: str, *, discover: Callable[[], list[Endpoint]] = discover) -> Endpoint:
-    """The model at an address, or of that name on this machine; OwnwordsError if it is neither."""
+    """Return the model at an address or of that name on this machine, or raise OwnwordsError."""
     if model.startswith(("http://", "https://")):
         return endpoint_at(model)
     running = [replace(each, model=name) for each in discover() for name in each.models]
@@ -337,8 +334,8 @@ def open_backend(model: str, *, discover: Callable[[], list[Endpoint]] = discove
 class EndpointConsent:
     """The addresses of the endpoints that may get passages, and of those that may not.
 
-    Any program, of any account, can listen on the port of Ollama or llama.cpp. So the user is asked
-    once for each address; `ask.toml` in the user's data folder keeps the decisions.
+    Any program of any account can listen on the port of Ollama or llama.cpp. The user is asked once
+    per address; the decisions are stored in `ask.toml` in the user's data folder.
     """
 
     allowed: tuple[str, ...] = ()
@@ -346,7 +343,7 @@ class EndpointConsent:
 
     @classmethod
     def read(cls) -> "EndpointConsent":
-        """The stored decisions; ConfigError if the file is damaged."""
+        """Return the stored decisions; ConfigError if the file is damaged."""
         path = consent_file()
         return resolve(cls, toml=[path] if path.exists() else []).settings
 
@@ -363,5 +360,5 @@ class EndpointConsent:
 
 
 def consent_file() -> Path:
-    """Where the decisions are stored."""
+    """Return where the decisions are stored."""
     return data_folder() / "ask.toml"

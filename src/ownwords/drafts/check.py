@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -109,16 +108,6 @@ class Check:
     written_before: tuple[WrittenBefore, ...]
 
 
-class _Judged(NamedTuple):
-    """A sentence: its place, its pairs, how many words, and how likely it is the author's."""
-
-    start: int
-    end: int
-    pairs: slice
-    words: int
-    yours: float
-
-
 class AuthorStyle:
     """The author's usual style, learned once from the posts, for any number of drafts.
 
@@ -164,7 +153,7 @@ class AuthorStyle:
         for text, fold in sorted(fold_of, key=lambda each: digest(each[0])):  # from all times
             if len(usual) < _MAX_SENTENCES:
                 judged = self._judge(text, known.models[fold], is_post=True)
-                usual += [each.yours for each in judged if each.words >= _MIN_WORDS]
+                usual += [yours for _, _, yours in judged]
         self._threshold = float(np.quantile(usual, _MARKED)) if usual else 0.0
         self._long = self._habits.words_of_sentences(_LONG)
 
@@ -191,16 +180,11 @@ class AuthorStyle:
         forms.sort(key=lambda edit: edit.start)
         places = [edit.start for edit in forms]
         checked = []
-        for each in self._judge(text, self._model):
-            if each.words < _MIN_WORDS:
-                continue
-            better = forms[bisect_left(places, each.start) : bisect_left(places, each.end)]
-            is_marked = each.yours < self._threshold
-            part = draft[each.start : each.end]
-            because = tuple(dict.fromkeys(self._because(text, each, better)))
-            checked.append(
-                CheckedSentence(part, each.start, each.end, each.yours, is_marked, because)
-            )
+        for start, end, yours in self._judge(text, self._model):
+            better = forms[bisect_left(places, start) : bisect_left(places, end)]
+            because = tuple(dict.fromkeys(self._because(text[start:end], better)))
+            is_marked = yours < self._threshold
+            checked.append(CheckedSentence(draft[start:end], start, end, yours, is_marked, because))
         own, others = self._passages
         yours, above = self.yours(weights), float((own < weights.mean()).mean())
         is_long_enough = len(weights) >= _MIN_DRAFT
@@ -215,8 +199,13 @@ class AuthorStyle:
             written_before=self._written_before(text),
         )
 
-    def _judge(self, text: str, model: StyleModel, *, is_post: bool = False) -> Iterator["_Judged"]:
-        """Yield the sentences of a draft, or of a post, whose own words then do not count."""
+    def _judge(
+        self, text: str, model: StyleModel, *, is_post: bool = False
+    ) -> Iterator[tuple[int, int, float]]:
+        """Yield the span of each long sentence, and how likely it is the author's.
+
+        Of a post, which the author's counts include, the own words do not count.
+        """
         tokens = list(self._vocabulary.tokens(text))
         starts = np.array([token.start for token in tokens])
         weights = model.weights(self._vocabulary.pairs_of(tokens))
@@ -225,6 +214,8 @@ class AuthorStyle:
         for start, end in sentences(text, self._abbreviations):
             pairs = slice(*np.searchsorted(starts, (start, end)))
             words = _folded_words(text[start:end])
+            if len(words) < _MIN_WORDS:
+                continue
             topic = sum(
                 math.log(
                     ((self._counts[word] - here[word]) / total + _SMOOTHING)
@@ -233,7 +224,7 @@ class AuthorStyle:
                 for word in words
                 if word not in self._unmasked
             )
-            yield _Judged(start, end, pairs, len(words), self.yours(weights[pairs], topic))
+            yield start, end, self.yours(weights[pairs], topic)
 
     def yours(self, weights: Vector, more: float = 0.0) -> float:
         """Return the probability that some pairs are the author's, if half of all texts are.
@@ -257,17 +248,18 @@ class AuthorStyle:
         )
         return Range(middle, low, high)
 
-    def _because(self, text: str, sentence: "_Judged", forms: Sequence[Edit]) -> Iterator[str]:
+    def _because(self, sentence: str, forms: Sequence[Edit]) -> Iterator[str]:
+        """Yield the reasons why a sentence is unlike the author's."""
         for edit in forms:
             if " " in edit.before and len(edit.after) < 2:  # a stock phrase that needs no other
                 yield f"you never write “{edit.before.rpartition(' ')[0]}”"
             else:
                 yield f"you write “{edit.after}” rather than “{edit.before}”"
-        if len(text[sentence.start : sentence.end].split()) > self._long:
+        if len(sentence.split()) > self._long:
             yield "99 of 100 of your sentences are shorter"
         new = {
             folded(word[0]): word[0].strip("_")
-            for word in words_in(text[sentence.start : sentence.end])
+            for word in words_in(sentence)
             if not self._words.knows(word[0])
             and (begins_sentence(word) or not word[0][0].isupper())
         }
@@ -277,13 +269,11 @@ class AuthorStyle:
 
     def _written_before(self, text: str) -> tuple[WrittenBefore, ...]:
         posts = {post.id: post for post in self._posts}
-        shared = shared_passages(
-            text, [(post.id, post.text) for post in self._posts], _MIN_REPEATED
-        )
+        texts = [(post.id, post.text) for post in self._posts]
         return tuple(
             WrittenBefore(text[each.start : each.end], post.id, post.title, post.url, post.day)
-            for each in shared
-            for post in [posts[each.document]]
+            for each in shared_passages(text, texts, _MIN_REPEATED)
+            if (post := posts[each.document])
         )
 
 
@@ -308,7 +298,7 @@ def _verdict(yours: float, above: float) -> str:
     if yours < _LIKE:
         return "It could be yours, or another person’s."
     if above < _MARKED:
-        return "It is like your posts in part: nearly all of your own passages are more so."
+        return "It is partly like your posts: nearly all of your own passages are more like them."
     return "It is more like your posts than like what other people write."
 
 
@@ -340,7 +330,7 @@ def check_view(check: Check) -> list[b.Block]:
     if marked:
         usual = (
             "Sentences of eight words or more are judged; about one in ten of your own would be"
-            " marked as well."
+            " marked, too."
         )
         items = [
             b.Item(title=_quoted(each.text), lines=list(each.because) or [_NO_REASON])

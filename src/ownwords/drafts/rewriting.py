@@ -125,7 +125,7 @@ class Habits:
                 continue
             if choice != use.choice and count >= max(_MIN_USES, _CONSISTENT * counts.total()):
                 after = _like(use.text, use.forms[choice])
-                because = f"so {count:,} of {counts.total():,} times in your texts"
+                because = f"{count:,} of {counts.total():,} times in your texts"
                 yield Edit(use.start, use.text, after, because)
 
     def _phrase_edits(self, text: str) -> Iterator[Edit]:
