@@ -94,7 +94,7 @@ def test_posts_without_words_or_letters_cause_no_error() -> None:
 
 
 def test_a_large_archive_is_sampled_by_whole_posts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phrases, "SAMPLE", 2_000)
+    monkeypatch.setattr(phrases, "MAX_SAMPLE_WORDS", 2_000)
     posts, texts = archive(60, lambda _: "curious green umbrellas")
     (phrase,) = [p for p in favourite_phrases(posts, texts.__getitem__) if "green" in p.text]
     assert phrase.posts == 15

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from exports import blogger as export
-from items import documents, notes
+from items import documents, notes, skipped
 from ownwords.archive.document import SiteInfo, SkippedItem, SourceItem
 from ownwords.archive.segments import parse_body
 from ownwords.archive.sources import blogger, detect_source
@@ -22,9 +22,7 @@ def of(
 def test_the_site_and_skipped_items_are_reported(tmp_path: Path) -> None:
     items = list(blogger.read(export.write(tmp_path)))
     assert items[0] == SiteInfo("Hats & Heads", identity="blogger")
-    assert [item for item in items if isinstance(item, SkippedItem)] == [
-        SkippedItem("comment", "other people's words", export.OTHERS)
-    ]
+    assert skipped(items) == [SkippedItem("comment", "other people's words", export.OTHERS)]
     assert "INTRUDER" not in repr(items)
     assert not notes(items)
 
@@ -57,7 +55,7 @@ def test_the_older_export(tmp_path: Path) -> None:
     assert posts["post/1"].tags == ("Old",)
     date = posts["post/1"].date
     assert date and date.isoformat() == "2009-05-07T06:30:00+00:00"
-    assert [item for item in items if isinstance(item, SkippedItem)] == [
+    assert skipped(items) == [
         SkippedItem("entry", "part of the blog's settings, not a text", 2),
         SkippedItem("comment", "other people's words", 1),
     ]

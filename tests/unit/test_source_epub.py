@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from exports import epub as export
+from items import skipped
 from ownwords.archive import readability
-from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem
+from ownwords.archive.document import RawDocument, SiteInfo
 from ownwords.archive.sources import epub
 from ownwords.core.errors import SourceError
 
@@ -44,7 +45,7 @@ def test_xhtml_entities_and_self_closing_elements_are_parsed(
 
 def test_front_matter_of_a_book_is_counted(tmp_path: Path) -> None:
     items = list(epub.read(export.write(tmp_path)))
-    reasons = {item.reason: item.count for item in items if isinstance(item, SkippedItem)}
+    reasons = {item.reason: item.count for item in skipped(items)}
     assert reasons == {
         "without text: a picture or an empty page": 1,
         "the table of contents": 1,

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from exports import feed as export
+from items import skipped
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
 from ownwords.archive.sources import feed
 from ownwords.core.errors import SourceError
@@ -70,14 +71,14 @@ def test_excerpts_are_recognised(tmp_path: Path, end: str) -> None:
 def test_a_comments_feed_is_counted_as_other_peoples_words(tmp_path: Path) -> None:
     path = save_feed(tmp_path, export.RSS.replace("Hats &amp; Heads", "Comments on: Hats"))
     assert documents(path) == []
-    assert SkippedItem("comment", "other people's words", 5) in list(feed.read(path))
+    assert SkippedItem("comment", "other people's words", 5) in skipped(feed.read(path))
 
 
 def test_duplicate_entries_and_entries_without_text_are_reported(tmp_path: Path) -> None:
     empty = "<entry><id>tag:3</id><title>Empty</title></entry>"
     items = list(feed.read(save_feed(tmp_path, ATOM.format(PLAIN + PLAIN + empty))))
-    reasons = [item.reason for item in items if isinstance(item, SkippedItem)]
-    assert reasons == ["its entry stands in the feed twice", "the feed holds only its title"]
+    reasons = [item.reason for item in skipped(items)]
+    assert reasons == ["its entry is in the feed twice", "the feed holds only its title"]
 
 
 def test_a_truncated_feed_gives_its_complete_entries(tmp_path: Path) -> None:

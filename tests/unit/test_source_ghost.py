@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from exports import ghost as export
-from items import documents
+from items import documents, skipped
 from ownwords.archive import untrusted_files
 from ownwords.archive.document import SiteInfo, SkippedItem, SourceItem, SourceNote
 from ownwords.archive.sources import ghost
@@ -27,9 +27,7 @@ def data(content: dict[str, Any]) -> dict[str, Any]:
 def test_the_site_and_skipped_items_are_reported(tmp_path: Path) -> None:
     items = list(ghost.read(export.write(tmp_path)))
     assert items[0] == SiteInfo("Hats & Heads", identity="Hats-Heads")
-    assert [e for e in items if isinstance(e, SkippedItem)] == [
-        SkippedItem("comment", "other people's words", export.OTHERS)
-    ]
+    assert skipped(items) == [SkippedItem("comment", "other people's words", export.OTHERS)]
     assert "INTRUDER" not in repr(items)
     assert "ann@example.com" not in repr(items)
 
@@ -58,8 +56,8 @@ def test_a_post_that_cannot_be_read_is_skipped(tmp_path: Path) -> None:
     content = export.export()
     data(content)["posts"] += [None, {"id": ["x"]}]
     items = of(tmp_path, content)
-    skipped = [(e.what, e.title, e.count) for e in items if isinstance(e, SkippedItem)]
-    assert ("post", "", 2) in skipped
+    left_out = [(e.what, e.title, e.count) for e in skipped(items)]
+    assert ("post", "", 2) in left_out
     assert len(documents(items)) == 6
 
 

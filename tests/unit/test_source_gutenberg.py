@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from exports import gutenberg as export
-from ownwords.archive.document import RawDocument, SkippedItem, SourceNote
+from items import skipped
+from ownwords.archive.document import RawDocument, SourceNote
 from ownwords.archive.segments import parse_body
 from ownwords.archive.sources import gutenberg
 from ownwords.core.errors import SourceError
@@ -90,7 +91,7 @@ def test_a_copyrighted_book_is_refused(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     with pytest.raises(SourceError, match="COPYRIGHTED"):
         documents(root / "refused.txt")
-    reasons = {i.ref: i.reason for i in gutenberg.read(root) if isinstance(i, SkippedItem)}
+    reasons = {i.ref: i.reason for i in skipped(gutenberg.read(root))}
     assert "COPYRIGHTED" in reasons["refused.txt"]
 
 

@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 
 from exports import html as export
+from items import skipped
 from ownwords.archive import readability
-from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem
+from ownwords.archive.document import RawDocument, SiteInfo
 from ownwords.archive.sources import html
 
 
@@ -30,9 +31,7 @@ def test_articles_are_extracted_without_the_surrounding_page(tmp_path: Path) -> 
 
 def test_removed_elements_are_counted(tmp_path: Path) -> None:
     items = list(html.read(export.write(tmp_path)))
-    counts = {
-        (i.what, i.reason.split(":")[0]): i.count for i in items if isinstance(i, SkippedItem)
-    }
+    counts = {(i.what, i.reason.split(":")[0]): i.count for i in skipped(items)}
     assert counts["comment", "other people's words"] == 3
     assert counts["page", "a listing page"] == 3
     assert counts["page", "an error page"] == 1

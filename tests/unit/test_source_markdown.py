@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exports import markdown as export
+from items import skipped
 from ownwords.archive import dates
-from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
+from ownwords.archive.document import RawDocument, SiteInfo, SourceNote
 from ownwords.archive.sources import markdown
 
 
@@ -33,10 +34,10 @@ def test_a_jekyll_site(tmp_path: Path) -> None:
     assert "hat = [[1, 2]]  # [[not-a-link]]" in hats.body
     shoes = documents(root)["_posts/2022-02-03-shoes.markdown"]
     assert shoes.url == "https://hats.example.org/blog/shoes/"
-    counted = {item.reason: item.count for item in items if isinstance(item, SkippedItem)}
+    counted = {item.reason: item.count for item in skipped(items)}
     assert counted["about the project (README, LICENSE and the like), no post"] == 1
     assert counted["not Markdown (.txt); to take it in, give its path, too"] == 1
-    assert sum(i.what == "folder" for i in items if isinstance(i, SkippedItem)) == 3
+    assert sum(i.what == "folder" for i in skipped(items)) == 3
 
 
 def test_broken_front_matter_keeps_the_post_and_its_draft_status(tmp_path: Path) -> None:
@@ -279,7 +280,7 @@ def test_generated_jekyll_pages_are_not_posts_and_others_lose_their_tags(tmp_pat
     )
     (post,) = documents(root).values()
     assert post.body == "<p>Mine .</p>"
-    reasons = {item.reason for item in markdown.read(root) if isinstance(item, SkippedItem)}
+    reasons = {item.reason for item in skipped(markdown.read(root))}
     assert reasons == {"an error page", "a page made of template tags, no post"}
 
 

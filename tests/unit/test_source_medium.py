@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from exports import medium as export
-from items import documents
-from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
+from items import documents, skipped
+from ownwords.archive.document import RawDocument, SiteInfo, SourceNote
 from ownwords.archive.sources import medium
 
 
@@ -35,7 +35,7 @@ def test_the_author_is_the_site(tmp_path: Path) -> None:
 
 def test_short_responses_are_skipped_and_long_ones_counted(tmp_path: Path) -> None:
     items = list(medium.read(export.write(tmp_path)))
-    responses = [i for i in items if isinstance(i, SkippedItem) and "response" in i.reason]
+    responses = [i for i in skipped(items) if "response" in i.reason]
     assert [item.ref for item in responses] == ["post/3a1b2c3d4e5f"]
     notes = [item.text for item in items if isinstance(item, SourceNote)]
     assert len(notes) == 1
@@ -63,7 +63,7 @@ def test_a_short_story_with_a_title_is_not_a_response(
 def test_other_folders_are_never_opened(tmp_path: Path, opened_members: list[str]) -> None:
     path = export.write(tmp_path)
     medium.detect(path)
-    assert any(i.count == 4 for i in medium.read(path) if isinstance(i, SkippedItem))
+    assert any(i.count == 4 for i in skipped(medium.read(path)))
     assert opened_members
     assert all(name.startswith("posts/") for name in opened_members)
 
@@ -72,8 +72,8 @@ def test_a_story_cut_short_is_skipped(tmp_path: Path) -> None:
     unpacked = unpack(tmp_path)
     story = unpacked / "posts" / "2020-01-31_On-hats-0a1b2c3d4e5f.html"
     story.write_text("<html><head><title>On", encoding="utf-8")
-    reasons = [item.reason for item in medium.read(unpacked) if isinstance(item, SkippedItem)]
-    assert "it has no body, as a page cut short has none" in reasons
+    reasons = [item.reason for item in skipped(medium.read(unpacked))]
+    assert "it has no body: the page may be cut off" in reasons
 
 
 def test_link_previews_are_removed(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ import zipfile
 from pathlib import Path
 
 from exports import substack as export
-from items import documents
+from items import documents, skipped
 from ownwords.archive.document import RawDocument, SkippedItem
 from ownwords.archive.sources import substack
 
@@ -12,7 +12,7 @@ def documents_of(path: Path) -> dict[str, RawDocument]:
 
 
 def list_skipped(path: Path) -> list[SkippedItem]:
-    return [item for item in substack.read(path) if isinstance(item, SkippedItem)]
+    return skipped(substack.read(path))
 
 
 def pack(path: Path, members: dict[str, str | bytes]) -> Path:
@@ -43,7 +43,7 @@ def test_a_post_without_text_and_a_text_without_row_are_reported(tmp_path: Path)
     members: dict[str, str | bytes] = {**export.files(), "posts/999.stray.html": "<p>Stray</p>"}
     skipped_items = list_skipped(pack(tmp_path / "export.zip", members))
     assert [item.title for item in skipped_items if "missing" in item.reason] == ["Lost"]
-    assert any(item.what == "post" and "does not name it" in item.reason for item in skipped_items)
+    assert any(item.what == "post" and "does not list it" in item.reason for item in skipped_items)
 
 
 def test_the_address_of_the_newsletter_comes_from_its_internal_links(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 
 from exports import text as export
+from items import skipped
 from ownwords.archive import untrusted_files
-from ownwords.archive.document import RawDocument, SkippedItem
+from ownwords.archive.document import RawDocument
 from ownwords.archive.sources import detect_source, text
 
 
@@ -70,7 +71,7 @@ def test_a_large_file_is_split_at_blank_lines(tmp_path: Path) -> None:
 def test_a_folder(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     assert text.detect(root) == "a folder of text files"
-    reasons = {i.ref: i.reason for i in text.read(root) if isinstance(i, SkippedItem)}
+    reasons = {i.ref: i.reason for i in skipped(text.read(root))}
     assert reasons == {"empty.txt": "empty", "picture.txt": "is a binary file, not text"}
 
 
@@ -81,11 +82,9 @@ def test_a_folder_names_the_files_it_skips(tmp_path: Path) -> None:
     outside.mkdir()
     (tmp_path / "link").symlink_to(outside, target_is_directory=True)
     assert text.detect(tmp_path) == "a folder of text files"
-    skipped = {
-        item.reason: item.count for item in text.read(tmp_path) if isinstance(item, SkippedItem)
-    }
+    left_out = {item.reason: item.count for item in skipped(text.read(tmp_path))}
     apart = "; to take it in, give its path, too"
-    assert skipped == {
+    assert left_out == {
         f"not plain text (.md){apart}": 1,
         f"not plain text (.html){apart}": 1,
         "not plain text (.pdf)": 1,

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from exports import wordpress as export
-from items import documents, notes
+from items import documents, notes, skipped
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceItem
 from ownwords.archive.segments import parse_body
 from ownwords.archive.sources import wordpress
@@ -26,7 +26,7 @@ def test_comments_and_items_without_text_are_counted(tmp_path: Path) -> None:
     items = list(wordpress.read(export.write(tmp_path)))
     assert items[1] == SITE
     assert not notes(items)
-    counts = {(e.what, e.reason): e.count for e in items if isinstance(e, SkippedItem)}
+    counts = {(e.what, e.reason): e.count for e in skipped(items)}
     assert counts == {
         ("comment", "other people's words"): 2,
         ("comment", "pingbacks from other sites"): 2,
@@ -56,7 +56,7 @@ def test_split_files_overlap(tmp_path: Path) -> None:
     assert documents(items) == complete
     assert sum(isinstance(item, RawDocument) for item in items) == len(complete)
     assert sum(isinstance(item, SiteInfo) for item in items) == 1
-    comments = [e.count for e in items if isinstance(e, SkippedItem) and e.what == "comment"]
+    comments = [e.count for e in skipped(items) if e.what == "comment"]
     assert sum(comments) == export.OTHERS
     packed = tmp_path / "hats.zip"
     with zipfile.ZipFile(packed, "w") as archive:
@@ -132,9 +132,9 @@ def test_a_truncated_file_is_reported_and_gives_complete_posts_only(tmp_path: Pa
             items = list(wordpress.read(path))
         except SourceError as error:
             assert content[:length].count(b"</item>") == 0
-            assert "breaks off" in str(error)
+            assert "cut off" in str(error)
             continue
-        assert "breaks off" in notes(items)
+        assert "cut off" in notes(items)
         posts = documents(items)
         assert posts.items() <= complete.items()
         complete_entries = content[:length].count(b"</item>")
@@ -160,8 +160,8 @@ def test_damage_in_the_middle_is_reported(tmp_path: Path) -> None:
 
 def test_a_post_without_its_text_is_skipped(tmp_path: Path) -> None:
     bare = export.item(1, "Bare", "x").replace("content:encoded", "content:lost")
-    (skipped,) = [item for item in of(tmp_path, bare) if isinstance(item, SkippedItem)]
-    assert (skipped.ref, skipped.title) == ("post/1", "Bare")
+    (item,) = skipped(of(tmp_path, bare))
+    assert (item.ref, item.title) == ("post/1", "Bare")
 
 
 def test_entities_are_never_expanded(tmp_path: Path) -> None:

@@ -1,7 +1,4 @@
-"""Advice on what can be trained with a given amount of text, with figures and their sources.
-
-Promises rest on measurements; estimates are labelled as such.
-"""
+"""Advice on what can be trained with a given amount of text, with figures and their sources."""
 
 import json
 import math
@@ -30,7 +27,7 @@ LAST_PASSES = 16
 # Estimated standard deviation of the bits per token.
 TOKEN_SPREAD_BITS = 3.0
 
-_TIERS = (2_000, 20_000, 100_000, 1_000_000, 10_000_000)  # training words that repeat no others
+_TIERS = (2_000, 20_000, 100_000, 1_000_000, 10_000_000)  # training words without repeats
 _TEXTS: Final = toml_beside(__file__, "advice.toml")
 
 MEASURED: Final = "measured.json"  # beside the weights of the shipped base
@@ -49,18 +46,18 @@ class MeasuredBase(msgspec.Struct, frozen=True):
 
 @cache
 def measured_base() -> MeasuredBase:
-    """The figures recorded when the shipped base was published."""
+    """Read the figures that were recorded when the shipped base was published."""
     path = files("ownwords").joinpath("base", "shipped", MEASURED)
     return msgspec.convert(json.loads(path.read_text("utf-8")), MeasuredBase)
 
 
 def too_little(totals: ReportTotals) -> bool:
-    """Whether there is too little to train on, repeats not counted."""
+    """Return whether there is too little to train on, without repeats."""
     return _distinct_words(totals) < _TIERS[0]
 
 
 def _distinct_words(totals: ReportTotals) -> int:
-    return totals.distinct_words or totals.training_words  # of an older report: not counted
+    return totals.distinct_words or totals.training_words  # older reports lack distinct_words
 
 
 def advise(totals: ReportTotals, split: SplitCounts) -> Advice:

@@ -40,17 +40,17 @@ from ownwords.view.format import count, title_of
 _FIRST_LINE = 120  # characters of a log's first line shown
 _OPTIONS: dict[Decision, str] = {
     "keep": "train on all of it",
-    "cap": "train on as much of it as does not outweigh the other posts",
+    "cap": "train on only so much of it that it does not outweigh the other posts",
     "leave out": "do not train on it; you can still search and cite it",
 }
-_QUESTIONS = 12  # limit, e.g. for a mirrored site full of copies
+_MAX_QUESTIONS = 12  # a mirrored site is full of copies
 _NAMED_IDS = 3  # ids of missing texts named in the note
 _PRIVACY_TITLES = 50  # documents with personal data listed by title
 
 
 @dataclass(frozen=True, slots=True)
 class PostQuestion:
-    """A question to the author, of one post or source; `default` if nobody can be asked."""
+    """A question to the author about a post or source; `default` if nobody can be asked."""
 
     id: str
     title: str
@@ -71,7 +71,7 @@ def ask_author(report: Report, choices: Choices, ask: AskAuthor) -> dict[str, De
         if post.reason and post.own_words and post.flags != ["dump"] and post.id not in choices
     ]
     answers: dict[str, Decision] = {}
-    for post in posts[:_QUESTIONS]:
+    for post in posts[:_MAX_QUESTIONS]:
         default = next(option for option in _OPTIONS if option == post.decision)
         answer = ask(PostQuestion(post.id, title_of(post.title), post.reason, _OPTIONS, default))
         answers[post.id] = next(option for option in _OPTIONS if option == answer)
@@ -134,13 +134,10 @@ class ArchiveAnalysis:
         report.posts = sorted(
             posts.values(), key=lambda post: (-post.own_words, -post.words, post.id)
         )
-        report.split = SplitCounts(
-            dict.fromkeys(get_args(Side), 0), dict.fromkeys(get_args(Side), 0)
-        )
-        for post in posts.values():
-            if post.split:
-                report.split.posts[post.split] += 1
-                report.split.words[post.split] += post.training_words
+        report.split = SplitCounts(*(dict.fromkeys(get_args(Side), 0) for _ in range(2)))
+        for post in filter(lambda post: post.split, posts.values()):
+            report.split.posts[post.split] += 1
+            report.split.words[post.split] += post.training_words
         report.duplicates = self._pairs
         report.style_outliers = list(self._style.outliers)
         notes = [self._missing_posts(choices), self._style.note, split.note]
@@ -161,7 +158,7 @@ class ArchiveAnalysis:
         return self._headers[id_].title
 
     def _missing_posts(self, choices: Choices) -> str:
-        """A note on choices for posts that are not in the archive (deleted or misspelt), or ""."""
+        """Return a note on choices for posts not in the archive (deleted or misspelt), or ""."""
         missing = [id_ for id_ in choices if id_ not in self._headers]
         if not missing:
             return ""
@@ -231,20 +228,18 @@ class ArchiveAnalysis:
             )
 
     def _list_logs(self, report: Report) -> None:
-        report.dumps = []
-        for id_, text in self._archive.segments_of_kind("log"):
-            lines = text.splitlines()
-            report.dumps.append(
-                LogBlock(
-                    id=id_,
-                    title=self._title(id_),
-                    words=count_words(text),
-                    lines=len(lines),
-                    reason=log_reason(text) or "it looks like machine output",
-                    first_line=lines[0][:_FIRST_LINE],
-                )
+        dumps = [
+            LogBlock(
+                id=id_,
+                title=self._title(id_),
+                words=count_words(text),
+                lines=len(lines := text.splitlines()),
+                reason=log_reason(text) or "it looks like machine output",
+                first_line=lines[0][:_FIRST_LINE],
             )
-        report.dumps.sort(key=lambda dump: (-dump.words, dump.id))
+            for id_, text in self._archive.segments_of_kind("log")
+        ]
+        report.dumps = sorted(dumps, key=lambda dump: (-dump.words, dump.id))
 
     def _list_personal_data(self, report: Report) -> None:
         matches = {id_: f.private for id_, f in self._features.items() if f.private.examples}

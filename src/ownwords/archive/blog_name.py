@@ -1,4 +1,4 @@
-"""The name of a blog: one, wherever it is shown."""
+"""The name of a blog, the same wherever it is shown."""
 
 import json
 import re
@@ -26,19 +26,19 @@ class _Given:
 
 
 def blog_name(root: Path) -> str:
-    """The name of the blog in a workspace: the user's new one, or what the last `look` chose."""
+    """Return the blog's name in a workspace: the user's new one, or what the last `look` chose."""
     folder = path_text(Path(root.absolute().name.removesuffix(SUFFIX)))
     given = _given(root)
     return given.new or _name_in(root / "archive.sqlite") or given.first or folder or "own"
 
 
 def new_name(root: Path) -> str:
-    """The name that the user has changed the blog's to; "" if there is none."""
+    """Return the new name that the user has given to the blog; "" if there is none."""
     return _given(root).new
 
 
 def choose_name(root: Path, title: str, files: Sequence[str]) -> str:
-    """The name for a report: the user's new one, the site's title, the user's first, the file's."""
+    """Choose a report's name: the user's new one, the site's, the user's first, the file's."""
     given = _given(root)
     name = given.new or plain(title, MAX_CHARACTERS) or given.first
     if not name and len(files) == 1:
@@ -54,7 +54,7 @@ def give_name(root: Path, name: str, *, is_first: bool = False) -> None:
 
 
 def as_file_name(name: str) -> str:
-    """The name without what a file's or model's name cannot hold."""
+    """Return the name without characters that a file's or model's name cannot contain."""
     return re.sub(r"[^\w .()+-]+", "-", re.sub(r"['’\"“”]", "", name)).strip("-. ")[:60]
 
 

@@ -22,8 +22,8 @@ _LONGEST = 64
 def parse_date(value: object) -> datetime | None:
     """Parse a date from front matter, a meta tag or an attribute to UTC; None if it is not a date.
 
-    Takes text, a date, a datetime or a year. Without a zone it is taken as UTC, without a time
-    as midnight; a year or a month alone as its first day.
+    Takes text, a date, a datetime or a year. Without a zone it is read as UTC, without a time as
+    midnight, and a year or a month alone as its first day.
     """
     try:
         if isinstance(value, datetime):
@@ -62,7 +62,7 @@ def _from_text(text: str) -> datetime | None:
 
 
 def date_in_name(name: str) -> datetime | None:
-    """The date in a file name or address ("2020-01-31-hats.md", "20200131", "2020/01/31/hats/")."""
+    """Find the date in a file name or address ("2020-01-31-hats.md", "20200131", "2020/01/31/")."""
     for match in _IN_NAME.finditer(name):
         try:
             return datetime(int(match[1]), int(match[3]), int(match[4]), tzinfo=UTC)
@@ -72,18 +72,18 @@ def date_in_name(name: str) -> datetime | None:
 
 
 def date_in_path(path: PurePath) -> datetime | None:
-    """The date in a file's name, else in its folders ("2020/01-31-hats", "2020/01/31/hats")."""
+    """Find the date in a file's name, else in its folders ("2020/01-31-hats", "2020/01/31/x")."""
     in_folders = _IN_FOLDERS.search(path.as_posix())
     return date_in_name(path.name) or (in_folders and date_in_name("/".join(in_folders.groups())))
 
 
 def strip_date(stem: str) -> str:
-    """A file name without its leading date: "2020-01-31-hats" becomes "hats"."""
+    """Return a file name without its leading date: "2020-01-31-hats" becomes "hats"."""
     return re.sub(r"^(?:19|20)\d\d([-_.]?)\d{2}\1\d{2}[-_. ]+(?=\S)", "", stem)
 
 
 def title_from_filename(stem: str) -> str:
-    """A title from a file name: without the date, and dashes as spaces if it has no spaces."""
+    """Make a title of a file name: without the date, and with spaces for dashes if it has none."""
     name = strip_date(stem)
     if " " in name or not re.search(r"[^\W\d_]", name):
         return name

@@ -1,4 +1,4 @@
-"""Compact features of a document, so that 10,000 can be compared without holding their texts."""
+"""Compact features of a document, so that 10,000 can be compared without their texts in memory."""
 
 import builtins
 import re
@@ -33,9 +33,9 @@ from ownwords.language.words import in_all_languages, language, word_set
 
 EXAMPLES = 3  # distinct examples per kind and document
 
-# An e-mail address or a phone number. A number counts as a phone only if it is written as one (a
-# leading `+` or `00`, an area code in brackets, groups as people group phone numbers after a word
-# such as "tel."), so that dates, amounts, ISBNs, versions and IP addresses do not count.
+# A number counts as a phone number only if it is written as one: a leading `+` or `00`, an area
+# code in brackets, groups of digits after a word such as "tel.". Dates, amounts, ISBNs, versions
+# and IP addresses do not count.
 _EMAIL = re.compile(
     r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}(?!png|jpe?g|gif|svg|webp|css|js)"
     r"[^\W\d_]{2,24}(?![\w@-])(?!:[\w/])",  # not an image name, nor git's host:path
@@ -127,7 +127,7 @@ def _scripts() -> dict[str, re.Pattern[str]]:
 
 
 def identify_language(text: str) -> str:
-    """The English name of a text's language; empty if the text is too short or unknown."""
+    """Return the English name of a text's language; empty if unknown or if it is too short."""
     sample = text[:_LANGUAGE_CHARACTERS]
     runs = LETTERS.findall(sample)
     letters = sum(map(len, runs))
@@ -203,19 +203,18 @@ def _sketch(hashes: Hashes) -> tuple[int, Hashes]:
 
 
 def _limit(level: int) -> np.uint64:
-    """The largest hash at a level."""
     return np.uint64((1 << (64 - level)) - 1)
 
 
 def sketch_size(sketch: Hashes, level: int) -> int:
-    """The number of a sketch's sorted hashes that remain at a coarser level."""
+    """Return how many of a sketch's sorted hashes remain at a coarser level."""
     return int(np.searchsorted(sketch, _limit(level), side="right"))
 
 
 def distinct_share(documents: Iterable[Features]) -> float:
-    """About the share of the runs of five words that repeat no other of the documents; 1 of none.
+    """Estimate what share of the documents' runs of five words is not repeated; 1 without any.
 
-    The sketches are samples at any of their levels; at the coarsest all can be joined.
+    The sketches are samples at different levels; at the coarsest level all can be joined.
     """
     documents = list(documents)
     level = max((each.level for each in documents), default=0)
@@ -262,7 +261,7 @@ def extract_features(document: Document) -> Features:
 def _trigrams(
     piece: TextChunk, own: npt.NDArray[np.bool_], bounds: Offsets
 ) -> npt.NDArray[np.int64]:
-    """Counts of the character 3-grams in own words by hash bucket, shape (TRIGRAMS,)."""
+    """Count the character 3-grams in own words by hash bucket, shape (TRIGRAMS,)."""
     if len(piece.plain) < 3:
         return np.zeros(TRIGRAMS, np.int64)
     c = piece.plain
@@ -274,7 +273,7 @@ def _trigrams(
 
 
 def encode_features(features: Features) -> bytes:
-    """Serialise features; the arrays are little-endian, as on every processor that is supported."""
+    """Serialise features; the arrays are little-endian, as on every supported processor."""
     return msgspec.msgpack.encode(features, enc_hook=lambda array: array.tobytes())
 
 

@@ -4,7 +4,7 @@ import glob
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -62,6 +62,7 @@ def ingest(
     `prefixes`, by resolved path, replaces a path's name as the prefix of its documents' ids.
     """
     result = IngestResult()
+    skipped: Counter[SkippedItem] = Counter()
     before = archive.keys()
     used: Counter[str] = Counter()
     for path in paths:
@@ -77,7 +78,8 @@ def ingest(
             for item in found.read():
                 match item:
                     case RawDocument():
-                        _add(archive, item, prefix, config, before, result)
+                        if left_out := _add(archive, item, prefix, config, before, result):
+                            skipped[left_out] += 1
                         stage.advance(1)
                     case ExpectedCount():
                         stage.total = (stage.total or 0) + item.documents
@@ -87,9 +89,10 @@ def ingest(
                         summary = result.sources[-1]
                         summary.site_name = summary.site_name or repair_line(item.name)
                     case SkippedItem():
-                        result.skipped.append(item)
+                        skipped[replace(item, count=1)] += item.count
                     case SourceNote():
                         result.notes.append(item.text)
+    result.skipped = [replace(item, count=count) for item, count in skipped.items()]
     gone = before.keys() - result.keys
     if gone and (new := result.keys.keys() - before):
         result.renamed = pair_posts(_known_posts(archive, gone), _known_posts(archive, new))
@@ -104,8 +107,8 @@ def _add(
     config: ArchiveConfig,
     before: Mapping[str, str],
     result: IngestResult,
-) -> None:
-    """Store a document if it is new or changed, or record why it is left out."""
+) -> SkippedItem | None:
+    """Store a document if it is new or changed; returns it as skipped if it is left out."""
     reason = exclusion_reason(raw, config)
     if reason and raw.status != "published":
         excluded = result.statuses_excluded
@@ -122,14 +125,13 @@ def _add(
         except SourceError as error:
             reason = error.message
     if reason:
-        title = repair_line(raw.title)
-        result.skipped.append(SkippedItem(raw.kind, reason, title=title, ref=raw.ref))
-        return
+        return SkippedItem(raw.kind, reason, title=repair_line(raw.title), ref=raw.ref)
     result.keys[document_id] = key
     result.origins[document_id] = len(result.sources) - 1
     source = result.sources[-1]
     source.documents += 1
     source.newest_day = max(source.newest_day, raw.day)
+    return None
 
 
 def _parse(raw: RawDocument, document_id: str) -> Document:

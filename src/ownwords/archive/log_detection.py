@@ -9,7 +9,7 @@ from ownwords.core.text import LETTERS
 
 _MIN_LINES = 8
 _MIN_CHARACTERS = 600
-_LOOKED_AT = 200  # characters of a line
+_MAX_LINE_CHARS = 200  # of a line are examined
 
 _DATE = (
     r"(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d?[-/.]\d\d?[-/.]\d{4}"
@@ -38,7 +38,7 @@ _MARKS = (
 _IP_ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*[A-Za-z])")
 _HEXADECIMAL = re.compile(r"\b(?:0x)?(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{2,16}\b")
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{40,}")
-# What people do not write after the date and time of an entry in a diary or a chat.
+# Signs that people do not write after the date and time of a diary entry or chat message.
 _MACHINE_SIGN = re.compile(r"[\[\]{}=<>/|#@_\\]|\d[^\W\d_]|[^\W\d_]-?\d|\w[.:]\w|\d{5}")
 _CODE_END = re.compile(r"(?:[,;{}()\[\]]|\*/)\s*$")
 _NUMBER = re.compile(r"\d+")
@@ -46,10 +46,10 @@ _SIGNS = re.compile(r"[\d_]|[^\w\s]")
 
 
 def log_reason(text: str) -> str | None:
-    """The reason why a block of lines looks like machine output, or None if it does not.
+    """Return why a block of lines looks like machine output, or None if it does not.
 
-    A block of fewer than 8 lines and 600 characters is never judged; source code, poems, recipes,
-    dialogue, lists of names or chapters and short configurations are not dumps.
+    A block of fewer than 8 lines and 600 characters is not judged; source code, poems, recipes,
+    dialogue, lists of names or chapters and short configurations are not machine output.
     """
     lines = _lines(text)
     if len(text) < _MIN_CHARACTERS and len(lines) < _MIN_LINES:
@@ -60,8 +60,8 @@ def log_reason(text: str) -> str | None:
 
 
 def is_log_line(line: str) -> bool:
-    """Whether a single line could come from a log or a dump."""
-    line = line[:_LOOKED_AT]
+    """Return whether a single line could come from a log or a dump."""
+    line = line[:_MAX_LINE_CHARS]
     if _LEVEL.match(line) or _STACK.match(line):
         return True
     if not _NUMBER.search(line):  # all further patterns need digits
@@ -117,7 +117,7 @@ def _split_prose(paragraphs: list[Segment]) -> list[Segment]:
 
 
 def _runs(marked: list[bool]) -> list[tuple[int, int]]:
-    """Spans of at least eight lines that start and end marked, with few unmarked lines between."""
+    """Return spans of eight lines or more that start and end marked, with few unmarked between."""
     runs: list[tuple[int, int]] = []
     start = last = -4
     for number in (number for number, hit in enumerate(marked) if hit):
@@ -145,18 +145,18 @@ def _by_marks(lines: list[str]) -> str | None:
     if len(lines) < _MIN_LINES:
         return None
     for pattern, least, what in _MARKS:
-        # Only the beginnings, as a hostile line takes time by the square of its length.
-        share = sum(1 for line in lines if pattern.match(line[:_LOOKED_AT])) / len(lines)
+        # Only the beginnings, because a hostile line takes time quadratic in its length.
+        share = sum(1 for line in lines if pattern.match(line[:_MAX_LINE_CHARS])) / len(lines)
         if share >= least:
             return f"{share:.0%} of its {len(lines)} lines {what}"
     return None
 
 
 def _is_diary(lines: list[str]) -> bool:
-    """Whether sentences follow the time stamps of most lines, as in a diary or a chat."""
+    """Return whether sentences follow most lines' time stamps, as in a diary or a chat."""
     written = 0
     for line in lines:
-        # A stamp such as "2024-01-02T03:04:05" is a machine's, whatever follows.
+        # A stamp such as "2024-01-02T03:04:05" is a machine's, whatever follows it.
         if (stamp := _STAMP.match(line)) and stamp["by"] and stamp["by"] not in "T:":
             entry = line[stamp.end() : stamp.end() + 300]
             written += len(LETTERS.findall(entry)) >= 3 and not _MACHINE_SIGN.search(entry)
@@ -179,7 +179,7 @@ def _by_characters(text: str) -> str | None:
 
 
 def _by_shape(lines: list[str]) -> str | None:
-    """The reason if most lines repeat one pattern of numbers, words and signs, else None."""
+    """Return a reason if most lines repeat one pattern of numbers, words and signs."""
     if len(lines) < 20:
         return None
     shapes = Counter(LETTERS.sub("a", _NUMBER.sub("0", line)) for line in lines)
@@ -198,7 +198,7 @@ def _letters(text: str) -> int:
 
 
 def _encoded(text: str) -> int:
-    """The number of characters in long words of both cases with digits, such as base64."""
+    """Count the characters of long words with both cases and digits, such as base64."""
     return sum(
         len(word)
         for word in _ENCODED.findall(text)

@@ -72,21 +72,13 @@ def look(
             f"{export} cannot be written: it is a folder, or there is no folder {export.parent}",
             hint="give the name of a file in a folder that exists to --export",
         )
-    progress = progress or Progress()
+    progress, settings = progress or Progress(), settings or LookSettings()
     with counting_network_calls() as calls, place.opened():
 
-        def run(notes: Sequence[str]) -> Report:
+        def run(*notes: str) -> Report:
             with Archive(place.archive, rebuild=True) as store:
                 store.verify()
-                look_run = _LookRun(
-                    paths,
-                    place,
-                    store,
-                    progress,
-                    calls,
-                    [*notes],
-                    settings or LookSettings(),
-                )
+                look_run = _LookRun(paths, place, store, progress, calls, [*notes], settings)
                 look_run.compare_versions(ask)
                 report = look_run.update()
                 # Ask the author while nothing is locked; the archive is complete without an answer.
@@ -103,14 +95,14 @@ def look(
                 return report
 
         try:
-            return run([])
+            return run()
         except DamagedArchiveError as error:
-            return run([_set_aside(place.archive, error)])
+            return run(_set_aside(place.archive, error))
 
 
 @dataclass
 class _LookRun:
-    """One run of `look` on an open archive: reads the paths once, reports for any choices."""
+    """One run of `look` on an open archive: reads the paths once, and reports for any choices."""
 
     paths: Sequence[Path]
     place: Workspace
@@ -127,9 +119,9 @@ class _LookRun:
     former_ids: Mapping[str, str] = field(default_factory=dict)  # as the last look has stored them
 
     def compare_versions(self, ask: AskAuthor | None) -> None:
-        """Find the paths that are new versions of others, and ask which are to be read.
+        """Find the paths that are new versions of others, and ask which to read.
 
-        Without an answer, exactly the paths are read that were given.
+        Without an answer, exactly the given paths are read.
         """
         archive, report = self.settings.archive, stored_report(self.store)
         read = {source.location: source for source in report.sources} if report else {}
@@ -147,7 +139,7 @@ class _LookRun:
                 old = replaced[old.resolve()]
             is_given = old.resolve() in map(Path.resolve, self.paths)
             answer = "both" if is_given else "replace"
-            # Of two that are both given, none goes by itself that has most posts alone.
+            # Of two given paths, neither is dropped unasked if most of its posts are in it alone.
             default = "replace" if version.has_most or not is_given else "both"
             if archive.replaces_versions:
                 answer = default
@@ -190,8 +182,8 @@ class _LookRun:
         """Make the report for choices.toml and the answers; the file takes precedence.
 
         If choices.toml is edited meanwhile, the report is made again from its new content. The
-        server locks the archive to write it, so a transaction keeps it out. The state is stored
-        last: after a run that was killed before, the next one makes report and files again.
+        transaction keeps the server from writing it, which locks the archive for that. The state is
+        stored last: if the run is killed before, the next run makes report and files again.
         """
         place, store = self.place, self.store
         while True:
@@ -211,7 +203,7 @@ class _LookRun:
                 return report
 
     def _report(self, asked: bool) -> tuple[str, Report, bool]:
-        """The state and its report; from the archive (then False) if nothing has changed."""
+        """Return the state, its report, and whether it is new, because something has changed."""
         place, store, ingested = self.place, self.store, self._ingested
         command = _command(self.paths, place, self.settings.archive)
         files = [self.prefixes.get(path.resolve()) or _file_name(path) for path in self.paths]
@@ -254,12 +246,12 @@ class _LookRun:
 
 
 def _file_name(path: Path) -> str:
-    """A path's name as a blog's: that of the workspace that it has by default."""
+    """Return the blog's name by its path: that of the default workspace."""
     return Workspace.default_for(path).root.name.removesuffix(SUFFIX)
 
 
 def _names(version: SourceVersion) -> tuple[str, str]:
-    """What the new and the old source are called: by their paths if they have the same name."""
+    """Return the names of the new and the old source, or their paths if the names are the same."""
     new, old = Path(version.path).name, Path(version.of).name
     return (new, old) if new != old else (version.path, version.of)
 
@@ -279,7 +271,7 @@ def _question(version: SourceVersion, default: str, *, can_keep: bool) -> PostQu
 
 
 def _present(choices: Choices, renamed: Mapping[str, str]) -> dict[str, Decision]:
-    """The choices, for posts that are renamed under their new id."""
+    """Return the choices by the present ids of the posts."""
     present = {id_: decision for id_, decision in choices.items() if id_ not in renamed}
     for id_, decision in choices.items():
         present.setdefault(renamed.get(id_, id_), decision)
@@ -319,7 +311,7 @@ def _refuse_to_read_itself(paths: Sequence[Path], place: Workspace) -> None:
 
 
 def _command(paths: Sequence[Path], place: Workspace, archive: ArchiveConfig) -> str:
-    """The command that repeats this run; settings without a flag are in settings files."""
+    """Return the command that repeats this run; settings without a flag are in settings files."""
     words = ["ownwords", "look", *(path_text(path) for path in paths)]
     for name in ("drafts", "hidden", "private"):
         if getattr(archive, name):
@@ -349,27 +341,16 @@ def _export(store: Archive, path: Path, stage: Stage) -> None:
     selection = store.selection()
     with writing_atomically(path) as file:
         for document in store.documents():
-            decision, training_words, split = selection[document.id]
-            line = {
-                "id": document.id,
-                "title": document.title,
-                "url": document.url,
-                "date": document.date.isoformat() if document.date else None,
-                "kind": document.kind,
-                "status": document.status,
-                "author": document.author,
-                "tags": document.tags,
-                "decision": decision,
-                "training_words": training_words,
-                "split": split,
-                "text": document.text(OWN_KINDS),
-                "segments": [asdict(segment) for segment in document.segments],
-            }
+            line = asdict(document)
+            del line["dropped"]
+            line["date"] = document.date.isoformat() if document.date else None
+            line["text"] = document.text(OWN_KINDS)
+            line["decision"], line["training_words"], line["split"] = selection[document.id]
             file.write(json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
             stage.advance()
 
 
-# --- network calls, counted so that a report of none is a measurement -----------------------------
+# --- network calls, counted so that the report's "none" is a measurement
 
 
 @dataclass(slots=True, eq=False)  # compared by identity, as several may be counting
@@ -380,7 +361,11 @@ class NetworkCalls:
 
 
 _counting: list[NetworkCalls] = []
-_state = {"hooked": False}
+
+
+@cache
+def _install_hook() -> None:
+    sys.addaudithook(_hook)  # once, because audit hooks cannot be removed
 
 
 def _hook(event: str, arguments: tuple[object, ...]) -> None:
@@ -395,9 +380,7 @@ def _hook(event: str, arguments: tuple[object, ...]) -> None:
 @contextmanager
 def counting_network_calls() -> Iterator[NetworkCalls]:
     """Count every network call of this process within the block, whichever library makes it."""
-    if not _state["hooked"]:
-        sys.addaudithook(_hook)  # once, as audit hooks cannot be removed
-        _state["hooked"] = True
+    _install_hook()
     calls = NetworkCalls()
     _counting.append(calls)
     try:

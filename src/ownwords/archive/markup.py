@@ -1,6 +1,6 @@
-"""What markup holds besides text: elements to drop, shortcodes, template tags.
+"""Handle the parts of markup that are not text: dropped elements, shortcodes, template tags.
 
-Markdown and Publii's blocks become HTML here.
+Also converts Markdown and Publii's blocks to HTML.
 """
 
 import re
@@ -49,21 +49,21 @@ _BACK = re.compile("[↩↑⤴⬆⏎↵⮐\ufe0e\ufe0f\\s]+")
 _PLAYER = re.compile(r"(?:^|\s)(?:kg-(?:audio|video)-player|kg-file-card-metadata)(?:\s|$)")
 _LINE_NUMBERS = re.compile(r"(?:^|\s)(?:linenos?|lineno|gutter|\w+-gutter|blob-num)(?:\s|$)")
 _LONGEST_FORM = 500
-# A parser looks through all open elements at most tags, so its time would grow with the depth.
+# For most tags a parser searches all open elements, so its time would grow with the depth.
 _MAX_DEPTH = 256
-_MAX_FORMATS = 32  # left open, which a parser opens again in each paragraph
+_MAX_FORMATS = 32  # open ones, which a parser opens again in each paragraph
 _NESTING = {kind: tags.split() for kind, tags in toml_beside(__file__, "nesting.toml").items()}
 _STRENGTH = dict.fromkeys(_NESTING["blocks"], 1) | {"table": 2}
 _TAG = re.compile(r"<(/?)([a-z][^\s/>]*)[^>]*>?", re.IGNORECASE)
 
 
 def parse_html(html: str, **options: Any) -> LexborHTMLParser:  # noqa: ANN401 - as in selectolax
-    """Parse HTML; of elements nested too deep for any text only the contents are kept."""
+    """Parse HTML; elements nested deeper than in any text are replaced by their contents."""
     if html.count("<") <= _MAX_DEPTH:
         return LexborHTMLParser(html, **options)
     elements: list[str] = []
     formats: list[str] = []
-    told: list[str] = []  # counted apart: what is left open around them must not hide them
+    authorship: list[str] = []  # counted apart, so that other open elements do not hide them
     removed: Counter[str] = Counter()
 
     def shallow(tag: re.Match[str]) -> str:
@@ -73,8 +73,8 @@ def parse_html(html: str, **options: Any) -> LexborHTMLParser:  # noqa: ANN401 -
         opened, most = elements, _MAX_DEPTH
         if name in _NESTING["formats"]:
             opened, most = formats, _MAX_FORMATS
-        elif name in _NESTING["told"]:
-            opened = told
+        elif name in _NESTING["authorship"]:
+            opened = authorship
         if not tag[1]:
             if len(opened) >= most:
                 removed[name] += 1
@@ -94,7 +94,7 @@ def parse_html(html: str, **options: Any) -> LexborHTMLParser:  # noqa: ANN401 -
 
 
 def drop_reason(node: LexborNode) -> str | None:
-    """The reason to drop an element and all within it as not the author's text, or None."""
+    """Return the reason to drop an element and its contents, or None if it is the author's."""
     tag = node.tag or ""
     if reason := _ELEMENTS.get(tag):
         return reason
@@ -129,7 +129,7 @@ def _by_name(tag: str, named: str) -> str | None:
 
 
 def _mark(link: LexborNode) -> str | None:
-    """The reason to drop a link to an anchor: a note mark, a link back from one, a heading mark."""
+    """Return the reason to drop a link to an anchor: a note mark, a link back, a heading mark."""
     text = link.text(deep=True).strip()
     if not text or len(text) > _LONGEST_MARK:
         return None
@@ -144,9 +144,9 @@ def _mark(link: LexborNode) -> str | None:
 
 
 def find_closing_tag(html: str, name: str, start: int, never_closed: set[str]) -> int:
-    """The index of the closing tag of a raw-text element, or of a comment's end (`name` is "").
+    """Find the closing tag of a raw-text element, or a comment's end (`name` is "").
 
-    Returns `start` if it is never closed, and adds it to `never_closed` to avoid a second search.
+    Returns `start` if there is none, and adds the name to `never_closed` to avoid a second search.
     """
     if name in never_closed:
         return start
@@ -174,26 +174,26 @@ def _class(node: LexborNode | None) -> str:
 
 
 def is_card(node: LexborNode) -> bool:
-    """Whether an element is a link card: the title and description of another page."""
+    """Return whether an element is a link card: title and description of another page."""
     return _CARD.search(_class(node)) is not None
 
 
 def is_caption(cell: LexborNode) -> bool:
-    """Whether a table cell is the caption of the picture in another cell."""
+    """Return whether a table cell is the caption of the picture in another cell."""
     return _CAPTION_CLASS.search(_class(cell)) is not None
 
 
 def is_verse(pre: LexborNode) -> bool:
-    """Whether a preformatted block is a poem rather than code."""
+    """Return whether a preformatted block is a poem rather than code."""
     return bool(_VERSE.search(_class(pre))) or _class(pre.parent) == _VERSE_AROUND
 
 
 def is_layout_table(table: LexborNode) -> bool:
-    """Whether a table is only for layout: one cell, a captioned picture, or nested tables."""
+    """Return whether a table is only layout: one cell, a captioned picture, or nested tables."""
     if table.attributes.get("role") == "presentation":
         return True
     cells = 0
-    for node in table.traverse():  # up to an inner table, so that no node is visited for each outer
+    for node in table.traverse():  # stops at an inner table, so that nesting costs no extra time
         if node.tag == "table" and node.mem_id != table.mem_id:
             return True
         if node.tag in ("td", "th") and not drop_reason(node):
@@ -204,7 +204,7 @@ def is_layout_table(table: LexborNode) -> bool:
 
 
 def code_language(pre: LexborNode) -> str:
-    """The language named by a code block, its inner `code`, or the `div`s around it; "" if none."""
+    """Return the language of a code block, from it, its `code` or the `div`s around it; or ""."""
     code, around = pre.css_first("code"), pre.parent
     for node in (pre, code, around, around.parent if around else None):
         if node is not None and (match := _LANGUAGE.search(node.attributes.get("class") or "")):
@@ -219,7 +219,7 @@ Drops = Counter[str]
 SHORTCODE = "plugin shortcode"
 TEMPLATE_TAG = "template tag"
 
-# Shortcodes known by name alone; those that enclose an address or id; and those that hold code.
+# Shortcodes known by name alone, those that enclose an address or id, and those that hold code.
 _KNOWN = re.compile(
     r"gallery|playlist|contact-form(-7)?|wpforms|ninja_form|gravityform|archives|mc4wp_form|(ez-)?toc"
     r"|instagram|slideshare|googlemaps|polldaddy|rev_slider|vc_(row|column|column_text)"
@@ -276,7 +276,7 @@ def expand_shortcodes(html: str, dropped: Drops) -> str:
 
 
 def _shortcodes(html: str) -> list[re.Match[str]]:
-    """What may be a shortcode outside of code, scripts and comments, if these are ever closed."""
+    """Find what may be a shortcode outside of code, scripts and comments that are closed."""
     tags: list[re.Match[str]] = []
     never_closed: set[str] = set()
     position = start = 0
@@ -290,7 +290,7 @@ def _shortcodes(html: str) -> list[re.Match[str]]:
 
 
 def _opened(html: str, tag: re.Match[str], closer: re.Match[str] | None) -> tuple[str, int]:
-    """The replacement of an opening shortcode, and the index after it; 0 if it is no shortcode."""
+    """Return the replacement of an opening shortcode and the index after it; 0 if it is none."""
     name = tag[2]
     attributes = {m[1]: m[2] or m[3] or m[4] or "" for m in _ATTRIBUTE.finditer(tag[3])}
     if closer and _CODE.fullmatch(name):
@@ -310,7 +310,7 @@ def _opened(html: str, tag: re.Match[str], closer: re.Match[str] | None) -> tupl
 
 
 def code_html(code: str, language: str) -> str:
-    """A code block as HTML; the code is escaped unless it already contains HTML."""
+    """Return a code block as HTML; the code is escaped unless it already contains HTML."""
     if not _WRITTEN_AS_HTML.search(code):
         code = escape(code, quote=False)
     return f'<pre class="language-{escape(language)}">\n{code.strip(chr(10))}</pre>'
@@ -334,7 +334,7 @@ _MARK = re.compile(
     r"|(?P<comment>(?<![\w%])%%(?!%))",
     re.MULTILINE | re.IGNORECASE,
 )
-# Where an item of a list begins, or a paragraph outside of it.
+# The beginning of a list item, or of a paragraph outside of lists.
 _BEGINS = re.compile(r"^[ \t]*([-*+]|\d{1,9}[.)])[ \t]|(?<=\n\n)\S", re.MULTILINE)
 _FIGURE_CAPTION = re.compile(r"""\bcaption=(?:"([^"]*)"|'([^']*)')""")
 _CODE_TAGS = frozenset({"highlight", "codeblock", "code", "mermaid"})
@@ -368,8 +368,8 @@ def markdown_to_html(text: str, dropped: Drops) -> str:
 
 
 def markdown_parser() -> "MarkdownIt":
-    """A new parser: CommonMark, tables, strikethrough, footnotes, definition lists, raw HTML."""
-    # Imported lazily: it takes half of the start-up time, and many archives never need it.
+    """Return a parser for CommonMark with tables, strikethrough, footnotes, definition lists."""
+    # Imported here because it takes half of the start-up time, and many archives never need it.
     from markdown_it import MarkdownIt  # noqa: PLC0415
     from mdit_py_plugins.deflist import deflist_plugin  # noqa: PLC0415
     from mdit_py_plugins.footnote import footnote_plugin  # noqa: PLC0415
@@ -418,9 +418,9 @@ class _TemplateStripper:
         return match
 
     def _read(self, mark: re.Match[str]) -> tuple[int, str | None]:
-        """The index after a mark's construct, and its replacement (None: keep it unchanged)."""
+        """Return the index after a mark's construct, and its replacement (None: unchanged)."""
         if mark["indented"]:
-            # Within an item it is a paragraph, and code only if it is indented further.
+            # Within an item it is a paragraph unless it is indented further.
             indent = mark[0][: len(mark[0]) - len(mark[0].lstrip(" \t"))]
             item = self._item_before(mark.start())
             is_code = not item or len(indent.expandtabs(4)) >= item + 4
@@ -441,7 +441,7 @@ class _TemplateStripper:
         return (closer or mark).end(), None
 
     def _item_before(self, end: int) -> int:
-        """The columns of the marker of the item that the text before `end` ends in, or 0."""
+        """Return the width of the marker of the list item around `end`, or 0 outside of lists."""
         for begin in _BEGINS.finditer(self.text, self.looked_at, end):
             self.item = len(begin[0].expandtabs(4)) if begin[1] else 0
         self.looked_at = end
@@ -501,12 +501,12 @@ def _plain(stretch: str) -> str:
 def blocks_to_html(text: str, dropped: Drops) -> list[str]:
     """Convert each block of a body to HTML on its own, so that none affects the next.
 
-    A block of an unknown type, or whose content does not fit its type, is skipped and counted.
-    Raises SourceError if the body is not a JSON list.
+    A block of an unknown type or with unsuitable content is skipped and counted. Raises SourceError
+    if the body is not a JSON list.
     """
     blocks = parse_json(text)
     if not isinstance(blocks, list):
-        raise SourceError("the blocks it is made of are damaged")
+        raise SourceError("the blocks it consists of are damaged")
     return [html for block in blocks if (html := _block_html(block, dropped))]
 
 

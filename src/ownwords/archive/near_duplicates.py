@@ -1,7 +1,7 @@
 """Find and verify exact and near-duplicate posts, with passages to show.
 
 Candidates come from an inverted index over the sketches, which avoids comparing all pairs; only
-candidates are read again in full. Two posts are near-duplicates if at least `share` of the distinct
+candidates are read in full. Two posts are near-duplicates if at least `share` of the distinct
 5-word shingles of the shorter occur in the longer. A shingle in very many posts (a newsletter's
 footer) makes no candidates.
 """
@@ -21,14 +21,14 @@ MIN_SHINGLES = 8  # shorter texts are only matched as exact copies
 _COMMON_POSTS = 20  # a hash in more posts than this, and in
 _COMMON_SHARE = 0.05  # more than this share of them, is boilerplate
 _COMMON_LEAST = 8  # minimum of that limit for every hash
-_NEIGHBOURS = 16  # each post with a hash is paired with this many following ones
+_NEXT_POSTS = 16  # each post with a hash is paired with this many following ones
 _LENIENT = 0.5  # factor on `share` for candidates, as sketches are samples
 _SETTLED = 3  # verified pairs after which a post is no longer compared within its group
 _CACHE = 32  # shingled texts cached
 
 _PASSAGES = 4
 _WIDTH = 24  # words of a passage
-_FAR = 200  # words; a longer gap between matches is another text, not a difference
+_MAX_GAP_WORDS = 200  # a longer gap between matches is another text, not a difference
 
 
 class _ShingledText:
@@ -44,11 +44,10 @@ class _ShingledText:
 def find_near_duplicates(
     features: Mapping[str, Features], text_of: Callable[[str], str], share: float
 ) -> list[Duplicate]:
-    """The pairs that share at least `share`, the most similar first.
+    """Return the pairs that share at least `share`, the most similar first.
 
-    `text_of` returns a document's shared text (own words and quotes) by id. Exact copies are each
-    paired only with the first; a large group of near-duplicates is connected by some of its pairs,
-    not all.
+    `text_of` returns a document's shared text (own words and quotes) by id. Each exact copy is
+    paired only with the first; a large group of near-duplicates is connected by some of its pairs.
     """
     read = lru_cache(_CACHE)(lambda id_: _ShingledText(text_of(id_)))
     first: dict[bytes, str] = {}
@@ -78,7 +77,7 @@ def find_near_duplicates(
 
 
 def duplicate_groups(pairs: Iterable[Duplicate]) -> list[frozenset[str]]:
-    """The connected groups of documents, sorted by their first id."""
+    """Return the connected groups of documents, sorted by their first id."""
     group_of: dict[str, set[str]] = {}
     for pair in pairs:
         _join(group_of, pair.id, pair.other_id)
@@ -86,14 +85,13 @@ def duplicate_groups(pairs: Iterable[Duplicate]) -> list[frozenset[str]]:
 
 
 def _join(group_of: dict[str, set[str]], a: str, b: str) -> None:
-    """Make one group of the groups of `a` and `b`; `group_of` holds each member's group."""
+    """Merge the groups of `a` and `b`; `group_of` holds each member's group."""
     small, large = sorted((group_of.get(id_, {id_}) for id_ in (a, b)), key=len)
     large |= small
     group_of |= dict.fromkeys((*small, a, b), large)
 
 
 def _candidates(posts: Mapping[str, Features], share: float) -> list[tuple[str, str]]:
-    """The pairs of posts whose sketches share enough."""
     if not posts:
         return []
     ids, features = list(posts), list(posts.values())
@@ -113,15 +111,15 @@ def _candidates(posts: Mapping[str, Features], share: float) -> list[tuple[str, 
     is_common = np.zeros(len(holders), bool)
     is_common[often] = holders[often] > many
     is_common = np.repeat(is_common, holders)
-    is_told = np.empty(len(order), bool)
-    is_told[order] = ~is_common
-    told = np.split(is_told, np.cumsum(sizes)[:-1])
-    sketches = [post.sketch[mine] for post, mine in zip(features, told, strict=True)]
+    is_rare = np.empty(len(order), bool)
+    is_rare[order] = ~is_common
+    rare = np.split(is_rare, np.cumsum(sizes)[:-1])
+    sketches = [post.sketch[mine] for post, mine in zip(features, rare, strict=True)]
     left = np.array([[sketch_size(s, at) for s in sketches] for at in range(levels.max() + 1)])
     shared = np.repeat(holders > 1, holders) & ~is_common
     hashes, owners = hashes[shared], owners[shared]
     found = []
-    for apart in range(1, _NEIGHBOURS + 1):
+    for apart in range(1, _NEXT_POSTS + 1):
         same = np.flatnonzero(hashes[apart:] == hashes[:-apart])
         keys = owners[same].astype(np.int64) * len(ids) + owners[same + apart]
         found.append(np.unique(keys, return_counts=True))
@@ -134,7 +132,7 @@ def _candidates(posts: Mapping[str, Features], share: float) -> list[tuple[str, 
 
 
 def _compare(left: _ShingledText, right: _ShingledText) -> float:
-    """The share of the distinct shingles of the shorter text that occur in the longer."""
+    """Return the share of the distinct shingles of the shorter text that are in the longer."""
     few, many = sorted((left.distinct, right.distinct), key=len)
     if len(few) < MIN_SHINGLES:
         return 0.0
@@ -142,7 +140,7 @@ def _compare(left: _ShingledText, right: _ShingledText) -> float:
 
 
 def _side_by_side(left: _ShingledText, right: _ShingledText) -> list[tuple[str, str]]:
-    """Pairs of passages: up to two where the texts differ, then their longest matches."""
+    """Return pairs of passages: up to two where the texts differ, then their longest matches."""
     distinct, first = np.unique(right.shingles, return_index=True)
     place = np.minimum(np.searchsorted(distinct, left.shingles), len(distinct) - 1)
     left_at = np.flatnonzero(distinct[place] == left.shingles)
@@ -150,7 +148,10 @@ def _side_by_side(left: _ShingledText, right: _ShingledText) -> list[tuple[str, 
     # The texts differ between neighbouring matches if either advances by more than one word.
     steps, jumps = np.diff(left_at), np.diff(right_at)
     parts = np.flatnonzero(
-        ((steps > 1) | (jumps > 1)) & (jumps > 0) & (jumps < _FAR) & (steps < _FAR)
+        ((steps > 1) | (jumps > 1))
+        & (jumps > 0)
+        & (jumps < _MAX_GAP_WORDS)
+        & (steps < _MAX_GAP_WORDS)
     )
     if len(parts) > 2:
         parts = parts[[0, len(parts) // 2]]
@@ -174,7 +175,7 @@ def _at(
 
 
 def _excerpt(text: _ShingledText, first: int, width: int = _WIDTH) -> str:
-    """`width` words from word `first` on one line, with "…" where the text continues."""
+    """Return `width` words from word `first` on one line, with "…" where the text continues."""
     starts, ends = text.words.starts, text.words.ends
     last = min(first + width, len(starts)) - 1
     if last < first:

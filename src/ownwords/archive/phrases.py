@@ -1,8 +1,8 @@
 """Favourite phrases: runs of three to seven words that an author repeats.
 
-A phrase lies within a clause, its words separated by single spaces, and occurs in at least three
-posts. It has a word that is not among the archive's most frequent, and no digit; it does not end in
-one of the very commonest words. A paragraph of at least five words, or a clause of nine, that is
+A phrase is part of a clause, its words separated by single spaces, and occurs in at least three
+posts. One of its words is not among the archive's most frequent, none has a digit, and the last is
+not one of the most common words. A paragraph of five words or more, or a clause of nine, that is
 repeated word for word counts once: a signature or a standard opening.
 """
 
@@ -17,12 +17,12 @@ import numpy as np
 from ownwords.archive.report import Phrase, PostSummary
 from ownwords.core.text import hash_words
 
-SAMPLE = 1_000_000  # words, about: of more, every nth post is read
+MAX_SAMPLE_WORDS = 1_000_000  # about; of more, every nth post is read
 SHOWN = 16
 
 _SHORTEST, _LONGEST = 3, 7
 _MIN_POSTS = 3
-_FREQUENT = 120  # number of most frequent words, which are not telling by themselves
+_FREQUENT = 120  # this many words are too frequent to make a phrase distinctive
 _GLUE = 14  # number of commonest words in which no phrase may end
 _STANDING_CLAUSE, _STANDING_PARAGRAPH = 9, 5  # minimum words of what counts once
 
@@ -30,12 +30,12 @@ _Run = tuple[str, ...]  # words in lower case
 
 
 def favourite_phrases(posts: Iterable[PostSummary], text_of: Callable[[str], str]) -> list[Phrase]:
-    """The best phrases that do not overlap; `text_of` returns a post's own words by id."""
+    """Return the best phrases that do not overlap; `text_of` returns a post's own words by id."""
     posts = sorted((post for post in posts if post.own_words), key=lambda post: post.id)
-    every = sum(post.own_words for post in posts) // SAMPLE + 1
+    every = sum(post.own_words for post in posts) // MAX_SAMPLE_WORDS + 1
     repeated = _Repeated()
     texts = [list(_clauses(text_of(post.id), repeated)) for post in posts[::every]]
-    # Most runs occur once. Counting the shortest by their hashes spares holding these.
+    # Most runs occur once: counting the hashes of the shortest saves keeping those runs.
     hashes = array("q")
     for clauses in texts:
         hashes.extend({hash(run) for _, words in clauses for run in _shortest(words)})
@@ -60,7 +60,7 @@ def favourite_phrases(posts: Iterable[PostSummary], text_of: Callable[[str], str
     scores = {}
     for run, number in posts_with.items():
         times = spellings[run].total()
-        # Occurrences outside this phrase: a word frequent only through the phrase is telling.
+        # Occurrences outside this phrase: a word that is frequent only in it is distinctive.
         elsewhere = [counts[word] - times for word in run]
         if number >= _MIN_POSTS and min(elsewhere) < frequent and elsewhere[-1] < glue:
             # Pointwise mutual information of the words, in nats.
@@ -83,7 +83,7 @@ def _shortest(words: _Run) -> Iterator[_Run]:
 
 class _Repeated(set[int]):
     def has(self, words: _Run, least: int) -> bool:
-        """Whether these words, `least` or more, came before; they have then come."""
+        """Return whether these words, `least` or more, came before; adds them."""
         size = len(self)
         if len(words) >= least:
             self.add(hash(words))

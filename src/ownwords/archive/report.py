@@ -1,4 +1,4 @@
-"""The archive report as data: all that the page, the terminal and `--json` show."""
+"""The archive report as data: everything that the page, the terminal and `--json` show."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -45,7 +45,7 @@ class SourceVersion:
 
     @property
     def is_one(self) -> bool:
-        """Whether most posts of one of the two are found in the other."""
+        """Whether most posts of one source are found in the other."""
         found = self.same + self.changed
         return found > 0 and 2 * found > found + min(self.new, self.gone)
 
@@ -56,12 +56,12 @@ class SourceVersion:
 
     @property
     def is_different(self) -> bool:
-        """Whether any post is: a source that was only moved is not."""
+        """Whether any post differs; if not, the source was only moved."""
         return bool(self.new or self.changed or self.gone)
 
     @property
     def sentence(self) -> str:
-        """What is different, for the author."""
+        """The differences, for the author."""
         parts = ((self.new, "new"), (self.changed, "changed"), (self.same, "as before"))
         missing = [f"{count(self.gone)} no longer there"] if self.gone else []
         return ", ".join([f"{count(n)} {what}" for n, what in parts if n] + missing)
@@ -77,7 +77,7 @@ class ReportTotals:
     own_words: int = 0
     training_words: int = 0  # with those that are held out
     training_bytes: int = 0
-    distinct_words: int = 0  # about, of the training words: without what repeats others of them
+    distinct_words: int = 0  # an estimate of the training words without repeats
     average_words: float = 0.0
     median_words: float = 0.0
     tags: int = 0
@@ -113,7 +113,7 @@ class PostSummary:
     reason: str = ""
     training_words: int = 0
     split: str = ""  # train | validation | test; empty if left out
-    source: int = 0  # its place among the report's sources
+    source: int = 0  # index in the report's sources
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ class UnlikePost:
     distance: float
     title: str = ""
     words: int = 0
-    language: str = ""  # empty if it is that of most posts
+    language: str = ""  # empty if it is the language of most posts
 
 
 @dataclass(slots=True)
@@ -204,7 +204,7 @@ class Report:
     workspace: str = ""
     command: str = ""  # the command that repeats this run
     sources: list[SourceSummary] = field(default_factory=list)
-    versions: list[SourceVersion] = field(default_factory=list)  # what this look has read instead
+    versions: list[SourceVersion] = field(default_factory=list)  # read in place of others
     renamed: dict[str, str] = field(default_factory=dict)  # ids that posts had before -> present
     totals: ReportTotals = field(default_factory=ReportTotals)
     words_by_kind: dict[str, int] = field(default_factory=dict)

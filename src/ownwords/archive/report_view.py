@@ -1,7 +1,7 @@
-"""The report as a view: its sentences, figures and sections, written once for every renderer."""
+"""The report as a view: its sentences, figures and sections, for every renderer."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Final
@@ -22,17 +22,17 @@ from ownwords.view.format import (
 )
 
 CHOICES_FILE: Final = "choices.toml"
-# With a smaller share of words that repeat no others, a blog is less than it seems.
+# Below this share of words that are not repeated, the report mentions it.
 _DISTINCT_SHARE: Final = 0.8
 _SIDES: Final = {"train": "Training", "validation": "Validation", "test": "Test"}
 _LONGEST = 10  # posts with their own bar
-# Comparing passages word by word is slow, so fewer duplicates are shown than other findings.
+# Fewer than of other findings, because comparing passages word by word is slow.
 _PAIRS = 20
 _PASSAGES = 3  # of a pair
 _PASSAGE_CHARACTERS = 600
-_LONGEST_GAP = 60  # longest gap without posts that a chart still shows
+_LONGEST_GAP = 60  # of a longer span of years, only those with posts are shown
 _SOURCES = 12  # that are named
-_TITLES = 40  # that are named in a row of what was left out
+_TITLES = 40  # that are named per reason for leaving them out
 MANY: Final = 200  # rows of a list; the rest is counted
 # Each character of Chinese and Japanese counts as a word, as there are no spaces.
 _WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]\s*|[^\s\u3040-\u30ff\u3400-\u9fff]+\s*")
@@ -61,9 +61,8 @@ _DECISIONS = {"keep": "All used", "cap": "Part used", "leave out": "Left out"}
 
 
 def report_view(report: Report) -> b.View:
-    """The view of a report; the same report gives the same view."""
+    """Return the view of a report; the same report gives the same view."""
     first, second = lede(report)
-    average = _average(report)
     return b.View(
         kind="report",
         title=f"{name(report)}: archive report",
@@ -74,7 +73,7 @@ def report_view(report: Report) -> b.View:
             b.Paragraph(line=first, style="lede"),
             b.Paragraph(line=second, style="follow"),
             b.Figures(rows=_headline_figures(report)),
-            *([b.Paragraph(line=average, style="quiet", detail=True)] if average else []),
+            *_average(report),
         ),
         sections=[
             b.Section(anchor, title, blocks)
@@ -93,16 +92,16 @@ def report_view(report: Report) -> b.View:
     )
 
 
-# --- sentences that others show, too ------------------------------------------------------------
+# --- sentences that are also shown elsewhere
 
 
 def name(report: Report) -> str:
-    """The name of the site or folder."""
+    """Return the name of the site or folder."""
     return plain(report.name, 120) or "Your writing"
 
 
 def lede(report: Report) -> tuple[str, str]:
-    """The most important finding and its consequence, in two sentences."""
+    """Return the most important finding and its consequence, in two sentences."""
     totals = report.totals
     if not totals.words:
         return "The archive holds no words yet.", "There is nothing to train on."
@@ -134,7 +133,7 @@ def lede(report: Report) -> tuple[str, str]:
 
 
 def becomes_of_words(report: Report) -> str:
-    """What becomes of the author's own words, in one sentence with all of them."""
+    """Return what the author's own words are used for, in one sentence."""
     words = report.split.words
     learned, used = words.get("train", 0), sum(words.values())
     parts = [f"A model learns from {count(learned, 'word')}"]
@@ -146,7 +145,7 @@ def becomes_of_words(report: Report) -> str:
 
 
 def repeats(report: Report) -> str:
-    """How much of the text repeats other parts of it, in one sentence; empty if that is little."""
+    """Return how much of the text is repeated, in one sentence; empty if it is little."""
     words, distinct = report.totals.training_words, report.totals.distinct_words
     if not 0 < distinct < _DISTINCT_SHARE * words:
         return ""
@@ -155,42 +154,38 @@ def repeats(report: Report) -> str:
 
 
 def count_texts(posts: int, pages: int) -> str:
-    """The numbers in words, such as "53 posts and 1 page"."""
+    """Return the numbers with their nouns, such as "53 posts and 1 page"."""
     counted = (count(number, kind) for number, kind in ((posts, "post"), (pages, "page")) if number)
     return " and ".join(counted) or "No posts"
 
 
 def years_spanned(report: Report) -> str:
-    """ "2009–2024", "2024", or nothing if no post has a date."""
+    """Return "2009–2024", "2024", or "" if no post has a date."""
     first, last = (d[:4].lstrip("0") for d in (report.totals.first_day, report.totals.last_day))
     return plain(first if first == last or not last else f"{first}–{last}")
 
 
 def flags(post: PostSummary) -> str:
-    """Why a post stands out: "outweighs the other posts, reads unlike your other posts"."""
+    """Return why a post stands out: "outweighs the other posts, reads unlike your other posts"."""
     return ", ".join(_FLAGS.get(flag, plain(flag, 40)) for flag in post.flags)
 
 
 def decision(post: PostSummary) -> str:
-    """The decision on a post, in words."""
+    """Return the decision on a post, in words."""
     return _DECISIONS.get(post.decision, plain(post.decision, 40).capitalize())
 
 
 def notable_posts(report: Report) -> list[PostSummary]:
-    """The posts an author may want to decide about: flagged, capped or left out."""
+    """Return the posts that need a decision: flagged, capped or left out."""
     return [post for post in report.posts if post.flags or post.decision != "keep"]
 
 
-# --- the beginning ------------------------------------------------------------------------------
+# --- the introduction
 
 
 def _sources(report: Report) -> list[b.Block]:
     lines: list[b.Line] = [
-        (
-            "Read from ",
-            b.Span(source.path, "code"),
-            _what_was_read(source),
-        )
+        ("Read from ", b.Span(source.path, "code"), _what_was_read(source))
         for source in report.sources[:_SOURCES]
     ]
     if (more := len(report.sources) - _SOURCES) > 0:
@@ -246,30 +241,27 @@ def _headline_figures(report: Report) -> list[b.Figure]:
     ]
 
 
-def _average(report: Report) -> str:
+def _average(report: Report) -> list[b.Block]:
     totals = report.totals
-    if not totals.words:
-        return ""
     tags = count(totals.tags, "tag") if totals.tags else "No tags"
-    return (
+    line = (
         f"Your texts have {totals.average_words:,.0f} words of your own on average "
         f"(median {totals.median_words:,.0f}). {tags} in use."
     )
+    return [b.Paragraph(line=line, style="quiet", detail=True)] if totals.words else []
 
 
-# --- sections: their blocks, none if there is nothing to say ------------------------------------
+# --- sections: their blocks, none if there is nothing to say
 
 
 def _training(report: Report) -> list[b.Block]:
     advice = report.advice
-    blocks: list[b.Block] = []
-    if advice.headline:
-        blocks.append(b.Paragraph(line=advice.headline, style="statement"))
     sentences = [*filter(None, [repeats(report)]), *advice.sentences]
-    blocks += [b.Paragraph(line=text) for text in sentences]
-    if advice.rows:
-        blocks.append(b.Pairs(rows=advice.rows))
-    return blocks
+    return [
+        *([b.Paragraph(line=advice.headline, style="statement")] if advice.headline else []),
+        *(b.Paragraph(line=text) for text in sentences),
+        *([b.Pairs(rows=advice.rows)] if advice.rows else []),
+    ]
 
 
 def _decisions(report: Report) -> list[b.Block]:
@@ -301,12 +293,9 @@ def _decisions(report: Report) -> list[b.Block]:
 def _decision_item(post: PostSummary) -> b.Item:
     amount = count(post.own_words, "word")
     if post.decision == "cap":
-        amount = f"{count(post.training_words)} of {count(post.own_words, 'word')} used"
-    lines: list[b.Line] = []
-    if post.flags:
-        lines.append(b.Span(sentence(flags(post)), "quiet"))
-    if post.reason:
-        lines.append(sentence(post.reason))
+        amount = f"{count(post.training_words)} of {amount} used"
+    lines: list[b.Line] = [b.Span(sentence(flags(post)), "quiet")] if post.flags else []
+    lines += [sentence(post.reason)] if post.reason else []
     return b.Item(
         title=_post(post),
         label=decision(post),
@@ -320,46 +309,47 @@ def _lengths(report: Report) -> list[b.Block]:
     posts = report.posts
     if not posts:
         return []
-    blocks: list[b.Block] = []
-    if len(posts) > 1:
-        title = "Share of the prose per text"
-        blocks.append(_stack(title, "In the archive", [(p, p.own_words) for p in posts]))
-        if any(p.decision != "keep" for p in posts) and any(p.training_words for p in posts):
-            title = "Share of the training words per text"
-            blocks.append(_stack(title, "In training", [(p, p.training_words) for p in posts]))
     counted = "Only your own words count here, not quotations, code, logs or tables."
-    blocks.append(b.Paragraph(line=f"{_evenness(report)} {counted}".strip()))
-    longest, others = posts[:_LONGEST], posts[_LONGEST:]
     rows = []
-    for post in longest:
+    for post in posts[:_LONGEST]:
         kind = "page" if post.kind == "page" else ""
         decided = "" if post.decision == "keep" else decision(post)
         below = " · ".join(part for part in (day(post.day), kind, decided) if part)
         rows.append(b.Share(_post(post), post.own_words, _tone(post), below=below))
-    if others:
+    if others := posts[_LONGEST:]:
         label = b.Span(f"{count(len(others), 'other')} together", page="/posts?sort=words")
         rows.append(b.Share(label, sum(post.own_words for post in others), "rest"))
     heading = "Longest texts" if others else "All texts, longest first"
-    blocks.append(b.Shares(title=heading, rows=rows, heads=("Text", "Words", "Share"), form="rows"))
-    if len(posts) > 1:
-        table = b.Table(
-            caption="All texts",
-            heads=("Text", "Date", "Words", "Trained on", "Split"),
-            rows=[
-                (
-                    _post(post),
-                    plain(post.day, 10) or "–",
-                    count(post.own_words),
-                    count(post.training_words),
-                    _SIDES.get(post.split, "–"),
-                )
-                for post in posts[:MANY]
-            ],
-            total=len(posts),
+    blocks: list[b.Block] = [
+        b.Paragraph(line=f"{_evenness(report)} {counted}".strip()),
+        b.Shares(title=heading, rows=rows, heads=("Text", "Words", "Share"), form="rows"),
+    ]
+    return [*_bars(posts), *blocks, _all_texts(posts)] if len(posts) > 1 else blocks
+
+
+def _bars(posts: Sequence[PostSummary]) -> list[b.Block]:
+    title = "Share of the prose per text"
+    bars: list[b.Block] = [_stack(title, "In the archive", [(p, p.own_words) for p in posts])]
+    if any(p.decision != "keep" for p in posts) and any(p.training_words for p in posts):
+        title = "Share of the training words per text"
+        bars.append(_stack(title, "In training", [(p, p.training_words) for p in posts]))
+    return bars
+
+
+def _all_texts(posts: Sequence[PostSummary]) -> b.Block:
+    rows = [
+        (
+            _post(post),
+            plain(post.day, 10) or "–",
+            count(post.own_words),
+            count(post.training_words),
+            _SIDES.get(post.split, "–"),
         )
-        summary = f"All {count(len(posts))} texts"
-        blocks.append(b.Fold(summary=summary, blocks=[table], is_long=True))
-    return blocks
+        for post in posts[:MANY]
+    ]
+    heads = ("Text", "Date", "Words", "Trained on", "Split")
+    table = b.Table(caption="All texts", heads=heads, rows=rows, total=len(posts))
+    return b.Fold(summary=f"All {count(len(posts))} texts", blocks=[table], is_long=True)
 
 
 def _tone(post: PostSummary) -> b.Tone:
@@ -367,7 +357,7 @@ def _tone(post: PostSummary) -> b.Tone:
 
 
 def _stack(title: str, caption: str, posts: Sequence[tuple[PostSummary, int]]) -> b.Shares:
-    """A bar of the words of the longest posts, and of all others together."""
+    """Return a bar of the words of the longest posts, and of all others together."""
     rows = [
         b.Share(title_of(post.title), words, _tone(post), round(1 - 0.06 * rank, 2))
         for rank, (post, words) in enumerate(posts[:_LONGEST])
@@ -393,12 +383,11 @@ def _evenness(report: Report) -> str:
 
 
 def _whose(report: Report) -> list[b.Block]:
-    left = dict(report.words_by_kind)
+    words = report.words_by_kind
     rows = [
-        b.Share(label, sum(left.pop(kind, 0) for kind in kinds), tone)
+        b.Share(label, sum(words.get(kind, 0) for kind in kinds), tone)
         for label, tone, kinds in _GROUPS
     ]
-    rows += [b.Share(plain(kind, 30).capitalize(), words, "k4") for kind, words in left.items()]
     rows = [row for row in rows if row.value]
     if not rows:
         return []
@@ -446,16 +435,14 @@ def _years(report: Report) -> list[b.Block]:
 
 
 def year_bars(report: Report) -> list[b.Year]:
-    """Posts and words per year, including years without posts unless the gap is very long."""
+    """Return posts and words per year, with years without posts unless the span is very long."""
     dated = {year.year: year for year in report.years if year.year}
-    if not dated:
-        return []
     left_out: Counter[str] = Counter()
     for post in report.posts:
         # Years count only posts, not pages.
         if post.kind == "post" and post.decision == "leave out":
             left_out[post.day[:4]] += post.own_words
-    first, last = min(dated), max(dated)
+    first, last = min(dated, default=0), max(dated, default=-1)
     span = range(first, last + 1) if last - first < _LONGEST_GAP else sorted(dated)
     return [
         b.Year(year, dated[year].posts, dated[year].words, left_out[f"{year:04}"])
@@ -466,7 +453,7 @@ def year_bars(report: Report) -> list[b.Year]:
 
 
 def _longest_year(bars: Sequence[b.Year]) -> str:
-    """The year with the most words, in one sentence; empty if there is only one year."""
+    """Return the year with the most words, in one sentence; empty if there is only one year."""
     if sum(bar.posts > 0 for bar in bars) < 2:
         return ""
     most = max(bars, key=lambda bar: bar.words)
@@ -523,7 +510,7 @@ Diff = list[tuple[str, bool]]
 
 
 def diff_passages(left: str, right: str) -> tuple[Diff, Diff]:
-    """Split both passages into pieces, each with whether it is missing from the other."""
+    """Split both passages into pieces, each with whether it is missing from the other one."""
     cut = max(len(left), len(right)) > _PASSAGE_CHARACTERS
     old, new = _WORDS.findall(_shorten(left)), _WORDS.findall(_shorten(right))
     diffs: tuple[Diff, Diff] = ([], [])
@@ -575,27 +562,24 @@ def _phrases(report: Report) -> list[b.Block]:
 
 
 def _excluded(report: Report) -> list[b.Block]:
+    if not report.excluded:
+        return [b.Paragraph(line="Nothing was left out.", detail=True)]
     counts: Counter[tuple[str, str]] = Counter()
-    titles: dict[tuple[str, str], list[str]] = {}
+    titles = defaultdict[tuple[str, str], list[str]](list)
     for item in report.excluded:
         key = plain(item.what, 40), plain(item.reason, 300)
         counts[key] += item.count
         if label := item.title or item.ref:
-            titles.setdefault(key, []).append(title_of(label))
+            titles[key].append(title_of(label))
     rows: list[tuple[b.Line, b.Line]] = []
     for key, number in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])):
-        what, reason = key
-        line: list[str | b.Span] = [reason]
-        if named := titles.get(key):
-            more = f" and {count(len(named) - _TITLES)} more" if len(named) > _TITLES else ""
-            line.append(b.Span(f" {'; '.join(named[:_TITLES])}{more}", "quiet"))
-        rows.append((count(number, what), line))
-    if not rows:
-        return [b.Paragraph(line="Nothing was left out.", detail=True)]
-    heads = ("What", "Why")
+        (what, reason), named = key, titles[key]
+        more = f" and {count(len(named) - _TITLES)} more" if len(named) > _TITLES else ""
+        names = b.Span(f" {'; '.join(named[:_TITLES])}{more}", "quiet")
+        rows.append((count(number, what), [reason, names] if named else reason))
     return [
         b.Paragraph(line="You cannot search any of this either.", detail=True),
-        b.Table(caption="Left out", heads=heads, rows=rows, style="words"),
+        b.Table(caption="Left out", heads=("What", "Why"), rows=rows, style="words"),
     ]
 
 
@@ -634,24 +618,21 @@ def _privacy(report: Report) -> list[b.Block]:
     ]
     rows = [(label, count(number) if number else "none") for label, number in numbers]
     blocks: list[b.Block] = [b.Pairs(rows=rows, style="receipt")]
-    if found := privacy.found_in:
-        warning = (
-            "Check these before you share the archive or a model trained on it. They are masked"
-            " here, but not in your texts."
-        )
-        places = [(title_of(title), b.Span(masked, "code")) for title, masked in found[:MANY]]
-        blocks += [
-            b.Paragraph(line=warning, detail=True),
-            b.Table(
-                caption="Addresses and numbers",
-                heads=("Text", "Found"),
-                rows=places,
-                style="words",
-                total=len(found),
-                detail=True,
-            ),
-        ]
-    return blocks
+    if not (found := privacy.found_in):
+        return blocks
+    warning = (
+        "Check these before you share the archive or a model trained on it. They are masked here,"
+        " but not in your texts."
+    )
+    table = b.Table(
+        caption="Addresses and numbers",
+        heads=("Text", "Found"),
+        rows=[(title_of(title), b.Span(masked, "code")) for title, masked in found[:MANY]],
+        style="words",
+        total=len(found),
+        detail=True,
+    )
+    return [*blocks, b.Paragraph(line=warning, detail=True), table]
 
 
 def _notes(report: Report) -> list[b.Block]:

@@ -16,7 +16,7 @@ _NON_CHARACTERS = re.compile(_MARK + b"[\xbe\xbf]")  # U+FFFE and U+FFFF
 
 
 class _RepairedXmlStream:
-    """An XML stream with invalid characters replaced, for which a parser would drop whole passages.
+    """An XML stream with invalid characters replaced, because a parser would drop whole passages.
 
     Control characters, which old editors leave in exports, become spaces.
     """
@@ -77,7 +77,7 @@ def iter_elements(
             f"{stream.repaired:,} control characters, which XML does not allow, were read as spaces"
         )
     if is_cut or (errors and (events.root is None or not _closes(stream.last, events.root))):
-        damage.append("it breaks off before its end; an entry cut in two there was left out")
+        damage.append("it is cut off before its end; the entry at the cut was left out")
     if errors:
         first = errors[0].message.strip().splitlines()[0]
         damage.append(
@@ -86,7 +86,7 @@ def iter_elements(
 
 
 def parse_xml(data: bytes) -> etree._Element | None:
-    """The root of a small file, with the same care; None if it is not XML."""
+    """Parse a small file with the same care, and return its root; None if it is not XML."""
     parser = etree.XMLParser(
         resolve_entities=False,
         no_network=True,
@@ -102,14 +102,14 @@ def parse_xml(data: bytes) -> etree._Element | None:
 
 
 def element_text(element: etree._Element | None) -> str:
-    """All text inside an element."""
+    """Return all text inside an element."""
     if element is None:
         return ""
     return etree.tostring(element, method="text", encoding="unicode", with_tail=False)
 
 
 def _closes(last: bytes, element: etree._Element) -> bool:
-    """Whether the file ends with the closing tag of this element or the root: it is complete."""
+    """Return whether the file ends with the closing tag of this element or of the root."""
     ending = re.search(rb"</(?:[^<>:]+:)?([^<>:]+?)\s*>\s*$", last)
     closed = ending[1].decode(errors="replace") if ending else ""
     root = element.getroottree().getroot()

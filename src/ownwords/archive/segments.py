@@ -62,8 +62,8 @@ _MAX_INDENT = 12
 def parse_body(body: str, markup: Markup) -> ParsedBody:
     """Parse a body into cleaned, typed segments; removals are counted by reason.
 
-    Never fails on HTML, Markdown or text, however broken. Raises SourceError for a block-editor
-    body that is not a JSON list.
+    Never fails on HTML, Markdown or text, however broken. Raises SourceError for blocks that are
+    not a JSON list.
     """
     body = body.replace("\r\n", "\n").replace("\r", "\n")
     parser = _BodyParser(is_markdown=markup == "markdown")
@@ -89,8 +89,8 @@ _Opened = list[tuple[int, _Element | None]]
 class _BodyParser:
     """Walks HTML trees in document order; collects the block being built and finished segments.
 
-    `mode` says what the pieces in `parts` are: "flow" (paragraphs), "list", "line" (a heading, a
-    caption or a cell, where every break is a space), "table" (between cells) or "pre" (left as is).
+    `mode` is the kind of the pieces in `parts`: "flow" (paragraphs), "list", "line" (a heading, a
+    caption or a cell, where every break is a space), "table" (between cells) or "pre" (unchanged).
     """
 
     def __init__(self, is_markdown: bool) -> None:
@@ -102,7 +102,7 @@ class _BodyParser:
         self.captions: list[str] = []  # emitted at the end of the current paragraph
         self.loose = True  # outside <p>, where blank lines separate paragraphs
         self.newlines_show = False
-        self.spared = False  # damaged-looking text is intended here: do not repair its encoding
+        self.spared = False  # text that looks damaged is intended here: do not repair it
         self.lists: list[tuple[bool, int]] = []  # per open list: is ordered, next number
         self.list_lines: list[str] = []
         self.marker = self.indent = ""
@@ -215,7 +215,7 @@ class _BodyParser:
             self.emit("caption", " ".join(self.repaired(caption).split()))
 
     def _shown(self) -> str:
-        """The collected text, repaired, with only the line breaks that a reader sees."""
+        """Return the collected text, repaired, with only the line breaks that a reader sees."""
         text = "".join(self.parts)
         self.parts.clear()
         if "\r" in text:
@@ -269,7 +269,7 @@ class _BodyParser:
         self.cite = None
         before, after = "".join(self.parts[:start]), "".join(self.parts[end:])
         quoted = before.rstrip(_DASHES)
-        # It stands alone, or after a dash or the end of a sentence.
+        # It is alone, or follows a dash or the end of a sentence.
         is_apart = not quoted or quoted != before.rstrip() or quoted.endswith(_SENTENCE_ENDS)
         if is_apart and not after.strip():
             self.quote_author = repair_line("".join(self.parts[start:end])).lstrip(_DASHES)
@@ -460,7 +460,7 @@ _INLINE: dict[str, _Method] = {
     "img": _BodyParser._image,
     "q": _BodyParser._inline_quote,
 }
-# Block elements with a meaning in some modes only; in the others they are just blocks.
+# Block elements with a meaning in some modes only; in other modes they are plain blocks.
 _BY_MODE: dict[str, tuple[_Method, Set[str]]] = {
     tag: (method, modes)
     for tags, method, modes in (
@@ -507,7 +507,7 @@ def split_paragraphs(text: str) -> Iterator[list[str]]:
 
 
 def _width(breaks: list[tuple[str, str]]) -> int:
-    """The width at which the document's lines were wrapped, or 0."""
+    """Return the width at which the document's lines were wrapped, or 0."""
     if len(breaks) < _MIN_BREAKS:
         return 0
     lengths = sorted(len(line) for line, _ in breaks)
@@ -517,7 +517,7 @@ def _width(breaks: list[tuple[str, str]]) -> int:
 
 
 def _is_full(line: str, following: str, width: int) -> bool:
-    """Whether the next word would not have fitted on the line."""
+    """Return whether the next word would not have fitted on the line."""
     return len(line) + 1 + len(following.split(None, 1)[0]) > width - _RAGGED
 
 
@@ -532,7 +532,7 @@ def _is_wrapped(lines: list[str], width: int) -> bool:
     if breaks >= 3 and capitals > 0.7 * breaks:
         return False  # verse
     if sum(map(len, lines)) > 20 * sum(len(line.split()) for line in lines):
-        return False  # a script without spaces between words, so lines must not be joined with one
+        return False  # a script without spaces between words, so do not join lines with one
     return sum(map(is_log_line, lines)) < 0.4 * len(lines)
 
 

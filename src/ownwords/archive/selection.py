@@ -2,7 +2,7 @@
 
 A decision concerns training only: every post stays in the archive and can be searched and cited.
 The author's own choice overrides every default. Whole posts are held out, near-duplicates together,
-and a post keeps its side for life: a model that has learned from it must not be measured on it.
+and a post never changes its side, because a model must not be measured on what it has learned.
 """
 
 import tomllib
@@ -45,9 +45,9 @@ def select_posts(
     config: ProvenanceConfig,
     choices: Choices,
 ) -> dict[str, PostSummary]:
-    """The posts by id with their shares, flags, decisions, reasons and training words.
+    """Return the posts by id with their shares, flags, decisions, reasons and training words.
 
-    What was decided before does not matter, nor does the order of the arguments.
+    Neither earlier decisions nor the order of the arguments matter.
     """
     by_id = {
         post.id: replace(post, decision="keep", reason="", training_words=post.own_words)
@@ -69,13 +69,13 @@ def select_posts(
 
 
 def effective_posts(words: Iterable[int]) -> float:
-    """The effective number of posts of equal length: the inverse Simpson index."""
+    """Return the effective number of posts of equal length: the inverse Simpson index."""
     counts = [n for n in words if n > 0]
     return sum(counts) ** 2 / sum(n * n for n in counts) if counts else 0.0
 
 
 def main_language(posts: Iterable[PostSummary]) -> str:
-    """The language of more than half of the own words of known language; empty if none."""
+    """Return the language of over half of the own words of known language; empty if none."""
     words: Counter[str] = Counter()
     for post in posts:
         words[post.language] += post.own_words
@@ -114,7 +114,7 @@ def _flag(
 
 
 def _default(post: PostSummary, distance: float) -> tuple[Decision, str]:
-    """The default decision about a post by itself, with its reason."""
+    """Return the default decision about a post by itself, with its reason."""
     unlike = f"it reads unlike your other posts ({distance:.1f} times the usual spread away)"
     if "language" in post.flags:
         unlike = f"it is in {post.language}, unlike most of your posts"
@@ -147,9 +147,8 @@ def _leave_out_copies(
         pair_with |= {p.id: p for p in pairs if p.other_id == best}
         title = quoted(by_id[best].title, 90)
         for id_ in group - {best} - chosen:
-            pair = pair_with.get(id_)
             what = f"shares text with a group of posts of which {title} is kept"
-            if pair:
+            if pair := pair_with.get(id_):
                 what = f"{pair.share:.0%} shared with {title}, which is kept"
                 if pair.exact:
                     what = f"the same text as {title}, which is kept"
@@ -157,9 +156,9 @@ def _leave_out_copies(
 
 
 def _best_copy(by_id: Mapping[str, PostSummary], group: Set[str], chosen: Set[str]) -> str:
-    """The copy to keep: one the author chose, else the earliest of about the longest.
+    """Return the copy to keep: one the author chose, or else the earliest of about the longest.
 
-    The length matters because a short early note must not replace a long post that includes it.
+    A short early note must not replace a long post that includes it.
     """
     longest = max(by_id[id_].own_words for id_ in group)
 
@@ -193,15 +192,15 @@ def _apply_cap(
                 f"in full {post.training_words / (others + post.training_words):.0%}: {rule},"
                 f" so training uses {limit:,} of its {count(post.training_words, 'word')}"
             )
-            other = post.reason.partition("; kept")[0]  # it is not, in full
+            other = post.reason.partition("; kept")[0]  # it is not kept in full
             post.reason = f"{other}; {reason}" if other else reason
             post.decision, post.training_words = "cap", limit
 
 
 def cap_limit(words: Iterable[int], cap: float, uncapped: int = 0) -> int:
-    """The word limit per post at which no post exceeds the share `cap` of all words taken.
+    """Return the word limit per post at which no post exceeds the share `cap` of all words.
 
-    `uncapped` words are taken in addition. If no cut is needed, returns the longest post's length.
+    All words include `uncapped` more. If no cut is needed, returns the longest post's length.
     """
     longest_first = sorted(words, reverse=True)
     share = Fraction(cap).limit_denominator(10**6)
@@ -230,8 +229,8 @@ _MAX_OVERSHOOT = 1.25  # a side may exceed its quota by this factor, as posts ar
 class PostSplit:
     """The side of each document by id, and a note if nothing could be held out.
 
-    `for_next` are the sides to give to the next split: also those of copies without training words,
-    and of posts that are gone.
+    `for_next` are the sides to pass to the next split: they include those of copies without
+    training words, and of posts that are gone.
     """
 
     sides: dict[str, Side]
@@ -258,8 +257,8 @@ def split_posts(
 ) -> PostSplit:
     """Assign each post with training words a side; groups of near-duplicates stay on one side.
 
-    Those in `kept` stay where they are, and new ones fill up what is to be held out, in the order
-    of a keyed hash of their ids. Only a side without any post takes some from training.
+    Those in `kept` stay where they are, and new ones fill up the held-out sides in the order of a
+    keyed hash of their ids. Only a side without any post takes some from training.
     """
     every = _group(posts, duplicates, kept or {})
     groups = [group for group in every if group.words]
@@ -347,7 +346,7 @@ def _hash(id_: str) -> bytes:
 # ---- choices.toml: the author's editable decisions
 
 
-_HEAD = Path(__file__).with_name("choices.toml")  # the explanation above the decisions
+_HEAD = Path(__file__).with_name("choices.toml")  # the comment at the top of the file
 
 
 @dataclass(frozen=True)
@@ -375,17 +374,17 @@ def read_bytes(path: Path) -> bytes:
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be read: {error.strerror or error}",
-            hint="make it a file that you can read, or move it away: it is then written again",
+            hint="make it a readable file, or move it away, so that it is written again",
         ) from error
 
 
 def read_choices(path: Path) -> dict[str, Decision]:
-    """Read the author's own decisions; unchanged defaults do not count."""
+    """Read the author's own decisions, without unchanged defaults."""
     return parse_choices(read_bytes(path), path)
 
 
 def parse_choices(data: bytes, path: Path) -> dict[str, Decision]:
-    """Parse the author's own decisions; raises ConfigError that names what is wrong."""
+    """Parse the author's own decisions; raises ConfigError."""
     try:
         # Notepad writes a byte order mark.
         document = tomllib.loads(data.decode("utf-8-sig"))
@@ -393,18 +392,16 @@ def parse_choices(data: bytes, path: Path) -> dict[str, Decision]:
         raise ConfigError(
             f"{path} is not valid TOML: {error}", hint="correct that line, or delete the file"
         ) from error
-    # Unknown content is refused, as rewriting the file would silently lose it.
+    # Unknown content is refused, because rewriting the file would silently lose it.
     posts = decode(_ChoicesFile, document, source=str(path)).post
     for id_, times in Counter(post.id for post in posts).items():
         if times > 1:
-            raise ConfigError(
-                f"{path}: there are two entries for {id_!r}", hint="delete one of them"
-            )
+            raise ConfigError(f"{path}: there are two entries for {id_!r}", hint="delete one")
     return {post.id: post.decision for post in posts if post.decision != post.proposed}
 
 
 def write_choices(posts: Sequence[PostSummary], choices: Choices) -> str:
-    """The text of choices.toml: the posts that stand out and those with an author's choice."""
+    """Return the text of choices.toml: the posts that stand out or have an author's choice."""
     parts, present = [_HEAD.read_text("utf-8")], {post.id for post in posts}
     for post in posts:
         is_chosen = post.id in choices

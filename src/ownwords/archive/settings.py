@@ -20,7 +20,7 @@ class ArchiveConfig:
     private: bool = False  # private and password-protected posts
     pages: bool = True  # pages such as "About"
     max_post_characters: Annotated[int, Meta(ge=1)] = 20_000_000  # a longer "post" is a data file
-    replaces_versions: bool = False  # a new version of a source, instead of asking about it
+    replaces_versions: bool = False  # a new version replaces a source without a question
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class ProvenanceConfig:
 
     # No post may be more than this share of the words a model is trained on.
     max_post_share: Share = 0.10
-    # Two posts are near-duplicates if so much of the shorter occurs in the longer (5-word runs).
+    # Two posts are near-duplicates if this share of the shorter is in the longer (5-word runs).
     near_duplicate: Share = 0.5
-    # A post reads unlike the others from this robust z of Burrows' Delta on.
+    # A post reads unlike the others if its robust z of Burrows' Delta is at least this.
     unlike_distance: Annotated[float, Meta(gt=0)] = 2.75
     # A post with more than this share of all own words dominates the archive.
     dominant_share: Share = 0.25
@@ -41,12 +41,12 @@ class ProvenanceConfig:
 class SplitConfig:
     """How much is held out, as shares of the training words.
 
-    A post stays where it is held out; other shares divide all posts anew.
+    A post keeps its side; changing the shares divides all posts anew.
     """
 
     # For choosing when to stop and which settings are best.
     validation: float = 0.1
-    # For the one honest figure at the end.
+    # For the final score.
     test: float = 0.1
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class SplitConfig:
 
 @dataclass(frozen=True)
 class LookSettings:
-    """All of them, by section."""
+    """All settings of `look`, by section."""
 
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     provenance: ProvenanceConfig = field(default_factory=ProvenanceConfig)

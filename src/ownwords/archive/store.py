@@ -1,6 +1,6 @@
 """The store `archive.sqlite`: documents and segments; `ownwords ask` adds its index.
 
-Each document has a hash of its content, so that no text is read wrongly. A damaged archive is never
+Each document has a hash of its content, so that no damaged text is read. A damaged archive is never
 repaired: `ownwords look` rebuilds it from the author's own files.
 """
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from ownwords.archive.features import Features
     from ownwords.archive.selection import Side
 
-# Increment when the tables change; an archive of another version is rebuilt from the author's
-# own files.
+# Increment when the tables change; `ownwords look` rebuilds an archive of another version.
 VERSION = 8
 _SCHEMA = Path(__file__).with_name("schema.sql")
 _HEADERS = """
@@ -33,7 +32,7 @@ _HEADERS = """
 
 
 class DamagedArchiveError(WorkspaceError):
-    """The archive file is damaged; `ownwords look` rebuilds it from the author's own files."""
+    """The archive file is damaged."""
 
     def __init__(self, path: Path, reason: str) -> None:
         self.reason = reason
@@ -46,7 +45,7 @@ class DamagedArchiveError(WorkspaceError):
 
 @contextmanager
 def translate_sqlite_errors(path: Path) -> Iterator[None]:
-    """Translate SQLite's errors to errors that explain what is wrong with the archive at `path`."""
+    """Translate SQLite's errors to errors that explain the state of the archive at `path`."""
     try:
         yield
     except (sqlite3.ProgrammingError, sqlite3.NotSupportedError):
@@ -73,7 +72,7 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
 
 
 def _content_hash(header: Sequence[object], segments: Sequence[Sequence[object]]) -> str:
-    # With the types, as a flipped bit can turn a text into a blob of the same bytes.
+    # With the types, because a flipped bit can turn a text into a blob of the same bytes.
     return digest(
         *(f"{type(value).__name__} {value}" for row in (header, *segments) for value in row)
     )
@@ -85,7 +84,7 @@ class Archive:
     def __init__(self, path: Path, *, rebuild: bool = False) -> None:
         """Open an archive, or make an empty one.
 
-        One of another version is replaced by an empty one with `rebuild`, and refused without.
+        An archive of another version is refused, or with `rebuild` replaced by an empty one.
         """
         self.path = path
         with translate_sqlite_errors(path):
@@ -154,15 +153,10 @@ class Archive:
             json.dumps(document.tags, ensure_ascii=False),
         )
         segments = [(s.kind, s.text, s.detail) for s in document.segments]
+        hash_, dropped = _content_hash(header, segments), json.dumps(document.dropped)
         self._db.execute(
             "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *header,
-                key,
-                json.dumps(document.dropped),
-                _content_hash(header, segments),
-                features,
-            ),
+            (*header, key, dropped, hash_, features),
         )
         first = self._db.execute("SELECT coalesce(max(id), 0) + 1 FROM segments").fetchone()[0]
         self._db.executemany(
@@ -182,13 +176,13 @@ class Archive:
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     def keep_sides(self, settings: str, sides: Mapping[str, "Side"]) -> None:
-        """Store the sides of the split under its settings, for posts that are gone, too."""
+        """Store the sides of the split under its settings, also those of posts that are gone."""
         self.set_meta("split", json.dumps([settings, sides]))
 
     # ---- reading
 
     def keys(self) -> dict[str, str]:
-        """The content keys of all documents by id."""
+        """Return the content keys of all documents by id."""
         return dict(self._rows("SELECT id, key FROM documents"))
 
     def documents(self, ids: Iterable[str] | None = None) -> Iterator[Document]:
@@ -235,22 +229,18 @@ class Archive:
             )
 
     def tags(self) -> dict[str, tuple[str, ...]]:
-        """The tags of all documents by id; ten times faster than reading the headers."""
+        """Return the tags of all documents by id, ten times faster than with the headers."""
         rows = self._rows("SELECT id, tags FROM documents ORDER BY id")
         with self._unreadable_is_damage():
             return {id_: tuple(json.loads(tags)) for id_, tags in rows}
 
     def text(self, document_id: str, kinds: frozenset[SegmentKind]) -> str:
-        """The text of a document's segments of these kinds; empty for an unknown id."""
+        """Return the text of a document's segments of these kinds; empty for an unknown id."""
         return "\n\n".join(row[1] for row in self._segments(document_id) if row[0] in kinds)
 
     def _segments(self, document_id: str) -> list[tuple[SegmentKind, str, str]]:
-        return list(
-            self._rows(
-                "SELECT kind, text, detail FROM segments WHERE document = ? ORDER BY position",
-                (document_id,),
-            )
-        )
+        columns = "SELECT kind, text, detail FROM segments"
+        return list(self._rows(f"{columns} WHERE document = ? ORDER BY position", (document_id,)))
 
     def features(self, ids: Iterable[str] | None = None) -> Iterator[tuple[str, "Features"]]:
         """Yield the features of all documents, or of those with these ids, sorted by id."""
@@ -270,34 +260,29 @@ class Archive:
             return {id_: decode_word_counts(data) for id_, data in rows}
 
     def dropped(self) -> dict[str, int]:
-        """How much was removed from the bodies of all documents, by reason."""
-        return dict(
-            self._rows(
-                "SELECT j.key, sum(j.value) FROM documents, json_each(dropped) j GROUP BY j.key"
-            )
-        )
+        """Return how much was removed from the bodies of all documents, by reason."""
+        totals = "SELECT j.key, sum(j.value) FROM documents, json_each(dropped) j GROUP BY j.key"
+        return dict(self._rows(totals))
 
     def segments_of_kind(self, kind: str) -> Iterator[tuple[str, str]]:
         """Yield the segments of one kind as (document id, text)."""
-        yield from self._rows(
-            "SELECT document, text FROM segments WHERE kind = ? ORDER BY document, position",
-            (kind,),
-        )
+        columns = "SELECT document, text FROM segments"
+        yield from self._rows(f"{columns} WHERE kind = ? ORDER BY document, position", (kind,))
 
     def selection(self) -> dict[str, tuple[str, int, str]]:
-        """The selection by document id: decision, training words, split."""
+        """Return the selection by document id: decision, training words, split."""
         rows = list(self._rows("SELECT document, decision, training_words, split FROM selection"))
         with self._unreadable_is_damage():
             selection = msgspec.convert(rows, list[tuple[str, str, int, str]])
         return {row[0]: row[1:] for row in selection}
 
     def get_meta(self, key: str) -> str:
-        """The value stored under a key; empty if there is none."""
+        """Return the value stored under a key; empty if there is none."""
         row = next(self._rows("SELECT value FROM meta WHERE key = ?", (key,)), None)
         return str(row[0]) if row else ""
 
     def kept_sides(self, settings: str) -> dict[str, "Side"]:
-        """The stored sides; none if the split had other settings."""
+        """Return the stored sides; none if the split had other settings."""
         with self._unreadable_is_damage():
             of, sides = json.loads(self.get_meta("split") or '["", {}]')
         return sides if of == settings else {}
@@ -318,7 +303,7 @@ class Archive:
             raise DamagedArchiveError(self.path, str(error)) from error
 
     def _prepare(self, rebuild: bool) -> None:
-        """Create the tables, with `rebuild` also in place of those of another version."""
+        """Create the tables; with `rebuild` also in place of those of another version."""
         names = {row[0] for row in self._db.execute("SELECT name FROM sqlite_master")}
         if names and "documents" not in names:
             raise WorkspaceError(
@@ -341,15 +326,15 @@ class Archive:
 
 
 def another_version(path: Path) -> CorpusError:
-    """The error for an archive that another version of ownwords has made."""
+    """Return the error for an archive that another version of ownwords has made."""
     return CorpusError(
         f"{path} was made by another version of ownwords",
-        hint="read your posts once more: ownwords look PATH",
+        hint="read your posts again: ownwords look PATH",
     )
 
 
 def file_version(path: Path) -> int:
-    """The version of the archive in a file; archives of other versions than VERSION are rebuilt."""
+    """Return the version of the archive in a file."""
     with path.open("rb") as file:
         header = file.read(64)
     # Bytes 60 to 63 of a SQLite file hold its user_version.

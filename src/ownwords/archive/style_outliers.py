@@ -1,12 +1,12 @@
 """Find posts whose style differs: Burrows' Delta, made robust and fair to short posts.
 
-The features are the counts of a post's character 3-grams in hash buckets, which hold the function
-words and endings of any language. The distance of a post's rate from the mean rate of the other
-posts is divided by the deviation expected of another post of its length: the variance between posts
-plus the sampling variance of counts in a text that long. A post's Delta is the mean of these
-scores. Its logarithm is compared with the others' by median and median absolute deviation, as a
-robust z. All posts weigh the same whatever their length, so that a long one cannot define the norm;
-outliers are removed from the norm, and all posts are scored again.
+The features are the counts of a post's character 3-grams in hash buckets, which reflect the
+function words and endings of any language. The distance of a post's rate from the mean rate of the
+other posts is divided by the deviation expected at its length: the variance between posts plus the
+sampling variance of the counts. A post's Delta is the mean of these scores. Its logarithm is
+compared with the others' by median and median absolute deviation, as a robust z. All posts have the
+same weight, so that a long one cannot define the norm; outliers are removed from the norm, and all
+posts are scored again.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def find_style_outliers(features: Mapping[str, Features], distance: float) -> St
     ids = sorted(id_ for id_, post in features.items() if post.own_words >= MIN_WORDS)
     if len(ids) < MIN_POSTS:
         return StyleComparison(
-            note=f"Style was not compared: that takes {MIN_POSTS} posts of {MIN_WORDS} words "
+            note=f"Style was not compared: that takes {MIN_POSTS} posts with {MIN_WORDS} words "
             f"or more of your own each, and this archive has {len(ids) or 'none'}.",
         )
     posts = [features[id_] for id_ in ids]
@@ -76,7 +76,7 @@ def _norm(rates: _Matrix, words: _Vector, in_norm: _Mask) -> _StyleNorm:
 
 
 def _scores(norm: _StyleNorm, rates: _Matrix, words: _Vector, inside: _Mask) -> _Vector:
-    """Each rate's z-score; `inside` marks the posts that are in the norm."""
+    """Return each rate's z-score; `inside` marks the posts that are in the norm."""
     own = rates.astype(float)
     once = inside.astype(float)[:, None]
     others = norm.posts - once
@@ -90,7 +90,6 @@ def _scores(norm: _StyleNorm, rates: _Matrix, words: _Vector, inside: _Mask) -> 
 
 
 def _robust_z(rates: _Matrix, words: _Vector, distance: float) -> _Vector:
-    """The robust z of every post."""
     in_norm = np.ones(len(rates), bool)
     for left in reversed(range(_ROUNDS)):
         norm = _norm(rates, words, in_norm)

@@ -19,7 +19,7 @@ _CONTROLS_ASCII = bytes([*range(9), *range(11, 32), 127])
 # Mojibake comes from bytes above 0x7F decoded one by one, so it contains two neighbours in these
 # ranges, a C1 control, or the remains of a non-breaking space. The ranges exclude Asian scripts;
 # ordinary text has few such neighbours, and only those are checked with the slow ftfy.
-# (Both begin with a set, which the regular expression engine searches for three times as fast.)
+# (Both begin with a set, which makes the search three times as fast.)
 _DOUBTFUL = r"[\x80-\u05ff\u2000-\u26ff\uf000-\uffff]"
 _NEIGHBOURS = re.compile(f"{_DOUBTFUL}{_DOUBTFUL}+")
 _LONE_SIGNS = re.compile(r"[\x80-\x9fÃÂ](?:(?<=[\x80-\x9f])|(?= ))")
@@ -53,10 +53,10 @@ _DIRECTION_MARKS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f]")
 def repair_text(text: str, encoding: bool = True) -> tuple[str, dict[str, int]]:
     """Repair a text; returns it with the counts of repairs and removals by reason.
 
-    Without `encoding`, mojibake is left alone, as in code, where it may be intended. Encoding
-    repairs are counted by line, everything else by character. Newlines become
-    `\\n`; tabs, indentation, quotes and ligatures stay as they are; composed letters are used
-    where Unicode has them (NFC). Ordinary text in any script is returned unchanged.
+    Without `encoding`, mojibake is kept, because in code it may be intended. Encoding repairs are
+    counted by line, everything else by character. Newlines become `\\n`; tabs, indentation, quotes
+    and ligatures stay as they are; letters are composed (NFC). Ordinary text in any script is
+    returned unchanged.
     """
     if text.isascii():
         plain = text.encode("ascii")
@@ -96,23 +96,23 @@ def parse_json(text: str) -> object:
 
 
 def text_value(row: Mapping[str, Any], name: str) -> str:
-    """A text of a JSON object, its surrogates repaired; "" if it is missing or no text."""
+    """Return a text of a JSON object, its surrogates repaired; "" if it is not a text."""
     value = row.get(name)
     return repair_surrogates(value)[0] if isinstance(value, str) else ""
 
 
 def as_object(value: object) -> dict[str, Any]:
-    """The value if it is a JSON object, or else an empty one."""
+    """Return the value if it is a JSON object, or else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def objects_in(value: object) -> list[dict[str, Any]]:
-    """The objects in a JSON list; none if it is no list."""
+    """Return the objects in a JSON list; none if it is not a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def may_be_mojibake(text: str) -> bool:
-    """Whether a text may contain mojibake; may report false positives."""
+    """Return whether a text may contain mojibake, with false positives."""
     if text.isascii():
         return False
     return bool(_LONE_SIGNS.search(text)) or any(
@@ -122,7 +122,7 @@ def may_be_mojibake(text: str) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def _is_bad(fragment: str) -> bool:
-    # Imported lazily: it takes 60 ms, and most texts do not need it.
+    # Imported here because it takes 60 ms, and most texts do not need it.
     from ftfy.badness import is_bad  # noqa: PLC0415
 
     return is_bad(fragment)
@@ -164,7 +164,7 @@ def _take_out_unseen(text: str, counts: Counter[str]) -> str:
 
 
 def _needed(run: re.Match[str]) -> str:
-    """The part of a run of invisible characters to keep: needed joiners and flag tags."""
+    """Return the part of a run of invisible characters to keep: joiners and flag tags."""
     text, (start, end) = run.string, run.span()
     before, after = text[start - 1 : start], text[end : end + 1]
     unseen = run.group()

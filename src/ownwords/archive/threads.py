@@ -1,4 +1,4 @@
-"""The posts of a social network as documents: one's replies to oneself join the post above them."""
+"""The posts of a social network as documents; an author's replies to themselves make a thread."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _FIRST = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class SocialPost:
-    """A post of the author's; `parent` is the id of the post that it replies to."""
+    """A post by the author; `parent` is the id of the post that it replies to."""
 
     id: str
     html: str
@@ -26,7 +26,7 @@ class SocialPost:
 def join_threads(posts: Iterable[SocialPost], author: str) -> Iterator[SourceItem]:
     """Yield a document for each post and for each thread; count replies to other people.
 
-    A reply says little without what it answers, which exports do not hold.
+    A reply says little without the post it answers, which exports do not contain.
     """
     # Ids grow with time; posts of a thread may have been sent within the same second.
     ordered = sorted(posts, key=lambda post: (post.date or _FIRST, len(post.id), post.id))

@@ -1,4 +1,4 @@
-"""Read files, folders and archives of texts: bounded in size, confined to their folder."""
+"""Read files, folders, zips and tars of texts: bounded in size, confined to their folder."""
 
 import codecs
 import io
@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -107,7 +107,7 @@ def walk_files(
 
 
 def relative_name(path: Path, folder: Path) -> str:
-    """The path relative to `folder`, with slashes, normalised for storing and comparing.
+    """Return the path relative to `folder`, with slashes, normalised for storing and comparing.
 
     Names are in NFC (macOS decomposes accents); bytes that are not UTF-8 become U+FFFD.
     """
@@ -115,7 +115,7 @@ def relative_name(path: Path, folder: Path) -> str:
 
 
 def normalize_filename(name: str) -> str:
-    """A file name in NFC, with undecodable bytes replaced by U+FFFD."""
+    """Return a file name in NFC, with undecodable bytes replaced by U+FFFD."""
     text = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return unicodedata.normalize("NFC", text)
 
@@ -174,7 +174,7 @@ def _translated(shown: str, what: str = "is damaged or cannot be read") -> Itera
     try:
         yield
     except _DAMAGE as error:
-        if reason := getattr(error, "strerror", None):  # of the system, not of the file
+        if reason := getattr(error, "strerror", None):  # an error of the system, not of the file
             raise SourceError(f"{shown} cannot be read: {reason}") from error
         raise SourceError(f"{shown} {what}: {' '.join(str(error).split())}") from error
 
@@ -200,17 +200,17 @@ def _zip_files(path: Path, archive: zipfile.ZipFile) -> ExportFiles:
     sizes = {
         name: info.file_size
         for name, info in infos.items()
-        if not (info.is_dir() or name.startswith("__MACOSX/"))  # which is not the author's
+        if not (info.is_dir() or name.startswith("__MACOSX/"))  # metadata of macOS
     }
     return ExportFiles(path, sizes, lambda name: archive.open(infos[name]))
 
 
 def _files_of_zips(path: Path, packed: ExportFiles, stack: ExitStack) -> ExportFiles:
-    """The files of a zip of zips, such as Notion makes; the inner ones are held in memory."""
+    """Return the files of a zip of zips, as Notion makes; the inner zips are held in memory."""
     if packed.bytes > MAX_EXPORT_BYTES:
         raise SourceError(
             f"{path} consists of zips of over {MAX_EXPORT_BYTES >> 20} MiB",
-            hint="unpack it, and give each zip that is inside",
+            hint="unpack it, and give each of the zips in it",
         )
     holders: dict[str, tuple[ExportFiles, str]] = {}
     for zip_name in packed.names:
@@ -232,7 +232,7 @@ def _files_of_zips(path: Path, packed: ExportFiles, stack: ExitStack) -> ExportF
 
 
 class _TarInfo(tarfile.TarInfo):
-    """A member of a tar, whose extended header `tarfile` would read into memory at any size."""
+    """A member of a tar; `tarfile` would read its extended header into memory at any size."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         if self.type in _EXTENDED and self.size > _MAX_HEADER_BYTES:
@@ -248,7 +248,7 @@ _EXTENDED = frozenset(
 
 
 def is_packed(path: Path) -> bool:
-    """Whether the path is a zip or tar."""
+    """Return whether the path is a zip or tar."""
     try:
         return path.is_file() and (zipfile.is_zipfile(path) or _is_tar(path))
     except (tarfile.TarError, EOFError):  # EOFError: a gzip file that was cut off
@@ -278,7 +278,7 @@ def _tar_files(path: Path, archive: tarfile.TarFile) -> ExportFiles:
 
 @contextmanager
 def open_packed(path: Path) -> Iterator[ExportFiles]:
-    """Open a zip or tar; checks the names of its members, and writes nothing to disk."""
+    """Open a zip or tar, after checking the names of its members; writes nothing to disk."""
     with ExitStack() as stack:
         with _translated(str(path), "is not a whole zip or tar file"):
             if zipfile.is_zipfile(path):
@@ -293,7 +293,7 @@ def open_packed(path: Path) -> Iterator[ExportFiles]:
             parts = PurePosixPath(name.replace("\\", "/")).parts
             if ".." in parts or name.startswith(("/", "\\")) or name[1:2] == ":":
                 raise SourceError(
-                    f"{path} holds a path that points outside it: {name!r}; left unopened"
+                    f"{path} was not opened: it holds a path that points outside it, {name!r}"
                 )
         if members.bytes > MAX_UNPACKED_BYTES:
             raise SourceError(
@@ -321,20 +321,24 @@ def open_export(path: Path) -> Iterator[ExportFiles]:
 
 
 def require_room(folder: Path, size: int) -> None:
-    """Raise SourceError if so many bytes do not fit on the disk of a folder."""
+    """Raise SourceError if `size` bytes do not fit on the disk of a folder."""
     free = shutil.disk_usage(folder).free
     if size > free - SPARE_BYTES:
         raise SourceError(
-            f"the disk has no room for it: {free >> 20:,} MiB are free",
+            f"there is not enough room on the disk: {free >> 20:,} MiB are free",
             hint="free some space, then try again",
         )
 
 
-def is_zip_with(path: Path, is_ours: Callable[[ExportFiles], object]) -> bool:
-    """Whether the path is a zip that can be opened and of which `is_ours` holds."""
-    if read_head(path, 2) != b"PK":
-        return False
+def export_holds(path: Path, is_ours: Callable[[ExportFiles], object]) -> bool:
+    """Return whether `is_ours` is true of a zip that can be opened, or a folder's first files."""
     try:
+        if path.is_dir():
+            files = {file.relative_to(path).as_posix(): file for file in first_files(path)}
+            sizes = dict.fromkeys(files, 0)
+            return bool(is_ours(ExportFiles(path, sizes, lambda name: files[name].open("rb"))))
+        if read_head(path, 2) != b"PK":
+            return False
         with open_packed(path) as members:
             return bool(is_ours(members))
     except SourceError:
@@ -343,16 +347,16 @@ def is_zip_with(path: Path, is_ours: Callable[[ExportFiles], object]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
-    """How to find the files of an export: given by themselves, in a folder or in a zip."""
+    """How to find the files of an export: as single files, in a folder or in a zip."""
 
-    mark: re.Pattern[bytes]  # in the beginning of each
-    layouts: tuple[str, ...]  # their places in a folder, as glob patterns
+    mark: re.Pattern[bytes]  # in the first bytes of each
+    layouts: tuple[str, ...]  # their paths in a folder, as glob patterns
     suffixes: tuple[str, ...]  # of their names in a zip
-    not_below: str = "\0"  # a folder in a zip without any
-    anywhere: bytes = b""  # each also holds this, maybe far from its beginning
+    not_below: str = "\0"  # a folder in a zip that holds none
+    anywhere: bytes = b""  # each also holds this, perhaps far from its beginning
 
     def count(self, path: Path) -> int:
-        """How many files `open` would yield; 0 if there is no export or it cannot be read."""
+        """Return the number of files that `open` yields; 0 if the path cannot be read."""
         try:
             return sum(1 for _ in self.open(path))
         except SourceError:
@@ -381,7 +385,7 @@ class ExportFormat:
                         yield name, opened
 
     def read(self, path: Path) -> Iterator[tuple[str, bytes]]:
-        """Yield the name and the bytes of each file of an export; SourceError for a huge one."""
+        """Yield the name and the bytes of each file of an export; SourceError if it is huge."""
         for name, opened in self.open(path):
             data = opened.read(MAX_EXPORT_BYTES + 1)
             if len(data) > MAX_EXPORT_BYTES:
@@ -389,31 +393,30 @@ class ExportFormat:
             yield name, data
 
     def _matches(self, opened: IO[bytes]) -> bool:
-        """Whether a file is one of the export's; leaves it at its beginning."""
+        """Return whether a file belongs to the export, and seek back to its beginning."""
         head = opened.read(HEAD_BYTES)
         opened.seek(0)
         is_ours = self.mark.search(head) is not None
-        # What may be anywhere may lie across the end of the head, too.
+        # `anywhere` may also begin in the head and end after it.
         return is_ours and (self.anywhere in head or count_bytes(self.anywhere, opened) > 0)
 
 
 def parse_json(name: str, data: bytes) -> object:
-    """The value of a JSON file; `name` it is called by in the SourceError if it is damaged."""
+    """Parse a JSON file; raises a SourceError that names it if it is damaged."""
     try:
-        value: object = json.loads(decode_text(data))
+        return cast(object, json.loads(decode_text(data)))
     except (ValueError, RecursionError) as error:
         hint = "export it again"
         raise SourceError(f"{name} is not whole JSON: {error}", hint=hint) from error
-    return value
 
 
 # ---- bounded listing and reading of folders of texts
 
-HEAD_BYTES = 64 << 10  # that tell what a file is
+HEAD_BYTES = 64 << 10  # enough to recognise a file
 _BINARY_LOOK_BYTES = 8 << 10
 _FIRST_NAMES = 3_000
 _FIRST_FOLDERS = 300
-# Folders that programs make, without texts of the author's.
+# Folders made by programs, without texts by the author.
 PROGRAM_FOLDERS = frozenset({"node_modules", "__pycache__", "__MACOSX", "bower_components"})
 NOT_TEXTS = PROGRAM_FOLDERS | {".git"}
 
@@ -445,12 +448,12 @@ def first_files(folder: Path) -> Iterator[Path]:
 
 
 def count_suffixes(folder: Path) -> Counter[str]:
-    """How many of the first files have each suffix (".md", lower case)."""
+    """Count the first files by suffix (".md", lower case)."""
     return Counter(path.suffix.lower() for path in first_files(folder))
 
 
 def path_exists(path: Path) -> bool:
-    """Whether the path exists and is accessible."""
+    """Return whether the path exists and is accessible."""
     try:
         return path.exists()
     except OSError:
@@ -458,24 +461,22 @@ def path_exists(path: Path) -> bool:
 
 
 def read_head(path: Path, size: int) -> bytes:
-    """The first `size` bytes of a file; b"" if it is not a file or cannot be read."""
-    try:
-        if not path.is_file():
-            return b""
-        with path.open("rb") as opened:
-            return opened.read(size)
-    except OSError:
-        return b""
+    """Return the first `size` bytes of a file; b"" if it is not a file or cannot be read."""
+    with suppress(OSError):
+        if path.is_file():
+            with path.open("rb") as opened:
+                return opened.read(size)
+    return b""
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether a file's beginning is binary: it holds NULs and has no UTF-16 or UTF-32 mark."""
+    """Return whether a file's beginning holds NULs without a UTF-16 or UTF-32 mark."""
     look = data[:_BINARY_LOOK_BYTES]
     return b"\0" in look and not look.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"))
 
 
 def read_file(path: Path, most: int = MAX_TEXT_BYTES) -> bytes:
-    """The bytes of a text file; SourceError if it is unreadable, too large or binary."""
+    """Return the bytes of a text file; SourceError if it is unreadable, too large or binary."""
     try:
         with path.open("rb") as opened:
             data = opened.read(most + 1)
@@ -489,6 +490,6 @@ def read_file(path: Path, most: int = MAX_TEXT_BYTES) -> bytes:
 
 
 def read_lines(path: Path, most: int = MAX_TEXT_BYTES) -> str:
-    """The text of a file with plain line ends and without NULs; errors as of `read_file`."""
+    """Return the text of a file with plain line ends and without NULs; errors as `read_file`."""
     text = decode_text(read_file(path, most))
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")

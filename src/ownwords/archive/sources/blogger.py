@@ -1,7 +1,7 @@
 """Source: a Blogger blog, Google Takeout's feed.atom or the single XML file of older exports."""
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -52,17 +52,12 @@ def detect(path: Path) -> str | None:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """Yield each blog's site, posts and pages, then what was skipped."""
-    left_out: Counter[tuple[str, str]] = Counter()
+    """Yield each blog's site, posts and pages."""
     for name, opened in _EXPORTS.open(path):
-        yield from _feed(path, name, opened, left_out)
-    for (what, reason), count in left_out.items():
-        yield SkippedItem(what, reason, count)
+        yield from _feed(path, name, opened)
 
 
-def _feed(
-    path: Path, name: str, opened: IO[bytes], left_out: Counter[tuple[str, str]]
-) -> Iterator[SourceItem]:
+def _feed(path: Path, name: str, opened: IO[bytes]) -> Iterator[SourceItem]:
     damage: list[str] = []
     home = _home(path, opened)
     opened.seek(0)
@@ -77,36 +72,33 @@ def _feed(
             yield SiteInfo(_text(feed, f"{_ATOM}title"), identity="blogger")
             if not home:
                 yield SourceNote(
-                    f"{name} does not say the blog's address, so the addresses of its posts"
+                    f"{name} does not contain the blog's address, so the addresses of its posts"
                     " are unknown."
                 )
             yield ExpectedCount(posts)
         if element.tag == f"{_ATOM}entry":
-            yield from _entry(element, home, left_out)
+            yield _entry(element, home)
     if not begun:
         raise SourceError(
-            f"{name} holds no entry that can be read: {'; '.join(damage) or 'it is empty'}",
+            f"{name} holds no readable entry: {'; '.join(damage) or 'it is empty'}",
             hint="export the blog again with Google Takeout",
         )
     for detail in damage:
         yield SourceNote(f"{name} is damaged: {detail}.")
 
 
-def _entry(
-    entry: etree._Element, home: str, left_out: Counter[tuple[str, str]]
-) -> Iterator[RawDocument]:
+def _entry(entry: etree._Element, home: str) -> RawDocument | SkippedItem:
     what = _what(entry)
     if what == "comment":
-        left_out["comment", "other people's words"] += 1
-    elif what in ("post", "page"):
-        yield _document(entry, "page" if what == "page" else "post", home)
-    else:
-        reason = "part of the blog's settings, not a text"
-        left_out["entry", reason if what else "of no type that is known"] += 1
+        return SkippedItem("comment", "other people's words")
+    if what in ("post", "page"):
+        return _document(entry, "page" if what == "page" else "post", home)
+    reason = "part of the blog's settings, not a text" if what else "of an unknown type"
+    return SkippedItem("entry", reason)
 
 
 def _what(entry: etree._Element) -> str:
-    """The entry's type: post, page, comment, settings or template; "" if it has none."""
+    """Return the entry's type: post, page, comment, settings or template; "" if it has none."""
     kind = _text(entry, f"{_BLOGGER}type").lower()
     for category in entry.iterfind(f"{_ATOM}category"):
         if category.get("scheme") == _KIND_SCHEME:
@@ -167,7 +159,7 @@ def _text(element: etree._Element | None, name: str) -> str:
 
 
 def _home(path: Path, opened: IO[bytes]) -> str:
-    """The blog's address, which Takeout omits: the host with the most links to the blog's posts."""
+    """Guess the blog's address, which Takeout omits: the host of most links to its posts."""
     files: set[str] = set()
     linked: defaultdict[str, set[str]] = defaultdict(set)
     for entry in safe_xml.iter_elements(path, opened, (f"{_ATOM}entry",), []):

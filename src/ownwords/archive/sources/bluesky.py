@@ -71,9 +71,9 @@ def _post(key: str, record: dict[str, Any], author: str) -> SocialPost:
 
 
 def _entries(node: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """The keys in a node of the repository's search tree, and what they lead to.
+    """Yield the keys in a node of the repository's search tree, with their hashes.
 
-    A key is stored without what it shares with the key before.
+    A key is stored without the beginning that it shares with the key before.
     """
     key = b""
     for entry in objects_in(node.get("e")):
@@ -84,13 +84,13 @@ def _entries(node: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
 
 
 def _blocks(data: bytes) -> Iterator[tuple[bytes, Any]]:
-    """The values of a CAR file by their hashes."""
+    """Yield the values of a CAR file with their hashes."""
     length, at = _varint(data, 0)
     at += length  # of the header
     while at < len(data):
         length, at = _varint(data, at)
         if length < _CID_BYTES or at + length > len(data):
-            raise ValueError("it breaks off before its end")
+            raise ValueError("it is cut off")
         cid = data[at : at + _CID_BYTES]
         if cid[1] == 0x71:  # DAG-CBOR; others are pictures
             yield cid, _decode(data, at + _CID_BYTES, 0)[0]
@@ -107,7 +107,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _decode(data: bytes, at: int, depth: int) -> tuple[Any, int]:
-    """A value of DAG-CBOR (RFC 8949 without its options), and where the next one begins."""
+    """Return a value of DAG-CBOR (RFC 8949 without its options), and the index after it."""
     if depth > _DEEPEST:
         raise ValueError("its values are nested too deeply")
     kind, size = data[at] >> 5, data[at] & 31

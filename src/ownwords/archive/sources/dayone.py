@@ -20,7 +20,7 @@ _EXPORTS = untrusted_files.ExportFormat(
     (".json",),
     anywhere=b'"creationDate"',
 )
-_ESCAPED = re.compile(r"\\([.!()+\-_#])")  # as Day One puts them before plain punctuation
+_ESCAPED = re.compile(r"\\([.!()+\-_#])")  # Day One escapes plain punctuation
 
 
 def detect(path: Path) -> str | None:

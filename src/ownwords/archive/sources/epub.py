@@ -2,7 +2,6 @@
 
 import posixpath
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,10 +51,7 @@ class _Package:
 
 def detect(path: Path) -> str | None:
     """Recognise a zip, or an unpacked folder, that holds EPUB's container file."""
-    if path.is_dir():
-        is_book = untrusted_files.path_exists(path / _CONTAINER)
-    else:
-        is_book = untrusted_files.is_zip_with(path, lambda members: _CONTAINER in members.names)
+    is_book = untrusted_files.export_holds(path, lambda files: _CONTAINER in files.names)
     return "an EPUB book" if is_book else None
 
 
@@ -113,11 +109,11 @@ def _package(path: Path, members: untrusted_files.ExportFiles) -> _Package:
 def _xml(path: Path, members: untrusted_files.ExportFiles, name: str) -> etree._Element:
     if name not in members.names:
         raise SourceError(
-            f"{path} is no whole EPUB: {name or 'its package file'!r} is missing in it"
+            f"{path} is not a whole EPUB: {name or 'its package file'!r} is missing in it"
         )
     root = parse_xml(members.read(name))
     if root is None:
-        raise SourceError(f"{path} is no whole EPUB: {name!r} in it is not XML")
+        raise SourceError(f"{path} is not a whole EPUB: {name!r} in it is not XML")
     return root
 
 
@@ -126,7 +122,7 @@ def _words(node: etree._Element) -> str:
 
 
 def _inside(beside: str, href: str) -> str:
-    """The file in the zip that `href` in the file `beside` names, without the fragment."""
+    """Return the file in the zip to which `href` in the file `beside` leads."""
     folder = posixpath.dirname(beside)
     return posixpath.normpath(posixpath.join(folder, unquote(href.partition("#")[0])))
 
@@ -134,12 +130,12 @@ def _inside(beside: str, href: str) -> str:
 def _refuse_locked(path: Path, members: untrusted_files.ExportFiles, package: _Package) -> None:
     if _ENCRYPTION not in members.names:
         return
-    # Free books scramble fonts, too; that is no lock.
+    # Free books may encrypt fonts as well, which is not a lock.
     locked = _xml(path, members, _ENCRYPTION).iter("{*}CipherReference")
     if {unquote(node.get("URI") or "") for node in locked} & package.spine.keys():
         raise SourceError(
             f"{path} is locked with DRM: its text is encrypted and cannot be read",
-            hint="use a copy without a lock, as you have from your own writing program",
+            hint="use an unlocked copy, such as one from your own writing program",
         )
 
 
@@ -147,12 +143,11 @@ def _chapters(
     path: Path, members: untrusted_files.ExportFiles, package: _Package
 ) -> Iterator[SourceItem]:
     titles = _titles(members, package)
-    frame: Counter[str] = Counter()
     held = frozenset(members.names)
     read = 0
     for name, is_linear in package.spine.items():
         if not is_linear:
-            frame["outside the reading order"] += 1
+            yield SkippedItem("chapter", "outside the reading order")
             continue
         if name not in held:
             yield SkippedItem("chapter", "the book names it, but it is missing", ref=name)
@@ -164,12 +159,10 @@ def _chapters(
             continue
         reason = _frame(name, titles.get(name, ""), body, package)
         if reason:
-            frame[reason] += 1
+            yield SkippedItem("chapter", reason)
             continue
         read += 1
         yield _chapter(name, titles.get(name, ""), body, package, read)
-    for reason, count in frame.items():
-        yield SkippedItem("chapter", reason, count)
 
 
 def _body(data: bytes) -> LexborNode:
@@ -184,7 +177,7 @@ def _body(data: bytes) -> LexborNode:
 
 
 def _is_mark(node: LexborNode) -> bool:
-    """Whether the element is a printed page's number or a note's."""
+    """Return whether the element is the number of a printed page or of a note."""
     attributes = node.attributes
     kinds = f"{attributes.get('epub:type') or ''} {attributes.get('role') or ''}".split()
     if not _MARKS.isdisjoint((*kinds, *(attributes.get("class") or "").split())):
@@ -198,7 +191,7 @@ def _is_mark(node: LexborNode) -> bool:
 
 
 def _frame(name: str, title: str, body: LexborNode, package: _Package) -> str:
-    """The reason why a file is not a chapter (cover, contents, ...); "" if it is one."""
+    """Return why a file is not a chapter (cover, contents, ...); "" if it is one."""
     if name in package.contents:
         return "the table of contents"
     words = readability.count_words(body)
@@ -239,7 +232,7 @@ def _chapter(
 
 
 def _titles(members: untrusted_files.ExportFiles, package: _Package) -> dict[str, str]:
-    """Chapter titles by file name from the table of contents; a file's first entry counts."""
+    """Read chapter titles by file name from the table of contents; a file's first entry counts."""
     titles: dict[str, str] = {}
     for name in sorted(set(package.contents).intersection(members.names)):
         try:

@@ -31,7 +31,7 @@ NAME = "RSS and Atom feeds"
 
 _ROOTS = frozenset({"rss", "feed", "rdf"})
 _FIRST_ELEMENT = re.compile(r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)")
-# What is not closed reaches to the end: to look for its end from each beginning is quadratic.
+# What is not closed ends with the text: searching for its end from each beginning is quadratic.
 _NOT_ELEMENTS = re.compile(r"<\?.*?(?:\?>|\Z)|<!--.*?(?:-->|\Z)", re.DOTALL)
 _COMMENT_FEED = re.compile(
     r"^(comments|kommentare|commentaires|comentarios) (on|for|zu|sur|en)\b", re.I
@@ -80,7 +80,7 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 
 def _pages_in(path: Path) -> list[Path]:
-    """The pages of a feed in a folder that holds nothing else."""
+    """Return the pages of a feed in a folder that holds nothing else."""
     try:
         files = sorted(path.iterdir()) if path.is_dir() else []
     except OSError:
@@ -104,15 +104,15 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 def _entries(entries: list[dict[str, Any]], comments_only: bool) -> Iterator[SourceItem]:
     refs: set[str] = set()
-    comments = excerpts = read = 0
+    excerpts = read = 0
     for number, entry in enumerate(entries, 1):
         title, body, markup, excerpt = _content(entry)
         if comments_only or _is_comment(entry, title):
-            comments += 1
+            yield SkippedItem("comment", "other people's words")
             continue
         ref = f"entry/{_text(entry, 'id') or _text(entry, 'link') or number}"
         if ref in refs:
-            yield SkippedItem("post", "its entry stands in the feed twice", title=title, ref=ref)
+            yield SkippedItem("post", "its entry is in the feed twice", title=title, ref=ref)
             continue
         refs.add(ref)
         if not body.strip():
@@ -134,12 +134,10 @@ def _entries(entries: list[dict[str, Any]], comments_only: bool) -> Iterator[Sou
                 html.unescape(tag["term"]) for tag in entry.get("tags", ()) if tag.get("term")
             ),
         )
-    if comments:
-        yield SkippedItem("comment", "other people's words", comments)
     if excerpts:
         yield SourceNote(
             f"{excerpts} of {read} entries look like excerpts, not whole posts; an export of the"
-            " blog holds them whole."
+            " blog contains the whole posts."
         )
     if 0 < read <= _FEW_ENTRIES:
         yield SourceNote(
@@ -155,7 +153,7 @@ def _text(entry: dict[str, Any], key: str) -> str:
 
 
 def _title(entry: dict[str, Any]) -> str:
-    """The title of an entry or of the feed, with any markup removed."""
+    """Return the title of an entry or of the feed, with any markup removed."""
     title = _text(entry, "title")
     plain = dict.get(entry, "title_detail", {}).get("type") == "text/plain"
     return title if plain else readability.node_text(readability.parse(title))
@@ -166,7 +164,7 @@ def _is_comment(entry: dict[str, Any], title: str) -> bool:
 
 
 def _content(entry: dict[str, Any]) -> tuple[str, str, Markup, bool]:
-    """The title, the body, the body's markup, and whether it looks like an excerpt."""
+    """Return title, body, the body's markup, and whether it looks like an excerpt."""
     title = _title(entry)
     bodies = [part for part in dict.get(entry, "content", ()) if (part.get("value") or "").strip()]
     part = max(bodies, key=lambda part: len(part["value"]), default=None)
@@ -181,7 +179,7 @@ def _content(entry: dict[str, Any]) -> tuple[str, str, Markup, bool]:
     excerpt = ends or (not is_whole and "<p" not in body)
     if plain:
         return title, body, "text", excerpt
-    # The footer may stand above or below the share buttons.
+    # The footer may be above or below the share buttons.
     body = readability.remove_chrome(_APPEARED.sub("", body), _CHROME)
     return title, _APPEARED.sub("", body), "html", excerpt
 

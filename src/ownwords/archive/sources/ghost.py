@@ -50,7 +50,7 @@ def detect(path: Path) -> str | None:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """Yield the site, its posts and pages in the order of the export, then what was skipped."""
+    """Yield the site, its posts and pages in the order of the export."""
     name, data = next(_EXPORTS.read(path), ("", b""))
     if not name:
         raise SourceError(
@@ -68,7 +68,7 @@ def read(path: Path) -> Iterator[SourceItem]:
     yield SiteInfo(title or path.stem, identity=site_identity(home, title))
     if not home:
         yield SourceNote(
-            "A Ghost export does not say the site's address, so posts are cited by title and date."
+            "A Ghost export lacks the site's address, so posts are cited by title and date."
         )
     library = _ExportTables(tables, home)
     posts = _rows(tables, "posts")
@@ -82,7 +82,7 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 
 class _ExportTables:
-    """The export's tables of tags, authors and metadata, joined to their posts."""
+    """The export's tags and authors, joined to their posts."""
 
     def __init__(self, tables: Row, home: str) -> None:
         self._home = home
@@ -101,10 +101,9 @@ class _ExportTables:
         kind = "page" if post.get("type") == "page" or post.get("page") in (1, True) else "post"
         ref, title, slug = f"{kind}/{identity}", text_value(post, "title"), text_value(post, "slug")
         if not identity:
-            return SkippedItem("post", "it has neither number nor name", title=title)
+            return SkippedItem("post", "it has neither an id nor a name", title=title)
         body, markup = _body(post)
-        path = f"/{slug}/" if slug else ""
-        url = f"{self._home}{path}" if self._home and path else ""
+        url = f"{self._home}/{slug}/" if self._home and slug else ""
         canonical = text_value(post, "canonical_url").replace(_SITE_URL, self._home)
         author = ", ".join(self._authors.get(identity, ()))
         return RawDocument(
@@ -122,7 +121,7 @@ class _ExportTables:
 
 
 def _body(post: Row) -> tuple[str, Markup]:
-    """Body and markup: the HTML that Ghost stores beside the editor's document, or Markdown."""
+    """Return body and markup: the HTML that Ghost stores beside its own format, or Markdown."""
     if text_value(post, "html").strip():
         return readability.remove_chrome(text_value(post, "html"), _CHROME), "html"
     if text_value(post, "markdown").strip():
@@ -133,7 +132,7 @@ def _body(post: Row) -> tuple[str, Markup]:
 def _joined(
     tables: Row, through: str, to: str, names: Mapping[object, str]
 ) -> dict[object, list[str]]:
-    """The names linked to each post by the join table `through`, in its sort order."""
+    """Return the names linked to each post by the join table `through`, in its sort order."""
     joined: defaultdict[object, list[str]] = defaultdict(list)
 
     def order(row: Row) -> int:
@@ -152,7 +151,7 @@ def _tables(export: object) -> Row | None:
 
 
 def _rows(tables: Row, name: str) -> list[Row]:
-    """The rows of a table, without those whose ids are not scalars."""
+    """Return the rows of a table, without those whose ids are not scalars."""
     return [
         row
         for row in objects_in(tables.get(name))

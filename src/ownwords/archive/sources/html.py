@@ -86,7 +86,8 @@ def read(path: Path) -> Iterator[SourceItem]:
     """Yield the articles sorted by file, without blocks that repeat on half of the pages."""
     if not path.is_dir():
         page = _page(untrusted_files.read_file(path), path.name)
-        yield from _comments(page.comments)
+        if page.comments:
+            yield SkippedItem("comment", "other people's words", page.comments)
         yield _document(page, path.name, _SharedBlocks())
         return
     files: list[Path] = []
@@ -103,47 +104,38 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 
 def _articles(files: list[Path], folder: Path, common: _SharedBlocks) -> Iterator[SourceItem]:
-    comments = 0
-    left_out: Counter[tuple[str, str]] = Counter()
     for file in files:
         name = untrusted_files.relative_name(file, folder)
         if _ERROR_PAGE.search(name):
-            left_out["page", "an error page"] += 1
+            yield SkippedItem("page", "an error page")
             continue
         try:
             page = _page(untrusted_files.read_file(file), name)
         except SourceError as error:
             yield SkippedItem("file", error.message.removeprefix(f"{file} "), ref=name)
             continue
-        comments += page.comments
+        if page.comments:
+            yield SkippedItem("comment", "other people's words", page.comments)
         if page.is_listing:
             reason = "a listing page: links to other pages, little text of its own"
-            left_out["page", reason] += 1
+            yield SkippedItem("page", reason)
             continue
         doomed = common.repeated_around if page.article.tag == "body" else common.repeated
         repeated = [node for node, key in _keyed_blocks(page.article) if key in doomed]
         for node in repeated:
             node.decompose()
-        reason = "it repeats on at least half of the pages: menus, footers"
-        left_out["block", reason] += len(repeated)
+        if repeated:
+            reason = "it repeats on at least half of the pages: menus, footers"
+            yield SkippedItem("block", reason, len(repeated))
         has_text = readability.node_text(page.article)
         if not has_text and not page.article.css_first("img, pre, video, audio"):
             yield SkippedItem("page", "no text of its own was found on it", ref=name)
             continue
         yield _document(page, name, common)
-    yield from _comments(comments)
-    for (what, reason), count in left_out.items():
-        if count:
-            yield SkippedItem(what, reason, count)
     yield SourceNote(
-        "Articles were cut out of whole web pages by their look; if you still have what they were"
-        " made from (Markdown files, a database, an export), that reads more exactly."
+        "Articles were extracted from whole web pages by rules; if you still have what the pages"
+        " were made from (Markdown files, a database, an export), it can be read more exactly."
     )
-
-
-def _comments(count: int) -> Iterator[SkippedItem]:
-    if count:
-        yield SkippedItem("comment", "other people's words", count)
 
 
 def _page(data: bytes, name: str, with_blocks: bool = False) -> _ParsedPage:
@@ -181,7 +173,7 @@ def _is_mostly_links(tree: LexborHTMLParser, article: LexborNode) -> bool:
 
 
 def _in_common(files: list[Path], folder: Path) -> _SharedBlocks:
-    """Site name and address, and the blocks on at least half of a sample of the pages."""
+    """Find the site's name and address, and the blocks on at least half of a sample of pages."""
     blocks: Counter[bytes] = Counter()
     around: Counter[bytes] = Counter()
     names: Counter[str] = Counter()

@@ -72,7 +72,7 @@ def detect(path: Path) -> str | None:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """Yield what you sent; you are who sent the mail in the sent folder, or the most mail."""
+    """Yield the user's own mail: what is in a sent folder, or else by the most frequent sender."""
     headers = BytesHeaderParser(policy=email.policy.default)
     parser = BytesParser(policy=email.policy.default)
     senders: Counter[str] = Counter()
@@ -91,46 +91,43 @@ def read(path: Path) -> Iterator[SourceItem]:
         if count * 2 <= senders.total() or not address:
             raise SourceError(
                 f"{path} holds mail from {len(senders)} sender{'s' * (len(senders) != 1)},"
-                " and nothing says which is you",
+                " and nothing shows which one is you",
                 hint="give your folder of sent mail, or an export that holds it",
             )
         own = {address}
     yield SourceNote(
-        f"Of the mail, only what {', '.join(sorted(own))} sent is read, without what it quotes."
-        " Mail names other people: think of that before you share a model."
+        f"Only the mail that {', '.join(sorted(own))} sent is read, without quoted mail."
+        " Mail names other people: consider that before you share a model."
     )
     yield ExpectedCount(sum(senders[address] for address in own))
-    left: Counter[str] = Counter()
     seen: set[str] = set()
     for number, (name, data) in enumerate(_mails(path), 1):
         try:
             message = parser.parsebytes(data.replace(b"\n>From ", b"\nFrom "))
             document = _document(message, name, number) if _sender(message) in own else None
         except Exception:
-            left["damaged"] += 1
+            yield SkippedItem("mail", "damaged")
             continue
         if document is None:
-            left["from other people"] += 1
+            yield SkippedItem("mail", "from other people")
         elif document.ref in seen:
-            left["in the mailbox twice"] += 1
+            yield SkippedItem("mail", "in the mailbox twice")
         elif not document.body.strip():
-            left["without words of your own"] += 1
+            yield SkippedItem("mail", "without words of your own")
         else:
             seen.add(document.ref)
             yield document
-    for reason, count in left.items():
-        yield SkippedItem("mail", reason, count)
 
 
 def _mails(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The file and the bytes of each message."""
+    """Yield the file and the bytes of each message."""
     for name, opened in _EXPORTS.open(path):
         within = Path(name).relative_to(path).as_posix() if path.is_dir() else path.name
         yield from ((within, data) for data in _split(opened) if data.strip())
 
 
 def _split(opened: IO[bytes]) -> Iterator[bytes]:
-    """The messages of an mbox, or the only one of an .eml file."""
+    """Yield the messages of an mbox, or the only one of an .eml file."""
     rest = b""
     while chunk := opened.read(_CHUNK_BYTES):
         *whole, rest = _SEPARATOR.split(rest + chunk)

@@ -3,7 +3,6 @@
 import json
 import re
 import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -267,7 +266,6 @@ def _folder(path: Path) -> Iterator[SourceItem]:
     title, home = _site(path, tool)
     if title or home:
         yield SiteInfo(title or home)
-    left: Counter[str] = Counter()
     broken = 0
     is_project = bool(tool) or any(
         untrusted_files.path_exists(path / name) for name in _PROJECT_FILES
@@ -286,15 +284,13 @@ def _folder(path: Path) -> Iterator[SourceItem]:
             elif _MADE_OF_TAGS.search(meta.body) and "_posts" not in name:
                 reason = "a page made of template tags, no post"
         if reason:
-            left[reason] += 1
+            yield SkippedItem("file", reason)
             return
         broken += meta.broken
         yield _document(meta, place, tool, home)
 
     suffixes = SUFFIXES | (_PAGES if tool in _WITH_PAGES else frozenset())
     yield from read_texts(path, suffixes, read_file, "Markdown", leave=_NEVER)
-    for reason, count in left.items():
-        yield SkippedItem("file", reason, count)
     yield from _notes(broken)
 
 

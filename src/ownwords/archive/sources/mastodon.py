@@ -26,7 +26,7 @@ def detect(path: Path) -> str | None:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """Yield own posts and threads; what only followers or single people see is private."""
+    """Yield own posts and threads; posts for followers or single people are private."""
     name, data = next(_EXPORTS.read(path), ("", b""))
     outbox = untrusted_files.parse_json(name, data) if name else None
     activities = objects_in(as_object(outbox).get("orderedItems"))

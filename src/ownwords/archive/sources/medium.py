@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -25,29 +24,20 @@ _STORY = re.compile(r"(?:^|/)posts/(?:draft|\d{4}-\d{2}-\d{2})_[^/]*\.html$")
 _ID = re.compile(r"-{1,2}([0-9a-f]{8,14})$")
 # A link preview: the title and description of another page.
 _PREVIEW = ".graf--mixtapeEmbed"
-_FIRST_STORIES = 50
 _SHORT_WORDS = 100
 
 
 def detect(path: Path) -> str | None:
     """Recognise a zip or folder whose `posts` folder holds files with Medium's names and markup."""
-    if not path.is_dir():
-        return "a Medium export" if untrusted_files.is_zip_with(path, _has_story) else None
-    try:
-        files = islice((path / "posts").glob("*_*.html"), _FIRST_STORIES)
-        story = next((file for file in files if _STORY.search(file.as_posix())), None)
-    except OSError:
-        return None
-    is_ours = story is not None and _is_story(untrusted_files.read_head(story, 64 << 10))
-    return "an unpacked Medium export" if is_ours else None
+    if path.is_dir():
+        is_ours = untrusted_files.export_holds(path / "posts", _has_story)
+        return "an unpacked Medium export" if is_ours else None
+    return "a Medium export" if untrusted_files.export_holds(path, _has_story) else None
 
 
-def _has_story(members: untrusted_files.ExportFiles) -> bool:
-    name = next((name for name in members.names if _STORY.search(name)), "")
-    return bool(name) and _is_story(members.read(name, first=64 << 10))
-
-
-def _is_story(start: bytes) -> bool:
+def _has_story(files: untrusted_files.ExportFiles) -> bool:
+    name = next((name for name in files.names if _STORY.search(f"{files.path}/{name}")), "")
+    start = files.read(name, first=64 << 10) if name else b""
     return b"h-entry" in start and b"p-name" in start
 
 
@@ -82,7 +72,7 @@ def _stories(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator
             yield site
         body = tree.css_first("section[data-field=body]")
         if body is None:
-            yield SkippedItem("post", "it has no body, as a page cut short has none", ref=name)
+            yield SkippedItem("post", "it has no body: the page may be cut off", ref=name)
             continue
         title = _text(tree, ".p-name")
         is_draft = name.rpartition("/")[2].startswith("draft_")
@@ -97,9 +87,9 @@ def _stories(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator
         yield _story(tree, name, title, body.inner_html or "", is_draft)
     if likely_responses:
         yield SourceNote(
-            f"{likely_responses} of Medium's stories look like responses to other people's, since"
-            f" they have no title; they have {_SHORT_WORDS} words or more and were kept. The export"
-            " does not tell them apart."
+            f"{likely_responses} of Medium's stories look like responses to other people's, because"
+            f" they have no title. They have {_SHORT_WORDS} words or more and were kept. The export"
+            " does not distinguish responses."
         )
 
 
@@ -140,7 +130,7 @@ def _attribute(tree: LexborHTMLParser, selector: str, name: str) -> str:
 
 
 def _looks_like_response(tree: LexborHTMLParser, body: LexborNode, title: str) -> bool:
-    """Whether a story has no heading and begins with its own title, as exported responses do."""
+    """Return whether a story has no heading and begins with its title, as responses do."""
     if body.css_first("h1, h2, h3, h4") is not None:
         return False
     text = readability.node_text(body).casefold()

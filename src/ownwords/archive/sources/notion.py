@@ -12,18 +12,15 @@ from ownwords.core.errors import SourceError
 NAME = "Notion"
 
 _PAGE = re.compile(r"(?:^|/)(?P<title>[^/]*?) ?(?P<id>[0-9a-f]{32})\.(md|html)$")
-# A page of a database begins with its properties, a line each.
+# A page of a database begins with its properties, one per line.
 _PROPERTY = re.compile(r"([A-Z][^:\n]{0,40}): (.*)")
 _DATES = ("date", "published", "publish date", "created", "created time")
 
 
 def detect(path: Path) -> str | None:
     """Recognise a zip or folder by the names of its files."""
-    if not path.is_dir():
-        is_export = untrusted_files.is_zip_with(path, lambda members: _pages(members.names))
-        return "a Notion export" if is_export else None
-    names = (file.name for file in untrusted_files.first_files(path))
-    return "an unpacked Notion export" if any(map(_PAGE.search, names)) else None
+    is_export = untrusted_files.export_holds(path, lambda files: _pages(files.names))
+    return "a Notion export" if is_export else None
 
 
 def _pages(names: tuple[str, ...]) -> list[str]:
@@ -67,7 +64,7 @@ def _document(name: str, text: str) -> RawDocument:
 
 
 def _markdown_page(text: str) -> tuple[str, dict[str, str], str]:
-    """The title, the properties and the body of a page."""
+    """Return the title, the properties and the body of a page."""
     title, body = split_heading("", text.replace("\r\n", "\n"))
     lines = body.strip("\n").split("\n")
     properties: dict[str, str] = {}
@@ -80,7 +77,7 @@ def _markdown_page(text: str) -> tuple[str, dict[str, str], str]:
 
 
 def _html_page(text: str) -> tuple[str, dict[str, str], str]:
-    """The same of a page as HTML."""
+    """Return the same of a page in HTML."""
     page = readability.parse(text)
     title, body = page.css_first(".page-title"), page.css_first(".page-body")
     rows = (row.css("th, td") for row in page.css(".properties tr"))

@@ -54,22 +54,19 @@ SELECT post_id, value FROM posts_additional_data WHERE key = '_core' ORDER BY id
 def detect(path: Path) -> str | None:
     """Recognise a site folder or its `input`, a SQLite file, or a backup that holds a database."""
     suffix = path.suffix.lower()
+    if path.is_dir():
+        return "a Publii site" if _database_in(path) else None
+    head = untrusted_files.read_head(path, len(MAGIC))
+    if head == MAGIC:
+        return "a Publii database"
     try:
-        if path.is_dir():
-            return "a Publii site" if _database_in(path) else None
-        if not path.is_file():
-            return None
-        with path.open("rb") as opened:
-            if opened.read(len(MAGIC)) == MAGIC:
-                return "a Publii database"
-        if suffix in _PACKED_SUFFIXES:
+        if suffix in _PACKED_SUFFIXES and path.is_file():
             with untrusted_files.open_packed(path) as members:
                 return "a backup of a Publii site" if _databases_among(members) else None
-    except OSError:
-        pass  # `read` reports what is wrong with the file
     except SourceError:
         return "a tar file, as Publii's backups are" if suffix == ".tar" else None
-    return "a file named as a database" if suffix in _DATABASE_SUFFIXES else None
+    is_named = suffix in _DATABASE_SUFFIXES and path.is_file()
+    return "a file named as a database" if is_named else None  # `read` says what is wrong with it
 
 
 def read(path: Path) -> Iterator[SourceItem]:
@@ -77,16 +74,16 @@ def read(path: Path) -> Iterator[SourceItem]:
     try:
         with tempfile.TemporaryDirectory(prefix="ownwords-") as folder:
             with ExitStack() as stack:
-                original = _find(path, stack)
-                site, pages = original.json(_SETTINGS), original.json(_PAGES)
+                site = _find(path, stack)
                 # A private copy, so that nothing beside the author's file is written or locked.
-                original.copy_database(Path(folder))
-            with _open_copy(Path(folder, "db.sqlite"), original.shown) as connection:
-                yield from _items(connection, original, site, pages)
+                site.copy_database(Path(folder))
+                settings, pages = as_object(site.json(_SETTINGS)), site.json(_PAGES)
+            with _open_copy(Path(folder, "db.sqlite"), site.shown) as connection:
+                yield from _items(connection, site, settings, pages)
     except OSError as error:
         raise SourceError(
             f"{path} cannot be read: {error.strerror or error}",
-            hint="check that it is yours to read, and that the disk of temporary files has room",
+            hint="check that you may read it, and that the disk of temporary files has room",
         ) from error
 
 
@@ -94,17 +91,17 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 
 @dataclass(frozen=True)
-class _Original:
+class _Site:
     """The files of a site, by their names within its folder `input`."""
 
     shown: Path
     name: str
     files: Mapping[str, Callable[[], AbstractContextManager[IO[bytes]]]]
     identity: str = ""  # of a backup, whose file name changes from one to the next
-    database: Path | None = None  # not in a backup, which nothing changes
+    database: Path | None = None  # None in a backup, which does not change
 
     def json(self, name: str) -> object:
-        """The content of a file of settings; None if it is missing or damaged."""
+        """Read a settings file; None if it is missing or damaged."""
         if name not in self.files:
             return None
         with self.files[name]() as file:
@@ -116,7 +113,7 @@ class _Original:
             if name in self.files:
                 with self.files[name]() as file, (folder / name).open("wb") as copy:
                     shutil.copyfileobj(file, copy)
-        # A copy of old and new pages may lack posts and yet look whole to SQLite.
+        # A copy of old and new pages may lack posts although SQLite finds it sound.
         if self._state() != before:
             raise SourceError(
                 f"{self.shown} changed while it was read: another program is writing it",
@@ -128,7 +125,7 @@ class _Original:
         return (stat.st_mtime_ns, stat.st_size) if stat else (0, 0)
 
 
-def _find(path: Path, stack: ExitStack) -> _Original:
+def _find(path: Path, stack: ExitStack) -> _Site:
     if path.suffix.lower() in _PACKED_SUFFIXES and path.is_file():
         with path.open("rb") as opened:
             is_packed = opened.read(len(MAGIC)) != MAGIC
@@ -136,43 +133,39 @@ def _find(path: Path, stack: ExitStack) -> _Original:
             return _in_backup(path, stack.enter_context(untrusted_files.open_packed(path)))
     database = _database_in(path) if path.is_dir() else path
     if database is None:
-        raise SourceError(
-            f"{path} holds no input/db.sqlite", hint="give the folder of a Publii site"
-        )
+        hint = "give the folder of a Publii site"
+        raise SourceError(f"{path} holds no input/db.sqlite", hint=hint)
     real = database.resolve()
     beside = {name: real.with_name(real.name + name[9:]) for name in _DATABASE_FILES}
     beside |= {name: database.parent / name for name in (_SETTINGS, _PAGES)}
     files = {name: partial(FileIO, file) for name, file in beside.items() if file.is_file()}
     name = (real.parents[1] if real.parent.name == "input" else real.parent).name
-    return _Original(database, name, files, database=real)
+    return _Site(database, name, files, database=real)
 
 
-def _in_backup(path: Path, members: untrusted_files.ExportFiles) -> _Original:
+def _in_backup(path: Path, members: untrusted_files.ExportFiles) -> _Site:
     databases = _databases_among(members)
     if not databases:
-        raise SourceError(
-            f"{path} holds no input/db.sqlite",
-            hint="give a backup that Publii made, or the folder of a Publii site",
-        )
+        hint = "give a backup that Publii made, or the folder of a Publii site"
+        raise SourceError(f"{path} holds no input/db.sqlite", hint=hint)
     if len({len(inside.parts) for inside in databases[:2]}) < len(databases[:2]):
-        raise SourceError(
-            f"{path} holds several Publii sites ({', '.join(map(str, databases[:4]))})",
-            hint="unpack it, and give the folder of one",
-        )
+        several = ", ".join(map(str, databases[:4]))
+        hint = "unpack it, and give the folder of one"
+        raise SourceError(f"{path} holds several Publii sites ({several})", hint=hint)
     inside = databases[0]
     name = inside.parts[-3] if len(inside.parts) > 2 else path.stem
     names = {name: str(inside.parent / name) for name in (*_DATABASE_FILES, _SETTINGS, _PAGES)}
     files = {name: partial(members.open, m) for name, m in names.items() if m in members.names}
-    return _Original(path / inside, name, files, identity=name)
+    return _Site(path / inside, name, files, identity=name)
 
 
 def _database_in(folder: Path) -> Path | None:
     candidates = (folder / "input" / "db.sqlite", folder / "db.sqlite")
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
+    return next(filter(Path.is_file, candidates), None)
 
 
 def _databases_among(members: untrusted_files.ExportFiles) -> list[PurePosixPath]:
-    """The databases of Publii sites in a backup, sorted by folder depth."""
+    """Return the databases of Publii sites in a backup, sorted by folder depth."""
     paths = map(PurePosixPath, members.names)
     found = [path for path in paths if path.parts[-2:] in (("input", "db.sqlite"), ("db.sqlite",))]
     return sorted(found, key=lambda path: (len(path.parts), path))
@@ -213,31 +206,30 @@ def _damaged(shown: Path, what: str) -> SourceError:
 
 
 def _items(
-    connection: sqlite3.Connection, original: _Original, stored: object, pages: object
+    connection: sqlite3.Connection, site: _Site, settings: dict[str, Any], pages: object
 ) -> Iterator[SourceItem]:
-    site = as_object(stored)
     authors = {
         str(number): _text(name) or _text(user)
         for number, name, user in connection.execute("SELECT id, name, username FROM authors")
     }
-    addresses = _addresses(connection, site, pages)
-    identity = site_identity("", text_value(site, "name") or original.identity)
+    addresses = _addresses(connection, settings, pages)
+    name = text_value(settings, "name")
     yield SiteInfo(
-        text_value(site, "displayName") or text_value(site, "name") or original.name,
-        identity=identity if original.identity else "",
+        text_value(settings, "displayName") or name or site.name,
+        identity=site_identity("", name or site.identity) if site.identity else "",
     )
     yield ExpectedCount(connection.execute("SELECT count(*) FROM posts").fetchone()[0])
     if not addresses.domain:
         yield SourceNote(
-            "The site's settings (input/config/site.config.json) are missing or name no address,"
+            "The site's settings (input/config/site.config.json) are missing or contain no address,"
             " so the addresses of its posts are unknown."
         )
     tags: defaultdict[object, list[str]] = defaultdict(list)
     for number, tag in connection.execute(_TAGS):
         tags[number].append(_text(tag))
-    settings = {number: _text(core) for number, core in connection.execute(_SETTINGS_OF_POSTS)}
+    cores = {number: _text(core) for number, core in connection.execute(_SETTINGS_OF_POSTS)}
     for row in connection.execute(_POSTS):
-        yield _document(row, tags[row[0]], settings.get(row[0], ""), authors, addresses)
+        yield _document(row, tags[row[0]], cores.get(row[0], ""), authors, addresses)
 
 
 @dataclass(frozen=True)
@@ -250,7 +242,7 @@ class _SiteAddresses:
     above_pages: Mapping[int, str]  # the slugs of the pages above a page: "about/tools"
 
     def of(self, kind: Kind, number: int, slug: str) -> str:
-        """The address of a post or page; "" if the site's address is unknown."""
+        """Return the address of a post or page; "" if the site's address is unknown."""
         if not self.domain or not slug:
             return ""
         above = self.above_pages.get(number, "") if kind == "page" else self.posts_prefix
@@ -261,10 +253,10 @@ class _SiteAddresses:
 
 
 def _addresses(
-    connection: sqlite3.Connection, site: dict[str, Any], pages: object
+    connection: sqlite3.Connection, settings: dict[str, Any], pages: object
 ) -> _SiteAddresses:
-    urls = as_object(as_object(site.get("advanced")).get("urls"))
-    domain = text_value(site, "domain").strip().rstrip("/")
+    urls = as_object(as_object(settings.get("advanced")).get("urls"))
+    domain = text_value(settings, "domain").strip().rstrip("/")
     if domain and not re.match(r"(?:https?:)?//", domain):
         domain = f"https://{domain}"
     is_clean = urls.get("cleanUrls") is True
@@ -277,7 +269,7 @@ def _addresses(
 
 
 def _above_pages(connection: sqlite3.Connection, pages: object) -> dict[int, str]:
-    """By page, the slugs of those above it in the tree of pages.config.json."""
+    """Return by page the slugs of those above it in the tree of pages.config.json."""
     rows = connection.execute("SELECT id, slug FROM posts WHERE status LIKE '%is-page%'")
     slugs = {number: _text(slug) for number, slug in rows}
     above_pages: dict[int, str] = {}
@@ -324,7 +316,7 @@ def _document(
 
 
 def _kind_and_status(flags: str) -> tuple[Kind, Status]:
-    """Kind and status from the list of flags; the strictest wins ("published,trashed": trashed)."""
+    """Return kind and status from the flags; the strictest wins ("published,trashed": trashed)."""
     given = {flag.strip() for flag in flags.split(",")}
     kind: Kind = "page" if "is-page" in given else "post"
     if "trashed" in given:
@@ -350,7 +342,7 @@ def _moment(created: object) -> datetime | None:
 
 
 def _text(value: object) -> str:
-    """A database value as text: SQLite allows any type in any column."""
+    """Return a database value as text: SQLite allows any type in any column."""
     if isinstance(value, bytes):
         return untrusted_files.decode_text(value)
     return "" if value is None else str(value)

@@ -42,15 +42,15 @@ class _PostRow(NamedTuple):
 
 def detect(path: Path) -> str | None:
     """Recognise a zip or folder with a posts.csv that has Substack's columns."""
-    if path.is_dir():
+    if path.is_dir():  # the whole folder is the export only if posts.csv is at its top
         is_ours = _is_table(untrusted_files.read_head(path / "posts.csv", 4096))
         return "an unpacked Substack export" if is_ours else None
+    return "a Substack export" if untrusted_files.export_holds(path, _has_table) else None
 
-    def is_export(members: untrusted_files.ExportFiles) -> bool:
-        table = _table(members)
-        return bool(table) and _is_table(members.read(table, first=4096))
 
-    return "a Substack export" if untrusted_files.is_zip_with(path, is_export) else None
+def _has_table(files: untrusted_files.ExportFiles) -> bool:
+    table = _table(files)
+    return bool(table) and _is_table(files.read(table, first=4096))
 
 
 def _is_table(start: bytes) -> bool:
@@ -73,11 +73,12 @@ def read(path: Path) -> Iterator[SourceItem]:
         yield ExpectedCount(len(rows))
         for row in rows:
             yield from _post(members, row, home)
-        yield from _left_out(members, table, {row.member for row in rows})
+        read = {table, *(row.member for row in rows)}
+        yield from (_left_out(name) for name in members.names if name not in read)
 
 
 def _table(members: untrusted_files.ExportFiles) -> str:
-    """The name of the posts.csv with the shortest path; "" if there is none."""
+    """Return the name of the posts.csv with the shortest path; "" if there is none."""
     tables = (name for name in members.names if name.rpartition("/")[2] == "posts.csv")
     return min(tables, key=len, default="")
 
@@ -94,7 +95,7 @@ def _rows(path: Path, members: untrusted_files.ExportFiles, table: str) -> list[
     try:
         table_rows = list(csv.DictReader(io.StringIO(text, newline="")))
     except csv.Error as error:
-        raise SourceError(f"{path}: its posts.csv is no table: {error}") from error
+        raise SourceError(f"{path}: its posts.csv is not a table: {error}") from error
     rows = []
     for fields in table_rows:
         post_id = (fields.get("post_id") or "").strip()
@@ -112,7 +113,7 @@ def _rows(path: Path, members: untrusted_files.ExportFiles, table: str) -> list[
 
 
 def _home(members: untrusted_files.ExportFiles, rows: list[_PostRow]) -> str:
-    """The newsletter's host, which the export omits: the one most links to its posts use."""
+    """Guess the newsletter's host, which the export omits: that of most links to its posts."""
     slugs = {row.slug for row in rows}
     hosts: Counter[str] = Counter()
     for row in rows:
@@ -149,18 +150,10 @@ def _post(members: untrusted_files.ExportFiles, row: _PostRow, home: str) -> Ite
     )
 
 
-def _left_out(
-    members: untrusted_files.ExportFiles, table: str, read: set[str]
-) -> Iterator[SkippedItem]:
-    counts: Counter[tuple[str, str]] = Counter()
-    for name in members.names:
-        if name == table or name in read:
-            continue
-        if _READERS.search(name):
-            counts["file", "your readers' addresses and what they opened; never read"] += 1
-        elif name.endswith(".html") and "/posts/" in f"/{name}":
-            counts["post", "posts.csv does not name it, so nothing says it was published"] += 1
-        else:
-            counts["file", "not a post"] += 1
-    for (what, reason), count in counts.items():
-        yield SkippedItem(what, reason, count)
+def _left_out(name: str) -> SkippedItem:
+    if _READERS.search(name):
+        return SkippedItem("file", "your readers' addresses and what they opened; never read")
+    if name.endswith(".html") and "/posts/" in f"/{name}":
+        reason = "posts.csv does not list it, so nothing shows that it was published"
+        return SkippedItem("post", reason)
+    return SkippedItem("file", "not a post")

@@ -22,7 +22,7 @@ _EXPORTS = untrusted_files.ExportFormat(
     tuple(f"{folder}{name}" for folder in ("", "data/") for name in (*_FILES, "account.js")),
     (".js",),
 )
-# A longer post stands in full in another file, which does not say whose beginning is whose.
+# A longer post is stored whole in another file, which does not link to its beginning.
 _SHARED_CHARACTERS = 200
 
 
@@ -70,13 +70,11 @@ def _post(row: dict[str, Any], whole: dict[str, str], author: str) -> SocialPost
     for link in objects_in(entities.get("urls")):
         href, shown = text_value(link, "expanded_url"), text_value(link, "display_url")
         short = text_value(link, "url")
-        html = (
-            html.replace(short, f'<a href="{escape(href)}">{escape(shown)}</a>') if short else html
-        )
+        html = html.replace(short or "\0", f'<a href="{escape(href)}">{escape(shown)}</a>')
     for picture in objects_in(entities.get("media")):
         html = html.replace(text_value(picture, "url") or "\0", "")
     id_ = text_value(row, "id_str")
-    # Whoever is answered is named by the post or, where that was deleted, by the person.
+    # A reply names the post that it answers or, if that was deleted, the person.
     parent = text_value(row, "in_reply_to_status_id_str") or text_value(
         row, "in_reply_to_user_id_str"
     )
@@ -92,7 +90,7 @@ def _post(row: dict[str, Any], whole: dict[str, str], author: str) -> SocialPost
 
 
 def _tidy(date: str) -> str:
-    """ "Wed Oct 10 20:19:24 +0000 2018" in the order of mail."""
+    """Return "Wed Oct 10 20:19:24 +0000 2018" in the order of mail."""
     parts = date.split()
     if len(parts) != 6:
         return date

@@ -2,7 +2,6 @@
 
 import html
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -59,9 +58,8 @@ def detect(path: Path) -> str | None:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """Yield the site, its posts and pages (once each, if files overlap), then what was skipped."""
+    """Yield the site, its posts and pages; once each, if files overlap."""
     known: set[tuple[str, str]] = set()
-    left_out: Counter[tuple[str, str]] = Counter()
     introduced = False
     for name, opened in _EXPORTS.open(path):
         damage: list[str] = []
@@ -74,20 +72,18 @@ def read(path: Path) -> Iterator[SourceItem]:
                     introduced = True
                     yield site
             if element.tag == "item":
-                yield from _entry(element, authors, known, left_out)
+                yield from _entry(element, authors, known)
         if authors is None and not introduced:
             raise SourceError(
-                f"{name} holds no entry that can be read: {'; '.join(damage) or 'it is empty'}",
+                f"{name} holds no readable entry: {'; '.join(damage) or 'it is empty'}",
                 hint="export again: Tools > Export > All content",
             )
         for detail in damage:
             yield SourceNote(f"{name} is damaged: {detail}.")
-    for (what, reason), count in left_out.items():
-        yield SkippedItem(what, reason, count)
 
 
 def _head(first: etree._Element) -> tuple[SiteInfo, dict[str, str]]:
-    """The site and its authors' names by login, read from the channel's elements."""
+    """Read the site and its authors' names by login from the channel's elements."""
     channel = first if first.tag == "channel" else first.getparent()
     children = [] if channel is None else [child for child in channel if child is not first]
     authors = [_parts(child) for child in children if _local(child) == "author"]
@@ -106,7 +102,6 @@ def _entry(
     item: etree._Element,
     authors: dict[str, str],
     known: set[tuple[str, str]],
-    left_out: Counter[tuple[str, str]],
 ) -> Iterator[SourceItem]:
     parts = _parts(item)
     kind, number, guid = (parts.get(name, "") for name in ("post_type", "post_id", "guid"))
@@ -116,12 +111,12 @@ def _entry(
     for comment in (child for child in item if _local(child) == "comment"):
         is_ping = _parts(comment).get("comment_type", "") in ("pingback", "trackback")
         reason = "pingbacks from other sites" if is_ping else "other people's words"
-        left_out["comment", reason] += 1
+        yield SkippedItem("comment", reason)
     if kind in _NOT_TEXTS:
-        left_out[kind.replace("_", " "), _NOT_TEXTS[kind]] += 1
+        yield SkippedItem(kind.replace("_", " "), _NOT_TEXTS[kind])
     elif kind not in ("post", "page"):
         reason = f'of the type "{kind}", neither a post nor a page' if kind else "without a type"
-        left_out["entry", reason] += 1
+        yield SkippedItem("entry", reason)
     elif "content:encoded" not in parts:
         ref = f"{kind}/{number}"
         title = _plain(parts.get("title", ""))
@@ -151,12 +146,12 @@ def _entry(
 
 
 def _plain(title: str) -> str:
-    """A title or tag without WordPress's entities and inline markup."""
+    """Return a title or tag without WordPress's entities and inline markup."""
     return html.unescape(_TITLE_MARKS.sub("", title)).strip()
 
 
 def _body(body: str) -> str:
-    """The body with embeds outside code as [embed] shortcodes, which `expand_shortcodes` counts."""
+    """Mark embeds outside code as [embed] shortcodes, which `expand_shortcodes` counts."""
     parts = _CODE_EDGE.split(body)
     end = ""
     for number, part in enumerate(parts):
@@ -168,7 +163,7 @@ def _body(body: str) -> str:
 
 
 def _date(parts: dict[str, str]) -> datetime | None:
-    """The publication date; drafts have a zero post_date_gmt and at best a local date."""
+    """Return the publication date; drafts have a zero post_date_gmt and at best a local date."""
     published = parts.get("pubDate", "")
     return (
         parse_iso_date(parts.get("post_date_gmt", ""))
@@ -179,7 +174,7 @@ def _date(parts: dict[str, str]) -> datetime | None:
 
 
 def _parts(children: Iterable[etree._Element]) -> dict[str, str]:
-    """The first child's text by local name; `encoded` becomes content: or excerpt:encoded."""
+    """Return the first text by local name; `encoded` becomes content:encoded or excerpt:encoded."""
     parts: dict[str, str] = {}
     for child in children:
         name, text = _local(child), safe_xml.element_text(child)
@@ -192,6 +187,6 @@ def _parts(children: Iterable[etree._Element]) -> dict[str, str]:
 
 
 def _local(element: etree._Element) -> str:
-    """The tag without its namespace, which differs between versions of the format."""
+    """Return the tag without its namespace, which differs between versions of the format."""
     tag = element.tag
     return tag.rpartition("}")[2].rpartition(":")[2] if isinstance(tag, str) else ""
