@@ -52,8 +52,9 @@ def make(shape: str, folder: Path, *, with_gguf: bool) -> None:
     """Write DIRECTORY in bfloat16, and GGUF files of it; memory as for float32, once."""
     import torch
 
-    from ownwords.models import bundle, gguf
+    from ownwords.models import bundle
     from ownwords.models.decoder import build
+    from ownwords.models.gguf import saving
 
     tokenizer = tokenizer_of(shape)
     model = build(config(shape), dtype=torch.bfloat16)
@@ -68,7 +69,7 @@ def make(shape: str, folder: Path, *, with_gguf: bool) -> None:
                 parameter.fill_(0.0 if plain else 1.0)
     bundle.save(folder / DIRECTORY, model, tokenizer)
     if with_gguf:
-        gguf.save(gguf_file(folder, "bf16"), model, tokenizer.files(), type="bf16")
+        saving.save(gguf_file(folder, "bf16"), model, tokenizer.files(), type="bf16")
         for type in QUANTISED:
             quantise(gguf_file(folder, "bf16"), gguf_file(folder, type), type)
 

@@ -116,21 +116,21 @@ def observed(
     """
     losses: list[float] = []
     by_library: list[bool] = []
-    check, forward = DivergenceDetector.check, fused_block.forward
+    check, fusable = DivergenceDetector.check, fused_block.fusable_weights
 
     def record_loss(watch: DivergenceDetector, loss: float, gradient_norm: float) -> str:
         losses.append(loss)
         return check(watch, loss, gradient_norm)
 
-    def record_block(*arguments: Any) -> Tensor | None:  # noqa: ANN401
-        output = forward(*arguments)
-        by_library.append(output is not None)
-        return output
+    def record_block(*arguments: Any) -> dict[str, Tensor] | None:  # noqa: ANN401
+        weights = fusable(*arguments)
+        by_library.append(weights is not None)
+        return weights
 
     run_job = job(folder, world, objective, bfloat16_seed=seed)
     with (
         patch.object(DivergenceDetector, "check", record_loss),
-        patch.object(fused_block, "forward", record_block),
+        patch.object(fused_block, "fusable_weights", record_block),
     ):
         try:
             outcome = train(run_job)

@@ -17,11 +17,11 @@ import torch
 
 import small_bases
 from llama import open_llama
-from ownwords.models import gguf
 from ownwords.models.configs.config import RopeScaling
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen2Config, Qwen3Config
 from ownwords.models.decoder import CausalLM, build
+from ownwords.models.gguf import saving
 from ownwords.models.gguf.container import WRITABLE, open_gguf
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers.bpe import ByteTokenizer
@@ -200,7 +200,7 @@ def test_llama_cpp_generates_the_same_64_tokens(
 ) -> None:
     model = model_of(name)
     path = tmp_path / "model.gguf"
-    gguf.save(path, model, tokenizer.files(), type="f32")
+    saving.save(path, model, tokenizer.files(), type="f32")
     prompt = tokenizer.encode("The trouble with backups is that nobody's tested them")
     with llama(path) as opened:
         got, logits = theirs(opened, prompt, 64)
@@ -276,7 +276,7 @@ def differing(opened: Any, encode: Any, texts: list[str]) -> list[tuple[str, lis
 def test_ids_equal_llama_cpp(kind: str, tokenizer: bpe.BPETokenizer, tmp_path: Path) -> None:
     used = tokenizer if kind == "trained" else ByteTokenizer()
     path = tmp_path / "model.gguf"
-    report = gguf.save(path, model_of("qwen3"), used.files(), type="f32")
+    report = saving.save(path, model_of("qwen3"), used.files(), type="f32")
     assert not report.notes
     with llama(path) as opened:
         wrong = differing(opened, used.encode, fuzzed(1000, seed=1))
@@ -369,7 +369,7 @@ def test_ids_of_imported_tokenizers_equal_llama_cpp(kind: str, tmp_path: Path) -
     hf = pytest.importorskip("tokenizers")
     files = imported(kind)
     path = tmp_path / "model.gguf"
-    report = gguf.save(path, model_of("llama"), files, type="f32")
+    report = saving.save(path, model_of("llama"), files, type="f32")
     assert not report.notes
     there = hf.Tokenizer.from_str(files["tokenizer.json"].decode())
     back = hf.Tokenizer.from_str(
@@ -400,7 +400,7 @@ def test_the_gguf_package_reads_our_files(
 ) -> None:
     package = pytest.importorskip("gguf")
     path = tmp_path / "model.gguf"
-    report = gguf.save(path, model_of(name), tokenizer.files(), type=type, name="Дневник")
+    report = saving.save(path, model_of(name), tokenizer.files(), type=type, name="Дневник")
     read = package.GGUFReader(path)
     assert {tensor.name for tensor in read.tensors} == set(report.tensors)
     assert read.fields["general.name"].contents() == "Дневник"
@@ -420,7 +420,7 @@ def test_llama_cpp_computes_with_every_type(
 ) -> None:
     """llama.cpp's output for a file equals ours for the same file read back."""
     path = tmp_path / "model.gguf"
-    gguf.save(path, model_of(name), tokenizer.files(), type=type)
+    saving.save(path, model_of(name), tokenizer.files(), type=type)
     rounded = small_bases.read_gguf(path).model.eval()
     prompt = tokenizer.encode("The trouble with backups is that nobody's tested them")
     with llama(path) as opened:

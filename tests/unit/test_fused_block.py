@@ -20,7 +20,7 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
 from ownwords.models.decoder import CausalLM, build
-from ownwords.models.layers import AttentionMask, RotaryEmbedding
+from ownwords.models.layers import AttentionMask, LoraLinear, RotaryEmbedding
 
 if fused.find_library() is None:
     pytest.skip("the part in C++ is not built", allow_module_level=True)
@@ -213,7 +213,7 @@ def test_neither_threads_nor_checkpointing_change_a_bit(
         )
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y_BTC = model.run_block(
-                model.blocks[0], x_BTC, angles, AttentionMask(None, causal=True)
+                model.blocks[0], x_BTC, AttentionMask(None, causal=True), angles
             )
         backward(y_BTC, torch.ones_like(y_BTC))
         grads = [p.grad for p in model.blocks[0].parameters() if p.requires_grad]
@@ -294,9 +294,7 @@ def test_frozen_weights_have_no_gradients_and_change_no_others() -> None:
 
 def test_a_merged_adapter_is_part_of_the_weights(counts_seen: list[int]) -> None:
     model = _model("llama", targets=ALL_LAYERS)
-    layers = {
-        n: module for n, module in model.named_modules() if isinstance(module, lora.LoraLinear)
-    }
+    layers = {n: module for n, module in model.named_modules() if isinstance(module, LoraLinear)}
     adapter = lora.LoraAdapter(model, lora.AdapterConfig(5, 8.0), layers)
     ids = some_ids(2, 40)
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):

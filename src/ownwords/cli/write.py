@@ -30,7 +30,7 @@ from ownwords.core.workspace import resolve_model
 from ownwords.inference.engine import WeightFormat
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
-from ownwords.models.gguf_cache import model_directory
+from ownwords.models.gguf.reading import model_directory
 
 MAX_TOKENS = 200
 _MAX_TEMPERATURE = 5

@@ -13,9 +13,10 @@ import torch
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import cache_folder, translate_os_errors, writing_atomically
 from ownwords.inference.text_generation import generation_config
-from ownwords.models import atomic_dir, bundle, directory, gguf, lora, ollama
+from ownwords.models import atomic_dir, bundle, directory, lora, ollama
 from ownwords.models.bundle import Bundle
 from ownwords.models.directory import BaseLicense
+from ownwords.models.gguf import saving
 from ownwords.models.gguf.reading import convert
 from ownwords.models.model_library import name_of
 from ownwords.models.weights import write_tensors
@@ -87,7 +88,7 @@ def export(
     kind = type or _DEFAULT_TYPES[form]
     license = BaseLicense.of(source) if source.is_dir() else None
     write = partial(
-        gguf.save,
+        saving.save,
         model=loaded.model,
         tokenizer_files=own_tokenizer.files(),
         type=kind,

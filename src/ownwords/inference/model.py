@@ -27,7 +27,7 @@ from ownwords.inference.text_generation import (
 from ownwords.models import directory
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.directory import COPY_GUARD
-from ownwords.models.gguf_cache import model_directory
+from ownwords.models.gguf.reading import model_directory
 from ownwords.native import bindings
 from ownwords.tokenizers import tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer

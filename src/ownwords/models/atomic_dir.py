@@ -39,9 +39,9 @@ def replace_dir(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def scratch_dir(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder of this name in another one beside it, which is removed at the end.
+    """Yield an empty folder of this name, inside a temporary one that is removed at the end.
 
-    What a killed process left of one is removed first. Raises OSError.
+    Removes what a killed process left of an earlier one. Raises OSError.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     _settle(folder)
@@ -50,7 +50,7 @@ def scratch_dir(folder: Path) -> Iterator[Path]:
 
 
 def readable_dir(folder: Path) -> Path:
-    """The path to read `folder` from: the moved-aside copy if a replacement was killed midway."""
+    """Return the path to read `folder` from: its old copy if a replacement was killed midway."""
     aside = _aside(Path(os.path.realpath(folder)))
     return aside if not folder.exists() and aside.exists() else folder
 
@@ -81,11 +81,11 @@ def _folder_beside(folder: Path) -> Path:
 
 
 def _begin(folder: Path, stack: ExitStack) -> Path:
-    """Make the draft of a folder, anew where another process has cleaned up what was begun."""
+    """Create the draft of a folder; again if another process has cleaned it up meanwhile."""
     while True:
         beside = _folder_beside(folder)
         stack.callback(shutil.rmtree, beside, ignore_errors=True)
-        # While the lock is held, no other process takes what is written for abandoned.
+        # While the lock is held, no other process cleans this up as abandoned.
         stack.enter_context(locked(beside / _LOCK, f"{beside} is in use", ""))
         with suppress(FileNotFoundError):
             (beside / folder.name).mkdir()
@@ -102,11 +102,11 @@ def _settle(folder: Path) -> None:
             aside.rename(folder)
     for path in folder.parent.iterdir():
         is_ours = path.name.startswith(f".{folder.name}.") and path.suffix == UNFINISHED
-        has_draft = (path / folder.name).exists()  # made under the lock, so it is looked for first
+        has_draft = (path / folder.name).exists()  # checked before the lock: it is made under it
         if is_ours and not is_held(path / _LOCK):
             if has_draft:
                 shutil.rmtree(path, ignore_errors=True)
-            else:  # somebody may be about to lock it
+            else:  # another process may be about to lock it
                 with suppress(OSError):
                     (path / _LOCK).unlink(missing_ok=True)
                     path.rmdir()

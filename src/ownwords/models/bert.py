@@ -114,7 +114,7 @@ class BertConfig(ModelConfig):
 
 
 def load_weights(folder: Path) -> tuple[BertConfig, dict[str, Floats]]:
-    """The config and the weights of a Hugging Face directory, by our names, in float32.
+    """Return the config and the weights of a Hugging Face directory, by our names, in float32.
 
     Weights stored in float32 stay mapped. ModelError or ConfigError says what is missing, damaged
     or does not fit.
@@ -144,7 +144,7 @@ class Bert:
         return rows
 
     def forward(self, ids: Sequence[int]) -> Floats:
-        """The hidden states [T, C] of one text."""
+        """Return the hidden states [T, C] of one text."""
         w = self._weights
         x_TC = w["embedding.weight"][list(ids)] + w["positions.weight"][: len(ids)]
         x_TC = self._norm(x_TC + w["token_types.weight"][0], "embedding_norm")

@@ -7,16 +7,18 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ownwords.models import fused
+from ownwords.models import fused, fused_block
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.kv_cache import KVCache, visible
-from ownwords.models.layers import AttentionMask, Embedding, ResidualBlock
+from ownwords.models.layers import Angles, AttentionMask, Embedding, ResidualBlock
 from ownwords.models.loss import chunked_cross_entropy
 from ownwords.models.registry import model_class
 
@@ -78,7 +80,7 @@ class CausalLM(nn.Module):
         raise NotImplementedError
 
     def run_blocks(self, ids_BT: Tensor, context: ForwardContext) -> Tensor:
-        """Hidden states [B, T, C] after the last block, before the final norm."""
+        """Return the hidden states [B, T, C] after the last block, before the final norm."""
         raise NotImplementedError
 
     def forward(
@@ -89,7 +91,7 @@ class CausalLM(nn.Module):
         cache: KVCache | None = None,
         lengths_B: Tensor | None = None,
     ) -> Tensor:
-        """Hidden states after the final norm, [B, T, C].
+        """Return the hidden states after the final norm, [B, T, C].
 
         `documents_BT` numbers the documents packed into each row: attention never crosses a
         document border, and positions restart there. With a cache, the tokens follow the cached
@@ -102,7 +104,7 @@ class CausalLM(nn.Module):
         return hidden_BTC
 
     def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
-        """The mean and standard deviation to initialise a parameter with."""
+        """Return the mean and standard deviation to initialise a parameter with."""
         raise NotImplementedError
 
     def init_weights(self, seed: int) -> None:
@@ -123,11 +125,9 @@ class CausalLM(nn.Module):
                 parameter.copy_(values)
 
     def logits(self, hidden_BTC: Tensor) -> Tensor:
-        """Logits [B, T, V]; for training use `loss`, which never holds all of them in memory."""
-        if self.head is None:
-            logits_BTV = self.embedding.as_head(hidden_BTC)
-        else:
-            logits_BTV = self.head(hidden_BTC)
+        """Return logits [B, T, V]; for training use `loss`, which never holds all in memory."""
+        head = self.embedding if self.head is None else self.head
+        logits_BTV = F.linear(hidden_BTC, head.weight)
         if softcap := self.config.logit_softcap:
             logits_BTV = (logits_BTV / softcap).tanh() * softcap
         return logits_BTV
@@ -140,7 +140,7 @@ class CausalLM(nn.Module):
         documents_BT: Tensor | None = None,
         weights_BT: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Summed cross entropy in nats, and the number of targets; targets of -100 are ignored.
+        """Return the summed cross entropy in nats, and the number of targets; -100 is ignored.
 
         `targets_BT` are the next token ids, already shifted by one; `weights_BT` multiplies their
         losses.
@@ -206,19 +206,27 @@ class CausalLM(nn.Module):
     def dropout(self, share: float) -> None:
         self._dropout = share
         for block in self.blocks:
-            if isinstance(block, ResidualBlock):
-                block.dropout = share
+            cast(ResidualBlock, block).dropout = share
 
     def apply_dropout(self, x_BTC: Tensor) -> Tensor:
         """Apply dropout to the embedded ids in training."""
         return F.dropout(x_BTC, self._dropout, self.training)
 
-    def run_block(self, block: nn.Module, *inputs: object) -> Tensor:
-        """Run a block; with gradient checkpointing its activations are recomputed, not saved."""
+    def run_block(
+        self,
+        block: Any,  # noqa: ANN401 - a ResidualBlock, which a ModuleList does not say
+        x_BTC: Tensor,
+        mask: AttentionMask,
+        angles: Angles | None = None,
+    ) -> Tensor:
+        """Run a block, in C++ if possible; with gradient checkpointing, nothing of it is kept."""
+        forward, weights = block, fused_block.fusable_weights(block, x_BTC, mask)
+        if weights is not None:
+            forward = partial(fused_block.forward, block, weights)
         if self.gradient_checkpointing and torch.is_grad_enabled():
-            out_BTC: Tensor = checkpoint(block, *inputs, use_reentrant=False)
+            out_BTC: Tensor = checkpoint(forward, x_BTC, mask, angles, use_reentrant=False)
         else:
-            out_BTC = block(*inputs)
+            out_BTC = forward(x_BTC, mask, angles)
         return out_BTC
 
 
@@ -247,24 +255,15 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 
 def seed_of(seed: int, what: str) -> int:
-    """The seed of one tensor, from that of the model and the tensor's name."""
+    """Return the seed of one tensor, from the model's seed and the tensor's name."""
     key = hashlib.blake2b(f"{seed}/{what}".encode(), digest_size=8).digest()
     return int.from_bytes(key) >> 1
-
-
-def embedding_std(width: int) -> float:
-    """The standard deviation of the initial embedding: 0.02, less above a width of 256.
-
-    With a tied head, a new model predicts the token it has just read, with a logit of about
-    std * width: 5 is harmless, the 20 of width 1,024 would not be.
-    """
-    return 0.02 * min(1.0, 256 / width)
 
 
 def _packed(
     row_1T: Tensor, starts_BT: Tensor, windows: Iterable[int | None]
 ) -> dict[int | None, AttentionMask]:
-    """The masks by window for packed documents: the first token that each token attends to."""
+    """Return the masks for packed documents, by window: each token's first visible token."""
     masks = {}
     for window in windows:
         first_BT = starts_BT

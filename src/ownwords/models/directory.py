@@ -1,11 +1,11 @@
-"""Reads and checks a model directory without its weights; does not import torch.
+"""Reads and checks a model directory, except its weights; does not import torch.
 
     config.json  model.safetensors  generation_config.json    the model
     tokenizer.json  tokenizer_config.json                     its tokenizer
     README.md                                                 its card
     ownwords.json                                             its provenance
     copy-guard.safetensors                                    its copy guard; optional
-    adapter.safetensors                                       the LoRA it was tuned by; optional
+    adapter.safetensors                                       its LoRA, if it was tuned by one
 
 A directory is refused if its tokenizer is not the one that the model was saved with.
 """
@@ -115,7 +115,7 @@ class ModelDirectory:
 
 
 def encode_json(value: Mapping[str, object]) -> bytes:
-    """A file of a model directory; ModelError for what JSON cannot hold."""
+    """Encode a file of a model directory; ModelError for values that JSON cannot represent."""
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -129,23 +129,23 @@ def open_directory(folder: str | Path) -> Iterator[Path]:
     try:
         yield atomic_dir.readable_dir(Path(folder))
     except OSError as error:
-        if is_disk_full(error):  # of what was being written from it
+        if is_disk_full(error):  # while something was written from it
             raise
         raise ModelError(f"{folder} cannot be read: {error.strerror or error}") from error
 
 
 def base_name(provenance: Mapping[str, object]) -> str:
-    """The name of the base that a model was fine-tuned from; "" for one trained from scratch."""
+    """Return the name of the base of a fine-tuned model; "" if it was trained from scratch."""
     name = provenance.get("base_name")
     return name if isinstance(name, str) else ""
 
 
 def times_read(provenance: Mapping[str, Any]) -> float | None:
-    """How often a model has read its texts in training; None where that is not recorded."""
+    """Return how many epochs a model was trained for; None if that is not recorded."""
     try:
         outcome, expected = provenance["outcome"], provenance["expected"]
         return float(expected["epochs"] * outcome["tokens"] / max(1, expected["tokens"]))
-    except (LookupError, TypeError, ValueError):  # another program's, or not trained by `make`
+    except (LookupError, TypeError, ValueError):  # from another program, or not made by `make`
         return None
 
 
@@ -166,7 +166,7 @@ def read(folder: Path) -> ModelDirectory:
     if not (folder / TOKENIZER).exists():
         raise ModelError(
             f"{folder} has no {TOKENIZER}; a model without its tokenizer writes noise",
-            hint="copy it from where the model came; transformers writes it with"
+            hint="copy it from the model's source; transformers writes it with"
             " AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
         )
     names = [name for name in TOKENIZER_FILES if (folder / name).exists()]
@@ -184,13 +184,13 @@ def read(folder: Path) -> ModelDirectory:
 
 
 def read_license_files(folder: Path) -> dict[str, bytes]:
-    """The licence of a model and its notices, by name."""
+    """Return the licence of a model and its notices, by name."""
     paths = sorted(path for name in LICENSE_FILES for path in folder.glob(name))
     return {path.name: read_bytes(path, _MAX_CARD_BYTES) for path in paths}
 
 
 def _read_provenance(folder: Path, tokenizer: bytes) -> tuple[str | None, dict[str, object], bool]:
-    """The tokenizer's fingerprint, the provenance, and whether the tokenizer is as it was saved."""
+    """Return the tokenizer's fingerprint, the provenance, and whether it is unchanged."""
     if not (folder / PROVENANCE).exists():
         return None, {}, False
     data = read_json(folder / PROVENANCE)
@@ -208,7 +208,7 @@ def _read_provenance(folder: Path, tokenizer: bytes) -> tuple[str | None, dict[s
 
 
 def tokenizer_fields(tokenizer: Tokenizer, data: bytes) -> dict[str, object]:
-    """What the provenance says of the tokenizer that `data` is the tokenizer.json of."""
+    """Return the provenance's fields on the tokenizer whose tokenizer.json is `data`."""
     return {
         "fingerprint": tokenizer.fingerprint(),
         "size": tokenizer.vocabulary_size,
@@ -220,13 +220,13 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-_FREE = frozenset({"", "mit", "cc0-1.0", "unlicense", "other"})  # ask for nothing, or say nothing
+_FREE = frozenset({"", "mit", "cc0-1.0", "unlicense", "other"})  # no conditions, or unknown
 _ENTRY = re.compile(r"^(license|license_link|base_model): *['\"]?([^\s'\"#]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class BaseLicense:
-    """The licence of a base, and the files that go with every copy of what is made of it."""
+    """The licence of a base, and the files that must accompany every model derived from it."""
 
     license: str = ""
     link: str = ""
@@ -235,7 +235,7 @@ class BaseLicense:
 
     @classmethod
     def of(cls, folder: Path) -> "BaseLicense":
-        """The licence that the card of a model directory names; empty if it asks for nothing."""
+        """Return the licence that a model directory's card names; empty if it has no conditions."""
         entries = _card_entries(folder)
         if entries.get("license", "") in _FREE:
             return cls()
@@ -244,9 +244,9 @@ class BaseLicense:
         return cls(entries["license"], entries.get("license_link", ""), base, files)
 
     def on(self, card: str, metadata: str = "") -> str:
-        """A card with front matter; it says what the model derives from, and under which licence.
+        """Return a card with front matter, which names the base and its licence.
 
-        `metadata` are further lines of the front matter.
+        `metadata` is further lines of the front matter.
         """
         front = "# license: yours to choose, for example cc-by-4.0\n"
         section = ""
@@ -266,26 +266,26 @@ class BaseLicense:
         )
 
     def provenance(self) -> dict[str, object]:
-        """The same as data."""
+        """Return the base and its licence as fields of the provenance."""
         if not self.license:
             return {}
         return {"derived_from": {"model": self.base_model, "license": self.license}}
 
 
 def license_of(folder: Path) -> str:
-    """The licence that the card of a model directory names; empty if it names none."""
+    """Return the licence that the card of a model directory names; empty if it names none."""
     return _card_entries(folder).get("license", "")
 
 
 def _card_entries(folder: Path) -> dict[str, str]:
-    """The licence, its link and the base model that the card of a model directory names."""
+    """Return the licence, its link and the base model that the card of a model directory names."""
     path = folder / CARD
     card = read_bytes(path, _MAX_CARD_BYTES).decode("utf-8", "replace") if path.exists() else ""
     front = card.split("\n---", 1)[0] if card.startswith("---\n") else ""
     return dict(_ENTRY.findall(front))
 
 
-# The suffixes of the files that affect the model's output; the card does not.
+# Suffixes of the files that affect the model's output; the card does not.
 _DECISIVE = {".json", ".safetensors", ".jinja", ".txt", ".model", ".xz"}
 # mtime granularity: a file younger than this may change and keep its times.
 _SETTLED_NS = 2_000_000_000
@@ -296,7 +296,7 @@ _digests: dict[tuple[Path, int, int, int, int], str] = {}
 
 
 def model_fingerprint(folder: Path, *, copy_guard: bool = True, provenance: bool = False) -> str:
-    """A digest of weights, config, tokenizer and copy guard; "" if there is no directory.
+    """Return a digest of weights, config, tokenizer and copy guard; "" if there is no directory.
 
     `provenance` includes the provenance file (fine-tuning depends on its base's). Digests of files
     that have not changed since this process read them are reused.
@@ -313,7 +313,7 @@ def model_fingerprint(folder: Path, *, copy_guard: bool = True, provenance: bool
 
 
 def model_stamp(folder: Path) -> Stamp:
-    """Name, inode, mtime and size of each file, to detect changes without opening the files."""
+    """Return name, inode, mtime and size of each file, to detect changes without opening them."""
     stats = ((path.name, path.stat()) for path in _decisive_files(folder))
     return tuple((name, stat.st_ino, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 

@@ -1,7 +1,7 @@
 """Fused C++ layers for training on the CPU: one memory pass where PyTorch needs several.
 
-Every function has a reference implementation in layers.py, loss.py or optim.py, which is used where
-`is_supported` is False: another device or dtype, no library.
+Every function has a reference implementation in layers.py, loss.py or optim.py, which is used if
+`is_supported` is False: on another device, with another dtype, or without the library.
 
 Shapes: B batch, T tokens, N tokens of all rows, C width, V vocabulary.
 """
@@ -30,9 +30,8 @@ _PART = 2**18  # numbers that one thread sums
 class MemoryPool:
     """Large buffers, which return to the pool when the last tensor that uses them is gone.
 
-    From the C heap, the activations that a step saves leave holes between smaller tensors, which
-    take as much memory again; mapped anew for each step, their pages would first be filled with
-    zeros. Here a buffer keeps its pages until it is used again.
+    On the C heap, the saved activations of a step would leave holes between smaller tensors, which
+    double the memory; mapping them for each step would fill their pages with zeros every time.
     """
 
     def __init__(self) -> None:
@@ -40,11 +39,11 @@ class MemoryPool:
         self._lock = threading.Lock()
 
     def allocate(self, size: int) -> Tensor:
-        """An uninitialized tensor of `size` bytes."""
+        """Return an uninitialized tensor of `size` bytes."""
         return self._tensor(self._unused(size) or self._map(size), size)
 
     def borrow(self, size: int) -> Tensor:
-        """The same, from the system if no unused buffer is large enough, and back to it."""
+        """Like `allocate`, but memory from the system goes back to it instead of into the pool."""
         memory = self._unused(size)
         return self._tensor(memory, size) if memory else torch.empty(size, dtype=torch.uint8)
 
@@ -70,7 +69,7 @@ class MemoryPool:
         return None
 
     def _map(self, size: int) -> mmap.mmap:
-        """A new buffer, in place of an unused one that was too small: else their number grows."""
+        """Map a new buffer; it replaces an unused, smaller one, so that their number is bounded."""
         with self._lock:
             if self._free:
                 self._free.remove(max(self._free, key=len))
@@ -87,13 +86,13 @@ def find_library() -> NativeLibrary | None:
     """Load the library, with its threads; None if it is unavailable."""
     native = bindings.load_library()
     if native is not None:
-        # PyTorch knows OMP_NUM_THREADS, but no quota of a container.
+        # PyTorch respects OMP_NUM_THREADS, but not a container's quota.
         native.set_threads(min(torch.get_num_threads(), hardware.threads(hardware.read_cpu())))
     return native
 
 
 def library() -> NativeLibrary:
-    """The library; call only if `is_supported` or `runs_blocks` returned True."""
+    """Return the library; call only if `is_supported` or `runs_blocks` returned True."""
     native = find_library()
     assert native is not None
     return native
@@ -106,7 +105,7 @@ def has_fast_bf16() -> bool:
 
 
 def keeps_bf16(weight: Tensor) -> bool:
-    """Whether a weight is in bfloat16, and stays so."""
+    """Whether a weight is in bfloat16 and the library computes with it as it is."""
     if weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
         return False
     native = find_library()
@@ -114,7 +113,7 @@ def keeps_bf16(weight: Tensor) -> bool:
 
 
 def product_dtype(wanted: torch.dtype) -> torch.dtype:
-    """The dtype of products: float32, too, where bfloat16 is wanted but slower."""
+    """Return the dtype of products: float32 also if bfloat16 is wanted but slower."""
     return torch.bfloat16 if wanted == torch.bfloat16 and has_fast_bf16() else torch.float32
 
 
@@ -155,10 +154,10 @@ def head_loss(
     chunk_rows: int,
     needs_grad: tuple[bool, bool],
 ) -> tuple[float, Tensor | None, Tensor | None]:
-    """The weighted sum of the rows' losses, and its gradients by hidden states and head.
+    """Return the weighted sum of the losses, and its gradients for hidden states and head.
 
-    `dtype` is that of products, see `product_dtype`. With more than `chunk_rows` rows the head's
-    gradient is float32.
+    `dtype` is the wanted one of products, see `product_dtype`. With more than `chunk_rows` rows the
+    head's gradient is float32.
     """
     hidden_NC, targets_N, weights_N = (x.contiguous() for x in (hidden_NC, targets_N, weights_N))
     (N, C), V = hidden_NC.shape, head_VC.shape[0]
@@ -192,7 +191,7 @@ def adamw_(
     scale: float = 1.0,
     bf16_copy: Tensor | None = None,
 ) -> None:
-    """One AdamW step in one memory pass; `step` counts from 1, `scale` multiplies the gradient.
+    """Make one AdamW step in one memory pass; `step` counts from 1, `scale` is the gradient's.
 
     `weight` and the moments are float32, the gradient float32 or bfloat16, all contiguous.
     `bf16_copy`, if given, receives the new weight in bfloat16.
@@ -206,7 +205,7 @@ def adamw_(
 
 
 def norm(tensors: Sequence[Tensor]) -> Tensor:
-    """The norm of all numbers in contiguous tensors of one dtype."""
+    """Return the norm of all numbers in contiguous tensors of one dtype."""
     part = interface().structs["TensorPart"]
     parts = [
         part(each.data_ptr() + at * each.element_size(), min(_PART, each.numel() - at))
@@ -227,5 +226,5 @@ _Fake = torch._subclasses.FakeTensor
 
 
 def first_stride(first_BT: Tensor | None) -> int:
-    """The stride between rows of `first_BT`: 0 if it is None or has one row for all."""
+    """Return the stride between rows of `first_BT`: 0 if it is None or has one row for all."""
     return 0 if first_BT is None or first_BT.shape[0] == 1 else first_BT.shape[1]

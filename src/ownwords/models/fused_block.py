@@ -2,18 +2,17 @@
 
 PyTorch runs about forty operations for a block and its backward pass, each writing to memory what
 the next one reads; for a small model that takes most of the time. Here a block of plain layers is
-one operation, with LoRA adapters or without. Otherwise (a cache, dropout in an adapter, odd sizes)
+one operation, with or without LoRA adapters. For a cache, dropout in an adapter or odd sizes
 `fusable_weights` returns None, and the block runs layer by layer.
 
-The gradients of frozen weights are not computed. Every call packs the weights anew, into memory
-that all blocks share: packed copies of all weights would need twice the memory of the weights.
+The gradients of frozen weights are not computed. Every call packs the weights again, into memory
+that all blocks share: packed copies of all blocks would double the memory of the weights.
 
 Shapes: B batch, T tokens, C width, I inputs, O outputs, R rank of an adapter.
 """
 
 import ctypes
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,105 +22,62 @@ from torch.autograd.function import once_differentiable
 
 from ownwords.models import fused
 from ownwords.models.fused import pool
-from ownwords.models.layers import Angles, Attention, AttentionMask, GatedMLP, RMSNorm, gelu_tanh
-from ownwords.models.lora import LoraLinear
+from ownwords.models.layers import Angles, AttentionMask, LoraLinear, ResidualBlock, gelu_tanh
 from ownwords.native.bindings import interface
 
 _BlockArgs: Any = interface().structs["BlockArgs"]
 _ROLES = {name: interface().constants[f"ROLE_{name}"] for name in interface().names("ROLE_")}
 
 
-@dataclass(slots=True)
-class BlockModules:
-    """The modules of a block; `qkv` holds query, key and value, or one layer for all three.
+def products_of(block: ResidualBlock) -> tuple[Sequence[nn.Module], ...]:
+    """Return the linear layers of each product, in the order of Product in api.h."""
+    attention, mlp = block.attention, block.mlp
+    up = (mlp.up,) if mlp.gate is None else (mlp.gate, mlp.up)
+    return attention.projections, (attention.output,), up, (mlp.down,)
 
-    `head_norms` are the norms of queries and keys; `gate` is None if the MLP has no gate.
-    `output_norms` follow the attention and the MLP, before the residual connection. Either may be
-    empty.
-    """
 
-    attention_norm: nn.Module
-    qkv: Sequence[nn.Module]
-    head_norms: Sequence[RMSNorm]
-    output: nn.Module
-    mlp_norm: nn.Module
-    gate: nn.Module | None
-    up: nn.Module
-    down: nn.Module
-    kv_heads: int
-    head_dim: int
-    scale: float
-    gelu: bool
-    output_norms: Sequence[RMSNorm] = ()
-
-    def products(self) -> tuple[Sequence[nn.Module], ...]:
-        """The linear layers of each product, in the order of Product in api.h."""
-        up = (self.up,) if self.gate is None else (self.gate, self.up)
-        return self.qkv, (self.output,), up, (self.down,)
-
-    def weights(self) -> dict[str, Tensor]:
-        """The weights and biases by the names of Role in api.h, without adapters."""
-        modules = {
-            "ATTENTION_NORM": self.attention_norm,
-            **dict(zip(("QUERY", "KEY", "VALUE"), map(_base, self.qkv), strict=False)),
-            **dict(zip(("QUERY_NORM", "KEY_NORM"), self.head_norms, strict=False)),
-            **{"OUTPUT": _base(self.output), "MLP_NORM": self.mlp_norm},
-            **{"UP": _base(self.up), "DOWN": _base(self.down)},
-        }
-        if self.gate is not None:
-            modules["GATE"] = _base(self.gate)
-        output_roles = ("ATTENTION_OUTPUT_NORM", "MLP_OUTPUT_NORM")
-        modules |= dict(zip(output_roles, self.output_norms, strict=False))
-        weights: dict[str, Tensor] = {}
-        for role, module in modules.items():
+def weights_of(block: ResidualBlock) -> dict[str, Tensor]:
+    """Return a block's weights and biases by the names of Role in api.h, without adapters."""
+    attention, mlp = block.attention, block.mlp
+    modules = {
+        "ATTENTION_NORM": block.attention_norm,
+        **dict(zip(("QUERY", "KEY", "VALUE"), map(_base, attention.projections), strict=False)),
+        "QUERY_NORM": attention.query_norm,
+        "KEY_NORM": attention.key_norm,
+        "OUTPUT": _base(attention.output),
+        "ATTENTION_OUTPUT_NORM": block.attention_output_norm,
+        "MLP_NORM": block.mlp_norm,
+        "GATE": _base(mlp.gate),
+        "UP": _base(mlp.up),
+        "DOWN": _base(mlp.down),
+        "MLP_OUTPUT_NORM": block.mlp_output_norm,
+    }
+    weights: dict[str, Tensor] = {}
+    for role, module in modules.items():
+        if module is not None:
             weights[role] = module.weight
             if (bias := getattr(module, "bias", None)) is not None:
                 weights[f"{role}_BIAS"] = bias
-        return weights
-
-    def is_fusable(self) -> bool:
-        """Whether the layers are plain nn.Linear, with or without an adapter."""
-        layers = [layer for product in self.products() for layer in product]
-        adapters = [layer for layer in layers if type(layer) is LoraLinear]
-        return (
-            all(type(_base(layer)) is nn.Linear for layer in layers)
-            and not any(each.active_dropout for each in adapters)
-            and self.head_dim % fused.TILE == 0
-        )
+    return weights
 
 
-def _base(layer: nn.Module) -> Any:  # noqa: ANN401 - an nn.Linear, if the block is fusable
-    return layer.base if type(layer) is LoraLinear else layer
-
-
-def llama_modules(
-    attention_norm: RMSNorm,
-    attention: Attention,
-    mlp_norm: RMSNorm,
-    mlp: GatedMLP,
-    output_norms: tuple[RMSNorm | None, RMSNorm | None],
-) -> BlockModules:
-    """The modules of a Llama-style block."""
-    head_norms = (attention.query_norm, attention.key_norm)
-    return BlockModules(
-        attention_norm,
-        (attention.query, attention.key, attention.value),
-        [norm for norm in head_norms if norm is not None],
-        attention.output,
-        mlp_norm,
-        mlp.gate,
-        mlp.up,
-        mlp.down,
-        kv_heads=attention.sizes[1] // attention.head_dim,
-        head_dim=attention.head_dim,
-        scale=attention.scale,
-        gelu=mlp.activation is gelu_tanh,
-        output_norms=[norm for norm in output_norms if norm is not None],
+def _is_plain(block: ResidualBlock) -> bool:
+    """Whether the layers are plain nn.Linear, with or without an adapter."""
+    layers = [layer for product in products_of(block) for layer in product]
+    adapters = [layer for layer in layers if type(layer) is LoraLinear]
+    return (
+        all(type(_base(layer)) is nn.Linear for layer in layers)
+        and not any(each.active_dropout for each in adapters)
+        and block.attention.head_dim % fused.TILE == 0
     )
 
 
+def _base(layer: nn.Module | None) -> Any:  # noqa: ANN401 - an nn.Linear, if the block is plain
+    return layer.base if type(layer) is LoraLinear else layer
+
+
 def joined_adapters(layers: Sequence[nn.Module]) -> tuple[Tensor, Tensor] | None:
-    """The adapters of a product's layers as one: `down` [R, I] and scaled `up` [O, R], in float32.
+    """Join the adapters of a product's layers: float32 `down` [R, I] and scaled `up` [O, R].
 
     The rank is the sum of theirs, rounded up to a multiple of 32. None if there are no adapters.
     """
@@ -143,43 +99,38 @@ def joined_adapters(layers: Sequence[nn.Module]) -> tuple[Tensor, Tensor] | None
 
 
 def forward(
-    modules: BlockModules,
+    block: ResidualBlock,
+    weights: Mapping[str, Tensor],
     x_BTC: Tensor,
     mask: AttentionMask,
     angles: Angles | None,
-    dropout: float,
-) -> Tensor | None:
-    """The block's output, or None if it must be computed layer by layer.
+) -> Tensor:
+    """Return the output of a block whose `fusable_weights` these are.
 
     Dropout depends on a seed drawn from PyTorch's random state, not on the number of threads.
     """
-    weights = fusable_weights(modules, x_BTC, mask)
-    if weights is None:
-        return None
-    seed = int(torch.randint(2**63 - 1, ())) if dropout else 0
+    seed = int(torch.randint(2**63 - 1, ())) if block.active_dropout else 0
     roles = [_ROLES[name] for name in weights]
-    adapters = [joined_adapters(layers) for layers in modules.products()]
+    adapters = [joined_adapters(layers) for layers in products_of(block)]
     ranks = [0 if pair is None else len(pair[0]) for pair in adapters]
     pairs = [each for pair in adapters if pair is not None for each in pair]
     y_BTC: Tensor = _BlockFunction.apply(  # type: ignore[no-untyped-call]
-        *(x_BTC, modules, mask.first_BT, angles, dropout, seed, roles, ranks),
-        *weights.values(),
-        *pairs,
+        *(x_BTC, block, mask.first_BT, angles, seed, roles, ranks), *weights.values(), *pairs
     )
     return y_BTC
 
 
 def fusable_weights(
-    modules: BlockModules, x_BTC: Tensor, mask: AttentionMask
+    block: ResidualBlock, x_BTC: Tensor, mask: AttentionMask
 ) -> dict[str, Tensor] | None:
-    """The weights by role if the library supports the block, else None."""
+    """Return the block's weights by role; None if it must be computed layer by layer."""
     if not fused.is_supported(x_BTC):
         return None
-    if x_BTC.numel() == 0 or not mask.suits_fused or not modules.is_fusable():
+    if x_BTC.numel() == 0 or not mask.suits_fused or not _is_plain(block):
         return None
     if _wanted_dtype(x_BTC) not in fused.DTYPES:
         return None
-    weights = modules.weights()
+    weights = weights_of(block)
     for weight in weights.values():
         if weight.dtype != x_BTC.dtype or not weight.is_contiguous():
             return None
@@ -194,35 +145,34 @@ def _wanted_dtype(x_BTC: Tensor) -> torch.dtype:
 
 def _block_args(
     x_BTC: Tensor,
-    modules: BlockModules,
+    block: ResidualBlock,
     first_BT: Tensor | None,
     angles: Angles | None,
-    dropout: float,
     seed: int,
 ) -> Any:  # noqa: ANN401 - a structure of ctypes
-    B, T, C = x_BTC.shape
-    norms = modules.head_norms
+    (B, T, C), attention = x_BTC.shape, block.attention
+    head_norm = attention.query_norm
     return _BlockArgs(
         dtype=fused.DTYPES[x_BTC.dtype],
         product_dtype=fused.DTYPES[fused.product_dtype(_wanted_dtype(x_BTC))],
         batch=B,
         tokens=T,
         width=C,
-        query_heads=_base(modules.output).in_features // modules.head_dim,
-        kv_heads=modules.kv_heads,
-        head_dim=modules.head_dim,
-        hidden=_base(modules.down).in_features,
-        layer_norm=isinstance(modules.attention_norm, nn.LayerNorm),
-        gelu=modules.gelu,
+        query_heads=attention.heads,
+        kv_heads=attention.kv_heads,
+        head_dim=attention.head_dim,
+        hidden=_base(block.mlp.down).in_features,
+        layer_norm=isinstance(block.attention_norm, nn.LayerNorm),
+        gelu=block.mlp.activation is gelu_tanh,
         rope_period=angles[0].shape[0] * angles[0].shape[-2] if angles is not None else 0,
         first_stride=fused.first_stride(first_BT),
         dropout_seed=seed,
-        dropout=dropout,
-        norm_eps=modules.attention_norm.eps,
-        norm_offset=getattr(modules.attention_norm, "offset", 0.0),
-        head_eps=norms[0].eps if norms else 0.0,
-        head_offset=norms[0].offset if norms else 0.0,
-        scale=modules.scale,
+        dropout=block.active_dropout,
+        norm_eps=block.attention_norm.eps,
+        norm_offset=getattr(block.attention_norm, "offset", 0.0),
+        head_eps=head_norm.eps if head_norm is not None else 0.0,
+        head_offset=head_norm.offset if head_norm is not None else 0.0,
+        scale=attention.scale,
     )
 
 
@@ -272,17 +222,16 @@ class _BlockFunction(torch.autograd.Function):
     def forward(
         ctx: _Context,
         x_BTC: Tensor,
-        modules: BlockModules,
+        block: ResidualBlock,
         first_BT: Tensor | None,
         angles: Angles | None,
-        dropout: float,
         seed: int,
         roles: Sequence[int],
         ranks: Sequence[int],
         *tensors: Tensor,
     ) -> Tensor:
         x_BTC = x_BTC.contiguous()
-        args = _block_args(x_BTC, modules, first_BT, angles, dropout, seed)
+        args = _block_args(x_BTC, block, first_BT, angles, seed)
         _set_weights(args, "weights", roles, tensors[: len(roles)])
         _set_adapters(args, "", ranks, tensors[len(roles) :])
         if angles is not None:
@@ -323,7 +272,7 @@ class _BlockFunction(torch.autograd.Function):
         _set_adapters(args, "_grad", ranks, grads[count:])
         args.dy, args.dx = dy_BTC.data_ptr(), dx_BTC.data_ptr()
         fused.library().block_backward(ctypes.addressof(args))
-        return dx_BTC, None, None, None, None, None, None, None, *grads
+        return dx_BTC, None, None, None, None, None, None, *grads
 
 
 def _set_inputs(

@@ -8,11 +8,10 @@ Shapes: B batch, T tokens, C width.
 import torch
 from torch import Tensor, nn
 
-from ownwords.models import fused_block
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.decoder import CausalLM, ForwardContext
-from ownwords.models.fused_block import BlockModules
 from ownwords.models.layers import (
+    Angles,
     AttentionMask,
     Embedding,
     ResidualBlock,
@@ -25,14 +24,19 @@ from ownwords.models.layers import (
 class GPT2Attention(nn.Module):
     """Attention with one matrix for query, key and value, as in GPT-2's files."""
 
+    query_norm = key_norm = None
+
     def __init__(self, layer: int, config: GPT2Config) -> None:
         super().__init__()
         self.layer = layer
-        self.heads = config.heads
-        self.head_dim = config.head_dim
+        self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, config.head_dim
         self.scale = config.attention_scale
         self.query_key_value = nn.Linear(config.width, config.qkv_width)
         self.output = nn.Linear(config.width, config.width)
+
+    @property
+    def projections(self) -> tuple[nn.Module, ...]:
+        return (self.query_key_value,)
 
     def forward(self, x_BTC: Tensor, mask: AttentionMask) -> Tensor:
         parts = self.query_key_value(x_BTC).chunk(3, dim=-1)
@@ -46,13 +50,16 @@ class GPT2Attention(nn.Module):
 class GPT2MLP(nn.Module):
     """Compute down(gelu(up(x)))."""
 
+    activation = staticmethod(gelu_tanh)
+    gate = None
+
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
         self.up = nn.Linear(width, hidden)
         self.down = nn.Linear(hidden, width)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
-        out_BTC: Tensor = self.down(gelu_tanh(self.up(x_BTC)))
+        out_BTC: Tensor = self.down(self.activation(self.up(x_BTC)))
         return out_BTC
 
 
@@ -65,33 +72,11 @@ class GPT2Block(ResidualBlock):
         self.attention = GPT2Attention(layer, config)
         self.mlp_norm = nn.LayerNorm(config.width, config.norm_eps)
         self.mlp = GPT2MLP(config.width, config.hidden)
+        self.attention_output_norm = self.mlp_output_norm = None
 
-    def forward(self, x_BTC: Tensor, mask: AttentionMask) -> Tensor:
-        fused_BTC = fused_block.forward(
-            self.modules_of_block(), x_BTC, mask, None, self.active_dropout
-        )
-        if fused_BTC is not None:
-            return fused_BTC
+    def forward(self, x_BTC: Tensor, mask: AttentionMask, angles: Angles | None) -> Tensor:
         x_BTC = self.add(x_BTC, self.attention(self.attention_norm(x_BTC), mask))
         return self.add(x_BTC, self.mlp(self.mlp_norm(x_BTC)))
-
-    def modules_of_block(self) -> BlockModules:
-        """The modules of this block for the fused C++ implementation."""
-        attention = self.attention
-        return BlockModules(
-            self.attention_norm,
-            (attention.query_key_value,),
-            (),
-            attention.output,
-            self.mlp_norm,
-            None,
-            self.mlp.up,
-            self.mlp.down,
-            kv_heads=attention.heads,
-            head_dim=attention.head_dim,
-            scale=attention.scale,
-            gelu=True,
-        )
 
 
 class GPT2(CausalLM):
@@ -114,7 +99,7 @@ class GPT2(CausalLM):
         return x_BTC
 
     def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
-        """The published scheme: std 0.02, divided by sqrt(2 * layers) for the residual outputs."""
+        """As published: std 0.02, divided by sqrt(2 * layers) for the residual outputs."""
         if name.endswith(".bias"):
             return 0.0, 0.0
         if "norm." in name:

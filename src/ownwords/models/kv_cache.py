@@ -1,8 +1,8 @@
 """The KV cache: keys and values of the tokens already read, allocated once at full length.
 
-The token at position p is stored in slot p of its row, also in layers with a sliding window, so
-that a text can be truncated anywhere and its prefix copied to another row. One additional slot, the
-last, receives padding, which no token attends to.
+The token at position p is stored in slot p of its row, even in layers with a sliding window, so
+that a text can be truncated anywhere and its prefix copied to another row. One more slot, the last,
+receives padding, which no token attends to.
 
 Shapes: B rows, T tokens of this call, S slots or keys, K key/value heads, D dimensions of a head.
 """
@@ -39,11 +39,11 @@ class KVCache:
         self.values_BKSD = [torch.zeros_like(keys_BKSD) for keys_BKSD in self.keys_BKSD]
 
     def counts(self, tokens: int, lengths_B: Tensor | None) -> list[int]:
-        """The number of real tokens per row in the next call."""
+        """Return the number of real tokens per row in the next call."""
         return [tokens] * self.batch if lengths_B is None else [int(n) for n in lengths_B.tolist()]
 
     def positions(self, tokens: int) -> Tensor:
-        """The positions of each row's next `tokens`: [B, T], or [1, T] if all are the same."""
+        """Return the positions of each row's next `tokens`: [B, T], or [1, T] if all are equal."""
         lengths = self.lengths[:1] if len(set(self.lengths)) == 1 else self.lengths
         starts_B1 = torch.tensor(lengths, device=self.device)[:, None]
         return starts_B1 + torch.arange(tokens, device=self.device)
@@ -63,7 +63,7 @@ class KVCache:
         self.lengths[row] = length
 
     def view(self, window: int | None, tokens: int, counts: Sequence[int]) -> "KVCacheView":
-        """Where the next tokens are stored and attend to, in the layers with this window."""
+        """Return where the next tokens are stored and attend to in layers with this window."""
         alike = len(set(self.lengths)) == 1 and len(set(counts)) == 1
         length, count = self.lengths[0], counts[0]
         slots: slice | Tensor = slice(length, length + count)
@@ -144,10 +144,10 @@ class KVCacheView:
         mask: Tensor | None = None,
         causal: bool = False,
     ) -> None:
-        """Tokens go to `slots`, the same slice in all rows or [B or 1, T], and attend to some.
+        """Tokens go to `slots`, the same slice in all rows or [B or 1, T].
 
-        To those from `first` to `end`, of which `mask` [B or 1, 1, T, end - first] may exclude
-        some; or `causal`: the cache was empty, so plain causal attention among themselves.
+        They attend to the slots from `first` to `end`, of which `mask` [B or 1, 1, T, end - first]
+        may exclude some; if `causal`, the cache was empty, and they attend only to each other.
         """
         self.cache, self.mask, self.causal = cache, mask, causal
         self._slots, self._first, self._end = slots, first, end
@@ -177,7 +177,7 @@ class KVCacheView:
 
 
 def visible(queries_BT: Tensor, keys_BS: Tensor, window: int | None) -> Tensor:
-    """The causal attention mask [B, 1, T, S] from the positions of queries and keys.
+    """Return the causal attention mask [B, 1, T, S] from the positions of queries and keys.
 
     A window of W is the token itself and the W - 1 tokens before it.
     """

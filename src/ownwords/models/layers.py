@@ -1,12 +1,15 @@
-"""Layers shared by the model families: RMSNorm, RoPE, attention, gated MLP, embedding.
+"""Layers shared by the model families: RMSNorm, RoPE, attention, gated MLP, embedding, LoRA.
 
 Shapes: B batch, T tokens of this call, S keys they may attend to, C width, H heads, K key/value
-heads, D dimensions of a head, F hidden width of the MLP, V vocabulary.
+heads, D dimensions of a head, F hidden width of the MLP, V vocabulary; R rank of an adapter, I
+inputs, O outputs.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,16 +22,16 @@ Angles = tuple[Tensor, Tensor]  # cos_B1TD and sin_B1TD
 
 
 class RotaryEmbedding:
-    """RoPE with one base; no nn.Module, since casting a model must not round the frequencies."""
+    """RoPE with one base; not an nn.Module, because casting a model must not round frequencies."""
 
     def __init__(self, head_dim: int, base: float, scaling: RopeScaling | None = None) -> None:
         # float32 in this order of operations, as in other implementations: at position 100,000 the
-        # last bit of a frequency makes a hundredth of a radian.
+        # last bit of a frequency changes the angle by a hundredth of a radian.
         steps = torch.arange(0, head_dim, 2, dtype=torch.float32, device="cpu") / head_dim
         self.frequencies: Tensor = scale_frequencies(1.0 / (base**steps), scaling)
 
     def angles(self, positions_BT: Tensor, dtype: torch.dtype) -> Angles:
-        """cos and sin of the angles, [B, 1, T, D]; the second half of D repeats the first."""
+        """Return cos and sin, [B, 1, T, D]; the second half of D repeats the first."""
         if self.frequencies.device != positions_BT.device:
             self.frequencies = self.frequencies.to(positions_BT.device)
         half = positions_BT[:, None, :, None].to(torch.float32) * self.frequencies
@@ -66,8 +69,14 @@ class RMSNorm(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """A transformer block of residual parts, with dropout on what each part adds."""
+    """A transformer block: attention and MLP, each added to the residual stream with dropout."""
 
+    attention_norm: Any
+    attention: Any
+    attention_output_norm: RMSNorm | None
+    mlp_norm: Any
+    mlp: Any
+    mlp_output_norm: RMSNorm | None
     dropout = 0.0
 
     @property
@@ -76,25 +85,22 @@ class ResidualBlock(nn.Module):
         return self.dropout if self.training else 0.0
 
     def add(self, x_BTC: Tensor, output_BTC: Tensor) -> Tensor:
-        """The residual connection, with dropout on what is added."""
+        """Add a part's output to the residual stream, with dropout."""
         return x_BTC + F.dropout(output_BTC, self.active_dropout, self.training)
 
 
 class Embedding(nn.Embedding):
-    """A table of token (or position) vectors, shared with the head if the embedding is tied."""
+    """A table of token or position vectors."""
 
     def reset_parameters(self) -> None:
         """Do nothing: on "meta", PyTorch's version imports its compiler (seconds, 70 MB)."""
-
-    def as_head(self, hidden_BTC: Tensor) -> Tensor:
-        return F.linear(hidden_BTC, self.weight)
 
 
 @dataclass(frozen=True)
 class AttentionMask:
     """The attention mask of one forward pass, for all layers with the same window.
 
-    At most one of `dense`, `causal` and `first_BT` is set; if none is, every token sees all keys.
+    At most one of `dense`, `causal` and `first_BT` is set; without any, every token sees all keys.
     """
 
     dense: Tensor | None  # [B or 1, 1, T, S], True where a token may attend
@@ -104,12 +110,12 @@ class AttentionMask:
 
     @property
     def suits_fused(self) -> bool:
-        """Whether whole blocks in C++ support this mask: no cache and no dense mask."""
+        """Whether the fused blocks in C++ support this mask: no cache and no dense mask."""
         return self.view is None and (self.causal or self.first_BT is not None)
 
     @cached_property
     def as_dense(self) -> Tensor | None:
-        """The dense mask [B or 1, 1, T, S], computed once from `first_BT` if given; may be None."""
+        """Return the dense mask [B or 1, 1, T, S], or None; computed from `first_BT` if given."""
         if self.first_BT is None:
             return self.dense
         row_T = torch.arange(self.first_BT.shape[-1], device=self.first_BT.device)
@@ -123,7 +129,7 @@ def attend(
     mask: AttentionMask,
     scale: float,
 ) -> Tensor:
-    """Scaled dot-product attention with the heads concatenated: [B, T, H * D]."""
+    """Return scaled dot-product attention with the heads concatenated: [B, T, H * D]."""
     B, H, T, D = query_BHTD.shape
     shared = H // key_BKSD.shape[1]
     if shared > 1 and T > 1:
@@ -143,11 +149,10 @@ def attend(
 
 
 def fused_linear(x_BTC: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
-    """The outputs of several linear layers for one input; while training, one joined output.
+    """Return the outputs of several linear layers for one input; in training, one joined output.
 
-    With gradients, enough tokens and no biases, the weights are concatenated into a single matrix
-    product. The copy is cheap next to a product of thousands of tokens and saves more than it
-    costs: the gradient of the input is then a single product, too, not a sum of several.
+    With gradients, enough tokens and no biases, the weights are concatenated for a single matrix
+    product. The copy costs less than it saves: the gradient of the input is a single product too.
     """
     plain = [x for x in layers if type(x) is nn.Linear and x.bias is None]
     many = x_BTC.shape[0] * x_BTC.shape[1] >= x_BTC.shape[2]
@@ -168,9 +173,6 @@ class Attention(nn.Module):
     `biases` adds biases to queries, keys and values.
     """
 
-    query_norm: RMSNorm | None
-    key_norm: RMSNorm | None
-
     def __init__(
         self,
         layer: int,
@@ -181,7 +183,7 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         self.layer = layer
-        self.head_dim = config.head_dim
+        self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, config.head_dim
         self.scale = config.attention_scale
         self.sizes = [config.q_width, config.kv_width, config.kv_width]
         self.query = nn.Linear(config.width, config.q_width, bias=biases)
@@ -190,6 +192,10 @@ class Attention(nn.Module):
         self.output = nn.Linear(config.q_width, config.width, bias=False)
         self.query_norm = head_norm() if head_norm else None
         self.key_norm = head_norm() if head_norm else None
+
+    @property
+    def projections(self) -> tuple[nn.Module, ...]:
+        return self.query, self.key, self.value
 
     def forward(self, x_BTC: Tensor, angles: Angles, mask: AttentionMask) -> Tensor:
         parts = fused_linear(x_BTC, self.query, self.key, self.value)
@@ -225,5 +231,50 @@ class GatedMLP(nn.Module):
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    """The tanh approximation of GELU, as used by GPT-2 and Gemma."""
+    """Return the tanh approximation of GELU, as used by GPT-2 and Gemma."""
     return F.gelu(x, approximate="tanh")
+
+
+class LoraLinear(nn.Module):
+    """A frozen linear layer with its trainable pair of matrices, `down` and `up`."""
+
+    def __init__(
+        self,
+        base: nn.Linear,
+        rank: int,
+        scale: float,
+        dropout: float,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        outputs, inputs = base.weight.shape
+        device = base.weight.device
+        self.base, self.scale, self.dropout = base, scale, dropout
+        self.merged = False
+        source = torch.Generator().manual_seed(seed)
+        bound = 1 / math.sqrt(inputs)
+        down_RI = torch.empty(rank, inputs).uniform_(-bound, bound, generator=source)
+        # Float32 regardless of the layer's type: small updates would be lost in bfloat16.
+        self.down = nn.Parameter(down_RI.to(device))
+        self.up = nn.Parameter(torch.zeros(outputs, rank, device=device))
+
+    @property
+    def rank(self) -> int:
+        return self.down.shape[0]
+
+    @property
+    def active_dropout(self) -> float:
+        """`dropout` while the adapter is trained, else 0."""
+        return self.dropout if self.training and not self.merged else 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.base(x)
+        if self.merged:
+            return y
+        kept = F.dropout(x, self.dropout, self.training).to(self.down.dtype)
+        beside = F.linear(F.linear(kept, self.down), self.up)
+        return y + (self.scale * beside).to(y.dtype)
+
+    def delta(self) -> Tensor:
+        """Return the float32 matrix [O, I] that the adapter adds to the layer's weight."""
+        return self.scale * (self.up.detach().float() @ self.down.detach().float())

@@ -1,8 +1,8 @@
 """Llama 2 and 3, Qwen2 and 3, Gemma 3: pre-norm, RMSNorm, RoPE, gated MLP, grouped queries.
 
-Llama: Touvron et al. 2023 (arXiv 2307.09288), Grattafiori et al. 2024 (arXiv 2407.21783). Qwen3,
-which the models trained here are (Yang et al. 2025, arXiv 2505.09388), adds norms on queries and
-keys; its head dimension is independent of the width, and some layers may have a sliding window.
+Llama: Touvron et al. 2023 (arXiv 2307.09288), Grattafiori et al. 2024 (arXiv 2407.21783). Qwen3
+(Yang et al. 2025, arXiv 2505.09388), the family of the models trained here, adds norms on queries
+and keys; its head dimension is independent of the width, and layers may have a sliding window.
 Gemma 3, text only (Gemma Team 2025, arXiv 2503.19786), also has norms after each part, GeGLU, and
 windows in five of six layers, whose RoPE base is smaller; the embedding is multiplied by the root
 of the width, and norm weights are stored minus 1.
@@ -13,9 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ownwords.models import fused_block
 from ownwords.models.configs.llama import LlamaConfig
-from ownwords.models.decoder import CausalLM, ForwardContext, embedding_std
+from ownwords.models.decoder import CausalLM, ForwardContext
 from ownwords.models.layers import (
     Angles,
     Attention,
@@ -30,10 +29,7 @@ from ownwords.models.layers import (
 
 
 class LlamaBlock(ResidualBlock):
-    """Attention, then MLP, each with a norm before it (in Gemma after it too) and a residual."""
-
-    attention_output_norm: RMSNorm | None
-    mlp_output_norm: RMSNorm | None
+    """Attention, then MLP, each with a norm before it, and in Gemma after it."""
 
     def __init__(self, layer: int, config: LlamaConfig) -> None:
         super().__init__()
@@ -53,14 +49,7 @@ class LlamaBlock(ResidualBlock):
         self.mlp = GatedMLP(config.width, config.hidden, gelu_tanh if config.GELU else F.silu)
         self.mlp_output_norm = norm() if config.OUTPUT_NORMS else None
 
-    def forward(self, x_BTC: Tensor, angles: Angles, mask: AttentionMask) -> Tensor:
-        output_norms = (self.attention_output_norm, self.mlp_output_norm)
-        modules = fused_block.llama_modules(
-            self.attention_norm, self.attention, self.mlp_norm, self.mlp, output_norms
-        )
-        fused_BTC = fused_block.forward(modules, x_BTC, mask, angles, self.active_dropout)
-        if fused_BTC is not None:
-            return fused_BTC
+    def forward(self, x_BTC: Tensor, mask: AttentionMask, angles: Angles) -> Tensor:
         attended_BTC = self.attention(self.attention_norm(x_BTC), angles, mask)
         if self.attention_output_norm is not None:
             attended_BTC = self.attention_output_norm(attended_BTC)
@@ -86,27 +75,29 @@ class Llama(CausalLM):
     def run_blocks(self, ids_BT: Tensor, context: ForwardContext) -> Tensor:
         config, x_BTC = self.config, self.embedding(ids_BT)
         if config.embedding_scale != 1:
-            # Round the factor to the model's dtype first, as in training: 33.94 becomes 34 in bf16.
-            # It stays on the CPU: copying it to the device would wait, and prevent a CUDA graph.
+            # Rounded to the model's dtype first, as in training: 33.94 becomes 34 in bfloat16.
+            # It stays on the CPU: a copy to the device would synchronise, and prevent a CUDA graph.
             x_BTC = x_BTC * torch.tensor(config.embedding_scale, dtype=x_BTC.dtype)
         x_BTC = self.apply_dropout(x_BTC)
         angles = [each.angles(context.positions_BT, x_BTC.dtype) for each in self.rotaries]
         layers = zip(self.blocks, config.rope_of_layers(), config.windows(), strict=True)
         for block, table, window in layers:
-            x_BTC = self.run_block(block, x_BTC, angles[table], context.masks[window])
+            x_BTC = self.run_block(block, x_BTC, context.masks[window], angles[table])
         return x_BTC
 
     def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
         """Zero for the output matrices, so that blocks initially add nothing.
 
-        Other matrices: 1 / sqrt(inputs), which keeps activations near one at any width.
+        Embedding and head: 0.02, less above a width of 256, because with a tied head a new model
+        predicts the token it has just read, with a logit of about std * width: 5 is harmless, the
+        20 of width 1,024 would not be. Others: 1 / sqrt(inputs), which keeps activations near one.
         """
         if name.endswith("norm.weight"):
             return 1.0, 0.0
         if name.endswith(("output.weight", "down.weight", ".bias")):
             return 0.0, 0.0
         if name in ("embedding.weight", "head.weight"):
-            return 0.0, embedding_std(shape[1])
+            return 0.0, 0.02 * min(1.0, 256 / shape[1])
         return 0.0, float(shape[1]) ** -0.5
 
 
@@ -114,7 +105,7 @@ class Gemma3(Llama):
     """A Gemma 3 model, text only."""
 
     def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
-        """As Llama's, but no zero start, which the norm after an output would undo."""
+        """As Llama's, but without zeros, which the norm after an output would undo."""
         if name.endswith("norm.weight"):
             return 0.0, 0.0
         if name.endswith(("output.weight", "down.weight")):

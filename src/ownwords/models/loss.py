@@ -17,8 +17,7 @@ from ownwords.models import fused
 
 IGNORED = -100
 # CHUNK_LOGITS keeps a chunk's logits in the processor's cache (16 MB in float32). With fewer rows
-# than MIN_ROWS, accumulating the head's gradient costs more than the chunk itself. A single chunk
-# needs no float32 accumulator, so it is better while its logits take less memory than that.
+# than MIN_ROWS, accumulating the head's gradient costs more than the chunk itself.
 CHUNK_LOGITS = 2**22
 MIN_ROWS = 256
 LARGEST_ROWS = 2048
@@ -34,7 +33,7 @@ def chunked_cross_entropy(
     weights_N: Tensor | None = None,
     softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The summed loss in nats, and the number of targets that are not ignored.
+    """Return the summed loss in nats, and the number of targets that are not ignored.
 
     Targets of -100 are ignored; `weights_N` multiplies the losses of the others.
     `softcap` bounds the logits as softcap * tanh(logits / softcap).
@@ -84,7 +83,7 @@ def _backpropagate(
 
 
 def _even_rows(tokens: int, at_most: int) -> int:
-    """The rows of each chunk, if as few chunks as possible are equally large."""
+    """Return the number of rows per chunk that makes the fewest chunks equally large."""
     return max(1, math.ceil(tokens / max(1, math.ceil(tokens / at_most))))
 
 

@@ -1,7 +1,7 @@
-"""The models of a workspace: `model` is the current one, and `models/NAME` keeps every one made.
+"""The models of a workspace: `model` is the current one, and `models/NAME` keeps all of them.
 
-A kept model costs next to no disk while it is the current one: its files are hard links. Beside the
-model its folder holds what belongs to it: the scorecard, and what `make` knows of it.
+The current model takes no extra disk space there: its files are hard links. A kept model's folder
+also holds its scorecard and the records of `make`.
 """
 
 import os
@@ -86,7 +86,7 @@ class ModelLibrary:
 
     @_locked
     def find(self, name: str) -> KeptModel:
-        """A kept model by its name. Raises OwnwordsError if there is none."""
+        """Return a kept model by its name. Raises OwnwordsError if there is none."""
         if name not in self._names():
             raise OwnwordsError(
                 f"there is no model called {name[:80]!r}",
@@ -96,9 +96,9 @@ class ModelLibrary:
 
     @_locked
     def keep(self, name: str = "") -> KeptModel | None:
-        """Keep the current model, if there is one, under a name; one that is kept stays as it is.
+        """Keep the current model, if there is one, under a name, unless it is kept already.
 
-        With another name than it had, it is renamed. The files beside it are taken over anew.
+        A new name renames it. The files beside it are copied again.
         """
         if not _is_model(self._current):
             return None
@@ -112,7 +112,7 @@ class ModelLibrary:
         return known
 
     def forget_score(self) -> None:
-        """Delete the scorecard beside the current model, which is of the one before it."""
+        """Delete the scorecard beside the current model, which describes the previous one."""
         for path in SCORECARD:
             (self._root / path).unlink(missing_ok=True)
 
@@ -130,7 +130,7 @@ class ModelLibrary:
 
     @_locked
     def use(self, name: str) -> None:
-        """Make a kept model the current one; the one before it is kept."""
+        """Make a kept model the current one; keep the previous one."""
         wanted = self.find(name)
         if wanted.is_current:
             return
@@ -149,7 +149,7 @@ class ModelLibrary:
 
     @_locked
     def delete(self, name: str) -> None:
-        """Delete a kept model; the current one only from here, not the workspace's `model`."""
+        """Delete a kept model; this never deletes the workspace's `model`."""
         atomic_dir.delete_dir(self.find(name).folder)
 
     # --- the files -------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class ModelLibrary:
         return self._read(name)
 
     def _finish_switch(self) -> None:
-        """Put the model in place that was to be the current one, also after a kill in between."""
+        """Complete a switch to another model, even if the process was killed during it."""
         try:
             name = (self._folder / _SWITCHING).read_text("utf-8")
         except (OSError, UnicodeDecodeError):
@@ -198,7 +198,7 @@ class ModelLibrary:
 
 
 def name_of(model: Path) -> str:
-    """What files made from a model are called: a workspace's by the name that it is kept under."""
+    """Return a name for files made from a model; a workspace's model has its kept name."""
     path = model.resolve()
     if path.is_file():
         return path.stem
@@ -216,7 +216,7 @@ def _is_model(folder: Path) -> bool:
 
 
 def _is_same(first: Path, second: Path) -> bool:
-    """Whether two folders hold the same model: its files are linked, or equal."""
+    """Whether two folders hold the same model: linked or equal files."""
     first, second = atomic_dir.readable_dir(first), atomic_dir.readable_dir(second)
     for name in (SINGLE, INDEX):
         with suppress(OSError):
@@ -229,7 +229,7 @@ def _is_same(first: Path, second: Path) -> bool:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Link the files of a folder into another one; copy them where that is not possible."""
+    """Link the files of a folder into another one; copy those that cannot be linked."""
     target.mkdir(exist_ok=True)
     for path in source.iterdir():
         if path.is_file():
@@ -240,7 +240,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Replace a file atomically by a copy of another one; delete it if that does not exist."""
+    """Replace a file atomically by a copy of `source`; delete it if `source` does not exist."""
     try:
         content = source.read_bytes()
     except OSError:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ownwords.models import atomic_dir
-from ownwords.models.gguf import GGUFFile
+from ownwords.models.gguf.saving import GGUFFile
 from ownwords.models.untrusted_files import ModelError
 
 MODELFILE = "Modelfile"
@@ -36,7 +36,7 @@ def save(
 ) -> GGUFFile:
     """Write a folder with `NAME.gguf`, which `write` makes, and its Modelfile atomically.
 
-    `chats`: the model has a chat template, which Ollama takes from the GGUF file where it knows it.
+    `chats`: the model has a chat template; Ollama uses the one in the GGUF file if it knows it.
     `stops` are the texts that end an answer.
     """
     _check_replaceable(folder)
@@ -68,7 +68,7 @@ def _quoted(text: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A file name that needs no quoting in a Modelfile."""
+    """Return a file name that needs no quoting in a Modelfile."""
     kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
     return kept.strip(".-") or "model"
 

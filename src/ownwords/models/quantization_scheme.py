@@ -14,7 +14,7 @@ from ownwords.models.untrusted_files import ModelError, parse_json
 
 FIELD: Final = "ownwords.quantization"
 VERSION: Final = 1
-# The token embedding and the head, which lose the most by rounding.
+# The token embedding and the head, which lose most by rounding.
 ENDS: Final = ("embedding", "head")
 
 # A type, as safetensors names it, and a shape.
@@ -37,7 +37,7 @@ class QuantizationScheme:
         return -(-columns // self.group) if self.group else 1
 
     def stored(self, rows: int, columns: int) -> tuple[StoredTensor, StoredTensor]:
-        """The types and shapes of the packed codes and the scales of a matrix of this size."""
+        """Return the types and shapes of the packed codes and scales of a matrix."""
         width, groups = columns if self.bits == 8 else -(-columns // 2), self.groups(columns)
         # int4 groups use bfloat16 scales to save 16 bits each; per int8 row, float32 costs little.
         kinds = ("I8", "F32") if self.bits == 8 else ("U8", "BF16")
@@ -54,7 +54,7 @@ INT4: Final = QuantizationScheme(4, 32)
 def scheme_of(
     name: str, dimensions: int, body: QuantizationScheme, ends: QuantizationScheme
 ) -> QuantizationScheme | None:
-    """The scheme of a weight; None for norms, biases and learned positions."""
+    """Return the scheme of a weight; None for norms, biases and learned positions."""
     owner = name.removesuffix(".weight")
     if dimensions != 2 or owner == "positions":
         return None
@@ -75,7 +75,7 @@ def schemes(header: Mapping[str, str], path: Path) -> Schemes:
 
 
 def metadata_of(body: QuantizationScheme, ends: QuantizationScheme) -> dict[str, str]:
-    """The header fields that `schemes` reads."""
+    """Return the header fields that `schemes` reads."""
     return {FIELD: json.dumps(_fields(body, ends))}
 
 

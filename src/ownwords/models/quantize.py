@@ -3,12 +3,12 @@
 `int8` has one scale per row (output channel), `int4` one per 32 numbers of a row. Scales
 are signed: b-bit codes range from -2^(b-1) to 2^(b-1) - 1, one step further below zero than above,
 so the sign that maps the larger extreme to the negative side allows a smaller step. The half step
-of rounding beyond the outermost codes is used as well. So every number of a matrix satisfies
+of rounding beyond the outermost codes is used too, so every number of a matrix satisfies
 
     |weight - code * scale| <= |scale| / 2        (up to float32 rounding)
 
-At equal bits per number this loses less than a step of max|w|/7, than llama.cpp's q4_0, and than a
-minimum or a zero point stored with the scale; docs/verification.md has the figures.
+At equal bits per number this loses less than a step of max|w|/7, llama.cpp's q4_0, or a minimum or
+zero point stored with the scale. Measured: docs/verification.md.
 
 PyTorch computes with the restored numbers; only the C++ engine computes with codes.
 
@@ -42,7 +42,7 @@ def pack(codes_OI: Tensor) -> Tensor:
 
 
 def unpack(packed_OP: Tensor, columns: int) -> Tensor:
-    """The inverse of `pack`: the codes as int8, [O, columns]."""
+    """Return the inverse of `pack`: the codes as int8, [O, columns]."""
     halves_OP2 = torch.stack((packed_OP & 15, packed_OP >> 4), dim=-1)
     return halves_OP2.flatten(-2)[:, :columns].to(torch.int8) - 8
 
@@ -88,7 +88,7 @@ def _raised_to_bfloat16(step: Tensor) -> Tensor:
 def dequantize(
     packed: Tensor, scale_OG: Tensor, scheme: QuantizationScheme, columns: int
 ) -> Tensor:
-    """The float32 matrix [O, I] of packed codes and scales."""
+    """Return the float32 matrix [O, I] of packed codes and scales."""
     codes_OI = packed if scheme.bits == 8 else unpack(packed, columns)
     rows, groups = scale_OG.shape
     group = scheme.group or columns
@@ -104,10 +104,10 @@ def _rows_at_once(columns: int) -> int:
 def quantize(
     model: nn.Module, scheme: QuantizationScheme = INT4, ends: QuantizationScheme = INT8
 ) -> None:
-    """Round a model's matrices in place to numbers that codes and scales give.
+    """Round a model's matrices in place to what codes and scales can represent.
 
-    `ends` is the scheme of the embedding and the head. Norms, biases and learned positions are not
-    rounded. Raises ModelError if it has non-finite weights.
+    `ends` is the scheme of the embedding and the head. Norms, biases and learned positions stay.
+    Raises ModelError for non-finite weights.
     """
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -20,7 +20,7 @@ FAMILIES: Mapping[type[ModelConfig], str] = {
 
 
 def config_from_json(data: Mapping[str, object]) -> ModelConfig:
-    """The config from a parsed config.json; ConfigError names what is not supported."""
+    """Return the config from a parsed config.json; ConfigError names what is not supported."""
     kind = data.get("model_type")
     for family in FAMILIES:
         if kind == family.MODEL_TYPE:
@@ -32,6 +32,6 @@ def config_from_json(data: Mapping[str, object]) -> ModelConfig:
 
 
 def model_class(config: ModelConfig) -> Any:  # noqa: ANN401 - a CausalLM, known to torch only
-    """The model class of a config; imports torch."""
+    """Return the model class of a config; imports torch."""
     module, _, name = FAMILIES[type(config)].partition(".")
     return getattr(import_module(f"ownwords.models.{module}"), name)

@@ -1,7 +1,7 @@
 """Reads and writes safetensors files, and maps their tensors into memory; does not import torch.
 
-The format: the header's length in 8 bytes, a JSON header, the tensors' bytes without gaps. The
-whole header is checked before any tensor is read. See https://github.com/huggingface/safetensors.
+The format: the header's length in 8 bytes, a JSON header, the bytes of the tensors without gaps.
+The whole header is checked before any tensor is read. https://github.com/huggingface/safetensors.
 """
 
 import json
@@ -23,7 +23,7 @@ from ownwords.models.untrusted_files import ModelError, open_file, parse_json, p
 # Enough for 60,000 tensors; the largest models have a few hundred per file.
 MAX_HEADER_BYTES = 16 << 20
 
-# The bits per number of every type of the format, to check sizes.
+# Bits per number of every type in the format, to check sizes.
 BITS: Mapping[str, int] = {
     **dict.fromkeys(("F4",), 4),
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
@@ -33,7 +33,7 @@ BITS: Mapping[str, int] = {
     **dict.fromkeys(("U32", "I32", "F32"), 32),
     **dict.fromkeys(("U64", "I64", "F64", "C64"), 64),
 }
-# The types that weights can have.
+# The supported types of weights.
 FLOATS = ("F32", "BF16", "F16")
 
 _Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -41,7 +41,7 @@ _Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     dtype: str
-    # As many dimensions as any model's; the product of a million large numbers takes hours.
+    # Bounded, because the product of a million large numbers takes hours.
     shape: Annotated[tuple[_Size, ...], msgspec.Meta(max_length=8)]
     data_offsets: tuple[_Size, _Size]
 
@@ -80,7 +80,7 @@ def _read(path: Path) -> tuple[dict[str, TensorInfo], dict[str, str]]:
         metadata = msgspec.convert(header.pop("__metadata__", {}), dict[str, str])
         entries = msgspec.convert(header, dict[str, _Entry])
     except msgspec.ValidationError as error:
-        # It may repeat the name of a field, of any length and characters.
+        # The message may quote a field name of any length, with any characters.
         raise _damaged(path, " ".join(str(error).split())[:120]) from error
     tensors: dict[str, TensorInfo] = {}
     for name, entry in sorted(entries.items(), key=lambda each: each[1].data_offsets):
@@ -106,7 +106,7 @@ def encode_header(
     tensors: Iterable[tuple[str, str, tuple[int, ...]]], metadata: Mapping[str, str]
 ) -> bytes:
     """Encode the header of a file from its tensors' names, types and shapes, in file order."""
-    # transformers requires a format, and accepts this one.
+    # transformers requires this field.
     header: dict[str, object] = {"__metadata__": {"format": "pt", **metadata}}
     at = 0
     for name, dtype, shape in tensors:
@@ -114,7 +114,7 @@ def encode_header(
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, end]}
         at = end
     encoded = json.dumps(header, separators=(",", ":")).encode()
-    encoded += b" " * (-len(encoded) % 8)  # so that the tensors are aligned in a mapped file
+    encoded += b" " * (-len(encoded) % 8)  # aligns the tensors in a mapped file
     return len(encoded).to_bytes(8, "little") + encoded
 
 
@@ -143,10 +143,10 @@ Array = npt.NDArray[Any]
 
 
 def map_arrays(tensors: Iterable[TensorInfo]) -> dict[str, Array]:
-    """Read-only arrays by tensor name; a file stays mapped while any of its arrays exists.
+    """Map tensors as read-only arrays, by name; a file stays mapped while an array of it exists.
 
     Only for the types of weights and packed codes. Truncating a mapped file would kill the process
-    (SIGBUS); model directories are therefore replaced as a whole, and their files never rewritten.
+    (SIGBUS), so model directories are replaced as a whole, and their files never rewritten.
     """
     maps: dict[Path, mmap.mmap] = {}
     by_name: dict[str, Array] = {}
@@ -172,7 +172,7 @@ def is_mapped(array: Array) -> bool:
 
 
 def drop_pages(array: Array) -> None:
-    """Take the pages of the array's file out of this process's memory; reading maps them anew."""
+    """Drop the pages of the array's file from memory; the next access reads them again."""
     if (mapped := _mapping(array)) is not None and hasattr(mapped, "madvise"):
         mapped.madvise(mmap.MADV_DONTNEED)
 

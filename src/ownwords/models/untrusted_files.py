@@ -11,7 +11,7 @@ import msgspec
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import is_disk_full
 
-# More than any model's config needs, and still safe to parse.
+# More than any config needs, and safe to parse.
 MAX_JSON_BYTES = 16 << 20
 
 
@@ -37,7 +37,7 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
         with path.open("rb") as file:
             yield file
     except OSError as error:
-        if is_disk_full(error):  # of what was being written from it
+        if is_disk_full(error):  # while something was written from it
             raise
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -74,7 +74,7 @@ def parse_json(data: bytes, where: str) -> dict[str, object]:
 
 
 def preview(names: "list[str] | set[str]", first: int = 3) -> str:
-    """The first few names quoted and shortened, safe to print, and the number of others."""
+    """Quote the first few names, shortened and safe to print, and count the others."""
     quoted = [repr(name if len(name) <= 80 else name[:77] + "...") for name in sorted(names)]
     more = f" and {len(quoted) - first:,} more" if len(quoted) > first else ""
     return ", ".join(quoted[:first]) + more

@@ -25,7 +25,7 @@ INDEX = "model.safetensors.index.json"
 
 HEAD, EMBEDDING = "lm_head.weight", "embedding.weight"
 
-# Buffers that older programs stored beside the weights, and that readers compute themselves.
+# Buffers that older programs stored beside the weights; readers compute them.
 _KNOWN_BUFFER = re.compile(
     r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias"  # GPT-2: the causal mask, and minus infinity
     r"|(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb(_local)?\.(original_)?inv_freq"
@@ -36,49 +36,45 @@ _PICKLES = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _BLOCK_BYTES = 1 << 20  # compared at a time
 
 
-# The parameter that a tensor in a file fills, and whether it is stored transposed.
+# The parameter that a tensor in a file belongs to, and whether it is stored transposed.
 MappedTensor = tuple[str, TensorInfo, bool]
 
 
 def hf_names(config: ModelConfig) -> list[tuple[str, str, bool]]:
-    """(our name, Hugging Face's name, transposed) of every stored tensor.
-
-    A tied head has no entry of its own, since it is the embedding.
-    """
+    """Return (our name, Hugging Face's name, transposed) of every stored tensor."""
     return [
-        (name.ours.replace("{i}", str(i)), name.theirs.replace("{i}", str(i)), name.transposed)
+        (name.ours.replace("{i}", i), name.theirs.replace("{i}", i), name.transposed)
         for name, i in _each_weight(config)
     ]
 
 
 def gguf_names(config: ModelConfig) -> dict[str, str]:
-    """The names in a GGUF file of all tensors, by our name."""
+    """Return the names of all tensors in a GGUF file, by our name."""
     return {
-        name.ours.replace("{i}", str(i)): f"{name.gguf}.{name.ours.rpartition('.')[2]}".replace(
-            "{i}", str(i)
-        )
+        name.ours.replace("{i}", i): (name.gguf + Path(name.ours).suffix).replace("{i}", i)
         for name, i in _each_weight(config)
     }
 
 
 def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """The shapes of all tensors by our name, as the model uses them (not transposed)."""
+    """Return the shapes of all tensors by our name, as the model uses them (not transposed)."""
     return {
-        name.ours.replace("{i}", str(i)): tuple(getattr(config, x) for x in name.shape.split())
+        name.ours.replace("{i}", i): tuple(getattr(config, x) for x in name.shape.split())
         for name, i in _each_weight(config)
     }
 
 
 def count_parameters(config: ModelConfig) -> int:
-    """The number of parameters of a model of this config; a tied head is counted once."""
+    """Return the number of parameters of a model of this config."""
     return sum(map(math.prod, weight_shapes(config).values()))
 
 
-def _each_weight(config: ModelConfig) -> Iterator[tuple[WeightName, int]]:
+def _each_weight(config: ModelConfig) -> Iterator[tuple[WeightName, str]]:
+    """Yield each weight and its layer; a tied head is the embedding, so it is left out."""
     for name in config.WEIGHTS:
         if name.ours != "head.weight" or not config.tied:
             for layer in range(config.layers if "{i}" in name.ours else 1):
-                yield name, layer
+                yield name, str(layer)
 
 
 def find_tensors(folder: Path) -> dict[str, TensorInfo]:
@@ -99,7 +95,7 @@ def find_tensors(folder: Path) -> dict[str, TensorInfo]:
         raise ModelError(
             f"the files of weights in {folder} and {INDEX} disagree on"
             f" {preview({name for name, _ in differing})}",
-            hint="the files belong to two models, or a download is unfinished: get them again",
+            hint="the files belong to two models, or a download is incomplete: get them again",
         )
     return tensors
 
@@ -108,8 +104,8 @@ def _no_weights(folder: Path) -> ModelError:
     pickles = sorted({path.name for mark in _PICKLES for path in folder.glob(mark)})
     if pickles:
         return ModelError(
-            f"{folder} has its weights only as a pickle ({preview(pickles)}); opening a pickle can"
-            " run any program, so it is refused",
+            f"{folder} has its weights only as a pickle ({preview(pickles)}); a pickle can run any"
+            " program when it is opened, so it is refused",
             hint="if you trust it, load it with transformers and write it again with"
             " save_pretrained(folder, safe_serialization=True)",
         )
@@ -119,11 +115,11 @@ def _no_weights(folder: Path) -> ModelError:
 def map_weights(
     stored: Mapping[str, TensorInfo], config: ModelConfig, folder: Path
 ) -> list[MappedTensor]:
-    """Map each tensor to its parameter; ModelError for a wrong, left over or missing one."""
+    """Map each tensor to its parameter; ModelError for a wrong, unknown or missing one."""
     wanted = {theirs: (ours, transposed) for ours, theirs, transposed in hf_names(config)}
     embedding = next(theirs for theirs, (ours, _) in wanted.items() if ours == EMBEDDING)
     prefix = embedding.split(".")[0] + "."
-    if not any(name.startswith(prefix) for name in stored):  # GPT-2's and other headless files
+    if not any(name.startswith(prefix) for name in stored):  # files of a model without a head
         stored = {name if name == HEAD else prefix + name: info for name, info in stored.items()}
     found = {name: info for name, info in stored.items() if not _KNOWN_BUFFER.fullmatch(name)}
     if HEAD in found and HEAD not in wanted:
@@ -149,7 +145,7 @@ def _check(
     config: ModelConfig,
     folder: Path,
 ) -> None:
-    """ModelError unless these are the tensors expected: by name the possible types, and a shape."""
+    """Raise ModelError unless these are the expected tensors, given as types and shape by name."""
     hint = "is config.json the one that came with these weights?"
     sides = (("unknown", stored.keys() - expected), ("missing", expected.keys() - stored))
     details = "; ".join(f"{len(names)} {side}: {preview(names)}" for side, names in sides if names)
@@ -169,8 +165,8 @@ def _check(
             )
         if tensor.dtype not in types:
             raise ModelError(
-                f"{folder}: {name!r} is {tensor.dtype}, and supported is {', '.join(types)}",
-                hint="get the model from before another program quantised it",
+                f"{folder}: {name!r} is {tensor.dtype}; supported: {', '.join(types)}",
+                hint="get the model as it was before another program quantised it",
             )
 
 
@@ -184,18 +180,18 @@ def _equal(left: TensorInfo, right: TensorInfo) -> bool:
 
 
 def is_quantized(stored: Mapping[str, TensorInfo]) -> bool:
-    """Whether these are the tensors of a quantised model, codes and scales."""
+    """Whether these are the codes and scales of a quantised model."""
     return any(name.endswith(".packed") for name in stored)
 
 
 @dataclass(frozen=True)
 class StoredWeight:
-    """A weight of a model and its numbers in a file, or their codes and scales."""
+    """A weight of a model and its numbers in a file, or its codes and scales."""
 
     name: str
     shape: tuple[int, ...]  # as the model uses it
     dtype: str  # of the array, as safetensors names it
-    array: Array  # mapped; for BF16 the bits, as uint16
+    array: Array  # memory-mapped; for BF16 the bits, as uint16
     transposed: bool = False
     scheme: QuantizationScheme | None = None
     scales: Array | None = None
@@ -206,7 +202,7 @@ def open_weights(
 ) -> list[StoredWeight]:
     """Map all weights of a directory into memory; ModelError names what does not match.
 
-    With the path of an adapter, it is added to the weights.
+    An adapter, if its path is given, is added to the weights.
     """
     weights = _map_stored(folder, config)
     return _add_adapter(weights, adapter) if adapter else weights
@@ -237,7 +233,7 @@ def _map_stored(folder: Path, config: ModelConfig) -> list[StoredWeight]:
 
 
 def _add_adapter(weights: Iterable[StoredWeight], path: Path) -> list[StoredWeight]:
-    """Add an adapter to weights that are not quantised, as `lora.merge_stored` does with torch."""
+    """Add an adapter to weights that are not quantised: `lora.merge_stored` without torch."""
     left = map_arrays(read_header(path).values())
 
     def matrix(name: str) -> Array:
@@ -254,13 +250,13 @@ def _add_adapter(weights: Iterable[StoredWeight], path: Path) -> list[StoredWeig
         delta = matrix(f"{name}.up") @ matrix(f"{name}.down")
         if weight.transposed:
             delta = delta.T
-        if array.dtype != np.uint16:  # which holds the bits of bfloat16
+        if array.dtype != np.uint16:  # not the bits of bfloat16
             return replace(weight, array=(array + delta).astype(array.dtype))
         bits = array.astype(np.uint32)
         bits <<= 16
-        numbers = bits.view(np.float32)  # of the same memory
+        numbers = bits.view(np.float32)  # shares its memory
         numbers += delta
-        bits += 0x7FFF + (bits >> 16 & 1)  # rounds to the nearest, ties to even
+        bits += 0x7FFF + (bits >> 16 & 1)  # round to nearest, ties to even
         return replace(weight, array=(bits >> 16).astype(np.uint16))
 
     try:
@@ -273,17 +269,14 @@ def _add_adapter(weights: Iterable[StoredWeight], path: Path) -> list[StoredWeig
 
 
 def read_schemes(path: Path) -> Schemes:
-    """Read a file's quantisation schemes: of its matrices, and of its embedding and head."""
+    """Read the quantisation schemes of a file's matrices, and of its embedding and head."""
     return schemes(read_metadata(path), path)
 
 
 def check_quantized(
     stored: Mapping[str, TensorInfo], made_with: Schemes, config: ModelConfig, folder: Path
 ) -> None:
-    """Check the tensors of a quantised model, which have our names; ModelError if any is wrong.
-
-    Every matrix except the learned positions is stored as codes and scales.
-    """
+    """Raise ModelError if a tensor of a quantised model is wrong; these files have our names."""
     expected: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
     for ours, shape in weight_shapes(config).items():
         scheme = scheme_of(ours, len(shape), *made_with)

@@ -1,7 +1,7 @@
 """Loads the compiled library: declares its C interface with ctypes and chooses the best build.
 
-A library that computes other numbers than the baseline, in a millisecond of small problems, is not
-used, and the next best is.
+A library that computes other numbers than the baseline in small problems, in a millisecond, is
+replaced by the next best.
 
 The environment variable OWNWORDS_ISA names the instruction set to use: none, sse2, avx2, avxvnni,
 avx512, avx512bf16 or amx (on ARM: none, neon, neon-dotprod or neon-bf16). The default is the best
@@ -31,8 +31,9 @@ _TYPES = {
     "double": ctypes.c_double,
     **{f"{kind}_t": getattr(ctypes, f"c_{kind}") for kind in ("int32", "int64", "uint64")},
 }
-_ROUNDING = 0.005  # of the largest figure: int8 and bfloat16 round differently by instruction set
-# Whose result is not a Status.
+# Of the largest figure: int8 and bfloat16 rounding depends on the instruction set.
+_ROUNDING = 0.005
+# Functions that do not return a Status.
 _PLAIN = ("ownwords_best_isa", "ownwords_runs_isa", "ownwords_has_fast_bf16")
 # Keyed by the names of Status in api.h.
 _MESSAGES = {
@@ -89,7 +90,7 @@ class Interface:
         }
 
     def names(self, prefix: str) -> list[str]:
-        """The constants of an enum without their prefix, in order."""
+        """Return the constants of an enum without their prefix, in order."""
         return [key.removeprefix(prefix) for key in self.constants if key.startswith(prefix)]
 
     def _fields(self, declaration: str) -> list[tuple[str, Any]]:
@@ -111,7 +112,7 @@ class Interface:
 
 @cache
 def interface() -> Interface:
-    """The library's C interface, parsed from api.h."""
+    """Return the library's C interface, parsed from api.h."""
     return Interface((SOURCES / "api.h").read_text("utf-8"))
 
 
@@ -159,7 +160,7 @@ class NativeLibrary:
         return self.rates.bfloat16 > 0
 
     def agrees_with(self, other: "NativeLibrary") -> bool:
-        """Whether this library and another find the same in small problems, but for rounding."""
+        """Whether this library and another agree in small problems, up to rounding."""
         figures = np.zeros((2, interface().constants["CHECK_FIGURES"]), np.float32)
         self.check(figures[0].ctypes.data)
         other.check(figures[1].ctypes.data)
@@ -191,7 +192,7 @@ def load_library(folder: Path = SOURCES.parent) -> NativeLibrary | None:
 
 
 def library_problem(folder: Path = SOURCES.parent) -> str:
-    """The reason why the best library for this processor is not in use; "" if it is."""
+    """Return why the best library for this processor is not in use; "" if it is."""
     return _load(folder, os.environ.get(VARIABLE, "").strip().lower())[1]
 
 
@@ -210,7 +211,7 @@ def describe_library(folder: Path = SOURCES.parent) -> str:
 def _load(folder: Path, choice: str) -> tuple[NativeLibrary | None, str]:
     labels = {isa.label: isa for isa in ISA_FLAGS}
     if choice == "none":
-        return None, f"the part in C++ is switched off by {VARIABLE}=none"
+        return None, f"the C++ library is switched off by {VARIABLE}=none"
     if choice and choice not in labels:
         raise ConfigError(f"{VARIABLE}={choice} is not one of none, {', '.join(labels)}")
     # The baseline runs on any processor, and detects its instruction sets.
@@ -238,7 +239,7 @@ def _load(folder: Path, choice: str) -> tuple[NativeLibrary | None, str]:
 
 
 def _best_of(library: NativeLibrary) -> Isa:
-    """The best instruction set of this processor that this version is compiled for."""
+    """Return the best instruction set of this processor that this version is compiled for."""
     return max(isa for isa in ISA_FLAGS if isa <= library.best_isa())
 
 
@@ -248,7 +249,7 @@ def _open(isa: Isa, folder: Path) -> tuple[NativeLibrary | None, str]:
     path = library_path(isa, folder)
     if not path.exists():
         if isa == Isa.BASELINE:
-            return None, "the part in C++ was not compiled: install ownwords again"
+            return None, "the C++ library was not compiled: install ownwords again"
         return None, f"{path.name} is missing: install ownwords again"
     try:
         digest = ctypes.CDLL(str(path)).ownwords_source_hash
@@ -257,7 +258,7 @@ def _open(isa: Isa, folder: Path) -> tuple[NativeLibrary | None, str]:
         if digest() != source_hash(SOURCES).encode():
             return None, f"{path.name} was compiled from other sources: install ownwords again"
         library = NativeLibrary(path, isa)
-        # So that code for processors that nobody here has met may stay.
+        # So that code can be kept for processors on which it was never tested.
         baseline = None if isa == Isa.BASELINE else _open(Isa.BASELINE, folder)[0]
         if baseline is not None and not library.agrees_with(baseline):
             return None, f"{path.name} computes wrong numbers on this processor: please report it"
@@ -266,6 +267,6 @@ def _open(isa: Isa, folder: Path) -> tuple[NativeLibrary | None, str]:
     return library, ""
 
 
-if __name__ == "__main__":  # asked of every wheel
+if __name__ == "__main__":  # run for every wheel
     sys.stdout.write(f"{describe_library()}\n")
     sys.exit(bool(library_problem()))

@@ -25,7 +25,7 @@ from pathlib import Path
 SOURCES = Path(__file__).parent / "source"
 MACHINE = platform.machine().lower().replace("amd64", "x86_64").replace("arm64", "aarch64")
 WINDOWS, MAC = sys.platform == "win32", sys.platform == "darwin"
-# On Windows clang++ needs Microsoft's libraries, which may be missing.
+# On Windows, clang++ needs Microsoft's libraries, which may be missing.
 COMPILERS = ("g++", "clang++", "c++") if WINDOWS else ("c++", "g++", "clang++")
 _OLDEST_MAC = os.environ.get("MACOSX_DEPLOYMENT_TARGET") or (
     "11.0" if MACHINE == "aarch64" else "10.15"
@@ -38,7 +38,7 @@ FLAGS = (
     "-Wextra",
     "-fvisibility=hidden",
     "-pthread",
-    "-fopenmp-simd",  # only for `omp simd`: torch or the engine provides the threads
+    "-fopenmp-simd",  # for `omp simd` only, not for threads
     "-fno-math-errno",
     "-fno-trapping-math",
     *(() if WINDOWS else ("-fPIC",)),
@@ -48,7 +48,7 @@ FLAGS = (
 # On Windows the library must not depend on the compiler's runtime libraries.
 _LINKED = ("-shared", "-pthread", *(("-static",) if WINDOWS else ()))
 
-# g++ assumes that the stack is aligned for long vectors; on Windows it is not.
+# g++ assumes that the stack is aligned for long vectors, which is not so on Windows.
 _UNALIGNED = ("-Wa,-muse-unaligned-vector-move",) if WINDOWS else ()
 
 
@@ -78,7 +78,7 @@ _AVX512BF16 = (*_AVX512, "-mavx512vnni", "-mavx512bf16")
 
 
 def _isa_flags() -> dict[Isa, tuple[str, ...]]:
-    """The compiler flags of each instruction set that this architecture and system support."""
+    """Return the compiler flags of each instruction set for this architecture and system."""
     if MACHINE == "x86_64":
         flags = {
             Isa.BASELINE: (),
@@ -104,18 +104,18 @@ ISA_FLAGS = _isa_flags()
 
 
 def library_path(isa: Isa, folder: Path = SOURCES.parent) -> Path:
-    """The path of an instruction set's library, whether or not it exists."""
+    """Return the path of an instruction set's library, whether or not it exists."""
     return folder / f"kernels-{isa.label}.{'dll' if WINDOWS else 'so'}"
 
 
 def libraries(folder: Path = SOURCES.parent) -> list[Path]:
-    """The paths of the libraries that have been built."""
+    """Return the paths of the libraries that have been built."""
     return [path for path in (library_path(isa, folder) for isa in ISA_FLAGS) if path.exists()]
 
 
 @cache
 def source_hash(folder: Path | None = None) -> str:
-    """The SHA-256 of all sources, which is also compiled into the libraries."""
+    """Return the SHA-256 of all sources, which is also compiled into the libraries."""
     digest = hashlib.sha256()
     # At every load: pathlib would take 10 ms.
     for path, folders, names in os.walk(folder or SOURCES):
@@ -128,7 +128,7 @@ def source_hash(folder: Path | None = None) -> str:
 
 
 def wheel_platform() -> str:
-    """The platform tag of a wheel that contains these libraries."""
+    """Return the platform tag of a wheel that contains these libraries."""
     if MAC:  # Python itself may be universal, or target older systems
         major, minor = [*_OLDEST_MAC.split("."), "0"][:2]
         # From macOS 11 on, platform tags use the major version only.
@@ -137,12 +137,12 @@ def wheel_platform() -> str:
 
 
 def sources() -> list[Path]:
-    """The C++ sources, all of which are compiled into every library."""
+    """Return the C++ sources, all of which are compiled into every library."""
     return sorted(SOURCES.rglob("*.cpp"))
 
 
 def compiler() -> str | None:
-    """The compiler that CXX names, or the first that is installed."""
+    """Return the compiler that CXX names, or the first that is installed."""
     cxx = os.environ.get("CXX", "").strip()
     return shutil.which(cxx) if cxx else next(filter(None, map(shutil.which, COMPILERS)), None)
 
@@ -153,7 +153,7 @@ def build(folder: Path = SOURCES.parent, isas: Iterable[Isa] = tuple(ISA_FLAGS))
     A library that cannot be built is removed, even if it is from an earlier build.
     """
     problems: list[str] = []
-    # Largest first, so that no long compilation starts last while other cores idle.
+    # Largest first, so that no long compilation is left for the end.
     largest_first = sorted(sources(), key=lambda path: -path.stat().st_size)
     with (
         tempfile.TemporaryDirectory(prefix="ownwords-") as scratch,
@@ -178,8 +178,8 @@ def build(folder: Path = SOURCES.parent, isas: Iterable[Isa] = tuple(ISA_FLAGS))
 def build_for_here(folder: Path = SOURCES.parent) -> str:
     """Build the baseline and the best library for this processor; return as `build` does.
 
-    If the compiler is too old for the best one, the next best that it can build. Libraries for
-    other instruction sets are removed, since they may come from earlier sources.
+    If the compiler is too old for the best one, build the next best. Libraries for other
+    instruction sets are removed, because they may come from earlier sources.
     """
     problems = [build(folder, [Isa.BASELINE])]
     best, is_built = best_here(folder) or Isa.BASELINE, False

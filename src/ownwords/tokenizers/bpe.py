@@ -17,7 +17,7 @@ Merge = tuple[str, str]  # of two tokens in GPT-2's alphabet
 
 
 class BPETokenizer(Tokenizer):
-    """Byte-level BPE; ids are the 256 bytes, then what the merges make, then special tokens.
+    """Byte-level BPE; ids are the 256 bytes, then the merged tokens, then the special tokens.
 
     Lossless for any text. The name of a special token inside a text is encoded as plain text
     unless `special=True`.
@@ -48,13 +48,13 @@ class BPETokenizer(Tokenizer):
 
 
 class ByteTokenizer(BPETokenizer):
-    """Every byte of the text in UTF-8 is a token, so it needs no training."""
+    """Every byte of the UTF-8 text is a token, so it needs no training."""
 
     pattern = None
 
 
 def train(texts: Iterable[str], vocabulary: int) -> BPETokenizer:
-    """Learn a vocabulary of `vocabulary` tokens in all, or fewer if the texts have no more merges.
+    """Learn a vocabulary of `vocabulary` tokens, or fewer if the texts have no more merges.
 
     The texts are streamed once; their order and the number of threads (RAYON_NUM_THREADS, else
     all) do not change the result.
@@ -66,7 +66,7 @@ def train(texts: Iterable[str], vocabulary: int) -> BPETokenizer:
             f" {len(SPECIAL)} special tokens",
             hint=f"ask for {least} or more",
         )
-    from tokenizers import Tokenizer as Backend  # noqa: PLC0415 - only who trains waits for it
+    from tokenizers import Tokenizer as Backend  # noqa: PLC0415 - slow
     from tokenizers.trainers import BpeTrainer  # noqa: PLC0415
 
     backend = Backend.from_str(tokenizer_json.write(_document({}, (), (), PATTERN)).decode())
@@ -97,7 +97,7 @@ def _pieces(texts: Iterable[str]) -> Iterator[str]:
 def _document(
     vocabulary: dict[str, int], merges: Sequence[Merge], special: Sequence[str], pattern: str | None
 ) -> tokenizer_json.Json:
-    """The tokenizer.json of a byte-level BPE, without a split step if `pattern` is None."""
+    """Return the tokenizer.json of a byte-level BPE, without a split step if `pattern` is None."""
     split: tokenizer_json.Json = {
         "type": "Split",
         "pattern": {"Regex": pattern},

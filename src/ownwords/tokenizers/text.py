@@ -10,7 +10,7 @@ SPECIAL = (START, END, TITLE, AUTHOR, TURN)
 
 
 class TokenizerError(OwnwordsError):
-    """A tokenizer cannot be read, does not fit its model, or got input that has no tokens."""
+    """A tokenizer cannot be read, does not fit its model, or cannot encode its input."""
 
 
 def encode_utf8(text: str) -> bytes:
@@ -20,6 +20,6 @@ def encode_utf8(text: str) -> bytes:
     except UnicodeEncodeError as error:
         raise TokenizerError(
             f"the text has a lone surrogate (U+{ord(text[error.start]):04X}) at character"
-            f" {error.start}: half a character, which has no bytes and so no tokens",
-            hint="it was decoded wrongly; read the source again as UTF-8, or remove it",
+            f" {error.start}: half a character, which has no bytes and no tokens",
+            hint="it was decoded incorrectly; read the source again as UTF-8, or remove it",
         ) from None

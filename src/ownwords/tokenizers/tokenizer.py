@@ -1,4 +1,4 @@
-"""The tokenizer of a model: a tokenizer.json, which the `tokenizers` library encodes by.
+"""The tokenizer of a model: a tokenizer.json, with which the `tokenizers` library encodes.
 
 Supported kinds: byte-level BPE (ours, GPT-2, Llama 3, Qwen) and BPE with byte fallback (Llama 2,
 Gemma).
@@ -81,7 +81,7 @@ class Tokenizer:
         return [piece for piece, _ in pairs], np.array([i for _, i in pairs], np.uint32)
 
     def ids_that_begin(self, data: bytes) -> Ids:
-        """The tokens that begin with all of the data; without any, those that it begins with."""
+        """Return the tokens that begin with `data`; without any, those that it begins with."""
         pieces, ids = self._sorted
         beyond = bisect_left(pieces, data + b"\xff" * 8)  # which no text holds
         whole = ids[bisect_left(pieces, data) : beyond]
@@ -99,7 +99,7 @@ class Tokenizer:
         return self.start if begins and self.adds_start else None
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
-        """The ids of a text, without BOS or EOS; with `special`, special names become their ids."""
+        """Return the ids of a text; with `special`, names of special tokens become their ids."""
         text = self._writable(text)
         with self._lock:  # encode_special_tokens is state of the backend, not of the call
             self._backend.encode_special_tokens = not special
@@ -107,7 +107,7 @@ class Tokenizer:
                 return self._backend.encode(text, add_special_tokens=False).ids
 
     def encode_batch(self, texts: Iterable[str]) -> list[Ids]:
-        """The ids of each text, on all cores, or RAYON_NUM_THREADS."""
+        """Return the ids of each text, on all cores, or RAYON_NUM_THREADS."""
         ids: list[Ids] = []
         left = map(self._writable, texts)
         while batch := list(islice(left, _BATCH)):
@@ -119,7 +119,7 @@ class Tokenizer:
         return ids
 
     def _writable(self, text: str) -> str:
-        """The text with U+FFFD for each character that the vocabulary has no bytes for."""
+        """Return the text with U+FFFD for each character that the vocabulary has no bytes for."""
         data = encode_utf8(text)
         if not self._missing or len(data.translate(None, self._missing)) == len(data):
             return text
@@ -131,11 +131,11 @@ class Tokenizer:
         return "".join(letters)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes of the tokens, special tokens as their names; an unknown id is an error."""
+        """Return the bytes of the tokens, of special ones their names; unknown ids are errors."""
         return b"".join(self._pieces(ids))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the tokens; bytes that are not valid UTF-8 become U+FFFD."""
+        """Return the text of the tokens; bytes that are not valid UTF-8 become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", "replace")
 
     def _pieces(self, ids: Iterable[int]) -> Iterator[bytes]:
@@ -152,7 +152,7 @@ class Tokenizer:
             strips = False
 
     def files(self) -> dict[str, bytes]:
-        """The files as they were read, with the current chat template and `adds_start`."""
+        """Return the files as they were read, with the current chat template and `adds_start`."""
         roles = replace(self._roles, template=self.template, adds_start=self.adds_start)
         if roles == self._roles and tokenizer_json.CONFIG in self._files:
             return dict(self._files)
@@ -166,7 +166,7 @@ class Tokenizer:
         return files
 
     def fingerprint(self) -> str:
-        """A hash of the text-to-ids mapping, stable across saving, loading and importing."""
+        """Return a hash of the text-to-ids mapping, stable across saving, loading and importing."""
         return self._fingerprint
 
     @cached_property
@@ -201,7 +201,7 @@ def _role(name: str | None, ids: Mapping[str, int]) -> int | None:
 
 
 def _backend(document: tokenizer_json.Json, data: bytes) -> "Backend":
-    from tokenizers import Tokenizer as Backend  # noqa: PLC0415 - only who has a model waits for it
+    from tokenizers import Tokenizer as Backend  # noqa: PLC0415 - slow
 
     with _library_errors():
         backend = Backend.from_str(data.decode("utf-8"))
@@ -209,10 +209,10 @@ def _backend(document: tokenizer_json.Json, data: bytes) -> "Backend":
         backend.no_truncation()
     entries = document.get("added_tokens")
     for entry in entries if isinstance(entries, list) else ():
-        if backend.token_to_id(entry["content"]) != entry["id"]:  # the library chose another one
+        if backend.token_to_id(entry["content"]) != entry["id"]:  # the library chose another id
             raise TokenizerError(
-                f"tokenizer.json: the id {entry['id']} of {entry['content'][:50]!r} is another's,"
-                " or leaves a gap before it"
+                f"tokenizer.json: the id {entry['id']} of {entry['content'][:50]!r} belongs to"
+                " another token, or leaves a gap before it"
             )
     return backend
 
@@ -227,6 +227,6 @@ def _library_errors() -> Iterator[None]:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise TokenizerError(
                 f"the `tokenizers` library cannot use this tokenizer.json: {str(error)[:200]}",
-                hint="the file is damaged, or the text too much for it",
+                hint="the file is damaged, or the text is too long for it",
             ) from None
         raise

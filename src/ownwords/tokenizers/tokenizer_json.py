@@ -1,8 +1,8 @@
 """Reads, checks, writes and fingerprints tokenizer.json and tokenizer_config.json.
 
-Every part of a tokenizer.json must be listed here, with the settings listed here. An unknown part
-could lose text, be random (dropout), or take unbounded time or memory (a regular expression, a
-replacement that grows), so it is refused by name.
+Every part of a tokenizer.json and its settings must be listed here. An unknown part could lose
+text, be random (dropout), or take unbounded time or memory (a regular expression, a replacement
+that grows), so it is refused by name.
 """
 
 import json
@@ -58,7 +58,7 @@ def read(name: str, data: bytes) -> Json:
 
 
 def fingerprint(document: Mapping[str, object]) -> str:
-    """A hash of everything that decides which ids a text gets, independent of the file's layout."""
+    """Return a hash of everything that determines a text's ids, independent of the layout."""
     kept = {
         part: _plain(document.get(part))
         for part in ("added_tokens", "normalizer", "pre_tokenizer", "model")
@@ -93,7 +93,7 @@ def bpe_model(
     byte_fallback: bool = False,
     ignore_merges: bool = False,
 ) -> Json:
-    """The `model` of a BPE's tokenizer.json."""
+    """Return the `model` of a BPE's tokenizer.json."""
     return {
         "type": "BPE",
         "dropout": None,
@@ -109,13 +109,13 @@ def bpe_model(
 
 
 def added_token(number: int, content: str, *, special: bool = True) -> Json:
-    """An entry of `added_tokens`: a token that is matched before a text is split."""
+    """Return an entry of `added_tokens`: a token that is matched before a text is split."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": number, "content": content, **flags, "special": special}
 
 
 def merge_pair(entry: object) -> tuple[str, str]:
-    """The two tokens of a merge, written as "left right" or as a pair."""
+    """Return the two tokens of a merge, written as "left right" or as a pair."""
     pair = entry.split(" ") if isinstance(entry, str) else entry
     if not isinstance(pair, list) or len(pair) != 2:
         raise TokenizerError(f"{TOKENIZER} has the merge {str(entry)[:60]!r}, which is not a pair")
@@ -150,7 +150,7 @@ class SpecialTokensConfig:
         return cls(texts[0], texts[1], texts[2], adds_start)
 
     def config(self) -> Json:
-        """The tokenizer_config.json with which transformers uses tokenizer.json unchanged."""
+        """Return a tokenizer_config.json that makes transformers use tokenizer.json unchanged."""
         config = {"bos_token": self.start, "eos_token": self.end, "chat_template": self.template}
         return {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -252,7 +252,7 @@ _STEPS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
 
 
 def steps_of(document: Json, name: str) -> list[Json]:
-    """The steps of one part of the file; TokenizerError for a step that is not known here."""
+    """Return the steps of one part of the file; TokenizerError for an unsupported step."""
     inner, known = _STEPS[name]
     part: Any = document.get(name)
     steps: Any = [] if part is None else [part]
@@ -278,7 +278,7 @@ def _is_known_split(step: Json) -> bool:
 
 
 def check_parts(document: Json) -> None:
-    """Raise TokenizerError for a part that is not known here."""
+    """Raise TokenizerError for an unsupported part."""
     for name in _STEPS:
         steps_of(document, name)
     model = document.get("model")
@@ -298,7 +298,7 @@ def check_parts(document: Json) -> None:
 def token_table(
     document: Json, vocabulary: Mapping[str, int], added: Mapping[int, str]
 ) -> tuple[list[bytes | None], bool, bytes]:
-    """The bytes of each id, whether decoding strips a leading space, and bytes without an id."""
+    """Return each id's bytes, whether decoding strips a space, and the bytes without an id."""
     decoders = steps_of(document, "decoder")
     splitters = [step["type"] for step in steps_of(document, "pre_tokenizer")]
     is_byte_level = [step["type"] for step in decoders] == ["ByteLevel"]
@@ -337,7 +337,7 @@ def token_table(
 
 
 def _letters_to_bytes(token: str) -> bytes:
-    """The bytes of a token in GPT-2's alphabet; one with other characters stands for itself."""
+    """Return the bytes of a token in GPT-2's alphabet, or its UTF-8 if it has other characters."""
     try:
         return bytes([BYTE_OF[letter] for letter in token])
     except KeyError:

@@ -24,7 +24,7 @@ _RESERVED = re.compile(r"<[|]?(unused|reserved|extra|dummy|placeholder)[\w-]*[|]
 
 
 def derivation(token: str, ranks: Mapping[tuple[str, str], int]) -> list[str]:
-    """The tokens that BPE passes through while it builds `token`, its characters first."""
+    """Return the tokens that BPE passes through while it builds `token`, its characters first."""
     symbols = list(token)
     passed = list(symbols)
     never = len(ranks)
@@ -38,11 +38,11 @@ def derivation(token: str, ranks: Mapping[tuple[str, str], int]) -> list[str]:
 
 
 def trim(document: Document, ids: Iterable[int]) -> tuple[dict[str, Any], list[int]]:
-    """A tokenizer.json with the tokens `ids` and what they need, and the old id of each new one.
+    """Return a tokenizer.json of the tokens `ids` and those they need, and each new id's old one.
 
-    Bytes and special tokens stay too, but no special tokens that models only reserve. What is
-    matched before a text is split (HTML tags, marks of pictures) goes like any other token, so that
-    a model of prose does not write it. TokenizerError for a tokenizer that is not BPE.
+    Bytes and special tokens stay too, except reserved ones. Tokens that are matched before a text
+    is split (HTML tags, image markers) are removed like any other, so that a model of prose does
+    not write them. TokenizerError for a tokenizer that is not BPE.
     """
     model = document.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
@@ -86,7 +86,7 @@ def trim(document: Document, ids: Iterable[int]) -> tuple[dict[str, Any], list[i
 def _is_byte(token: str) -> bool:
     """Whether a token is a byte, or a character that stands for itself or for a space.
 
-    The bytes of U+2581 would come back as that character, not as the space that it stands for.
+    The bytes of U+2581 would decode to that character, not to the space that it stands for.
     """
     return _BYTE_TOKEN.fullmatch(token) is not None or (
         len(token) == 1 and (token.isascii() or token == _BLANK)
@@ -98,7 +98,7 @@ def _is_special(entry: Document) -> bool:
 
 
 def _renumbered(part: Any, new_ids: Mapping[int, int]) -> Any:  # noqa: ANN401 - any JSON value
-    """A post-processor with new ids; those of tokens that are gone are left out."""
+    """Return a post-processor with new ids, without those of removed tokens."""
     if isinstance(part, list):
         return [_renumbered(each, new_ids) for each in part]
     if not isinstance(part, dict):

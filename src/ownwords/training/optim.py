@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import fused
-from ownwords.models.lora import LoraLinear
+from ownwords.models.layers import LoraLinear
 from ownwords.models.untrusted_files import preview
 from ownwords.native.bindings import interface
 from ownwords.training.settings import OptimConfig, ScheduleConfig

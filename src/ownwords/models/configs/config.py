@@ -142,25 +142,25 @@ class ModelConfig:
         return None
 
     def windows(self) -> tuple[int | None, ...]:
-        """The attention window of each layer, in tokens including itself; None means unlimited."""
+        """Return each layer's attention window, in tokens including itself; None: unlimited."""
         return (None,) * self.layers
 
     def rope_specs(self) -> "tuple[tuple[float, RopeScaling | None], ...]":
-        """The base and the scaling of each RoPE that `rope_of_layers` indexes; empty without."""
+        """Return the base and scaling of each RoPE that `rope_of_layers` indexes."""
         return ()
 
     def rope_of_layers(self) -> tuple[int, ...]:
-        """The index of each layer's RoPE in `rope_specs`; -1 means none."""
+        """Return the index of each layer's RoPE in `rope_specs`; -1 means none."""
         return (0 if self.rope_specs() else -1,) * self.layers
 
     @classmethod
     def from_hf(cls, data: Mapping[str, Any]) -> Self:
-        """The config from a parsed config.json; ConfigError names an invalid or missing field."""
+        """Read a parsed config.json; ConfigError names an invalid or missing field."""
         return cls(**cls.hf_values(data))
 
     @classmethod
     def hf_values(cls, data: Mapping[str, Any]) -> dict[str, Any]:
-        """The constructor's arguments from a parsed config.json."""
+        """Return the constructor's arguments from a parsed config.json."""
         check_supported(data, cls.HF_SUPPORTED)
         kinds = get_type_hints(cls)
         return {
@@ -169,7 +169,7 @@ class ModelConfig:
         }
 
     def to_hf(self) -> dict[str, object]:
-        """The fields of a config.json that old and new loaders read, without the dtype."""
+        """Return the fields of a config.json that old and new loaders read, without the dtype."""
         return {
             "architectures": [self.ARCHITECTURE],
             "model_type": self.MODEL_TYPE,
@@ -189,7 +189,7 @@ def hf_value(
     default: object = REQUIRED,
     where: str = "config.json",
 ) -> Any:  # noqa: ANN401
-    """The value of a field, checked to be of type `kind`; null counts as missing."""
+    """Return the value of a field, checked to be of type `kind`; null counts as missing."""
     value = data.get(name)
     if value is None:
         if default is REQUIRED:
@@ -202,7 +202,7 @@ def hf_value(
 
 
 def hf_table(data: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """The value of a field that is an object; None if it is missing, null or empty."""
+    """Return the value of a field that is an object; None if it is missing, null or empty."""
     table: dict[str, Any] | None = hf_value(data, name, dict[str, Any], None)
     return table or None
 
@@ -239,7 +239,7 @@ class RopeScaling:
 
     @classmethod
     def from_hf(cls, table: Mapping[str, Any] | None, context: int) -> Self | None:
-        """The scaling from `rope_scaling`, or from `rope_parameters`, its newer name."""
+        """Return the scaling from `rope_scaling`, or from `rope_parameters`, its newer name."""
         if table is None:
             return None
         where = "rope_scaling in config.json"
@@ -273,7 +273,7 @@ class RopeScaling:
 def read_rope(
     data: Mapping[str, Any], table: Mapping[str, Any] | None, context: int, base: float
 ) -> tuple[float, RopeScaling | None]:
-    """The RoPE base and scaling; the base is next to the table or, in newer files, in it."""
+    """Return the RoPE base and scaling; the base is next to the table or, in newer files, in it."""
     base = hf_value(data, "rope_theta", Positive, base)
     if table is not None:
         base = hf_value(table, "rope_theta", Positive, base, "rope_parameters in config.json")
@@ -283,12 +283,12 @@ def read_rope(
 def frequencies(
     head_dim: int, base: float, scaling: RopeScaling | None = None
 ) -> npt.NDArray[np.float32]:
-    """The RoPE frequency of each pair of a head's dimensions, in radians per position: [D / 2].
+    """Return the RoPE frequency of each pair of dimensions, in radians per position: [D / 2].
 
-    `models.layers` computes the same, except for the last bit of some: PyTorch rounds differently.
+    `models.layers` computes the same, up to the last bit: PyTorch rounds differently.
     """
     steps = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    with np.errstate(over="ignore"):  # of a damaged base: infinity, and a frequency of 0
+    with np.errstate(over="ignore"):  # a damaged base gives infinity, and a frequency of 0
         powers = np.power(base, steps.astype(np.float64)).astype(np.float32)
     scaled: npt.NDArray[np.float32] = scale_frequencies(np.float32(1) / powers, scaling)
     return scaled
@@ -309,10 +309,7 @@ def scale_frequencies(plain: Any, scaling: RopeScaling | None) -> Any:  # noqa: 
 
 
 def check_size(size: int, config: ModelConfig, what: str) -> None:
-    """Raise ModelError if the tokenizer has more tokens than the model, or fewer than half.
-
-    Many models have some rows to spare.
-    """
+    """Raise ModelError if the tokenizer has more tokens than the model, or fewer than half."""
     if not size <= config.vocabulary <= 2 * size:
         raise ModelError(
             f"{what} has {size:,} tokens, but the model {config.vocabulary:,} "

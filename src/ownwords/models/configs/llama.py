@@ -1,6 +1,6 @@
-"""The configs of Llama 2 and 3, Qwen2 and Qwen3 (Llama with biases or QK norms) and Gemma 3 (text).
+"""The configs of Llama 2 and 3, Qwen2 and 3 (Llama with biases or QK norms) and Gemma 3 (text).
 
-And the default shapes of the models trained here, which are Qwen3's.
+Also the default shapes of the models trained here, which are Qwen3's.
 """
 
 import math
@@ -125,7 +125,7 @@ class LlamaConfig(ModelConfig):
 
     @classmethod
     def rope_table(cls, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The RoPE scaling table of config.json, under its older or newer name."""
+        """Return the RoPE scaling table of config.json, under its older or newer name."""
         return hf_table(data, "rope_scaling") or hf_table(data, "rope_parameters")
 
     @classmethod
@@ -353,7 +353,7 @@ def _every(pattern: int, layers: int) -> tuple[bool, ...]:
 
 
 def parameter_count(config: Qwen3Config) -> int:
-    """The number of parameters of a model of this config; a tied head is counted once."""
+    """Return the number of parameters of a model of this config; a tied head is counted once."""
     matrices = 2 * config.head_dim * (config.heads + config.kv_heads) + 3 * config.hidden
     norms = 2 * config.width + 2 * config.head_dim
     tables = config.vocabulary * config.width * (1 if config.tied else 2)
@@ -361,7 +361,7 @@ def parameter_count(config: Qwen3Config) -> int:
 
 
 def config_for_budget(budget: int, vocabulary: int, context: int) -> Qwen3Config:
-    """The default shape for about `budget` parameters (0.5 million and more), embedding included.
+    """Return the default shape for about `budget` parameters (from 0.5 million), with embedding.
 
     Width: a multiple of 128, or of 32 below 256, where steps of 128 would miss the size by half.
     Layers: about width / 32 up to a width of 256, then one more for every 64, a compromise of speed
@@ -411,6 +411,6 @@ def _shape(width: int, layers: int, vocabulary: int, context: int) -> Qwen3Confi
 
 
 def _distance(config: Qwen3Config, budget: int) -> float:
-    """The log distance of a config from the budget, plus 0.1 times that from its usual depth."""
+    """Return the log distance from the budget, plus 0.1 times that from the usual depth."""
     off = abs(math.log(parameter_count(config) / max(budget, 1)))
     return off + 0.1 * abs(math.log(config.layers / _depth(config.width)))

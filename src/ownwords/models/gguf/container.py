@@ -1,9 +1,8 @@
 """The GGUF container, version 3: typed metadata, a table of tensors, aligned data.
 
-The header is read up to its end or that of the file, so reading never allocates more than a small
-multiple of the file's size. The `gguf` package's own reader trusts the counts in it, and its writer
-takes no empty list, so of that package only the tensor types are used: plain floats, or blocks of
-weights that share scales.
+Reading never allocates more than a small multiple of the file's size. The `gguf` package's own
+reader trusts the counts in the header, and its writer accepts no empty list, so only its tensor
+types are used: plain floats, or blocks of weights that share scales.
 """
 
 import math
@@ -26,8 +25,8 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Numbers: TypeAlias = npt.NDArray[Any]
 Value: TypeAlias = bool | int | float | str | list[str] | Numbers
 
-# The types we write: the number for general.file_type and the largest weight. Blocks of q8_0 and
-# q4_0 have a float16 scale, which is at most 65,504.
+# The types we write: the number for general.file_type, and the largest weight. The scale of a q8_0
+# or q4_0 block is a float16, at most 65,504.
 WRITABLE = {
     "f32": (0, 3.4028234e38),
     "f16": (1, 65_504.0),
@@ -35,8 +34,8 @@ WRITABLE = {
     "q8_0": (7, 65_504.0 * 127),
     "q4_0": (2, 65_504.0 * 8),
 }
-# Weights converted at a time: the conversion's copies then stay in the processor's cache. They are
-# passed as one row, because the package converts sixteen rows at a time.
+# Weights converted at a time, so that copies stay in the processor's cache; passed as one row,
+# because the package converts sixteen rows at a time.
 _PORTION = 1 << 18
 
 _MAGIC = b"GGUF"
@@ -75,7 +74,7 @@ class TensorType:
 
     def encode(self, values: Floats) -> Bytes:
         """Encode a float32 tensor; its rows must be a multiple of the block size."""
-        from gguf import GGMLQuantizationType, quantize  # noqa: PLC0415 - only who converts waits
+        from gguf import GGMLQuantizationType, quantize  # noqa: PLC0415 - slow, optional
 
         flat = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
         data = np.empty(self.bytes_of(flat.shape), dtype=np.uint8)
@@ -125,7 +124,7 @@ def tensor_types() -> dict[int, TensorType]:
 
 
 def tensor_type(name: str) -> TensorType:
-    """The type of this name."""
+    """Return the tensor type of this name."""
     return next(kind for kind in tensor_types().values() if kind.name == name)
 
 
@@ -221,7 +220,7 @@ class _Header:
                 f"its tensor {preview([name])} has the unknown type {number}",
                 hint="get the model in another type, for example q8_0",
             )
-        # No type we read packs more than eight weights into a byte.
+        # No type packs more than eight weights into a byte.
         is_possible = 1 <= len(shape) <= 4 and 0 < math.prod(shape) <= 8 * self._size
         if not is_possible or shape[-1] % kind.block_weights:
             raise self._broken(f"its tensor {preview([name])} has the shape {list(shape)}")

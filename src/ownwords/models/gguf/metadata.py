@@ -33,7 +33,7 @@ class _Settings:
         self.architecture = str(metadata.get("general.architecture"))
 
     def number(self, key: str, kind: type, default: float | None = None) -> Any:  # noqa: ANN401
-        """A positive number, an `int` or a `float`; ModelError for anything else."""
+        """Return a positive number, an `int` or a `float`; ModelError for anything else."""
         value = self.get(key, default)
         if value == default and default is not None:
             return default
@@ -51,7 +51,7 @@ class _Settings:
 
 
 def write_config(config: ModelConfig) -> dict[str, Value]:
-    """The config in llama.cpp's keys; ModelError for settings that llama.cpp does not support."""
+    """Return the config in llama.cpp's keys; ModelError for settings that it does not support."""
     architecture = config.GGUF_ARCHITECTURE
     if not architecture:
         raise ModelError(f"a model of type {config.MODEL_TYPE} cannot be written as GGUF")
@@ -77,7 +77,7 @@ def write_config(config: ModelConfig) -> dict[str, Value]:
 def read_config(
     metadata: Mapping[str, Value], vocabulary: int, tied: bool, factors: Floats | None
 ) -> ModelConfig:
-    """The config from metadata and from facts that only the tensors give; ModelError, ConfigError.
+    """Return the config from metadata and the tensors; raises ModelError or ConfigError.
 
     `vocabulary` is the number of embedding rows, `tied` whether there is no output matrix, and
     `factors` the tensor `ROPE_FACTORS`, if present.
@@ -110,7 +110,7 @@ def read_config(
 
 
 def rope_factors(config: ModelConfig) -> Floats | None:
-    """The values of `ROPE_FACTORS`; None for a model without Llama 3's scaling."""
+    """Return the values of `ROPE_FACTORS`; None for a model without Llama 3's scaling."""
     scaling = getattr(config, "rope_scaling", None)
     if not isinstance(config, LlamaConfig) or scaling is None or scaling.kind != "llama3":
         return None
@@ -118,7 +118,7 @@ def rope_factors(config: ModelConfig) -> Floats | None:
 
 
 def write_sampling(generation: Mapping[str, object]) -> dict[str, Value]:
-    """The sampling settings of generation_config.json in llama.cpp's keys."""
+    """Return the sampling settings of generation_config.json in llama.cpp's keys."""
     return {
         key: int(value) if name == "top_k" else float(value)
         for name, key in _SAMPLING.items()
@@ -127,7 +127,7 @@ def write_sampling(generation: Mapping[str, object]) -> dict[str, Value]:
 
 
 def read_sampling(metadata: Mapping[str, Value]) -> dict[str, object]:
-    """The inverse of `write_sampling`."""
+    """Return the inverse of `write_sampling`."""
     return {
         name: value if name == "top_k" else _shortest(value)
         for name, key in _SAMPLING.items()
@@ -158,7 +158,7 @@ def _llama3_factors(config: LlamaConfig, scaling: RopeScaling) -> Floats:
 
 
 def _llama3_scaling(config: LlamaConfig, settings: _Settings, factors: Floats) -> RopeScaling:
-    """The scaling that yields these factors, in the bands of all Llama 3; ModelError if none does.
+    """Return the scaling that gives these factors, in Llama 3's bands; ModelError if none does.
 
     The largest of them is the scaling's own factor.
     """
@@ -217,10 +217,10 @@ def _read_gemma3(settings: _Settings, values: Mapping[str, Any]) -> dict[str, An
 
 
 def _query_scalar(layers: int, width: int, heads: int, head_dim: int) -> int:
-    """The query_pre_attn_scalar that llama.cpp assumes for Gemma 3; it has no key for it."""
+    """Return the query_pre_attn_scalar that llama.cpp assumes for Gemma 3; it has no key for it."""
     return width // heads if layers == 62 else head_dim
 
 
 def _shortest(value: float) -> float:
-    """The shortest decimal that rounds to this float32: 1e-6 rather than 9.99999997e-7."""
+    """Return the shortest decimal that rounds to this float32: 1e-6 rather than 9.99999997e-7."""
     return float(str(np.float32(value)))

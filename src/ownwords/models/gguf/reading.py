@@ -1,14 +1,20 @@
-"""Reads a GGUF file tensor by tensor, and converts it to a model directory; without torch."""
+"""Converts GGUF files to model directories, tensor by tensor, and caches them; without torch.
+
+A cache hit reads nothing of the file and does not import the `gguf` package.
+"""
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.fingerprint import digest
+from ownwords.core.packages import install_command
 from ownwords.core.progress import Progress
+from ownwords.core.workspace import cache_folder, translate_os_errors
 from ownwords.models import atomic_dir
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.directory import CONFIG, GENERATION, encode_json
@@ -19,62 +25,115 @@ from ownwords.models.safetensors_header import write_file
 from ownwords.models.untrusted_files import ModelError, preview
 from ownwords.models.weight_mapping import SINGLE, gguf_names, hf_names, weight_shapes
 
-
-@dataclass(frozen=True)
-class GGUFModel:
-    """An open GGUF file of a supported family; `generation` is its generation_config.json."""
-
-    config: ModelConfig
-    tokenizer_files: Mapping[str, bytes]
-    generation: Mapping[str, object]
-    contents: GGUFContents
-    path: Path
-
-    def types(self) -> set[str]:
-        """The names of the types of its matrices."""
-        return {entry.type.name for entry in self.contents.tensors.values() if len(entry.shape) > 1}
-
-    def weight(self, name: str) -> Floats:
-        """The weight of our name, as the model uses it; ModelError if it is not finite."""
-        stored = gguf_names(self.config)[name]
-        values = self.contents.tensor(stored)
-        if not np.isfinite(values).all():
-            raise ModelError(
-                f"{self.path}: {stored} holds numbers that are not finite",
-                hint="download or make the file again",
-            )
-        return np.ascontiguousarray(from_gguf(self.config, stored, values))
+_SUFFIX = ".gguf"
+_KEPT = 3  # conversions in the cache; the least recently used is deleted first
+# The types of a directory's weights by GGUF's name: in safetensors, and in config.json.
+_TYPES = {"f32": ("F32", "float32"), "f16": ("F16", "float16"), "bf16": ("BF16", "bfloat16")}
+_PORTION = 1 << 18  # weights rounded at a time, which fit the processor's cache
 
 
-@contextmanager
-def read(path: Path) -> Iterator[GGUFModel]:
-    """Open a GGUF file; ModelError or ConfigError says what is missing, damaged or inconsistent.
+def is_gguf(path: Path) -> bool:
+    """Whether this is a file with the suffix of GGUF."""
+    return path.suffix.lower() == _SUFFIX and path.is_file()
 
-    The whole header is checked before any weight is read.
+
+def model_directory(path: Path, progress: Progress | None = None) -> Path:
+    """Return the path itself, or for a GGUF file the directory that it is converted to.
+
+    A killed conversion starts again with the next call. Raises ModelError or ConfigError for a
+    file that cannot be used, WorkspaceError for a full disk.
     """
-    with open_gguf(path) as contents:
-        metadata, tensors = contents.metadata, contents.tensors
-        tokenizer_files = tokenizer.files_of(metadata)
-        tokens, embedding = metadata["tokenizer.ggml.tokens"], tensors.get("token_embd.weight")
-        rows = len(tokens) if isinstance(tokens, list) else 0
-        if embedding is None or rows != embedding.shape[0]:
-            raise ModelError(f"{path}: its tokens and rows of token_embd.weight differ in number")
-        factors = contents.tensor(ROPE_FACTORS) if ROPE_FACTORS in tensors else None
-        config = read_config(metadata, rows, "output.weight" not in tensors, factors)
-        _check_tensors(contents, config, path)
-        generation = tokenizer.special_ids(metadata, rows) | read_sampling(metadata)
-        yield GGUFModel(config, tokenizer_files, generation, contents, path)
+    if not is_gguf(path):
+        return path
+    conversions, stat = cache_folder() / "gguf", path.stat()
+    key = digest(f"{stat.st_dev} {stat.st_ino} {stat.st_size} {stat.st_mtime_ns}")
+    folder = conversions / key / path.stem  # a model is named after its folder
+    if not (folder / SINGLE).exists():
+        with atomic_dir.replace_dir(folder.parent) as draft:
+            (draft / folder.name).mkdir()
+            convert(path, draft / folder.name, progress=progress)
+        _delete_oldest(conversions, folder.parent)
+    with translate_os_errors(folder):
+        os.utime(folder.parent)
+    return folder
 
 
-def _check_tensors(contents: GGUFContents, config: ModelConfig, path: Path) -> None:
-    names = gguf_names(config)
-    expected = {names[ours]: shape for ours, shape in weight_shapes(config).items()}
-    found = {name: entry.shape for name, entry in contents.tensors.items() if name != ROPE_FACTORS}
+def _delete_oldest(conversions: Path, newest: Path) -> None:
+    """Delete the least recently used conversions beyond `_KEPT`."""
+    folders = [each for each in conversions.iterdir() if not each.name.startswith(".")]
+    folders.sort(key=lambda each: (each == newest, each.stat().st_mtime), reverse=True)
+    for folder in folders[_KEPT:]:
+        atomic_dir.delete_dir(folder)
+
+
+def convert(path: Path, folder: Path, *, type: str = "", progress: Progress | None = None) -> None:
+    """Write the model of a GGUF file into an existing empty folder.
+
+    Without `type` the weights keep the file's own type; quantised blocks become bf16, which adds a
+    hundredth of their error. The whole header is checked before any weight is read: ModelError or
+    ConfigError says what is missing, damaged or inconsistent. Raises OSError.
+    """
+    try:
+        with open_gguf(path) as contents:
+            _convert(contents, path, folder, type, progress or Progress())
+    except ModuleNotFoundError as error:
+        raise OwnwordsError(
+            f"opening a GGUF file needs the package {error.name}, which is not installed",
+            hint=install_command("train"),
+        ) from error
+
+
+def _convert(
+    contents: GGUFContents, path: Path, folder: Path, type: str, progress: Progress
+) -> None:
+    metadata, tensors = contents.metadata, contents.tensors
+    files = tokenizer.files_of(metadata)
+    tokens, embedding = metadata["tokenizer.ggml.tokens"], tensors.get("token_embd.weight")
+    rows = len(tokens) if isinstance(tokens, list) else 0
+    if embedding is None or rows != embedding.shape[0]:
+        raise ModelError(f"{path}: its tokens and rows of token_embd.weight differ in number")
+    factors = contents.tensor(ROPE_FACTORS) if ROPE_FACTORS in tensors else None
+    config = read_config(metadata, rows, "output.weight" not in tensors, factors)
+    stored, shapes = gguf_names(config), weight_shapes(config)
+    expected = {stored[ours]: shape for ours, shape in shapes.items()}
+    found = {name: entry.shape for name, entry in tensors.items() if name != ROPE_FACTORS}
     if differing := expected.items() ^ found.items():
         raise ModelError(
             f"{path} does not hold the tensors of its architecture: {len(expected)} are expected,"
             f" {len(found)} are there; they differ in {preview({name for name, _ in differing})}"
         )
+    types = {entry.type.name for entry in tensors.values() if len(entry.shape) > 1}
+    type = type or (types.pop() if len(types) == 1 else "")
+    code, torch_dtype = _TYPES.get(type, _TYPES["bf16"])
+    names = hf_names(config)
+    total = sum(map(math.prod, shapes.values())) // 1_000_000
+    with progress.stage(f"Converting {path.name}", total=total, unit="M weights") as stage:
+
+        def blocks() -> Iterator[memoryview]:
+            done = 0
+            for ours, _, transposed in names:
+                values = contents.tensor(stored[ours])
+                if not np.isfinite(values).all():
+                    raise ModelError(
+                        f"{path}: {stored[ours]} holds numbers that are not finite",
+                        hint="download or make the file again",
+                    )
+                values = from_gguf(config, stored[ours], values)
+                done += values.size
+                yield from _encoded(values.T if transposed else values, code, ours)
+                stage.advance(done // 1_000_000 - stage.done)
+
+        entries = [
+            (theirs, code, shapes[ours][:: -1 if transposed else 1])
+            for ours, theirs, transposed in names
+        ]
+        write_file(folder / SINGLE, entries, blocks())
+    generation = tokenizer.special_ids(metadata, rows) | read_sampling(metadata)
+    ids = {name: generation.get(name) for name in ("bos_token_id", "eos_token_id")}
+    files[CONFIG] = encode_json({**config.to_hf(), **ids, "torch_dtype": torch_dtype})
+    files[GENERATION] = encode_json({**ids, **generation})
+    for name, data in files.items():
+        atomic_dir.write_file(folder / name, data)
 
 
 def to_gguf(config: ModelConfig, name: str, values: Floats) -> Floats:
@@ -88,7 +147,7 @@ def to_gguf(config: ModelConfig, name: str, values: Floats) -> Floats:
 
 
 def from_gguf(config: ModelConfig, name: str, values: Floats) -> Floats:
-    """The inverse of `to_gguf`."""
+    """Return the inverse of `to_gguf`."""
     if heads := _interleaved_heads(config, name):
         return values.reshape(heads, -1, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
     if config.NORM_OFFSET and name.endswith("norm.weight"):
@@ -97,60 +156,9 @@ def from_gguf(config: ModelConfig, name: str, values: Floats) -> Floats:
 
 
 def _interleaved_heads(config: ModelConfig, name: str) -> int:
-    if config.GGUF_INTERLEAVED_ROPE and ".attn_q." in name:
-        return config.heads
-    if config.GGUF_INTERLEAVED_ROPE and ".attn_k." in name:
-        return config.kv_heads
-    return 0
-
-
-# The types of a directory's weights by GGUF's name: in safetensors, and in config.json.
-_TYPES = {"f32": ("F32", "float32"), "f16": ("F16", "float16"), "bf16": ("BF16", "bfloat16")}
-_PORTION = 1 << 18  # weights rounded at a time, which fit the processor's cache
-
-
-def convert(path: Path, folder: Path, *, type: str = "", progress: Progress | None = None) -> None:
-    """Write the model of a GGUF file into an existing empty folder.
-
-    Without `type` the weights keep the file's own type; blocks of codes become bf16, which adds a
-    hundredth of the error that the codes have. Raises ModelError or ConfigError as `reading.read`
-    does, or OSError.
-    """
-    with read(path) as file:
-        types = file.types()
-        type = type or (types.pop() if len(types) == 1 else "")
-        code, torch_dtype = _TYPES.get(type, _TYPES["bf16"])
-        shapes, names = weight_shapes(file.config), hf_names(file.config)
-        total = sum(math.prod(shape) for shape in shapes.values())
-        with (progress or Progress()).stage(
-            f"Converting {path.name}", total=total // 1_000_000, unit="M weights"
-        ) as stage:
-
-            def blocks() -> Iterator[memoryview]:
-                done = 0
-                for ours, _, transposed in names:
-                    values = file.weight(ours)
-                    done += values.size
-                    yield from _encoded(values.T if transposed else values, code, ours)
-                    stage.advance(done // 1_000_000 - stage.done)
-
-            entries = [
-                (theirs, code, shapes[ours][:: -1 if transposed else 1])
-                for ours, theirs, transposed in names
-            ]
-            write_file(folder / SINGLE, entries, blocks())
-        for name, data in _files(file, torch_dtype).items():
-            atomic_dir.write_file(folder / name, data)
-
-
-def _files(file: GGUFModel, torch_dtype: str) -> dict[str, bytes]:
-    """The files beside the weights."""
-    ids = {name: file.generation.get(name) for name in ("bos_token_id", "eos_token_id")}
-    return {
-        **file.tokenizer_files,
-        CONFIG: encode_json({**file.config.to_hf(), **ids, "torch_dtype": torch_dtype}),
-        GENERATION: encode_json({**ids, **file.generation}),
-    }
+    heads = {".attn_q.": config.heads, ".attn_k.": config.kv_heads}
+    rotated = (count for part, count in heads.items() if part in name)
+    return next(rotated, 0) if config.GGUF_INTERLEAVED_ROPE else 0
 
 
 def _encoded(values: Floats, code: str, name: str) -> Iterator[memoryview]:

@@ -43,7 +43,7 @@ PRE_TOKENIZERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "llama-bpe": ((PATTERN,), (_BY_FAMILY["Llama 3"],)),
     "smollm": ((_DIGITS, _GPT2_SPLIT),),
 }
-# Other names for the same pre-tokenizers in GGUF files.
+# Other names of the same pre-tokenizers in GGUF files.
 _SYNONYMS = {"gpt2": "gpt-2", "llama3": "llama-bpe", "llama-v3": "llama-bpe", "qwen3": "qwen2"}
 # Whether a word that is itself a token skips merging. llama.cpp decides this by the pre-tokenizer's
 # name; for a trained vocabulary it makes no difference.
@@ -53,7 +53,7 @@ _IGNORE_MERGES = "ownwords.tokenizer.ignore_merges"
 def metadata_of(
     files: Mapping[str, bytes], rows: int, generation: Mapping[str, object]
 ) -> tuple[dict[str, Value], list[str]]:
-    """The GGUF metadata of a valid tokenizer, and notes on what llama.cpp does differently.
+    """Return the GGUF metadata of a valid tokenizer, and notes on what llama.cpp does differently.
 
     `rows` is the model's vocabulary size; ids that the tokenizer lacks become unused tokens.
     Raises ModelError for a tokenizer that llama.cpp does not support.
@@ -75,7 +75,7 @@ def metadata_of(
     )
     if "bos" not in special or "eos" not in special:
         notes.append(
-            "the tokenizer names no token for the start or the end of a text: llama.cpp will guess"
+            "the tokenizer names no token for the start or end of a text: llama.cpp will guess one"
         )
     metadata |= {f"tokenizer.ggml.{role}_token_id": number for role, number in special.items()}
     roles = SpecialTokensConfig.read(files, parsed)
@@ -89,7 +89,7 @@ def metadata_of(
 def _tokens_of(
     model: Mapping[str, Any], added: Iterable[Mapping[str, Any]], rows: int
 ) -> tuple[list[str], list[int]]:
-    """The token text and the token type of every id below `rows`."""
+    """Return the token text and the token type of every id below `rows`."""
     by_id = {number: (token, NORMAL) for token, number in model["vocab"].items()}
     for token in added:
         kind = CONTROL if token.get("special") else USER_DEFINED
@@ -183,7 +183,7 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
 
 
 def special_ids(metadata: Mapping[str, Value], count: int) -> dict[str, object]:
-    """The start and end token ids under generation_config.json's names."""
+    """Return the start and end token ids under generation_config.json's names."""
     roles = _role_ids(metadata, count)
     ids: dict[str, object] = {
         f"{role}_token_id": roles[role] for role in ("bos", "eos") if role in roles
@@ -194,7 +194,7 @@ def special_ids(metadata: Mapping[str, Value], count: int) -> dict[str, object]:
 
 
 def _role_ids(metadata: Mapping[str, Value], count: int) -> dict[str, int]:
-    """The ids of the special tokens by role; ModelError unless they are below `count`."""
+    """Return the ids of the special tokens by role; ModelError unless they are below `count`."""
     ids: dict[str, int] = {}
     for role in (*_ROLES, "eot"):
         value = metadata.get(f"tokenizer.ggml.{role}_token_id")
@@ -208,7 +208,7 @@ def _role_ids(metadata: Mapping[str, Value], count: int) -> dict[str, int]:
 def _numbers(
     metadata: Mapping[str, Value], name: str, count: int, default: int | None = None
 ) -> Numbers:
-    """An array with one finite number per token; ModelError for anything else."""
+    """Return an array with one finite number per token; ModelError for anything else."""
     value = metadata.get(f"tokenizer.ggml.{name}")
     if value is None and default is not None:
         return np.full(count, default)
@@ -218,7 +218,7 @@ def _numbers(
 
 
 def _starting_with(token: str, number: int) -> dict[str, Any]:
-    """The post-processor that puts a token before every text."""
+    """Return the post-processor that puts a token before every text."""
     start = {"SpecialToken": {"id": token, "type_id": 0}}
     first = {"Sequence": {"id": "A", "type_id": 0}}
     second = {"Sequence": {"id": "B", "type_id": 1}}
@@ -254,7 +254,7 @@ def _byte_level_metadata(parsed: dict[str, Any], notes: list[str]) -> dict[str, 
 
 
 def _split(steps: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The patterns that a pre-tokenizer splits by, one after another."""
+    """Return the patterns that a pre-tokenizer splits by, one after another."""
     patterns: list[str] = []
     for step in steps:
         match step:
@@ -272,7 +272,7 @@ def _split(steps: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _byte_level_parts(metadata: Mapping[str, Value]) -> dict[str, Any]:
-    """The parts of tokenizer.json, without the vocabulary, from GGUF metadata."""
+    """Return the parts of tokenizer.json, without the vocabulary, from GGUF metadata."""
     pre = str(metadata.get("tokenizer.ggml.pre", "default"))
     pre = _SYNONYMS.get(pre, pre)
     if pre not in PRE_TOKENIZERS:
@@ -344,7 +344,7 @@ def _sentencepiece_metadata(
 def _sentencepiece_parts(
     metadata: Mapping[str, Value], tokens: list[str], types: list[int], unknown: str | None
 ) -> dict[str, Any]:
-    """The parts of tokenizer.json, without the vocabulary, from GGUF metadata."""
+    """Return the parts of tokenizer.json, without the vocabulary, from GGUF metadata."""
     if max(map(len, tokens), default=0) > _LONGEST_TOKEN:
         raise ModelError(f"the GGUF file has a token of over {_LONGEST_TOKEN:,} letters")
     scores = _numbers(metadata, "scores", len(tokens))
@@ -370,7 +370,7 @@ def _sentencepiece_parts(
 
 
 def _space_runs(tokens: Sequence[str], types: Sequence[int]) -> dict[int, str]:
-    """The user-defined tokens that are runs of spaces, as Gemma has them, written in U+2581.
+    """Return the user-defined tokens that are runs of spaces, such as Gemma's, as U+2581.
 
     A tokenizer.json gets such runs by merging, since its texts have no other spaces.
     """
@@ -386,11 +386,10 @@ def _space_runs(tokens: Sequence[str], types: Sequence[int]) -> dict[int, str]:
 def _merges_by_score(
     tokens: Sequence[str], types: Sequence[int], scores: Numbers
 ) -> list[tuple[str, str]]:
-    """Every pair of tokens that joins to a token, the one with the best score first.
+    """Return every pair of tokens that joins to a token, in order of the token's score.
 
-    User-defined tokens come before all others, whatever their score: sentencepiece looks for them
-    before it merges. Of the pairs of one token, the one with the longest left part comes first, as
-    in transformers.
+    User-defined tokens come before all others: sentencepiece matches them before it merges. Of the
+    pairs of one token, the one with the longest left part comes first, as in transformers.
     """
     ids = {
         token: number
