@@ -94,41 +94,6 @@ def test_equal_runs_are_equal_to_the_bit(
     assert len({outcome.bits_per_byte for outcome in outcomes}) == 1
 
 
-def _bits(outcome: TrainOutcome) -> Tensor:
-    return torch.tensor([evaluation.bits_per_byte for evaluation in outcome.evaluations])
-
-
-@pytest.mark.parametrize(
-    ("precision", "kind"), [("autocast", "qwen3"), ("bf16", "gemma3"), ("bf16", "qwen3 adapter")]
-)
-def test_native_runs_differ_no_more_than_two_seeds(
-    precision: Precision, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """With another number of threads, and without the library: held-out text included."""
-    loop = replace(LOOP, steps=30, precision=precision)
-
-    def run(key: str, seed: int = 1) -> Tensor:
-        network = model(seed, shape=GEMMA if kind.startswith("gemma3") else EVEN)
-        if "adapter" not in kind:
-            return _bits(train(_job(tmp_path, loop, key, model=network)))
-        frozen = network.to(torch.bfloat16 if precision == "bf16" else torch.float32)
-        adapted = _job(tmp_path, loop, key, model=frozen)
-        attach_adapter(adapted)
-        return _bits(train(adapted))
-
-    ours = run("ours")
-    fused.library().set_threads(2)
-    threads = run("threads")
-    fused.library().set_threads(1)
-    monkeypatch.setattr(fused_block, "fusable_weights", lambda *_: None)
-    monkeypatch.setattr(optim, "has_native_muon", lambda *_: False)
-    plain = run("plain")
-    seeds = [run(f"{seed}", seed) for seed in (2, 3)]
-    apart = max(float((other_seed - plain).abs().max()) for other_seed in seeds)
-    assert float((ours - plain).abs().max()) < apart
-    assert float((ours - threads).abs().max()) < apart
-
-
 @pytest.mark.parametrize(
     ("precision", "dropout"), [("float32", 0.1), ("autocast", 0.0), ("bf16", 0.0)]
 )

@@ -170,7 +170,7 @@ def changed_files(kind: str, path: str, value: object) -> dict[str, bytes]:
         ("GPT-2", "model", [], "no BPE"),
         ("GPT-2", "model.dropout", 0.1, "model.dropout"),
         ("GPT-2", "model.merges", ["zz zzz"], "library"),
-        ("GPT-2", "added_tokens", [tokenizer_json.added_token(3, "<x>")], "another's"),
+        ("GPT-2", "added_tokens", [tokenizer_json.added_token(3, "<x>")], "another token"),
         ("Llama 2", "model.byte_fallback", False, "neither byte-level"),
         ("Llama 3", "pre_tokenizer.pretokenizers", [{"type": "Split"}], "not known here"),
         ("Gemma", "pre_tokenizer.pattern", {"Regex": "(a+)+b"}, r"not known here.*\(a\+\)\+b"),
