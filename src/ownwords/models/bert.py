@@ -1,9 +1,9 @@
 """BERT, a bidirectional encoder, for sentence embeddings; inference only, without PyTorch.
 
 Devlin et al. 2018 (arXiv 1810.04805); pooled sentence embeddings as in Reimers and Gurevych 2019
-(arXiv 1908.10084). `NativeBert` computes in the compiled library; `Bert` in NumPy is its reference,
-and computes where the library is not there. Neither is in the registry, which has causal language
-models. Shapes: T tokens, C width, H heads, D dimensions of a head.
+(arXiv 1908.10084). `NativeBert` uses the compiled library; `Bert`, in NumPy, is its reference and
+its replacement where the library is missing. Neither is in the registry of causal language models.
+Shapes: T tokens, C width, H heads, D dimensions of a head.
 """
 
 import ctypes
@@ -135,7 +135,7 @@ class Bert:
         self.config, self._weights, self._pooling = config, weights, pooling
 
     def vectors(self, texts: Sequence[Sequence[int]]) -> Floats:
-        """Embeddings [texts, C] of length 1: the mean hidden state, or the first ("cls")."""
+        """Return embeddings [texts, C] of length 1: the mean hidden state, or the first ("cls")."""
         rows = np.empty((len(texts), self.config.width), np.float32)
         for at, ids in enumerate(texts):
             hidden_TC = self.forward(ids)
@@ -196,23 +196,10 @@ def _as_float(array: npt.NDArray[np.generic], dtype: str) -> Floats:
     return np.ascontiguousarray(array, np.float32)
 
 
-# Our names of the tensors, in the order of EncoderTensor in api.h: each with its bias.
-_ONCE = ("embedding.weight", "positions.weight", "token_types.weight")
-_NORM = "embedding_norm"
-_LAYER = (
-    *(f"attention.{part}" for part in ("query", "key", "value", "output")),
-    "attention_norm",
-    "mlp.up",
-    "mlp.down",
-    "mlp_norm",
-)
-_PARTS = ("weight", "bias")
-
-
 class NativeBert:
-    """A BERT with packed matrices: of bytes where the processor has dot products of bytes.
+    """A BERT with packed matrices: int8 if the processor has dot products of bytes.
 
-    With AMX they are bfloat16, elsewhere float32. Any number of threads may use it at once.
+    With AMX they are bfloat16, otherwise float32. Any number of threads may use it at once.
     """
 
     def __init__(
@@ -225,10 +212,12 @@ class NativeBert:
     ) -> None:
         """Pack the `weights`."""
         self._library, self._width = library, config.width
-        names = [*_ONCE, f"{_NORM}.weight", f"{_NORM}.bias"]
+        # Layer by layer: `WEIGHTS` has the order of EncoderTensor in api.h.
+        names = [name.ours for name in config.WEIGHTS if "{i}" not in name.ours]
         for layer in range(config.layers):
-            names += [f"blocks.{layer}.{name}.{part}" for name in _LAYER for part in _PARTS]
-        # The library reads all but the matrices where they are.
+            blocks = (name.ours for name in config.WEIGHTS if "{i}" in name.ours)
+            names += [name.replace("{i}", str(layer)) for name in blocks]
+        # The library copies the matrices, and reads all other tensors where they are.
         self._weights = [np.ascontiguousarray(weights[name], np.float32) for name in names]
         shape = interface().structs["EncoderShape"](pool_first=pool_first)
         for name, _ in shape._fields_:
@@ -241,7 +230,7 @@ class NativeBert:
         weakref.finalize(self, library.encoder_free, handle)
 
     def vectors(self, texts: Sequence[Sequence[int]]) -> Floats:
-        """Unit vectors [texts, width] of texts given by their ids, on the caller's thread."""
+        """Return unit vectors [texts, width] of texts given as ids, on the caller's thread."""
         lengths = np.array([len(ids) for ids in texts], np.int64)
         ids = np.fromiter(chain.from_iterable(texts), np.int32, int(lengths.sum()))
         rows = np.empty((len(texts), self._width), np.float32)
