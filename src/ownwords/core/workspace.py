@@ -23,6 +23,13 @@ _UNWRITABLE = {
 }
 _LOCK = ".lock"
 _PACKED = {".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz"}
+# The ends of file names that differ in each export of a blog: a download's number, a date, a key.
+_NUMBERED = re.compile(r" ?\(\d+\)$")
+_EXPORTED = re.compile(
+    r"(?i)(?<=\.wordpress)\.\d{4}-\d\d-\d\d(\.\d{3})?$|(?<=\.ghost)\.\d{4}-\d\d-\d\d[\d-]*$"
+    r"|(?<=^takeout)-\d{8}T\d{6}Z[\d-]*$|(?<=^medium-export)-[0-9a-f]{16,}$"
+)
+_DATED = re.compile(r"(?<=\w)[-_. ]+\d{4}-?\d\d-?\d\d([-_T. ][\d-]+)?$")
 _LOCK_TRIES, _LOCK_PAUSE_S = 10, 0.01  # `is_held` holds a lock for microseconds
 _CONFIG, _MODEL, _GGUF = "config.json", "model", ".gguf"
 _LOOK = "read your posts first: ownwords look PATH"
@@ -48,9 +55,7 @@ class Workspace:
 
         The date in the name of an export is ignored; `ingest.workspace_for` also compares posts.
         """
-        name = source_name(source)
-        name = _without_export_date(name) if source.is_file() else name
-        return cls((folder or Path.cwd()) / (name + SUFFIX))
+        return cls((folder or Path.cwd()) / (source_name(source) + SUFFIX))
 
     def create(self) -> None:
         """Make the folder a workspace, unless it is one."""
@@ -148,21 +153,10 @@ def source_name(source: Path, *, full: bool = False) -> str:
     stem = path.name
     if path.is_file():
         stem = path.stem.removesuffix(".tar")
-    if path.is_file() and not full:
-        stem = re.sub(r" ?\(\d+\)$", "", stem)
-        if path.suffix.lower() in _PACKED:
-            stem = re.sub(r"(?<=\w)[-_. ]+\d{4}-?\d\d-?\d\d([-_T. ][\d-]+)?$", "", stem)
+        if not full:
+            stem = _EXPORTED.sub("", _NUMBERED.sub("", stem))
+            stem = _DATED.sub("", stem) if path.suffix.lower() in _PACKED else stem
     return re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "corpus"
-
-
-def _without_export_date(name: str) -> str:
-    """Remove the date or key that differs in each export from the name of its file."""
-    return re.sub(
-        r"(?i)(?<=\.wordpress)\.\d{4}-\d\d-\d\d(\.\d{3})?$|(?<=\.ghost)\.\d{4}-\d\d-\d\d[\d-]*$"
-        r"|(?<=^takeout)-\d{8}T\d{6}Z[\d-]*$|(?<=^medium-export)-[0-9a-f]{16,}$",
-        "",
-        name,
-    )
 
 
 # --- which one a command is about -----------------------------------------------------------------
