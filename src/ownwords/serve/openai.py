@@ -49,8 +49,8 @@ P = TypeVar("P", bound="GenerationParams")
 def routes(state: AppState) -> list[BaseRoute]:
     """Return the routes under /v1."""
     return [
-        Route("/v1/models", partial(list_models, state), methods=["GET"]),
-        Route("/v1/models/{name:path}", partial(get_model, state), methods=["GET"]),
+        Route("/v1/models", partial(show_models, state), methods=["GET"]),
+        Route("/v1/models/{name:path}", partial(show_models, state), methods=["GET"]),
         Route("/v1/completions", partial(create, state, CompletionRequest), methods=["POST"]),
         Route("/v1/chat/completions", partial(create, state, ChatRequest), methods=["POST"]),
     ]
@@ -457,27 +457,19 @@ def _fingerprint(loaded: LoadedModel) -> str:
 # --- models --------------------------------------------------------------------------------------
 
 
-async def list_models(state: AppState, _: Request) -> Response:
-    """List all models."""
-    models = await _models(state)
-    return json_response({"object": "list", "data": list(models.values())})
-
-
-async def get_model(state: AppState, request: Request) -> Response:
-    """Show one model."""
-    models = await _models(state)
-    name = str(request.path_params["name"])
+async def show_models(state: AppState, request: Request) -> Response:
+    """List all models, or show the named one."""
+    times = await state.run(lambda: {name: _made_at(at) for name, at in state.models().items()})
+    models = {
+        name: {"id": name, "object": "model", "created": made_at, "owned_by": "ownwords"}
+        for name, made_at in times.items()
+    }
+    name = request.path_params.get("name")
+    if name is None:
+        return json_response({"object": "list", "data": list(models.values())})
     if name not in models:
         raise no_such_model(name, models)
     return json_response(models[name])
-
-
-async def _models(state: AppState) -> dict[str, JsonObject]:
-    times = await state.run(lambda: {name: _made_at(at) for name, at in state.models().items()})
-    return {
-        name: {"id": name, "object": "model", "created": time_, "owned_by": "ownwords"}
-        for name, time_ in times.items()
-    }
 
 
 def _made_at(folder: Path) -> int:

@@ -20,7 +20,7 @@ from ownwords.base import catalogue, estimates
 from ownwords.base.known_bases import find_known, is_model_name
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.packages import install_command
-from ownwords.core.progress import Event, parse_event
+from ownwords.core.progress import parse_event
 from ownwords.core.workspace import is_held
 from ownwords.make.make_request import SCRATCH
 from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
@@ -155,52 +155,19 @@ async def _send_training(state: AppState, events: EventSender) -> None:
                 await events.send(value, name)
 
 
-class EventTail:
-    """Reads the events of a log incrementally, a bounded part of it at a time."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = self._inode = 0
-
-    def read(self) -> tuple[bool, list[Event]]:
-        """Return whether the file was replaced or deleted, and the events since the last call."""
-        try:
-            with self._path.open("rb") as file:
-                inode = os.fstat(file.fileno()).st_ino
-                is_replaced = inode != self._inode
-                if is_replaced:
-                    self._inode, self._offset = inode, 0
-                file.seek(self._offset)
-                data = file.read(_MAX_LOG_BYTES)
-        except OSError:  # not there yet, or deleted
-            self._inode = 0
-            return True, []
-        complete = data.rfind(b"\n") + 1  # the last line may be incomplete
-        self._offset += complete
-        events = map(parse_event, data[:complete].splitlines())
-        return is_replaced, [event for event in events if event is not None]
-
-
 class TrainingReader:
     """Reads the newest training in a workspace's `runs`, for one page; not thread-safe."""
 
     def __init__(self, runs: Path) -> None:
         self._runs = runs
         self._folder: Path | None = None
-        self._tail = EventTail(runs)
         self._history = RunHistory()
+        self._inode = self._offset = 0  # of the log, as far as it is in the history
 
     def parts(self, since: float = 0.0) -> dict[str, Any]:
         """Return the parts that the page shows; empty ones if no training is as new as `since`."""
-        folder = self._newest(since)
-        if folder != self._folder:
-            self._folder = folder
-            self._tail, self._history = EventTail((folder or self._runs) / _LOG), RunHistory()
-        is_replaced, events = self._tail.read()
-        if is_replaced:
-            self._history = RunHistory()
-        for event in events:
-            self._history.add(event)
+        self._folder = self._newest(since)
+        self._read_log()
         return {
             "state": self._state(),
             "curve": _curve(self._history),
@@ -208,6 +175,24 @@ class TrainingReader:
             "log": [{"time": at, "text": text} for at, text in self._history.notes[-_MAX_LOG:]],
             **_plan(self._text("plan.toml")),
         }
+
+    def _read_log(self) -> None:
+        """Add new events to the history; begin again if the log was replaced or deleted."""
+        try:
+            with ((self._folder or self._runs) / _LOG).open("rb") as file:
+                inode = os.fstat(file.fileno()).st_ino
+                if inode != self._inode:
+                    self._inode, self._offset, self._history = inode, 0, RunHistory()
+                file.seek(self._offset)
+                data = file.read(_MAX_LOG_BYTES)
+        except OSError:  # not there yet, or deleted
+            self._inode, self._history = 0, RunHistory()
+            return
+        complete = data.rfind(b"\n") + 1  # the last line may be incomplete
+        self._offset += complete
+        for event in map(parse_event, data[:complete].splitlines()):
+            if event is not None:
+                self._history.add(event)
 
     def _newest(self, since: float) -> Path | None:
         """Return the newest run."""

@@ -208,7 +208,7 @@ def show_post(state: AppState, call: ApiCall) -> dict[str, Any]:
         "post": _row(post, cached.tags) | {"author": document.author, "url": document.url},
         "segments": _segments(document, word_counts([post]).learned_words, post.decision),
         "findings": _findings(cached.report, id_),
-        "around": _neighbours(cached.report, id_),
+        "around": _adjacent(cached.report, id_),
         "decision": decision,
     }
 
@@ -246,7 +246,7 @@ def _findings(report: Report, id_: str) -> dict[str, Any]:
     return {"twins": twins[:_MAX_TWINS]}
 
 
-def _neighbours(report: Report, id_: str) -> dict[str, Any]:
+def _adjacent(report: Report, id_: str) -> dict[str, Any]:
     """Return the previous and the next post by date."""
     dated = sorted((post for post in report.posts if post.day), key=lambda p: (p.day, p.id))
     around: list[dict[str, str] | None] = [None]
