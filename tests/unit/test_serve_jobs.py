@@ -25,6 +25,7 @@ from ownwords.serve.api.jobs import TrainingReader
 from ownwords.serve.app_state import AppState
 from ownwords.serve.jobs import (
     Broadcaster,
+    EncoderJob,
     Job,
     JobManager,
     MakeJob,
@@ -85,6 +86,15 @@ def test_a_job_gets_a_clean_environment(
     inputs = json.loads((workspace.root / "given.json").read_text())
     assert "secret" not in inputs["env"].values()
     assert inputs["env"]["OWNWORDS_HOME"] == str(workspace.root / "somewhere")
+
+
+def test_a_job_without_parts_is_listed_while_it_runs(workspace: Workspace, begin: Begin) -> None:
+    jobs = begin("waits")
+    job = jobs.start(EncoderJob("minilm"))
+    assert (job.ended, job.stages) == (None, ())
+    until(lambda: has_begun(workspace))
+    jobs.stop(job.id)
+    assert wait_until_ended(jobs, job.id).status == "stopped"
 
 
 def test_a_stopped_job_has_saved_and_resumes_under_its_name(
