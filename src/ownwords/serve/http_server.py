@@ -113,7 +113,7 @@ def _bind_error(error: OSError, settings: ServeSettings, port: int) -> Exception
             f"{ports} in use by another program",
             "give another port to --port, or 0 for any free one",
         ),
-        errno.EACCES: (f"you may not listen at port {port}", "give a port above 1023 to --port"),
+        errno.EACCES: (f"you may not listen on port {port}", "give a port above 1023 to --port"),
         errno.EADDRNOTAVAIL: (
             f"{settings.host} is not an address of this machine",
             "give another to --host",

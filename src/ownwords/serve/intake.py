@@ -107,7 +107,7 @@ class PublicTransport(httpx.HTTPTransport):
         if not all(_is_public(address) for address in addresses):
             raise SourceError(
                 f"{name} is not a public address",
-                hint="fetch it with a server that is not reached from elsewhere",
+                hint="fetch it on a server that no other machine can reach",
             )
         request.url = request.url.copy_with(host=addresses[0])
         request.extensions |= {"sni_hostname": name}  # the certificate is of the name

@@ -243,7 +243,7 @@ def add(state: AppState, text: str) -> Source:
     """Add a path that the user has typed, if the server is private."""
     if not state.settings.is_private:
         raise forbidden(
-            "paths can be chosen only where the server is not reached from elsewhere",
+            "paths can be chosen only if no other machine can reach the server",
             hint="drop the file here, or start the server with the path",
         )
     path = Path(text)

@@ -82,7 +82,7 @@ def start(state: AppState, call: ApiCall) -> Job:
         )
     if not settings.is_private and _names_path(request):
         raise forbidden(
-            "paths can be chosen only where the server is not reached from elsewhere",
+            "paths can be chosen only if no other machine can reach the server",
             hint="give the name of a base; `ownwords base add PATH` on that machine makes one",
         )
     if isinstance(request, MakeJob) and request.base and request.minutes:
