@@ -108,13 +108,6 @@ def test_tokens_beyond_the_maximum_length_are_ignored(tmp_path: Path) -> None:
     assert not np.allclose(shorter, same, atol=1e-3)
 
 
-def test_texts_are_cut_at_the_longest_that_the_model_reads(tmp_path: Path) -> None:
-    model = SentenceModel(folder_in(tmp_path))
-    ends = 2  # [CLS] and [SEP], which the model reads, too
-    ids = model._ids(["the rain fell", "a bus", "rain " * 100])
-    assert [len(each) for each in ids] == [3 + ends, 2 + ends, LONGEST]
-
-
 def test_its_name_identifies_the_model_and_not_the_folder(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     name = SentenceModel(folder_in(tmp_path / "first" / "small")).name

@@ -1,4 +1,4 @@
-"""Endpoints found on this machine or named: requests, answers, and where keys are sent."""
+"""Endpoints found on this machine or named: requests, answers, keys, and which model writes."""
 
 import socket
 from dataclasses import replace
@@ -7,8 +7,8 @@ import pytest
 
 from fake_endpoint import HERE, allowed, chunk, event, fake_endpoint, sends
 from ownwords.ask import servers
-from ownwords.ask.servers import Endpoint, EndpointError, discover, endpoint_at
-from ownwords.core.errors import ConfigError
+from ownwords.ask.servers import Endpoint, EndpointError, discover, endpoint_at, open_backend
+from ownwords.core.errors import ConfigError, OwnwordsError
 
 LONG = 20.0  # seconds: a test machine may be busy
 MESSAGES = ({"role": "user", "content": "Why?"},)
@@ -165,3 +165,54 @@ def test_stream_events_can_be_split_anywhere(end: bytes, monkeypatch: pytest.Mon
         writer = writer_at(endpoint_at(endpoint.url))
         assert ask(writer) == "one two"
     assert writer.ended == "stop"
+
+
+# ---- which model writes answers
+
+
+def here(name: str, *models: str) -> Endpoint:
+    writers = [model for model in models if "embed" not in model]
+    return Endpoint(f"http://{HERE}:1/v1", name, models, [*writers, *models][0])
+
+
+def test_the_default_is_a_running_model_that_writes() -> None:
+    assert servers.default_backend(lambda: []) is None
+    assert servers.default_backend(lambda: [here("llama.cpp", "nomic-embed-text")]) is None
+    running = [here("llama.cpp", "nomic-embed-text"), here("Ollama", "an-embedder", "big")]
+    backend = servers.default_backend(lambda: running)
+    assert backend is not None
+    assert (backend.name, backend.is_local) == ("big at Ollama", True)
+
+
+def test_names_are_understood() -> None:
+    def look() -> list[Endpoint]:
+        return [here("Ollama", "llama3:latest", "qwen:4b")]
+
+    assert open_backend("qwen:4b", discover=look).name == "qwen:4b at Ollama"
+    assert open_backend("llama3", discover=look).name == "llama3:latest at Ollama"
+    with pytest.raises(OwnwordsError, match=r"no model called 'nobody'.*llama3:latest at Ollama"):
+        open_backend("nobody", discover=look)
+    with pytest.raises(OwnwordsError, match="no Ollama"):
+        open_backend("nobody", discover=lambda: [])
+    named = open_backend("https://example.org/v1#clever", discover=look)
+    assert (named.name, named.is_local) == ("clever at example.org", False)
+
+
+def test_without_a_model_name_the_endpoint_is_asked_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with fake_endpoint(monkeypatch, models=[{"id": "only"}]) as endpoint:
+        writer = open_backend(endpoint.url)
+        assert endpoint.requests == []
+        assert ask(writer) == "Nothing."
+        assert writer.name == f"only at {HERE}"
+        assert endpoint.bodies()[0]["model"] == "only"
+        assert writer.ended == "stop"
+
+
+def test_a_model_for_vectors_is_used_only_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [{"id": "nomic-embed-text"}, {"id": "talker"}]
+    with fake_endpoint(monkeypatch, models=models, replies=["Yes."]) as endpoint:
+        assert ask(open_backend(endpoint.url)) == "Yes."
+        assert ask(open_backend(f"{endpoint.url}#nomic-embed-text")) == "Yes."
+        assert [body["model"] for body in endpoint.bodies()] == ["talker", "nomic-embed-text"]

@@ -131,11 +131,6 @@ def test_all_posts_of_the_same_title_are_found(tmp_path: Path) -> None:
     assert set(documents(searcher, "January")[:3]) == set(same)
 
 
-def test_a_date_in_the_query_finds_posts_of_that_time(searcher: ArchiveSearcher) -> None:
-    assert documents(searcher, "April of 2019") == ["rain"]
-    assert documents(searcher, "2019-04-28") == ["rain"]
-
-
 def test_quoted_words_match_exactly(searcher: ArchiveSearcher) -> None:
     result = searcher.find('Where is "copy that somebody tested"?')
     assert result.passages[0].document == "backups"
@@ -322,13 +317,6 @@ def test_posts_without_vectors_are_found_by_words(
     index.put_vectors("letters", [(id_, np.eye(1, 26, dtype=np.float32)) for id_ in few])
     found = ArchiveSearcher(index, Letters()).find("hive").passages
     assert [(item.document, item.found_by) for item in found] == [("bees", ("text",))]
-
-
-def test_headings_are_searched_and_shown(tmp_path: Path) -> None:
-    parts = (Segment("heading", "Thermostats", "2"), f"Turn it down. {DAILY}")
-    posts = POSTS | {"heat": Entry("Warmth", parts)}
-    (first, *_) = searching(tmp_path / "archive.sqlite", posts).find("thermostat").passages
-    assert (first.document, first.heading) == ("heat", "Thermostats")
 
 
 def test_query_terms_are_the_informative_words() -> None:

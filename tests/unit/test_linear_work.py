@@ -100,7 +100,9 @@ def question(text: str) -> object:
         pytest.param(features, PIECES, id="features"),
         pytest.param(sentences, PIECES, id="sentences"),
         pytest.param(sentences_of_note, PIECES, id="notes"),
-        pytest.param(lambda text: rewrite(text, HABITS), COMMON, id="rewrite"),
+        pytest.param(
+            lambda text: rewrite(text, HABITS), (*COMMON, "[[", "{{<", "<a ", "`a "), id="rewrite"
+        ),
         pytest.param(check, (" ", "\n", "11:11 ", "http://", "# a\n"), id="check"),
         pytest.param(units, ("```a\n", "```\n", "a\n"), id="passage"),
         pytest.param(streamed, ('You do [1: "a"].\n', "]"), id="streamed answer"),

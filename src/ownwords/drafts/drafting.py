@@ -63,7 +63,7 @@ def choose_model(own: Path | None) -> Path:
 
 
 def adapter_of(folder: Path) -> Path | None:
-    """The adapter with which a base writes from notes; None if none is needed or there is none."""
+    """Return the adapter with which a base writes from notes; None if it needs or has none."""
     return None if has_learned(folder) else catalogue.notes_adapter(folder)
 
 
@@ -74,7 +74,7 @@ def can_write(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Notes:
-    """Somebody's notes: a title, if there is one, and paragraphs of lines."""
+    """Notes: a title, which may be empty, and paragraphs of lines."""
 
     title: str
     paragraphs: tuple[tuple[str, ...], ...]
@@ -85,9 +85,9 @@ class Notes:
 
     @classmethod
     def parse(cls, text: str) -> "Notes":
-        """Read notes: a line each, with a bullet or without; a blank line begins a paragraph.
+        """Parse notes, one per line, with or without a bullet; a blank line begins a paragraph.
 
-        Signs and short forms become words, and a line of several sentences several lines.
+        Signs and short forms become words; a line with several sentences becomes several lines.
         """
         lines = [_BULLET.sub("", line).strip() for line in text.splitlines()]
         title = ""
@@ -106,9 +106,9 @@ class Notes:
 
 @dataclass(frozen=True)
 class DraftLine:
-    """A line of notes and what was written of it; `text` is the note itself if nothing keeps it.
+    """A line of notes and the sentence for it; `text` is the note itself if it was not `kept`.
 
-    `before` stands between the line and the draft before it; the title, before the first.
+    `before` is the text between the line and the one before it; for the first line, the title.
     """
 
     note: str
@@ -122,7 +122,7 @@ class DraftLine:
 
 @dataclass(frozen=True)
 class Draft:
-    """A text written from notes, a line of it for each note."""
+    """A text written from notes, with one line per note."""
 
     lines: tuple[DraftLine, ...]
 

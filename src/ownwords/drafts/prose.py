@@ -19,19 +19,13 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
 # Signs that enclose what is no prose: template tags, attributes, formulas, comments, links between
-# notes. What is not closed within 8,000 characters is text, so that the work stays linear.
-_PAIRS = (
-    *(("{{", "}}"), ("{%", "%}"), ("{:", "}"), ("{#", "}"), ("{.", "}"), ("![[", "]]")),
-    *(
-        ("[[", "]]"),
-        ("$$", "$$"),
-        ("\\(", "\\)"),
-        ("\\[", "\\]"),
-        ("%%", "%%"),
-        ("<!--", "-->"),
-    ),
+# notes. They are not nested, and what is not closed within 8,000 characters is text, so that the
+# work stays linear.
+_PAIRS = r"{{ }}  {% %}  {: }  {# }  {. }  ![[ ]]  [[ ]]  $$ $$  \( \)  \[ \]  %% %%  <!-- -->"
+_ENCLOSED = "|".join(
+    rf"{begin}(?:(?!{begin}).){{0,8000}}?{end}"
+    for begin, end in (map(re.escape, pair.split()) for pair in _PAIRS.split("  "))
 )
-_ENCLOSED = "|".join(rf"{re.escape(a)}.{{0,8000}}?{re.escape(b)}" for a, b in _PAIRS)
 _TAG = r"""</?[a-z](?:"[^"]{0,2000}"|'[^']{0,2000}'|[^"'<>]){0,2000}+>"""
 _LABEL, _TARGET = r"[^\[\]]{0,1000}+", r"\([^()]{0,2000}+\)"
 _NO_PROSE = re.compile(

@@ -8,6 +8,7 @@ sentence with itself as its note. A sentence that changes more than the manner i
 """
 
 import re
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -199,20 +200,20 @@ class Rewrite:
         return applied(self.text, self.edits)
 
     def without(self, numbers: Collection[int]) -> "Rewrite":
-        """The rewrite with some edits undone; they are counted from 1."""
+        """Return the rewrite with some edits undone, by their numbers from 1."""
         kept = (edit for number, edit in enumerate(self.edits, 1) if number not in numbers)
         return Rewrite(self.text, tuple(kept), self.sentences)
 
     @property
     def unchanged(self) -> int:
         """The number of sentences that neither the model nor an edit has changed."""
+        places = [edit.start for edit in self.edits]
         longer = count = 0
         for sentence in self.sentences:
             begin = sentence.start + longer
-            end = begin + len(sentence.after)
             longer += len(sentence.after) - len(sentence.before)
-            is_edited = any(begin <= edit.start < end for edit in self.edits)
-            count += not (sentence.is_rewritten or is_edited)
+            edits = bisect_left(places, begin + len(sentence.after)) - bisect_left(places, begin)
+            count += not (sentence.is_rewritten or edits)
         return count
 
     def to_dict(self) -> dict[str, Any]:
