@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,24 +16,19 @@ from ownwords.ask.search import ArchiveSearcher
 pytestmark = pytest.mark.shared
 
 CANARY = "TRASHCANARY"
+Looked = tuple[Report, Path]
 
 
 @pytest.fixture(scope="module")
 def truth(columnist: Path) -> dict[str, dict[str, Any]]:
-    posts: dict[str, dict[str, Any]] = json.loads(
-        (columnist / "truth.json").read_text(encoding="utf-8")
-    )
-    return posts
+    return cast(dict[str, dict[str, Any]], json.loads((columnist / "truth.json").read_bytes()))
 
 
 @pytest.fixture(scope="module")
-def report_and_workspace(
-    columnist: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Report, Path]:
+def looked(columnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Looked:
     workspace = tmp_path_factory.mktemp("looked") / "columnist.ownwords"
-    return look(
-        [columnist], workspace=workspace, export=workspace.parent / "lines.jsonl"
-    ), workspace
+    lines = workspace.parent / "lines.jsonl"
+    return look([columnist], workspace=workspace, export=lines), workspace
 
 
 def posts_of(report: Report) -> dict[str, PostSummary]:
@@ -42,9 +37,9 @@ def posts_of(report: Report) -> dict[str, PostSummary]:
 
 
 def test_every_post_is_included_or_excluded_correctly(
-    report_and_workspace: tuple[Report, Path], truth: dict[str, dict[str, Any]]
+    looked: Looked, truth: dict[str, dict[str, Any]]
 ) -> None:
-    posts = posts_of(report_and_workspace[0])
+    posts = posts_of(looked[0])
     for number, post in truth.items():
         if post["include"] is False or post["include"] == "hidden":
             assert number not in posts, (number, post)
@@ -53,24 +48,18 @@ def test_every_post_is_included_or_excluded_correctly(
             assert posts[number].kind == ("page" if post["include"] == "page" else "post")
 
 
-def test_exclusions_are_listed_with_their_reasons(
-    report_and_workspace: tuple[Report, Path],
-) -> None:
-    reasons = {item.title: item.reason for item in report_and_workspace[0].excluded if item.title}
+def test_exclusions_are_listed_with_their_reasons(looked: Looked) -> None:
+    reasons = {item.title: item.reason for item in looked[0].excluded if item.title}
     assert reasons["Conceit And Caricature (copy)"] == "still a draft"
     assert reasons["Thrown Away 41"] == "still a draft"
     assert {reasons[f"Thrown Away {n}"] for n in (38, 39, 40)} == {"in the trash"}
     assert reasons["Unlisted Note"].startswith("hidden")
     assert reasons["Empty Post"] == "no text"
-    assert report_and_workspace[0].privacy.statuses_excluded == {
-        "draft": 2,
-        "hidden": 1,
-        "trashed": 3,
-    }
+    assert looked[0].privacy.statuses_excluded == {"draft": 2, "hidden": 1, "trashed": 3}
 
 
-def test_deleted_posts_reach_no_output(report_and_workspace: tuple[Report, Path]) -> None:
-    report, workspace = report_and_workspace
+def test_deleted_posts_reach_no_output(looked: Looked) -> None:
+    report, workspace = looked
     assert CANARY not in json.dumps(report.to_dict())
     with SearchIndex(workspace / "archive.sqlite") as index:
         index.refresh()
@@ -82,10 +71,8 @@ def test_deleted_posts_reach_no_output(report_and_workspace: tuple[Report, Path]
             assert CANARY.encode() not in path.read_bytes(), path
 
 
-def test_the_dominant_post_of_another_author_is_excluded_for_two_reasons(
-    report_and_workspace: tuple[Report, Path],
-) -> None:
-    post = posts_of(report_and_workspace[0])["35"]
+def test_the_dominant_post_of_another_author_is_excluded_for_two_reasons(looked: Looked) -> None:
+    post = posts_of(looked[0])["35"]
     assert post.share > 0.45
     assert {"dominant", "unlike"} <= set(post.flags)
     assert (post.decision, post.training_words, post.split) == ("leave out", 0, "")
@@ -93,20 +80,14 @@ def test_the_dominant_post_of_another_author_is_excluded_for_two_reasons(
 
 
 def test_the_author_s_own_posts_are_not_style_outliers(
-    report_and_workspace: tuple[Report, Path], truth: dict[str, dict[str, Any]]
+    looked: Looked, truth: dict[str, dict[str, Any]]
 ) -> None:
-    own = {number for number, post in truth.items() if post["own"]}
-    assert not [
-        p
-        for number, p in posts_of(report_and_workspace[0]).items()
-        if number in own and "unlike" in p.flags
-    ]
+    unlike = {number for number, post in posts_of(looked[0]).items() if "unlike" in post.flags}
+    assert not [number for number in unlike if truth[number]["own"]]
 
 
-def test_the_log_is_a_dump_and_its_two_sentences_stay(
-    report_and_workspace: tuple[Report, Path],
-) -> None:
-    report, workspace = report_and_workspace
+def test_the_log_is_a_dump_and_its_two_sentences_stay(looked: Looked) -> None:
+    report, workspace = looked
     post = posts_of(report)["36"]
     assert post.flags == ["dump"]
     assert post.own_words == 19
@@ -117,10 +98,8 @@ def test_the_log_is_a_dump_and_its_two_sentences_stay(
     assert [segment.kind for segment in document.segments] == ["prose", "log", "prose"]
 
 
-def test_of_near_duplicates_one_is_kept(
-    report_and_workspace: tuple[Report, Path],
-) -> None:
-    report, _ = report_and_workspace
+def test_of_near_duplicates_one_is_kept(looked: Looked) -> None:
+    report, _ = looked
     posts = posts_of(report)
     (pair,) = report.duplicates
     assert {pair.id, pair.other_id} == {posts["3"].id, posts["37"].id}
@@ -131,9 +110,9 @@ def test_of_near_duplicates_one_is_kept(
 
 
 def test_damaged_text_is_repaired_and_invisible_text_removed(
-    report_and_workspace: tuple[Report, Path], columnist: Path
+    looked: Looked, columnist: Path
 ) -> None:
-    report, workspace = report_and_workspace
+    report, workspace = looked
     with Archive(workspace / "archive.sqlite") as archive:
         (document,) = archive.documents([posts_of(report)["46"].id])
     text = document.text()
@@ -144,9 +123,9 @@ def test_damaged_text_is_repaired_and_invisible_text_removed(
 
 
 def test_no_own_word_of_the_essays_is_lost(
-    report_and_workspace: tuple[Report, Path], truth: dict[str, dict[str, Any]]
+    looked: Looked, truth: dict[str, dict[str, Any]]
 ) -> None:
-    report, workspace = report_and_workspace
+    report, workspace = looked
     posts = posts_of(report)
     with Archive(workspace / "archive.sqlite") as archive:
         for number, post in truth.items():
@@ -156,8 +135,8 @@ def test_no_own_word_of_the_essays_is_lost(
                 assert 0.97 * post["chars"] < len(document.text()) < 1.1 * post["chars"], number
 
 
-def test_dates_and_addresses(report_and_workspace: tuple[Report, Path]) -> None:
-    report, _ = report_and_workspace
+def test_dates_and_addresses(looked: Looked) -> None:
+    report, _ = looked
     assert posts_of(report)["1"].day == "2005-01-10"
     assert posts_of(report)["1"].url == "https://blog.example.org/the-case-for-the-ephemeral/"
 

@@ -30,9 +30,8 @@ def archive(texts: dict[str, str]) -> tuple[dict[str, Features], Callable[[str],
 
 def test_exact_copies_are_paired_with_the_first() -> None:
     text = "The same words. All of them, twice."
-    pairs = find_near_duplicates(
-        *archive({"b": text, "a": text.upper(), "c": text, "d": "other"}), SHARE
-    )
+    texts = {"b": text, "a": text.upper(), "c": text, "d": "other"}
+    pairs = find_near_duplicates(*archive(texts), SHARE)
     assert [(p.id, p.other_id, p.exact, p.share) for p in pairs] == [
         ("a", "b", True, 1.0),
         ("a", "c", True, 1.0),

@@ -9,12 +9,8 @@ from ownwords.archive import phrases
 from ownwords.archive.phrases import favourite_phrases
 from ownwords.archive.report import Phrase, PostSummary
 
-# fmt: off
-GLUE = [
-    "the", "of", "and", "a", "to", "in", "is", "it", "was", "he",
-    "that", "with", "as", "I", "had", "for", "at", "by", "on", "not",
-]
-# fmt: on
+COMMON = "the of and a to in is it was he that with as I had for at by on not"
+GLUE = COMMON.split()
 
 
 def filler(rng: random.Random, words: int) -> str:
@@ -62,12 +58,9 @@ def test_function_words_alone_are_not_a_phrase_nor_its_end() -> None:
 
 
 def test_two_posts_are_not_enough() -> None:
-    assert "curious green umbrellas" not in phrases_of(
-        30, lambda i: "curious green umbrellas" * (i < 2)
-    )
-    assert "curious green umbrellas" in phrases_of(
-        30, lambda i: "curious green umbrellas" * (i < 3)
-    )
+    text = "curious green umbrellas"
+    assert text not in phrases_of(30, lambda i: text * (i < 2))
+    assert text in phrases_of(30, lambda i: text * (i < 3))
 
 
 def test_a_phrase_does_not_cross_punctuation() -> None:

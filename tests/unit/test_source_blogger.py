@@ -6,7 +6,6 @@ import pytest
 from exports import blogger as export
 from items import documents, notes, skipped
 from ownwords.archive.document import SiteInfo, SkippedItem, SourceItem
-from ownwords.archive.segments import parse_body
 from ownwords.archive.sources import blogger, detect_source
 
 
@@ -100,21 +99,6 @@ def test_several_blogs(tmp_path: Path) -> None:
     items = list(blogger.read(takeout))
     assert sum(isinstance(item, SiteInfo) for item in items) == 2
     assert "post/900" in documents(items)
-
-
-def test_a_caption_in_a_table_is_a_caption(tmp_path: Path) -> None:
-    body = (
-        '<table class="tr-caption-container"><tbody><tr><td><img src="a.jpg"/></td></tr><tr>'
-        '<td class="tr-caption" style="x">A <a href="/b.html">hat</a></td></tr></tbody></table>'
-        "<p>Mine.</p><table><tr><td>1</td><td>2</td></tr></table>"
-    )
-    (post,) = documents(of(tmp_path, export.entry("post-1", "Hat", body))).values()
-    reading = parse_body(post.body, "html")
-    assert [(segment.kind, segment.text) for segment in reading.segments] == [
-        ("caption", "A hat"),
-        ("prose", "Mine."),
-        ("table", "1 | 2"),
-    ]
 
 
 def test_comments_in_a_takeout_are_not_a_second_blog(tmp_path: Path) -> None:

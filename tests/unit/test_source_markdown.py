@@ -35,7 +35,7 @@ def test_a_jekyll_site(tmp_path: Path) -> None:
     shoes = documents(root)["_posts/2022-02-03-shoes.markdown"]
     assert shoes.url == "https://hats.example.org/blog/shoes/"
     counted = {item.reason: item.count for item in skipped(items)}
-    assert counted["about the project (README, LICENSE and the like), no post"] == 1
+    assert counted["about the project (README, LICENSE and the like), not a post"] == 1
     assert counted["not Markdown (.txt); to take it in, give its path, too"] == 1
     assert sum(i.what == "folder" for i in skipped(items)) == 3
 
@@ -281,7 +281,7 @@ def test_generated_jekyll_pages_are_not_posts_and_others_lose_their_tags(tmp_pat
     (post,) = documents(root).values()
     assert post.body == "<p>Mine .</p>"
     reasons = {item.reason for item in skipped(markdown.read(root))}
-    assert reasons == {"an error page", "a page made of template tags, no post"}
+    assert reasons == {"an error page", "a page made of template tags, not a post"}
 
 
 def test_obsidian_syntax_is_removed_only_where_it_is_syntax(tmp_path: Path) -> None:

@@ -159,10 +159,6 @@ def test_broken_and_foreign_backups(site: Path, tmp_path: Path) -> None:
     assert publii.detect(backup) is None
     with pytest.raises(SourceError, match=r"holds no input/db\.sqlite"):
         list(publii.read(backup))
-
-
-def test_several_sites_in_one_backup(site: Path, tmp_path: Path) -> None:
-    backup = tmp_path / "all.tar"
     with tarfile.open(backup, "w") as archive:
         archive.add(site, "one")
         archive.add(site, "two")

@@ -8,11 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ownwords.archive.report import PostSummary
-from ownwords.archive.selection import (
-    MIN_GROUPS,
-    PostSplit,
-    split_posts,
-)
+from ownwords.archive.selection import MIN_GROUPS, PostSplit, split_posts
 from ownwords.archive.settings import MIN_TRAIN_SHARE, SplitConfig
 from ownwords.core.errors import ConfigError
 

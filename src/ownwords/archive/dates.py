@@ -107,10 +107,10 @@ def parse_iso_date(text: str) -> datetime | None:
         return None
 
 
-def parse_epoch_ms(value: object) -> datetime | None:
-    """Parse milliseconds since 1970, a number or digits; 0, which means "not set", gives None."""
+def parse_moment(value: object) -> datetime | None:
+    """Parse milliseconds since 1970, as a number or digits, or an ISO date; 0 means "not set"."""
     try:
         milliseconds = int(value) if isinstance(value, int | float | str) else 0
         return _EPOCH + timedelta(milliseconds=milliseconds) if milliseconds else None
     except (ValueError, OverflowError):
-        return None
+        return parse_iso_date(value) if isinstance(value, str) else None

@@ -266,7 +266,9 @@ def versions_in(
     return []
 
 
-def workspace_for(source: Path, folder: Path | None = None) -> Workspace:
+def workspace_for(
+    source: Path, folder: Path | None = None, detect: Detect = detect_source
+) -> Workspace:
     """Return the default workspace of a source: NAME.ownwords in the folder, or the current one.
 
     Exports whose names differ only in their dates or numbers share it if they share posts. Another
@@ -279,11 +281,12 @@ def workspace_for(source: Path, folder: Path | None = None) -> Workspace:
     name = glob.escape(usual.root.name.removesuffix(SUFFIX))
     others = sorted(usual.root.parent.glob(f"{name}[-_. ]*{SUFFIX}"))
     roots = dict.fromkeys([usual.root, full, *others])
-    return Workspace(next((root for root in roots if _holds(Workspace(root), source)), full))
+    holding = (root for root in roots if _holds(Workspace(root), source, detect))
+    return Workspace(next(holding, full))
 
 
-def _holds(workspace: Workspace, source: Path) -> bool:
-    """Whether the archive was made from the source, or from another version of it."""
+def _holds(workspace: Workspace, source: Path, detect: Detect) -> bool:
+    """Return whether the archive was made from the source, or from another version of it."""
     if not workspace.archive.exists():
         return False
     try:
@@ -291,7 +294,7 @@ def _holds(workspace: Workspace, source: Path) -> bool:
             report = stored_report(archive)
             if report is None or source.resolve() in (each.location for each in report.sources):
                 return True
-            return bool(find_versions(archive, [source], ArchiveConfig()))
+            return bool(find_versions(archive, [source], ArchiveConfig(), detect))
     except OwnwordsError:  # damaged, or the source is: reading it repairs the one or says so
         return True
 

@@ -64,7 +64,8 @@ def look(
     """
     if not paths:
         raise SourceError("nothing to look at", hint="give the path of a blog, export or folder")
-    place = Workspace(workspace) if workspace else workspace_for(paths[0])
+    detect = cache(detect_source)  # so that each path is unpacked once
+    place = Workspace(workspace) if workspace else workspace_for(paths[0], detect=detect)
     paths = list({path.resolve(): path for path in paths}.values())  # without duplicates
     _refuse_to_read_itself(paths, place)
     if export and (export.is_dir() or not export.parent.is_dir()):
@@ -78,7 +79,9 @@ def look(
         def run(*notes: str) -> Report:
             with Archive(place.archive, rebuild=True) as store:
                 store.verify()
-                look_run = _LookRun(paths, place, store, progress, calls, [*notes], settings)
+                look_run = _LookRun(
+                    paths, place, store, progress, calls, [*notes], settings, detect
+                )
                 look_run.compare_versions(ask)
                 report = look_run.update()
                 # Ask the author while nothing is locked; the archive is complete without an answer.
@@ -111,11 +114,10 @@ class _LookRun:
     calls: "NetworkCalls"
     notes: list[str]
     settings: LookSettings
+    detect: Detect
     versions: list[SourceVersion] = field(default_factory=list)
     prefixes: dict[Path, str] = field(default_factory=dict)  # of posts' ids, by resolved path
     choices: dict[str, Decision] = field(default_factory=dict)
-    # Each path is unpacked once.
-    detect: Detect = field(default_factory=lambda: cache(detect_source))
     former_ids: Mapping[str, str] = field(default_factory=dict)  # as the last look has stored them
 
     def compare_versions(self, ask: AskAuthor | None) -> None:
@@ -279,7 +281,7 @@ def _present(choices: Choices, renamed: Mapping[str, str]) -> dict[str, Decision
 
 
 def _chained(before: Mapping[str, str], renamed: Mapping[str, str]) -> dict[str, str]:
-    """The present id of each post that has ever been renamed, by each of its former ids."""
+    """Return the present id of each post that was ever renamed, by each of its former ids."""
     chained = {former: renamed.get(id_, id_) for former, id_ in before.items()}
     return {former: id_ for former, id_ in (chained | dict(renamed)).items() if former != id_}
 

@@ -44,7 +44,7 @@ def decode(data: bytes) -> str:
         try:
             label = (declared[1] or declared[2]).decode("ascii", "replace")
             encoding = codecs.lookup(label).name
-            # Browsers read Latin-1 as its superset Windows-1252, and authors rely on it.
+            # Browsers read Latin-1 as its superset Windows-1252, and authors rely on that.
             encoding = "cp1252" if encoding in ("iso8859-1", "ascii") else encoding
             if encoding != "utf-8" and _ENCODINGS.fullmatch(encoding):
                 return data.decode(encoding, errors="replace")
@@ -64,12 +64,12 @@ def parse(html: str) -> LexborNode:
 
 
 def node_text(node: LexborNode) -> str:
-    """The text of a node with whitespace collapsed."""
+    """Return the text of a node with whitespace collapsed."""
     return " ".join(node.text().split())
 
 
 def count_words(node: LexborNode) -> int:
-    """The number of words in a node; words of neighbouring blocks are kept apart."""
+    """Count the words in a node; those of adjacent blocks are kept apart."""
     return len(node.text(separator=" ").split())
 
 
@@ -99,7 +99,7 @@ def _names(selectors: str) -> re.Pattern[str]:
 
 
 def outermost(node: LexborNode, selectors: str) -> list[LexborNode]:
-    """The matches of the selectors below `node` that are not inside another match."""
+    """Return the matches of the selectors below `node` that are not inside another match."""
     matches = [match for match in node.css(selectors) if match.mem_id != node.mem_id]
     ids = {match.mem_id for match in matches}
     return [match for match in matches if not any(up.mem_id in ids for up in _above(match, node))]
@@ -158,7 +158,7 @@ def remove_heading(node: LexborNode, title: str) -> None:
 
 
 def meta_content(tree: LexborHTMLParser, *names: str) -> str:
-    """The first non-empty content of the named meta elements (by name or property)."""
+    """Return the first non-empty content of the named meta elements (by name or property)."""
     for name in names:
         for node in tree.css(f'meta[property="{name}"], meta[name="{name}"]'):
             content = (node.attributes.get("content") or "").strip()
@@ -168,14 +168,25 @@ def meta_content(tree: LexborHTMLParser, *names: str) -> str:
 
 
 def page_url(tree: LexborHTMLParser) -> str:
-    """The page's canonical address or og:url; "" for none."""
-    link = tree.css_first("link[rel=canonical]")
-    address = (link.attributes.get("href") or "") if link is not None else ""
+    """Return the page's canonical address or og:url; "" for none."""
+    address = attribute_of(tree, "link[rel=canonical]", "href")
     return web_url(address) or web_url(meta_content(tree, "og:url"))
 
 
+def attribute_of(tree: LexborHTMLParser, selector: str, name: str) -> str:
+    """Return an attribute of the first match of a selector; "" if there is none."""
+    node = tree.css_first(selector)
+    return ((node.attributes.get(name) or "") if node is not None else "").strip()
+
+
+def text_of(tree: LexborHTMLParser | LexborNode, selector: str) -> str:
+    """Return the text of the first match of a selector; "" if there is none."""
+    node = tree.css_first(selector)
+    return node_text(node) if node is not None else ""
+
+
 def web_url(text: str) -> str:
-    """The address if it is a valid absolute http or https URL, else ""."""
+    """Return the address if it is a valid absolute http or https URL, else ""."""
     text = text.strip()
     try:
         parts = urlsplit(text)
@@ -186,7 +197,7 @@ def web_url(text: str) -> str:
 
 
 def page_date(tree: LexborHTMLParser, path: str) -> datetime | None:
-    """The publication date from a page's metadata, its `time` elements or its path."""
+    """Find the publication date in a page's metadata, its `time` elements or its path."""
     published = dates.parse_date(
         meta_content(tree, "article:published_time", "datePublished", "parsely-pub-date")
     )
@@ -200,8 +211,7 @@ def page_date(tree: LexborHTMLParser, path: str) -> datetime | None:
     ):
         if published:
             return published
-        node = tree.css_first(selector)
-        published = dates.parse_date(node.attributes.get(attribute)) if node is not None else None
+        published = dates.parse_date(attribute_of(tree, selector, attribute))
     return (
         published
         or dates.parse_date(meta_content(tree, "date", "dc.date", "DC.date"))
@@ -228,17 +238,16 @@ def _date_in_json(tree: LexborHTMLParser) -> datetime | None:
 
 
 def page_titles(tree: LexborHTMLParser) -> tuple[str, str]:
-    """The page's own title (og:title or its only h1), and its <title>."""
+    """Return the page's own title (og:title or its only h1), and its <title>."""
     own = meta_content(tree, "og:title")
     if not own:
         headings = tree.css("article h1, main h1") or tree.css("h1")
         own = node_text(headings[0]) if len(headings) == 1 else ""
-    node = tree.css_first("head title")
-    return " ".join(own.split()), node_text(node) if node is not None else ""
+    return " ".join(own.split()), text_of(tree, "head title")
 
 
 def strip_site_name(title: str, site: str) -> str:
-    """A title without the site name at its end or beginning ("Hats | The Blog" gives "Hats")."""
+    """Remove the site name from the end or beginning of a title ("Hats | The Blog": "Hats")."""
     parts = _SUFFIX.split(title)
     if len(parts) < 2 or not site:
         return title
@@ -250,6 +259,6 @@ def strip_site_name(title: str, site: str) -> str:
 
 
 def last_title_part(title: str) -> str:
-    """The part after a title's last separator, often the site name; "" without a separator."""
+    """Return the part after a title's last separator, often the site name, or ""."""
     parts = _SUFFIX.split(title)
     return parts[-1] if len(parts) > 1 else ""

@@ -7,6 +7,7 @@ from typing import IO, cast
 
 from lxml import etree
 
+from ownwords.archive.untrusted_files import ExportFiles
 from ownwords.core.errors import SourceError
 
 _CONTROLS = bytes(n for n in range(32) if n not in b"\t\n\r")
@@ -101,6 +102,22 @@ def parse_xml(data: bytes) -> etree._Element | None:
         return None
 
 
+def read_xml(members: ExportFiles, name: str, document: str) -> etree._Element:
+    """Parse a file in a document that is a zip; raises SourceError if it is missing or damaged."""
+    if name not in members.names:
+        missing = f"{name or 'its package file'!r} is missing in it"
+        raise SourceError(f"{members.path} is not a whole {document}: {missing}")
+    if (root := parse_xml(members.read(name))) is None:
+        raise SourceError(f"{members.path} is not a whole {document}: {name!r} in it is not XML")
+    return root
+
+
+def local_name(element: etree._Element) -> str:
+    """Return an element's name without its namespace or prefix; "" for a comment."""
+    tag = element.tag
+    return tag.rpartition("}")[2].rpartition(":")[2] if isinstance(tag, str) else ""
+
+
 def element_text(element: etree._Element | None) -> str:
     """Return all text inside an element."""
     if element is None:
@@ -113,6 +130,4 @@ def _closes(last: bytes, element: etree._Element) -> bool:
     ending = re.search(rb"</(?:[^<>:]+:)?([^<>:]+?)\s*>\s*$", last)
     closed = ending[1].decode(errors="replace") if ending else ""
     root = element.getroottree().getroot()
-    return closed in {
-        str(node.tag).rpartition("}")[2].rpartition(":")[2] for node in (element, root)
-    }
+    return closed in {local_name(node) for node in (element, root)}

@@ -366,7 +366,7 @@ class _ChoicesFile:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The file's content; b"" if it does not exist. Raises ConfigError if it cannot be read."""
+    """Return the file's content; b"" if there is none. Raises ConfigError if it is unreadable."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -27,6 +27,7 @@ from ownwords.archive.untrusted_files import (
     NOT_TEXTS,
     count_suffixes,
     is_packed,
+    normalize_filename,
     open_packed,
     relative_name,
     require_room,
@@ -268,7 +269,7 @@ def list_texts(
 
 
 def read_texts(
-    folder: Path,
+    path: Path,
     suffixes: frozenset[str],
     read: Callable[[Path, str], Iterator[SourceItem]],
     kind: str,
@@ -276,18 +277,22 @@ def read_texts(
     leave: frozenset[str] = NOT_TEXTS,
     expected: Callable[[Path], int] = lambda _: 1,
 ) -> Iterator[SourceItem]:
-    """Yield the items of `read(file, relative name)` for each of the files of `list_texts`.
+    """Yield the items of `read(file, name)` for a single file, or for each file of a folder.
 
-    A file for which `read` raises SourceError is skipped with that reason. `expected` estimates
-    the number of texts in a file.
+    The name is relative to the folder, whose files are those of `list_texts`. One for which `read`
+    raises SourceError is skipped with that reason. `expected` estimates the texts in a file.
     """
-    files = list_texts(folder, suffixes, kind, leave)
+    if not path.is_dir():
+        yield ExpectedCount(expected(path))
+        yield from read(path, normalize_filename(path.name))
+        return
+    files = list_texts(path, suffixes, kind, leave)
     yield ExpectedCount(sum(expected(file) for file in files if isinstance(file, Path)))
     for file in files:
         if isinstance(file, SkippedItem):
             yield file
             continue
-        name = relative_name(file, folder)
+        name = relative_name(file, path)
         try:
             yield from read(file, name)
         except SourceError as error:

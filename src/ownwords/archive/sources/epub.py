@@ -12,7 +12,7 @@ from selectolax.lexbor import LexborNode
 
 from ownwords.archive import dates, readability, untrusted_files
 from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, SkippedItem, SourceItem
-from ownwords.archive.safe_xml import parse_xml
+from ownwords.archive.safe_xml import element_text, read_xml
 from ownwords.core.errors import SourceError
 
 NAME = "EPUB"
@@ -59,17 +59,17 @@ def read(path: Path) -> Iterator[SourceItem]:
     """Yield a document for every chapter file; front matter such as the cover is skipped."""
     with untrusted_files.open_export(path) as members:
         yield from members.skipped
-        package = _package(path, members)
-        _refuse_locked(path, members, package)
+        package = _package(members)
+        _refuse_locked(members, package)
         yield SiteInfo(package.title)
         yield ExpectedCount(len(package.spine))
-        yield from _chapters(path, members, package)
+        yield from _chapters(members, package)
 
 
-def _package(path: Path, members: untrusted_files.ExportFiles) -> _Package:
-    container = _xml(path, members, _CONTAINER)
+def _package(members: untrusted_files.ExportFiles) -> _Package:
+    container = read_xml(members, _CONTAINER, "EPUB")
     name = next((node.get("full-path") or "" for node in container.iter("{*}rootfile")), "")
-    root = _xml(path, members, unquote(name))
+    root = read_xml(members, unquote(name), "EPUB")
 
     def inside(node: etree._Element) -> str:
         return _inside(name, node.get("href") or "")
@@ -85,7 +85,7 @@ def _package(path: Path, members: untrusted_files.ExportFiles) -> _Package:
         if not any(str(key).endswith("event") and "mod" in str(v) for key, v in node.items())
     ]
     return _Package(
-        title=next(iter(texts("title")), path.stem),
+        title=next(iter(texts("title")), members.path.stem),
         author=", ".join(texts("creator")),
         date=next(iter(dates_of), ""),
         tags=tuple(texts("subject")),
@@ -106,19 +106,8 @@ def _package(path: Path, members: untrusted_files.ExportFiles) -> _Package:
     )
 
 
-def _xml(path: Path, members: untrusted_files.ExportFiles, name: str) -> etree._Element:
-    if name not in members.names:
-        raise SourceError(
-            f"{path} is not a whole EPUB: {name or 'its package file'!r} is missing in it"
-        )
-    root = parse_xml(members.read(name))
-    if root is None:
-        raise SourceError(f"{path} is not a whole EPUB: {name!r} in it is not XML")
-    return root
-
-
 def _words(node: etree._Element) -> str:
-    return " ".join("".join(map(str, node.itertext())).split())
+    return " ".join(element_text(node).split())
 
 
 def _inside(beside: str, href: str) -> str:
@@ -127,21 +116,19 @@ def _inside(beside: str, href: str) -> str:
     return posixpath.normpath(posixpath.join(folder, unquote(href.partition("#")[0])))
 
 
-def _refuse_locked(path: Path, members: untrusted_files.ExportFiles, package: _Package) -> None:
+def _refuse_locked(members: untrusted_files.ExportFiles, package: _Package) -> None:
     if _ENCRYPTION not in members.names:
         return
     # Free books may encrypt fonts as well, which is not a lock.
-    locked = _xml(path, members, _ENCRYPTION).iter("{*}CipherReference")
+    locked = read_xml(members, _ENCRYPTION, "EPUB").iter("{*}CipherReference")
     if {unquote(node.get("URI") or "") for node in locked} & package.spine.keys():
         raise SourceError(
-            f"{path} is locked with DRM: its text is encrypted and cannot be read",
+            f"{members.path} is locked with DRM: its text is encrypted and cannot be read",
             hint="use an unlocked copy, such as one from your own writing program",
         )
 
 
-def _chapters(
-    path: Path, members: untrusted_files.ExportFiles, package: _Package
-) -> Iterator[SourceItem]:
+def _chapters(members: untrusted_files.ExportFiles, package: _Package) -> Iterator[SourceItem]:
     titles = _titles(members, package)
     held = frozenset(members.names)
     read = 0
@@ -203,13 +190,12 @@ def _frame(name: str, title: str, body: LexborNode, package: _Package) -> str:
         (node.attributes.get("epub:type") or "").casefold()
         for node in [body, *(child for child in body.iter() if child.tag == "section")]
     }
-    heading = body.css_first("h1, h2, h3")
     names = [
         re.sub(r"(?<![\d_-])[\d_-]+$", "", posixpath.basename(name).partition(".")[0].casefold()),
         package.guide.get(name, ""),
         *(word for kind in types for word in kind.split()),
         title.casefold(),
-        readability.node_text(heading).casefold() if heading is not None else "",
+        readability.text_of(body, "h1, h2, h3").casefold(),
     ]
     return next((why for pattern, why in _FRAME if any(map(pattern.fullmatch, names))), "")
 
@@ -217,8 +203,7 @@ def _frame(name: str, title: str, body: LexborNode, package: _Package) -> str:
 def _chapter(
     name: str, title: str, body: LexborNode, package: _Package, number: int
 ) -> RawDocument:
-    heading = body.css_first("h1, h2, h3, h4")
-    shown = title or (readability.node_text(heading) if heading is not None else "")
+    shown = title or readability.text_of(body, "h1, h2, h3, h4")
     readability.remove_heading(body, shown)
     return RawDocument(
         ref=name,

@@ -3,12 +3,11 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ownwords.archive import readability, untrusted_files
-from ownwords.archive.dates import parse_epoch_ms, parse_iso_date
+from ownwords.archive.dates import parse_moment
 from ownwords.archive.document import (
     ExpectedCount,
     Markup,
@@ -113,7 +112,7 @@ class _ExportTables:
             markup=markup,
             status=status_of(text_value(post, "status")),
             kind="page" if kind == "page" else "post",
-            date=_moment(post.get("published_at")) or _moment(post.get("created_at")),
+            date=parse_moment(post.get("published_at")) or parse_moment(post.get("created_at")),
             url=canonical if canonical.startswith("http") else url,
             author=author or self._users.get(post.get("author_id"), ""),
             tags=tuple(self._tags.get(identity, ())),
@@ -157,7 +156,3 @@ def _rows(tables: Row, name: str) -> list[Row]:
         for row in objects_in(tables.get(name))
         if not any(isinstance(row.get(key), list | dict) for key in _KEYS)
     ]
-
-
-def _moment(value: object) -> datetime | None:
-    return (isinstance(value, str) and parse_iso_date(value)) or parse_epoch_ms(value)

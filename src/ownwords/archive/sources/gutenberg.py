@@ -77,10 +77,7 @@ def _is_ours(path: Path) -> bool:
 
 def read(path: Path) -> Iterator[SourceItem]:
     """Yield each book in parts of about 100,000 characters, cut before a chapter if possible."""
-    if path.is_dir():
-        yield from read_texts(path, SUFFIXES, _parts, "plain text")
-    else:
-        yield from _parts(path, untrusted_files.normalize_filename(path.name))
+    yield from read_texts(path, SUFFIXES, _parts, "plain text")
     yield SourceNote(
         "Project Gutenberg's texts are free of copyright in the United States; readers elsewhere"
         " must check their own law. The licence and the project's name were taken off."
@@ -96,7 +93,7 @@ def _parts(file: Path, name: str) -> Iterator[SourceItem]:
         )
     book = _book(text, dates.title_from_filename(file.stem))
     if book.doubt:
-        yield SourceNote(f"{name}: {book.doubt}; the text was kept whole there, so look at it.")
+        yield SourceNote(f"{name}: {book.doubt}; the text was kept whole there, so check it.")
     parts = list(_cut(_paragraphs(book.text)))
     if not parts:
         yield SkippedItem("file", "empty but for its licence", ref=name)

@@ -226,14 +226,9 @@ def _document(page: _ParsedPage, name: str, common: _SharedBlocks) -> RawDocumen
     # On some pages the only h1 is the site's name.
     own = "" if page.own_title.casefold() == site.casefold() else page.own_title
     shown = readability.strip_site_name(own, site) or readability.strip_site_name(page.title, site)
-    heading = page.article.css_first("h1, h2")
     path = PurePosixPath(name)
     stem = path.parent.name if path.stem == "index" and path.parent.name else path.stem
-    shown = (
-        shown
-        or (readability.node_text(heading) if heading is not None else "")
-        or dates.title_from_filename(stem)
-    )
+    shown = shown or readability.text_of(page.article, "h1, h2") or dates.title_from_filename(stem)
     readability.remove_heading(page.article, shown)
     date = readability.page_date(page.tree, name)
     return RawDocument(

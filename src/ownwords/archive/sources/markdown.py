@@ -48,7 +48,7 @@ class FrontMatter:
     present: bool = False
 
     def text(self, *names: str) -> str:
-        """The first of the named values that is text or a number, on one line; "" for none."""
+        """Return the first named value that is text or a number, on one line; "" for none."""
         for name in names:
             value = self.values.get(name)
             if isinstance(value, str | int | float) and not isinstance(value, bool):
@@ -56,7 +56,7 @@ class FrontMatter:
         return ""
 
     def words(self, *names: str) -> tuple[str, ...]:
-        """The named values split into words: lists, or text separated by commas, else spaces."""
+        """Split the named values into words: lists, or text separated by commas, else spaces."""
         found: list[str] = []
         for name in names:
             value = self.values.get(name)
@@ -68,7 +68,7 @@ class FrontMatter:
         return tuple(dict.fromkeys(word for word in plain if word))
 
     def names(self, *names: str) -> tuple[str, ...]:
-        """The named values as a list of names, which may hold spaces and commas."""
+        """Return the named values as a list of names, which may hold spaces and commas."""
         found: list[object] = []
         for name in names:
             value = self.values.get(name)
@@ -76,16 +76,14 @@ class FrontMatter:
         return tuple(entry.strip() for entry in found if isinstance(entry, str) and entry.strip())
 
     def says(self, name: str, yes: bool = True) -> bool:
-        """Whether the value is present and true (or, with `yes=False`, false)."""
+        """Return whether the value is present and true (or, with `yes=False`, false)."""
         return str(self.values.get(name, "")).strip().casefold() in (_YES if yes else _NO)
 
     def date(self) -> datetime | None:
-        """The publication date; None if there is none."""
         found = (dates.parse_date(self.values.get(key)) for key in _DATE_KEYS)
         return next((date for date in found if date), None)
 
     def status(self) -> Status:
-        """The publication status that the front matter gives."""
         word = self.text("status", "visibility").casefold()
         if self.says("private") or word == "private" or self.says("publish", yes=False):
             return "private"
@@ -242,7 +240,7 @@ def _is_markdown(path: PurePosixPath | Path) -> bool:
 
 
 def _tool(folder: Path) -> str:
-    """The program the folder is made for, found by its configuration file; "" if unknown."""
+    """Return the program of a folder, found by its configuration file; "" if unknown."""
     for tool, names in _CONFIGS.items():
         if any(untrusted_files.path_exists(folder / name) for name in names) and (
             tool != "hugo" or untrusted_files.path_exists(folder / "content")
@@ -274,15 +272,15 @@ def _folder(path: Path) -> Iterator[SourceItem]:
     def read_file(file: Path, name: str) -> Iterator[SourceItem]:
         nonlocal broken
         place = PurePosixPath(name)
-        # A text of a numbered series has neighbours.
+        # In a numbered series, 404 is a text like 403.
         is_error = place.stem == "404" and not untrusted_files.path_exists(file.with_stem("403"))
         reason = "an error page" if is_error else _no_post(place, tool, is_project)
         meta = FrontMatter() if reason else parse_front_matter(untrusted_files.read_lines(file))
         if not reason and not _is_markdown(place):
             if not meta.present:
-                reason = "a page without front matter, no post"
+                reason = "a page without front matter, not a post"
             elif _MADE_OF_TAGS.search(meta.body) and "_posts" not in name:
-                reason = "a page made of template tags, no post"
+                reason = "a page made of template tags, not a post"
         if reason:
             yield SkippedItem("file", reason)
             return
@@ -298,12 +296,12 @@ def _notes(broken: int) -> Iterator[SourceNote]:
     if broken:
         yield SourceNote(
             f"The front matter of {broken} file{'s' if broken > 1 else ''} is broken; all the text"
-            " was kept, and of what stands above it only plain lines such as a title were read."
+            " was kept, and only plain lines of the front matter, such as a title, were read."
         )
 
 
 def _site(folder: Path, tool: str) -> tuple[str, str]:
-    """The name and the address of the site that a folder holds; "" if unknown."""
+    """Return the name and the address of the site in a folder; "" if unknown."""
     if tool == "obsidian":
         return untrusted_files.normalize_filename(folder.resolve().name), ""
     if tool not in ("hugo", "jekyll"):
@@ -323,10 +321,10 @@ def _site(folder: Path, tool: str) -> tuple[str, str]:
 
 
 def _no_post(path: PurePosixPath, tool: str, is_project: bool) -> str:
-    """The reason why a file cannot be a post, judged by its name alone; "" if it may be one."""
+    """Return why a file cannot be a post, judged by its name alone; "" if it may be one."""
     parts = path.parts
     if len(parts) == 1 and is_project and _ABOUT_A_PROJECT.fullmatch(path.stem):
-        return "about the project (README, LICENSE and the like), no post"
+        return "about the project (README, LICENSE and the like), not a post"
     if tool == "hugo" and parts[0] != "content":
         return "outside Hugo's content folder"
     if tool and parts[0] in _OUTPUTS:
@@ -337,7 +335,7 @@ def _no_post(path: PurePosixPath, tool: str, is_project: bool) -> str:
 
 
 def _document(meta: FrontMatter, path: PurePosixPath, tool: str, home: str) -> RawDocument:
-    # A text with its own folder is called index.md; the folder carries its name.
+    # A text with its own folder is called index.md; its name is that of the folder.
     called = path.parent if path.stem == "index" and path.parent.name else path.with_suffix("")
     date = meta.date() or dates.date_in_path(called)
     title, body = meta.text("title"), meta.body
@@ -370,7 +368,7 @@ def _document(meta: FrontMatter, path: PurePosixPath, tool: str, home: str) -> R
 
 
 def split_heading(title: str, body: str) -> tuple[str, str]:
-    """Title and body; a first heading that is or repeats the title is removed from the body."""
+    """Return title and body, without a first heading that is or repeats the title."""
     lines = body.split("\n")
     is_fenced = has_text = False
     for number, line in enumerate(lines):

@@ -74,7 +74,7 @@ def _stories(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator
         if body is None:
             yield SkippedItem("post", "it has no body: the page may be cut off", ref=name)
             continue
-        title = _text(tree, ".p-name")
+        title = readability.text_of(tree, ".p-name")
         is_draft = name.rpartition("/")[2].startswith("draft_")
         if not is_draft and _looks_like_response(tree, body, title):
             if readability.count_words(body) < _SHORT_WORDS:
@@ -94,7 +94,7 @@ def _stories(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator
 
 
 def _site(tree: LexborHTMLParser) -> SiteInfo:
-    return SiteInfo(_text(tree, "a.p-author[href]"), identity="medium")
+    return SiteInfo(readability.text_of(tree, "a.p-author[href]"), identity="medium")
 
 
 def _story_id(name: str) -> str:
@@ -105,8 +105,8 @@ def _story_id(name: str) -> str:
 
 def _story(tree: LexborHTMLParser, name: str, title: str, body: str, is_draft: bool) -> RawDocument:
     file = name.rpartition("/")[2].removesuffix(".html")
-    url = readability.web_url(_attribute(tree, "a.p-canonical[href]", "href"))
-    time = _attribute(tree, "time.dt-published[datetime]", "datetime")
+    url = readability.web_url(readability.attribute_of(tree, "a.p-canonical[href]", "href"))
+    time = readability.attribute_of(tree, "time.dt-published[datetime]", "datetime")
     return RawDocument(
         ref=f"post/{_story_id(name)}",
         title=title,
@@ -115,18 +115,8 @@ def _story(tree: LexborHTMLParser, name: str, title: str, body: str, is_draft: b
         status="draft" if is_draft else "published",
         date=None if is_draft else dates.parse_date(time) or dates.date_in_name(file),
         url="" if is_draft else url,
-        author=_text(tree, ".p-author"),
+        author=readability.text_of(tree, ".p-author"),
     )
-
-
-def _text(tree: LexborHTMLParser, selector: str) -> str:
-    node = tree.css_first(selector)
-    return readability.node_text(node) if node is not None else ""
-
-
-def _attribute(tree: LexborHTMLParser, selector: str, name: str) -> str:
-    node = tree.css_first(selector)
-    return ((node.attributes.get(name) or "") if node is not None else "").strip()
 
 
 def _looks_like_response(tree: LexborHTMLParser, body: LexborNode, title: str) -> bool:
@@ -134,5 +124,5 @@ def _looks_like_response(tree: LexborHTMLParser, body: LexborNode, title: str) -
     if body.css_first("h1, h2, h3, h4") is not None:
         return False
     text = readability.node_text(body).casefold()
-    openings = (title, _text(tree, "section[data-field=subtitle]"))
+    openings = (title, readability.text_of(tree, "section[data-field=subtitle]"))
     return all(text.startswith(opening.rstrip("….").casefold().strip()) for opening in openings)

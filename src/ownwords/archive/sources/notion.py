@@ -79,9 +79,8 @@ def _markdown_page(text: str) -> tuple[str, dict[str, str], str]:
 def _html_page(text: str) -> tuple[str, dict[str, str], str]:
     """Return the same of a page in HTML."""
     page = readability.parse(text)
-    title, body = page.css_first(".page-title"), page.css_first(".page-body")
+    body = page.css_first(".page-body")
     rows = (row.css("th, td") for row in page.css(".properties tr"))
     pairs = [tuple(map(readability.node_text, cells)) for cells in rows if len(cells) == 2]
     properties = {name.casefold(): value for name, value in pairs}
-    heading = readability.node_text(title) if title else ""
-    return heading, properties, (body.html or "") if body else ""
+    return readability.text_of(page, ".page-title"), properties, (body.html or "") if body else ""

@@ -16,12 +16,11 @@ from typing import Final
 from lxml import etree
 
 from ownwords.archive import dates
-from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem
-from ownwords.archive.safe_xml import parse_xml
+from ownwords.archive.document import RawDocument, SkippedItem, SourceItem
+from ownwords.archive.safe_xml import local_name, read_xml
 from ownwords.archive.sources import holds_mostly, read_texts
 from ownwords.archive.untrusted_files import (
     ExportFiles,
-    normalize_filename,
     open_packed,
     read_head,
 )
@@ -47,11 +46,7 @@ def detect(path: Path) -> str | None:
 
 def read(path: Path) -> Iterator[SourceItem]:
     """Yield a document for each file."""
-    if path.is_dir():
-        yield from read_texts(path, SUFFIXES, _document, "Word or LibreOffice documents")
-        return
-    yield ExpectedCount(1)
-    yield from _document(path, normalize_filename(path.name))
+    yield from read_texts(path, SUFFIXES, _document, "Word or LibreOffice documents")
 
 
 def _document(file: Path, name: str) -> Iterator[SourceItem]:
@@ -113,11 +108,6 @@ _BOXES = frozenset(_DATA["elements"]["boxes"])
 _NOT_TEXT = _DELETED.union(_DATA["elements"]["not_text"])
 
 
-def _local_name(node: _Node) -> str:
-    """Return the name of an element without its namespace."""
-    return str(node.tag).rpartition("}")[2]
-
-
 def _attribute(node: _Node | None, name: str = "val") -> str:
     """Return the attribute of this name in any namespace; programs use two for each format."""
     items = () if node is None else node.items()
@@ -127,7 +117,7 @@ def _attribute(node: _Node | None, name: str = "val") -> str:
 def _nearest(node: _Node, names: tuple[str, ...]) -> Iterator[_Node]:
     """Yield the elements of these names at any depth in a table or row, but not in an inner one."""
     for child in node:
-        if _local_name(child) in names:
+        if local_name(child) in names:
             yield child
         else:
             yield from _nearest(child, names)
@@ -165,23 +155,17 @@ class _Reader:
         """Return the paragraphs and tables that are not empty, then the notes."""
         for part in ("docProps/core.xml", "meta.xml"):
             for node in self.xml(part).iter():
-                self.properties.setdefault(_local_name(node), " ".join((node.text or "").split()))
+                self.properties.setdefault(local_name(node), " ".join((node.text or "").split()))
         blocks = list(self.blocks(self.body()))
         blocks += [block for note in self.notes for block in self.blocks(note)]
         return [(kind, text) for kind, text in blocks if kind and text.strip()]
 
     def xml(self, name: str) -> _Node:
         """Return the root of a file in the document; an empty element if there is no such file."""
-        if name not in self.members.names:
-            return etree.Element("none")
-        if (root := parse_xml(self.members.read(name))) is None:
-            raise SourceError(f"{self.members.path} is damaged: {name!r} in it is not XML")
-        return root
+        return self.required(name) if name in self.members.names else etree.Element("none")
 
     def required(self, name: str) -> _Node:
-        if name not in self.members.names:
-            raise SourceError(f"{self.members.path} is not a whole document: it has no {name!r}")
-        return self.xml(name)
+        return read_xml(self.members, name, "document")
 
     def element(self, style: str) -> str:
         """Return the element for paragraphs of a style; "" leaves them out."""
@@ -198,7 +182,7 @@ class _Reader:
     def blocks(self, parent: _Node, listed: str = "") -> Iterator[_Block]:
         """Yield the paragraphs and tables below an element."""
         for node in parent:
-            name = _local_name(node)
+            name = local_name(node)
             if name in ("p", "h"):
                 yield self.paragraph(node, listed)
                 boxes, self.boxes = self.boxes, []
@@ -225,9 +209,9 @@ class _Reader:
 
     def inline(self, node: _Node) -> str:
         """Return the contents of a paragraph as HTML."""
-        parts = [escape(node.text or "")] if self.is_mixed or _local_name(node) == "t" else []
+        parts = [escape(node.text or "")] if self.is_mixed or local_name(node) == "t" else []
         for child in node:
-            name = _local_name(child)
+            name = local_name(child)
             if name in _BREAKS:
                 parts.append("" if _attribute(child, "type") == "page" else _BREAKS[name])
             elif name in _BOXES:
@@ -334,7 +318,7 @@ class _OdtReader(_Reader):
                 if _attribute(node.find("{*}text-properties"), "display") == "none":
                     self.hidden.add(_attribute(node, "name"))
             for node in root.iter("{*}list-style"):
-                if len(node) and _local_name(node[0]) == "list-level-style-number":
+                if len(node) and local_name(node[0]) == "list-level-style-number":
                     self.numbered.add(_attribute(node, "name"))
         text = content.find("{*}body/{*}text")
         if text is None:
@@ -348,5 +332,5 @@ class _OdtReader(_Reader):
         style = _attribute(node, "style-name")
         level = _attribute(node, "outline-level")
         heading = f"h{min(int(level), 6)}" if level.isdecimal() and int(level) else "h2"
-        element = heading if _local_name(node) == "h" else self.element(style)
+        element = heading if local_name(node) == "h" else self.element(style)
         return listed if listed and element == "p" else element, self.inline(node)

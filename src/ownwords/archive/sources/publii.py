@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from io import FileIO
 from pathlib import Path, PurePosixPath
@@ -16,7 +15,7 @@ from typing import IO, Any
 from urllib.parse import quote
 
 from ownwords.archive import untrusted_files
-from ownwords.archive.dates import parse_epoch_ms, parse_iso_date
+from ownwords.archive.dates import parse_moment
 from ownwords.archive.document import (
     ExpectedCount,
     Kind,
@@ -308,7 +307,7 @@ def _document(
         markup=_markup(body, str(settings.get("editor", ""))),
         status=status,
         kind=kind,
-        date=_moment(created),
+        date=parse_moment(_text(created) if isinstance(created, bytes) else created),
         url=canonical if canonical.startswith("http") else url,
         author=", ".join(authors[id_] for id_ in map(str.strip, by_ids) if id_ in authors),
         tags=tuple(tags),
@@ -332,13 +331,6 @@ def _markup(body: str, editor: str) -> Markup:
     if is_blocks or (editor == "blockeditor" and not body.lstrip().startswith("<")):
         return "blocks"
     return "markdown" if editor == "markdown" else "html"
-
-
-def _moment(created: object) -> datetime | None:
-    if isinstance(created, bytes):
-        text = untrusted_files.decode_text(created)
-        return parse_epoch_ms(text) or parse_iso_date(text)
-    return parse_epoch_ms(created)
 
 
 def _text(value: object) -> str:

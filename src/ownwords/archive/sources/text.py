@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from ownwords.archive import dates, untrusted_files
-from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem
+from ownwords.archive.document import RawDocument, SkippedItem, SourceItem
 from ownwords.archive.sources import read_texts
 
 NAME = "plain text"
@@ -37,10 +37,6 @@ def detect(path: Path) -> str | None:
 
 def read(path: Path) -> Iterator[SourceItem]:
     """Yield the documents of each file in order; any over a million characters come in parts."""
-    if not path.is_dir():
-        yield ExpectedCount(_expected(path))
-        yield from _documents(path, untrusted_files.normalize_filename(path.name))
-        return
     yield from read_texts(path, SUFFIXES, _documents, "plain text", expected=_expected)
 
 

@@ -86,7 +86,7 @@ def _head(first: etree._Element) -> tuple[SiteInfo, dict[str, str]]:
     """Read the site and its authors' names by login from the channel's elements."""
     channel = first if first.tag == "channel" else first.getparent()
     children = [] if channel is None else [child for child in channel if child is not first]
-    authors = [_parts(child) for child in children if _local(child) == "author"]
+    authors = [_parts(child) for child in children if safe_xml.local_name(child) == "author"]
     parts = _parts(children)
     title = parts.get("title", "")
     home = (parts.get("base_blog_url") or parts.get("link", "")).rstrip("/")
@@ -108,7 +108,7 @@ def _entry(
     if (number or guid) and (number, guid) in known:
         return
     known.add((number, guid))
-    for comment in (child for child in item if _local(child) == "comment"):
+    for comment in (child for child in item if safe_xml.local_name(child) == "comment"):
         is_ping = _parts(comment).get("comment_type", "") in ("pingback", "trackback")
         reason = "pingbacks from other sites" if is_ping else "other people's words"
         yield SkippedItem("comment", reason)
@@ -177,16 +177,10 @@ def _parts(children: Iterable[etree._Element]) -> dict[str, str]:
     """Return the first text by local name; `encoded` becomes content:encoded or excerpt:encoded."""
     parts: dict[str, str] = {}
     for child in children:
-        name, text = _local(child), safe_xml.element_text(child)
+        name, text = safe_xml.local_name(child), safe_xml.element_text(child)
         if name == "encoded":
             name = "excerpt:encoded" if "excerpt" in str(child.tag) else "content:encoded"
             parts.setdefault(name, text)
         elif name:
             parts.setdefault(name, text.strip())
     return parts
-
-
-def _local(element: etree._Element) -> str:
-    """Return the tag without its namespace, which differs between versions of the format."""
-    tag = element.tag
-    return tag.rpartition("}")[2].rpartition(":")[2] if isinstance(tag, str) else ""
