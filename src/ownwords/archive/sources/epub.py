@@ -51,7 +51,10 @@ class _Package:
 
 def detect(path: Path) -> str | None:
     """Recognise a zip, or an unpacked folder, that holds EPUB's container file."""
-    is_book = untrusted_files.export_holds(path, lambda files: _CONTAINER in files.names)
+    if path.is_dir():
+        is_book = untrusted_files.path_exists(path / _CONTAINER)
+    else:
+        is_book = untrusted_files.export_holds(path, lambda members: _CONTAINER in members.names)
     return "an EPUB book" if is_book else None
 
 
