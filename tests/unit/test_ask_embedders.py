@@ -92,8 +92,11 @@ def test_prompts_reach_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         embed_missing(index, model)
         assert read and all(text.startswith("garden ") for text in read)
         read.clear()
-        ArchiveSearcher(index, model).find("Where did the rain fall?")
-    assert read == ["bus Where did the rain fall?"]
+        searcher, question = ArchiveSearcher(index, model), "Where did the rain fall?"
+        searcher.excerpts(question, searcher.find(question).passages)
+    asked, *sentences = read  # the question is embedded once
+    assert asked == f"bus {question}"
+    assert sentences and all(text.startswith("garden ") for text in sentences)
 
 
 def test_tokens_beyond_the_maximum_length_are_ignored(tmp_path: Path) -> None:

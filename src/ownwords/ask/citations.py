@@ -338,14 +338,14 @@ class AnswerBuilder:
         if self._on_text and is_over and len(self._written) >= self._next_read:
             self._next_read = len(self._written) * 9 // 8  # so that all parsing takes linear time
             # The last sentence may be unfinished; a list of sources may still complete citations.
-            for statement in self._parsed()[self._judged : -1]:
+            for statement in parse_answer(self._written, self._excerpts)[self._judged : -1]:
                 if statement.failed:
                     return
                 self._judge(statement)
 
     def end(self, *, is_cut: bool = False) -> None:
         """End the text; `is_cut` if the model was stopped in the middle."""
-        statements = self._parsed()[self._judged :]
+        statements = parse_answer(self._written, self._excerpts)[self._judged :]
         if is_cut and statements and not statements[-1].cited:
             statements = statements[:-1]
         for statement in statements:
@@ -378,9 +378,6 @@ class AnswerBuilder:
         if self._reasons:
             return f"gave an answer that is not shown: no sentence was supported: {self.reasons()}."
         return "gave no answer."
-
-    def _parsed(self) -> list[AnswerSentence]:
-        return parse_answer(self._written, self._excerpts)
 
     def _judge(self, statement: AnswerSentence) -> None:
         self._judged += 1

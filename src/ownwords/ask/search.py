@@ -143,21 +143,21 @@ class ArchiveSearcher:
         A post whose title is the question or quoted in it, or the only one whose title has all of
         its words, comes first.
         """
-        terms = Query.of(question)
+        query = Query.of(question)
         words = _Words(
-            {term: set(self.index.chunks_with(term.match)) for term in terms.words},
+            {term: set(self.index.chunks_with(term.match)) for term in query.words},
             self.index.size(),
         )
         by_text = self._rank_by_text(words)
         vectors = self._vectors()
         ids, cosines = np.empty(0, np.int64), np.empty(0, np.float32)
-        if vectors and terms.text:
-            ids, cosines = vectors.passages, vectors.cosines(self._vector_of(terms))
+        if vectors and query.text:
+            ids, cosines = vectors.passages, vectors.cosines(self._vector_of(query))
         closeness = vectors.closeness(cosines) if vectors and len(ids) else cosines
         phrase_chunks = (
-            self.index.chunks_with(_matching(" AND ", terms.phrases)) if terms.phrases else []
+            self.index.chunks_with(_matching(" AND ", query.phrases)) if query.phrases else []
         )
-        title_chunks, is_title = self._title_matches(terms, words, by_text)
+        title_chunks, is_title = self._title_matches(query, words, by_text)
 
         ranking = fuse(by_text, ids, closeness, words.rarity)
         ranking = _put_first(_put_first(ranking, _in_order(phrase_chunks, ranking)), title_chunks)
@@ -167,16 +167,16 @@ class ArchiveSearcher:
             "text": {id_ for id_, _ in by_text},
             "vectors": {id_ for id_, _ in nearest(ids, closeness, RANKED)},
         }
-        worth = partial(words.worth, terms.text)
+        worth = partial(words.worth, query.text)
         passages = self._top_passages(ranking, limit, found_by, worth)
         notes = []
         unknown = [term for term, chunks in words.chunks_of.items() if not chunks]
-        if terms.phrases and not phrase_chunks and not is_title:
-            notes.append(f"No post contains {_named(terms.phrases)}.")
+        if query.phrases and not phrase_chunks and not is_title:
+            notes.append(f"No post contains {_named(query.phrases)}.")
         elif unknown and not len(ids):
             notes.append(f"No post contains {_named(unknown)}.")
         # Only names and numbers: a question may say everything else in other words than the post.
-        named = {term for term in terms.names if not (is_title or (term in unknown and notes))}
+        named = {term for term in query.names if not (is_title or (term in unknown and notes))}
         if absent := [term for term in words.absent_from(passages) if term in named]:
             notes.append(f"None of these passages contains {_named(absent)}.")
         figures = {"strength": words.strength(by_text)}
@@ -186,14 +186,14 @@ class ArchiveSearcher:
             scale, shift = self.embedder.cosine_scale
             figures["cosine"] = scale * float(cosines.max()) + shift
         kind: Kind = "nearest"
-        if phrase_chunks or is_title or (terms.is_bare and words.stand_together(by_text)):
+        if phrase_chunks or is_title or (query.is_bare and words.stand_together(by_text)):
             kind = "answer"  # "limescale" asks where the word is
-        elif passages and not terms.phrases and (terms.has_subject or len(ids)):
+        elif passages and not query.phrases and (query.has_subject or len(ids)):
             kind = kind_of(figures)
         if kind == "absent":
             firsts = {passage.document: passage for passage in reversed(passages)}
             passages = [each for each in passages if firsts[each.document] is each][:_NEAREST]
-        if not terms.has_subject:
+        if not query.has_subject:
             notes.append("The question has no word to search for.")
         if _OVERVIEW.search(question):
             notes.append("A search cannot summarise the whole archive; the report does.")
