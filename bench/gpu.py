@@ -23,7 +23,7 @@ if __package__ in (None, ""):  # run as a file
 import torch
 from bench import nanogpt
 
-from ownwords.base.known_bases import find_known
+from ownwords.base.catalogue import find_known
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig

@@ -39,7 +39,7 @@ from bench.fresh import ROOT, children_peak_mb, own_peak_mb, run
 from bench.inference import bandwidth
 from bench.machine import measuring
 
-from ownwords.base.known_bases import KNOWN_BASES
+from ownwords.base.catalogue import KNOWN_BASES
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import Qwen3Config

@@ -35,7 +35,7 @@ def gguf_file(folder: Path, type: str) -> Path:
 
 
 def config(shape: str) -> "ModelConfig":
-    from ownwords.base.known_bases import find_known
+    from ownwords.base.catalogue import find_known
     from ownwords.models.configs.gpt2 import GPT2Config
     from ownwords.models.configs.llama import config_for_budget
 

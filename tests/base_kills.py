@@ -18,7 +18,7 @@ import torch
 import large_vocabulary
 import small_bases
 from families import TINY
-from ownwords.base import catalogue, install, known_bases
+from ownwords.base import catalogue, install
 from ownwords.inference.export import export
 from ownwords.models import atomic_dir
 from ownwords.models.gguf import reading
@@ -81,7 +81,7 @@ def main(folder: Path) -> dict[str, int]:
     base_folder = large_vocabulary.write(folder / "base", config=config)
     data = export(base_folder, "gguf", out=folder / "m.gguf", type="q8_0").path.read_bytes()
     tiny = small_bases.publish_gguf(folder / "wheels", data, os.environ.__setitem__)
-    known_bases.KNOWN_BASES = (tiny,)
+    catalogue.KNOWN_BASES = (tiny,)
 
     def add(home: str, moment: str) -> None:
         os.environ["OWNWORDS_HOME"] = str(folder / home)

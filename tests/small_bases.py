@@ -8,7 +8,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import model_directories
-from ownwords.base.known_bases import KNOWN_BASES, GGUFPackage, KnownBase
+from ownwords.base.catalogue import KNOWN_BASES, GGUFPackage, KnownBase
 from ownwords.models import bundle
 from ownwords.models.bundle import Bundle
 from ownwords.models.decoder import CausalLM

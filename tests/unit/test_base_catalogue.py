@@ -7,7 +7,7 @@ import pytest
 import model_directories
 import small_bases
 from ownwords.base import catalogue, install
-from ownwords.base.known_bases import is_model_name
+from ownwords.base.catalogue import is_model_name
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import data_folder
 from ownwords.models import bundle

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ownwords.base import estimates
-from ownwords.base.catalogue import Entry
+from ownwords.base.catalogue import KNOWN_BASES, RECOMMENDED, Entry, find_known
 from ownwords.base.estimates import (
     BaseDoesNotFitError,
     BaseOption,
@@ -18,7 +18,6 @@ from ownwords.base.estimates import (
     task_here,
     usual_minutes,
 )
-from ownwords.base.known_bases import KNOWN_BASES, RECOMMENDED, find_known
 from ownwords.models.configs.llama import Gemma3Config, config_for_budget
 from ownwords.models.decoder import build
 from ownwords.models.lora import AdapterConfig, attach

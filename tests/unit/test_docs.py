@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from ownwords.base.known_bases import find_known
+from ownwords.base.catalogue import find_known
 from ownwords.cli.main import build, main
 from ownwords.cli.options import Settings
 from ownwords.core.config import settings_of

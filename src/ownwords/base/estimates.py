@@ -11,9 +11,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from ownwords.base import catalogue, known_bases
-from ownwords.base.catalogue import Entry
-from ownwords.base.known_bases import RECOMMENDED, KnownBase, find_known
+from ownwords.base import catalogue
+from ownwords.base.catalogue import RECOMMENDED, Entry, KnownBase, find_known
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import duration
@@ -86,7 +85,7 @@ def base_options() -> list[BaseOption]:
     names = {option.known.name for option in installed if option.known}
     known = [
         BaseOption(base.name, base.title, base.config, base)
-        for base in known_bases.KNOWN_BASES
+        for base in catalogue.KNOWN_BASES
         if base.name not in names
     ]
     return sorted(

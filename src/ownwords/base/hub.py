@@ -1,8 +1,7 @@
-"""Downloads a model from the Hugging Face Hub: its weights, settings and tokenizer, never code.
+"""Downloads a model from the Hugging Face Hub: its weights, config and tokenizer, never code.
 
-`huggingface_hub` downloads the files, and resumes interrupted downloads; this module checks them.
-HF_ENDPOINT selects another hub, HF_TOKEN or `hf auth login` provides a token for models that need
-one.
+`huggingface_hub` downloads the files and resumes interrupted downloads; this module checks them.
+HF_ENDPOINT selects another hub; HF_TOKEN or `hf auth login` provides a token for gated models.
 """
 
 import os
@@ -29,9 +28,9 @@ from ownwords.models.untrusted_files import preview, read_json
 from ownwords.models.weight_mapping import INDEX, SINGLE
 
 _ENDPOINT = "https://huggingface.co"
-_RESUMES = "the same command goes on with the files that are missing"
+_RESUMES = "the same command downloads the missing files"
 _TRANSPORT = frozenset({"httpx", "httpx2", "httpcore", "requests", "urllib3"})
-_CACHE = ".cache"  # where huggingface_hub keeps what it needs to resume
+_CACHE = ".cache"  # what huggingface_hub needs to resume
 _OPTIONAL = frozenset({GENERATION, CARD, PROVENANCE, "LICENSE", "LICENSE.txt", *TOKENIZERS})
 _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}\.safetensors")
 _PICKLE = re.compile(r"[^/]*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
@@ -41,33 +40,33 @@ _WORKERS = 4
 
 
 class HubError(OwnwordsError):
-    """The hub cannot be reached, refuses a request, or sends something unexpected."""
+    """The hub cannot be reached, refuses a request, or sends an unexpected response."""
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file in the hub's listing, with its size and checksum where the hub gives them."""
+    """A file in the hub's listing, with its size and checksum if the hub gives them."""
 
     name: str
     bytes: int | None
     sha256: str | None  # of files in Git LFS, such as weights
 
     def problem(self, path: Path) -> str:
-        """How the file at `path` differs from the listing; empty if it matches."""
+        """Return how the file at `path` differs from the listing; empty if it matches."""
         size = path.stat().st_size
         if self.bytes not in (None, size):
             return f"it has {size:,} bytes instead of {self.bytes:,}"
         if self.sha256 and sha256_of(path) != self.sha256:
-            return "its checksum is wrong"
+            return "its checksum does not match"
         if not _SHARD.fullmatch(self.name) and size > _SMALL_BYTES:
             return f"it is larger than {_SMALL_BYTES >> 20} MiB"
         return ""
 
 
 def fetch(name: str, folder: Path, progress: Progress) -> None:
-    """Download the model ORG/NAME to `folder`, which is created only once all files are checked.
+    """Download the model ORG/NAME to `folder`, which is created only after all files are checked.
 
-    Files that arrived before an interruption are kept in a folder beside it for the next call.
+    After an interruption the next call resumes from a folder beside it.
     """
     endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or _ENDPOINT
     with translate_os_errors(folder):
@@ -79,7 +78,7 @@ def fetch(name: str, folder: Path, progress: Progress) -> None:
         def download(names: Iterable[str], stage: Stage | None = None) -> None:
             _download(endpoint, name, commit, [files[each] for each in sorted(names)], draft, stage)
 
-        # Settings first: an unknown family is refused before gigabytes are downloaded.
+        # The config first: an unknown family is refused before gigabytes are downloaded.
         names = {CONFIG} if SINGLE in files else {CONFIG, INDEX}
         download(names)
         registry.config_from_json(read_json(draft / CONFIG))
@@ -102,12 +101,12 @@ def fetch(name: str, folder: Path, progress: Progress) -> None:
 
 
 def partial_download(folder: Path) -> Path:
-    """The folder of an interrupted download, beside the base's own."""
+    """Return the folder of an interrupted download, beside the base's own."""
     return folder.with_name(f".{folder.name}.fetching")
 
 
 def _listing(endpoint: str, name: str) -> tuple[str, dict[str, RemoteFile]]:
-    """The newest commit of a model, and the files in its top folder by name."""
+    """Return the newest commit of a model, and the files in its top folder by name."""
     with _translate_errors(endpoint, name):
         from huggingface_hub import HfApi  # noqa: PLC0415 - half a second
 
@@ -115,7 +114,7 @@ def _listing(endpoint: str, name: str) -> tuple[str, dict[str, RemoteFile]]:
         info = api.model_info(name, files_metadata=True)
         siblings, commit = info.siblings or [], info.sha
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
-        raise HubError(f"{endpoint} does not say which version of {name} it has")
+        raise HubError(f"{endpoint} does not report the version of {name}")
     files = {}
     for sibling in siblings:
         if "/" not in sibling.rfilename and "\\" not in sibling.rfilename:
@@ -133,7 +132,7 @@ def _download(
     draft: Path,
     stage: Stage | None,
 ) -> None:
-    """Download these files into `draft`; HubError if one differs from the hub's listing."""
+    """Download files into `draft`; HubError if one differs from the hub's listing."""
     with _translate_errors(endpoint, name):
         from huggingface_hub import snapshot_download  # noqa: PLC0415
 
@@ -154,13 +153,13 @@ def _download(
         if problem := file.problem(path):
             shutil.rmtree(draft)  # none of its files can be trusted
             raise HubError(
-                f"{file.name} of {name} did not arrive as listed: {problem}",
-                hint="it was changed on the way, or the hub is out of order: try again later",
+                f"{file.name} of {name} is not the file that the hub lists: {problem}",
+                hint="the download or the hub's copy is corrupt: try again later",
             )
 
 
 def _progress_bar(stage: Stage | None) -> Any:  # noqa: ANN401 - a subclass of tqdm
-    """A silent tqdm class that reports the bytes written to `stage`."""
+    """Return a silent tqdm class that reports the bytes written to `stage`."""
     from tqdm.auto import tqdm  # noqa: PLC0415
 
     lock, written = threading.Lock(), 0
@@ -185,13 +184,13 @@ def _progress_bar(stage: Stage | None) -> Any:  # noqa: ANN401 - a subclass of t
 
 
 def _check_usable(name: str, files: Collection[str]) -> None:
-    """Raise OwnwordsError unless there are a config, a tokenizer, and weights as safetensors."""
+    """Raise OwnwordsError unless the hub has a config, a tokenizer, and safetensors weights."""
     another = "look for another copy of the model"
     if SINGLE not in files and INDEX not in files:
         if pickles := [file for file in files if _PICKLE.fullmatch(file)]:
             raise OwnwordsError(
                 f"{name} has its weights only as {preview(pickles)}: opening such a file can run"
-                " any program, so it is not downloaded",
+                " any program, so it was not downloaded",
                 hint=f"{another} with safetensors files",
             )
         if ggufs := [file for file in files if file.endswith(".gguf")]:
@@ -206,25 +205,25 @@ def _check_usable(name: str, files: Collection[str]) -> None:
 
 
 def _shards(index: Path, name: str, files: Collection[str]) -> list[str]:
-    """The weight files named in an index; OwnwordsError unless the hub lists them all."""
+    """Return the weight files named in an index; OwnwordsError unless the hub lists them all."""
     places = read_json(index).get("weight_map")
     shards = sorted({str(each) for each in places.values()}) if isinstance(places, dict) else []
     strange = [each for each in shards if not _SHARD.fullmatch(each) or each not in files]
     if strange or not shards:
         raise OwnwordsError(
-            f"{name}: {INDEX} names {preview(strange) or 'no files'}, and the hub lists none"
+            f"{name}: {INDEX} names {preview(strange) or 'no files'}, which the hub does not list"
         )
     return shards
 
 
 def token_for(endpoint: str) -> bool | None:
-    """The token argument for huggingface_hub: None (the user's), or False over plain HTTP."""
+    """Return the token argument for huggingface_hub: None (the user's); False over plain HTTP."""
     return None if endpoint.startswith("https://") else False
 
 
 @contextmanager
 def _translate_errors(endpoint: str, name: str) -> Iterator[None]:
-    """Turn exceptions of huggingface_hub into HubError, and keep it from printing its own."""
+    """Turn exceptions of huggingface_hub into HubError, and silence its log."""
     try:
         from huggingface_hub.utils import logging  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -247,15 +246,15 @@ def _translate_errors(endpoint: str, name: str) -> Iterator[None]:
 
 
 def _explained(error: BaseException, endpoint: str, name: str) -> HubError | None:
-    """The HubError for an exception; None if it does not come from the hub or the network."""
+    """Return the HubError for an exception; None if neither hub nor network raised it."""
     from huggingface_hub import errors  # noqa: PLC0415
 
     page = f"{endpoint}/{name}"
     status = getattr(getattr(error, "response", None), "status_code", 0)
     if isinstance(error, errors.GatedRepoError) or status == 403:
         return HubError(
-            f"{endpoint} sends {name} only to accounts that were given access",
-            hint=f"ask for it at {page}, then put the token of your account into HF_TOKEN",
+            f"{endpoint} sends {name} only to accounts with access to it",
+            hint=f"ask for access at {page}, then put the token of your account into HF_TOKEN",
         )
     if isinstance(error, errors.OfflineModeIsEnabled):
         return HubError("HF_HUB_OFFLINE forbids downloads", hint="unset it, or add a folder")
@@ -269,7 +268,7 @@ def _explained(error: BaseException, endpoint: str, name: str) -> HubError | Non
             hint=f"the name is ORG/NAME; with access to {page}, put your token into HF_TOKEN",
         )
     if isinstance(error, errors.EntryNotFoundError) or status == 404:
-        return HubError(f"{endpoint} lists a file of {name} that it does not have", hint=_RESUMES)
+        return HubError(f"{endpoint} lists a file of {name} that is missing", hint=_RESUMES)
     if isinstance(error, errors.HfHubHTTPError):
         return HubError(f"{endpoint} answers {status or 'with an error'}", hint=_RESUMES)
     line = printable(" ".join(str(error).split()))[:160]
@@ -278,4 +277,6 @@ def _explained(error: BaseException, endpoint: str, name: str) -> HubError | Non
     if type(error).__module__.partition(".")[0] in _TRANSPORT:
         return HubError(f"{endpoint} cannot be reached: {line}", hint=_RESUMES)
     is_incomplete = isinstance(error, OSError) and error.errno is None
-    return HubError(f"the download broke off: {line}", hint=_RESUMES) if is_incomplete else None
+    return (
+        HubError(f"the download was interrupted: {line}", hint=_RESUMES) if is_incomplete else None
+    )

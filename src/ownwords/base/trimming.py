@@ -1,7 +1,7 @@
-"""Trims a base's vocabulary to what an author writes and everyday English.
+"""Trims a base's vocabulary to the tokens of an author's texts and of everyday English.
 
-Of Gemma's 262,144 tokens an author uses some 25,000. Without the others a step, the memory, the
-file and a written token all cost less, and no probability is spent on them.
+Of Gemma's 262,144 tokens an author uses about 25,000. Without the others, training, writing and the
+file cost less, and no probability is spent on them.
 """
 
 import lzma
@@ -42,20 +42,17 @@ from ownwords.models.weight_mapping import (
 from ownwords.tokenizers import tokenizer, tokenizer_json, trimming
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-COMMON = "common.txt.xz"  # the words and marks that are commonest in English prose
+COMMON = "common.txt.xz"  # the most common words and marks of English prose
 
 TRIMMED = "trimmed"  # the folder of trimmed bases within a workspace's runs
 
-SMALL = 50_257  # a vocabulary of so many tokens, of which English needs most, stays as it is
+SMALL = 50_257  # tokens, most of which English needs: such a vocabulary is not trimmed
 _ROWS = ("embedding.weight", "head.weight")  # weights with one row for each token
-# A trimming that removes less is not worth a second copy of the model.
-_MIN_REMOVED = 0.25
+_MIN_REMOVED = 0.25  # of the tokens, to be worth a second copy of the model
 _BLOCK_ROWS = 4096
 _SAMPLED_TEXTS = 50
-# A letter's script counts as the author's from this share of the letters on.
-_MIN_OF_SCRIPT = 0.005
-# A language's texts count from this share of all letters on: below it they are quotations.
-_MIN_SHARE = 0.1
+_MIN_OF_SCRIPT = 0.005  # of the letters, for a script to count as the author's
+_MIN_SHARE = 0.1  # of all letters, for a language to count; less are quotations
 _TOKENIZER_SETTINGS = (
     "add_bos_token",
     "add_eos_token",
@@ -69,12 +66,12 @@ _TOKENIZER_SETTINGS = (
 
 
 def trim(base: Path, texts: Iterable[str], out: Path, *, progress: Progress | None = None) -> Path:
-    """Write the base with fewer tokens to `out`, atomically; one that is there already stays.
+    """Write the base with fewer tokens to `out`, atomically; reuse the same one if it is there.
 
-    Kept are the tokens of the texts, those of common English if the texts are English or else of
-    words like theirs, and all tokens in other scripts that they use. The result splits the texts
-    exactly as the base does. Returns `base` itself where trimming would remove too little. Raises
-    ModelError for a base that cannot be used, WorkspaceError if writing fails.
+    Keeps the tokens of the texts, those of common English if the texts are in English or else those
+    of similar words, and all tokens in other scripts that they use. The result splits the texts
+    exactly as the base does. Returns `base` itself if trimming would remove too little. Raises
+    ModelError for an unusable base, WorkspaceError if writing fails.
     """
     with directory.open_directory(base) as folder:
         before = registry.config_from_json(read_json(folder / CONFIG)).vocabulary
@@ -91,7 +88,7 @@ def trim(base: Path, texts: Iterable[str], out: Path, *, progress: Progress | No
         files.check_tokenizer(full)
         stored = find_tensors(folder)
         if is_quantized(stored):
-            return base  # packed ones are finished
+            return base  # packed rows cannot be removed
         mapped = map_weights(stored, files.config, folder)
         with (progress or Progress()).stage("Trimming the vocabulary") as stage:
             document = tokenizer_json.read(TOKENIZER, files.tokenizer_files[TOKENIZER])
@@ -108,7 +105,7 @@ def trim(base: Path, texts: Iterable[str], out: Path, *, progress: Progress | No
 
 
 def kept_ids(full: Tokenizer, texts: Sequence[str]) -> set[int]:
-    """The ids of the tokens to keep for an author of these texts, without their derivations."""
+    """Return the ids to keep for the author of these texts, apart from those they are merged of."""
     ids = _ids_of(full, texts)
     english, others = _by_language(texts)
     if english or not others:
@@ -129,7 +126,7 @@ def kept_ids(full: Tokenizer, texts: Sequence[str]) -> set[int]:
 
 
 def _by_language(texts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The texts in English, and those in other languages; a few of a kind are none of it."""
+    """Return the texts in English and those in other languages, each if there are enough."""
     frequent = Lexicon.load().frequent
     english: list[str] = []
     others: list[str] = []
@@ -141,14 +138,14 @@ def _by_language(texts: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def are_english(texts: Sequence[str]) -> bool:
-    """Whether texts are in English, by a sample of them."""
-    # Spread over all: who writes in two languages may have begun with one.
+    """Return whether texts are in English, by a sample of them."""
+    # Spread over all: an author may have changed languages.
     sample = texts[:: -(-len(texts) // _SAMPLED_TEXTS) or 1]
     return is_in_the_language(sample, Lexicon.load().frequent)
 
 
 def common_words() -> list[str]:
-    """The commonest words and marks of English prose, most with the space before them."""
+    """Return the most common words and marks of English prose, most with the space before them."""
     return lzma.decompress((REFERENCE / COMMON).read_bytes()).decode().split("\n")
 
 
@@ -157,17 +154,16 @@ def _ids_of(full: Tokenizer, texts: Sequence[str]) -> set[int]:
 
 
 def _bigrams(text: str) -> frozenset[str]:
-    """The pairs of letters of a text in lower case; of a single letter, the letter.
+    """Return the pairs of letters of a text in lower case; of a single letter, the letter.
 
-    Groups of three remove tokens that the author's next post needs: a Polish blog of 14 posts lost
-    5.9% of what the base knew of it, and .1% with pairs (docs/log.md).
+    Groups of three would remove tokens that the author's next post needs. Measured: docs/log.md.
     """
     text = text.casefold()
     return frozenset(text[at : at + 2] for at in range(max(1, len(text) - 1)))
 
 
 def _other_scripts(texts: Sequence[str]) -> frozenset[str]:
-    """The scripts other than Latin in which a part of the texts is written."""
+    """Return the scripts other than Latin in which part of the texts is written."""
     letters = (letter for text in texts for letter in text if letter.isalpha())
     scripts = Counter(map(_script_of, letters))
     least = _MIN_OF_SCRIPT * scripts.total()
@@ -176,12 +172,12 @@ def _other_scripts(texts: Sequence[str]) -> frozenset[str]:
 
 @cache
 def _script_of(letter: str) -> str:
-    """The first word of a letter's name in Unicode: LATIN, CYRILLIC, CJK, ..."""
+    """Return the first word of a letter's name in Unicode: LATIN, CYRILLIC, CJK, ..."""
     return unicodedata.name(letter, "").partition(" ")[0]
 
 
 def _write_weights(draft: Path, mapped: Sequence[MappedTensor], old_ids: Sequence[int]) -> None:
-    """Write the weights with the rows of the kept tokens only, in the type they have."""
+    """Write the weights with the rows of the kept tokens only, in their stored type."""
     arrays = safetensors_header.map_arrays(info for _, info, _ in mapped)
     rows = np.asarray(old_ids)
     entries = [
@@ -204,7 +200,7 @@ def _write_weights(draft: Path, mapped: Sequence[MappedTensor], old_ids: Sequenc
 def _files(
     folder: Path, document: Mapping[str, Any], old_ids: Sequence[int], key: str
 ) -> dict[str, bytes]:
-    """The files beside the weights: config, tokenizer, provenance, card and licences."""
+    """Return the files besides the weights: config, tokenizer, provenance, card and licences."""
     new_ids = {old: new for new, old in enumerate(old_ids)}
     config = _renumbered(read_json(folder / CONFIG), new_ids)
     before = config["vocab_size"]
@@ -238,7 +234,7 @@ def _files(
 
 
 def _renumbered(settings: Mapping[str, object], new_ids: Mapping[int, int]) -> dict[str, Any]:
-    """The settings with new token ids; null for a token that is gone."""
+    """Return the settings with new token ids; null for a removed token."""
     renumbered = dict(settings)
     for name, value in settings.items():
         if name.endswith("_token_id") and isinstance(value, int):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from ownwords.base import catalogue, estimates, known_bases, trimming
+from ownwords.base import catalogue, estimates, trimming
 from ownwords.base.estimates import BaseOption, TuningTask
 from ownwords.cli.options import DEFAULTS, CommonOptions, described
 from ownwords.cli.output import confirm, stderr
@@ -22,8 +22,7 @@ from ownwords.view.terminal import BOLD, DIM, TerminalWriter
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ownwords.base.catalogue import Entry
-    from ownwords.base.known_bases import KnownBase
+    from ownwords.base.catalogue import Entry, KnownBase
 
 _HEADINGS = ("name", "params", "size", "license", "memory", "min", "bits", "installed")
 _RESUMES = "what was downloaded is saved; the same command resumes"
@@ -104,7 +103,7 @@ def add(
     """Add a model to the bases; downloads are checked, and no code is downloaded."""
     from ownwords.base import install
 
-    known = known_bases.find_known(source)
+    known = catalogue.find_known(source)
     if known and known.terms and not accept_terms and _accepts(known, common):
         accept_terms = known.name
     with common.watched() as (progress, _), resumable(_RESUMES):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ownwords.base import catalogue
-from ownwords.base.known_bases import RECOMMENDED
+from ownwords.base.catalogue import RECOMMENDED
 from ownwords.core.errors import OwnwordsError
 from ownwords.drafts.facts import Content
 from ownwords.drafts.notes import beginning_of, prompt_of, sentences_of_note

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.base import catalogue, estimates
-from ownwords.base.known_bases import find_known, is_model_name
+from ownwords.base.catalogue import find_known, is_model_name
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.packages import install_command
 from ownwords.core.progress import parse_event

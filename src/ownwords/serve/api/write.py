@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 from ownwords.archive.store import Archive
 from ownwords.ask.passages import Passage, best_sentence
 from ownwords.base import catalogue
-from ownwords.base.known_bases import RECOMMENDED, find_known
+from ownwords.base.catalogue import RECOMMENDED, find_known
 from ownwords.core.validation import Meta, encode
 from ownwords.drafts import drafting, rewriting
 from ownwords.drafts.check import AuthorStyle, check_view
