@@ -1,18 +1,19 @@
-"""Work under way: bars on a terminal, plain lines elsewhere."""
+"""Shows running stages: bars on a terminal, plain lines elsewhere."""
 
 import math
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from ownwords.core.progress import SAMPLE, Event, duration, printable
-from ownwords.training.run import STAGE, RunHistory
+from ownwords.core.progress import Event, duration, printable
+from ownwords.training.run import SAMPLE, STAGE, RunHistory
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group
+    from rich.console import Group
     from rich.live import Live
 
 
@@ -28,31 +29,32 @@ class ProgressView:
         self._stream = stream or sys.stderr
         self._after_s, self._every_s = after_s, every_s
         self._draws = self._stream.isatty() and os.environ.get("TERM") != "dumb"
-        self._lock = threading.RLock()  # a timer reveals the stages from its own thread
+        self._lock = threading.RLock()  # stages may run in several threads
         self._running: dict[str, Event] = {}  # the latest event of each stage
-        self._said_at: dict[str, float] = {}
-        self._history: RunHistory | None = None
-        self._timer: threading.Timer | None = None
+        self._began: dict[str, float] = {}
+        self._printed_at: dict[str, float] = {}
+        self._history = RunHistory()
         self._live: Live | None = None
 
     def __call__(self, event: Event) -> None:
-        if event.kind in ("expect", "begin"):  # about the parts of a whole job
+        if event.kind in ("expect", "begin", "overall"):  # about the parts of a whole job
             return
         with self._lock:
             is_sample = event.stage == STAGE and event.message.startswith(SAMPLE)
             if event.kind == "note" and not is_sample:
-                self._say(event.message)
+                self._print(event.message)
             if event.stage == STAGE:
                 self._follow_training(event)
             if not self._draws:
                 self._print_line(event)
             if event.kind == "start":
-                self._running[event.stage] = event
-                self._reveal_later()
-            elif event.stage in self._running:
-                self._running[event.stage] = event
-                if event.kind == "done":
-                    self._end(event.stage)
+                self._began[event.stage] = time.monotonic()
+            elif event.stage not in self._running:
+                return
+            self._running[event.stage] = event
+            if event.kind == "done":
+                del self._running[event.stage]
+            self._draw()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -62,20 +64,19 @@ class ProgressView:
             try:
                 yield
             finally:
-                if self._running:
-                    self._reveal_later()
+                self._draw()
 
     def close(self) -> None:
         """Remove what is shown and restore the cursor."""
         with self._lock:
-            self._hide()
             self._running.clear()
+            self._hide()
 
     def _follow_training(self, event: Event) -> None:
-        """Add the event to the history; without a terminal, tell a new evaluation or sample."""
+        """Add the event to the history; without a terminal, print a new evaluation or sample."""
+        if event.kind == "start":
+            self._history = RunHistory()
         history = self._history
-        if event.kind == "start" or history is None:
-            history = self._history = RunHistory()
         evaluations, sample = len(history.evaluations), history.sample
         history.add(event)
         if self._draws:
@@ -83,62 +84,54 @@ class ProgressView:
         point = history.evaluations[-1] if len(history.evaluations) > evaluations else None
         if point and point.bits_per_byte is not None:
             best = " (the best so far)" if history.is_best_so_far else ""
-            self._say(
+            self._print(
                 f"training: step {point.step:,}: {point.bits_per_byte:.3f} bits per byte on"
                 f" held-out posts{best}"
             )
         if history.sample != sample:
-            self._say(f"training: sample: {_shortened(history.sample)}")
+            self._print(f"training: sample: {_shortened(history.sample)}")
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if self._live:
             self._live.console.print(printable(text), markup=False, highlight=False)
         else:
             print(printable(text), file=self._stream, flush=True)
 
-    # --- plain lines ------------------------------------------------------------------------------
-
     def _print_line(self, event: Event) -> None:
+        """Print a plain line about a stage, if one is due."""
         is_training = event.stage == STAGE
         name = "training" if is_training else event.stage
         if not is_training and STAGE in self._running:
-            return  # such as an evaluation: the training tells what it found
+            return  # such as an evaluation: the training reports its result
         if event.kind == "start":
-            self._said_at[event.stage] = 0.0
+            self._printed_at[event.stage] = 0.0
         elif event.kind == "done" and (is_training or event.seconds >= self._after_s):
             ended = "stopped after" if event.message else "done in"
             counted = _counted(event.done, None, event.unit)
-            self._say(
+            self._print(
                 f"{name}: {f'{counted}, ' if counted else ''}{ended} {duration(event.seconds)}"
             )
         elif event.kind == ("metric" if is_training else "advance") and (
-            event.seconds - self._said_at.get(event.stage, 0.0) >= self._every_s
+            event.seconds - self._printed_at.get(event.stage, 0.0) >= self._every_s
         ):
-            self._said_at[event.stage] = event.seconds
-            self._say(f"{name}: {_how_far(event, self._history)}")
+            self._printed_at[event.stage] = event.seconds
+            self._print(f"{name}: {_how_far(event, self._history)}")
 
     # --- on a terminal ----------------------------------------------------------------------------
 
-    def _reveal_later(self) -> None:
-        if self._draws and not (self._live or self._timer):
-            self._timer = threading.Timer(self._after_s, self._reveal)
-            self._timer.daemon = True
-            self._timer.start()
+    def _draw(self) -> None:
+        """Draw the bars while a stage is running."""
+        if not self._running:
+            self._hide()
+        elif self._draws and not self._live:
+            from rich.console import Console
+            from rich.live import Live
 
-    def _reveal(self) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        with self._lock:
-            if self._timer is None:  # hidden in the meantime
-                return
-            self._timer = None
-            console = Console(file=self._stream, highlight=False)
             self._live = Live(
-                # Drawn in a thread of its own, so work never waits; that thread takes no lock of
-                # ours, whose holder may be waiting for the terminal.
-                get_renderable=lambda: _bars(tuple(self._running.values()), self._history, console),
-                console=console,
+                # Called in a thread of its own, which takes no lock of ours: its holder may be
+                # waiting for the terminal.
+                get_renderable=self._bars,
+                console=Console(file=self._stream, highlight=False),
                 refresh_per_second=4,
                 transient=True,
                 redirect_stdout=False,  # stdout is for results, and may be a pipe
@@ -146,46 +139,40 @@ class ProgressView:
             )
             self._live.start()
 
-    def _end(self, stage: str) -> None:
-        if len(self._running) == 1:  # what is shown goes away with the last stage
-            self._hide()
-        del self._running[stage]
-
     def _hide(self) -> None:
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
         live, self._live = self._live, None
         if live:
             live.stop()
 
+    def _bars(self) -> "Group":
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.spinner import Spinner
+        from rich.table import Table
+        from rich.text import Text
 
-def _bars(running: Sequence[Event], history: RunHistory | None, console: "Console") -> "Group":
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.spinner import Spinner
-    from rich.table import Table
-    from rich.text import Text
-
-    from ownwords.view.terminal import TerminalWriter
-
-    grid = Table.grid(padding=(0, 1))
-    for event in running:
-        bar = ProgressBar(event.total, event.done, width=28, pulse=event.total is None)
-        name = "Training" if event.stage == STAGE else event.stage
-        grid.add_row(Spinner("dots"), Text(name), bar, Text(_how_far(event, history)))
-    if not (history and history.sample and any(event.stage == STAGE for event in running)):
-        return Group(grid)
-    sample = TerminalWriter(console).text(f"“{_shortened(history.sample)}”")
-    return Group(grid, sample)
+        grid, history = Table.grid(padding=(0, 1)), self._history
+        shown_since = time.monotonic() - self._after_s
+        running = [
+            event
+            for event in tuple(self._running.values())
+            if self._began[event.stage] <= shown_since
+        ]
+        for event in running:
+            bar = ProgressBar(event.total, event.done, width=28, pulse=event.total is None)
+            name = "Training" if event.stage == STAGE else event.stage
+            grid.add_row(Spinner("dots"), Text(name), bar, Text(_how_far(event, history)))
+        is_training = any(event.stage == STAGE for event in running)
+        sample = Text(f"“{_shortened(history.sample)}”" if is_training and history.sample else "")
+        return Group(*([grid] if running else []), *([sample] if sample else []))
 
 
 def _shortened(sample: str) -> str:
     return printable(" ".join(sample.split())[:300])
 
 
-def _how_far(event: Event, history: RunHistory | None) -> str:
-    if event.stage == STAGE and history:
+def _how_far(event: Event, history: RunHistory) -> str:
+    if event.stage == STAGE:
         return ", ".join(_training_figures(history, event.remaining_s))
     counted = _counted(event.done, event.total, event.unit)
     if event.remaining_s is None:
