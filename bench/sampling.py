@@ -164,8 +164,7 @@ def measure_setting(
     count: int,
 ) -> tuple[Sequence[str], Sequence[str]]:
     """A row of the table, and its figures for real posts."""
-    from ownwords.evaluation.fluency import fluency, repetition
-    from ownwords.evaluation.passages import openings
+    from ownwords.evaluation.fluency import fluency, openings, repetition
     from ownwords.inference.sampling import Sampler
 
     def loops(texts: Sequence[str]) -> float:

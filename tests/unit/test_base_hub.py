@@ -155,7 +155,7 @@ def test_an_index_cannot_name_outside_files(server: FakeServer, tmp_path: Path, 
     [
         (401, {}, "has no model .*, or it is private", "HF_TOKEN"),
         (403, {"X-Error-Code": "GatedRepo"}, "only to accounts with access", "HF_TOKEN"),
-        (500, {}, "answers 500", "goes on"),
+        (500, {}, "answers 500", "downloads the missing"),
     ],
 )
 def test_a_refusal_of_the_hub_is_one_sentence(

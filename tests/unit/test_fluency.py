@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 
 from growth import is_far_from_quadratic
 from ownwords.core.errors import OwnwordsError
-from ownwords.evaluation.fluency import SentenceConventions, fluency, repetition, sentences
-from ownwords.evaluation.passages import openings
+from ownwords.evaluation.fluency import (
+    SentenceConventions,
+    fluency,
+    openings,
+    repetition,
+    sentences,
+)
 from ownwords.language.words import FOLDER, WORDS_FILE, Lexicon, begins_sentence, words_in
 
 PROSE = """\

@@ -263,6 +263,6 @@ def test_each_weakness_is_said_with_its_own_figures() -> None:
 def test_what_was_not_measured_is_open_and_gibberish_is_bad() -> None:
     card = judge_card(voice=None)
     assert tone(card) == "unclear"
-    assert "Passing for you: this is not settled. Its voice was not measured." in limits(card)
+    assert "Passing for you: this is unclear. Its voice was not measured." in limits(card)
     assert tone(None) == ""
     assert tone(judge_card(**language(non_words=beside(0.3, 0.004)))) == "bad"

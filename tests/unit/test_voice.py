@@ -14,7 +14,7 @@ from ownwords.archive.corpus import load_corpus
 from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
-from ownwords.evaluation.passages import openings, passages
+from ownwords.evaluation.fluency import openings
 from ownwords.evaluation.style import (
     AUTHORS_FILE,
     REFERENCE,
@@ -133,25 +133,6 @@ def test_too_little_text_is_reported_without_figures(authors: ReferenceAuthors, 
     result = voice(texts["training"], texts["held_out"], texts["samples"], (), authors)
     assert (result.distances, result.classification) == (None, None)
     assert short.partition("_")[0] in result.reason
-
-
-def test_passages_are_equally_long_and_of_one_text_where_they_can_be() -> None:
-    texts = ["a b c d e f g", "h i", "j k l m", "n o"]
-    found = [(passage.text.split(), passage.source) for passage in passages(texts, 3)]
-    assert found[:3] == [(["a", "b", "c"], 0), (["d", "e", "f"], 0), (["j", "k", "l"], 2)]
-    assert found[3][0] == ["h", "i", "n"]
-    assert found[3][1] not in range(4)
-
-
-def test_no_short_text_is_in_two_passages() -> None:
-    texts = [" ".join([f"w{n}"] * (n % 5 + 1)) for n in range(40)]
-    found = passages(texts, 7)
-    assert len(found) > 5
-    assert len({passage.source for passage in found}) == len(found)
-    seen: set[str] = set()
-    for passage in found:
-        assert not seen & set(passage.text.split())
-        seen |= set(passage.text.split())
 
 
 def test_openings_begin_where_lines_and_sentences_do() -> None:

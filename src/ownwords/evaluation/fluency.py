@@ -1,7 +1,8 @@
-"""Fluency of samples: made-up words, broken sentences, repetition, each beside real posts.
+"""Fluency of samples: made-up words, broken sentences and repetition, compared with real posts.
 
 Real posts also have repetitions, new words and unfinished sentences, so every figure of the samples
-is compared with that of held-out posts, in passages of the same length.
+is compared with that of held-out posts, in passages of the same length: short texts repeat
+themselves less and contain fewer rare words.
 """
 
 import re
@@ -24,18 +25,18 @@ from ownwords.core.text import (
 )
 from ownwords.core.text import sentences as sentence_spans
 from ownwords.evaluation.intervals import PairedEstimate, beside, rate
-from ownwords.evaluation.passages import openings
 from ownwords.language.words import Lexicon, begins_sentence, is_in_the_language, words_in
 
 _EXAMPLES = 8
 _RUN = 4  # words: runs of this length rarely occur twice in a page of real text
+_SENTENCE = re.compile(r"[.!?…][\"'”’»)\]]*\s++(?=\W{0,40}[^\W\da-z_])|[。！？]")
 _MIN_LOOP = 4  # repeated words; fewer may be a figure of speech
 _MAX_PERIOD = 60  # of a loop, in words
 
 
 @dataclass(frozen=True, slots=True)
 class Fluency:
-    """Shares, in samples and in real held-out passages of the same length."""
+    """Shares in samples, and in held-out passages of the same length."""
 
     passage_words: int
     repeated: PairedEstimate  # runs of 4 words that occurred before in the same text
@@ -47,6 +48,11 @@ class Fluency:
     broken: PairedEstimate  # sentences with any fault
     examples: Mapping[str, tuple[str, ...]]  # of the samples: non-words, broken sentences by fault
     reason: str = ""  # why something is None
+
+    def measured(self, field: str) -> PairedEstimate | None:
+        """Return a figure; None if it was not measured, or made-up words replace it."""
+        pair: PairedEstimate | None = getattr(self, field)
+        return None if field == "new_words" and self.non_words else pair
 
 
 class Repetition(NamedTuple):
@@ -73,7 +79,7 @@ def fluency(
     training: Sequence[str],
     lexicon: Lexicon | None,
 ) -> Fluency:
-    """Measure samples and held-out posts alike; `training` posts define what is usual.
+    """Measure samples and held-out posts alike; the training posts define the author's usage.
 
     Without samples, or without held-out text half as long as one, the figures are 0 of 0.
     """
@@ -120,6 +126,37 @@ def fluency(
     )
 
 
+def openings(text: str, words: int) -> list[str]:
+    """Cut a text into passages of `words` words that begin at the start of a line.
+
+    If no line starts soon enough, a passage begins with a sentence. A text or its rest is also a
+    passage if it has at least half as many words.
+    """
+    _, starts, _ = hash_words(text)
+    stretches: list[str] = []
+    begin = 0
+    while True:
+        first = int(starts.searchsorted(begin))
+        if len(starts) - first < max(1, words / 2):
+            return stretches
+        last = first + words
+        end = int(starts[last]) if last < len(starts) else len(text)
+        stretches.append(text[begin:end].strip())
+        near = int(starts[min(last + words // 2, len(starts) - 1)])
+        begin = _beginning(text, end, near)
+
+
+def _beginning(text: str, after: int, near: int) -> int:
+    """Return where the next line begins, or if that is too far, the next sentence or line."""
+    line = text.find("\n", after)
+    if 0 <= line <= near:
+        return line + 1
+    sentence = _SENTENCE.search(text, after)
+    if sentence:
+        return sentence.end()
+    return line + 1 if line >= 0 else len(text)
+
+
 def _examine(
     text: str, own: Lexicon, lexicon: Lexicon | None, habits: "SentenceConventions"
 ) -> _TextFindings:
@@ -153,7 +190,7 @@ def _examine(
 
 
 def _examples(findings: Sequence[_TextFindings]) -> dict[str, tuple[str, ...]]:
-    """A few examples of each fault, the most frequent first."""
+    """Return examples of each fault, the most frequent first."""
     strange = Counter(word for text in findings for word in text.strange)
     examples = {"non-words": tuple(word for word, _ in strange.most_common(_EXAMPLES))}
     for fault in FAULTS:
@@ -225,7 +262,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class SentenceConventions:
-    """An author's conventions, so that his own habits do not count as faults."""
+    """An author's conventions, so that their habits do not count as faults."""
 
     abbreviations: frozenset[str] = ABBREVIATIONS
     doubled: frozenset[str] = _DOUBLED_CORRECTLY
@@ -294,7 +331,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _unpaired(line: str, following: str, *, is_first: bool, cut_from: int) -> list[int]:
-    """The positions of brackets and double quotes without a partner, except where a text was cut.
+    """Return the positions of unpaired brackets and double quotes, except where a text was cut.
 
     Single quotes are not checked: they cannot be distinguished from apostrophes.
     """

@@ -1,9 +1,9 @@
-"""How much training text a model knows by heart.
+"""Measures how much training text a model knows by heart.
 
 Shapes: B samples, T tokens, C width, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,7 +12,6 @@ import torch
 
 from ownwords.core.text import hash_words
 from ownwords.evaluation.intervals import share
-from ownwords.evaluation.passages import passages
 from ownwords.evaluation.verbatim import Extraction
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -25,7 +24,7 @@ _BATCH_SIZE = 32
 
 
 class EncodedDocuments(Protocol):
-    """Documents as ids, concatenated, as training keeps them on disk."""
+    """Documents as concatenated ids, as training stores them."""
 
     @property
     def ids(self) -> npt.NDArray[Any]: ...
@@ -38,10 +37,10 @@ class EncodedDocuments(Protocol):
 def extraction_rate(
     model: CausalLM, documents: EncodedDocuments, *, length: int = LENGTH, samples: int = 32
 ) -> float:
-    """Share of random passages that greedy decoding reproduces from as many tokens before them.
+    """Return the share of random passages that greedy decoding reproduces from as many tokens.
 
-    Passages lie within documents. If the context is too short for twice `length`, half of it is
-    taken. The rate is 0 if no document is long enough.
+    Passages do not extend across documents. If the context is too short for twice `length`, half
+    the context is used. The rate is 0 if no document is long enough.
     """
     if 2 * length > model.config.context:
         length = max(1, model.config.context // 2)
@@ -63,10 +62,10 @@ def extraction(
     samples: int = 256,
     words: int = WORDS,
 ) -> Extraction:
-    """Measure how often greedy decoding continues posts word for word, on either kind of post.
+    """Measure how often greedy decoding continues training and held-out posts word for word.
 
-    Passages are counted in words, so that models with different vocabularies can be compared; in
-    half as many where no training post is as long, or most passages exceed the model's context.
+    Passages are counted in words, so that models with different vocabularies can be compared. Their
+    length is halved if no training post is as long, or most passages exceed the model's context.
     """
     context = model.config.context
     while True:
@@ -96,27 +95,32 @@ def _word_passages(
     """Draw passages of 2 * `words` words within posts, which do not overlap."""
     generator = np.random.default_rng(1)
     posts = [posts[i] for i in generator.permutation(len(posts))[:samples]]
-    # Those beyond the number of posts are joined from several.
-    drawn = [item for item in passages(posts, 2 * words) if item.source < len(posts)]
-    drawn = [drawn[i] for i in generator.permutation(len(drawn))[:samples]]
-    halves: list[str] = []
-    for item in drawn:
-        middle = int(hash_words(item.text).ends[words - 1])
-        halves += [item.text[:middle], item.text[middle:].rstrip()]
+    cut = [(number, half) for number, post in enumerate(posts) for half in _halves(post, words)]
+    drawn = [cut[i] for i in generator.permutation(len(cut))[:samples]]
+    halves = [half for _, both in drawn for half in both]
     ids = tokenizer.encode_batch(halves)
     start = [] if tokenizer.row_start is None else [tokenizer.row_start]
     return [
         _Passage(
             np.concatenate((start, given, following)).astype(np.int64),
             len(start) + len(given),
-            item.source,
+            number,
         )
-        for item, given, following in zip(drawn, ids[::2], ids[1::2], strict=True)
+        for (number, _), given, following in zip(drawn, ids[::2], ids[1::2], strict=True)
     ]
 
 
+def _halves(post: str, words: int) -> Iterator[tuple[str, str]]:
+    """Yield the consecutive passages of a post, in two halves of `words` words each."""
+    _, starts, ends = hash_words(post)
+    for first in range(0, len(starts) - 2 * words + 1, 2 * words):
+        middle, last = int(ends[first + words - 1]), first + 2 * words
+        end = int(starts[last]) if last < len(starts) else len(post)
+        yield post[int(starts[first]) : middle], post[middle:end].rstrip()
+
+
 def _reproduced(model: CausalLM, rows: Sequence[_Passage]) -> list[bool]:
-    """Whether greedy decoding continues the prefix of each passage with all of its other ids.
+    """Return whether greedy decoding continues the prefix of each passage with its other ids.
 
     One forward pass replaces generation: greedy decoding reproduces a passage exactly if each of
     its tokens is the most likely one given the true tokens before it.

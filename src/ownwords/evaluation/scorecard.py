@@ -1,4 +1,4 @@
-"""The scorecard as data: every figure of the page, the terminal and `--json`."""
+"""The scorecard as data: every figure on the page, in the terminal and in `--json`."""
 
 import json
 from dataclasses import dataclass
@@ -70,9 +70,9 @@ class CopiedPassage:
 class Memorised:
     """What the model knows by heart, and what it copies."""
 
-    words: int  # given, and as many to be continued word for word
+    words: int  # given, and as many to be reproduced
     training: Estimate  # share of training passages reproduced
-    held_out: Estimate  # share of held-out passages reproduced, by chance
+    held_out: Estimate  # the same of held-out passages: the rate by chance
     unguarded: CopiedPassage
     guarded: CopiedPassage | None  # None without a guard
     real: CopiedPassage  # longest passage that held-out posts share with training posts
@@ -131,12 +131,10 @@ class Scorecard:
 
     @property
     def ours(self) -> BitsRow | None:
-        """The model's own figure."""
         return self.row(OURS)
 
     @property
     def base(self) -> BitsRow | None:
-        """The figure of the base before fine-tuning; None without a base."""
         return self.row(BASE)
 
     def row(self, name: str) -> BitsRow | None:
@@ -147,7 +145,7 @@ class Scorecard:
 
 
 def read_scorecard(folder: Path) -> Scorecard | None:
-    """Read the scorecard in a folder; None if it is missing, damaged, or of another version."""
+    """Return the scorecard in a folder; None if it is missing, damaged, or of another version."""
     try:
         data = json.loads((folder / DATA).read_bytes())
         card = decode(Scorecard, data, unknown="ignore")

@@ -1,4 +1,4 @@
-"""The scorecard as a view: its sentences, figures and sections, written once."""
+"""Builds the view of a scorecard: its sentences, figures and sections."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ownwords.core.progress import duration
 from ownwords.core.workspace import write_atomically
-from ownwords.evaluation.intervals import Estimate, PairedEstimate
+from ownwords.evaluation.intervals import Estimate
 from ownwords.evaluation.scorecard import (
     DATA,
     PAGE,
@@ -26,14 +26,13 @@ from ownwords.view.format import count, day, plain, quoted, size
 _NO_RANGE = "too few posts for a range"
 _UNIFORM_BITS = 8  # bits per byte of a uniform guess
 _YOURS, _MODELS, _OTHERS = "Your held-out posts", "What it writes", "Other authors"
-_MADE_UP_WORDS = "Made-up words"
 _STAGES = {"train": "Training", "write": "Writing a first paragraph", "scoring": "Scoring"}
 _EXAMPLES = 3  # broken sentences of each kind
-_MIN_LINE = 60  # characters that a line takes up at least
+_MIN_LINE = 60  # characters that a line takes up
 _MEASURES = (
     (
         "non_words",
-        _MADE_UP_WORDS,
+        "Made-up words",
         "Words in no training post and in no word list. Names do not count.",
     ),
     ("new_words", "New words", "Words in no training post."),
@@ -53,7 +52,7 @@ _MEASURES = (
 
 
 def write_scorecard(card: Scorecard, folder: Path) -> tuple[Path, Path]:
-    """Write the page and the data atomically into a folder and return their paths."""
+    """Write the page and the data atomically into a folder; return their paths."""
     page, data = folder / PAGE, folder / DATA
     text = json.dumps(card.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)
     write_atomically(data, text + "\n")
@@ -62,7 +61,7 @@ def write_scorecard(card: Scorecard, folder: Path) -> tuple[Path, Path]:
 
 
 def scorecard_view(card: Scorecard) -> b.View:
-    """The view of a scorecard; the same scorecard gives the same view."""
+    """Return the view of a scorecard."""
     verdict, about = card.verdict, card.about
     title = f"{plain(about.name, 120) or 'Your writing'}: how good your model is"
     because, figures = _notes(verdict.because), headline(card)
@@ -93,14 +92,14 @@ def scorecard_view(card: Scorecard) -> b.View:
         ],
         footer=[
             f"Measured by ownwords {plain(about.version, 30)} on {day(about.made_on)}.",
-            # The page is made to be shared: it does not show where its author's folders are.
+            # The page is made to be shared: it does not reveal the author's folders.
             ("The model: ", b.Span(plain("/".join(Path(about.model).parts[-2:]), 200), "code")),
         ],
     )
 
 
 def headline(card: Scorecard) -> list[b.Figure]:
-    """The main figures: (figure, what it measures, comparison)."""
+    """Return the main figures, each with what it measures and a comparison."""
     rows: list[b.Figure] = []
     ours, base = card.ours, card.base
     if ours:
@@ -126,9 +125,9 @@ def headline(card: Scorecard) -> list[b.Figure]:
 
 
 def judged_on(about: ModelFacts) -> str:
-    """The held-out posts behind the figures."""
+    """Return a sentence on the held-out posts behind the figures."""
     if not about.judged_posts:
-        return "No post was held out to measure it on."
+        return "No post was held out to measure it."
     posts = count(about.test_posts, "held-out post")
     if about.judged_posts != about.test_posts:
         posts = f"{count(about.judged_posts)} out of {posts}"
@@ -174,7 +173,7 @@ def _samples(card: Scorecard) -> b.Section:
 
 
 def in_turn(samples: Sequence[WritingSample]) -> list[WritingSample]:
-    """Samples with a base's text first; among these, continued and new texts alternate."""
+    """Return samples with a base's text first, continued and new texts alternating."""
     paired = [sample for sample in samples if sample.base is not None] or list(samples)
     continued = [sample for sample in paired if sample.prompt]
     new = [sample for sample in paired if not sample.prompt]
@@ -183,15 +182,15 @@ def in_turn(samples: Sequence[WritingSample]) -> list[WritingSample]:
 
 
 def beginning(sample: WritingSample) -> str:
-    """How a sample begins."""
+    """Return the beginning of a sample, as its title."""
     prompt = sample.prompt.removeprefix(sample.title).strip() if sample.title else sample.prompt
     return f"{plain(prompt, 160)} …" if sample.prompt else "A new text"
 
 
 def paragraphs(text: str) -> list[str]:
-    """The non-empty lines of a sample, with an ellipsis where it stops in mid-sentence.
+    """Return the non-empty lines of a sample, with an ellipsis if it stops in mid-sentence.
 
-    The sign that ends the sentence it continues is left out: that stands above it, with "…".
+    A mark that ends the prompt's sentence is left out: the prompt is shown above it, with "…".
     """
     lines = [line for line in map(plain, text.lstrip(" .,;:!?\n").split("\n")) if line]
     if lines and lines[-1][-1] not in ".!?…\"'”’)":
@@ -214,7 +213,7 @@ def _in_two(lines: Sequence[str], limit: int = 620) -> tuple[list[str], list[str
                 return shown, list(lines[number:])
             return [*shown, f"{line[:cut]} …"], [f"… {line[cut + 1 :]}", *lines[number + 1 :]]
         shown.append(line)
-        limit -= max(len(line), _MIN_LINE)  # a list of short lines is long, too
+        limit -= max(len(line), _MIN_LINE)
     return shown, []
 
 
@@ -222,14 +221,13 @@ def _in_two(lines: Sequence[str], limit: int = 620) -> tuple[list[str], list[str
 
 
 def _section(card: Scorecard, topic: Topic, title: str, blocks: Sequence[b.Block]) -> b.Section:
-    """A section that begins with its conclusion."""
-    found = (each.sentence for each in card.verdicts if each.about == topic)
-    statements = [b.Paragraph(line=sentence, style="statement") for sentence in found]
+    """Return a section that begins with its conclusion."""
+    conclusions = (each.sentence for each in card.verdicts if each.about == topic)
+    statements = [b.Paragraph(line=sentence, style="statement") for sentence in conclusions]
     return b.Section(topic, title, [*statements[:1], *blocks])
 
 
 def _how(text: str) -> b.Paragraph:
-    """How figures were measured."""
     return b.Paragraph(line=text, style="quiet", detail=True)
 
 
@@ -252,7 +250,7 @@ def _prediction(card: Scorecard) -> b.Section:
             b.Gauges(title="Bits per byte", rows=rows),
             _how(
                 "Each bar is the measured value. The thin line at its end is the 95% confidence"
-                " interval: where the value would lie with other posts of yours."
+                " interval: the range of values with other posts of yours."
             ),
         ]
     return _section(card, "prediction", "How well it predicts you", blocks)
@@ -280,7 +278,7 @@ def _voice(card: Scorecard) -> b.Section:
         ]
         meaning = (
             "Which words follow which, in your posts and in those of other authors today, decides"
-            " who wrote a passage. Words that tell of the topic are masked, and no passage is"
+            " who wrote a passage. Words that reveal the topic are masked, and no passage is"
             " judged by a model that has read it."
         )
         heading = "Taken for yours"
@@ -308,26 +306,29 @@ def _fluency(card: Scorecard) -> b.Section:
     fluency, title = card.fluency, "How fluent it is"
     if fluency is None:
         return _section(card, "fluency", title, ())
-    panels = []
-    for field, label, meaning in _MEASURES:
-        pair: PairedEstimate | None = getattr(fluency, field)
-        if pair and not (field == "new_words" and fluency.non_words):
-            rows = [
+    panels = [
+        b.Gauges(
+            title=label,
+            meaning=meaning,
+            rows=[
                 _share_gauge(_MODELS, pair.samples, is_ours=True),
                 _share_gauge(_YOURS, pair.held_out),
-            ]
-            panels.append(b.Gauges(title=label, meaning=meaning, rows=rows))
+            ],
+        )
+        for field, label, meaning in _MEASURES
+        if (pair := fluency.measured(field))
+    ]
     examples: list[b.Item] = []
     if fluency.loop:
         examples.append(_example("Repeated over and over", fluency.loop))
     for kind, texts in fluency.examples.items():
         if kind == "non-words":
             words = ", ".join(plain(text, 40) for text in texts)
-            examples += [b.Item(title=f"{_MADE_UP_WORDS}: {words}")] if words else []
+            examples += [b.Item(title=f"Made-up words: {words}")] if words else []
         else:
             examples += [_example(kind.capitalize(), text) for text in texts[:_EXAMPLES]]
     how = (
-        f"Measured on texts of {count(fluency.passage_words, 'word')}, its own and yours, since"
+        f"Measured on texts of {count(fluency.passage_words, 'word')}, its own and yours, because"
         " longer texts repeat more."
     )
     blocks: list[b.Block] = [b.Beside(blocks=panels)]

@@ -1,8 +1,8 @@
 """Conclusions from the figures, in plain words; thresholds are relative to the author's own posts.
 
-A figure whose interval includes its threshold is not clear. "Too few texts" is said only where
-there are too few posts or samples for an interval. All of it is about manner: no figure here
-measures sense, which is known of small models only by reading their texts (docs/log.md).
+A figure whose interval includes its threshold is unclear. The verdict is "too few texts" only if
+there are too few posts or samples for an interval. All figures are about manner: none measures
+sense, which was judged for small models by reading their texts (docs/log.md).
 """
 
 from collections.abc import Callable
@@ -50,8 +50,7 @@ SENTENCES = {
     TOO_FEW: "Too few texts were compared to tell whether it writes like you.",
 }
 
-# Read blind for sense, from 1 to 5, the author's texts got 5, shuffled words 1, those of models of
-# 15, 135 and 270 million parameters 2.1, 2.5 and 2.9 (docs/log.md). Nothing larger was read.
+# Texts of models of 15, 135 and 270 million parameters were read blind. Measured: docs/log.md.
 SMALL_PARAMETERS = 300e6
 NO_SENSE = "A model this small picks up your words and rhythm, but its texts make no sense."
 _READ_BLIND = (
@@ -61,21 +60,21 @@ _READ_BLIND = (
 # Share of training passages continued word for word: less than 0.01 for models of many books
 # (Carlini et al. 2023), nearly all for a model trained on a blog for too many epochs.
 MEMORISED = 0.05
-# Words copied in one piece: four times what the copy guard allows.
-COPIED_WORDS = 40
-# Excess share of made-up words over the author's: two blogs differ by less than the first limit; at
-# the second, about two of three sentences of twenty words contain one.
-STRANGE, VERY_STRANGE = 0.02, 0.05
-# Without a word list: excess share of words that occur in no training post.
-NEW, VERY_NEW = 0.05, 0.20
-# Excess share of broken sentences over the author's.
-BROKEN, VERY_BROKEN = 0.10, 0.50
-# Share of repeated runs of 4 words, and of words repeated at once.
-REPEATED, LOOPED = 0.05, 0.30
-# Smallest median number of words in a sample that counts as text.
-MIN_WORDS = 12
-# A measure that ranks the author's own unseen passages no better than this is useless.
-MIN_AUC = 0.75
+COPIED_WORDS = 40  # in one piece: four times what the copy guard allows
+MIN_WORDS = 12  # median of a sample that counts as text
+MIN_AUC = 0.75  # below, a measure does not recognise even the author's own unseen passages
+
+# Figures of fluency. For each: the field, the largest excess over the author's share in good text,
+# the smallest of gibberish, the smallest share that is mentioned, and its wording. Two blogs differ
+# by less than 2% in made-up words; at 5%, two of three sentences of twenty words contain one.
+_MEASURES = (
+    ("non_words", 0.02, 0.05, 0.0, "{} of its words are not real words"),
+    ("new_words", 0.05, 0.20, 0.0, "{} of its words are in none of your posts"),
+    ("unknown_names", 0.02, 0.05, 0.02, "{} of its words are invented names"),
+    ("broken", 0.10, 0.50, 0.0, "{} of its sentences are broken"),
+    ("repeated", 0.05, 1.0, 0.05, "{} of its phrases repeat earlier ones in the same text"),
+    ("looped", 0.30, 0.30, 0.30, "{} of its words repeat at once what it has just said"),
+)
 
 _GOOD = (YOURS, CLEAN, BETTER, NO_BASE)
 _ALL_READ = 0.95  # epochs; a model that has read less may not be done
@@ -85,7 +84,7 @@ _Side = Literal["above", "below", "unsure", "unknown"]
 
 
 def is_bad(verdict: Conclusion) -> bool:
-    """Whether a conclusion needs attention."""
+    """Return whether a conclusion needs attention."""
     return verdict.kind in (GIBBERISH, COPIES)
 
 
@@ -98,7 +97,7 @@ def with_conclusions(card: Scorecard) -> Scorecard:
         _copying(card.memorised),
     )
     overall, epochs = _overall(card, *topics), card.about.epochs
-    if epochs == 0:  # what the base had learned before is no gain of the author's posts
+    if epochs == 0:  # then the figures are the base's
         overall = _conclude(UNTRAINED, *topics[1:3])
     elif (
         overall.kind not in (WRITES_LIKE_YOU, COPIES) and epochs is not None and epochs < _ALL_READ
@@ -146,7 +145,6 @@ def _conclude(kind: str, *because: Conclusion) -> Conclusion:
 
 
 def _prediction(card: Scorecard) -> Conclusion:
-    """Compare with the base."""
     rival = card.base
     if not card.about.base:
         sentence = "It was trained from your posts alone, so there is no base to compare it with."
@@ -154,9 +152,9 @@ def _prediction(card: Scorecard) -> Conclusion:
     if card.ours is None or rival is None or rival.gain_low is None or rival.gain_high is None:
         posts = card.about.judged_posts
         sentence = (
-            f"With {count(posts, 'held-out post')}, nobody can say how well it predicts new ones."
-            if posts
-            else "No post was held out, so nobody can say how well it predicts new ones."
+            f"{count(posts, 'held-out post')} are too few to tell how well it predicts new ones."
+            if posts > 1
+            else "Too few posts were held out to tell how well it predicts new ones."
         )
         return Conclusion("prediction", TOO_FEW, sentence)
     compared = compared_with(rival)
@@ -168,7 +166,7 @@ def _prediction(card: Scorecard) -> Conclusion:
 
 
 def _voice(voice: Voice | None) -> Conclusion:
-    """Is the model classified as the author about as often as the author is?"""
+    """Judge whether the model is classified as the author about as often as the author is."""
     if voice is None:
         return Conclusion("voice", TOO_FEW, "Its voice was not measured.")
     shares = voice.classification
@@ -183,16 +181,16 @@ def _voice(voice: Voice | None) -> Conclusion:
     kinds = {"above": YOURS, "below": NOT_YOURS, "unsure": UNCLEAR, "unknown": TOO_FEW}
     kind = kinds[_side(shares.samples, shares.halfway)]
     if kind == YOURS and shares.base and shares.base.value >= shares.samples.value:
-        kind, sentence = UNCLEAR, f"{sentence} Training did not bring it nearer to you."
+        kind, sentence = UNCLEAR, f"{sentence} Training did not bring it closer to you."
     return Conclusion("voice", kind, sentence)
 
 
 def _voice_by_distance(voice: Voice) -> Conclusion:
-    """Without other authors: is it as usual for the author as held-out posts are?"""
+    """Judge, without other authors, whether it is as usual for the author as held-out posts."""
     if voice.distances is None:
         sentence = voice.reason or (
-            "Even your own held-out posts cannot be told from other authors', so nothing can be"
-            " said of its voice."
+            "Even your own held-out posts cannot be distinguished from other authors', so its voice"
+            " cannot be judged."
         )
         return Conclusion("voice", TOO_FEW, sentence)
     real, ours = voice.distances
@@ -205,34 +203,23 @@ def _voice_by_distance(voice: Voice) -> Conclusion:
     return Conclusion("voice", kinds[_side(ours.median, real.high)], sentence)
 
 
-# Each: field, largest excess of fine text, smallest of gibberish, smallest share to mention, words.
-_MEASURES = (
-    ("non_words", STRANGE, VERY_STRANGE, 0.0, "{} of its words are not real words"),
-    ("new_words", NEW, VERY_NEW, 0.0, "{} of its words are in none of your posts"),
-    ("unknown_names", STRANGE, VERY_STRANGE, STRANGE, "{} of its words are invented names"),
-    ("broken", BROKEN, VERY_BROKEN, 0.0, "{} of its sentences are broken"),
-    ("repeated", REPEATED, 1.0, REPEATED, "{} of its phrases repeat earlier ones in the same text"),
-    ("looped", LOOPED, LOOPED, LOOPED, "{} of its words repeat at once what it has just said"),
-)
-
-
 def _fluency(fluency: Fluency | None) -> Conclusion:
-    """Are the words real, the sentences whole, and does the text move on?"""
+    """Judge whether the words are real, the sentences whole, and the text moves on."""
     if fluency is None:
         return Conclusion("fluency", TOO_FEW, "Its fluency was not measured.")
     if fluency.passage_words < MIN_WORDS:
         words = count(fluency.passage_words, "word")
         return Conclusion("fluency", GIBBERISH, f"It hardly writes anything: {words} a sample.")
     parts, sides, is_gibberish = [], [], False
-    for field, little, much, least, what in _MEASURES:
-        pair: PairedEstimate | None = getattr(fluency, field)
-        if pair is None or (field == "new_words" and fluency.non_words):
+    for field, limit, gibberish, mentioned, wording in _MEASURES:
+        pair = fluency.measured(field)
+        if pair is None:
             continue
-        sides.append(_beyond(pair, little))
-        is_gibberish = is_gibberish or _beyond(pair, much) == "above"
-        if pair.samples.value >= least:
+        sides.append(_beyond(pair, limit))
+        is_gibberish = is_gibberish or _beyond(pair, gibberish) == "above"
+        if pair.samples.value >= mentioned:
             yours = f" (yours: {rate(pair.held_out.value)})" if pair.held_out.of else ""
-            parts.append(what.format(rate(pair.samples.value)) + yours)
+            parts.append(wording.format(rate(pair.samples.value)) + yours)
     sentence = f"{'; '.join(parts)}."
     if is_gibberish:
         return Conclusion("fluency", GIBBERISH, sentence)
@@ -245,7 +232,7 @@ def _fluency(fluency: Fluency | None) -> Conclusion:
 
 
 def _copying(memorised: Memorised | None) -> Conclusion:
-    """Does it repeat what it was trained on?"""
+    """Judge whether it repeats its training posts."""
     if memorised is None:
         return Conclusion("copying", TOO_FEW, "Whether it copies was not measured.")
     known = memorised.training
@@ -277,7 +264,7 @@ def _copying(memorised: Memorised | None) -> Conclusion:
 
 
 def _beyond(pair: PairedEstimate, limit: float) -> _Side:
-    """Return the side of the limit on which the samples' excess over held-out posts lies."""
+    """Return the side of the limit on which the samples' excess over held-out posts is."""
     if pair.excess is None and pair.samples.interval and pair.held_out.of:
         # A few held-out posts can show that samples are worse, but not that they are as good.
         is_above = pair.samples.interval.low > pair.held_out.value + limit
@@ -287,7 +274,7 @@ def _beyond(pair: PairedEstimate, limit: float) -> _Side:
 
 
 def _side(estimate: Estimate, limit: float) -> _Side:
-    """Return the side of the limit on which the whole interval lies."""
+    """Return the side of the limit on which the whole interval is."""
     interval = estimate.interval
     if interval is None:
         return "unknown"
@@ -296,14 +283,14 @@ def _side(estimate: Estimate, limit: float) -> _Side:
     return "below" if interval.high < limit else "unsure"
 
 
-# --- what a model is not good for -----------------------------------------------------------------
+# --- limits of a model ----------------------------------------------------------------------------
 
-Tone = Literal["good", "bad", "unclear", ""]  # "" where nothing was measured
+Tone = Literal["good", "bad", "unclear", ""]  # "": nothing was measured
 _FINE = (YOURS, CLEAN, BETTER, NO_BASE, OWN_WORDS)
 
 
 def tone(card: Scorecard | None) -> Tone:
-    """How the verdict is to be shown."""
+    """Return how to show the verdict."""
     if card is None:
         return ""
     if is_bad(card.verdict):
@@ -313,7 +300,7 @@ def tone(card: Scorecard | None) -> Tone:
 
 
 def limits(card: Scorecard) -> list[str]:
-    """Each a use, and why the model is not fit for it."""
+    """Return the uses that the model is not fit for, each with the reason."""
     uses = [
         ("Texts that make sense", _READ_BLIND if _is_small(card) else ""),
         ("Publishing unread", _reason(card, "fluency")),
@@ -331,18 +318,18 @@ def limits(card: Scorecard) -> list[str]:
 
 
 def _reason(card: Scorecard, topic: Topic, *only: str) -> str:
-    """The conclusion about a topic that is not fine; of these kinds only, if there are any."""
+    """Return the conclusion about a topic if it is not good, or only if it is of these kinds."""
     for each in card.verdicts:
         if each.about == topic and (each.kind in only if only else each.kind not in _FINE):
             is_open = each.kind in (TOO_FEW, UNCLEAR) and topic != "prediction"
-            return "this is not settled. " * is_open + each.sentence
+            return "this is unclear. " * is_open + each.sentence
     return ""
 
 
 def _facts(card: Scorecard) -> str:
     names = card.fluency.unknown_names if card.fluency else None
     share = f" ({rate(names.samples.value)} of its words are invented names)" if names else ""
-    return f"it makes up names, dates and numbers{share}. Ask finds what you really wrote."
+    return f"it makes up names, dates and numbers{share}. Ask finds what you actually wrote."
 
 
 # --- figures in sentences -------------------------------------------------------------------------
@@ -354,7 +341,7 @@ def bits(value: float) -> str:
 
 
 def rate(share: float) -> str:
-    """Format a share: 1.2%, 14%; never "0.0%" for something."""
+    """Format a share: 1.2%, 14%; "0%" and "100%" only if exact."""
     if share in (0, 1):
         return f"{share:.0%}"
     if 0 < share < 0.0005:
@@ -377,7 +364,7 @@ def rate_with_range(estimate: Estimate) -> str:
 
 
 def compared_with(row: BitsRow) -> str:
-    """How much better the model is than a row: "6.9% better (5.7% to 8.2%)"."""
+    """Format how much better the model is than a row: "6.9% better (5.7% to 8.2%)"."""
     rival_bits, gain = row.bits or 1.0, row.gain or 0.0
     if gain < -rival_bits:
         return f"{1 - gain / rival_bits:.1f} times worse"
@@ -393,7 +380,7 @@ def compared_with(row: BitsRow) -> str:
 
 
 def source(passage: CopiedPassage) -> str:
-    """Where a passage occurs: "in “Title”, 9 March 2014"."""
+    """Format where a passage occurs: "in “Title”, 9 March 2014"."""
     if not passage.title:
         return "in one of your posts"
     return f"in {quoted(passage.title, 90)}" + (f", {day(passage.day)}" if passage.day else "")
