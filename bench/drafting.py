@@ -31,7 +31,7 @@ from ownwords.drafts.facts import Content
 from ownwords.evaluation.intervals import ratio_interval
 from ownwords.evaluation.style import ReferenceAuthors
 from ownwords.inference.model import Model
-from ownwords.inference.text_generation import DEFAULT_SAMPLING, stream_request
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
 
 _WORDS = 20  # of a paragraph whose style is looked at
 
@@ -129,7 +129,7 @@ def prompted(model: Model, passages: list[str], noted: list[str]) -> str:
         max_tokens=40 + len(listed) // 2,
         sampling=replace(DEFAULT_SAMPLING, temperature=0.7),
     )
-    return " ".join("".join(stream_request(model.engine, model.tokenizer, request)).split())
+    return " ".join("".join(model.stream(request)).split())
 
 
 if __name__ == "__main__":

@@ -205,7 +205,6 @@ def write_texts(
 ) -> tuple[list[str], float, int]:
     """The texts as users get them, their surprise in nats, and their number of tokens."""
     from ownwords.inference.generation import BatchScheduler
-    from ownwords.inference.text_generation import build_request
 
     half = count // 2
     prompts = ["", *(f"{title}\n\n" for title in titles)]
@@ -216,14 +215,7 @@ def write_texts(
     scheduler = BatchScheduler(model.engine, rows=ROWS, length=model.engine.context)
     tickets = []
     for prompt, seed in prompts_and_seeds:
-        request = build_request(
-            model.tokenizer,
-            prompt,
-            max_tokens=TOKENS,
-            seed=seed,
-            sampling=sampling,
-            guard=model.guard,
-        )
+        request = model.request(prompt, max_tokens=TOKENS, seed=seed, sampling=sampling)
         tickets.append(scheduler.submit(request))
     ids: dict[int, list[int]] = {id(ticket): [] for ticket in tickets}
     while scheduler.busy:

@@ -112,7 +112,7 @@ def test_the_list_names_the_licences_of_what_a_base_has_read(
     assert main(["base", "add", str(tmp_path / "mine"), "--quiet"]) == 0
     capsys.readouterr()
     assert main(["base"]) == 0
-    assert "mine has read texts under CC BY 4.0, CC0" in capsys.readouterr().out
+    assert "mine was trained on texts under CC BY 4.0, CC0" in capsys.readouterr().out
 
 
 def test_the_list_needs_neither_torch_nor_the_network(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 from ownwords.archive.report import PostSummary, Report, ReportTotals, SourceSummary, SplitCounts
 from ownwords.base.catalogue import SHIPPED_TITLE
 from ownwords.cli.main import main
-from ownwords.cli.make_view import MakeView
+from ownwords.cli.make import MakeView
 from ownwords.cli.write import ChatSession, WritingOptions
 from ownwords.core.errors import ConfigError
 from ownwords.core.progress import Progress

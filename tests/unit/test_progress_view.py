@@ -155,7 +155,7 @@ def test_on_a_terminal_a_lasting_stage_gets_a_bar_that_goes_away() -> None:
             with view.paused():
                 print("a question", file=terminal)
             stage.advance(1)
-            time.sleep(0.2)
+            time.sleep(0.4)
         view.close()
     output = read_all(master)
     assert "Blinking" not in output

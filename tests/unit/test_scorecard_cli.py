@@ -132,13 +132,13 @@ def of_another_version(here: Path) -> None:
         (
             lambda here: (here / "blog.ownwords" / "archive.sqlite").unlink(),
             ["score"],
-            "holds no posts to score the model on",
+            "has no posts to score the model on",
             "--workspace",
         ),
         (
             lambda here: save(here / "blog.ownwords" / "model", base_name="elsewhere"),
             ["score"],
-            "was fine-tuned from elsewhere, which is not here",
+            "was fine-tuned from elsewhere, which is not installed",
             "--base none",
         ),
         (of_another_version, ["score"], "made by another version", "ownwords look PATH"),

@@ -17,7 +17,6 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.inference.generation import generate
 from ownwords.inference.model import Model
-from ownwords.inference.text_generation import build_request
 from ownwords.models import directory
 from ownwords.models.directory import ModelDirectory, Stamp, model_stamp
 from ownwords.serve import app_state as app_state_module
@@ -97,16 +96,19 @@ def run_within(state: AppState, work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
+MODEL = Model(CountingEngine(ByteTokenizer().vocabulary_size), ByteTokenizer())
+
+
 async def text_of(loaded: LoadedModel, seed: int = 1, tokens: int = 20) -> list[int]:
     async with loaded.worker.generate(
-        build_request(ByteTokenizer(), "Dear", max_tokens=tokens, seed=seed)
+        MODEL.request("Dear", max_tokens=tokens, seed=seed)
     ) as stream:
         return [token async for token in stream]
 
 
 def single_text(seed: int = 1, tokens: int = 20) -> list[int]:
     engine = CountingEngine(ByteTokenizer().vocabulary_size)
-    request = build_request(ByteTokenizer(), "Dear", max_tokens=tokens, seed=seed)
+    request = MODEL.request("Dear", max_tokens=tokens, seed=seed)
     return list(generate(engine, request))
 
 
@@ -190,9 +192,7 @@ def test_a_replaced_model_is_reloaded_and_running_texts_continue(
     async def work() -> None:
         before = await state.get_model()
         assert await state.get_model() is before
-        async with before.worker.generate(
-            build_request(ByteTokenizer(), "Dear", max_tokens=3000)
-        ) as stream:
+        async with before.worker.generate(MODEL.request("Dear", max_tokens=3000)) as stream:
             ids = [await anext(aiter(stream))]
             (folder / "README.md").write_text("a card", encoding="utf-8")
             assert await state.get_model() is before

@@ -14,17 +14,16 @@ from counting_engine import CountingEngine
 from families import some_ids
 from foreign_tokenizers import ODD
 from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.copy_guard import build as build_guard
 from ownwords.inference.engine import Engine
 from ownwords.inference.generation import GenerationRequest, generate
+from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import (
     IncrementalDetokenizer,
-    build_request,
     encode_prompt,
     eos_token_ids,
-    generate_texts,
-    stream_request,
     suffix_stops,
 )
 from ownwords.inference.torch_engine import TorchEngine
@@ -61,9 +60,11 @@ def write(
     tokenizer: Tokenizer,
     prompt: str | Sequence[int],
     stops: Sequence[str] = (),
-    **options: Any,  # noqa: ANN401 - of `build_request`
+    guard: CopyGuard | None = None,
+    **options: Any,  # noqa: ANN401 - of `Model.request`
 ) -> Generator[str]:
-    return stream_request(engine, tokenizer, build_request(tokenizer, prompt, **options), stops)
+    model = Model(engine, tokenizer, guard)
+    return model.stream(model.request(prompt, **options), stops)
 
 
 Plan = Callable[..., list[GenerationRequest]]
@@ -83,7 +84,7 @@ def plan_tokens(monkeypatch: pytest.MonkeyPatch) -> Plan:
                     return
                 yield i
 
-        monkeypatch.setattr("ownwords.inference.text_generation.generate", drawn)
+        monkeypatch.setattr("ownwords.inference.model.generate", drawn)
         return requests
 
     return plan
@@ -127,7 +128,7 @@ def test_no_token_is_requested_after_the_end(monkeypatch: pytest.MonkeyPatch) ->
         yield from (b"Dear Sir,\n\nY")
         raise AssertionError("asked for more")
 
-    monkeypatch.setattr("ownwords.inference.text_generation.generate", drawn)
+    monkeypatch.setattr("ownwords.inference.model.generate", drawn)
     assert (
         "".join(write(ENGINE, ByteTokenizer(), "x", max_tokens=99, stops=["\n\nY"])) == "Dear Sir,"
     )
@@ -142,19 +143,21 @@ def test_a_continuation_keeps_its_leading_space() -> None:
     engine = CountingEngine(tokenizer.vocabulary_size)
     engine.text = [tokenizer.start, *tokenizer.encode(full_text), tokenizer.end]
     assert "".join(write(engine, tokenizer, prompt, max_tokens=9, sampling=GREEDY)) == " thing the"
-    request = build_request(tokenizer, prompt, max_tokens=9, sampling=GREEDY)
-    texts = generate_texts(engine, tokenizer, [request] * 2)
+    model = Model(engine, tokenizer)
+    request = model.request(prompt, max_tokens=9, sampling=GREEDY)
+    texts = model.generate_texts([request] * 2)
     assert texts == [" thing the"] * 2
     assert "".join(write(engine, tokenizer, "", max_tokens=9, sampling=GREEDY)) == full_text
 
 
 def test_token_ids_can_be_continued_and_extra_stop_ids_end_the_text(plan_tokens: Plan) -> None:
     tokenizer = ByteTokenizer()
-    request = build_request(tokenizer, b"ab", max_tokens=4, extra_stop_ids=[33])
+    model = Model(ENGINE, tokenizer, stop_ids=[33])
+    request = model.request(b"ab", max_tokens=4)
     assert bytes(request.ids) == b"ab"
     assert request.stop_ids == {tokenizer.start, tokenizer.end, 33}
     plan_tokens(*b"hi!ho")
-    assert "".join(stream_request(ENGINE, tokenizer, request)) == "hi"
+    assert "".join(model.stream(request)) == "hi"
 
 
 @pytest.mark.parametrize(
@@ -234,14 +237,14 @@ def test_several_texts_equal_single_ones() -> None:
         )
         for prompt, seed in wanted
     ]
+    model = Model(ENGINE, ByteTokenizer())
     requests = [
-        build_request(ByteTokenizer(), prompt, max_tokens=50, seed=seed, sampling=WILD)
-        for prompt, seed in wanted
+        model.request(prompt, max_tokens=50, seed=seed, sampling=WILD) for prompt, seed in wanted
     ]
-    assert generate_texts(ENGINE, ByteTokenizer(), requests, ["e"]) == alone
+    assert model.generate_texts(requests, ["e"]) == alone
     assert len(set(alone)) > 5
-    assert generate_texts(ENGINE, ByteTokenizer(), []) == []
-    assert generate_texts(ENGINE, ByteTokenizer(), [replace(requests[0], max_tokens=0)]) == [""]
+    assert model.generate_texts([]) == []
+    assert model.generate_texts([replace(requests[0], max_tokens=0)]) == [""]
 
 
 def test_unused_ids_are_never_sampled() -> None:
@@ -260,19 +263,19 @@ def test_unused_ids_are_never_sampled() -> None:
             "".join(write(engine, tokenizer, "a", max_tokens=40, seed=seed, sampling=sampling))
             for seed in range(4)
         ]
+        model = Model(engine, tokenizer)
         requests = [
-            build_request(tokenizer, "a", max_tokens=40, seed=seed, sampling=sampling)
-            for seed in range(4)
+            model.request("a", max_tokens=40, seed=seed, sampling=sampling) for seed in range(4)
         ]
-        assert generate_texts(engine, tokenizer, requests) == alone
+        assert model.generate_texts(requests) == alone
     assert len(set(alone)) == 4
 
 
 def test_an_error_in_one_of_several_texts_is_raised() -> None:
     never = SamplingParams(temperature=0, bias=dict.fromkeys(range(261), float("-inf")))
-    request = build_request(ByteTokenizer(), "ab", max_tokens=5, sampling=never)
+    model = Model(ENGINE, ByteTokenizer())
     with pytest.raises(OwnwordsError, match="forbidden"):
-        generate_texts(ENGINE, ByteTokenizer(), [request] * 2)
+        model.generate_texts([model.request("ab", max_tokens=5, sampling=never)] * 2)
 
 
 def test_generation_restores_training_and_grad_mode() -> None:
@@ -412,8 +415,9 @@ def test_a_word_that_the_prompt_breaks_off_is_completed(kind: str) -> None:
     tokenizer = Tokenizer(foreign.files_of(kind))
     engine = CountingEngine(tokenizer.vocabulary_size)
     for word in (" thi", " ", " 日"):
-        request = build_request(tokenizer, f"in the{word}", max_tokens=9, completes_word=True)
-        whole = build_request(tokenizer, "in the", max_tokens=9)
+        model = Model(engine, tokenizer)
+        request = model.request(f"in the{word}", max_tokens=9, completes_word=True)
+        whole = model.request("in the", max_tokens=9)
         assert request.ids == whole.ids
         ids = list(generate(engine, request))
         written = b"".join(tokenizer.table[i] or b"" for i in ids)

@@ -17,7 +17,14 @@ from ownwords.cli.options import (
     flag,
     text_of,
 )
-from ownwords.cli.output import StreamingWordWrap, are_terminals, confirm, stderr, stdout
+from ownwords.cli.output import (
+    StreamingWordWrap,
+    are_terminals,
+    confirm,
+    input_line,
+    stderr,
+    stdout,
+)
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.view import format as say
 from ownwords.view.blocks import Block, Code, Item, Items, Paragraph, Span
@@ -44,7 +51,7 @@ _QUOTED = 280  # characters
 _CODE_LINES = 12
 _WHOSE = {
     "quoted": "not your own words: a quotation or machine output",
-    "other": "not your own words: somebody else's post",
+    "other": "not your own words: someone else's post",
 }
 
 
@@ -61,7 +68,7 @@ def ask(
     model: Annotated[
         str,
         described(
-            "The model that writes the answer: the name of one that runs here, or an address"
+            "The model that writes the answer: the name of a model that runs here, or an address"
             " (http://127.0.0.1:8080/v1#NAME)."
             " [default: what Ollama, llama.cpp, LM Studio or vLLM run here, once you allowed it]",
         ),
@@ -101,9 +108,9 @@ def ask(
                 if missing >= _MANY and not output.json:
                     progress.note(
                         f"The search by meaning first reads {say.count(missing, 'passage')}, once."
-                        " Ctrl-C: answer by words now, and go on with the next question"
+                        " Ctrl-C answers by words now and continues with the next question"
                     )
-                with suppress(KeyboardInterrupt):  # what was made is stored
+                with suppress(KeyboardInterrupt):  # finished vectors are stored
                     embed_missing(index, embedder, progress)
         backend, advice = (None, "") if no_model else _backend(model, output)
         if advice and output.json:
@@ -131,12 +138,7 @@ class _Session:
         from ownwords.ask.answer import answer
 
         writer = TerminalWriter(stdout())
-        flow = StreamingWordWrap(
-            writer.console.file,
-            width=writer.margin + writer.width,
-            margin=writer.margin,
-            shown=lambda word: writer.text(word).plain,
-        )
+        flow = StreamingWordWrap.of(writer)
 
         def on_text(sentence: str) -> None:
             if sentence and not self.output.json:
@@ -168,11 +170,9 @@ class _Session:
 
     def talk(self) -> None:
         """Answer one question after another until an empty line or the end of input."""
-        with suppress(ImportError):  # enables editing and history
-            import readline  # noqa: F401
         while True:
             try:
-                question = input("? ").strip()
+                question = input_line("? ").strip()
             except (EOFError, KeyboardInterrupt):
                 print(file=sys.stderr)
                 return
@@ -187,7 +187,7 @@ class _Session:
 
 
 def _question_text(question: Sequence[str], output: OutputOptions) -> str:
-    """The question; empty if the user will be prompted for questions."""
+    """Return the question; empty if the user will be prompted for questions."""
     text = text_of(question, "ownwords ask").strip()
     if not text and (question or output.json or not are_terminals(sys.stdin, sys.stdout)):
         raise ConfigError(
@@ -197,7 +197,7 @@ def _question_text(question: Sequence[str], output: OutputOptions) -> str:
 
 
 def _backend(model: str, output: OutputOptions) -> tuple["Endpoint | None", str]:
-    """What writes the answers, or None and why; a server that nobody named needs consent."""
+    """Return what writes the answers, or None and why; a server found here needs consent."""
     from ownwords.ask import servers
     from ownwords.ask.servers import EndpointConsent, consent_file
 
@@ -210,16 +210,16 @@ def _backend(model: str, output: OutputOptions) -> tuple["Endpoint | None", str]
     decided = backend.url in (*consent.allowed, *consent.refused)
     if not decided and output.may_ask:
         TerminalWriter(stderr()).line(
-            f"{backend.name} answers at {backend.url}. It can write the answers, and gets your"
-            " questions and the passages of your posts that match them. This is asked once."
+            f"{backend.name} answers at {backend.url}. It can write the answers from your questions"
+            " and the matching passages of your posts. You are asked only once."
         )
         consent = consent.with_decision(backend.url, confirm("Send them", default=False))
     if backend.url in consent.allowed:
         return backend, ""
     why = f" ({consent_file()} refuses it)" if backend.url in consent.refused else ""
     return None, (
-        f"{backend.name} answers at {backend.url}, and nothing was sent to it{why}. To have it"
-        f" write the answer, name it: --model {backend.option}"
+        f"{backend.name} answers at {backend.url}, but nothing was sent to it{why}. To let it"
+        f" write the answer: --model {backend.option}"
     )
 
 
@@ -229,7 +229,7 @@ def _backend(model: str, output: OutputOptions) -> tuple["Endpoint | None", str]
 def print_answer(
     answer: "Answer", writer: TerminalWriter, advice: str = "", *, has_text: bool = False
 ) -> None:
-    """Print an answer, or what follows its text: citations or passages, notes and advice."""
+    """Print an answer with citations or passages, notes and advice; its text unless printed."""
     from ownwords.ask.answer import SENTENCES
 
     if answer.answer and not has_text:
@@ -251,7 +251,7 @@ def print_answer(
     notes = answer.notes
     if not answer.answer:
         writer.heading(SENTENCES[answer.kind])
-        _print_notes(notes, writer)  # first, since they may say what the passages lack
+        _print_notes(notes, writer)  # before the passages, because they may say what these lack
         notes = ()
     if answer.passages and not answer.citations:
         for number, passage in enumerate(answer.passages, 1):
@@ -270,7 +270,7 @@ def _print_notes(notes: Sequence[str], writer: TerminalWriter) -> None:
 
 
 def _entry(source: "Passage", label: str, blocks: Iterable[Block], whose: str = "") -> Item:
-    """A passage or its quote below its title, with whose words it is and its address."""
+    """Return a passage or its quote with title, address and whose words it is."""
     return Item(
         title=say.title_of(source.title, 100),
         label=label,
@@ -289,7 +289,7 @@ def _entry(source: "Passage", label: str, blocks: Iterable[Block], whose: str = 
 
 
 def _excerpt(text: str, excerpt: "PassageExcerpt") -> Iterator[Block]:
-    """The part of a passage that answers, with its best units in bold; code as code."""
+    """Yield the part of a passage that answers, with its best sentences in bold; code as code."""
     from ownwords.ask.passages import is_code, units
 
     first, last = excerpt.span

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from ownwords.base import catalogue, estimates, trimming
 from ownwords.base.estimates import BaseOption, TuningTask
 from ownwords.cli.options import DEFAULTS, CommonOptions, described
-from ownwords.cli.output import confirm, stderr
+from ownwords.cli.output import confirm, examples, stderr
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.workspace import resolve_workspace
 from ownwords.models.directory import CARD
@@ -30,7 +30,7 @@ _RESUMES = "what was downloaded is saved; the same command resumes"
 app = App(
     name="base",
     help="The models that training can start from: the built-in one, and others.",
-    help_epilogue="ownwords base VERB --help explains each and shows an example.",
+    help_epilogue="ownwords base VERB --help explains each with examples.",
     help_format="plaintext",
     usage="Usage: ownwords base [VERB] [OPTIONS]",
     version_flags=(),
@@ -39,12 +39,12 @@ app = App(
 
 @app.command(
     name="list",
-    help_epilogue="Example: ownwords base list --json",
+    help_epilogue=examples("base list", "", "--json"),
     sort_key=0,
 )
 @app.default
 def listed(*, common: CommonOptions = DEFAULTS) -> None:
-    """List the bases, and what tuning each on the blog of a workspace takes on this machine."""
+    """List the bases, with the time, memory and quality to expect of tuning each here."""
     task, listed = _task(common.workspace), estimates.base_options()
     bases = [task.figures(option) for option in listed]
     figures = {
@@ -57,7 +57,7 @@ def listed(*, common: CommonOptions = DEFAULTS) -> None:
 
 
 def _task(workspace: Path | None) -> TuningTask:
-    """Tuning on the texts of the workspace; on a usual blog where none is given or found."""
+    """Return the task of tuning on the workspace's texts, or on a usual blog without one."""
     from ownwords.archive.corpus import read_corpus
 
     try:
@@ -72,7 +72,7 @@ def _task(workspace: Path | None) -> TuningTask:
 
 
 @app.command(
-    help_epilogue="Example: ownwords base add openai-community/gpt2 --name gpt2",
+    help_epilogue=examples("base add", "smollm2-135m", "openai-community/gpt2 --name gpt2"),
     sort_key=1,
 )
 def add(
@@ -80,22 +80,22 @@ def add(
         str,
         Parameter(
             name="SOURCE",
-            help="A name from `ownwords base list`, a model directory or a workspace with a model,"
-            " which is copied, a GGUF file, which is converted, or ORG/NAME of a model on"
+            help="A name from `ownwords base list`; a model directory or a workspace with a model,"
+            " which is copied; a GGUF file, which is converted; or ORG/NAME of a model on"
             " huggingface.co: GPT-2, Llama, Qwen2, Qwen3 or Gemma 3, with safetensors. HF_ENDPOINT"
-            " names another hub, HF_TOKEN gives access to gated models.",
+            " selects another hub, HF_TOKEN gives access to gated models.",
         ),
     ],
     /,
     *,
     name: Annotated[
         str,
-        described("Its name from now on. [default: the name of the model, folder or workspace]"),
+        described("Its name here. [default: the name of the model, folder or workspace]"),
     ] = "",
     accept_terms: Annotated[
         str,
         described(
-            "Accept the terms of use of the base of this name; --yes does not. [default: ask]"
+            "Accept the terms of use of the base with this name; --yes does not. [default: ask]"
         ),
     ] = "",
     common: CommonOptions = DEFAULTS,
@@ -117,8 +117,8 @@ def add(
 
 
 def _accepts(known: "KnownBase", common: CommonOptions) -> bool:
-    """Show the terms of a base, and ask; False where nobody can be asked."""
-    # --yes accepts no terms, and forbids no question about them.
+    """Show the terms of a base, and ask; return False if nobody can be asked."""
+    # --yes does not accept terms, nor prevent the question.
     if known.terms is None or not replace(common, yes=False).may_ask:
         return False
     writer = TerminalWriter(stderr())
@@ -129,7 +129,7 @@ def _accepts(known: "KnownBase", common: CommonOptions) -> bool:
 
 
 @app.command(
-    help_epilogue="Example: ownwords base remove gpt2",
+    help_epilogue=examples("base remove", "gpt2", "smollm2-135m --yes"),
     sort_key=2,
 )
 def remove(
@@ -138,7 +138,7 @@ def remove(
     *,
     common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Remove an added base, or an unfinished download."""
+    """Remove an added base, or an interrupted download."""
     from ownwords.base import install
 
     freed = install.remove(name)
@@ -175,17 +175,17 @@ def _print_list(
             writer.line(f"{entry.name} cannot be used: {entry.problem}")
         if entry.text_licenses:
             writer.line(
-                f"{entry.name} has read texts under {', '.join(entry.text_licenses)};"
+                f"{entry.name} was trained on texts under {', '.join(entry.text_licenses)};"
                 f" {entry.folder / CARD} names their authors.",
                 DIM,
             )
     if large := [base["name"] for base in bases if base["is_too_large"]]:
-        writer.line(f"Too large for the memory that is free now: {', '.join(large)}.")
+        writer.line(f"Too large for the free memory: {', '.join(large)}.")
     language = "in English" if task.is_english else "in another language"
     writer.line(
-        f"Memory, minutes and bits per byte are what to expect here with {size(task.text_bytes)} of"
-        f" text {language}, read once. Bits per byte depend on the blog and show how well a model"
-        " predicts new posts: lower is better. A ? means that nobody has measured it yet.",
+        "Memory, minutes and bits per byte are estimates for this machine, with"
+        f" {size(task.text_bytes)} of text {language}, read once. Bits per byte depend on the blog"
+        " and show how well a model predicts new posts: lower is better. ? means not measured.",
         DIM,
     )
     usable = [entry.name for entry in entries if not entry.problem]

@@ -36,13 +36,13 @@ def doctor(*, common: CommonOptions = DEFAULTS) -> None:
 
 
 def _native_speeds() -> Iterator[Speed]:
-    """What the part in C++ multiplies, which does all the work where PyTorch is missing."""
+    """Yield the GFLOP/s of the C++ kernels, which do all the work without PyTorch."""
     from ownwords.native import bindings
 
     if library := bindings.load_library():
         for kind, rate in asdict(library.rates).items():
             if rate:
-                what = f"products of {kind.replace('_', ' in ')}, 1 thread, part in C++"
+                what = f"products of {kind.replace('_', ' in ')}, 1 thread, C++ kernels"
                 yield Speed(what, rate, "GFLOP/s")
 
 
@@ -51,8 +51,8 @@ def _native_part() -> OptionalComponent:
 
     installed = bindings.describe_library() if bindings.load_library() else ""
     return OptionalComponent(
-        name="Part in C++",
-        purpose="writes without PyTorch, and trains faster on the processor",
+        name="C++ kernels",
+        purpose="write without PyTorch, and train faster on the CPU",
         installed=installed,
         problem="" if installed else bindings.library_problem(),
         command="" if installed else "install a C++ compiler, then install ownwords again",

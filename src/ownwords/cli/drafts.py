@@ -33,8 +33,8 @@ NotesFile = Annotated[
     Path | None,
     Parameter(
         name="NOTES",
-        help="A text file with a line for each sentence; a blank line begins a paragraph, and a"
-        " first line that begins with # is the title. [default: standard input]",
+        help="A text file with one line per sentence; a blank line begins a paragraph, and a first"
+        " line that begins with # is the title. [default: standard input]",
     ),
 ]
 
@@ -42,10 +42,10 @@ NotesFile = Annotated[
 def check(
     draft: DraftFile = None, *, workspace: WorkspaceOption = None, output: OutputOptions = OUTPUT
 ) -> None:
-    """Say whether a draft is more like your posts than like what other people write, and where not.
+    """Judge whether a draft is more like your posts than like others' writing, and where not.
 
-    It counts, and needs no model. It cannot tell a language model's prose from yours. English only;
-    nothing leaves this machine.
+    It counts words and needs no model. It cannot tell a language model's prose from yours. English
+    only; nothing leaves this machine.
     """
     from ownwords.archive.store import Archive
     from ownwords.core.validation import encode
@@ -67,7 +67,7 @@ def draft(
     options: ModelOptions = MODEL,
     output: OutputOptions = OUTPUT,
 ) -> None:
-    """Write a text from notes, a sentence a line, and show each line as it is written."""
+    """Write a text from notes, one sentence per line, and show each line as it is written."""
     from ownwords.drafts import drafting
 
     check_positive("--samples", samples)
@@ -101,7 +101,7 @@ def rewrite(
     free: Annotated[
         bool,
         flag(
-            "Let the model write each sentence, too; one that changes more than its manner stays."
+            "Also let the model rewrite each sentence; changes of more than its manner are dropped."
         ),
     ] = False,
     without: Annotated[
@@ -113,7 +113,7 @@ def rewrite(
 ) -> None:
     """Rewrite a draft by your habits: contractions, spelling, numerals, marks, long sentences.
 
-    Each change replaces a form by another of the same, so that what the draft says stays.
+    Each edit replaces one form by another with the same meaning.
     """
     from rich.text import Text
 
@@ -150,7 +150,7 @@ def rewrite(
 
 
 def _pieces(written: "Iterable[DraftLine]", lines: "list[DraftLine]") -> "Iterator[str]":
-    """The text of a draft line by line, as it is written; keeps the lines, too."""
+    """Yield the text of a draft line by line, and collect the lines."""
     for line in written:
         lines.append(line)
         yield f"{line.before}{line}"

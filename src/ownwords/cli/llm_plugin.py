@@ -1,4 +1,4 @@
-"""A plugin of LLM (https://llm.datasette.io): the models of this user's workspaces, and encoders.
+"""A plugin for LLM (https://llm.datasette.io): the models of the user's workspaces, and encoders.
 
 LLM imports this at every start, so nothing heavy is imported before a model is used.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @llm.hookimpl  # type: ignore[untyped-decorator]
 def register_models(register: Callable[..., None]) -> None:
     """Register the model of each workspace that is in this folder, or was opened before."""
-    # Of workspaces with one name, the first is the one that is nearer.
+    # Of several workspaces with one name, the closest comes first.
     folders: dict[str, Path] = {}
     for root in WorkspaceList(Workspace(Path.cwd() / SUFFIX)).paths():
         if (root / "model").is_dir():
@@ -47,7 +47,7 @@ class WorkspaceModel(llm.Model):  # type: ignore[misc]
     class Options(llm.Options):  # type: ignore[misc]
         """What `ownwords write` takes."""
 
-        max_tokens: int = Field(default=400, ge=1, description="The most tokens to write.")
+        max_tokens: int = Field(default=400, ge=1, description="Maximum number of tokens.")
         temperature: float | None = Field(
             default=None, ge=0, description="Lower is safer, higher is bolder."
         )
@@ -96,7 +96,7 @@ class Encoder(llm.EmbeddingModel):  # type: ignore[misc]
         return open_embedder(self._name)
 
     def embed_batch(self, items: Any, *, key: str | None = None) -> Iterator[list[float]]:  # noqa: ANN401
-        """Yield a vector for each text, as a passage of a post has it."""
+        """Yield a vector for each text, embedded as a passage."""
         encoder = self._encoder
         assert encoder is not None  # only installed ones are registered
         yield from encoder.embed([encoder.passage_prompt + item for item in items]).tolist()

@@ -1,6 +1,6 @@
-"""The `ownwords` command: find the verb, run it, turn the outcome into an exit status.
+"""The `ownwords` command: finds the verb, runs it, and returns an exit status.
 
-A verb's module is imported only when the verb is called; nothing heavy is imported before.
+A verb's module is imported only when the verb is called, and nothing heavy before.
 """
 
 import errno
@@ -34,7 +34,7 @@ def run() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        # Python would try to write what is left, and complain, when it ends.
+        # Python would try to write the rest at exit, and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status)
 
@@ -42,7 +42,7 @@ def run() -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit status, one of `output.EXIT_STATUSES`."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started this
+        if getattr(sys, name) is None:  # closed by the parent process
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A character that the terminal cannot encode must not end the program.
@@ -53,8 +53,8 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt as error:
         if sys.stderr.isatty():
-            print(file=sys.stderr)  # the line with ^C is not ours to write on
-        saved = str(error)  # what the verb has saved, and how to continue
+            print(file=sys.stderr)  # after ^C
+        saved = str(error)  # says what the verb has saved, and how to continue
         return _report(f"interrupted: {saved}" if saved else "interrupted", "", as_json, status=130)
     except BrokenPipeError:
         return 141
@@ -76,8 +76,8 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:
         if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
             return _bug(as_json)
-        hint = "close other programs, use a smaller model, or leave a small card out: --device cpu"
-        return _report("there is not enough memory for this", hint, as_json)
+        hint = "close other programs, use a smaller model, or avoid a small GPU: --device cpu"
+        return _report("there is not enough memory", hint, as_json)
     return 0
 
 
@@ -107,7 +107,7 @@ def _call(arguments: Sequence[str]) -> None:
 
 
 def _console_for_help(arguments: Sequence[str]) -> "Console | None":
-    """The console for help, imported only when help is printed: rich is slow to import."""
+    """Return the console if help is printed; rich is slow to import."""
     if len(arguments) > 1 and not {"--help", "-h"}.intersection(arguments):
         return None
     from ownwords.cli.output import stdout
@@ -116,14 +116,16 @@ def _console_for_help(arguments: Sequence[str]) -> "Console | None":
 
 
 def build() -> "App":
-    """The command line, its verbs not yet imported."""
+    """Return the command line, its verbs not yet imported."""
     from cyclopts import App
+
+    from ownwords.cli.output import examples
 
     app = App(
         name="ownwords",
         help="A language model of your own writing, on your own machine.",
-        help_epilogue="ownwords VERB --help explains a verb and shows an example. On a desktop,"
-        " ownwords alone opens the page.",
+        help_epilogue="ownwords VERB --help explains a verb with examples. On a desktop, ownwords"
+        " without a verb opens the page.",
         help_format="plaintext",
         usage="Usage: ownwords VERB [OPTIONS]",
         version=__version__,
@@ -138,7 +140,7 @@ def build() -> "App":
             sort_key=order,
             help=verb["help"],
             usage=f"Usage: ownwords {name} [OPTIONS] {argument}" if argument else None,
-            help_epilogue=f"Example: ownwords {name} {verb['example']}",
+            help_epilogue=examples(name, *verb["examples"]),
         )
     app.command(
         "ownwords.cli.base:app",
@@ -151,7 +153,7 @@ def build() -> "App":
 
 
 def _usage_error(error: "CycloptsError", verb: str) -> str:
-    """The parser's error in our words."""
+    """Return the message for an error of the parser."""
     from difflib import get_close_matches
 
     from cyclopts import (
@@ -188,7 +190,7 @@ def _usage_error(error: "CycloptsError", verb: str) -> str:
 def _report(message: str, hint: str, as_json: bool, status: int = 2) -> int:
     from ownwords.cli.output import print_error
 
-    with suppress(OSError):  # nobody reads, or the disk that stdout goes to is full
+    with suppress(OSError):  # such as a closed pipe or a full disk
         print_error(message, hint, as_json=as_json)
         sys.stdout.flush()
     return status

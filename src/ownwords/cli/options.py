@@ -1,4 +1,4 @@
-"""The options that several verbs have, how they are declared, and all settings."""
+"""Options and checks that several verbs share."""
 
 import importlib.util
 import os
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FILE = "ownwords.toml"
 _STDIN = "-"
-# Of each optional package: its name, and the extras that bring it.
+# Each optional package: its name for people, and the extra that installs it.
 _PACKAGES = {
     "torch": ("PyTorch", "train"),
     "gguf": ("the package gguf", "train"),
@@ -43,7 +43,7 @@ _LIKE_AN_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?", re.DOTALL)
 
 @dataclass(frozen=True)
 class Settings(LookSettings, Recipe):
-    """The settings, by section: those of a training run, and those of reading an archive."""
+    """The settings by section: those of a training run and those of reading an archive."""
 
 
 # --- one option -----------------------------------------------------------------------------------
@@ -55,12 +55,12 @@ def flag(help: str, **more: Any) -> Parameter:  # noqa: ANN401 - what Parameter 
 
 
 def described(help: str, **more: Any) -> Parameter:  # noqa: ANN401 - what Parameter takes
-    """A parameter whose help says the default in words."""
+    """A parameter whose help gives the default in words."""
     return Parameter(negative=(), show_default=False, help=help, **more)
 
 
 def setting(key: str, help: str) -> Parameter:
-    """The parameter of a flag that sets `key`; its help takes the default from the setting."""
+    """Return the parameter of an option that sets `key`; its help gives the setting's default."""
     default = next(known.default for known in settings_of(Settings()) if known.key == key)
     if isinstance(default, bool):
         default = "yes" if default else "no"
@@ -96,7 +96,7 @@ NoTrim = Annotated[
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """What to print of the result and on the way."""
+    """How results and progress are printed."""
 
     json: Annotated[bool, flag("Print the result as one JSON object; ask nothing.")] = False
     quiet: Annotated[bool, flag("Print nothing but the result.")] = False
@@ -104,12 +104,12 @@ class OutputOptions:
 
     @property
     def may_ask(self) -> bool:
-        """Whether there is somebody to answer questions."""
+        """Whether somebody can answer questions."""
         return are_terminals(sys.stdin, sys.stderr) and not self.json and not self.yes
 
     @contextmanager
     def watched(self) -> Iterator[tuple[Progress, "AskAuthor | None"]]:
-        """Progress on stderr, and how to ask the user; None where nobody can be asked."""
+        """Yield the progress, shown on stderr, and how to ask the user; None if nobody can be."""
         view = None if self.quiet else ProgressView()
         progress = Progress(*([view] if view else []))
 
@@ -152,7 +152,7 @@ class CommonOptions(OutputOptions):
     ] = ()
 
     def resolve(self, flags: Mapping[str, object], workspace: Path | None) -> Resolved[Settings]:
-        """The settings in force: of this folder, the workspace, the file given, and the flags."""
+        """Return the settings: of this folder, the workspace, the file given, and the options."""
         files = [Path(FILE)]
         if workspace and workspace.absolute() != Path.cwd():
             files.append(workspace / FILE)
@@ -161,7 +161,7 @@ class CommonOptions(OutputOptions):
         return resolve(Settings, toml=files, env=os.environ, sets=self.sets, flags=flags)
 
     def workspace_for(self, paths: Sequence[Path]) -> Workspace:
-        """The workspace the user named, or the default one of the first path."""
+        """Return the workspace that the user named, or the default one of the first path."""
         from ownwords.archive.ingest import workspace_for
 
         return Workspace(self.workspace) if self.workspace else workspace_for(paths[0])
@@ -174,12 +174,12 @@ OUTPUT, DEFAULTS = OutputOptions(), CommonOptions()
 
 
 def text_of(words: Sequence[str], verb: str) -> str:
-    """The text given as words on the command line, or read from standard input for "-"."""
+    """Return the text given as words on the command line, or standard input for "-"."""
     if option := next(filter(_LIKE_AN_OPTION.fullmatch, words), None):
         raise ConfigError(f"unknown option: {option}", hint=f"{verb} --help")
     if list(words) != [_STDIN]:
         return " ".join(words)
-    if sys.stdin is None:  # as where whoever started this closed it
+    if sys.stdin is None:  # closed by the parent process
         raise OwnwordsError("there is no standard input to read", hint="give the text itself")
     try:
         return sys.stdin.buffer.read().decode("utf-8").rstrip("\r\n")
@@ -191,7 +191,7 @@ def text_of(words: Sequence[str], verb: str) -> str:
 
 
 def text_in(path: Path | None, what: str) -> str:
-    """The text of a file, or of standard input for None or "-"; `what` it is, for the error."""
+    """Return the text of a file, or standard input for None or "-"; the error names `what`."""
     if path is not None and str(path) != _STDIN:
         return read_lines(path)
     if path is None and are_terminals(sys.stdin):
@@ -206,13 +206,13 @@ def check_positive(option: str, value: int | None) -> None:
 
 
 def require_package(package: str, purpose: str) -> None:
-    """Raise OwnwordsError where the package is missing; nothing is imported."""
+    """Raise OwnwordsError if a package is missing, without importing it."""
     if importlib.util.find_spec(package) is None and (missing := missing_package(package, purpose)):
         raise missing
 
 
 def missing_package(package: str, purpose: str = "this") -> OwnwordsError | None:
-    """The error that says how to install an optional package; None if it is none."""
+    """Return the error that says how to install an optional package; None for any other."""
     if package not in _PACKAGES:
         return None
     name, extras = _PACKAGES[package]

@@ -1,11 +1,11 @@
-"""Output: results on stdout, everything else on stderr; word wrap, and pages in the browser."""
+"""Prints results on stdout and everything else on stderr; wraps words, and opens the browser."""
 
 import json
 import os
 import sys
 import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
@@ -14,27 +14,35 @@ from ownwords.core.progress import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ownwords.view.terminal import TerminalWriter
+
 EXIT_STATUSES = {
     0: "done",
-    1: "a bug in ownwords: the traceback says where, the last line how to report it",
-    2: "bad input, settings or surroundings: one sentence on stderr says what, a second what to do",
-    130: "interrupted with Ctrl-C, also in the middle of a question",
-    141: "whoever read the output stopped reading, as `| head` does",
+    1: "a bug in ownwords: the traceback shows where, the last line says how to report it",
+    2: "bad input, settings or environment: stderr says in one sentence what, in a second what to"
+    " do",
+    130: "interrupted with Ctrl-C, also while a question is asked",
+    141: "the reader of the output stopped reading, as `| head` does",
 }
 
 
+def examples(verb: str, *arguments: str) -> str:
+    """Return the end of a verb's help: commands to copy."""
+    return "\n".join(["Examples:", *(f"  ownwords {verb} {each}".rstrip() for each in arguments)])
+
+
 def stdout() -> "Console":
-    """For results."""
+    """Return a console for results."""
     return _console(to_stderr=False)
 
 
 def stderr() -> "Console":
-    """For all that is not the result."""
+    """Return a console for everything but results."""
     return _console(to_stderr=True)
 
 
 def _console(*, to_stderr: bool) -> "Console":
-    from rich.console import Console  # slow to import: `ownwords write` has no need of it
+    from rich.console import Console  # slow to import, and `ownwords write` does not need it
 
     class _Console(Console):
         def on_broken_pipe(self) -> None:
@@ -44,12 +52,12 @@ def _console(*, to_stderr: bool) -> "Console":
 
 
 def are_terminals(*streams: TextIO | None) -> bool:
-    """Whether all of these are terminals; closed streams are None."""
+    """Return whether all of these are terminals; closed streams are None."""
     return all(stream is not None and stream.isatty() for stream in streams)
 
 
 def relative_path(path: Path) -> str:
-    """The path from the current folder where it lies below it, else the path itself."""
+    """Return a path below the current folder relative to it, any other path as it is."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:
@@ -57,7 +65,7 @@ def relative_path(path: Path) -> str:
 
 
 def print_json(figures: Mapping[str, Any]) -> None:
-    """Print one JSON object, in ASCII where stdout is not UTF-8."""
+    """Print one JSON object, in ASCII if stdout is not UTF-8."""
     is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     print(json.dumps(figures, ensure_ascii=not is_utf8, allow_nan=False, indent=2))
 
@@ -76,7 +84,7 @@ def print_error(message: str, hint: str, *, as_json: bool) -> None:
 
 
 def choose(title: str, options: Mapping[Any, str], *, text: str = "", default: str) -> str:
-    """Let the user choose an option, by number; KeyboardInterrupt where the input ends."""
+    """Return the option that the user chooses by number; KeyboardInterrupt if the input ends."""
     from rich.prompt import Prompt
     from rich.text import Text
 
@@ -94,11 +102,18 @@ def choose(title: str, options: Mapping[Any, str], *, text: str = "", default: s
 
 
 def confirm(question: str, *, default: bool) -> bool:
-    """Ask yes or no; KeyboardInterrupt where the input ends."""
+    """Return the answer to a yes-no question; KeyboardInterrupt if the input ends."""
     from rich.prompt import Confirm
 
     with _ending_as_interrupt():
         return Confirm.ask(question, console=stderr(), default=default)
+
+
+def input_line(prompt: str) -> str:
+    """Return a line that the user types, with editing and history if available."""
+    with suppress(ImportError):
+        import readline  # noqa: F401
+    return input(prompt)
 
 
 @contextmanager
@@ -110,17 +125,17 @@ def _ending_as_interrupt() -> Iterator[None]:
 
 
 def has_desktop(environment: Mapping[str, str] = os.environ, system: str = sys.platform) -> bool:
-    """Whether a graphical browser can be expected; never in CI."""
+    """Return whether a graphical browser can be expected; never in CI."""
     if environment.get("CI", "").lower() not in ("", "0", "false"):
         return False
     if system in ("win32", "darwin"):
-        # Over SSH the user sits elsewhere.
+        # Over SSH the user is at another machine.
         return "SSH_CONNECTION" not in environment
     return bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
 
 
 def open_browser(link: str) -> bool:
-    """Open a link in the browser; False where that is not possible."""
+    """Open a link in the browser; return whether that was possible."""
     try:
         return has_desktop() and webbrowser.open(link)
     except (OSError, webbrowser.Error):
@@ -130,8 +145,8 @@ def open_browser(link: str) -> bool:
 class StreamingWordWrap:
     """Writes pieces to a stream as lines of `width` columns behind a margin, word by word.
 
-    `shown` turns a word into what the stream can show, without control characters. A word may go on
-    in the next piece, unless `has_whole_words`.
+    `shown` makes a word printable, without control characters. A word may continue in the next
+    piece, unless `has_whole_words`.
     """
 
     def __init__(
@@ -152,6 +167,16 @@ class StreamingWordWrap:
         self._column = 0  # columns used
         self._gap = ""  # the space before the next word
         self._word = ""
+
+    @classmethod
+    def of(cls, writer: "TerminalWriter", indent: int = 0) -> "StreamingWordWrap":
+        """Return one within a writer's margins; unlike rich, it does not hold lines back."""
+        return cls(
+            writer.console.file,
+            width=writer.margin + writer.width,
+            margin=writer.margin + indent,
+            shown=lambda word: writer.text(word).plain,
+        )
 
     def write(self, pieces: Iterable[str]) -> None:
         """Write all pieces, then end the line, also when interrupted."""

@@ -137,7 +137,7 @@ class ProgressView:
                 redirect_stdout=False,  # stdout is for results, and may be a pipe
                 redirect_stderr=False,
             )
-            self._live.start()
+            self._live.start(refresh=True)
 
     def _hide(self) -> None:
         live, self._live = self._live, None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ownwords.archive.store import Archive
 
 _NONE = "none"
-_NO_POSTS = "holds no posts to score the model on"
+_NO_POSTS = "has no posts to score the model on"
 
 
 def score(
@@ -30,14 +30,14 @@ def score(
     base: Annotated[
         str | None,
         Parameter(
-            help="The base to compare with: a name from `ownwords base`, or a model directory; none"
-            " compares with no base. [default: the one the model was fine-tuned from]"
+            help="The base to compare with: a name from `ownwords base`, a model directory or none."
+            " [default: the one that the model was fine-tuned from]"
         ),
     ] = None,
     device: Device = "auto",
     common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Score the model on the held-out posts, write the scorecard into the workspace, show it."""
+    """Score the model on the held-out posts; write the scorecard into the workspace and show it."""
     from ownwords.archive import corpus
     from ownwords.archive.store import Archive
     from ownwords.base import catalogue
@@ -52,7 +52,7 @@ def score(
     if not place.archive.exists():
         raise OwnwordsError(
             f"{place.root} {_NO_POSTS}",
-            hint="name another with --workspace; `ownwords look PATH` makes one",
+            hint="give another with --workspace, or create one: ownwords look PATH",
         )
     before = read_scorecard(place.root)
     spent = {stage.name: stage.seconds for stage in before.seconds} if before else {}
@@ -83,7 +83,7 @@ def score(
 
 
 def _find_base(folder: Path, base: str | None, place: Workspace) -> Path | None:
-    """The folder of the given base, or of the one that the model was fine-tuned from."""
+    """Return the folder of the given base, or of the one that the model was fine-tuned from."""
     from ownwords.base import catalogue
     from ownwords.base.trimming import TRIMMED
     from ownwords.models.directory import CONFIG, PROVENANCE, base_name
@@ -100,19 +100,18 @@ def _find_base(folder: Path, base: str | None, place: Workspace) -> Path | None:
         if base is not None:
             raise
         raise OwnwordsError(
-            f"{folder} was fine-tuned from {name}, which is not here",
-            hint="give its folder with --base PATH, or leave it out with --base none",
+            f"{folder} was fine-tuned from {name}, which is not installed",
+            hint="give its folder with --base PATH, or skip the comparison with --base none",
         ) from error
 
 
 def _report(archive: "Archive") -> "Report":
-    """The corpus report stored with the texts."""
     from ownwords.archive.report import Report
 
     stored = archive.get_meta("report")
     if not stored:
         raise OwnwordsError(
             f"{archive.path} {_NO_POSTS}: reading was never finished",
-            hint="run `ownwords look PATH` again, into the same workspace",
+            hint="run `ownwords look PATH` again for the same workspace",
         )
     return Report.from_json(stored)

@@ -1,4 +1,4 @@
-"""`ownwords serve`, and the page that `ownwords` alone opens."""
+"""`ownwords serve`, and the page that `ownwords` without a verb opens."""
 
 import logging
 import os
@@ -36,8 +36,7 @@ def serve(
         Path,
         Parameter(
             name="PATH",
-            help="A workspace, or the blog that one is made from. [default: the only NAME.ownwords"
-            " here]",
+            help="A workspace, or a blog to make one from. [default: the only NAME.ownwords here]",
         ),
     ],
     workspace: Annotated[
@@ -72,7 +71,7 @@ def serve(
     name: Annotated[
         tuple[str, ...],
         described(
-            "Another host name that leads here, such as a proxy's; may be repeated. [default: none]"
+            "Another host name of this server, such as a proxy's; may be repeated. [default: none]"
         ),
     ] = (),
     model: Annotated[
@@ -127,7 +126,7 @@ def serve(
         link = address if no_key or given_key else f"{address}?key={settings.key}"
         _print_summary(place, settings, link, output, shows_key=not (no_key or given_key))
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # we report errors ourselves
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # errors are reported here
         if open and not open_browser(link):
             print("there is no desktop here to open a browser on", file=sys.stderr)
         state = AppState(place, settings, sources=sources, models=models)
@@ -135,7 +134,7 @@ def serve(
         try:
             with announced(place, settings.port, address, settings.key):
                 http_server.serve(create_app(state), state, [listener])
-        except KeyboardInterrupt:  # the way to end it
+        except KeyboardInterrupt:
             print("stopped", file=sys.stderr)
 
 
@@ -172,17 +171,17 @@ def _print_summary(
         print("No key: every account on this machine can read your posts.")
     if not settings.is_loopback:
         print(
-            "Other machines can reach it, and nothing is encrypted: beyond your own network, put"
-            " a proxy with HTTPS in front of it."
+            "Other machines can reach it, and nothing is encrypted: outside your own network, put a"
+            " proxy with HTTPS in front of it."
         )
     print("Ctrl-C stops it.", flush=True)
 
 
-# --- `ownwords` alone, on a desktop ---------------------------------------------------------------
+# --- `ownwords` without a verb, on a desktop ------------------------------------------------------
 
 
 def open_page() -> None:
-    """Open the page of a server that runs already; or serve until Ctrl-C, and open that page."""
+    """Open the page of a running server, or serve until Ctrl-C and open that page."""
     here = Path.cwd()
     workspace = workspace_to_open(here)
     if server := server_to_open(here, workspace):
@@ -192,13 +191,13 @@ def open_page() -> None:
     try:
         serve(workspace=workspace, open=True)
     finally:
-        if workspace.is_dir():  # it may have been made on the page
-            with suppress(OwnwordsError):  # such as no home folder: it is found from here, too
+        if workspace.is_dir():  # the page may have created it
+            with suppress(OwnwordsError):  # such as no home folder
                 WorkspaceList(Workspace(workspace)).remember(Workspace(workspace))
 
 
 def server_to_open(here: Path, workspace: Path) -> RunningServer | None:
-    """The server of this workspace; any server if the workspace is not the one that is here."""
+    """Return the server of this workspace, or any server if the workspace is not in this folder."""
     running = running_servers()
     same = [server for server in running if server.workspace == str(workspace.absolute())]
     is_here = workspace.is_dir() and here.absolute() in (workspace, workspace.parent)
@@ -206,7 +205,7 @@ def server_to_open(here: Path, workspace: Path) -> RunningServer | None:
 
 
 def workspace_to_open(here: Path) -> Path:
-    """`here` or the one in it, the one that was open last, or a new one."""
+    """Return the workspace that is this folder or in it, the last opened one, or a new one."""
     if here.name.endswith(SUFFIX):
         return here
     inside = sorted(path for path in here.glob(f"*{SUFFIX}") if path.is_dir())

@@ -75,8 +75,8 @@ def finetune(
     base: Annotated[
         str,
         described(
-            "The model to start from, which is not changed: a directory, or a name that `ownwords"
-            " base` lists. [default: the built-in one]"
+            "The model to start from: a directory, or a name from `ownwords base`. [default: the"
+            " built-in one]"
         ),
     ] = "",
     replay: Annotated[
@@ -89,7 +89,7 @@ def finetune(
     lora: Annotated[
         bool,
         flag(
-            "Train a small adapter instead of all weights, as the plan does by itself for a large"
+            "Train a small adapter instead of all weights, as the plan does anyway for a large"
             " base."
         ),
     ] = False,
@@ -115,7 +115,6 @@ def _train(
     by_lora: bool | None = None,
     trims: bool = False,
 ) -> None:
-    """Read the paths, plan, confirm, train, show the result."""
     from ownwords.base import catalogue
     from ownwords.base.trimming import TRIMMED, trim
     from ownwords.make.make_request import check_minutes
@@ -180,14 +179,14 @@ def _train(
 
 
 def command_start() -> float:
-    """When the user began to wait, by time.perf_counter(): Python's own start counts, too."""
+    """Return when the user began to wait, by time.perf_counter(), including Python's own start."""
     from ownwords.training.plan_constants import PLAN_CONSTANTS
 
     return time.perf_counter() - PLAN_CONSTANTS.start_s
 
 
 def training_settings(resolved: Resolved[Settings]) -> dict[str, object]:
-    """The training settings that the user set in any way; the plan derives the others."""
+    """Return the training settings that the user set; the plan derives the others."""
     from ownwords.training.settings import Recipe
 
     keys = {setting.key for setting in settings_of(Recipe())}
@@ -199,7 +198,7 @@ def training_settings(resolved: Resolved[Settings]) -> dict[str, object]:
 
 
 def plan_figures(plan: "Plan") -> dict[str, Any]:
-    """The plan as `--json` prints it."""
+    """Return the plan as `--json` prints it."""
     return {
         "plan": [asdict(number) for number in plan.reasons],
         "recipe": asdict(plan.recipe),
@@ -217,10 +216,9 @@ def read_texts(
     *,
     world: "World | None" = None,
 ) -> "tuple[Corpus, TextCollection | None]":
-    """The author's texts and the base's own text, both read as `ownwords look` reads them.
+    """Return the author's texts and the base's own text, read as `ownwords look` reads them.
 
-    Of several processes that train together one on each machine reads, the others take what it has
-    stored.
+    Of several processes that train together one per machine reads; the others load what it stored.
     """
     from ownwords.archive.corpus import read_corpus
     from ownwords.archive.look import look
@@ -244,7 +242,7 @@ def read_texts(
 
 
 def _write_samples(made: "TrainedModel", progress: Progress, device: str) -> list[str]:
-    """Texts by the saved model, loaded from its folder as any user would."""
+    """Return texts by the saved model, loaded from its folder as a user would."""
     from ownwords.inference.model import Model
 
     with progress.stage("Writing samples"):
@@ -283,7 +281,7 @@ def _value(number: "PlannedValue") -> str:
 
 
 def _print_made(made: "TrainedModel", samples: Sequence[str], console: "Console") -> None:
-    """Print the result, how right the plan was, samples, and what to do next."""
+    """Print the result, the forecast's errors, samples, and what to do next."""
     writer, outcome = TerminalWriter(console), made.outcome
     writer.space()
     if made.bits_per_byte is None:
@@ -309,7 +307,7 @@ def _print_made(made: "TrainedModel", samples: Sequence[str], console: "Console"
     writer.copied(folder)
     writer.copied(f"For other tools: ownwords export {shlex.quote(folder)} --to gguf")
     writer.copied(f"All figures: {relative_path(made.run.folder)}")
-    writer.line("More --minutes start a new run from scratch, with a larger plan.", DIM)
+    writer.line("More --minutes start a new run with a larger plan.", DIM)
 
 
 def _saved_weights(made: "TrainedModel") -> str:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +23,7 @@ from ownwords.cli.options import (
     flag,
     text_of,
 )
-from ownwords.cli.output import StreamingWordWrap, are_terminals, print_json
+from ownwords.cli.output import StreamingWordWrap, are_terminals, input_line, print_json
 from ownwords.cli.progress_view import ProgressView
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress
@@ -34,7 +35,7 @@ from ownwords.models.gguf.reading import model_directory
 
 MAX_TOKENS = 200
 _MAX_TEMPERATURE = 5
-_WIDEST = 92  # columns that are easy to read
+_MAX_WIDTH = 92  # columns that are easy to read
 HELP = """\
 Type the beginning of a text; the model continues it. An empty line starts a new text.
 /again            continue the same beginning once more, with another seed
@@ -95,7 +96,7 @@ MODEL, WRITING = ModelOptions(), WritingOptions()
 
 
 def resolve_model_directory(given: Path | None) -> Path:
-    """The model directory of a path, of a GGUF file, or of the only workspace here."""
+    """Return the model directory of a path, of a GGUF file, or of the only workspace here."""
     path = resolve_model(given, Path.cwd())
     with closing(ProgressView()) as view:
         return model_directory(path, Progress(view))
@@ -106,7 +107,7 @@ def write(
         str,
         Parameter(
             name="PROMPT",
-            allow_leading_hyphen=True,  # a text may begin with a dash, and - is standard input
+            allow_leading_hyphen=True,  # a text may begin with a dash; - is standard input
             help="The beginning of the text; - reads it from standard input. [default: none]",
         ),
     ],
@@ -169,7 +170,7 @@ def write(
 def show_pieces(pieces: Iterable[str], *, has_whole_words: bool = False) -> None:
     """Print the text as it comes: in lines of words on a terminal, unchanged elsewhere."""
     if sys.stdout.isatty():
-        width = min(shutil.get_terminal_size().columns, _WIDEST)
+        width = min(shutil.get_terminal_size().columns, _MAX_WIDTH)
         wrap = StreamingWordWrap(sys.stdout, width=width, has_whole_words=has_whole_words)
         wrap.write(pieces)
         return
@@ -199,11 +200,13 @@ def chat(
     on_terminal = are_terminals(sys.stdin, sys.stdout)
     if on_terminal and not output.quiet:
         print(HELP, file=sys.stderr)
-    ChatSession(model, options, max_tokens, output).run(_line if on_terminal else _piped_line)
+    ChatSession(model, options, max_tokens, output).run(
+        partial(input_line, "> ") if on_terminal else _piped_line
+    )
 
 
 class ChatSession:
-    """A model that continues one line after another, and the settings it does so with."""
+    """A model that continues one line after another, and its settings."""
 
     def __init__(
         self,
@@ -219,7 +222,7 @@ class ChatSession:
         self._last = ""
 
     def run(self, next_line: Callable[[], str]) -> None:
-        """Answer lines until they end, or one says so."""
+        """Answer lines until they end, or until /quit."""
         while True:
             try:
                 line = next_line()
@@ -274,14 +277,8 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _line() -> str:
-    with suppress(ImportError):  # lines can then be edited, and earlier ones called back
-        import readline  # noqa: F401
-    return input("> ")
-
-
 def _piped_line() -> str:
-    line = sys.stdin.readline() if sys.stdin is not None else ""  # closed by whoever started this
+    line = sys.stdin.readline() if sys.stdin is not None else ""  # closed by the parent process
     if not line:
         raise EOFError
     return line.rstrip("\r\n")

@@ -1,6 +1,6 @@
-"""A model directory that is scored: what it records, and what is measured on its weights.
+"""A model directory to score: its records, and the measurements on its weights.
 
-PyTorch and the weights are loaded when the first figure needs them.
+PyTorch and the weights are loaded when the first measurement needs them.
 """
 
 import math
@@ -43,9 +43,9 @@ class SamplePrompt:
 
 
 class ScoredModel:
-    """A model directory and its name in what is said to the user.
+    """A model directory, and its name in messages.
 
-    Its bits are those of its weights with `adapter` merged; it writes as it is.
+    Its bits are measured with `adapter` merged; it writes without.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ScoredModel:
     ) -> None:
         self.folder, self.name, self.device, self._adapter = folder, name, device, adapter
 
-    # --- what it records --------------------------------------------------------------------------
+    # --- records ----------------------------------------------------------------------------------
 
     @cached_property
     def key(self) -> str:
@@ -68,7 +68,7 @@ class ScoredModel:
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
-        """What its training has recorded; empty if nothing was."""
+        """The record of its training; empty if there is none."""
         path = readable_dir(self.folder) / PROVENANCE
         return read_json(path) if path.exists() else {}
 
@@ -95,11 +95,11 @@ class ScoredModel:
 
     @property
     def tokens_read_per_s(self) -> float:
-        """Tokens that training was expected to read in a second; infinite if that is unknown."""
+        """The expected tokens per second of its training; infinite if unknown."""
         expected = self.provenance.get("expected")
         return float(expected["tokens_per_s"]) if isinstance(expected, dict) else math.inf
 
-    # --- what is measured on it -------------------------------------------------------------------
+    # --- measurements -----------------------------------------------------------------------------
 
     def score(self, texts: Sequence[str], names: Sequence[str]) -> Score:
         from ownwords.evaluation import bits_per_byte  # noqa: PLC0415 - torch takes seconds
@@ -115,7 +115,6 @@ class ScoredModel:
     def extraction(
         self, training: Sequence[str], held_out: Sequence[str], samples: int
     ) -> Extraction:
-        """Measure the share of passages of each kind that the model continues word for word."""
         from ownwords.evaluation import memorisation  # noqa: PLC0415
 
         return memorisation.extraction(*self._weights, training, held_out, samples=samples)
@@ -127,16 +126,13 @@ class ScoredModel:
         *,
         guarded: bool,
     ) -> tuple[str, ...]:
-        """The texts that `ownwords write` would write for these prompts."""
-        from ownwords.inference.text_generation import generate_texts  # noqa: PLC0415
-
+        """Return the texts that `ownwords write` would write for these prompts."""
         writer = self._writer
         requests = [
             writer.request(each.prompt, max_tokens=max_tokens, seed=each.seed, quote=not guarded)
             for each in prompts
         ]
-        texts = generate_texts(writer.engine, writer.tokenizer, requests)
-        return tuple(texts)
+        return tuple(writer.generate_texts(requests))
 
     def release(self) -> None:
         """Free the weights; the next figure loads them again."""
@@ -162,8 +158,7 @@ class ScoredModel:
         model = loaded.model
         if self._adapter:
             lora.merge_stored(model, self._adapter)
-        # In bfloat16 Gemma 3 270M takes .02% more bits than in float32, a third of the time, and
-        # 450 MB less (docs/log.md).
+        # bfloat16 takes a third of the time, and hardly more bits. Measured: docs/log.md.
         if not fused.keeps_bf16(next(model.parameters())):
             model.float()
         return model, tokenizer

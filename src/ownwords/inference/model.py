@@ -1,4 +1,4 @@
-"""A model with its tokenizer, as the Python API returns it; loads its weights into an engine."""
+"""A model with its tokenizer, as the Python API returns it, and the choice of its engine."""
 
 import importlib.util
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -14,15 +14,15 @@ from ownwords.core.packages import install_command
 from ownwords.inference import copy_guard, native_engine
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import Engine, Logits, WeightFormat
-from ownwords.inference.generation import BatchScheduler, GenerationRequest
+from ownwords.inference.generation import BatchScheduler, GenerationRequest, generate
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import (
     DEFAULT_SAMPLING,
-    build_request,
+    IncrementalDetokenizer,
     encode_prompt,
     eos_token_ids,
-    generate_texts,
-    stream_request,
+    split_last_word,
+    stop_token_ids,
 )
 from ownwords.models import directory
 from ownwords.models.configs.config import ModelConfig
@@ -36,6 +36,7 @@ DEVICES = ("auto", "cpu", "cuda", "rocm", "mps", "xpu")
 # A machine without any of these has no CUDA; /dev/dxg is WSL's, /dev/kfd is ROCm's.
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "C:/Windows/System32/nvcuda.dll")
 MAX_THREADS = 1024
+_BATCH = 16  # texts that are generated together
 
 
 class Model:
@@ -65,10 +66,10 @@ class Model:
     ) -> "Model":
         """Load a model directory or GGUF file with the tokenizer saved in it.
 
-        "auto" selects CUDA if it works and has the memory, otherwise the CPU, which uses the native
-        engine if compiled, otherwise PyTorch. "int8" and "int4" quantize the weights as
+        "auto" selects CUDA if it works and has enough memory, otherwise the CPU: the native engine
+        if it is compiled, otherwise PyTorch. "int8" and "int4" quantize the weights as
         `models.quantize` does, including the embedding. A copy guard in the directory applies to
-        everything the model writes. `adapter` is a stored LoRA to add to the weights.
+        everything that the model writes. `adapter` is a stored LoRA to add to the weights.
         """
         # Each takes up to half a second for Gemma 3 270M; loading weights needs the GIL little.
         with (
@@ -107,14 +108,11 @@ class Model:
         seed gives the same text. `quote` disables the copy guard. `sampling` are fields of
         `inference.sampling.SamplingParams`, such as `temperature=0.5`.
         """
-        request = self.request(
-            prompt,
-            max_tokens=max_tokens,
-            seed=seed,
-            sampling=replace(DEFAULT_SAMPLING, **sampling),
-            quote=quote,
+        params = replace(DEFAULT_SAMPLING, **sampling)
+        return self.stream(
+            self.request(prompt, max_tokens=max_tokens, seed=seed, sampling=params, quote=quote),
+            stops,
         )
-        return stream_request(self.engine, self.tokenizer, request, stops)
 
     def write_several(
         self,
@@ -134,22 +132,107 @@ class Model:
         `sentence` ends each with its first sentence. `on_tokens` is called with the number of
         tokens of each step. A `scheduler` keeps what it has read from call to call.
         """
-        request = self.request(
-            prompt,
-            max_tokens=max_tokens,
-            sampling=replace(DEFAULT_SAMPLING, **sampling),
-            quote=quote,
-        )
+        params = replace(DEFAULT_SAMPLING, **sampling)
+        request = self.request(prompt, max_tokens=max_tokens, sampling=params, quote=quote)
         requests = [replace(request, seed=seed) for seed in seeds]
-        return generate_texts(
-            self.engine,
-            self.tokenizer,
-            requests,
-            stops,
-            sentence=sentence,
-            on_tokens=on_tokens,
-            scheduler=scheduler,
+        return self.generate_texts(
+            requests, stops, sentence=sentence, on_tokens=on_tokens, scheduler=scheduler
         )
+
+    def request(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int,
+        seed: int = 1,
+        sampling: SamplingParams = DEFAULT_SAMPLING,
+        quote: bool = False,
+        completes_word: bool = False,
+    ) -> GenerationRequest:
+        """Return the request that continues a prompt, given as text or as ids.
+
+        With `completes_word`, the prompt's last word is not read, and the text begins with it.
+        """
+        tokenizer, opening = self.tokenizer, None
+        if completes_word and isinstance(prompt, str):
+            prompt, opening = split_last_word(tokenizer, prompt)
+        if tokenizer.gaps:  # ids without a token are never sampled
+            never = dict.fromkeys(tokenizer.gaps, float("-inf"))
+            sampling = replace(sampling, bias={**sampling.bias, **never})
+        return GenerationRequest(
+            ids=encode_prompt(tokenizer, prompt) if isinstance(prompt, str) else prompt,
+            max_tokens=max_tokens,
+            sampling=sampling,
+            vocabulary=tokenizer.vocabulary_size,
+            seed=seed,
+            stop_ids=stop_token_ids(tokenizer) | self.stop_ids,
+            guard=None if quote else self.guard,
+            opening=opening,
+        )
+
+    def stream(self, request: GenerationRequest, stops: Sequence[str] = ()) -> Generator[str]:
+        """Generate the text of a request piece by piece, in whole characters, up to a stop string.
+
+        Invalid stop strings raise here, not when the first piece is requested.
+        """
+        detokenizer = IncrementalDetokenizer(self.tokenizer, request.ids, stops)
+
+        def pieces() -> Generator[str]:
+            for token in generate(self.engine, request):
+                if text := detokenizer.feed(token):
+                    yield text
+                if detokenizer.stop is not None:
+                    return
+            if text := detokenizer.finish():
+                yield text
+
+        return pieces()
+
+    def generate_texts(
+        self,
+        requests: Sequence[GenerationRequest],
+        stops: Sequence[str] = (),
+        *,
+        sentence: bool = False,
+        on_tokens: Callable[[int], object] = bool,
+        scheduler: BatchScheduler | None = None,
+    ) -> list[str]:
+        """Return the text of each request, as `stream` would, but generated in batches.
+
+        The other arguments are those of `write_several`.
+        """
+        if not requests:
+            return []
+        detokenizers = [
+            IncrementalDetokenizer(self.tokenizer, request.ids, stops, sentence=sentence)
+            for request in requests
+        ]
+        texts = [""] * len(requests)
+        length = max(len(request.ids) + request.max_tokens for request in requests)
+        own = None
+        if scheduler is None:
+            own = scheduler = self.scheduler(min(len(requests), _BATCH), length)
+        try:
+            places = {scheduler.submit(request): place for place, request in enumerate(requests)}
+            while places:
+                outputs = scheduler.step()
+                on_tokens(sum(token is not None for _, token in outputs))
+                for state, token in outputs:
+                    if state.error:
+                        raise state.error
+                    place = places[state]
+                    detokenizer = detokenizers[place]
+                    if token is not None:
+                        texts[place] += detokenizer.feed(token)
+                    if state.finish_reason:
+                        texts[place] += detokenizer.finish()
+                    if state.finish_reason or detokenizer.stop is not None:
+                        scheduler.cancel(state)
+                        del places[state]
+        finally:
+            if own:
+                own.close()
+        return texts
 
     def scheduler(self, rows: int, length: int) -> BatchScheduler:
         """Create a scheduler of this model for several calls; the caller closes it."""
@@ -166,28 +249,6 @@ class Model:
         longest = len(prefix) + max(map(len, continuations), default=0)
         with closing(self.scheduler(1, longest)) as own:
             return own.score(prefix, continuations)
-
-    def request(
-        self,
-        prompt: str | Sequence[int],
-        *,
-        max_tokens: int,
-        seed: int = 1,
-        sampling: SamplingParams = DEFAULT_SAMPLING,
-        quote: bool = False,
-        completes_word: bool = False,
-    ) -> GenerationRequest:
-        """Build the request that continues a prompt, for this model's engine or its scheduler."""
-        return build_request(
-            self.tokenizer,
-            prompt,
-            max_tokens=max_tokens,
-            seed=seed,
-            sampling=sampling,
-            guard=None if quote else self.guard,
-            extra_stop_ids=self.stop_ids,
-            completes_word=completes_word,
-        )
 
     def logits(self, ids: Sequence[int]) -> Logits:
         """Return the next-token logits after each of the ids, [ids, vocabulary].
@@ -209,7 +270,7 @@ class Model:
 
 
 def choose_device(device: str, folder: Path) -> str:
-    """The device to run the model of this directory on; imports PyTorch only where it must."""
+    """Return the device for the model of a directory; imports PyTorch only if it must."""
     if device == "cpu" or (device == "auto" and not has_driver()):
         return "cpu"
     weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
@@ -218,7 +279,7 @@ def choose_device(device: str, folder: Path) -> str:
 
 
 def has_driver() -> bool:
-    """Whether this machine has the driver of a card that CUDA or ROCm could use."""
+    """Return whether this machine has the driver of a GPU for CUDA or ROCm."""
     return any(Path(driver).exists() for driver in _DRIVERS)
 
 
@@ -258,7 +319,7 @@ def load_engine(
         reason = f"{device} needs PyTorch" if device != "cpu" else bindings.library_problem()
         raise OwnwordsError(
             f"nothing here can run this model: {reason}, and PyTorch is not installed",
-            hint=f"{install_command('train')}; `ownwords doctor` says more",
+            hint=f"{install_command('train')}; `ownwords doctor` shows details",
         ) from error
     return TorchEngine.load(folder, device=device, weights=weights, adapter=adapter)
 

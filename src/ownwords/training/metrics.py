@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ownwords.core.progress import Stage
-from ownwords.inference.text_generation import build_request, stream_request
+from ownwords.inference.model import Model
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, eval_mode
@@ -138,7 +138,7 @@ class SampleWriter:
         if self._seconds_left <= 0:
             return ""
         began = time.perf_counter()
-        request = build_request(self._tokenizer, "", max_tokens=self._max_tokens)
-        text = "".join(stream_request(TorchEngine(model), self._tokenizer, request))
+        writer = Model(TorchEngine(model), self._tokenizer)
+        text = "".join(writer.write("", max_tokens=self._max_tokens))
         self._seconds_left -= time.perf_counter() - began
         return text
