@@ -177,7 +177,7 @@ def test_a_model_that_continues_text_begins_a_document(folder: Path) -> None:
         (["MODEL", "--to", "hf", "--out", "MODEL"], "is the model itself"),
         (["MODEL", "--to", "onnx"], "onnx"),
         (["nowhere", "--to", "adapter"], "nowhere does not exist"),
-        (["MODEL", "--to", "adapter"], "holds no LoRA"),
+        (["MODEL", "--to", "adapter"], "has no LoRA"),
         (["MODEL", "--to", "adapter", "--type", "q8_0"], "to adapter cannot hold q8_0"),
     ],
 )

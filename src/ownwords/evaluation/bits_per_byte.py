@@ -1,8 +1,8 @@
 """Bits per byte: how well a language model predicts texts, independent of its tokenizer.
 
-Every token counts once, including the end of the document, and each is predicted by a distribution
-over the whole vocabulary that sums to one. A text also has other tokenizations than the one scored,
-so its true cost is at most this figure.
+Every token counts once, including the end of the document, and is predicted by a distribution over
+the whole vocabulary that sums to one. A text also has other tokenizations than the scored one, so
+its true cost is at most this figure.
 
 Shapes: B rows, T tokens of a row, N scored tokens, C width, V vocabulary.
 """
@@ -49,8 +49,8 @@ def score(
 ) -> Score:
     """Score each document on its own, in sliding windows of the model's context.
 
-    `stride` defaults to half of that: each token is predicted from at least context - stride tokens
-    where the document has so many before it.
+    `stride` defaults to half the context: each token is predicted from at least context - stride
+    tokens, if the document has as many before it.
     """
     context = model.config.context
     stride = stride or max(1, context // 2)
@@ -87,7 +87,7 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
 
 
 def document_nats(model: CausalLM, rows: Sequence[Ids], context: int, stride: int) -> list[float]:
-    """Return the nats of each document; its first id is context and not scored."""
+    """Return the nats of each document; its first id is only context."""
     nats: list[list[float]] = [[] for _ in rows]
     windows = [
         window
@@ -148,7 +148,7 @@ def _window_nats(model: CausalLM, rows: Sequence[Ids], batch: Sequence[Window]) 
 
 
 def _target_nats(model: CausalLM, hidden_NC: Tensor, targets_N: Tensor) -> Tensor:
-    """Cross-entropy of each target, computing a limited number of logits at a time."""
+    """Return the cross-entropy of each target, computing a limited number of logits at once."""
     rows = max(MIN_ROWS, CHUNK_LOGITS // model.config.vocabulary)
     pairs = zip(torch.split(hidden_NC, rows), torch.split(targets_N, rows), strict=True)
     parts = [

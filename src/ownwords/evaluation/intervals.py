@@ -2,9 +2,9 @@
 
 Passages of one source are not independent, so sources are the unit. Figures are ratios of sums, in
 which long posts weigh more. The standard error is the jackknife's (delete one source), and
-Student's t has Kish's effective number of sources, less one, as degrees of freedom: with posts
-whose lengths differ tenfold, 94 to 97% of the intervals of 5 to 40 posts cover the truth. A
-percentile bootstrap covers 83% at 7 posts.
+Student's t has Kish's effective number of sources, minus one, as degrees of freedom: with posts
+whose lengths differ tenfold, 94% to 97% of the intervals of 5 to 40 posts cover the truth, but only
+83% of those of a percentile bootstrap at 7 posts.
 """
 
 import math
@@ -16,9 +16,8 @@ import numpy.typing as npt
 
 MIN_SOURCES = 5  # with fewer there is no interval
 _Z = 1.959964  # normal quantile for 95%
-# Of the events within a source, such as the made-up words of a text; and how many means are tried.
-_CORRELATIONS = np.geomspace(0.0003, 0.3, 12)
-_MEANS = 40
+_CORRELATIONS = np.geomspace(0.0003, 0.3, 12)  # of events within a source
+_MEANS = 40  # grid size
 _FEW_DEGREES = (12.7062, 4.3027, 3.1824, 2.7764)  # quantiles of t for 1 to 4 degrees of freedom
 
 Vector = npt.NDArray[np.float64]
@@ -27,7 +26,7 @@ Numbers = Sequence[float] | Vector
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """95% confidence interval: where a figure would lie with other sources of the same kind."""
+    """95% confidence interval: the range of a figure with other sources of the same kind."""
 
     low: float
     high: float
@@ -35,10 +34,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure, the number of passages behind it, and its interval.
-
-    There is no interval with fewer than `MIN_SOURCES` sources.
-    """
+    """A figure, its number of passages, and its interval; None with too few sources."""
 
     value: float
     of: int
@@ -105,7 +101,7 @@ class Score:
 
 
 def ratio_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
-    """The interval of sum(parts) / sum(wholes), with one part and one whole per source."""
+    """Return the interval of sum(parts) / sum(wholes), with one part and one whole per source."""
     parts, wholes = np.asarray(parts, float), np.asarray(wholes, float)
     if len(parts) < MIN_SOURCES:
         return None
@@ -115,12 +111,11 @@ def ratio_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
 
 
 def rate(parts: Numbers, wholes: Numbers, sources: Sequence[int]) -> Estimate:
-    """How often something occurs: sum(parts) of sum(wholes) opportunities, by item.
+    """Estimate how often an event occurs: sum(parts) of sum(wholes) opportunities, by item.
 
-    The wider of two intervals. The first is Wilson's, for as many trials as would have the
-    jackknife's standard error (Korn and Graubard 1998). It is too narrow if few sources show the
-    event, or none. The second is a beta-binomial's, which is too narrow for an event that fills
-    whole sources.
+    Its interval is the union of two. Wilson's, for as many trials as would have the jackknife's
+    standard error (Korn and Graubard 1998), is too narrow if few or no sources have the event. A
+    beta-binomial's is too narrow for an event that fills whole sources.
     """
     parts, wholes = (_by_source(values, sources) for values in (parts, wholes))
     parts, wholes = parts[wholes > 0], wholes[wholes > 0]
@@ -138,11 +133,10 @@ def rate(parts: Numbers, wholes: Numbers, sources: Sequence[int]) -> Estimate:
 
 
 def _beta_binomial(events: Vector, trials: Vector) -> tuple[float, float]:
-    """The middle 95% of the posterior of a beta-binomial's mean, for events of so many trials.
+    """Return the middle 95% of the posterior of a beta-binomial's mean.
 
-    Likelihood: Williams 1975. Its mean has Jeffreys' prior for a share, its correlation is even on
-    a log scale (Everson and Bradlow 2002 integrate over both alike). S sources, R correlations,
-    M means.
+    Likelihood: Williams 1975. The mean has Jeffreys' prior, the correlation one that is uniform on
+    a log scale (as in Everson and Bradlow 2002). S sources, R correlations, M means.
     """
     pseudo_R11 = (1 / _CORRELATIONS - 1)[:, None, None]
     some_S = events[events > 0]
@@ -159,7 +153,7 @@ def _beta_binomial(events: Vector, trials: Vector) -> tuple[float, float]:
         weight_M = np.exp(log_RM - log_RM.max()).sum(axis=0)
         below_M = (np.cumsum(weight_M) - weight_M / 2) / weight_M.sum()
         means_M = log_odds_M
-        # The second time only the means that the first has found possible.
+        # The second grid covers only the means that are plausible by the first.
         first, last = np.interp((1e-4, 1 - 1e-4), below_M, means_M)
         log_odds_M = np.linspace(first, last, _MEANS)
     low, high = 1 / (1 + np.exp(-np.interp((0.025, 0.975), below_M, means_M)))
@@ -167,13 +161,13 @@ def _beta_binomial(events: Vector, trials: Vector) -> tuple[float, float]:
 
 
 def _log_rising(start: Vector, counts_S: Vector) -> Vector:
-    """Sum over the sources of log(start * (start + 1) * ... * (start + count - 1))."""
+    """Return the sum over the sources of log(start * (start + 1) * ... * (start + count - 1))."""
     sums: Vector = (_log_gamma(start + counts_S) - _log_gamma(start)).sum(axis=-1)
     return sums
 
 
 def _log_gamma(x: Vector) -> Vector:
-    """Stirling's series six further on, right to 8 digits (Abramowitz and Stegun 6.1.41)."""
+    """Return log(gamma(x)) to 8 digits, by Stirling's series at x + 6 (A&S 6.1.41)."""
     y, product = x + 6, x * (x + 1)
     for n in range(2, 6):
         product = product * (x + n)
@@ -183,10 +177,10 @@ def _log_gamma(x: Vector) -> Vector:
 
 
 def share(values: Numbers, sources: Sequence[int]) -> Estimate:
-    """The mean of the items' values from 0 to 1, with Wilson's interval for the number of sources.
+    """Return the mean of the items' values from 0 to 1, with Wilson's interval over sources.
 
-    Nothing of that mean varies more from source to source than zeros and ones, so the interval
-    holds however alike the passages of one source are, also where all passages are.
+    No values with that mean vary more between sources than zeros and ones, so the interval holds
+    however similar the passages of one source are.
     """
     value = float(np.mean(values)) if len(values) else 0.0
     sizes = _by_source(np.ones(len(sources)), sources)
@@ -197,7 +191,7 @@ def share(values: Numbers, sources: Sequence[int]) -> Estimate:
 
 
 def median(values: Numbers, sources: Sequence[int]) -> Estimate:
-    """The median of the items' values; its interval inverts that of the share below (Woodruff)."""
+    """Return the median of the items' values; its interval inverts that of the share below it."""
     middle = float(np.median(values))
     is_below = (np.asarray(values) <= middle).astype(float)
     below = rate(is_below, np.ones(len(values)), sources).interval
@@ -208,7 +202,7 @@ def median(values: Numbers, sources: Sequence[int]) -> Estimate:
 
 
 def beside(samples: Estimate, held_out: Estimate) -> PairedEstimate:
-    """Both figures with the interval of their difference (MOVER: Zou and Donner 2008)."""
+    """Return both figures with the interval of their difference (MOVER: Zou and Donner 2008)."""
     ours, real = samples.interval, held_out.interval
     if ours is None or real is None:
         return PairedEstimate(samples, held_out)
@@ -221,7 +215,7 @@ def beside(samples: Estimate, held_out: Estimate) -> PairedEstimate:
 
 
 def wilson(value: float, trials: float, z: float = _Z) -> Interval:
-    """Wilson's score interval of a share of independent trials."""
+    """Return Wilson's score interval of a share of independent trials."""
     middle = (value + z**2 / (2 * trials)) / (1 + z**2 / trials)
     variance = value * (1 - value) / trials + (z / (2 * trials)) ** 2
     reach = math.sqrt(variance) * z / (1 + z**2 / trials)
@@ -235,21 +229,18 @@ def _by_source(values: Numbers, sources: Sequence[int]) -> Vector:
 
 
 def _standard_error(parts: Vector, wholes: Vector) -> float:
-    """The jackknife's, of sum(parts) / sum(wholes)."""
+    """Return the jackknife's standard error of sum(parts) / sum(wholes)."""
     without = (parts.sum() - parts) / (wholes.sum() - wholes)
     return math.sqrt((len(parts) - 1) * float(without.var()))
 
 
 def _effective(weights: Vector) -> float:
-    """Kish's effective number of sources: so many equal ones would vary as much."""
+    """Return Kish's effective number of sources: as many equal ones would vary as much."""
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
 def student_t(degrees: float) -> float:
-    """The two-sided 95% quantile of Student's t (Abramowitz and Stegun 26.7.5).
-
-    That series is too small below four degrees of freedom; there the table is interpolated.
-    """
+    """Return the two-sided 95% quantile of Student's t (A&S 26.7.5; a table up to 4 degrees)."""
     if degrees < len(_FEW_DEGREES):
         return float(np.interp(degrees, range(1, len(_FEW_DEGREES) + 1), _FEW_DEGREES))
     z, d = _Z, 4 * degrees

@@ -50,17 +50,16 @@ from ownwords.view.format import count, size
 FOLDER = "scores"  # of the cached figures, in the workspace
 
 _WORD = re.compile(r"\S+")
-# Progress is counted in bytes that a model reads; what else takes time counts as so many.
-_TOKEN_BYTES = 10  # a sample's token: 8 with SmolLM2, 16 with the base in the box
-_HELD_OUT_BYTES = 2.2  # a byte of a held-out post: much of it is read again, as context
-_FASTER = 0.8  # about, of the time that reading and writing would take at training's speed
-_COMPARING_S = 2.0  # about, for the samples' words, voice and language
-# Samples are written so many at a time, and no more of them when the seconds are used up.
-_PORTION = 8
+# Progress is counted in bytes that a model reads; other work counts as a number of these.
+_TOKEN_BYTES = 10  # per token of a sample: 8 with SmolLM2, 16 with the built-in base
+_HELD_OUT_BYTES = 2.2  # per byte of a held-out post, much of which is read again as context
+_FASTER = 0.8  # of the time that reading and writing would take at the speed of training
+_COMPARING_S = 2.0  # for the samples' words, voice and language
+_PORTION = 8  # samples that are written at once; no further ones when the seconds are used up
 _READING_SHARE = 0.12  # of the seconds, at most, for the held-out posts with one model
 _PASSAGES_SHARE = 0.2  # of the seconds, at most, for what it knows by heart
 _MIN_PASSAGES = 16
-_PASSAGE_BYTES = 2 * 440  # of two kinds, with what is to be continued
+_PASSAGE_BYTES = 2 * 440  # of two kinds, with their continuations
 _READ_PER_TRAINED = 2 * 3.8  # bytes read in the time in which training reads a token
 _MIN_POST_BYTES = 1_500  # of a held-out post, however slow the machine is
 _MIN_BODY = 40  # words of a held-out post whose beginning is a prompt
@@ -74,9 +73,9 @@ T = TypeVar("T")
 def sample_posts(
     posts: Sequence[TrainingText], max_bytes: int, max_posts: int
 ) -> list[TrainingText]:
-    """Choose a reproducible random sample of whole posts of up to `max_bytes` in total.
+    """Return a reproducible random sample of whole posts of up to `max_bytes` in total.
 
-    Where fewer than five fit, the beginnings of five are taken: a verdict needs so many. The posts
+    If fewer than five fit, the beginnings of five are used, because a verdict needs five. The posts
     keep their order.
     """
     chosen: dict[str, TrainingText] = {}
@@ -93,7 +92,7 @@ def sample_posts(
 
 
 def _beginning(post: TrainingText, max_bytes: int) -> TrainingText:
-    """The post's words within about `max_bytes`."""
+    """Return a post's words within about `max_bytes`."""
     if post.bytes <= max_bytes:
         return post
     within = post.text[: max_bytes * len(post.text) // post.bytes]
@@ -108,7 +107,7 @@ def _held_out_work(held_out: int) -> int:
 class ScoreConfig:
     """Sample sizes; larger ones give narrower intervals and take longer."""
 
-    # Limits of the held-out posts to score, which are chosen at random if there are more.
+    # Limits of the held-out posts to score; of more, a random sample is scored.
     max_posts: int = 40
     max_bytes: int = 150_000
     passages: int = 128  # of each kind, tested for memorisation
@@ -118,17 +117,16 @@ class ScoreConfig:
     prompt_words: int = 8
     max_tokens: int = 400  # about 300 words, enough to measure style
     base_samples: int = 4  # of each kind, also written by the base
-    # Further new texts for voice and fluency, which are not shown. A fixed number: an interval is
-    # too narrow if samples are drawn until it decides.
+    # Further new texts for voice and fluency, which are not shown. A fixed number, because an
+    # interval is too narrow if samples are drawn until it decides.
     more_seeds: int = 36
-    # For all of it, on a slow machine as well: what does not fit is measured on less.
-    seconds: float = math.inf
+    seconds: float = math.inf  # for everything; on a slow machine less is measured
 
     def work(self, held_out: int, read_per_s: float, *, has_base: bool) -> dict[str, int]:
-        """Bytes to read, and to write, where so many are held out; for an estimate of the time."""
+        """Return the bytes to read and to write for so many held-out bytes."""
         models, base_samples = (2, 2 * self.base_samples) if has_base else (1, 0)
         read = models * _held_out_work(held_out)
-        # A model of ours has a copy guard, so that it writes its samples with and without it.
+        # Our models have a copy guard, and write their samples with and without it.
         texts = 2 * (self.seeds + self.prompts) + self.more_seeds + base_samples
         return {
             "read": read + self.passages_at(read_per_s) * _PASSAGE_BYTES,
@@ -136,16 +134,16 @@ class ScoreConfig:
         }
 
     def passages_at(self, read_per_s: float) -> int:
-        """How many passages of each kind are tested: fewer where reading is slow."""
+        """Return how many passages of each kind are tested: fewer if reading is slow."""
         fit = _PASSAGES_SHARE * self.seconds * read_per_s / _PASSAGE_BYTES
         return round(min(self.passages, max(_MIN_PASSAGES, fit)))
 
     def held_out_at(self, read_per_s: float) -> int:
-        """Bytes of held-out posts that are read at most."""
+        """Return the maximum bytes of held-out posts to read."""
         return round(min(self.max_bytes, _READING_SHARE * self.seconds * read_per_s))
 
     def expected_s(self, held_out: int, trained_per_s: float, *, has_base: bool) -> float:
-        """About how long it takes with a model that trains on so many tokens a second."""
+        """Return about how long it takes with a model that trains at so many tokens per second."""
         read_per_s = _READ_PER_TRAINED * trained_per_s
         held_out = min(held_out, self.held_out_at(read_per_s))
         work = self.work(held_out, read_per_s, has_base=has_base)
@@ -171,10 +169,9 @@ def score_model(
 ) -> Scorecard:
     """Measure a model directory. Raises OwnwordsError for anything that prevents it.
 
-    It is compared with its base, if that is given, which is called `base_name`; with
-    `base_adapter` merged, if its training began there: what that brings is not the posts' merit.
-    `report` is the corpus report, `spent` the seconds of earlier stages; figures are cached in the
-    workspace.
+    A given base is compared under the name `base_name`, with `base_adapter` merged if training
+    began with it, so that its gain does not count as the posts'. `report` is the corpus report,
+    `spent` the seconds of earlier stages. Figures are cached in the workspace.
     """
     if not len(corpus.train):
         raise CorpusError(
@@ -197,7 +194,7 @@ def score_model(
         our_bits = run.bits_per_byte(ours)
         samples = run.samples(ours, "ours", run.prompts)
         extraction = run.extraction()
-        # Text that the guard withholds is still memorised, so it is measured without the guard.
+        # Text that the guard blocks is still memorised, so it is measured without the guard.
         unguarded = samples
         if ours.has_guard:
             prompts = run.prompts[: len(samples)]
@@ -257,7 +254,7 @@ class _Scoring:
         limits = (config.held_out_at(self._read_per_s), config.max_posts)
         self.learned = list(corpus.train)
         self.judged = sample_posts(list(corpus.test), *limits)
-        # Posts that only choosing the model has seen: its own text does not depend on them.
+        # Validation posts only chose among models, so the samples do not depend on them.
         unseen = sample_posts([*corpus.validation, *corpus.test], *limits)
         self._training, self._held_out, self._unseen = (
             [post.text for post in kind] for kind in (self.learned, self.judged, unseen)
@@ -272,9 +269,8 @@ class _Scoring:
         self._portion_s = 0.0  # of the last samples
         self._judged_bytes = sum(post.bytes for post in self.judged)
         self._left = config.work(self._judged_bytes, self._read_per_s, has_base=bool(base))
-        # Seconds a byte; 0 while unknown.
+        # Seconds per byte; 0 while unknown.
         self._pace = {"read": 1 / self._read_per_s, "write": 0.0}
-        # The base continues a part of them as well.
         most = config.base_samples
         self.base_prompts = [*new[:most], *continued[:most]]
 
@@ -287,7 +283,7 @@ class _Scoring:
             yield
 
     def _finish(self, work: str, amount: int) -> None:
-        """Count work as done, where it was measured, cached or left out."""
+        """Count work as done, whether it was measured, cached or left out."""
         self._left[work] -= amount
         if all(self._pace[each] for each, left in self._left.items() if left):
             rest_s = sum(left * self._pace[each] for each, left in self._left.items())
@@ -295,7 +291,7 @@ class _Scoring:
         self._stage.advance(amount)
 
     def bits_per_byte(self, model: ScoredModel) -> Score | None:
-        """Bits per byte of the held-out posts; None without posts."""
+        """Return the bits per byte of the held-out posts; None without posts."""
         if not self.judged:
             return None
         ids = [post.id for post in self.judged]
@@ -317,9 +313,9 @@ class _Scoring:
         guarded: bool = True,
         least: int = 1,
     ) -> tuple[str, ...]:
-        """Texts by a model, with or without its copy guard; fewer if the time is up.
+        """Return texts by a model, with or without its copy guard; fewer if the time is up.
 
-        So many portions as `least` are written in any case.
+        At least `least` portions are written.
         """
         most, doing = self._config.max_tokens, f"Writing samples: {model.name}"
         texts: list[str] = []
@@ -352,11 +348,11 @@ class _Scoring:
         return sum(self.cache.seconds.values())
 
     def _fits(self, seconds: float) -> bool:
-        """Whether so much can still be measured in the time."""
+        """Return whether there is time for a measurement."""
         return self._spent_s + seconds <= self._config.seconds
 
     def extraction(self) -> Extraction:
-        """Share of training passages the model knows by heart."""
+        """Return the share of training passages that the model knows by heart."""
         passages = self._config.passages_at(self._read_per_s)
         return self._measured(
             "extraction",
@@ -368,7 +364,7 @@ class _Scoring:
         )
 
     def copied(self, texts: Sequence[str], name: str) -> CopiedPassage:
-        """The longest passage of some texts that occurs in a training post."""
+        """Return the longest passage of some texts that occurs in a training post."""
 
         def measure() -> CopiedPassage:
             passage, words, number = longest_copied(texts, self._training)
@@ -387,28 +383,17 @@ class _Scoring:
         )
 
     def voice(self, samples: Sequence[str], by_base: Sequence[str]) -> Voice:
-        """How the samples' style compares with the author's, the base's and other people's."""
+        """Compare the samples' style with the author's, the base's and other authors'."""
         return self._measured(
             "voice",
             "Comparing the samples' voice with yours",
             Voice,
-            [
-                digest(*samples),
-                digest(*by_base),
-                self._training_key,
-                self._unseen_key,
-            ],
-            lambda: voice(
-                self._training,
-                self._unseen,
-                samples,
-                by_base,
-                ReferenceAuthors.load(),
-            ),
+            [digest(*samples), digest(*by_base), self._training_key, self._unseen_key],
+            lambda: voice(self._training, self._unseen, samples, by_base, ReferenceAuthors.load()),
         )
 
     def fluency(self, samples: Sequence[str]) -> Fluency:
-        """Faults in the language of the samples, compared with the held-out posts."""
+        """Compare the faults in the samples' language with those of held-out posts."""
         return self._measured(
             "fluency",
             "Checking the samples' language",
@@ -418,7 +403,7 @@ class _Scoring:
         )
 
     def _beginnings(self) -> list[SamplePrompt]:
-        """Prompts with the beginnings of held-out posts, in reproducible random order."""
+        """Return prompts with the beginnings of held-out posts, in reproducible random order."""
         prompts = []
         for post in sorted(self.judged, key=lambda post: post.key):
             head, body = post.head_and_body
@@ -437,7 +422,7 @@ class _Scoring:
         measure: Callable[[], T],
         **amount: int,
     ) -> T:
-        """Get a figure, for which so many bytes are to `read` or to `write`."""
+        """Return a figure that takes so many bytes to `read` or to `write`."""
 
         def with_progress() -> T:
             began = time.perf_counter()
@@ -479,7 +464,7 @@ def _bits_row(
 
 def _model_facts(ours: ScoredModel, run: _Scoring, base: str, report: Report | None) -> ModelFacts:
     corpus, folder = run.corpus, ours.folder.resolve().parent.name.removesuffix(".ownwords")
-    # As the report counts them, where there is one: the same figure everywhere.
+    # As the report counts them, so that all pages show the same figure.
     counted = {post.id: post.training_words for post in report.posts} if report else {}
     return ModelFacts(
         name=report.name if report else folder,
@@ -500,40 +485,41 @@ def _model_facts(ours: ScoredModel, run: _Scoring, base: str, report: Report | N
 
 
 def _notes(run: _Scoring, trained_on: str, samples: int) -> list[str]:
-    """Notes on what was limited and what could not be measured."""
+    """Return notes on the limits of the figures."""
     notes = []
     if trained_on and run.corpus.key not in ("", trained_on):
         notes.append(
             "Your blog was read again after this model was trained, so it may have learned from"
-            " posts that are held out now. To be sure, train it again."
+            " posts that are held out now. Train it again to be sure."
         )
     posts, judged = len(run.corpus.test), run.judged
     judged_bytes = sum(post.bytes for post in judged)
     if not posts:
-        notes.append("No post was held out, so nobody can say how well it predicts new ones.")
+        notes.append("No post was held out to tell how well it predicts new ones.")
     elif judged_bytes < run.corpus.test.bytes:
         notes.append(
             f"{count(len(judged))} of {count(posts, 'held-out post')} were scored, chosen at random"
-            f" and on a slow machine only from their beginnings: {size(judged_bytes)}."
+            f" and on a slow machine shortened: {size(judged_bytes)}."
         )
     wanted = len(run.prompts) + len(run.more_prompts)
     if samples < wanted:
         notes.append(
             f"{count(samples)} of {count(wanted, 'sample')} were written, to keep scoring in"
-            " proportion to the minutes of training. All, and more posts: `ownwords score`."
+            " proportion to the minutes of training. `ownwords score` writes all and scores more"
+            " posts."
         )
     return notes
 
 
 # --- the cache ------------------------------------------------------------------------------------
 
-# Increment when a figure is measured otherwise.
+# Increment when the measurement of a figure changes.
 _VERSION = "7"
-_MAX_FILES = 200  # of about ten scorings
+_MAX_FILES = 200  # about ten scorings
 
 
 class MetricCache:
-    """A folder with one file per figure, each under a key of everything it depends on."""
+    """A folder with one file per figure, under a key of everything that it depends on."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -544,8 +530,8 @@ class MetricCache:
     ) -> T:
         """Return the cached figure, or measure and cache it.
 
-        `kind` is its dataclass. Damaged files, and files of another version of ownwords, which may
-        measure differently, are measured and written again.
+        `kind` is its dataclass. Figures in damaged files, or of another version of ownwords, which
+        may measure differently, are measured again.
         """
         key = digest(__version__, _VERSION, name, *depends_on)
         path = self.folder / f"{name}-{key[:16]}.json"
@@ -553,7 +539,7 @@ class MetricCache:
             entry = json.loads(path.read_bytes())
             figure = decode(kind, entry["figures"], complete=True)
             self.seconds[path.stem] = float(entry["seconds"])
-            with suppress(OSError):  # where the folder is read-only
+            with suppress(OSError):  # a read-only folder
                 os.utime(path)
         except (OSError, ValueError, LookupError, TypeError, RecursionError, ConfigError):
             began = time.perf_counter()
@@ -566,8 +552,8 @@ class MetricCache:
         return figure
 
     def prune(self) -> None:
-        """Delete all but the files used last: those of models that are gone."""
-        with suppress(OSError):  # a folder that cannot be written, or a file that is gone
+        """Delete all but the files used last."""
+        with suppress(OSError):  # a read-only folder, or a file that is already deleted
             files = ((path.stat().st_mtime, path) for path in self.folder.glob("*.json"))
             for _, path in sorted(files, reverse=True)[_MAX_FILES:]:
                 path.unlink(missing_ok=True)

@@ -1,13 +1,12 @@
-"""LambdaG: how much likelier an author is than others to put one word after another.
+"""LambdaG: how much more likely an author is than others to put one word after another.
 
-Words that depend on the topic are masked, so that grammar is left: function words, punctuation, and
+Words that depend on the topic are masked, which leaves grammar: function words, punctuation, and
 the ending of any other word. Two bigram models with interpolated Kneser-Ney smoothing, one of the
 author and one of many others, give each pair of tokens a weight, the logarithm of the ratio of its
-probabilities. The mean weight of a passage orders its authors (Nini et al. 2025, arXiv 2403.08462),
-and its parts name the words that tell.
+probabilities. The mean weight of a passage ranks its authors (Nini et al. 2025, arXiv 2403.08462).
 
-The others are the reference authors: how people write today. `base/reference.py` at the root of the
-repository makes their file; no text is stored.
+The others are the reference authors, whose statistics `base/reference.py` at the root of the
+repository computes; no text of theirs is stored.
 """
 
 import io
@@ -28,7 +27,7 @@ AUTHORS_FILE = "voices.npz.xz"
 Pairs = npt.NDArray[np.uint32]  # each the number of a token and of the one before it
 Vector = npt.NDArray[np.float64]
 
-# What stands for a word outside the vocabulary: a name, initials, or the ending of the word.
+# Replacements of words outside the vocabulary: a name, initials, or the ending of the word.
 _ENDINGS = (
     *("tions", "tion", "ments", "ment", "ness", "ity", "ing", "est", "ers"),
     *("ous", "ive", "able", "ful", "ed", "ly", "er", "al", "es", "s"),
@@ -45,7 +44,7 @@ _DISCOUNT = 0.75  # of Kneser-Ney
 
 
 class Token(NamedTuple):
-    """A word or mark of a text: its number in the vocabulary and where it is."""
+    """A word or mark of a text: its number in the vocabulary and its place."""
 
     number: int
     start: int
@@ -72,7 +71,7 @@ class StyleVocabulary:
             starts = token in _ENDS_SENTENCE
 
     def pairs(self, text: str) -> Pairs:
-        """Each token of a text with the one before it; the first follows the end of a paragraph."""
+        """Return each token of a text with the previous one; a paragraph end precedes the first."""
         return self.pairs_of(self.tokens(text))
 
     def pairs_of(self, tokens: Iterable[Token]) -> Pairs:
@@ -110,7 +109,7 @@ class BigramModel:
         self._discounted = counts - _DISCOUNT
         self._totals = np.bincount(before, counts, size)
         followers = np.bincount(before, minlength=size)
-        # How likely a token is after an unseen one: by how many different tokens it follows.
+        # The probability of a token after an unseen one: by how many different tokens it follows.
         kinds = np.bincount(after, minlength=size)
         spread = _DISCOUNT * np.count_nonzero(kinds) / size
         seen = max(1, len(self._pairs))
@@ -120,7 +119,7 @@ class BigramModel:
         )
 
     def log_probabilities(self, pairs: Pairs) -> Vector:
-        """The logarithm of the probability of each pair's token after the one before it."""
+        """Return the log probability of each pair's token after the previous one."""
         before, after = np.divmod(pairs, self._size)
         at = np.minimum(np.searchsorted(self._pairs, pairs), max(0, len(self._pairs) - 1))
         seen = np.zeros(len(pairs))
@@ -132,7 +131,7 @@ class BigramModel:
 
 
 class StyleModel:
-    """The weight of each pair of tokens: above 0, the author's; below, rather that of others."""
+    """The weight of each pair of tokens: above 0 typical of the author, below 0 of others."""
 
     def __init__(self, own: Sequence[Pairs], others: Sequence[Pairs], size: int) -> None:
         self._own, self._others = BigramModel(own, size), BigramModel(others, size)
@@ -141,24 +140,24 @@ class StyleModel:
         return self._own.log_probabilities(pairs) - self._others.log_probabilities(pairs)
 
     def score(self, pairs: Pairs) -> float:
-        """The mean weight of a passage."""
+        """Return the mean weight of a passage."""
         return float(self.weights(pairs).mean()) if len(pairs) else 0.0
 
 
 UNIT = 95  # pairs: about 80 words
-LENGTHS = (3 * UNIT, UNIT)  # of passages: about 250 words, which tell more, and 80
+LENGTHS = (3 * UNIT, UNIT)  # of passages: about 250 words, which are more reliable, and 80
 FOLDS = 4  # of the cross-validation
 
 
 def about_words(pairs: int) -> int:
-    """How many words so many pairs are, about, to the next ten."""
+    """Return about how many words so many pairs are, rounded to ten."""
     return 10 * round(0.0865 * pairs)
 
 
 def cut(texts: Sequence[Pairs], length: int) -> tuple[list[Pairs], list[int]]:
-    """Passages of `length` pairs, and the number of the text in which each begins.
+    """Return passages of `length` pairs of the joined texts, and the text in which each begins.
 
-    One text follows the other; pairs that do not fill a passage are left out.
+    Pairs that do not fill a passage are left out.
     """
     stream = np.concatenate([*texts, np.array([], np.uint32)])
     starts = np.arange(0, len(stream) - length + 1, length)
@@ -168,7 +167,7 @@ def cut(texts: Sequence[Pairs], length: int) -> tuple[list[Pairs], list[int]]:
 
 
 def folds(sizes: Sequence[int]) -> npt.NDArray[np.int64]:
-    """The fold of each text: folds of about equal size."""
+    """Return the fold of each text; folds have about the same size."""
     fold = np.zeros(len(sizes), np.int64)
     fold[np.argsort([-size for size in sizes], kind="stable")] = np.arange(len(sizes)) % FOLDS
     return fold
@@ -176,9 +175,9 @@ def folds(sizes: Sequence[int]) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """How the scores of passages of any length are distributed.
+    """The distribution of the scores of passages of any length.
 
-    The variance is that between passages, and that of a pair over the number of pairs.
+    The variance is that between passages, plus that of a pair divided by the number of pairs.
     """
 
     mean: float
@@ -187,22 +186,22 @@ class Normal:
 
     @classmethod
     def of(cls, passages: Sequence[Vector]) -> "Normal":
-        """Estimate it from the weights of passages of one length."""
+        """Estimate the distribution from the weights of passages of one length."""
         means = np.array([weights.mean() for weights in passages])
         within = float(np.mean([weights.var() for weights in passages]))
         between = float(means.var()) - within / len(passages[0])
         return cls(float(means.mean()), max(between, 1e-4), within)
 
     def variance(self, pairs: int) -> float:
-        """Of the scores of passages of so many pairs."""
+        """Return the variance of the scores of passages of so many pairs."""
         return self.between + self.within / max(1, pairs)
 
 
 class CrossValidated:
-    """An author's passages and others', scored by models that have read neither post nor source.
+    """An author's passages and others', scored by models that were fitted without their source.
 
-    The posts and the sources of the others are divided into folds; each fold's model is fitted
-    without its own.
+    The posts and the others' sources are divided into folds; each fold is scored by a model that
+    was fitted on the other folds.
     """
 
     def __init__(

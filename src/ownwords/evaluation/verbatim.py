@@ -1,7 +1,7 @@
-"""What a model copies: passages of a text whose words occur in the same order in others.
+"""Finds copied passages of a text: their words occur in the same order in other texts.
 
-Words are compared, whatever their case and the marks between them. Addresses count as no words, so
-that neither they nor a rule of dashes hides a longer copy.
+Words are compared regardless of case and of the punctuation between them. Addresses do not count as
+words, so that neither they nor a line of dashes hide a longer copy.
 """
 
 import re
@@ -21,9 +21,7 @@ _MAX_PLACES = 50  # of one run of words in one document that are compared furthe
 _MIN_CHARS = 20  # five characters of Chinese are five words
 _ADDRESS = re.compile(r"(?:(?:https?|ftp|file)://|www\.|mailto:)[!-~]+|(?<!\S)\S{1,80}@[!-~]+")
 _BASE = 0x9E3779B97F4A7C15  # of the rolling hashes
-_SEAM = np.uint64(
-    0xD1B54A32D192ED03
-)  # between texts that are joined for one search; no word's hash
+_SEAM = np.uint64(0xD1B54A32D192ED03)  # between joined texts; no word has this hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ class SharedPassage:
 
 
 def longest_copied(texts: Sequence[str], documents: Sequence[str]) -> tuple[str, int, int]:
-    """The passage of any text with the most words in a row of a document: it, its words, whose.
+    """Return the longest passage of any text that occurs in a document, its words, and which.
 
     The passage is empty and the document's number -1 if nothing is shared.
     """
@@ -59,7 +57,7 @@ def longest_copied(texts: Sequence[str], documents: Sequence[str]) -> tuple[str,
         theirs = _Words(document)
         if not ours.shares(theirs, length + 1):
             continue
-        # It shares shorter runs, too: double the length, then bisect.
+        # Shorter runs are shared too: double the length, then bisect.
         length, where = length + 1, number
         while ours.shares(theirs, 2 * length):
             length *= 2
@@ -73,7 +71,7 @@ def longest_copied(texts: Sequence[str], documents: Sequence[str]) -> tuple[str,
 def shared_passages(
     written: str, documents: Iterable[tuple[str, str]], words: int
 ) -> list[SharedPassage]:
-    """Find all passages of at least `words` words that occur in a document, in text order.
+    """Return all passages of at least `words` words that occur in a document, in text order.
 
     `documents` are (name, text) pairs. Of overlapping passages the longest is kept, or the first of
     equals.
@@ -109,11 +107,11 @@ def _matches(ours: "_Words", theirs: "_Words", least: int) -> Iterator[tuple[int
             if back + ahead > length:
                 begin, length = at - back, back + ahead
         yield begin, length
-        start = max(at + 1, begin + length - least + 1)  # what goes beyond the end begins there
+        start = max(at + 1, begin + length - least + 1)  # longer matches begin after it
 
 
 def _common(one: _Numbers, other: _Numbers) -> int:
-    """How many words the beginnings share."""
+    """Return the length of the common prefix."""
     most = min(len(one), len(other))
     tried = 8
     while tried < most and (one[:tried] == other[:tried]).all():
@@ -143,16 +141,16 @@ class _Words:
         self._sorted: tuple[int, _Numbers] = (0, np.zeros(0, np.uint64))
 
     def span(self, first: int, length: int) -> tuple[int, int]:
-        """The offsets of the text at which a run of words begins and ends."""
+        """Return the offsets of a run of words in the text."""
         return int(self._starts[first]), int(self._ends[first + length - 1])
 
     def runs(self, length: int) -> _Numbers:
-        """The hash of the run of so many words from each word on."""
+        """Return the hashes of all runs of so many words."""
         count = max(0, len(self._sums) - length)
         return (self._sums[length:] - self._sums[:count]) * self._inverse[:count]
 
     def shares(self, other: "_Words", length: int) -> bool:
-        """Whether both texts contain a common run of that length."""
+        """Return whether both texts contain a common run of that length."""
         if self._sorted[0] != length:
             self._sorted = length, distinct(self.runs(length))
         mine, others = self._sorted[1], other.runs(length)

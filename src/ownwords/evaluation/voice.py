@@ -1,7 +1,7 @@
-"""Voice: how often samples, held-out posts and other authors are taken for the author's.
+"""Voice: how often samples, held-out posts and other authors are taken for the author.
 
-The measure is LambdaG (`style`). What counts is how near samples come to real held-out posts,
-and how much nearer than those of the base before it was trained.
+The measure is LambdaG (`style`). The question is how close samples come to real held-out posts, and
+how much closer than those of the base before training.
 """
 
 from collections import Counter
@@ -26,8 +26,8 @@ from ownwords.language.words import is_in_the_language, words_in
 
 Passages = tuple[list[Pairs], list[int]]  # and the source of each
 
-_FREQUENT = 400  # words, where there are no other authors
-_MIN_PASSAGES = 12  # of each kind, to use the longer passages
+_FREQUENT = 400  # words, without other authors
+_MIN_PASSAGES = 12  # of each kind, for the longer passages
 _MIN_TRAINING = 8  # training passages
 
 
@@ -45,13 +45,13 @@ class AuthorClassification:
 
     @property
     def halfway(self) -> float:
-        """The share between that of held-out passages and that of other authors'."""
+        """The share in the middle between held-out passages and other authors."""
         return (self.held_out.value + self.others.value) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How many bits a word costs under the author's own grammar: median and quartiles."""
+    """The bits per word under the author's own grammar: median and quartiles."""
 
     median: Estimate
     low: float
@@ -60,7 +60,7 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """The figures; None for what could not be measured, see `reason`."""
+    """The figures; None if they could not be measured, for `reason`."""
 
     passage_words: int
     training: int  # passages
@@ -89,8 +89,8 @@ def voice(
     if others and not is_in_the_language(training, others.vocabulary.words[:_FREQUENT]):
         others = None
         reason = (
-            "The other authors wrote in English, but these posts are in another language: they were"
-            " compared with each other only."
+            "The other authors wrote in English, but these posts are in another language, so they"
+            " were only compared with each other."
         )
     vocabulary = others.vocabulary if others else _own_vocabulary(training)
     texts = [[vocabulary.pairs(text) for text in kind] for kind in (training, held_out, samples)]
@@ -127,7 +127,7 @@ def _fewest(texts: Sequence[Sequence[Pairs]], length: int) -> int:
 
 
 def _own_vocabulary(training: Sequence[str]) -> StyleVocabulary:
-    """The words in the most posts, for languages without other authors."""
+    """Return the words in the most posts, for languages without other authors."""
     spread = Counter(
         word for text in training for word in {match[0].lower() for match in words_in(text)}
     )
@@ -147,7 +147,7 @@ def _classify(
     others: ReferenceAuthors,
     length: int,
 ) -> AuthorClassification:
-    """Judge each kind by models that have not read it; new passages by those of all folds."""
+    """Classify each kind by models not fitted on it; new passages by those of all folds."""
     known = CrossValidated(posts, others.passages, others.source_of, others.vocabulary.size, length)
     own = np.array([row.mean() for fold in known.own for row in fold])
     away = [np.array([row.mean() for row in fold]) for fold in known.others]

@@ -6,9 +6,9 @@ Two guarantees hold for every sampling method, also where the passage begins in 
 - text: never `words` or more consecutive words of a document, regardless of ASCII case, of the
   punctuation and spaces between them, and of the tokenization.
 
-The word in which a prompt ends belongs to the prompt. A token that contains n words, as a few
-tokenizers have, can exceed the limit by n - 1 words. For scripts without spaces between words only
-the token guarantee holds. Runs do not extend across documents or special tokens.
+The last word of a prompt belongs to the prompt. A token that contains n words, as a few tokenizers
+have, can exceed the limit by n - 1 words. For scripts without spaces between words only the token
+guarantee holds. Runs do not extend across documents or special tokens.
 
 Ordinary writing is not affected: none of 37 columns by one author repeats 9 words of another, and
 in 2.9 million words by a novelist 10 consecutive words recur once in 46,000. So `words` defaults to
@@ -49,8 +49,7 @@ FORMAT = 1
 
 _MOST = 10_000  # words or tokens of a run
 _LONGER = 1.2  # factor on the average tokens of `words` words, as words differ in length
-# A mean of more than 20 bytes per word indicates a script without spaces between words; then
-# `longest` is 24 tokens.
+# More than 20 bytes per word indicate a script without spaces; then `longest` is 24 tokens.
 _UNDIVIDED, _UNDIVIDED_LONGEST = 20, 24
 
 _DTYPES = {"U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "I32": np.int32}
@@ -271,7 +270,7 @@ def _check_sizes(about: _About, arrays: Mapping[str, Array]) -> None:
 
 
 def _pieces(tokenizer: Tokenizer) -> list[bytes | None]:
-    """Bytes of each token; None for tokens without text."""
+    """Return the bytes of each token; None for tokens without text."""
     special = set(tokenizer.special.values())
     before: list[int] = []  # some tokenizers drop the space at the beginning of a text
     skip = 0
@@ -315,7 +314,7 @@ def _default_longest(
 
 
 def _table(name: str, parts: Sequence[tuple[Numbers, Array]]) -> dict[str, Array]:
-    """The arrays of a table of pairs of hashes and what follows; values below 0 are left out."""
+    """Return the arrays of a table of hashes and continuations, without values below 0."""
     keys = np.concatenate([keys for keys, _ in parts] or [np.zeros(0, np.uint64)])
     values = np.concatenate([values for _, values in parts] or [np.zeros(0, np.int32)])
     table = Table.build(keys[values >= 0], values[values >= 0])

@@ -1,4 +1,4 @@
-"""Exports a model for other tools: as a directory or a GGUF file, for Ollama, or its LoRA."""
+"""Exports a model as a directory, zip or GGUF file, for Ollama, or its LoRA for PEFT."""
 
 import re
 import tempfile
@@ -30,8 +30,8 @@ _SUFFIXES = {"gguf": ".gguf", "zip": ".zip"}
 # Ollama users expect small files; a GGUF file can be quantized further with other tools.
 _DEFAULT_TYPES = {"gguf": "f16", "ollama": "q8_0"}
 
-_TRIMMED = "The model knows a part of its base's vocabulary; the adapter is for the whole base."
-_OPENING = Path(__file__).with_name("adapter.md")  # how to open one, for its card
+_TRIMMED = "The model uses part of its base's vocabulary; the adapter fits the whole base."
+_OPENING = Path(__file__).with_name("adapter.md")  # how to open an adapter, for its card
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ def export(
     """Write the model of a directory or GGUF file atomically in another format.
 
     `form` is hf (a model directory), zip (the same in one file), gguf (one file), ollama (a folder
-    with a Modelfile) or adapter (the LoRA that the model was tuned by, for PEFT); `type` is the
-    type of the weights. Without `out` the result goes beside the source.
+    with a Modelfile) or adapter (the model's LoRA, for PEFT); `type` is the type of the weights.
+    Without `out` the result is written next to the source.
     """
     if form not in get_args(ExportFormat):
         raise OwnwordsError(
@@ -72,7 +72,7 @@ def export(
     if source.suffix.lower() == ".gguf":
         cache = cache_folder()
         with translate_os_errors(cache), atomic_dir.scratch_dir(cache / "export") as folder:
-            convert(source, folder, type="f32")  # which holds all types exactly
+            convert(source, folder, type="f32")  # exact for all types
             loaded = bundle.load(folder)
     else:
         loaded = bundle.load(source)
@@ -126,14 +126,14 @@ def _directory(
 
 
 def _adapter(source: Path, out: Path, type: str) -> ExportResult:
-    """Write the LoRA that a model was tuned by as an adapter of its plain base."""
+    """Write a model's LoRA as an adapter of its plain base."""
     with directory.open_directory(source) as folder:
         contents, stored = directory.read(folder), folder / directory.ADAPTER
         if not stored.exists():
             raise OwnwordsError(
-                f"{source} holds no LoRA: all its weights were trained, or an older ownwords"
-                " made it",
-                hint="export all of it with --to hf, or make one: ownwords finetune PATH --lora",
+                f"{source} has no LoRA: all its weights were trained, or an older ownwords made it",
+                hint="export the whole model with --to hf, or train one: ownwords finetune PATH"
+                " --lora",
             )
         base = contents.base
         config, tensors = lora.peft_files(stored, contents.config, base)
@@ -155,7 +155,7 @@ def _adapter(source: Path, out: Path, type: str) -> ExportResult:
 
 
 def _zipped(loaded: Bundle, own_tokenizer: Tokenizer, out: Path, type: str | None) -> ExportResult:
-    """A model directory in one file, stored as it is: weights do not compress."""
+    """Write a model directory in one uncompressed file: weights do not compress."""
     with tempfile.TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}.") as draft:
         folder = Path(draft) / out.stem
         made = _directory(loaded, own_tokenizer, folder, type)

@@ -1,7 +1,7 @@
-"""The CPU engine: a model directory in the C++ library, without PyTorch.
+"""The CPU engine: runs a model directory in the C++ library, without PyTorch.
 
-Every model family is described as one graph, `ModelShape` of api.h. Weights are repacked from the
-memory-mapped files, so nothing of the files stays in memory.
+All model families are one graph, `ModelShape` of api.h. Weights are repacked from memory-mapped
+files, which do not stay in memory.
 """
 
 import ctypes
@@ -42,9 +42,9 @@ _BY_BITS: Final[Mapping[int, Kind]] = {8: "int8", 4: "int4"}
 
 
 class NativeEngine:
-    """A model that runs on the library's own threads; it holds packed copies of the weights.
+    """A model with packed copies of its weights, on the library's own threads.
 
-    `kinds` are those of the matrices in blocks, and of embedding and head. `is_bf16`: the model
+    `kinds` are those of the block matrices, and of embedding and head. `is_bf16`: the model
     computes in bfloat16.
     """
 
@@ -151,7 +151,7 @@ def load(
     threads: int | None = None,
     adapter: Path | None = None,
 ) -> NativeEngine | None:
-    """Load the weights of a folder; return None if the C++ engine is not compiled.
+    """Load the weights of a folder; return None without the compiled C++ engine.
 
     Raises ModelError for weights that `models.weights.load` refuses and for non-finite values.
     """
@@ -193,7 +193,7 @@ def _is_finite(weight: StoredWeight) -> bool:
 
 
 def _tensor(weight: StoredWeight) -> Any:  # noqa: ANN401 - a structure of ctypes
-    """The TensorSource of api.h for a weight, which must outlive it."""
+    """Return the TensorSource of api.h for a weight, which must outlive it."""
     *place, name, kind = weight.name.split(".")  # such as blocks.3.mlp.up.bias
     role = f"ROLE_{name}_BIAS" if kind == "bias" else f"ROLE_{name}"
     rows, columns = (1, *weight.shape)[-2:]
@@ -212,7 +212,7 @@ def _tensor(weight: StoredWeight) -> Any:  # noqa: ANN401 - a structure of ctype
 
 
 def _shape(config: ModelConfig, kinds: tuple[Kind, Kind], is_bf16: bool) -> tuple[Any, object]:
-    """The ModelShape of api.h for a config, and the arrays that it points to."""
+    """Return the ModelShape of api.h for a config, and the arrays that it points to."""
     tables = [frequencies(config.head_dim, *spec) for spec in config.rope_specs()]
     table_rows = np.ascontiguousarray(tables, np.float32)
     windows = np.array([window or 0 for window in config.windows()], np.int64)
