@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from ownwords.core.progress import Event, duration, printable
-from ownwords.training.run import SAMPLE, STAGE, RunHistory
+from ownwords.core.progress import SAMPLE, Event, duration, printable
+from ownwords.training.run import STAGE, RunHistory
 
 if TYPE_CHECKING:
     from rich.console import Group
