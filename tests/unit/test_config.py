@@ -93,7 +93,7 @@ def test_the_later_source_wins_and_every_value_names_its_source(tmp_path: Path) 
         ({"sets": ["max_post_shar=1"]}, "did you mean max_post_share?"),
         ({"sets": ["lamps=1"]}, "did you mean room.lamps?"),
         ({"sets": ["zzzz=1"]}, "one of room.lamps"),
-        ({"sets": ["room.lamps"]}, 'there is no "="'),
+        ({"sets": ["room.lamps"]}, '"=" is missing'),
         (
             {"sets": ["room.lamps=many"]},
             'room.lamps must be a whole number, not "many"',
