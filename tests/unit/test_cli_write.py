@@ -227,7 +227,7 @@ def test_long_quotes_need_an_option(
     [
         (["--tokns", "5"], "unknown option: --tokns"),
         (["--max-tokens", "0"], "--max-tokens should be 1 or more"),
-        (["--temperature", "-1"], "temperature should be"),
+        (["--temperature", "-1"], "temperature must be"),
         (["--weights", "int5"], "int8"),
         (["--device", "abacus"], "there is no device"),
         (["--device", "cuda:99"], "PyTorch finds no device 'cuda:99' here"),
