@@ -41,7 +41,7 @@ struct SmallModel {
                                                           rows == 1 ? 0.2f : 0.25f);
             values.emplace_back(static_cast<size_t>(rows * columns));
             for (float &x : values.back()) x = random_values(rng);
-            tensors.push_back({role, layer, 0, nullptr, nullptr, 0, rows, columns, 0, 0});
+            tensors.push_back({role, layer, 0, nullptr, nullptr, rows, columns, 0, 0});
         };
         add(ROLE_EMBEDDING, 0, VOCABULARY, WIDTH);
         add(ROLE_FINAL_NORM, 0, 1, WIDTH);

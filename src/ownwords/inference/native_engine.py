@@ -203,7 +203,6 @@ def _tensor(weight: StoredWeight) -> Any:  # noqa: ANN401 - a structure of ctype
         type=_STORED.index(weight.dtype),
         data=weight.array.ctypes.data,
         scales=None if weight.scales is None else weight.scales.ctypes.data,
-        group=weight.scheme.group if weight.scheme else 0,
         rows=rows,
         columns=columns,
         transposed=int(weight.transposed),

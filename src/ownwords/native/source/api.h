@@ -91,14 +91,14 @@ OWNWORDS_API int ownwords_runs_isa(int isa);
 // SHA-256 of the sources this library was compiled from, in hexadecimal digits.
 OWNWORDS_API const char *ownwords_source_hash(void);
 
-// Fill in CHECK_FIGURES numbers, of which the first CHECK_PRODUCTS are of products and the others
-// of attention, to compare with those of another library.
+// Fill in CHECK_FIGURES numbers to compare with another library's: the first CHECK_PRODUCTS are of
+// products, the others of attention.
 enum CheckFigures { CHECK_PRODUCTS = 3360, CHECK_FIGURES = 11552 };
 OWNWORDS_API int ownwords_check(float *figures);
 
-// How fast this library multiplies on this processor, in GFLOP/s of one core, by Rate: of float32,
-// bfloat16 and int8 in vectors, and of bfloat16 and int8 in tiles; 0 for what the level lacks.
-// Measured at the first call, in a few milliseconds.
+// How fast this library multiplies on this processor, in GFLOP/s of one core, by Rate: float32,
+// bfloat16 and int8 in vectors, bfloat16 and int8 in AMX tiles; 0 for what the instruction set
+// lacks. The first call measures, for a few milliseconds.
 enum Rate {
     RATE_FLOAT32,
     RATE_BFLOAT16,
@@ -244,7 +244,6 @@ struct TensorSource {
     int64_t type;  // SourceType
     const void *data;
     const void *scales;
-    int64_t group;  // of the scales
     int64_t rows, columns;
     int64_t transposed;  // stored [columns, rows]
     int64_t mapped;      // a mapped file, whose pages may be dropped once the tensor is packed
@@ -257,7 +256,6 @@ struct OwnwordsCache;
 OWNWORDS_API int ownwords_engine_new(const struct ModelShape *shape,
                                      const struct TensorSource *tensors, int64_t count,
                                      int64_t threads, struct OwnwordsEngine **engine);
-OWNWORDS_API int ownwords_engine_threads(const struct OwnwordsEngine *engine, int64_t *threads);
 OWNWORDS_API void ownwords_engine_free(struct OwnwordsEngine *engine);
 OWNWORDS_API int ownwords_cache_new(const struct OwnwordsEngine *engine, int64_t rows,
                                     int64_t length, struct OwnwordsCache **cache);

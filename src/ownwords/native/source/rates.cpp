@@ -1,9 +1,10 @@
-#include "rates.h"
-
+// How fast this library multiplies on this processor: an instruction set says what there is, not
+// what is fast. Some processors with a dot product of bfloat16 multiply float faster.
 #include <algorithm>
 #include <array>
 #include <chrono>
 
+#include "api.h"
 #include "engine/kernels.h"
 #include "simd/tile_matmul.h"
 
@@ -12,7 +13,7 @@ namespace {
 
 using Rates = std::array<double, RATE_COUNT>;
 
-// Makes the compiler believe that a vector changes, so that no product is taken out of its loop.
+// Makes the compiler believe that a vector changes, so that it keeps every product in its loop.
 template <typename Vec>
 inline void touch(Vec &x) {
 #if defined(__x86_64__)
@@ -24,7 +25,7 @@ inline void touch(Vec &x) {
 #endif
 }
 
-// GFLOP/s of work(), in which there are `products`, each multiplied and added.
+// GFLOP/s of work(), which does `products` multiplications and as many additions.
 template <typename Work>
 double measure(double products, const Work &work) {
     using Clock = std::chrono::steady_clock;
@@ -34,7 +35,7 @@ double measure(double products, const Work &work) {
     return 2 * products / std::max(taken.count(), 1.0);
 }
 
-// add(sum), of `depth` products in each lane, to as many sums as fit into registers.
+// GFLOP/s of add(sum), which adds `depth` products in each lane, on as many sums as fit in registers.
 template <typename Vec, typename Add>
 double measure_vectors(int depth, Add add) {
     constexpr int SUMS = engine::SUM_REGISTERS, TURNS = 2000;
@@ -49,7 +50,7 @@ double measure_vectors(int depth, Add add) {
 }
 
 #if defined(__AMX_BF16__)
-// add(), of `depth` products in each sum of four tiles.
+// GFLOP/s of add(), which adds `depth` products to each sum of four tiles.
 template <typename Add>
 double measure_tiles(int depth, const Add &add) {
     constexpr int TURNS = 500;
@@ -102,8 +103,8 @@ Rates tile_rates() {
     return rates;
 }
 
-// The best of several short rounds, so that no neighbour decides. Tiles come last: after them
-// vectors are slower for a while.
+// The best of many short rounds, so that other processes do not skew the result. Tiles come last:
+// after them vectors are slower for a while.
 Rates best_rates() {
     Rates best{};
     for (Rates (*measure)() : {vector_rates, tile_rates})
@@ -114,24 +115,26 @@ Rates best_rates() {
     return best;
 }
 
-}  // namespace
-
-const double *rates() {
+const Rates &measured_rates() {
     static const Rates measured = best_rates();
-    return measured.data();
+    return measured;
 }
 
-// By a margin, so that where both are equal each process finds the same.
-static bool is_faster(Rate bfloat16) { return rates()[bfloat16] > 1.2 * rates()[RATE_FLOAT32]; }
+// By a margin, so that every process decides the same where both are equal.
+bool is_faster(Rate bfloat16) {
+    return measured_rates()[bfloat16] > 1.2 * measured_rates()[RATE_FLOAT32];
+}
+
+}  // namespace
 
 bool has_fast_bf16_vectors() { return is_faster(RATE_BFLOAT16); }
-
-bool has_fast_bf16() { return is_faster(RATE_BFLOAT16) || is_faster(RATE_BFLOAT16_TILES); }
 
 }  // namespace ownwords
 
 void ownwords_measure_rates(double *rates) {
-    std::copy_n(ownwords::rates(), size_t(RATE_COUNT), rates);
+    std::copy_n(ownwords::measured_rates().data(), size_t(RATE_COUNT), rates);
 }
 
-int ownwords_has_fast_bf16(void) { return ownwords::has_fast_bf16(); }
+int ownwords_has_fast_bf16(void) {
+    return ownwords::is_faster(RATE_BFLOAT16) || ownwords::is_faster(RATE_BFLOAT16_TILES);
+}

@@ -445,8 +445,8 @@ AttentionScratch::AttentionScratch(i64 padded_width)
 
 void store_kv(const AttentionHeads &heads, KvCache &cache, i64 layer, const i64 *rows,
               const i64 *positions, i64 begin, i64 end, AttentionScratch &scratch) {
-    dispatch_dtype(cache.shape.kv_bf16, [&](auto *cell) {
-        using Cell = std::remove_pointer_t<decltype(cell)>;
+    dispatch_dtype(cache.shape.kv_bf16, [&](auto cell) {
+        using Cell = decltype(cell);
         // Positions that share a pair of bfloat16 values are stored by one thread.
         const auto is_mid_pair = [&](i64 token) {
             return token > 0 && token < heads.tokens && rows[token] == rows[token - 1] &&
@@ -464,9 +464,8 @@ void store_kv(const AttentionHeads &heads, KvCache &cache, i64 layer, const i64 
 
 void attend(const AttentionHeads &heads, KvCache &cache, i64 layer, const AttentionPlan &plan,
             int thread, bool store_new_kv, AttentionScratch &scratch) {
-    dispatch_dtype(cache.shape.kv_bf16, [&](auto *cell) {
-        run_range<std::remove_pointer_t<decltype(cell)>>(heads, cache, layer, plan, thread,
-                                                         store_new_kv, scratch);
+    dispatch_dtype(cache.shape.kv_bf16, [&](auto cell) {
+        run_range<decltype(cell)>(heads, cache, layer, plan, thread, store_new_kv, scratch);
     });
 }
 

@@ -1,29 +1,84 @@
-#include "engine/decoder.h"
+// Runs a model on the engine's threads: ids and a cache in, logits of the next token out.
+#include <memory>
+#include <mutex>
+
+#include "engine/cached_attention.h"
+#include "engine/matmul.h"
+#include "engine/model.h"
+#include "simd/scratch.h"
 
 namespace ownwords::engine {
-namespace {
 
-// Buffers of floats in one allocation.
-class BufferLayout {
-  public:
-    void operator()(float *&into, i64 count) {
-        buffers_.push_back({&into, size_t(round_up(count, 16))});
-    }
+constexpr i64 CHUNK = 256;   // tokens per forward pass, which bounds the buffers
+constexpr i64 FEW_ROWS = 2;  // up to so many rows every thread computes the norms of all
 
-    PageBuffer allocate() const {
-        size_t total = 0;
-        for (const auto &buffer : buffers_) total += buffer.second;
-        PageBuffer memory(total * sizeof(float));
-        auto *at = reinterpret_cast<float *>(memory.start());
-        for (const auto &buffer : buffers_) *buffer.first = at, at += buffer.second;
-        return memory;
-    }
-
-  private:
-    std::vector<std::pair<float **, size_t>> buffers_;
+// Ids to append to rows of the cache.
+struct ForwardBatch {
+    i64 count;
+    const int64_t *rows, *counts;
+    const int64_t *ids;
+    bool all_logits;  // after each id, not only after the last of each row
+    float *logits;    // [rows or ids, vocabulary]
 };
 
-}  // namespace
+class Decoder {
+  public:
+    Decoder(const ModelShape &shape, const TensorSource *tensors, i64 count, int threads);
+
+    // Throws std::bad_alloc.
+    std::unique_ptr<KvCache> new_cache(i64 rows, i64 length) const;
+
+    // Checks everything before it changes anything.
+    Status forward(KvCache &cache, const ForwardBatch &batch);
+
+    const ModelShape &shape() const { return model_.shape; }
+    int threads() const { return pool_.threads(); }
+
+  private:
+    // The tokens of one pass.
+    struct Chunk {
+        i64 tokens = 0, outputs = 0, block_count = 0, output_blocks = 0;
+        bool distinct_rows = false;  // every token belongs to another row
+        const int64_t *ids = nullptr;
+        float *logits = nullptr;
+        i64 rows[CHUNK], positions[CHUNK];
+        i64 output_tokens[CHUNK];  // tokens whose logits are needed
+        QueryBlock blocks[CHUNK], output_block[CHUNK];
+    };
+
+    // The rows a thread works on: in its own copy, or its part of the shared ones.
+    struct Workspace {
+        float *x, *normed, *attn;
+        MatmulInput *input;
+        i64 begin, end;
+        bool is_private;
+    };
+
+    struct ThreadState {
+        std::vector<float> x, normed, attn;
+        MatmulInput input;
+        std::unique_ptr<AttentionScratch> attention;
+    };
+
+    struct StepRun;
+
+    Status check(KvCache &cache, const ForwardBatch &batch) const;
+    void step(KvCache &cache, ThreadTeam &team, int thread);
+    AttentionHeads heads_of(const Layer &layer) const;
+
+    std::mutex mutex_;
+    ThreadPool pool_;
+    Model model_;
+    Chunk chunk_;
+    std::vector<i64> windows_;          // distinct ones
+    std::vector<AttentionPlan> plans_;  // by window, and the last layer's for the output tokens
+    std::vector<i64> plan_of_;          // by layer
+    std::vector<ThreadState> states_;   // by thread
+    i64 qkv_stride_, q_width_, hidden_stride_;
+    PageBuffer buffer_;
+    float *x_, *output_x_, *normed_, *delta_, *qkv_, *attn_out_, *gate_, *up_, *angles_;
+    MatmulInput input_;
+};
 
 Decoder::Decoder(const ModelShape &shape, const TensorSource *tensors, i64 count, int threads)
     : pool_(threads), model_(shape, tensors, count, pool_) {
@@ -31,17 +86,19 @@ Decoder::Decoder(const ModelShape &shape, const TensorSource *tensors, i64 count
     q_width_ = shape.heads * head;
     hidden_stride_ = round_up(shape.hidden, 16);
     qkv_stride_ = round_up(q_width_ + 2 * shape.kv_heads * head, 16);
-    BufferLayout layout;
-    layout(x_, CHUNK * width);
-    layout(output_x_, CHUNK * width);
-    layout(normed_, CHUNK * width);
-    layout(delta_, CHUNK * width);
-    layout(qkv_, CHUNK * qkv_stride_);
-    layout(attn_out_, CHUNK * q_width_);
-    layout(gate_, CHUNK * hidden_stride_);
-    layout(up_, CHUNK * hidden_stride_);
-    layout(angles_, shape.rope_tables * CHUNK * head);
-    buffer_ = layout.allocate();
+    const auto assign_buffers = [&](void *memory) {
+        MemoryLayout layout(memory);
+        for (float **buffer : {&x_, &output_x_, &normed_, &delta_})
+            *buffer = layout.next<float>(CHUNK * width);
+        qkv_ = layout.next<float>(CHUNK * qkv_stride_);
+        attn_out_ = layout.next<float>(CHUNK * q_width_);
+        gate_ = layout.next<float>(CHUNK * hidden_stride_);
+        up_ = layout.next<float>(CHUNK * hidden_stride_);
+        angles_ = layout.next<float>(shape.rope_tables * CHUNK * head);
+        return layout.used();
+    };
+    buffer_ = PageBuffer(size_t(assign_buffers(nullptr)));
+    assign_buffers(buffer_.start());
     const i64 max_inputs = std::max({width, q_width_, i64(shape.hidden)});
     input_ = MatmulInput(CHUNK, max_inputs);
     states_.resize(size_t(pool_.threads()));
@@ -286,9 +343,9 @@ struct Decoder::StepRun {
     template <bool fast>
     void activate_mlp(float *x, const float *other, i64 count) {
         if (d.model_.shape.gelu != 0)
-            activate_row([](VecF32 v) { return gelu<fast>(v); }, x, other, count);
+            activate_row([](VecF32 v) { return Gelu::at<fast>(v).value; }, x, other, count);
         else
-            activate_row([](VecF32 v) { return silu<fast>(v); }, x, other, count);
+            activate_row([](VecF32 v) { return Silu::at<fast>(v).value; }, x, other, count);
     }
 
     // Each thread activates the panels it has computed before others read them.
@@ -387,12 +444,6 @@ int ownwords_engine_new(const ModelShape *shape, const TensorSource *tensors, in
         *handle = engine.release();
         return STATUS_OK;
     });
-}
-
-int ownwords_engine_threads(const OwnwordsEngine *engine, int64_t *threads) {
-    if (engine == nullptr || threads == nullptr) return STATUS_NULL_POINTER;
-    *threads = engine->decoder->threads();
-    return STATUS_OK;
 }
 
 int ownwords_cache_new(const OwnwordsEngine *engine, int64_t rows, int64_t length,

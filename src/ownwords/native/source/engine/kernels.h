@@ -19,6 +19,13 @@
 #include <arm_neon.h>
 #endif
 
+namespace ownwords {
+
+// Whether vectors multiply bfloat16 faster than float, as measured: see rates.cpp.
+bool has_fast_bf16_vectors();
+
+}  // namespace ownwords
+
 namespace ownwords::engine {
 
 struct MatmulArgs {

@@ -106,18 +106,6 @@ inline void norm_and_rope_head(const float *from, const NormWeights &norm, const
     });
 }
 
-template <bool fast>
-inline VecF32 silu(VecF32 x) {
-    return x * reciprocal<fast>(1.0f + exp<fast>(-x));
-}
-
-// The tanh approximation, as x * sigmoid.
-template <bool fast>
-inline VecF32 gelu(VecF32 x) {
-    const VecF32 inner = 0.7978845608f * x * (1.0f + 0.044715f * (x * x));
-    return x * reciprocal<fast>(1.0f + exp<fast>(-2.0f * inner));
-}
-
 // x = activation(x), times gate_partner unless that is null.
 template <typename Activation>
 inline void activate_row(const Activation &activation, float *x, const float *gate_partner,

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "engine/kernels.h"
-#include "rates.h"
 #include "simd/vec.h"
 
 namespace ownwords::engine {

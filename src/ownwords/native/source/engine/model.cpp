@@ -128,20 +128,18 @@ void Model::plan_matrix(Matrix &matrix, const TensorTable &given, i64 type,
     for (const Role role : roles) {
         const TensorSource *tensor = given.get(role, layer);
         if (tensor == nullptr) throw Error{STATUS_MISSING_TENSOR};
-        const bool codes =
-            tensor->type == int(SourceType::CODES8) || tensor->type == int(SourceType::CODES4);
-        const bool fits = tensor->type >= 0 && tensor->type <= int(SourceType::CODES4) &&
-                          tensor->rows >= 1 && tensor->rows <= outputs &&
-                          tensor->columns == inputs &&
-                          !(codes && (tensor->transposed != 0 || tensor->scales == nullptr)) &&
-                          !(tensor->type == int(SourceType::CODES4) && tensor->group != 32 &&
-                            tensor->group != 64 && tensor->group != 128);
-        if (!fits) throw Error{STATUS_BAD_TENSOR};
-        job.sources.push_back({SourceType(tensor->type), tensor->data, tensor->scales,
-                               i64(tensor->rows), i64(tensor->columns), i64(tensor->group),
-                               tensor->transposed != 0});
+        const WeightSource source{SourceType(tensor->type), tensor->data, tensor->scales,
+                                  tensor->rows, tensor->columns, tensor->transposed != 0};
+        const WeightType own_type =
+            source.type == SourceType::CODES8 ? WeightType::INT8 : WeightType::INT4;
+        if (tensor->type < 0 || tensor->type > int(SourceType::CODES4) || source.rows < 1 ||
+            source.rows > outputs || source.inputs != inputs ||
+            (source.has_codes() && (source.transposed || source.scales == nullptr ||
+                                    WeightType(type) != own_type)))
+            throw Error{STATUS_BAD_TENSOR};
+        job.sources.push_back(source);
         job.mapped.push_back(tensor->mapped != 0);
-        rows += i64(tensor->rows);
+        rows += source.rows;
     }
     if (rows != outputs) throw Error{STATUS_BAD_TENSOR};
     matrix.type = WeightType(type);

@@ -114,10 +114,10 @@ class PanelLane {
             std::memcpy(bytes_ + m_.depth(), &scale, sizeof scale);
             return std::isfinite(scale);
         }
-        const i64 in_row = (m_.inputs + 1) / 2, per_scale = from.group;
+        const i64 in_row = (m_.inputs + 1) / 2;
         const auto *codes = static_cast<const uint8_t *>(from.data) + row * in_row;
-        const auto *scales = static_cast<const Bf16 *>(from.scales) +
-                             row * ((m_.inputs + per_scale - 1) / per_scale);
+        const auto *scales =
+            static_cast<const Bf16 *>(from.scales) + row * ((m_.inputs + GROUP - 1) / GROUP);
         bool all_finite = true;
         for (i64 i = 0; i < m_.inputs; i += GROUP) {
             uint8_t pair_bytes[HALF] = {};
@@ -128,7 +128,7 @@ class PanelLane {
                 to[2 * k] = uint8_t((low_half & 15) | (high_half & 15) << 4);
                 to[2 * k + 1] = uint8_t(low_half >> 4 | (high_half & 0xf0));
             }
-            *scale(i) = scales[i / per_scale];
+            *scale(i) = scales[i / GROUP];
             all_finite &= std::isfinite(to_float(*scale(i)));
             clear_padding(i);
         }
@@ -198,31 +198,10 @@ void load_transposed(const WeightSource &from, i64 first, i64 count, float *into
 }
 
 void load_rows(const WeightSource &from, i64 first, i64 count, float *into, i64 stride) {
-    if (from.type == SourceType::CODES8) {
-        const auto *codes = static_cast<const int8_t *>(from.data) + first * from.inputs;
-        for (i64 r = 0; r < count; ++r) {
-            const float scale = static_cast<const float *>(from.scales)[first + r];
-            for (i64 i = 0; i < from.inputs; ++i)
-                into[r * stride + i] = float(codes[r * from.inputs + i]) * scale;
-        }
-    } else if (from.type == SourceType::CODES4) {
-        const i64 in_row = (from.inputs + 1) / 2;
-        const i64 groups = (from.inputs + from.group - 1) / from.group;
-        for (i64 r = 0; r < count; ++r) {
-            const auto *codes = static_cast<const uint8_t *>(from.data) + (first + r) * in_row;
-            const auto *scales = static_cast<const Bf16 *>(from.scales) + (first + r) * groups;
-            for (i64 i = 0; i < from.inputs; ++i) {
-                const int code = (i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15) - 8;
-                into[r * stride + i] = float(code) * to_float(scales[i / from.group]);
-            }
-        }
-    } else if (from.transposed) {
-        load_transposed(from, first, count, into, stride);
-    } else {
-        for (i64 r = 0; r < count; ++r)
-            load_as_float(from.type, from.data, (first + r) * from.inputs, from.inputs,
-                          into + r * stride);
-    }
+    if (from.transposed) return load_transposed(from, first, count, into, stride);
+    for (i64 r = 0; r < count; ++r)
+        load_as_float(from.type, from.data, (first + r) * from.inputs, from.inputs,
+                      into + r * stride);
 }
 
 bool finite(const float *numbers, i64 count) {
@@ -265,9 +244,6 @@ size_t Matrix::panel_bytes() const {
 }
 
 bool pack(const Matrix &m, const WeightSource *sources, i64 count, i64 first, i64 last) {
-    const SourceType own_type =
-        m.type == WeightType::INT8 ? SourceType::CODES8 : SourceType::CODES4;
-    const bool is_quantized = m.type == WeightType::INT8 || m.type == WeightType::INT4;
     const i64 depth = m.depth(), bytes = i64(m.panel_bytes()) / PANEL;  // of a lane
     std::vector<float> rows(size_t(PANEL * depth));
     std::vector<unsigned char> lanes(m.panel_bytes());
@@ -281,15 +257,13 @@ bool pack(const Matrix &m, const WeightSource *sources, i64 count, i64 first, i6
             const i64 low = std::max(p * PANEL, begin);
             const i64 high = std::min((p + 1) * PANEL, begin + from.rows);
             if (low >= high) continue;
-            const bool copy_codes = is_quantized && from.type == own_type &&
-                                    (own_type == SourceType::CODES8 || from.group % GROUP == 0);
-            if (!copy_codes) {
+            if (!from.has_codes()) {
                 load_rows(from, low - begin, high - low, rows.data(), depth);
                 if (!finite(rows.data(), (high - low) * depth)) return false;
             }
             for (i64 o = low; o < high; ++o) {
                 const PanelLane lane(lanes.data() + o % PANEL * bytes, m);
-                if (copy_codes)
+                if (from.has_codes())
                     all_finite &= lane.copy(from, o - begin);
                 else
                     lane.write(rows.data() + (o - low) * depth);

@@ -30,16 +30,16 @@ int with_status(const Body &body) {
     }
 }
 
-// body(T *) with the type that `dtype` names: 0 float, 1 bfloat16.
+// Call body(T{}) with the type that `dtype` names: 0 float, 1 bfloat16.
 template <typename Body>
 void dispatch_dtype(int64_t dtype, const Body &body) {
     if (dtype == 0)
-        body(static_cast<float *>(nullptr));
+        body(float{});
     else
-        body(static_cast<Bf16 *>(nullptr));
+        body(Bf16{});
 }
 
-// A kernel for that type, and its Status.
+// The same, returning a Status.
 template <typename Body>
 int run_kernel(int64_t dtype, const Body &body) {
     return with_status([&] {

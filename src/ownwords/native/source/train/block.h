@@ -4,6 +4,8 @@
 // the cache. No sum depends on the number of threads.
 #pragma once
 
+#include <array>
+
 #include "train/flash_attention.h"
 #include "simd/scratch.h"
 #include "train/layers.h"
@@ -44,6 +46,24 @@ struct Block : BlockArgs {
     i64 gate_up_stride() const { return padded_stride(mlp_width()); }
     HeadShape head_shape() const {
         return {query_heads, kv_heads, head_dim, head_eps, head_offset};
+    }
+
+    // A matrix that gives outputs [first, first + rows) of a product; without a gate its rows are 0.
+    struct ProductMatrix {
+        Product product;
+        Role role;
+        i64 first, rows;
+    };
+    std::array<ProductMatrix, 7> matrices() const {
+        const i64 q_width = attn_width(), kv_width = kv_heads * head_dim,
+                  gate_width = is_gated() ? hidden : 0;
+        return {{{PRODUCT_QKV, ROLE_QUERY, 0, q_width},
+                 {PRODUCT_QKV, ROLE_KEY, q_width, kv_width},
+                 {PRODUCT_QKV, ROLE_VALUE, q_width + kv_width, kv_width},
+                 {PRODUCT_OUTPUT, ROLE_OUTPUT, 0, width},
+                 {PRODUCT_UP, ROLE_GATE, 0, gate_width},
+                 {PRODUCT_UP, ROLE_UP, gate_width, hidden},
+                 {PRODUCT_DOWN, ROLE_DOWN, 0, width}}};
     }
 };
 
@@ -205,11 +225,32 @@ void add_half(const Block &b, const SavedActivations<T, P> &saved, int half, i64
     }
 }
 
-// body(T *, P *) with the types that the block's dtype and product_dtype name.
+// Apply norms and rotary positions to the queries and keys of rows [begin, begin + count), in rows
+// of a qkv's stride.
+template <typename T, typename P>
+void rotate_qkv(const Block &b, i64 begin, i64 count, const P *qkv, P *to) {
+    const i64 stride = b.out_stride(PRODUCT_QKV);
+    const auto weight = [&](Role role) { return static_cast<const T *>(b.weights[role]); };
+    for (i64 row = begin; row < begin + count; ++row) {
+        const i64 angle = row % b.rope_period * b.head_dim;
+        norm_and_rope(b.head_shape(), qkv + row * stride, weight(ROLE_QUERY_NORM),
+                      weight(ROLE_KEY_NORM), static_cast<const T *>(b.cos) + angle,
+                      static_cast<const T *>(b.sin) + angle, to + row * stride);
+    }
+}
+
+// What stores the panels of a product in rows of floats, padded_stride(width) apart.
+inline auto store_floats(const Block &b, float *to) {
+    return [=, stride = padded_stride(b.width)](i64 row, i64 panel, const float *line) {
+        std::memcpy(to + row * stride + panel * PANEL, line, PANEL * sizeof(float));
+    };
+}
+
+// Call body(T{}, P{}) with the types that the block's dtype and product_dtype name.
 template <typename Body>
 int run_block(const BlockArgs &args, const Body &body) {
-    return run_kernel(args.dtype, [&](auto *type) {
-        dispatch_dtype(args.product_dtype, [&](auto *product) { body(type, product); });
+    return run_kernel(args.dtype, [&](auto type) {
+        dispatch_dtype(args.product_dtype, [&](auto product) { body(type, product); });
     });
 }
 

@@ -1,5 +1,8 @@
 // The backward pass of a transformer block.
-#include "train/layers.h"
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
 #include "train/block.h"
 
 namespace ownwords {
@@ -7,21 +10,42 @@ namespace ownwords {
 // Steps of tokens, odd so that rows of tiles are not a power of two apart.
 inline i64 steps_of(const Block &b) { return tiles_of(b) * (TILE_TOKENS / TILE_K) | 1; }
 
-// Offsets in a tile's part of the gradients of norms and biases.
-struct VectorGradOffsets {
-    i64 attention_norm, mlp_norm, output_norms[2], head_norms, qkv, output, up, down, count;
+// A tile's part of the gradients of norms and biases: where each begins. A norm is followed by its
+// bias, a query's norm or bias by those of key and value.
+struct VectorGrads {
+    struct Part {
+        Role role;
+        i64 at, count;
+    };
+    std::vector<Part> parts;
+    i64 count = 0;
 
-    explicit VectorGradOffsets(const Block &b) {
-        attention_norm = 0;
-        mlp_norm = attention_norm + 2 * b.width;
-        output_norms[0] = mlp_norm + 2 * b.width;
-        output_norms[1] = output_norms[0] + b.width;
-        head_norms = output_norms[1] + b.width;
-        qkv = head_norms + 2 * b.head_dim;
-        output = qkv + b.qkv_width();
-        up = output + b.width;
-        down = up + b.mlp_width();
-        count = down + b.width;
+    explicit VectorGrads(const Block &b) {
+        const i64 width = b.width, kv_width = b.kv_heads * b.head_dim;
+        for (const auto &[role, size] : std::initializer_list<std::pair<Role, i64>>{
+                 {ROLE_ATTENTION_NORM, width},
+                 {ROLE_ATTENTION_NORM_BIAS, width},
+                 {ROLE_QUERY_NORM, b.head_dim},
+                 {ROLE_KEY_NORM, b.head_dim},
+                 {ROLE_QUERY_BIAS, b.attn_width()},
+                 {ROLE_KEY_BIAS, kv_width},
+                 {ROLE_VALUE_BIAS, kv_width},
+                 {ROLE_OUTPUT_BIAS, width},
+                 {ROLE_ATTENTION_OUTPUT_NORM, width},
+                 {ROLE_MLP_NORM, width},
+                 {ROLE_MLP_NORM_BIAS, width},
+                 {ROLE_UP_BIAS, b.mlp_width()},
+                 {ROLE_DOWN_BIAS, width},
+                 {ROLE_MLP_OUTPUT_NORM, width}}) {
+            parts.push_back({role, count, size});
+            count += size;
+        }
+    }
+
+    i64 at(Role role) const {
+        i64 i = 0;
+        while (parts[size_t(i)].role != role) ++i;
+        return parts[size_t(i)].at;
     }
 };
 
@@ -53,7 +77,7 @@ struct BackwardScratch {
         qkv_grad = layout.next<P>(rows * b.out_stride(PRODUCT_QKV));
         resid_grad = layout.next<float>(b.rows() * b.width);
         kv_grads = layout.next<P>(2 * b.rows() * b.attn_width());
-        vector_grads = layout.next<float>(tiles_of(b) * VectorGradOffsets(b).count);
+        vector_grads = layout.next<float>(tiles_of(b) * VectorGrads(b).count);
     }
 };
 
@@ -73,7 +97,7 @@ class BlockBackward {
         });
         parallel_tasks(tiles_of(b), [this](i64 tile) { qkv_backward(tile); });
         weight_grads();
-        vector_grads_total();
+        sum_vector_grads();
     }
 
   private:
@@ -81,16 +105,13 @@ class BlockBackward {
     const BackwardScratch<P> scratch;
     const PackedWeights<P> &packed = scratch.packed;
     const SavedActivations<T, P> saved;
-    const VectorGradOffsets vector_grads;
+    const VectorGrads vector_grads;
     const i64 steps;  // between rows of tiles, and between panels
-
-    const T *const cosine = static_cast<const T *>(b.cos);
-    const T *const sine = static_cast<const T *>(b.sin);
 
     const T *weight(Role part) const { return static_cast<const T *>(b.weights[part]); }
     i64 rows_from(i64 begin) const { return std::min(TILE_TOKENS, b.rows() - begin); }
-    float *vector_grads_of(i64 tile) const {
-        return scratch.vector_grads + tile * vector_grads.count;
+    float *vector_grad(i64 tile, Role role) const {
+        return scratch.vector_grads + tile * vector_grads.count + vector_grads.at(role);
     }
 
     // Rows that are the inner dimension here, from `first` of `inner` on.
@@ -116,32 +137,23 @@ class BlockBackward {
     }
 
     void pack() const {
-        const i64 q_width = b.attn_width(), kv_width = b.kv_heads * b.head_dim,
-                  gate_width = b.is_gated() ? b.hidden : 0;
-        const auto matrix = [&](Product of, i64 first, Role role, i64 rows) {
-            const ProductShape shape = b.product(of);
-            return PackedPart<T>{packed.wide[of], first, shape.wide_outputs(),
-                                 weight(role),    rows,  shape.inputs};
-        };
-        const PackedPart<T> matrices[] = {
-            matrix(PRODUCT_QKV, 0, ROLE_QUERY, q_width),
-            matrix(PRODUCT_QKV, q_width, ROLE_KEY, kv_width),
-            matrix(PRODUCT_QKV, q_width + kv_width, ROLE_VALUE, kv_width),
-            matrix(PRODUCT_OUTPUT, 0, ROLE_OUTPUT, b.width),
-            matrix(PRODUCT_UP, 0, ROLE_GATE, gate_width),
-            matrix(PRODUCT_UP, gate_width, ROLE_UP, b.hidden),
-            matrix(PRODUCT_DOWN, 0, ROLE_DOWN, b.width),
-        };
-        parallel_over(matrices, 4, pack_bands<T>);
-        PackedPart<float> adapters[2 * PRODUCT_COUNT];
+        std::vector<PackedPart<T>> weights;
+        std::vector<PackedPart<float>> adapters;
+        for (const Block::ProductMatrix &m : b.matrices()) {
+            const ProductShape shape = b.product(m.product);
+            weights.push_back({packed.wide[m.product], m.first, shape.wide_outputs(),
+                               weight(m.role), m.rows, shape.inputs});
+        }
         for (int of = 0; of < PRODUCT_COUNT; ++of) {
             const ProductShape shape = b.product(of);
             const Adapter &adapter = b.adapters[of];
-            adapters[2 * of] = {packed.low[of], 0,           shape.outputs,
-                                adapter.up,     shape.rank > 0 ? shape.outputs : 0, shape.rank};
-            adapters[2 * of + 1] = {packed.wide[of], shape.outputs, shape.wide_outputs(),
-                                    adapter.down,    shape.rank,    shape.inputs};
+            if (shape.rank == 0) continue;
+            adapters.push_back(
+                {packed.low[of], 0, shape.outputs, adapter.up, shape.outputs, shape.rank});
+            adapters.push_back({packed.wide[of], shape.outputs, shape.wide_outputs(), adapter.down,
+                                shape.rank, shape.inputs});
         }
+        parallel_over(weights, 4, pack_bands<T>);
         parallel_over(adapters, 4, pack_bands<float>);
     }
 
@@ -154,13 +166,12 @@ class BlockBackward {
             act(TILE_TOKENS * b.in_stride(PRODUCT_DOWN)), normed(TILE_TOKENS * up.in_stride());
         ScratchBuffer<T> resid_mid_rows(b.has_output_norms() ? TILE_TOKENS * b.width : 0);
         ScratchBuffer<float> dnormed(TILE_TOKENS * padded_stride(b.width));
-        float *total = vector_grads_of(tile);
-        std::fill_n(total, vector_grads.count, 0.0f);
+        std::fill_n(scratch.vector_grads + tile * vector_grads.count, vector_grads.count, 0.0f);
         const T *dy = static_cast<const T *>(b.dy) + begin * b.width;
         float *resid_grad = scratch.resid_grad + begin * b.width;
 
         half_back(1, tile, dy, half_grads);
-        pack_grads(PRODUCT_DOWN, tile, half_grads, ROLE_DOWN_BIAS, total + vector_grads.down);
+        pack_grads(PRODUCT_DOWN, tile, half_grads, ROLE_DOWN_BIAS);
         if (b.gelu)
             activate_back<Gelu>(begin, count, half_grads, mlp_grads, act);
         else
@@ -168,7 +179,7 @@ class BlockBackward {
         restore_low(PRODUCT_DOWN, begin, act);
         pack_inputs(PRODUCT_DOWN, tile, act);
         append_low(PRODUCT_UP, count, mlp_grads);
-        pack_grads(PRODUCT_UP, tile, mlp_grads, ROLE_UP_BIAS, total + vector_grads.up);
+        pack_grads(PRODUCT_UP, tile, mlp_grads, ROLE_UP_BIAS);
         const T *resid_mid = saved.resid_mid + begin * b.width;
         if (b.has_output_norms()) {
             const T *x = static_cast<const T *>(b.x) + begin * b.width;
@@ -177,14 +188,14 @@ class BlockBackward {
                          resid_mid_rows + row * b.width);
             resid_mid = resid_mid_rows;
         }
-        multiply(PRODUCT_UP, count, mlp_grads, to_floats(dnormed));
-        norm_back(resid_mid, saved.stats[1] + begin, ROLE_MLP_NORM, count, dnormed, dy, resid_grad,
-                  up.in_stride(), normed, total + vector_grads.mlp_norm);
+        multiply(PRODUCT_UP, count, mlp_grads, store_floats(b, dnormed));
+        norm_back(resid_mid, saved.stats[1] + begin, ROLE_MLP_NORM, tile, dnormed, dy, resid_grad,
+                  up.in_stride(), normed);
         restore_low(PRODUCT_UP, begin, normed);
         pack_inputs(PRODUCT_UP, tile, normed);
 
         half_back(0, tile, resid_grad, half_grads);
-        pack_grads(PRODUCT_OUTPUT, tile, half_grads, ROLE_OUTPUT_BIAS, total + vector_grads.output);
+        pack_grads(PRODUCT_OUTPUT, tile, half_grads, ROLE_OUTPUT_BIAS);
         const i64 attn_stride = output.in_stride();
         pack_inputs(PRODUCT_OUTPUT, tile, saved.attn_out + begin * attn_stride);
         P *attn_grad = scratch.attn_grad + begin * attn_stride;
@@ -192,7 +203,8 @@ class BlockBackward {
             P *to = attn_grad + row * attn_stride + panel * PANEL;
             for (i64 c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
         });
-        if (b.has_rope()) restore_qkv_rope(begin);
+        // The attention's gradient needs rotated queries and keys again.
+        if (b.has_rope()) rotate_qkv<T>(b, begin, count, saved.qkv, scratch.qkv_grad);
     }
 
     // The gradients of gate and up, and the activation.
@@ -225,17 +237,6 @@ class BlockBackward {
         });
     }
 
-    // Rotate the queries, keys and values of a tile again, for the attention's gradient.
-    void restore_qkv_rope(i64 begin) const {
-        const i64 stride = b.out_stride(PRODUCT_QKV);
-        for (i64 row = begin; row < begin + rows_from(begin); ++row) {
-            const i64 angle = row % b.rope_period * b.head_dim;
-            norm_and_rope(b.head_shape(), saved.qkv + row * stride, weight(ROLE_QUERY_NORM),
-                          weight(ROLE_KEY_NORM), cosine + angle, sine + angle,
-                          scratch.qkv_grad + row * stride);
-        }
-    }
-
     // With rotary positions the gradient replaces the queries that it is computed from.
     void attention_backward(i64 text, i64 head) const {
         const FlashShape shape = flash_shape(b, text);
@@ -266,7 +267,6 @@ class BlockBackward {
                   qkv_stride = qkv.out_stride();
         ScratchBuffer<P> normed(TILE_TOKENS * qkv.in_stride());
         ScratchBuffer<float> dnormed(TILE_TOKENS * padded_stride(b.width)), grad(b.head_dim);
-        float *total = vector_grads_of(tile);
         P *qkv_grad = scratch.qkv_grad + begin * qkv_stride;
         for (i64 row = 0; row < count; ++row)
             sum_kv_grads(begin + row, qkv_grad + row * qkv_stride + b.attn_width());
@@ -275,17 +275,17 @@ class BlockBackward {
                 const i64 angle = (begin + row) % b.rope_period * b.head_dim;
                 norm_and_rope_backward(b.head_shape(), saved.qkv + (begin + row) * qkv_stride,
                                        weight(ROLE_QUERY_NORM), weight(ROLE_KEY_NORM),
-                                       cosine + angle, sine + angle, qkv_grad + row * qkv_stride,
-                                       qkv_grad + row * qkv_stride, total + vector_grads.head_norms,
-                                       grad);
+                                       static_cast<const T *>(b.cos) + angle,
+                                       static_cast<const T *>(b.sin) + angle,
+                                       qkv_grad + row * qkv_stride, qkv_grad + row * qkv_stride,
+                                       vector_grad(tile, ROLE_QUERY_NORM), grad);
             }
         append_low(PRODUCT_QKV, count, qkv_grad);
-        pack_grads(PRODUCT_QKV, tile, qkv_grad, ROLE_QUERY_BIAS, total + vector_grads.qkv);
-        multiply(PRODUCT_QKV, count, qkv_grad, to_floats(dnormed));
+        pack_grads(PRODUCT_QKV, tile, qkv_grad, ROLE_QUERY_BIAS);
+        multiply(PRODUCT_QKV, count, qkv_grad, store_floats(b, dnormed));
         norm_back(static_cast<const T *>(b.x) + begin * b.width, saved.stats[0] + begin,
-                  ROLE_ATTENTION_NORM, count, dnormed, scratch.resid_grad + begin * b.width,
-                  static_cast<T *>(b.dx) + begin * b.width, qkv.in_stride(), normed,
-                  total + vector_grads.attention_norm);
+                  ROLE_ATTENTION_NORM, tile, dnormed, scratch.resid_grad + begin * b.width,
+                  static_cast<T *>(b.dx) + begin * b.width, qkv.in_stride(), normed);
         restore_low(PRODUCT_QKV, begin, normed);
         pack_inputs(PRODUCT_QKV, tile, normed);
     }
@@ -305,31 +305,17 @@ class BlockBackward {
     };
 
     void weight_grads() const {
-        const i64 q_width = b.attn_width(), kv_width = b.kv_heads * b.head_dim,
-                  gate_width = b.is_gated() ? b.hidden : 0;
-        const auto matrix = [&](Product of, Role role, i64 first, i64 rows) {
-            T *to = static_cast<T *>(b.grads[role]);
-            return WeightGrad<T>{to, of, first, rows, 0, b.product(of).inputs};
-        };
-        const WeightGrad<T> matrices[] = {
-            matrix(PRODUCT_QKV, ROLE_QUERY, 0, q_width),
-            matrix(PRODUCT_QKV, ROLE_KEY, q_width, kv_width),
-            matrix(PRODUCT_QKV, ROLE_VALUE, q_width + kv_width, kv_width),
-            matrix(PRODUCT_OUTPUT, ROLE_OUTPUT, 0, b.width),
-            matrix(PRODUCT_UP, ROLE_GATE, 0, gate_width),
-            matrix(PRODUCT_UP, ROLE_UP, gate_width, b.hidden),
-            matrix(PRODUCT_DOWN, ROLE_DOWN, 0, b.width),
-        };
-        compute_weight_grads(matrices);
-        WeightGrad<float> adapters[2 * PRODUCT_COUNT];
-        for (int of = 0; of < PRODUCT_COUNT; ++of) {
-            const ProductShape shape = b.product(of);
-            const Product product = Product(of);
-            adapters[2 * of] = {b.adapters[of].up_grad, product,      0,
-                                shape.outputs,          shape.inputs, shape.rank};
-            adapters[2 * of + 1] = {b.adapters[of].down_grad, product, shape.outputs,
-                                    shape.rank,               0,       shape.inputs};
+        std::vector<WeightGrad<T>> weights;
+        std::vector<WeightGrad<float>> adapters;
+        for (const Block::ProductMatrix &m : b.matrices())
+            weights.push_back({static_cast<T *>(b.grads[m.role]), m.product, m.first, m.rows, 0,
+                               b.product(m.product).inputs});
+        for (const Product of : {PRODUCT_QKV, PRODUCT_OUTPUT, PRODUCT_UP, PRODUCT_DOWN}) {
+            const auto [inputs, outputs, rank] = b.product(of);
+            adapters.push_back({b.adapters[of].up_grad, of, 0, outputs, inputs, rank});
+            adapters.push_back({b.adapters[of].down_grad, of, outputs, rank, 0, inputs});
         }
+        compute_weight_grads(weights);
         compute_weight_grads(adapters);
     }
 
@@ -355,35 +341,17 @@ class BlockBackward {
     }
 
     // The gradients of norms and biases: the sum over tiles, always in the same order.
-    void vector_grads_total() const {
-        const i64 kv_width = b.kv_heads * b.head_dim;
-        reduce_over_tiles(ROLE_ATTENTION_NORM, vector_grads.attention_norm, b.width);
-        reduce_over_tiles(ROLE_ATTENTION_NORM_BIAS, vector_grads.attention_norm + b.width, b.width);
-        reduce_over_tiles(ROLE_QUERY_BIAS, vector_grads.qkv, b.attn_width());
-        reduce_over_tiles(ROLE_KEY_BIAS, vector_grads.qkv + b.attn_width(), kv_width);
-        reduce_over_tiles(ROLE_VALUE_BIAS, vector_grads.qkv + b.attn_width() + kv_width,
-                          kv_width);
-        reduce_over_tiles(ROLE_QUERY_NORM, vector_grads.head_norms, b.head_dim);
-        reduce_over_tiles(ROLE_KEY_NORM, vector_grads.head_norms + b.head_dim, b.head_dim);
-        reduce_over_tiles(ROLE_OUTPUT_BIAS, vector_grads.output, b.width);
-        for (int half = 0; half < 2; ++half)
-            reduce_over_tiles(OUTPUT_NORMS[half], vector_grads.output_norms[half], b.width);
-        reduce_over_tiles(ROLE_MLP_NORM, vector_grads.mlp_norm, b.width);
-        reduce_over_tiles(ROLE_MLP_NORM_BIAS, vector_grads.mlp_norm + b.width, b.width);
-        reduce_over_tiles(ROLE_UP_BIAS, vector_grads.up, b.mlp_width());
-        reduce_over_tiles(ROLE_DOWN_BIAS, vector_grads.down, b.width);
-    }
-
-    void reduce_over_tiles(Role part, i64 at, i64 count) const {
-        T *to = static_cast<T *>(b.grads[part]);
-        if (to == nullptr) return;
-        const i64 tiles = tiles_of(b);
-        for_each_vec(count, [&](i64 c, auto here) {
-            VecF32 sum{};
-            for (i64 tile = 0; tile < tiles; ++tile)
-                sum += load(vector_grads_of(tile) + at + c, here);
-            store(to + c, sum, here);
-        });
+    void sum_vector_grads() const {
+        for (const VectorGrads::Part &part : vector_grads.parts) {
+            T *to = static_cast<T *>(b.grads[part.role]);
+            if (to == nullptr) continue;
+            for_each_vec(part.count, [&](i64 c, auto lanes) {
+                VecF32 sum{};
+                for (i64 tile = 0; tile < tiles_of(b); ++tile)
+                    sum += load(scratch.vector_grads + tile * vector_grads.count + part.at + c, lanes);
+                store(to + c, sum, lanes);
+            });
+        }
     }
 
     // --- one tile of tokens ---
@@ -397,7 +365,7 @@ class BlockBackward {
         const T *norm_weight = weight(OUTPUT_NORMS[half]);
         const Dropout dropout(b, uint32_t(half));
         ScratchBuffer<float> grads(b.width);
-        float *total = vector_grads_of(tile) + vector_grads.output_norms[half];
+        float *total = vector_grad(tile, OUTPUT_NORMS[half]);
         for (i64 row = 0; row < count; ++row) {
             const i64 at = (begin + row) * b.width;
             for (i64 c = 0; c < b.width; c += LANES) {
@@ -442,20 +410,15 @@ class BlockBackward {
 
     // Whether a matrix of the product is trained, or its adapter.
     bool is_trained(Product of) const {
-        const auto any = [this](std::initializer_list<Role> roles) {
-            return std::any_of(roles.begin(), roles.end(),
-                               [this](Role role) { return b.grads[role] != nullptr; });
-        };
-        const bool has_grads = of == PRODUCT_QKV      ? any({ROLE_QUERY, ROLE_KEY, ROLE_VALUE})
-                               : of == PRODUCT_OUTPUT ? any({ROLE_OUTPUT})
-                               : of == PRODUCT_UP     ? any({ROLE_GATE, ROLE_UP})
-                                                      : any({ROLE_DOWN});
-        return has_grads || b.adapters[of].up_grad != nullptr;
+        for (const Block::ProductMatrix &m : b.matrices())
+            if (m.product == of && b.grads[m.role] != nullptr) return true;
+        return b.adapters[of].up_grad != nullptr;
     }
 
-    void pack_grads(Product of, i64 tile, const P *rows, Role bias, float *total) const {
+    void pack_grads(Product of, i64 tile, const P *rows, Role bias) const {
         const ProductShape shape = b.product(of);
         const i64 count = rows_from(tile * TILE_TOKENS), stride = shape.out_stride();
+        float *total = vector_grad(tile, bias);
         if (b.grads[bias] != nullptr)
             for (i64 row = 0; row < count; ++row)
                 for (i64 c = 0; c < shape.outputs; c += LANES)
@@ -483,20 +446,13 @@ class BlockBackward {
             }
     }
 
-    auto to_floats(float *to) const {
-        const i64 width = padded_stride(b.width);
-        return [=](i64 row, i64 panel, const float *line) {
-            std::memcpy(to + row * width + panel * PANEL, line, PANEL * sizeof(float));
-        };
-    }
-
     // Gradient of a norm's input plus that of the residual; recomputes the norm's output.
     template <typename O, typename D>
-    void norm_back(const T *x, const NormStats *stats, Role part, i64 count, const float *grads,
-                   const O *residual_grad, D *dx, i64 normed_stride, P *normed,
-                   float *total) const {
-        const T *norm_weight = weight(part), *bias = weight(Role(part + 1));
-        const i64 stride = padded_stride(b.width);
+    void norm_back(const T *x, const NormStats *stats, Role norm, i64 tile, const float *grads,
+                   const O *residual_grad, D *dx, i64 normed_stride, P *normed) const {
+        const T *norm_weight = weight(norm), *bias = weight(Role(norm + 1));
+        const i64 stride = padded_stride(b.width), count = rows_from(tile * TILE_TOKENS);
+        float *total = vector_grad(tile, norm);
         for (i64 row = 0; row < count; ++row) {
             const i64 at = row * b.width;
             norm_row_backward(x + at, stats[row], norm_weight, bias, b.norm_offset,
@@ -519,16 +475,13 @@ void measure(BlockArgs &args) {
 }  // namespace ownwords
 
 int ownwords_block_sizes(BlockArgs *args) {
-    return ownwords::run_block(*args, [&](auto *type, auto *product) {
-        ownwords::measure<std::remove_pointer_t<decltype(type)>,
-                          std::remove_pointer_t<decltype(product)>>(*args);
+    return ownwords::run_block(*args, [&](auto type, auto product) {
+        ownwords::measure<decltype(type), decltype(product)>(*args);
     });
 }
 
 int ownwords_block_backward(const BlockArgs *args) {
-    return ownwords::run_block(*args, [&](auto *type, auto *product) {
-        ownwords::BlockBackward<std::remove_pointer_t<decltype(type)>,
-                                std::remove_pointer_t<decltype(product)>>(*args)
-            .run();
+    return ownwords::run_block(*args, [&](auto type, auto product) {
+        ownwords::BlockBackward<decltype(type), decltype(product)>(*args).run();
     });
 }

@@ -1,5 +1,6 @@
 // The forward pass of a transformer block.
-#include "train/layers.h"
+#include <vector>
+
 #include "train/block.h"
 
 namespace ownwords {
@@ -27,9 +28,6 @@ class BlockForward {
     const SavedActivations<T, P> saved;
     P *const qkv_rope = b.has_rope() ? scratch.qkv_rope : saved.qkv;
 
-    const T *const cosine = static_cast<const T *>(b.cos);
-    const T *const sine = static_cast<const T *>(b.sin);
-
     const T *weight(Role part) const { return static_cast<const T *>(b.weights[part]); }
     i64 rows_from(i64 begin) const { return std::min(TILE_TOKENS, b.rows() - begin); }
 
@@ -56,53 +54,28 @@ class BlockForward {
         }
     }
 
-    // Panels of a gated `up` have 16 columns of gate and of up each.
     void pack() const {
-        const i64 q_width = b.attn_width(), kv_width = b.kv_heads * b.head_dim;
-        const i64 q_bands = q_width / TILE_ROWS, kv_bands = kv_width / TILE_ROWS;
-        const i64 gates = b.is_gated() ? 1 : 0, gate_width = gates * b.hidden;
-        const auto matrix = [&](Product of, i64 first, i64 interval, Role role, i64 rows) {
+        std::vector<PackedPart<T>> weights;
+        std::vector<PackedPart<float>> adapters;
+        for (const Block::ProductMatrix &m : b.matrices()) {
+            const ProductShape shape = b.product(m.product);
+            // Panels of a gated `up` have 16 columns of gate and of up each.
+            const bool is_interleaved = m.product == PRODUCT_UP && b.is_gated();
+            const i64 first = is_interleaved ? m.role == ROLE_UP : m.first / TILE_ROWS,
+                      interval = is_interleaved ? 2 : 1;
+            weights.push_back({packed.wide[m.product], first, interval, weight(m.role), m.rows,
+                               shape.inputs, shape.wide_inputs(), 0});
+            if (shape.rank > 0)
+                adapters.push_back({packed.wide[m.product], first, interval,
+                                    b.adapters[m.product].up + m.first * shape.rank, m.rows,
+                                    shape.rank, shape.wide_inputs(), shape.inputs});
+        }
+        for (int of = 0; of < PRODUCT_COUNT; ++of) {
             const ProductShape shape = b.product(of);
-            return PackedPart<T>{packed.wide[of], first,        interval,           weight(role),
-                                 rows,            shape.inputs, shape.wide_inputs(), 0};
-        };
-        const PackedPart<T> matrices[] = {
-            matrix(PRODUCT_QKV, 0, 1, ROLE_QUERY, q_width),
-            matrix(PRODUCT_QKV, q_bands, 1, ROLE_KEY, kv_width),
-            matrix(PRODUCT_QKV, q_bands + kv_bands, 1, ROLE_VALUE, kv_width),
-            matrix(PRODUCT_OUTPUT, 0, 1, ROLE_OUTPUT, b.width),
-            matrix(PRODUCT_UP, 0, 2, ROLE_GATE, gate_width),
-            matrix(PRODUCT_UP, gates, 1 + gates, ROLE_UP, b.hidden),
-            matrix(PRODUCT_DOWN, 0, 1, ROLE_DOWN, b.width),
-        };
-        parallel_over(matrices, 8, pack_bands<T>);
-        const auto down = [&](Product of) {
-            const ProductShape shape = b.product(of);
-            return PackedPart<float>{packed.low[of], 0, 1, b.adapters[of].down,
-                                     shape.rank, shape.inputs, shape.inputs, 0};
-        };
-        const auto up = [&](Product of, i64 first, i64 interval, i64 from, i64 rows) {
-            const ProductShape shape = b.product(of);
-            return PackedPart<float>{packed.wide[of],
-                                     first,
-                                     interval,
-                                     b.adapters[of].up + from * shape.rank,
-                                     shape.rank > 0 ? rows : 0,
-                                     shape.rank,
-                                     shape.wide_inputs(),
-                                     shape.inputs};
-        };
-        const PackedPart<float> adapters[] = {
-            down(PRODUCT_QKV),
-            down(PRODUCT_OUTPUT),
-            down(PRODUCT_UP),
-            down(PRODUCT_DOWN),
-            up(PRODUCT_QKV, 0, 1, 0, b.qkv_width()),
-            up(PRODUCT_OUTPUT, 0, 1, 0, b.width),
-            up(PRODUCT_UP, 0, 2, 0, gate_width),
-            up(PRODUCT_UP, gates, 1 + gates, gate_width, b.hidden),
-            up(PRODUCT_DOWN, 0, 1, 0, b.width),
-        };
+            adapters.push_back({packed.low[of], 0, 1, b.adapters[of].down, shape.rank,
+                                shape.inputs, shape.inputs, 0});
+        }
+        parallel_over(weights, 8, pack_bands<T>);
         parallel_over(adapters, 8, pack_bands<float>);
     }
 
@@ -133,13 +106,7 @@ class BlockForward {
                    for (i64 c = 0; c < PANEL; c += LANES)
                        store(to + c, biased(load(line + c), bias, c));
                });
-        if (!b.has_rope()) return;
-        for (i64 row = 0; row < count; ++row) {
-            const i64 angle = (begin + row) % b.rope_period * b.head_dim;
-            norm_and_rope(b.head_shape(), qkv + row * qkv_stride, weight(ROLE_QUERY_NORM),
-                          weight(ROLE_KEY_NORM), cosine + angle, sine + angle,
-                          qkv_rope + (begin + row) * qkv_stride);
-        }
+        if (b.has_rope()) rotate_qkv<T>(b, begin, count, saved.qkv, qkv_rope);
     }
 
     // The backward pass recomputes these rows, but not what an adapter makes of them.
@@ -194,11 +161,9 @@ class BlockForward {
 
     void project(Product of, i64 count, const P *rows, float *out) const {
         const ProductShape shape = b.product(of);
-        const i64 steps = shape.wide_inputs() / TILE_K, width = padded_stride(b.width);
+        const i64 steps = shape.wide_inputs() / TILE_K;
         matmul(row_major(rows, shape.in_stride()), packed.wide[of], steps * TILE_PAIR, count,
-               b.width / PANEL, steps, [=](i64 row, i64 panel, const float *line) {
-                   std::memcpy(out + row * width + panel * PANEL, line, PANEL * sizeof(float));
-               });
+               b.width / PANEL, steps, store_floats(b, out));
     }
 
     template <typename Activation>
@@ -266,9 +231,7 @@ class BlockForward {
 }  // namespace ownwords
 
 int ownwords_block_forward(const BlockArgs *args) {
-    return ownwords::run_block(*args, [&](auto *type, auto *product) {
-        ownwords::BlockForward<std::remove_pointer_t<decltype(type)>,
-                               std::remove_pointer_t<decltype(product)>>(*args)
-            .run();
+    return ownwords::run_block(*args, [&](auto type, auto product) {
+        ownwords::BlockForward<decltype(type), decltype(product)>(*args).run();
     });
 }

@@ -201,10 +201,10 @@ class HeadLoss {
 // body(HeadLoss) of these types.
 template <typename Body>
 int with_head_loss(const HeadLossArgs &args, void *scratch, const Body &body) {
-    return run_kernel(args.dtype, [&](auto *type) {
-        using T = std::remove_pointer_t<decltype(type)>;
-        dispatch_dtype(args.product_dtype, [&](auto *product) {
-            using P = std::remove_pointer_t<decltype(product)>;
+    return run_kernel(args.dtype, [&](auto type) {
+        dispatch_dtype(args.product_dtype, [&](auto product) {
+            using T = decltype(type);
+            using P = decltype(product);
             if (args.rows > args.chunk_rows)
                 body(HeadLoss<T, float, P>(args, scratch));
             else

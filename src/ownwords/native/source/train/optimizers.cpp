@@ -210,23 +210,22 @@ int ownwords_adamw(int dtype, float *weight, void *bf16_copy, const void *gradie
                    float *square, int64_t count, float scale, float learning_rate, float beta1,
                    float beta2, float eps, float weight_decay, float correction1,
                    float correction2) {
-    return ownwords::run_kernel(dtype, [&](auto *type) {
-        using T = std::remove_pointer_t<decltype(type)>;
-        const ownwords::AdamWStep step{learning_rate, beta1,       beta2,      eps,
-                                       weight_decay,  correction1, correction2};
-        ownwords::adamw(step, weight, (ownwords::Bf16 *)bf16_copy, (const T *)gradient, mean,
-                        square, count, scale);
+    using namespace ownwords;
+    return run_kernel(dtype, [&](auto type) {
+        const AdamWStep step{learning_rate, beta1,       beta2,      eps,
+                             weight_decay,  correction1, correction2};
+        adamw(step, weight, static_cast<Bf16 *>(bf16_copy),
+              static_cast<const decltype(type) *>(gradient), mean, square, count, scale);
     });
 }
 
 int ownwords_muon(int dtype, int product_dtype, const MuonMatrix *matrices, int64_t count,
                   float scale, float momentum, float decay_factor, int64_t newton_schulz_steps) {
     using namespace ownwords;
-    return run_kernel(dtype, [&](auto *type) {
-        dispatch_dtype(product_dtype, [&](auto *product) {
+    return run_kernel(dtype, [&](auto type) {
+        dispatch_dtype(product_dtype, [&](auto product) {
             parallel_tasks(count, [&](i64 i) {
-                update_matrix<std::remove_pointer_t<decltype(type)>,
-                              std::remove_pointer_t<decltype(product)>>(
+                update_matrix<decltype(type), decltype(product)>(
                     matrices[i], scale, momentum, decay_factor, newton_schulz_steps);
             });
         });
@@ -235,12 +234,21 @@ int ownwords_muon(int dtype, int product_dtype, const MuonMatrix *matrices, int6
 
 int ownwords_square_sum(int dtype, const TensorPart *parts, int64_t count, double *sum) {
     using namespace ownwords;
-    return run_kernel(dtype, [&](auto *type) {
+    return run_kernel(dtype, [&](auto type) {
         std::vector<double> sums(static_cast<size_t>(count));
         parallel_tasks(count, [&](i64 i) {
             sums[size_t(i)] =
-                square_sum(static_cast<decltype(type)>(parts[i].data), parts[i].size);
+                square_sum(static_cast<decltype(type) *>(parts[i].data), parts[i].size);
         });
         *sum = std::accumulate(sums.begin(), sums.end(), 0.0);
+    });
+}
+
+int ownwords_set_threads(int64_t threads) {
+    using namespace ownwords;
+    if (threads < 1 || threads > 1024) return STATUS_BAD_COUNT;
+    return with_status([&] {
+        training_pool = std::make_unique<engine::ThreadPool>(int(threads));
+        return STATUS_OK;
     });
 }

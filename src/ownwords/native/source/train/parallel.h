@@ -12,7 +12,7 @@
 
 namespace ownwords {
 
-extern std::unique_ptr<engine::ThreadPool> training_pool;
+inline std::unique_ptr<engine::ThreadPool> training_pool;  // null: the caller's thread alone
 
 // body(i) for all of [0, count), with AMX's tiles configured. A thread that is free takes the next.
 // What a body throws is rethrown on the calling thread.
