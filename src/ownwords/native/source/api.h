@@ -1,9 +1,9 @@
-// The C interface of the library. native/bindings.py reads this file to declare the same structs,
-// enums and functions to ctypes, and the tests in C++ include it: keep declarations plain, one
-// struct, enum or function after another, without macros.
+// The C interface of the library. native/bindings.py parses this file to declare its structs, enums
+// and functions to ctypes, and the C++ tests include it: keep declarations plain, one after another,
+// without macros.
 //
-// Arrays are contiguous and row-major. `dtype` is 0 for float32 and 1 for bfloat16. Nothing is
-// thrown across this interface: functions that return int return a Status.
+// Arrays are contiguous and row-major. `dtype` is 0 for float32 and 1 for bfloat16. No exception
+// crosses this interface: functions that return int return a Status.
 #pragma once
 
 #include <stdint.h>
@@ -18,8 +18,8 @@
 extern "C" {
 #endif
 
-// Levels of instructions. A higher value includes the lower ones of the same processor family, but
-// for AVX-VNNI, which some processors with AVX-512 lack.
+// Instruction sets. A higher value includes the lower ones of the same processor family, except
+// AVX-VNNI, which some processors with AVX-512 lack.
 enum Isa {
     ISA_BASELINE = 0,  // SSE2, NEON
     ISA_NEON_DOTPROD = 1,
@@ -31,7 +31,7 @@ enum Isa {
     ISA_AMX = 7
 };
 
-// What went wrong; native/bindings.py has a sentence for each.
+// native/bindings.py has a message for each.
 enum Status {
     STATUS_OK,
     STATUS_NULL_POINTER,
@@ -49,8 +49,8 @@ enum Status {
     STATUS_INTERNAL_ERROR
 };
 
-// The tensors of a model: first those it has once, from ROLE_ATTENTION_NORM on those of each block.
-// A norm is followed by its bias.
+// The tensors of a model; every block has those from ROLE_ATTENTION_NORM on. A norm is followed by
+// its bias.
 enum Role {
     ROLE_EMBEDDING,
     ROLE_POSITIONS,
@@ -86,7 +86,7 @@ enum Role {
 // The best Isa of this processor and system.
 OWNWORDS_API int ownwords_best_isa(void);
 
-// Whether this processor runs a level: 1, or 0.
+// Whether this processor runs an Isa: 1, or 0.
 OWNWORDS_API int ownwords_runs_isa(int isa);
 // SHA-256 of the sources this library was compiled from, in hexadecimal digits.
 OWNWORDS_API const char *ownwords_source_hash(void);
@@ -108,19 +108,19 @@ enum Rate {
     RATE_COUNT
 };
 OWNWORDS_API void ownwords_measure_rates(double *rates);
-// Whether it multiplies bfloat16 faster than float32, as measured: 1, or 0.
+// Whether it multiplies bfloat16 faster than float32, as measured: 1 or 0.
 OWNWORDS_API int ownwords_has_fast_bf16(void);
 
-// Run the training kernels on this many threads; until then they run on the caller's.
+// Run the training kernels on this many threads; before, they run on the caller's.
 OWNWORDS_API int ownwords_set_threads(int64_t threads);
 
 // --- training: the loss --------------------------------------------------------------------------
 
-// The weighted sum of the rows' cross entropies is added to sum. Hidden states [rows, width] become logits by `head` [vocabulary, width], chunk_rows
-// of them at a time, with products of numbers of product_dtype. The gradients are null if they are
-// not needed. hidden_grad has `dtype`, and head_grad as well, but float32 if there are more rows
-// than chunk_rows. width is a multiple of 32. STATUS_BAD_ID, with nothing changed, if a target is
-// not in the vocabulary.
+// Add the weighted sum of the rows' cross entropies to `sum`. The logits of hidden states [rows,
+// width] and `head` [vocabulary, width] are computed for chunk_rows rows at a time, as products of
+// product_dtype. Gradients that are not needed are null. hidden_grad has `dtype`, and so has
+// head_grad, but float32 if there are more rows than chunk_rows. width is a multiple of 32.
+// STATUS_BAD_ID, with nothing changed, if a target is not in the vocabulary.
 struct HeadLossArgs {
     int64_t dtype, product_dtype, rows, width, vocabulary, chunk_rows;
     const void *hidden, *head;
@@ -132,14 +132,14 @@ struct HeadLossArgs {
     int64_t scratch_bytes;
 };
 
-// Fill in how many bytes `scratch` needs.
+// Fill in scratch_bytes.
 OWNWORDS_API int ownwords_head_loss_size(struct HeadLossArgs *args);
 OWNWORDS_API int ownwords_head_loss(const struct HeadLossArgs *args);
 
 // --- training: optimizers ------------------------------------------------------------------------
 
-// One step of AdamW. bf16_copy, which may be null, receives the weights rounded to bfloat16;
-// `dtype` is that of the gradient, which is multiplied by scale. correction1 is 1 - beta1^step.
+// Make one step of AdamW. bf16_copy, which may be null, receives the weights rounded to bfloat16;
+// `dtype` is the gradient's, which is multiplied by scale. correction1 is 1 - beta1^step.
 OWNWORDS_API int ownwords_adamw(int dtype, float *weight, void *bf16_copy, const void *gradient,
                                 float *mean, float *square, int64_t count, float scale,
                                 float learning_rate, float beta1, float beta2, float eps,
@@ -154,8 +154,8 @@ struct MuonMatrix {
     float learning_rate;
 };
 
-// One step of Muon for `count` matrices: momentum, Newton-Schulz iterations on numbers of
-// product_dtype, the weights, which are multiplied by decay_factor first. `dtype` is that of the gradients, which are
+// Make one step of Muon for `count` matrices: momentum, Newton-Schulz iterations in product_dtype,
+// and the weights, which are multiplied by decay_factor first. `dtype` is the gradients', which are
 // multiplied by scale.
 OWNWORDS_API int ownwords_muon(int dtype, int product_dtype, const struct MuonMatrix *matrices,
                                int64_t count, float scale, float momentum, float decay_factor,
@@ -166,7 +166,7 @@ struct TensorPart {
     int64_t size;
 };
 
-// The sum of the squares of all numbers in `count` parts.
+// Sum the squares of all numbers in `count` parts.
 OWNWORDS_API int ownwords_square_sum(int dtype, const struct TensorPart *parts, int64_t count,
                                      double *sum);
 
@@ -176,15 +176,16 @@ OWNWORDS_API int ownwords_square_sum(int dtype, const struct TensorPart *parts, 
 // y         = resid_mid + dropout(norm(down(act(up(norm(resid_mid))))))
 //
 // x and y [batch, tokens, width]. Weights and gradients are indexed by Role. Weights that the model
-// lacks are null, such as the norms of outputs that only Gemma has; so are the gradients of frozen
-// weights, which are not computed.
+// lacks are null, such as the norms of outputs, which only Gemma has. Gradients of frozen weights
+// are null, and are not computed.
 
-// The matrix products of a block, of numbers of product_dtype. `qkv` is query, key and value side by side, `up` gate and up.
+// The matrix products of a block, in product_dtype. `qkv` is query, key and value side by side, `up`
+// is gate and up.
 enum Product { PRODUCT_QKV, PRODUCT_OUTPUT, PRODUCT_UP, PRODUCT_DOWN, PRODUCT_COUNT };
 
-// The adapters (LoRA) of one product: its inputs times down^T times up^T are added to its outputs.
-// down and down_grad [rank, inputs], up and up_grad [outputs, rank]. rank is a multiple of 32, and
-// 0 without an adapter.
+// The adapters (LoRA) of one product, which add inputs down^T up^T to its outputs. down and
+// down_grad [rank, inputs], up and up_grad [outputs, rank]. rank is a multiple of 32, 0 without an
+// adapter.
 struct Adapter {
     int64_t rank;
     const float *down, *up;
@@ -196,7 +197,7 @@ struct BlockArgs {
     int64_t layer_norm;                 // LayerNorm instead of RMSNorm
     int64_t gelu;                       // gelu instead of silu
     // Token t of a text has the angles of row t % rope_period, and sees the tokens from first_token
-    // [batch or 1, tokens], null for 0, to itself; first_stride lies between rows of first_token.
+    // [batch or 1, tokens], null for 0, to itself. first_stride is the row stride of first_token.
     int64_t rope_period, first_stride;
     uint64_t dropout_seed;
     float dropout, norm_eps, norm_offset, head_eps, head_offset, scale;
@@ -212,7 +213,7 @@ struct BlockArgs {
     int64_t saved_bytes, forward_scratch_bytes, backward_scratch_bytes;
 };
 
-// Fill in how many bytes `saved` and `scratch` need.
+// Fill in the sizes of `saved` and `scratch`.
 OWNWORDS_API int ownwords_block_sizes(struct BlockArgs *args);
 OWNWORDS_API int ownwords_block_forward(const struct BlockArgs *args);
 OWNWORDS_API int ownwords_block_backward(const struct BlockArgs *args);
@@ -223,7 +224,7 @@ struct ModelShape {
     int64_t vocabulary, context, width, layers, heads, kv_heads, head_dim, hidden;
     int64_t block_type,
         embedding_type;  // WeightType of the matrices in blocks; of embedding and head
-    int64_t kv_bf16;     // keys and values are cached as bfloat16, not float
+    int64_t kv_bf16;     // cache keys and values as bfloat16 instead of float
     int64_t layer_norm;  // LayerNorm with biases instead of RMSNorm
     int64_t gelu;        // gelu (tanh) instead of silu
     int64_t rope_tables;
@@ -232,13 +233,13 @@ struct ModelShape {
     double attention_scale;
     double embedding_scale;
     double softcap;             // of the logits; 0: none
-    const int64_t *windows;     // by layer: how many tokens it sees, 0: all
-    const int64_t *rope_table;  // by layer: its row of `frequencies`, -1: no rotary positions
+    const int64_t *windows;     // by layer: how many tokens it sees; 0: all
+    const int64_t *rope_table;  // by layer: its row of `frequencies`; -1: no rotary positions
     const float *frequencies;   // [rope_tables, head_dim / 2]
 };
 
-// A tensor [rows, columns], a row being the weights of one output; a vector has one row. The caller
-// guarantees that `data` and `scales` are as large as that says.
+// A tensor [rows, columns]; a row is the weights of one output, and a vector has one row. The caller
+// guarantees the sizes of `data` and `scales`.
 struct TensorSource {
     int64_t role, layer;
     int64_t type;  // SourceType
@@ -246,13 +247,13 @@ struct TensorSource {
     const void *scales;
     int64_t rows, columns;
     int64_t transposed;  // stored [columns, rows]
-    int64_t mapped;      // a mapped file, whose pages may be dropped once the tensor is packed
+    int64_t mapped;      // in a mapped file, whose pages may be dropped after packing
 };
 
 struct OwnwordsEngine;
 struct OwnwordsCache;
 
-// A cache keeps what it needs of its engine, and serves one caller at a time.
+// A cache keeps its engine alive, and serves one caller at a time.
 OWNWORDS_API int ownwords_engine_new(const struct ModelShape *shape,
                                      const struct TensorSource *tensors, int64_t count,
                                      int64_t threads, struct OwnwordsEngine **engine);
@@ -261,8 +262,8 @@ OWNWORDS_API int ownwords_cache_new(const struct OwnwordsEngine *engine, int64_t
                                     int64_t length, struct OwnwordsCache **cache);
 OWNWORDS_API void ownwords_cache_free(struct OwnwordsCache *cache);
 
-// Append counts[i] ids to row rows[i], for i < batch. The logits are those after each row's last
-// id, [batch, vocabulary], or with all_logits after every id.
+// Append counts[i] ids to row rows[i], for i < batch. Writes the logits after each row's last id,
+// [batch, vocabulary], or with all_logits after every id.
 OWNWORDS_API int ownwords_cache_forward(struct OwnwordsCache *cache, int64_t batch,
                                         const int64_t *rows, const int64_t *counts,
                                         const int64_t *ids, int all_logits, float *logits);
@@ -275,8 +276,7 @@ OWNWORDS_API int ownwords_cache_copy(struct OwnwordsCache *cache, int64_t source
 
 // --- encoding texts ------------------------------------------------------------------------------
 
-// BERT's tensors: first those it has once, from ENCODER_QUERY on those of each layer. Matrices are
-// [outputs, inputs].
+// BERT's tensors; every layer has those from ENCODER_QUERY on. Matrices are [outputs, inputs].
 enum EncoderTensor {
     ENCODER_EMBEDDING,
     ENCODER_POSITIONS,
@@ -311,13 +311,13 @@ struct EncoderShape {
 
 struct OwnwordsEncoder;
 
-// The matrices of the layers are copied; all other tensors stay the caller's and must live as long
-// as the encoder. `count` is that of the tensors.
+// The layers' matrices are copied; all other tensors stay the caller's and must outlive the encoder.
+// `count` is the number of tensors.
 OWNWORDS_API int ownwords_encoder_new(const struct EncoderShape *shape, const float *const *tensors,
                                       int64_t count, struct OwnwordsEncoder **encoder);
 OWNWORDS_API void ownwords_encoder_free(struct OwnwordsEncoder *encoder);
-// Unit vectors [count, width] of texts whose ids follow one another. Runs on the caller's thread,
-// and on several at once.
+// Write unit vectors [count, width] of texts, whose ids follow one another. Runs on the caller's
+// thread; several threads may call it at once.
 OWNWORDS_API int ownwords_encoder_forward(const struct OwnwordsEncoder *encoder, int64_t count,
                                           const int64_t *lengths, const int32_t *ids,
                                           float *vectors);

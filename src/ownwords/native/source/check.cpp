@@ -1,5 +1,5 @@
-// Small problems for every kind of kernel. All libraries find the same figures, but for rounding;
-// one that does not is not used.
+// Small problems for every kind of kernel. All libraries compute the same figures, up to rounding; a
+// library that does not is not used.
 #include <vector>
 
 #include "api.h"
@@ -10,7 +10,7 @@
 namespace ownwords {
 namespace {
 
-// From -1 to 1, the same everywhere.
+// From -1 to 1, the same on every machine.
 std::vector<float> some_numbers(i64 count) {
     std::vector<float> numbers(static_cast<size_t>(count));
     uint32_t state = 1;

@@ -1,5 +1,5 @@
-// What this processor can do, and what this library was compiled from. build.py compiles this file
-// by itself to ask the first.
+// The instruction sets of this processor, and the sources that this library was compiled from.
+// Tests compile this file by itself.
 #include "api.h"
 
 #if defined(__x86_64__)
@@ -15,7 +15,7 @@
 #if defined(__x86_64__)
 namespace {
 
-// Whether the processor has AMX, and Linux lets this process use it, which a process must request.
+// Whether the processor has AMX, and Linux grants it to this process, which must request it.
 bool has_amx() {
 #if defined(__linux__)
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -29,9 +29,8 @@ bool has_amx() {
 #endif
 }
 
-// Whether the processor has what -march=x86-64-v3 lets the compiler use. AVX2 is asked of the
-// compiler's own function, which asks for the system's support of the registers, too; older ones
-// do not know all of the other names.
+// Whether the processor has what -march=x86-64-v3 lets the compiler use. The compiler's own function
+// checks AVX2 and the system's support of its registers; older compilers do not know all other names.
 bool has_v3() {
     unsigned a = 0, b = 0, c = 0, d = 0;
     // SSE3, SSSE3, FMA, CMPXCHG16B, SSE4.1, SSE4.2, MOVBE, POPCNT, OSXSAVE, F16C
@@ -67,13 +66,13 @@ int ownwords_best_isa(void) {
     return !avx2 ? ISA_BASELINE : has_avx_vnni() ? ISA_AVXVNNI : ISA_AVX2;
 #elif defined(__aarch64__) && defined(__linux__)
     constexpr unsigned long BF16 = 1ul << 14;  // HWCAP2_BF16, which older headers lack
-    // What -march=armv8.2-a+dotprod lets the compiler use.
+    // What the compiler may use with -march=armv8.2-a+dotprod.
     constexpr unsigned long USED =
         HWCAP_ATOMICS | HWCAP_CRC32 | HWCAP_ASIMDRDM | HWCAP_ASIMDDP;
     if ((getauxval(AT_HWCAP) & USED) != USED) return ISA_BASELINE;
     return getauxval(AT_HWCAP2) & BF16 ? ISA_NEON_BF16 : ISA_NEON_DOTPROD;
 #else
-    return ISA_BASELINE;  // compilers for Apple's processors use all that these have
+    return ISA_BASELINE;  // compilers for Apple's processors use all of their instructions
 #endif
 }
 

@@ -99,7 +99,7 @@ inline void prefetch_tile_ahead(const unsigned char *tile) {
     for (i64 at = 0; at < TILE_BYTES; at += LINE) __builtin_prefetch(tile + at + 2048);
 }
 
-// Few rows, one tile of activations: bound by memory, so four panels are read side by side.
+// For few rows, one tile of activations: limited by memory, so four panels are read side by side.
 template <class K>
 void matmul_few_rows(const MatmulArgs &w, i64 first, i64 last) {
     AmxTileShapes shapes;
@@ -109,7 +109,7 @@ void matmul_few_rows(const MatmulArgs &w, i64 first, i64 last) {
     const i64 panel_bytes = i64(w.matrix.panel_bytes()), step = w.matrix.depth() * K::BYTES;
     const unsigned char *in = activations(w);
     const auto run_four = [&](i64 p, i64 stride) {
-        // Fewer than four are left: repeat the last one.
+        // If fewer than four are left, repeat the last one.
         const i64 panel_ids[4] = {p, std::min(p + stride, last - 1),
                                   std::min(p + 2 * stride, last - 1),
                                   std::min(p + 3 * stride, last - 1)};
@@ -149,7 +149,7 @@ void matmul_few_rows(const MatmulArgs &w, i64 first, i64 last) {
     if (left < last) run_four(left, 1);
 }
 
-// Two panels times two tiles of rows. Rows that end within a tile read on into the input's padding.
+// Two panels times two tiles of rows. The last tile of rows may extend into the input's padding.
 template <class K>
 void matmul_many_rows(const MatmulArgs &w, i64 first, i64 last) {
     const AmxTileConfig tiles;
@@ -166,7 +166,7 @@ void matmul_many_rows(const MatmulArgs &w, i64 first, i64 last) {
         const unsigned char *end = p + 4 <= last ? next + 2 * panel_bytes : next;
         const SumStart start_one(w, p), start_two(w, q);
         for (i64 n = 0; n < w.rows; n += ROWS_AT_ONCE) {
-            // If only one tile of rows is left it is computed twice.
+            // If only one tile of rows is left, it is computed twice.
             const i64 m = n + TILE_ROWS < w.rows ? n + TILE_ROWS : n;
             const unsigned char *upper = activations(w) + n * step;
             const unsigned char *lower = activations(w) + (K::ROWS == 2 ? w.rows + n : m) * step;

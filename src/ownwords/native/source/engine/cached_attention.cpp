@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 #include <limits>
+#include <tuple>
 
 #include "simd/status.h"
 
@@ -34,17 +35,16 @@ KvCache::KvCache(const KvCacheShape &given)
       split_parts_(reinterpret_cast<float *>(split_buffer_.start())) {}
 
 void KvCache::copy(i64 from, i64 to, i64 length) {
-    const size_t bytes = size_t(round_up(length, BLOCK) * shape.width) * (shape.kv_bf16 ? 2 : 4);
-    const size_t cell_bytes = shape.kv_bf16 ? 2 : 4;
-    const auto cells = [&](i64 layer, i64 row, i64 head, i64 kv) {
-        const i64 at = ((layer * shape.rows + row) * shape.heads + head) * 2 + kv;
-        return buffer_.start() + size_t(at * positions() * shape.width) * cell_bytes;
-    };
     if (from != to)
-        for (i64 layer = 0; layer < shape.layers; ++layer)
-            for (i64 head = 0; head < shape.heads; ++head)
-                for (i64 kv = 0; kv < 2; ++kv)
-                    std::memcpy(cells(layer, to, head, kv), cells(layer, from, head, kv), bytes);
+        dispatch_dtype(shape.kv_bf16, [&](auto cell) {
+            using Cell = decltype(cell);
+            const size_t bytes = size_t(round_up(length, BLOCK) * shape.width) * sizeof(Cell);
+            for (i64 layer = 0; layer < shape.layers; ++layer)
+                for (i64 head = 0; head < shape.heads; ++head)
+                    for (i64 kv = 0; kv < 2; ++kv)
+                        std::memcpy(cells<Cell>(layer, to, head, kv),
+                                    cells<Cell>(layer, from, head, kv), bytes);
+        });
     lengths[size_t(to)] = length;
 }
 
@@ -232,15 +232,15 @@ void weighted_sums(const Operand<Cell> *probs, const Cell *values, const Cell *a
                                     out + d);
 }
 
-// body(row, std::integral_constant<int, R>) for all rows, in groups of R = ROWS, ROWS / 2, ... 1.
+// Call body(row, std::integral_constant<int, R>) for rows in groups of R = ROWS, ROWS / 2, ... 1.
 template <int ROWS, typename Body>
 void for_row_groups(i64 row, i64 rows, const Body &body) {
     for (; row + ROWS <= rows; row += ROWS) body(row, std::integral_constant<int, ROWS>{});
     if constexpr (ROWS > 1) for_row_groups<ROWS / 2>(row, rows, body);
 }
 
-// Softmax over the positions [from, to) of [begin, end), without the division; 0 elsewhere. `probs`
-// may overwrite `scores`.
+// Compute the softmax over positions [from, to) of [begin, end), without the division; 0 elsewhere.
+// `probs` may overwrite `scores`.
 template <typename T>
 void softmax_row(const float *scores, i64 begin, i64 end, i64 from, i64 to, T *probs,
                  float &max_score, float &sum) {
@@ -287,7 +287,7 @@ Task task_of(const AttentionHeads &heads, const QueryBlock &block, i64 task) {
             std::min(heads.heads_per_task(), heads.group_size() - from)};
 }
 
-// The task's queries, padded, in the type of the operand.
+// Write the task's queries, padded, in the type of the operand.
 template <typename T>
 void prepare_queries(const AttentionHeads &heads, const Task &task, AttentionScratch &scratch) {
     const i64 padded_width = heads.padded_width();
@@ -306,8 +306,8 @@ void prepare_queries(const AttentionHeads &heads, const Task &task, AttentionScr
     }
 }
 
-// Attention of the task's queries to one segment: scratch.made, max and sum, by row. Prefetches
-// `next`.
+// Compute the attention of the task's queries to one segment: scratch.made, max and sum, by row.
+// Prefetches `next`.
 template <typename Cell>
 void read_segment(const AttentionHeads &heads, const Task &task, const AttentionPlan &plan,
                   const Cell *keys, const Cell *values, const Cell *next, i64 start,
@@ -340,7 +340,7 @@ void read_segment(const AttentionHeads &heads, const Task &task, const Attention
     });
 }
 
-// Segments [from, to) of a task: into the output if these are all, else into its split parts.
+// Compute segments [from, to) of a task: into the output if these are all, else into its split parts.
 template <typename Cell>
 void run_task(const AttentionHeads &heads, KvCache &cache, i64 layer, const AttentionPlan &plan,
               const Task &task, i64 from, i64 to, i64 slot, AttentionScratch &scratch) {
@@ -415,8 +415,7 @@ void run_range(const AttentionHeads &heads, KvCache &cache, i64 layer, const Att
     const WorkPosition end = plan.starts[size_t(thread) + 1];
     WorkPosition at = plan.starts[size_t(thread)];
     i64 slot = plan.slots[size_t(thread)];
-    while (at.block < end.block || (at.block == end.block && at.task < end.task) ||
-           (at.block == end.block && at.task == end.task && at.segment < end.segment)) {
+    while (std::tie(at.block, at.task, at.segment) < std::tie(end.block, end.task, end.segment)) {
         const QueryBlock &block = plan.blocks[at.block];
         const bool is_last = at.block == end.block && at.task == end.task;
         const i64 to = is_last ? end.segment : plan.segments(block);

@@ -2,11 +2,10 @@
 // segments of 64 positions. Each segment has its own softmax, and segments are merged in order, so
 // that the result is bit-identical however tokens are batched and work is split between threads.
 //
-// Keys and values of the tokens read are laid out so that nothing is summed across a vector. Keys:
-// blocks of 16 positions, laid out like a panel of weights: lines of all positions, with one
-// dimension (float) or two (bfloat16). Values: position after position, in bfloat16 two positions
-// interleaved. Heads are padded to 16 dimensions with zeros. All positions are kept, whatever the
-// window.
+// Keys and values are laid out so that nothing is summed across a vector. Keys: blocks of 16
+// positions, laid out like a panel of weights: each line has one dimension (float) or two (bfloat16)
+// of all positions. Values: position by position, in bfloat16 two positions interleaved. Heads are
+// padded to 16 dimensions with zeros. All positions are kept, even beyond the window.
 #pragma once
 
 #include <utility>
@@ -51,8 +50,8 @@ class KvCache {
         return cells<Cell>(layer, row, head, 1);
     }
 
-    // Results of a task that several threads share, by segment: sum, and its softmax's maximum and
-    // denominator.
+    // A task's results that several threads share, by segment: the sum, and the maximum and
+    // denominator of its softmax.
     float *split_part(i64 slot, i64 segment) const {
         return split_parts_ +
                (slot * segments() + segment) * shape.heads_per_task * (shape.width + 2);
@@ -62,7 +61,7 @@ class KvCache {
     void begin_call() { ++call_; }
     bool first_time(i64 row) { return std::exchange(last_call_[size_t(row)], call_) != call_; }
 
-    // Row `to` begins with the first `length` positions of row `from`.
+    // Replace row `to` by the first `length` positions of row `from`.
     void copy(i64 from, i64 to, i64 length);
 
   private:
@@ -81,28 +80,21 @@ class KvCache {
     float *split_parts_ = nullptr;
 };
 
-// Stored numbers are finite, so that a weight of 0 cancels stale ones.
+// Stored numbers are finite, so that a weight of 0 cancels stale numbers.
 inline VecF32 finite(VecF32 x) {
     constexpr float MOST = 3.38e38f;  // the largest bfloat16
     return max(min(x, splat(MOST)), splat(-MOST));
 }
 
-inline void store_key(float *keys, i64 width, i64 position, const float *from) {
-    float *to = keys + position / BLOCK * BLOCK * width + position % BLOCK;
+template <typename Cell>
+inline void store_key(Cell *keys, i64 width, i64 position, const float *from) {
+    constexpr i64 P = PACKED<Cell>;
+    Cell *to = keys + position / BLOCK * BLOCK * width + position % BLOCK * P;
     for (i64 d = 0; d < width; d += LANES) {
-        float numbers[LANES];
+        Cell numbers[LANES];
         store(numbers, finite(load(from + d)));
-        for (i64 i = 0; i < LANES; ++i) to[(d + i) * BLOCK] = numbers[i];
-    }
-}
-
-inline void store_key(Bf16 *keys, i64 width, i64 position, const float *from) {
-    Bf16 *to = keys + position / BLOCK * BLOCK * width + position % BLOCK * 2;
-    for (i64 d = 0; d < width; d += LANES) {
-        Bf16 numbers[LANES];
-        store(numbers, finite(load(from + d)));
-        for (i64 i = 0; i < LANES; i += 2)
-            std::memcpy(to + (d + i) * BLOCK, numbers + i, 2 * sizeof(Bf16));
+        for (i64 i = 0; i < LANES; i += P)
+            std::memcpy(to + (d + i) * BLOCK, numbers + i, sizeof(float));
     }
 }
 
@@ -128,7 +120,7 @@ inline void store_value(Bf16 *values, i64 width, i64 position, const float *from
 constexpr i64 MAX_HEADS = 16;    // query heads of a task, at most
 constexpr i64 MAX_QUERIES = 32;  // queries of a task, at most: heads times tokens
 
-// The heads of one layer, and where its activations are.
+// The heads of one layer, and its activations.
 struct AttentionHeads {
     i64 query_heads = 0, kv_heads = 0, width = 0, tokens = 0;
     float scale = 1;
@@ -154,7 +146,7 @@ struct AttentionHeads {
     }
 };
 
-// Consecutive tokens of a row of the cache that attend together.
+// Consecutive tokens of a cache row that attend together.
 struct QueryBlock {
     i64 row, token, out, count, position;
 };
@@ -173,7 +165,7 @@ struct SplitTask {
 struct AttentionPlan {
     const QueryBlock *blocks = nullptr;
     i64 count = 0, window = 0;         // 0: unlimited
-    bool causal = true;                // or a block's tokens all see up to its position
+    bool causal = true;                // else all tokens of a block see up to its position
     std::vector<WorkPosition> starts;  // by thread, and the end
     // by thread: the slot of the split task it begins in, -1 if it begins a task
     std::vector<i64> slots;
@@ -207,8 +199,8 @@ class AttentionScratch {
 void store_kv(const AttentionHeads &heads, KvCache &cache, i64 layer, const i64 *rows,
               const i64 *positions, i64 begin, i64 end, AttentionScratch &scratch);
 
-// This thread's part of the plan. With store_new_kv each task first stores its token's key and
-// value: for tokens of distinct rows where a key head has one task.
+// Compute this thread's part of the plan. With store_new_kv each task first stores its token's key
+// and value: for tokens of distinct rows, if a key head has one task.
 void attend(const AttentionHeads &heads, KvCache &cache, i64 layer, const AttentionPlan &plan,
             int thread, bool store_new_kv, AttentionScratch &scratch);
 

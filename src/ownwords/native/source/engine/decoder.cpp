@@ -10,7 +10,7 @@
 namespace ownwords::engine {
 
 constexpr i64 CHUNK = 256;   // tokens per forward pass, which bounds the buffers
-constexpr i64 FEW_ROWS = 2;  // up to so many rows every thread computes the norms of all
+constexpr i64 FEW_ROWS = 2;  // up to this many rows, every thread computes the norms of all
 
 // Ids to append to rows of the cache.
 struct ForwardBatch {
@@ -28,7 +28,7 @@ class Decoder {
     // Throws std::bad_alloc.
     std::unique_ptr<KvCache> new_cache(i64 rows, i64 length) const;
 
-    // Checks everything before it changes anything.
+    // Checks all arguments before it changes anything.
     Status forward(KvCache &cache, const ForwardBatch &batch);
 
     const ModelShape &shape() const { return model_.shape; }
@@ -216,8 +216,7 @@ struct Decoder::StepRun {
     Workspace ws;
     i64 rows;
 
-    // Few rows: each thread computes all of them in its own copy. Many: each computes its part of
-    // the shared ones.
+    // With few rows, each thread computes all of them in its own copy; else its part of shared ones.
     void select_rows(i64 count, float *shared_x) {
         ThreadState &state = d.states_[size_t(thread)];
         rows = count;
@@ -315,7 +314,7 @@ struct Decoder::StepRun {
         collect_heads(heads, cache, plan, layer.output);
     }
 
-    // After the last attention only the tokens with outputs go on.
+    // After the last attention, only the tokens with outputs are needed.
     void keep_output_rows() {
         const Chunk &c = d.chunk_;
         const i64 width = d.model_.shape.width;
@@ -326,7 +325,7 @@ struct Decoder::StepRun {
                          size_t(width) * sizeof(float));
     }
 
-    // Merge the heads that threads have shared, and prepare the result for the product.
+    // Merge the heads that several threads computed, and prepare the result for the product.
     void collect_heads(const AttentionHeads &heads, const KvCache &cache, const AttentionPlan &plan,
                        const Matrix &matrix) {
         const float *from = d.attn_out_;
@@ -348,7 +347,7 @@ struct Decoder::StepRun {
             activate_row([](VecF32 v) { return Silu::at<fast>(v).value; }, x, other, count);
     }
 
-    // Each thread activates the panels it has computed before others read them.
+    // Each thread activates the panels that it has computed, before others read them.
     void mlp(const Layer &layer) {
         const bool gated = layer.gate.outputs > 0;
         float *out = gated ? d.gate_ : d.up_;

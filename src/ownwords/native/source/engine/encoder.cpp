@@ -1,8 +1,6 @@
-// BERT (Devlin et al. 2018) as an encoder of whole texts: one vector for each. Its products and its
-// attention are the decoder's, on activations in float.
-//
-// Texts are independent and a call is short: it runs on the caller's thread, and callers with many
-// texts bring their own threads.
+// BERT (Devlin et al. 2018) as an encoder: one vector per text. Its products and its attention are the
+// decoder's, on float activations. A call is short, so it runs on the caller's thread; callers with
+// many texts use several threads.
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
@@ -47,7 +45,7 @@ class Encoder {
     void pool(const float *x, i64 length, float *vector) const;
 
     EncoderShape shape_;
-    const float *embedding_, *positions_, *token_type_;  // the caller's memory, as are norms
+    const float *embedding_, *positions_, *token_type_;  // the caller's memory, as for norms
     NormWeights embedding_norm_;
     std::vector<Layer> layers_;
 };

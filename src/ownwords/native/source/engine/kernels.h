@@ -1,5 +1,5 @@
-// What the matrix products share: the products by weight type, dot products of quantized numbers,
-// and loops over panels and rows.
+// Shared by the matrix products: products by weight type, dot products of quantized numbers, and
+// loops over panels and rows.
 #pragma once
 
 #include <algorithm>
@@ -37,8 +37,8 @@ struct MatmulArgs {
     i64 stride;
 };
 
-// Store a panel's sums of some rows, plus bias. Not inlined into the kernels, where compilers would
-// add the bias before rounding in one and after it in another.
+// Store a panel's sums of some rows, plus bias. Not inlined: compilers would add the bias before
+// rounding in some kernels and after it in others.
 void store_sums(const MatmulArgs &work, i64 panel, i64 row, i64 rows, const float *sums);
 
 // Panels [first, last) times all rows.
@@ -70,7 +70,7 @@ void store_int15_sums(const MatmulArgs &work, i64 panel, i64 row, i64 rows, cons
 // Dot products of quantized numbers: unsigned weights, four in the 32 bits of an output, times
 // activations from -127 to 127; with VNNI or NEON dot products, or else by 16-bit multiplication.
 
-// Absolute values as integers, whose order puts infinity after all numbers and NaN after infinity.
+// Absolute values as integers, ordered: all numbers, infinity, NaN.
 inline VecU32 magnitude_bits(VecF32 x) { return (VecU32)x & 0x7fffffffu; }
 
 inline VecU32 max(VecU32 a, VecU32 b) {
@@ -123,7 +123,7 @@ inline void store_codes(VecI32 from, Code *to) {
 }
 
 #if defined(__x86_64__)
-constexpr int INT8_OFFSET = 128;  // what int8 weights are stored with too much
+constexpr int INT8_OFFSET = 128;  // added to stored int8 weights
 
 inline VecI32 int8_operand(VecI32 line) { return line; }
 
@@ -191,11 +191,10 @@ inline VecI32 dot_add(VecI32 sum, VecI32 weights, const Activations4 &four) {
 
 #endif
 
-// The loops that all products share: a few panels times a few rows at a time, so that sums stay in
-// registers.
-// A kernel has SUMS, the vectors of sums that fit into registers; ROWS, the most rows at a time;
-// FEW_PASSES, whether few passes over the weights are best; and block<P, R>(args, p, stride, n,
-// sums), which multiplies P panels, p, p + stride, ..., by rows [n, n + R).
+// The loops of all products: a few panels times a few rows at a time, so that sums stay in registers.
+// A kernel has SUMS, the vectors of sums that fit into registers; ROWS, the maximum of rows at a
+// time; FEW_PASSES, whether few passes over the weights are best; and block<P, R>(args, p, stride,
+// n, sums), which multiplies P panels, p, p + stride, ..., by rows [n, n + R).
 
 constexpr int VECS_PER_LINE = int(PANEL) / LANES;
 #if defined(__AVX512F__) || defined(__aarch64__)
@@ -204,7 +203,7 @@ constexpr int SUM_REGISTERS = 24;  // of 32
 constexpr int SUM_REGISTERS = 12;  // of 16
 #endif
 
-// Always fused where the processor can, so that products of any number of rows agree.
+// Fused on every processor that can, so that products of any number of rows agree.
 inline VecF32 fma(VecF32 sum, VecF32 a, VecF32 b) {
 #if defined(__AVX512F__)
     return (VecF32)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
@@ -219,11 +218,11 @@ inline VecF32 fma(VecF32 sum, VecF32 a, VecF32 b) {
 
 inline VecF32 fma(VecF32 sum, VecF32 a, float b) { return fma(sum, a, splat(b)); }
 
-// Memory is faster with several streams than with one, and with streams that go on for long. So
-// panels are read side by side that are far apart.
-constexpr i64 MAX_RUN = 8;  // panels per stream, at most: some 100 kB
+// Memory is faster with several long streams than with one, so panels that are far apart are read
+// side by side.
+constexpr i64 MAX_RUN = 8;  // panels per stream: some 100 kB
 
-// body(p, stride) for P panels p, p + stride, ... at a time. The first panel left over.
+// Call body(p, stride) for P panels p, p + stride, ... at a time. Returns the first panel left over.
 template <int P, typename Body>
 inline i64 for_panel_streams(i64 first, i64 last, const Body &body) {
     while (last - first >= P) {
@@ -234,10 +233,10 @@ inline i64 for_panel_streams(i64 first, i64 last, const Body &body) {
     return first;
 }
 
-// Into the second-level cache: the first takes few requests at a time.
+// Into the second-level cache, because the first takes few requests at a time.
 inline void prefetch_ahead(const unsigned char *line) { __builtin_prefetch(line + 2048); }
 
-// Rows from n on, at most rows_at_once together.
+// Multiply rows from n on, at most rows_at_once together.
 template <class Kernel, int P, int R>
 inline void matmul_rows(const MatmulArgs &w, i64 p, i64 stride, i64 n, i64 rows_at_once) {
     if (rows_at_once >= R) {
@@ -252,7 +251,7 @@ inline void matmul_rows(const MatmulArgs &w, i64 p, i64 stride, i64 n, i64 rows_
         if (n < w.rows) matmul_rows<Kernel, P, R - 1>(w, p, stride, n, rows_at_once);
 }
 
-// The most rows that P panels are multiplied with at a time.
+// The maximum of rows that P panels are multiplied with at a time.
 template <class Kernel, int P>
 constexpr int max_rows() {
     constexpr int FIT = Kernel::SUMS / (P * VECS_PER_LINE);
@@ -267,7 +266,7 @@ inline i64 weight_passes(i64 rows) {
 
 template <class Kernel, int P>
 inline i64 matmul_panels(const MatmulArgs &w, i64 first, i64 last) {
-    // Evenly: a pass with few sums would wait for each addition.
+    // Evenly, because a pass with few sums would wait for each addition.
     const i64 weight_passes_needed = weight_passes<Kernel, P>(w.rows),
               rows_at_once = (w.rows + weight_passes_needed - 1) / weight_passes_needed;
     return for_panel_streams<P>(first, last, [&](i64 p, i64 stride) {

@@ -1,5 +1,4 @@
-// The operations between matrix products: norms, rotary positions, activations, softcap. One row
-// each.
+// The operations between matrix products, on one row: norms, rotary positions, activations, softcap.
 #pragma once
 
 #include <cmath>
@@ -49,8 +48,8 @@ inline void add_row(float *x, const float *y, i64 width) {
     });
 }
 
-// cos and sin of the angles at a position, [half] each. The angle is rounded to float first, as in
-// every other implementation.
+// Compute cos and sin of the angles at a position, [half] each. The angle is rounded to float first,
+// as in other implementations.
 inline void rope_angles(i64 position, const float *frequencies, i64 half, float *cosines,
                         float *sines) {
     for (i64 i = 0; i < half; ++i) {

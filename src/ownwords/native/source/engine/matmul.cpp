@@ -1,4 +1,4 @@
-// Prepares activations, picks the product for a weight type, and has those of float and bfloat16.
+// Prepares activations, chooses the product for a weight type, and multiplies float and bfloat16.
 #include "engine/matmul.h"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ bool has_bf16_activations() {
 
 constexpr int STEPS = int(GROUP) / LANES;
 
-// 32 numbers as codes from -127 to 127, rounded to nearest even, with their scale and sum. If some
-// are not finite the scale is NaN, and so is every product.
+// Quantize 32 numbers to codes from -127 to 127, rounded to nearest even, with their scale and sum.
+// If a number is not finite, the scale and every product are NaN.
 inline void quantize_group(const float *f32, Code *codes, float &scale, int32_t &sum) {
     VecF32 x[STEPS];
     VecU32 max_bits{};
@@ -53,7 +53,7 @@ inline void quantize_group(const float *f32, Code *codes, float &scale, int32_t 
     sum = int32_t(reduce_add(__builtin_convertvector(sums, VecF32)));  // exact: it is small
 }
 
-// 32 numbers of a row, in the type that the matrix is multiplied with.
+// Convert 32 numbers of a row to the type that the matrix is multiplied with.
 inline void prepare_group(const Matrix &m, bool as_bf16, const float *f32, MatmulInput &input,
                           i64 at, i64 group) {
     if (m.type == WeightType::INT8 || m.type == WeightType::INT4) {
@@ -71,7 +71,7 @@ inline void prepare_group(const Matrix &m, bool as_bf16, const float *f32, Matmu
 }  // namespace
 
 MatmulInput::MatmulInput(i64 rows, i64 inputs) {
-    // Tiles read 16 rows, and their scales, even where there are fewer.
+    // Tiles read 16 rows and their scales, even if there are fewer.
     const size_t depth = size_t(inputs + 63) / 64 * 64, bytes = size_t(rows + 15) / 16 * 16 * depth;
     buffer_ = PageBuffer(bytes * 4 + 64);
     f32 = reinterpret_cast<float *>(buffer_.start());
@@ -178,7 +178,7 @@ struct FloatKernel {
         const i64 bytes = i64(w.matrix.panel_bytes()), depth = bytes / LINE * Steps::COUNT;
         const unsigned char *panels = w.matrix.lines + p * bytes;
         stride *= bytes;
-        // Every third row has a pointer: so many fit into registers.
+        // Every third row has a pointer, because no more fit into registers.
         const float *in[(R + 2) / 3];
         for (int r = 0; r < R; r += 3) in[r / 3] = w.input.f32 + (n + r) * depth;
         VecF32 sums[P][R][VECS_PER_LINE] = {};

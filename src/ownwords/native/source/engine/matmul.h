@@ -12,7 +12,7 @@ namespace ownwords::engine {
 class MatmulInput {
   public:
     MatmulInput() = default;
-    MatmulInput(i64 rows, i64 inputs);  // the most there will be
+    MatmulInput(i64 rows, i64 inputs);  // the maxima
 
     float *f32 = nullptr;  // [rows, depth], or:
     uint16_t *bf16 = nullptr;
@@ -24,13 +24,12 @@ class MatmulInput {
     PageBuffer buffer_;
 };
 
-// Prepare rows [begin, end) of the `rows` of `in`. Threads may share the rows, with a barrier
-// after.
+// Prepare rows [begin, end) of the `rows` of `in`. Threads may share the rows, followed by a barrier.
 void prepare_input(const Matrix &matrix, const float *in, i64 rows, i64 stride, MatmulInput &input,
                    i64 begin, i64 end);
 
-// Rows [0, rows) of a prepared input times panels [first, last). `bias` is null or has a number per
-// output.
+// Multiply rows [0, rows) of a prepared input by panels [first, last). `bias` is null or has a number
+// per output.
 void matmul(const Matrix &matrix, const MatmulInput &input, i64 rows, const float *bias, float *out,
             i64 stride, i64 first, i64 last);
 

@@ -1,4 +1,4 @@
-// Products with int8 and int4 weights: integers within groups of 32 inputs, floats beyond.
+// Products with int8 and int4 weights: integer sums within groups of 32 inputs, float sums of those.
 #include "engine/kernels.h"
 
 namespace ownwords::engine {
@@ -237,13 +237,13 @@ void prepare_int15(const Matrix &m, const float *in, i64 rows, i64 n, MatmulInpu
         std::copy(in + k, in + m.inputs, tail);
         split_bytes(tail, scaled, highs + k, lows + k, high_sum, low_sum);
     }
-    // NaN if the largest is infinite, and so for every product.
+    // NaN, as is every product, if the largest is infinite.
     input.scales[n] = (max_abs - max_abs) + max_abs * (1.0f / MAX_INT15);
     input.corrections[2 * n] = -INT8_OFFSET * _mm512_reduce_add_epi32(high_sum);
     input.corrections[2 * n + 1] = -INT8_OFFSET * _mm512_reduce_add_epi32(low_sum);
 }
 
-// Integers up to this one rounding of each output: the order of summation does not matter.
+// Each output is rounded only here, so the order of the integer sums does not matter.
 void store_int15_sums(const MatmulArgs &w, i64 panel, i64 n, i64 rows, const int32_t *high,
                       const int32_t *low) {
     const i64 first = panel * PANEL, count = std::min(PANEL, w.matrix.outputs - first);
@@ -264,8 +264,8 @@ void store_int15_sums(const MatmulArgs &w, i64 panel, i64 n, i64 rows, const int
     }
 }
 
-// Products with int8 weights by vectors: the same integers as in amx.cpp, which is faster from four
-// rows on.
+// Products with int8 weights in vectors: the same integers as in amx.cpp, which is faster with four
+// rows or more.
 
 namespace {
 
@@ -304,7 +304,7 @@ void block(const MatmulArgs &w, i64 p, i64 stride, i64 n) {
         store_int15_sums(w, p + i * stride, n, R, high_codes[i][0], low_codes[i][0]);
 }
 
-// Three rows at a time: so many sums of four panels fit into registers.
+// Three rows at a time, because no more sums of four panels fit into registers.
 template <int P>
 void matmul_rows(const MatmulArgs &w, i64 p, i64 stride) {
     i64 n = 0;

@@ -8,7 +8,7 @@
 namespace ownwords::engine {
 namespace {
 
-// Of an int8 product with AVX512-VNNI: 255 * 127 * MAX_INPUTS fits into 32 bits.
+// For int8 products with AVX512-VNNI: 255 * 127 * MAX_INPUTS fits into 32 bits.
 constexpr int64_t MAX_INPUTS = 1 << 16;
 
 // No product of the sizes below overflows within these bounds.
@@ -210,7 +210,7 @@ Model::Model(const ModelShape &given_shape, const TensorSource *tensors, i64 cou
     pack_all(pool);
 }
 
-// Panels to pack before the pages of their sources are dropped.
+// The number of panels to pack before the pages of their sources are dropped.
 i64 Model::PackJob::panels_per_piece() const {
     constexpr size_t NEAR = size_t(4) << 20;
     size_t widest = 1;

@@ -29,9 +29,7 @@ void discard_pages(const void *, size_t) {}
 
 int process_id() { return 0; }  // there is no fork
 
-struct BlockedSignals::Saved {};
-BlockedSignals::BlockedSignals() : saved_(nullptr) {}  // nor are there signals
-BlockedSignals::~BlockedSignals() = default;
+void with_blocked_signals(const std::function<void()> &body) { body(); }  // nor are there signals
 
 #else
 
@@ -57,19 +55,12 @@ void discard_pages(const void *from, size_t bytes) {
 
 int process_id() { return int(getpid()); }
 
-struct BlockedSignals::Saved {
-    sigset_t signals;
-};
-
-BlockedSignals::BlockedSignals() : saved_(new Saved) {
-    sigset_t all;
+void with_blocked_signals(const std::function<void()> &body) {
+    sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &saved_->signals);
-}
-
-BlockedSignals::~BlockedSignals() {
-    pthread_sigmask(SIG_SETMASK, &saved_->signals, nullptr);
-    delete saved_;
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    body();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 #endif

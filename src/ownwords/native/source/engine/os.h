@@ -1,7 +1,8 @@
-// What the engine asks of the operating system.
+// Memory, processes and signals of the operating system.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <utility>
 
 namespace ownwords::engine {
@@ -16,18 +17,9 @@ void discard_pages(const void *from, size_t bytes);
 // Changes in a fork.
 int process_id();
 
-// Blocks all signals for this thread while it lives, and for the threads that it starts.
-class BlockedSignals {
-  public:
-    BlockedSignals();
-    ~BlockedSignals();
-    BlockedSignals(const BlockedSignals &) = delete;
-    BlockedSignals &operator=(const BlockedSignals &) = delete;
-
-  private:
-    struct Saved;
-    Saved *saved_;
-};
+// Call body(), which must not throw, with all signals blocked for this thread and for the threads
+// that it starts.
+void with_blocked_signals(const std::function<void()> &body);
 
 // Zeroed memory for weights and buffers.
 class PageBuffer {

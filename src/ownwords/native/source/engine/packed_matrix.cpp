@@ -8,9 +8,7 @@
 namespace ownwords::engine {
 namespace {
 
-// The scale and codes of a group of numbers, exactly as in models/quantize.py. The scale is signed:
-// codes reach one step further down than up, so the sign that makes the larger extreme negative
-// gives the smaller step. Rounding reaches half a step beyond the outermost codes.
+// The scale and codes of a group of numbers, exactly as in models/quantize.py, which explains them.
 template <int bits>
 struct Quantizer {
     static constexpr float half = float(1 << (bits - 1));
@@ -27,7 +25,7 @@ struct Quantizer {
         const float high = reduce_max(above), low = reduce_max(below);
         const float step_plain = std::fmax(low / (half + 0.5f), high / (half - 0.5f));
         const float mirrored = std::fmax(high / (half + 0.5f), low / (half - 0.5f));
-        // Zeros need a scale to be divided by, too.
+        // Avoid division by zero for groups of zeros.
         float step = std::fmax(std::fmin(step_plain, mirrored), std::numeric_limits<float>::min());
         if (bits == 4) {
             // Stored as bfloat16, rounded up.
@@ -62,8 +60,7 @@ i64 weight_offset(WeightType type, i64 output, i64 input) {
     return input / per_line * LINE + output * WORD + input % per_line * bytes;
 }
 
-// The offset of the byte of an int4 weight, which is in the high half for the last 16 inputs of a
-// group.
+// The offset of an int4 weight's byte; the last 16 inputs of a group are in the high half.
 i64 int4_offset(i64 output, i64 input) {
     const i64 line = input % INT4_BLOCK_INPUTS / GROUP * 4 + input % HALF / 4;
     return input / INT4_BLOCK_INPUTS * INT4_BLOCK_BYTES + line * LINE + output * WORD + input % 4;
@@ -184,7 +181,7 @@ inline VecF32 load_half(const uint16_t *from) {
     return (VecF32)(sign | (exponent == 0 ? small : step_plain));
 }
 
-// Some inputs at a time, for locality.
+// A few inputs at a time, for locality.
 void load_transposed(const WeightSource &from, i64 first, i64 count, float *into, i64 stride) {
     constexpr i64 BLOCK_INPUTS = 16;
     float block[BLOCK_INPUTS][PANEL];
@@ -249,7 +246,7 @@ bool pack(const Matrix &m, const WeightSource *sources, i64 count, i64 first, i6
     std::vector<unsigned char> lanes(m.panel_bytes());
     bool all_finite = true;
     for (i64 p = first; p < last; ++p) {
-        // Clear what the panel before left for outputs that this one lacks.
+        // Clear what the previous panel left for outputs that this one lacks.
         if ((p + 1) * PANEL > m.outputs) std::fill(lanes.begin(), lanes.end(), 0);
         i64 begin = 0;  // the source's first output
         for (i64 s = 0; s < count; begin += sources[s++].rows) {

@@ -1,8 +1,7 @@
 // A weight matrix, packed for the products.
-// A panel is 16 outputs, as lines of 64 bytes. A line holds the weights of all its outputs for the
-// next 1 (float), 2 (bfloat16), 4 (int8) or 8 (int4) inputs, output after output: one vector of a
-// dot product. Outputs are padded to 16, inputs to 64. Codes are unsigned: int8 plus 128, int4 plus
-// 8.
+// A panel is 16 outputs, in lines of 64 bytes. A line holds the weights of all outputs for the next 1
+// (float), 2 (bfloat16), 4 (int8) or 8 (int4) inputs, output by output: one vector of a dot product.
+// Outputs are padded to 16, inputs to 64. Codes are unsigned: int8 plus 128, int4 plus 8.
 //     INT8: a panel ends with a line of its outputs' scales.
 //     INT4: every 64 inputs are 9 lines: 4 of the first 32 inputs, 4 of the others, and one of each
 //           output's two scales in bfloat16. Of 32 inputs, input i is in line i / 4 % 4, byte i % 4
@@ -26,8 +25,8 @@ struct Matrix {
     WeightType type = WeightType::F32;
     i64 outputs = 0, inputs = 0;
     unsigned char *lines = nullptr;  // aligned to 64 bytes, not owned
-    // Multiply INT8 by bytes with a scale for each 32, where 15 bits would be the default: half as
-    // many dot products.
+    // Multiply INT8 by bytes with a scale per 32, instead of 15 bits where these are the default: half
+    // as many dot products.
     bool int8_input = false;
 
     i64 panels() const { return (outputs + PANEL - 1) / PANEL; }

@@ -16,10 +16,10 @@ inline void cpu_pause() {
 #endif
 }
 
-// As long as it takes to wake a thread. One that waits longer sleeps, and does not yield: on the CPU
-// that it leaves, Linux then runs the thread that it waits for, if another program has delayed it.
+// About the time it takes to wake a thread. A thread that waits longer sleeps instead of yielding, so
+// that Linux runs the thread that it waits for on its CPU, if another program has delayed that one.
 constexpr std::chrono::microseconds SPIN_TIME{100};
-// At a barrier the others are a few microseconds away, unless they wait for this CPU.
+// At a barrier the others arrive within microseconds, unless they wait for this CPU.
 constexpr std::chrono::microseconds BARRIER_SPIN_TIME{20};
 
 template <typename Ready>
@@ -46,7 +46,7 @@ void ThreadTeam::barrier() {
     for (int step = 1; step < threads; step *= 2, ++round) {
         BarrierSignals &own = signals_[thread_], &partner = signals_[(thread_ + step) % threads];
         partner.rounds[round].reached.store(phase_);
-        // Either this sees that the partner sleeps, or the partner, who says so first, the phase.
+        // The partner sets `sleeping` before it reads the phase, so one of the two sees the other.
         if (partner.sleeping.load()) {
             { const std::lock_guard<std::mutex> lock(partner.mutex); }
             partner.wake.notify_one();
@@ -66,13 +66,14 @@ ThreadPool::ThreadPool(int threads) : process_id_(process_id()) {
     teams_.resize(size_t(max_threads));
     workers_.reserve(size_t(max_threads));
     int count = 1;
-    try {
-        const BlockedSignals block_signals;
-        for (; count < max_threads; ++count)
-            workers_.emplace_back([this, count] { worker_loop(count); });
-    } catch (const std::system_error &) {
-        // As many as the system allows.
-    }
+    with_blocked_signals([&] {
+        try {
+            for (; count < max_threads; ++count)
+                workers_.emplace_back([this, count] { worker_loop(count); });
+        } catch (const std::system_error &) {
+            // As many as the system allows.
+        }
+    });
     teams_.resize(size_t(count));
     for (int thread = 0; thread < count; ++thread)
         teams_[size_t(thread)] = ThreadTeam(signals_.get(), thread, count);

@@ -1,6 +1,6 @@
-// Threads that spin for a moment between runs, then sleep. Training shares out tasks. The engine's
-// step of a small model is too short for that: one function runs on all threads, with barriers
-// between its phases.
+// Threads that spin briefly between runs, then sleep. Training hands out tasks. The engine's step of
+// a small model is too short for that: one function runs on all threads, with barriers between its
+// phases.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ inline void split_range(i64 count, i64 grain, int thread, int threads, i64 &begi
     end = std::min(count, pieces * (thread + 1) / threads * grain);
 }
 
-// How often each round of a thread's barrier has been reached, and how the thread sleeps in one.
+// How often each round of a thread's barrier has been reached, and how the thread sleeps there.
 struct BarrierSignals {
     static constexpr int ROUNDS = 10;  // enough for 2^10 threads
     struct alignas(64) Signal {
@@ -61,10 +61,10 @@ class ThreadPool {
     ThreadPool(const ThreadPool &) = delete;
     ThreadPool &operator=(const ThreadPool &) = delete;
 
-    // of a run, now
+    // The threads of a run.
     int threads() const { return is_forked() ? 1 : int(teams_.size()); }
 
-    // body(ThreadTeam &, int thread) on every thread. One run at a time; a body must not throw.
+    // Call body(ThreadTeam &, int thread) on every thread. One run at a time; it must not throw.
     template <typename Body>
     void run(const Body &body) {
         start([](const void *data, ThreadTeam &team, int thread) {
@@ -73,8 +73,8 @@ class ThreadPool {
         }, &body);
     }
 
-    // body() on the caller's thread and on all that begin before it returns there: a thread that
-    // another program delays is not waited for.
+    // Call body() on the caller's thread, and on each thread that starts before it returns there:
+    // threads that other programs delay are not waited for.
     template <typename Body>
     void share(const Body &body) {
         start([](const void *data, ThreadTeam &, int) { (*static_cast<const Body *>(data))(); },
@@ -95,7 +95,7 @@ class ThreadPool {
     std::mutex run_mutex_;
     i64 process_id_ = 0;
 
-    // The number of the run, whether no thread may enter it any more, and how many workers are in it.
+    // The number of the run, whether it is closed to further threads, and how many workers are in it.
     static constexpr uint64_t RUN = uint64_t(1) << 32, CLOSED = uint64_t(1) << 31;
     alignas(64) std::atomic<uint64_t> state_{CLOSED};
     Call call_ = nullptr;

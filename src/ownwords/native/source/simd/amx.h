@@ -1,4 +1,4 @@
-// The tile configuration of AMX. Without AMX it is empty.
+// The tile configuration of AMX; empty without AMX.
 #pragma once
 
 #include "simd/vec.h"
@@ -10,7 +10,7 @@ namespace ownwords {
 
 constexpr i64 TILE_ROWS = 16;
 
-// Rows and bytes of a row of each tile: by default all there can be.
+// The rows of each tile and their bytes: by default the largest.
 struct AmxTileShapes {
     uint8_t palette = 1, start = 0, reserved[14] = {};
     uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -26,7 +26,7 @@ struct AmxTileShapes {
 class AmxTileConfig {
   public:
 #if defined(__AMX_BF16__)
-    // Not _tile_loadconfig: GCC 12 takes most of the shapes for unread and drops them.
+    // Not _tile_loadconfig: GCC 12 assumes that most of the shapes are unread, and drops them.
     explicit AmxTileConfig(const AmxTileShapes &shapes = {}) {
         asm volatile("ldtilecfg %0" ::"m"(shapes));
     }

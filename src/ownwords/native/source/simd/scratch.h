@@ -1,5 +1,5 @@
-// Scratch memory, aligned for vectors and tiles, uninitialized. Each thread reuses its own: asking
-// the system for every tile of tokens would take as long as the tile.
+// Uninitialized scratch memory, aligned for vectors and tiles. Each thread reuses its own: allocating
+// for every tile of tokens would take as long as computing it.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ class ThreadArena {
     ThreadArena(const ThreadArena &) = delete;
     ThreadArena &operator=(const ThreadArena &) = delete;
 
-    // Grows only while it is empty; until then what does not fit is allocated separately. Nothing
-    // counts before its memory is there: a thread goes on after a failed allocation.
+    // Grows only when it is empty; until then, what does not fit is allocated separately. Nothing is
+    // counted before it is allocated, because a thread continues after a failed allocation.
     void *allocate(size_t bytes) {
         if (used_ == 0 && peak_ > size_) {
             free_aligned(data_);
@@ -72,7 +72,7 @@ class ScratchBuffer {
     T *data_;
 };
 
-// Assigns consecutive parts of a buffer; with null it only measures.
+// Assigns consecutive parts of a buffer; with null it only measures their size.
 class MemoryLayout {
   public:
     explicit MemoryLayout(void *at) : base_(static_cast<char *>(at)) {}

@@ -1,4 +1,4 @@
-// Errors inside the library, and how they leave it.
+// Errors inside the library, which become a Status at its interface.
 #pragma once
 
 #include <new>
@@ -14,7 +14,7 @@ struct Error {
     Status status;
 };
 
-// The Status that body() returns or throws.
+// Return the Status that body() returns or throws.
 template <typename Body>
 int with_status(const Body &body) {
     try {

@@ -1,8 +1,7 @@
-// C = A B for small matrices of bfloat16 or float, summed in float, 32 x 32 numbers at once.
-// A tile of A is 16 rows of 32 numbers, row-major. A tile of B is 32 rows of 16 numbers; if they are
-// bfloat16, pairs of rows are interleaved, as AMX wants it. Either has 16 words of 32 bits a line.
-// pack_b_t, pack_b and pack_a_t below convert other orders, a tile at a time. Without AMX vectors
-// multiply the same tiles.
+// C = A B for small matrices of bfloat16 or float, summed in float, 32 x 32 numbers at a time.
+// A tile of A is 16 rows of 32 numbers, row-major. A tile of B is 32 rows of 16 numbers; in bfloat16
+// pairs of rows are interleaved, as AMX requires. Both have 16 words of 32 bits per line. pack_b_t,
+// pack_b and pack_a_t below convert other orders. Without AMX, vectors multiply the same tiles.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +25,8 @@ using Same = std::common_type_t<P>;
 template <typename P>
 constexpr i64 TILE_LINES = TILE_K * sizeof(P) / sizeof(float);
 
-// The stride of rows in memory: an odd number of panels, or the rows of a column would share few
-// cache sets.
+// The stride of rows in memory: an odd number of panels, so that the rows of a column do not share a
+// few cache sets.
 inline i64 padded_stride(i64 width) { return (width / PANEL | 1) * PANEL; }
 
 // Tiles of A: that of rows 16 i and columns 32 s begins at i * row_stride + s * k_stride.
@@ -51,7 +50,7 @@ inline TilesA<P> tiled(const P *at, i64 steps) {
     return {at, steps * TILE_SIZE, TILE_SIZE, TILE_K};
 }
 
-// sum += the product of a word of A, a float or a pair, with each word of B.
+// Add the product of a word of A, a float or a pair of bfloat16, with each word of B.
 template <typename P>
 inline void add_products(VecF32 &sum, uint32_t word, VecU32 words) {
     const VecU32 broadcast = VecU32{} + word;
@@ -108,7 +107,7 @@ inline void matmul_tile_amx(const TilesA<Bf16> &a, bool two_rows, const Bf16 *b,
 }
 #endif
 
-// With 32 registers both halves of a panel at once: 10 loads for 16 products.
+// With 32 registers, both halves of a panel at once: 10 loads for 16 products.
 constexpr int KERNEL_ROWS = LANES == 16 ? 8 : 4, KERNEL_HALVES = LANES == 16 ? 2 : 1;
 
 // Some rows of c [32, 32] = rows of A times half of a panel of B, or all of it; with accumulate
@@ -126,7 +125,7 @@ __attribute__((noinline)) void matmul_rows(const P *rows, i64 stride, i64 k_stri
             sum[i][j] = accumulate ? load(c + i * PANEL + j * LANES) : VecF32{};
     for (i64 s = 0; s < steps; ++s, rows += k_stride, b += TILE_PAIR, next += TILE_PAIR)
         for (i64 p = 0; p < TILE_LINES<P>; ++p) {
-            // Floats take twice as long to multiply: the hardware's own prefetching is soon enough.
+            // Floats take twice as long to multiply, so the hardware's prefetching is early enough.
             if (KERNEL_HALVES == 2 && std::is_same_v<P, Bf16> && p % 2 == 0)
                 __builtin_prefetch(next + p / 2 * LINE, 0, 2);
             VecU32 words[VECS];
@@ -151,8 +150,7 @@ __attribute__((noinline)) void matmul_rows(const P *rows, i64 stride, i64 k_stri
 }
 
 // c [32, 32] = the first 32 rows of A, or 16 if not two_rows, times a panel of B; with accumulate
-// that is added to c. Without AMX, `next` of bfloat16 is fetched into the second-level cache: as
-// much as is read of B.
+// that is added to c. Without AMX, as much bfloat16 as is read of B is prefetched from `next`.
 template <bool accumulate, typename P>
 inline void matmul_tile(const TilesA<P> &a, bool two_rows, const P *b, i64 steps, float *c,
                         const P *next) {
@@ -169,13 +167,13 @@ inline void matmul_tile(const TilesA<P> &a, bool two_rows, const P *b, i64 steps
                 next + row * (TILE_PAIR / PANEL));
 }
 
-// All of C: epilogue(row, panel, 32 numbers). The sums of a block of C stay in the second-level
-// cache, and K_BLOCK steps of A and B are read at a time.
+// Compute all of C, and call epilogue(row, panel, 32 numbers). The sums of a block of C stay in the
+// second-level cache, and K_BLOCK steps of A and B are read at a time.
 #if defined(__AMX_BF16__)
-template <typename P>  // fewer, and loading and storing sums would take too long
+template <typename P>  // with fewer, loading and storing sums would take too long
 constexpr i64 K_BLOCK = std::is_same_v<P, Bf16> ? 32 : 6;
 #else
-template <typename P>  // so many of a panel of B fit the first-level cache beside A
+template <typename P>  // as much of a panel of B as fits in the first-level cache with A
 constexpr i64 K_BLOCK = std::is_same_v<P, Bf16> ? 12 : 6;
 #endif
 constexpr i64 BLOCK_ROWS = 4 * PANEL, BLOCK_PANELS = 8;
@@ -192,7 +190,7 @@ inline void matmul_deep(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, 
                 const P *columns = b + (panel + j) * panel_stride + step * TILE_PAIR;
                 const bool two_rows = row_count - i > TILE_ROWS;
                 float *c = steps > count ? sums + (j * BLOCK_ROWS + i) * PANEL : sums;
-                // What the next steps read: of B with the first rows, of a tiled A with the others.
+                // Prefetch what the next steps read: B during the first rows, then a tiled A.
                 const P *next = columns;
                 if (step + count < steps && i == 0)
                     next = columns + count * TILE_PAIR;
@@ -214,8 +212,8 @@ inline void matmul_deep(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, 
                          std::min(BLOCK_PANELS, panels - panel), step);
 }
 
-// The same, bit for bit. Where AMX multiplies, one product is stored while the next is computed:
-// better for a few steps.
+// The same, bit for bit. With AMX, one product is stored while the next is computed, which is faster
+// for few steps.
 template <typename P, typename Epilogue>
 inline void matmul(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, i64 rows, i64 panels,
                    i64 steps, const Epilogue &epilogue) {
@@ -247,7 +245,7 @@ inline void matmul(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, i64 r
 
 // --- packing ---
 
-// Rows are read 32 numbers at a time, which hardware prefetchers do not foresee.
+// Rows are read 32 numbers at a time, which hardware prefetchers do not predict.
 inline void prefetch(const void *at) { __builtin_prefetch(at); }
 
 // 32 numbers of a row.
@@ -321,7 +319,7 @@ inline void transpose16(const void *from, i64 from_stride, void *to, i64 to_stri
 #endif
 }
 
-// A tile of B whose 16 columns are these rows.
+// Pack a tile of B whose 16 columns are these rows.
 template <typename P, typename T>
 inline void pack_b_t(const T *from, i64 stride, i64 rows, i64 columns, P *to) {
     constexpr i64 LINES = TILE_LINES<P>;
@@ -348,7 +346,7 @@ inline void pack_rows(const Line<P> &even, const Line<P> &odd, i64 p, P *lower, 
 #if defined(__AVX512BF16__)
     const __m512i a = _mm512_loadu_si512(&even), b = _mm512_loadu_si512(&odd);
     const __m512i low = _mm512_unpacklo_epi16(a, b), high = _mm512_unpackhi_epi16(a, b);
-    // Quarters hold four pairs each, in turn of the lower and upper half.
+    // Quarters hold four pairs each, alternately of the lower and upper half.
     const __m512i first_pairs = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
     const __m512i second_pairs = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
     _mm512_storeu_si512(lower, _mm512_permutex2var_epi64(low, first_pairs, high));
@@ -361,7 +359,7 @@ inline void pack_rows(const Line<P> &even, const Line<P> &odd, i64 p, P *lower, 
 #endif
 }
 
-// Two tiles of B whose rows are these 32.
+// Pack two tiles of B whose rows are these 32.
 template <typename P, typename T>
 inline void pack_b(const T *from, i64 stride, i64 rows, i64 columns, P *lower, P *upper) {
     for (i64 p = 0; p < TILE_ROWS; ++p) {
@@ -373,7 +371,7 @@ inline void pack_b(const T *from, i64 stride, i64 rows, i64 columns, P *lower, P
     }
 }
 
-// Two tiles of A whose rows are the columns of these 32 rows.
+// Pack two tiles of A whose rows are the columns of these 32 rows.
 template <typename P, typename T>
 inline void pack_a_t(const T *from, i64 stride, i64 rows, i64 columns, P *lower, P *upper) {
     constexpr i64 LINES = TILE_LINES<P>;

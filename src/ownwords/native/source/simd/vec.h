@@ -1,6 +1,5 @@
-// Float and bfloat16: scalars, and vectors of float, as wide as the processor's, loaded from and
-// stored to both.
-// Written out, because compilers turn loops over bfloat16 into many more instructions.
+// Scalars of float and bfloat16, and vectors of float, as wide as the processor's, loaded from and
+// stored to both. Written out, because compilers need many more instructions for loops over bfloat16.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +69,7 @@ struct TailVec {
     i64 count;
 };
 
-// body(at, FullVec or TailVec) for a row.
+// Call body(at, FullVec or TailVec) for each vector of a row.
 template <typename Body>
 inline void for_each_vec(i64 width, const Body &body) {
     i64 at = 0;
@@ -128,7 +127,7 @@ inline void store(T *to, VecF32 x, TailVec part) {
     std::memcpy(to, lanes, size_t(part.count) * sizeof(T));
 }
 
-// x with `others` in the lanes beyond the tail.
+// Set the lanes beyond the tail to `others`.
 inline VecF32 mask_tail(VecF32 x, FullVec, float) { return x; }
 
 inline VecF32 mask_tail(VecF32 x, TailVec part, float others) {
@@ -136,10 +135,10 @@ inline VecF32 mask_tail(VecF32 x, TailVec part, float others) {
     return x;
 }
 
-// Not VecF32{} + x, which compilers add, for the sake of -0.
+// Not VecF32{} + x, which compilers must compute, because of -0.
 inline VecF32 splat(float x) { return x - VecF32{}; }
 
-// x, whose lanes are positions from `at` on, with `otherwise` outside [from, to).
+// Set the lanes of x, which are positions from `at` on, to `otherwise` outside [from, to).
 inline VecF32 mask_range(VecF32 x, i64 at, i64 from, i64 to, float otherwise) {
     const VecI32 position = kIota + int32_t(at);
     return ((position >= int32_t(from)) & (position < int32_t(to))) ? x : splat(otherwise);
@@ -176,7 +175,7 @@ inline float reduce_max(VecF32 x) {
 #endif
 }
 
-// Results stored as bfloat16 need no exact exp.
+// Results that are stored as bfloat16 need no exact exp.
 template <typename T>
 constexpr bool FAST_MATH = sizeof(T) == 2;
 

@@ -1,7 +1,7 @@
-// What the forward and the backward pass of a transformer block share; api.h describes the block.
-// Weights, x and y are of type T, the operands of products of type P, either float or bfloat16;
-// sums are float. A tile of tokens passes through everything between two attentions while it is in
-// the cache. No sum depends on the number of threads.
+// Shared by the forward and the backward pass of a transformer block, which api.h describes.
+// Weights, x and y have type T, operands of products type P, either float or bfloat16; sums are
+// float. A tile of tokens passes through everything between two attentions while it is in the cache.
+// No sum depends on the number of threads.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ struct Block : BlockArgs {
         return {query_heads, kv_heads, head_dim, head_eps, head_offset};
     }
 
-    // A matrix that gives outputs [first, first + rows) of a product; without a gate its rows are 0.
+    // A matrix of outputs [first, first + rows) of a product; a missing gate has no rows.
     struct ProductMatrix {
         Product product;
         Role role;
@@ -84,7 +84,7 @@ inline FlashShape flash_shape(const Block &b, i64 text) {
             first};
 }
 
-// body(matrix, first, last) for all matrices' units, `grain` of them at a time.
+// Call body(matrix, first, last) for all units of the matrices, `grain` at a time.
 template <typename Matrices, typename Body>
 void parallel_over(const Matrices &matrices, i64 grain, const Body &body) {
     i64 total = 0;
@@ -128,8 +128,7 @@ void append_low(P *rows, i64 stride, i64 width, i64 rank, const P *factor, i64 c
            });
 }
 
-// Rows of an activation, as many as tiles of tokens read; results of those beyond the last token
-// are ignored.
+// The rows of an activation that tiles of tokens read; results beyond the last token are ignored.
 inline i64 padded_rows(const Block &b) { return tiles_of(b) * TILE_TOKENS + PANEL; }
 
 // The memory that the forward pass works in.
@@ -145,9 +144,9 @@ struct ForwardScratch {
     }
 };
 
-// Saved for the backward pass, which recomputes what needs no matrix product: normalized and
-// rotated rows, the activation. Rows of P are padded_stride apart, and as wide as the
-// product that reads or wrote them.
+// Saved for the backward pass, which recomputes what needs no matrix product: normalized and rotated
+// rows, and the activation. Rows of P are padded_stride apart, and as wide as the product that reads
+// or writes them.
 template <typename T, typename P>
 struct SavedActivations {
     P *qkv, *attn_out;
@@ -208,8 +207,8 @@ struct Dropout {
     }
 };
 
-// A row of to = residual + dropout(norm(output)): what a half of the block adds. Its norm, if there
-// is one, has the input and statistics that are saved. `output` is overwritten.
+// Compute a row of to = residual + dropout(norm(output)), with the saved input and statistics of the
+// norm if there is one. Overwrites `output`.
 template <typename T, typename P>
 void add_half(const Block &b, const SavedActivations<T, P> &saved, int half, i64 row,
               const T *residual, float *output, T *to) {
@@ -239,7 +238,7 @@ void rotate_qkv(const Block &b, i64 begin, i64 count, const P *qkv, P *to) {
     }
 }
 
-// What stores the panels of a product in rows of floats, padded_stride(width) apart.
+// An epilogue that stores a product in rows of floats, padded_stride(width) apart.
 inline auto store_floats(const Block &b, float *to) {
     return [=, stride = padded_stride(b.width)](i64 row, i64 panel, const float *line) {
         std::memcpy(to + row * stride + panel * PANEL, line, PANEL * sizeof(float));

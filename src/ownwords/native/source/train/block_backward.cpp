@@ -10,8 +10,8 @@ namespace ownwords {
 // Steps of tokens, odd so that rows of tiles are not a power of two apart.
 inline i64 steps_of(const Block &b) { return tiles_of(b) * (TILE_TOKENS / TILE_K) | 1; }
 
-// A tile's part of the gradients of norms and biases: where each begins. A norm is followed by its
-// bias, a query's norm or bias by those of key and value.
+// The layout of a tile's part of the gradients of norms and biases. A norm is followed by its bias,
+// a query's norm or bias by those of key and value.
 struct VectorGrads {
     struct Part {
         Role role;
@@ -54,12 +54,12 @@ template <typename P>
 struct BackwardScratch {
     MemoryLayout layout;
     const PackedWeights<P> packed;
-    // Operands of the weights' gradients, which sum over tokens: gradients of the products' outputs
-    // as tiles of A, their inputs as tiles of B.
+    // Operands of the weight gradients, which sum over tokens: gradients of the products' outputs as
+    // tiles of A, the products' inputs as tiles of B.
     P *grads[PRODUCT_COUNT], *inputs[PRODUCT_COUNT];
     // Gradients of activations, a row per token.
     P *attn_grad;
-    P *qkv_grad;  // first the rotated queries, keys and values, if there are any
+    P *qkv_grad;  // with rotary positions, first the rotated queries, keys and values
     P *kv_grads;  // of each query head's keys and values
     float *resid_grad;
     // Each tile's part of the gradients of norms and biases.
@@ -114,7 +114,7 @@ class BlockBackward {
         return scratch.vector_grads + tile * vector_grads.count + vector_grads.at(role);
     }
 
-    // Rows that are the inner dimension here, from `first` of `inner` on.
+    // Rows of the inner dimension, from `first` of `inner` on.
     template <typename W>
     struct PackedPart {
         P *to;
@@ -290,8 +290,8 @@ class BlockBackward {
         pack_inputs(PRODUCT_QKV, tile, normed);
     }
 
-    // Rows [first, first + rows) of the gradients of a product's outputs, times `columns` of its
-    // inputs from a column on: the gradient of a matrix, or null if it is frozen.
+    // The gradient of a matrix: rows [first, first + rows) of the gradients of a product's outputs,
+    // times `columns` of its inputs from a column on. `to` is null if the matrix is frozen.
     template <typename D>
     struct WeightGrad {
         D *to;
@@ -356,8 +356,8 @@ class BlockBackward {
 
     // --- one tile of tokens ---
 
-    // The gradient of what a half of the block adds, from that of its sum: through dropout, and the
-    // norm after it if there is one; with the adapter's columns.
+    // The gradient of what a half of the block adds, from the gradient of the sum: through dropout and
+    // the norm, if there is one; with the adapter's columns.
     template <typename S>
     void half_back(int half, i64 tile, const S *from, P *to) const {
         const Product of = half == 0 ? PRODUCT_OUTPUT : PRODUCT_DOWN;

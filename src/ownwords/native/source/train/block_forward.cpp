@@ -109,7 +109,7 @@ class BlockForward {
         if (b.has_rope()) rotate_qkv<T>(b, begin, count, saved.qkv, qkv_rope);
     }
 
-    // The backward pass recomputes these rows, but not what an adapter makes of them.
+    // The backward pass recomputes these rows, but not the adapter's columns.
     void append_and_save_low(Product of, i64 begin, P *rows) const {
         const ProductShape shape = b.product(of);
         const i64 count = rows_from(begin);
@@ -199,8 +199,7 @@ class BlockForward {
     }
 
     void norm(const T *x, Role part, NormStats *stats, P *normed) const {
-        *stats = b.layer_norm ? layer_norm_stats(x, b.width, b.norm_eps)
-                              : rms_stats(x, b.width, b.norm_eps);
+        *stats = norm_stats(x, b.width, b.norm_eps, b.layer_norm != 0);
         norm_row(x, *stats, weight(part), weight(Role(part + 1)), b.norm_offset, b.width, normed);
     }
 
@@ -216,7 +215,7 @@ class BlockForward {
             if (b.has_output_norms()) {
                 P *input = saved.half_output[half] + row * b.width;
                 for (i64 c = 0; c < b.width; c += LANES) store(input + c, load(line + c));
-                saved.output_stats[half][row] = rms_stats(input, b.width, b.norm_eps);
+                saved.output_stats[half][row] = norm_stats(input, b.width, b.norm_eps);
             }
             add_half(b, saved, half, row, residual + i * b.width, line, to + i * b.width);
         }

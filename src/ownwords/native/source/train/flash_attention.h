@@ -1,6 +1,6 @@
-// Causal attention by tiles of P, float or bfloat16 (FlashAttention: Dao et al. 2022, arXiv 2205.14135), for
-// one query head of one sequence. Each token sees those from `first` to itself; blocks of keys that
-// no query of a block sees are skipped.
+// Causal attention by tiles of P, float or bfloat16 (FlashAttention: Dao et al. 2022, arXiv
+// 2205.14135), for one query head of one sequence. Each token sees those from `first` to itself;
+// blocks of keys that no query of a block sees are skipped.
 #pragma once
 
 #include <algorithm>
@@ -140,12 +140,12 @@ void store_transposed(const float *from, i64 columns, i64 rows, i64 stride, P *t
         }
 }
 
-// Queries whose scores' gradients are held at once, as blocks.
+// Blocks of queries whose score gradients are held at once.
 constexpr i64 QUERY_CHUNK = 1024 / PANEL;
 
-// The gradient of one head's queries in dx, and its part in the gradients of its keys and values in
-// kv_grads [tokens, 2, query_heads, width]. Scores are [keys, queries] here: what belongs to a
-// query is a lane, and probabilities are already in the order of the products over queries.
+// Write the gradient of one head's queries to dx, and its part of the gradients of keys and values to
+// kv_grads [tokens, 2, query_heads, width]. Scores are [keys, queries] here: each lane is a query, and
+// probabilities are already in the order of the products over queries.
 template <typename P>
 void flash_attention_backward(const FlashShape &s, i64 head, const P *x, const P *y,
                                      const P *dy, const float *log_sums, P *dx,

@@ -13,21 +13,12 @@ struct NormStats {
     float mean, scale;
 };
 
+// Of LayerNorm, or RMSNorm, whose mean is 0.
 template <typename T>
-inline NormStats rms_stats(const T *x, i64 width, float eps) {
-    VecF32 squares{};
-    for_each_vec(width, [&](i64 c, auto part) {
-        const VecF32 v = load(x + c, part);
-        squares += v * v;
-    });
-    return {0.0f, 1.0f / std::sqrt(reduce_add(squares) / float(width) + eps)};
-}
-
-template <typename T>
-inline NormStats layer_norm_stats(const T *x, i64 width, float eps) {
+inline NormStats norm_stats(const T *x, i64 width, float eps, bool layer_norm = false) {
     VecF32 sum{}, squares{};
-    for_each_vec(width, [&](i64 c, auto part) { sum += load(x + c, part); });
-    const float mean = reduce_add(sum) / float(width);
+    if (layer_norm) for_each_vec(width, [&](i64 c, auto part) { sum += load(x + c, part); });
+    const float mean = layer_norm ? reduce_add(sum) / float(width) : 0.0f;
     for_each_vec(width, [&](i64 c, auto part) {
         const VecF32 v = mask_tail(load(x + c, part) - mean, part, 0.0f);
         squares += v * v;
@@ -89,15 +80,7 @@ inline void norm_and_rope(const HeadShape s, const T *from, const W *query_norm,
     const i64 half = s.width / 2;
     for (i64 head = 0; head < s.query_heads + s.kv_heads; ++head, from += s.width, to += s.width) {
         const W *norm = head < s.query_heads ? query_norm : key_norm;
-        float scale = 1.0f;
-        if (norm != nullptr) {
-            VecF32 squares{};
-            for_each_vec(s.width, [&](i64 d, auto part) {
-                const VecF32 v = load(from + d, part);
-                squares += v * v;
-            });
-            scale /= std::sqrt(reduce_add(squares) / float(s.width) + s.eps);
-        }
+        const float scale = norm != nullptr ? norm_stats(from, s.width, s.eps).scale : 1.0f;
         for_each_vec(half, [=](i64 d, auto part) {
             VecF32 a = load(from + d, part), b = load(from + half + d, part);
             if (norm != nullptr) {

@@ -1,5 +1,5 @@
-// Cross entropy of a large vocabulary from hidden states, with the gradients of both. Only the logits
-// of a chunk of rows exist at a time. No sum depends on the number of threads.
+// Cross entropy of a large vocabulary from hidden states, with the gradients of head and hidden
+// states. The logits of one chunk of rows exist at a time. No sum depends on the number of threads.
 #include <algorithm>
 #include <cmath>
 
@@ -12,8 +12,8 @@ namespace ownwords {
 namespace {
 
 constexpr i64 SOFTMAX_ROWS = 16;
-// The head is packed in parts of so many numbers: of one thread's second-level cache for the logits,
-// and of the third-level cache for the gradient of the hidden states.
+// The head is packed in parts of so many numbers, which fit one thread's second-level cache for the
+// logits, and the third-level cache for the gradient of the hidden states.
 constexpr i64 LOGITS_PART = 128 << 10, GRADIENT_PART = 4 << 20;
 
 i64 panels_of(i64 numbers) { return (numbers + PANEL - 1) / PANEL; }
@@ -113,7 +113,7 @@ class HeadLoss {
         });
     }
 
-    // The weighted loss of a row, whose logits are replaced by their gradient.
+    // Return the weighted loss of a row, and replace its logits by their gradient.
     double softmax(P *line, i64 row) const {
         const float weight = a.weights[row], target = to_float(line[a.targets[row]]);
         VecF32 maxima = splat(target), totals{};
@@ -137,7 +137,7 @@ class HeadLoss {
         return double(weight) * (log_sum - target);
     }
 
-    // What a part of the vocabulary adds to the gradient of these hidden states.
+    // Add a part of the vocabulary to the gradient of these hidden states.
     void add_hidden_grad(i64 first, i64 count, i64 first_panel) const {
         const i64 panels = std::min(part_panels, vocabulary_panels - first_panel);
         const bool is_first = first_panel == 0, is_last = first_panel + panels == vocabulary_panels;
@@ -173,7 +173,7 @@ class HeadLoss {
         });
     }
 
-    // What these rows add to the gradient of the head.
+    // Add these rows to the gradient of the head.
     void add_head_grad(i64 first, i64 count) const {
         const i64 blocks = panels_of(count);
         parallel_tasks((a.vocabulary + BLOCK_ROWS - 1) / BLOCK_ROWS, [&](i64 task) {

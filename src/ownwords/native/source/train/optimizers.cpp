@@ -12,7 +12,7 @@
 namespace ownwords {
 namespace {
 
-// Weights that stay in the first-level cache until their bfloat16 copy is written.
+// Weights at a time, so that they stay in the first-level cache until their copy is written.
 constexpr i64 BLOCK = 2048;
 
 struct AdamWStep {
@@ -70,8 +70,8 @@ double square_sum(const T *x, i64 count) {
     return sum;
 }
 
-// Muon (Jordan et al. 2024): Newton-Schulz iterations in bfloat16, X <- A X + (B S + C S S) X with
-// S = X X', of which half is computed. A thread takes one matrix through all iterations.
+// Muon (Jordan et al. 2024): Newton-Schulz iterations X <- A X + (B S + C S S) X, where half of the
+// symmetric S = X X' is computed. One thread does all iterations of a matrix.
 
 constexpr float A = 3.4445f, B = -4.7750f, C = 2.0315f;
 constexpr float EPS = 1e-7f;
@@ -111,8 +111,8 @@ void transpose(const From *from, i64 stride, i64 rows, i64 columns, To *to, i64 
 
 constexpr auto SAME = [](VecF32 x) { return x; };
 
-// C [rows, rows] = A B for a product that is symmetric: its lower half is computed and mirrored.
-// map(place in C, numbers of the product) is what C gets.
+// C [rows, rows] = map(place in C, A B) for a symmetric product: its lower half is computed and
+// mirrored.
 template <typename P, typename Map>
 void matmul_symmetric(const P *a, const P *packed, i64 rows, i64 depth, P *c, const Map &map) {
     const i64 steps = depth / TILE_K;

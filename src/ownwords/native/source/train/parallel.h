@@ -1,4 +1,4 @@
-// Loops on the threads of the training kernels. What they compute never depends on the threads.
+// Loops on the threads of the training kernels. Results never depend on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace ownwords {
 
 inline std::unique_ptr<engine::ThreadPool> training_pool;  // null: the caller's thread alone
 
-// body(i) for all of [0, count), with AMX's tiles configured. A thread that is free takes the next.
-// What a body throws is rethrown on the calling thread.
+// Call body(i) for all of [0, count), with AMX tiles configured; a free thread takes the next i. An
+// exception of a body is rethrown on the calling thread.
 template <typename Body>
 void parallel_tasks(i64 count, const Body &body) {
     std::atomic<i64> next{0};
@@ -42,7 +42,7 @@ inline i64 chunk_count(i64 count, i64 grain) {
     return std::max<i64>(1, std::min(MAX_CHUNKS, count / grain));
 }
 
-// body(begin, end, chunk) for all of [0, count), in chunks of `grain` or more.
+// Call body(begin, end, chunk) for all of [0, count), in chunks of `grain` or more.
 template <typename Body>
 void parallel_for(i64 count, i64 grain, const Body &body) {
     const i64 chunks = chunk_count(count, grain);
