@@ -46,7 +46,7 @@ class _Settings:
 
     def get(self, key: str, default: object = None) -> Any:  # noqa: ANN401
         value = self._metadata.get(f"{self.architecture}.{key}", default)
-        # A list for a number is refused by whoever compares it; an array has no truth value.
+        # The caller refuses a list in place of a number; an array would have no truth value.
         return value.tolist() if isinstance(value, np.ndarray) else value
 
 
