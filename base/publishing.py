@@ -37,7 +37,7 @@ from ownwords.models.decoder import CausalLM
 from ownwords.models.quantization_scheme import INT8
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training import replay_text
+from ownwords.training import token_dataset
 from ownwords.view.format import number
 
 STORED_BYTES = 25_000_000  # the most that everybody who installs ownwords should have to carry
@@ -109,8 +109,8 @@ def publish(
         # As they were, until `measured` replaces them: what tuning gives is not known before.
         former = into if (into / MEASURED).exists() else catalogue.shipped()
         shutil.copyfile(former / MEASURED, stored / MEASURED)
-        (stored / replay_text.SHIPPED).write_bytes(
-            lzma.compress(replay_text.DIVIDER.join(replay).encode())
+        (stored / token_dataset.REPLAY).write_bytes(
+            lzma.compress(token_dataset.DIVIDER.join(replay).encode())
         )
         return put(stored, into)
 

@@ -60,7 +60,6 @@ SERVER = (
     "training/plan_constants.py",
     "training/planner.py",
     "training/run.py",
-    "training/step_time.py",
     "view/format.py",
     "view/html.py",
 )

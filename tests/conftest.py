@@ -12,7 +12,7 @@ from hypothesis import settings
 from ownwords.archive import untrusted_files
 from ownwords.ask import encoder
 from ownwords.native import bindings
-from ownwords.training import known_speeds
+from ownwords.training import step_time
 
 # Run in the background by a shell, the tests ignore Ctrl-C, and so would what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -46,7 +46,7 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _no_known_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans assume the same speeds, whatever was trained on this machine before."""
-    monkeypatch.setattr(known_speeds, "_FILE", f"{os.devnull}/speeds.json")
+    monkeypatch.setattr(step_time, "_FILE", f"{os.devnull}/speeds.json")
 
 
 @pytest.fixture(autouse=True)

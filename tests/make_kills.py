@@ -29,7 +29,7 @@ from ownwords.make import pipeline
 from ownwords.make.result import MakeCallbacks, MakeResult, StageCache
 from ownwords.models import atomic_dir, bundle, lora
 from ownwords.models.directory import model_fingerprint
-from ownwords.training import recipes, throughput, weight_averaging
+from ownwords.training import recipes, throughput, trained_model
 
 
 def in_training(event: Event) -> None:
@@ -80,7 +80,7 @@ LORA_MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
         atomic_dir, "_put", lambda _, folder: bool(folder.parent.name == trimming.TRIMMED)
     ),
     "when it is trimmed": lambda *_: kill_on_call(pipeline.MakeRun, "train"),
-    "while the share is chosen": lambda *_: kill_on_call(weight_averaging, "scaling"),
+    "while the share is chosen": lambda *_: kill_on_call(trained_model, "scaling"),
     "before the adapter is stored": lambda *_: kill_on_call(lora, "stored_tensors"),
     "when the adapter is stored": lambda *_: kill_on_call(lora, "stored_tensors", after=True),
     "while it merges": lambda *_: kill_on_call(lora.LoraAdapter, "merge"),

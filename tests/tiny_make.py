@@ -10,7 +10,7 @@ from ownwords.archive.corpus import TrainingText
 from ownwords.evaluation import scoring
 from ownwords.evaluation.scoring import ScoreConfig
 from ownwords.make.make_request import MakeRequest
-from ownwords.training import recipes, replay_text, throughput
+from ownwords.training import recipes, throughput, token_dataset
 from ownwords.training.recipes import TrainRequest, plan_pretraining
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ def train_base(folder: Path) -> Path:
     fixed = {**SMALL, "model.parameters": 40_000, "model.vocab_size": 0}
     request = TrainRequest(folder, 600, fixed, device="cpu")
     folder_of_model = plan_pretraining(texts, texts[:2], request).train().folder
-    replayed = replay_text.DIVIDER.join(text.text for text in texts)
-    (folder_of_model / replay_text.SHIPPED).write_bytes(lzma.compress(replayed.encode("utf-8")))
+    replayed = token_dataset.DIVIDER.join(text.text for text in texts)
+    (folder_of_model / token_dataset.REPLAY).write_bytes(lzma.compress(replayed.encode("utf-8")))
     return folder_of_model
 
 

@@ -29,7 +29,7 @@ from ownwords.models import bundle
 from ownwords.models.safetensors_header import read_header
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
-from ownwords.training import replay_text
+from ownwords.training import token_dataset
 from unit import sample_card
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -387,7 +387,7 @@ def test_the_published_base_is_complete_and_correctly_described(
         assert words in plain
     assert "d.example" not in card
     assert card.count("````text") == 6
-    assert replay_text.read(into / replay_text.SHIPPED)
+    assert token_dataset.read_replay(into / token_dataset.REPLAY)
 
     # It opens elsewhere: what is exported has the values of the codes.
     exported = export(into, "hf", out=tmp_path / "hf").path

@@ -394,7 +394,7 @@ def test_prefetched_batches_belong_to_their_steps(
         if taken == 3:
             with pytest.raises(OSError, match="no step 8"):
                 next(stream)
-    assert [step for step, _ in got] == list(range(5, 5 + taken))
-    assert all(same(batch, batches.batch(step)) for step, batch in got)
+    assert len(got) == taken
+    assert all(same(batch, batches.batch(step)) for step, batch in enumerate(got, 5))
     assert set(pinned) <= {"batches_0"}
     assert not any(thread.name.startswith("batches") for thread in threading.enumerate())

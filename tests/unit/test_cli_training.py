@@ -18,12 +18,10 @@ from ownwords.training.loop import TrainingInterrupted, TrainOutcome
 from ownwords.training.plan import Forecast, Plan, PlannedValue
 from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
 from ownwords.training.run import Evaluation
-from ownwords.training.settings import Recipe
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
 
 PLAN = Plan(
-    recipe=Recipe(),
     reasons=(
         PlannedValue("train.steps", 333, "that fills the time", "measured here", "measured"),
         PlannedValue(

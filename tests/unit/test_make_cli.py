@@ -24,7 +24,6 @@ from ownwords.make import pipeline
 from ownwords.make.make_request import MakeRequest
 from ownwords.make.result import FirstParagraph, MakeCallbacks, MakeResult, TrainingSummary
 from ownwords.training.plan import Forecast, Plan, PlannedValue
-from ownwords.training.settings import Recipe
 from unit import sample_card
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
@@ -42,7 +41,6 @@ TRAINED = TrainingSummary(
 )
 CARD = sample_card.good()
 PLAN = Plan(
-    recipe=Recipe(),
     reasons=(PlannedValue("train.steps", 400, "that fills the time", "measured here", "measured"),),
     expected=Forecast(1.5, 1.9, 182.0, 10**6, 6.0, 10**8, 5000.0, 1000),
 )

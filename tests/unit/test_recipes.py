@@ -17,7 +17,7 @@ import ownwords
 from ownwords.archive import corpus
 from ownwords.archive.corpus import TextCollection, TrainingText
 from ownwords.archive.store import Archive
-from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.errors import ConfigError
 from ownwords.core.progress import Event, Progress
 from ownwords.inference.text_generation import encode_prompt, generation_config
 from ownwords.models import bundle, fused, lora
@@ -31,13 +31,12 @@ from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.training import (
-    known_speeds,
     metrics,
     recipes,
-    replay_text,
+    step_time,
     throughput,
     token_dataset,
-    weight_averaging,
+    trained_model,
 )
 from ownwords.training.device import choose
 from ownwords.training.distributed import SINGLE_PROCESS
@@ -51,7 +50,7 @@ from ownwords.training.recipes import (
     plan_finetuning,
     plan_pretraining,
 )
-from ownwords.training.step_time import MEASURED, DeviceSpeeds, StepTimeModel
+from ownwords.training.step_time import DeviceSpeeds, StepTimeModel
 from ownwords.training.token_dataset import build_dataset
 
 TINY: Mapping[str, object] = {
@@ -253,7 +252,7 @@ def test_a_lora_learns_notes_beside_the_texts(base: Path, tmp_path: Path) -> Non
 def test_a_model_whose_base_has_the_notes_adapter_writes_from_notes_untrained(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weight_averaging, "best_share", lambda *_: (0.0, 1.0, 1.0))
+    monkeypatch.setattr(trained_model, "best_share", lambda *_: (0.0, 1.0, 1.0))
     path = tmp_path / "notes.safetensors"
     attached = lora.attach(bundle.load(base).model, lora.AdapterConfig(2), seed=1)
     write_tensors(path, lora.stored_tensors(attached))
@@ -272,7 +271,7 @@ def test_a_busy_moment_does_not_decide_what_a_lora_learns(
     def probe(*_: object, **__: object) -> DeviceSpeeds:
         factor = 1e-6 if len(probes) < slow_probes else 0.9
         step_times = {
-            name: StepTimeModel(each.layer_s / factor, each.flops_per_s * factor, MEASURED)
+            name: StepTimeModel(each.layer_s / factor, each.flops_per_s * factor, is_measured=True)
             for name, each in assumed.step_times.items()
         }
         probes.append(replace(assumed, step_times=step_times))
@@ -290,25 +289,25 @@ def test_the_speed_of_a_training_counts_for_later_plans(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(known_speeds, "_FILE", "speeds.json")
+    monkeypatch.setattr(step_time, "_FILE", "speeds.json")
     finetune(base, OTHERS, HELD_OTHERS, work(tmp_path, TUNED), by_lora=True)
-    assert not known_speeds.best_flops(is_lora=True)  # so small a base tells nothing
-    monkeypatch.setattr(known_speeds, "LEAST_PARAMETERS", 1)
+    assert not step_time.best_flops(is_lora=True)  # so small a base tells nothing
+    monkeypatch.setattr(step_time, "MIN_PARAMETERS", 1)
     finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "2", TUNED), by_lora=True)
-    measured = known_speeds.best_flops(is_lora=True)
-    assert measured and not known_speeds.best_flops(is_lora=False)
+    measured = step_time.best_flops(is_lora=True)
+    assert measured and not step_time.best_flops(is_lora=False)
     # One alone may have run beside too much else; a faster one counts at once, then the best.
-    assert known_speeds.best_flops(2 * measured, is_lora=True) == 2 * measured
-    assert known_speeds.best_flops(measured / 2, is_lora=True) == measured
+    assert step_time.best_flops(2 * measured, is_lora=True) == 2 * measured
+    assert step_time.best_flops(measured / 2, is_lora=True) == measured
     for slower in (0.5, 0.1):
-        known_speeds.remember(slower * measured, is_lora=True)
+        step_time.remember_flops(slower * measured, is_lora=True)
     (speed,) = PLAN_CONSTANTS.assumed_speeds("cpu", is_lora=True).step_times.values()
     assert speed.flops_per_s == measured
     for _ in range(6):  # a processor that has become slower for good
-        known_speeds.remember(measured / 2, is_lora=True)
-    assert known_speeds.best_flops(is_lora=True) == pytest.approx(measured / 2, rel=1e-3)
+        step_time.remember_flops(measured / 2, is_lora=True)
+    assert step_time.best_flops(is_lora=True) == pytest.approx(measured / 2, rel=1e-3)
     (tmp_path / "home" / "speeds.json").write_text("{damaged")
-    assert not known_speeds.best_flops(is_lora=True)
+    assert not step_time.best_flops(is_lora=True)
 
 
 @pytest.mark.parametrize("is_fast", [True, False])
@@ -360,17 +359,13 @@ def test_only_the_authors_texts_teach_how_a_text_begins(base: Path, tmp_path: Pa
         assert bytes(ids.tolist()).decode() == text.text.removeprefix("A title\n\n")
 
 
-def test_a_training_without_a_step_is_refused_and_a_library_that_is_missing_told(
+def test_a_missing_library_is_reported(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bindings, "library_problem", lambda: "kernels.so is missing: install again")
     notes: list[str] = []
-    request = work(
-        tmp_path / "w", {"train.steps": 0}, progress=Progress(lambda e: notes.append(e.message))
-    )
-    with pytest.raises(OwnwordsError, match="at least 1"):
-        finetune(base, OTHERS, HELD_OTHERS, request, by_lora=True)
-    assert not (tmp_path / "w" / "model").exists()
+    progress = Progress(lambda event: notes.append(event.message))
+    plan_finetuning(base, OTHERS, HELD_OTHERS, work(tmp_path / "w", TUNED, progress=progress))
     assert any("kernels.so is missing: install again" in note for note in notes)
 
 
@@ -384,7 +379,7 @@ def test_prompts_of_a_tuned_model_begin_as_its_documents_did(
     model.init_weights(7)
     bundle.save(tmp_path / "base", model, base_tokenizer)
     if not helps:  # then the base's own weights are saved
-        monkeypatch.setattr(weight_averaging, "best_share", lambda *_: (0.0, 1.0, 1.0))
+        monkeypatch.setattr(trained_model, "best_share", lambda *_: (0.0, 1.0, 1.0))
     request = work(tmp_path / "w", TUNED)
     trained = finetune(tmp_path / "base", OTHERS, HELD_OTHERS, request, by_lora=True)
     tokenizer = ownwords.load(trained.folder).tokenizer
@@ -400,7 +395,7 @@ def test_the_best_mix_is_found_in_few_tries() -> None:
         def bits(best: float = best, tried: list[float] = tried) -> float:
             return 1 + (tried[-1] - best) ** 2
 
-        share, here, base_bits = weight_averaging.best_share(tried.append, bits)
+        share, here, base_bits = trained_model.best_share(tried.append, bits)
         assert (share, here, base_bits) == (best, 1.0, 1 + best**2)
         assert tried[-1] == best  # the model is left there
 
@@ -451,8 +446,8 @@ def test_the_learning_rate_follows_from_the_highest_a_base_has_seen(
 
 def test_the_text_that_a_base_comes_with_is_replayed(base: Path, tmp_path: Path) -> None:
     bare = plan_finetuning(base, OTHERS, HELD_OTHERS, work(tmp_path / "bare", TUNED)).plan
-    packed = lzma.compress(replay_text.DIVIDER.join(text.text for text in TRAIN).encode())
-    (base / replay_text.SHIPPED).write_bytes(packed)
+    packed = lzma.compress(token_dataset.DIVIDER.join(text.text for text in TRAIN).encode())
+    (base / token_dataset.REPLAY).write_bytes(packed)
     plan = plan_finetuning(base, OTHERS, HELD_OTHERS, work(tmp_path / "w", TUNED)).plan
     shares = (bare.recipe.data.replay, plan.recipe.data.replay)
     assert shares == (0, PLAN_CONSTANTS.tune_replay)

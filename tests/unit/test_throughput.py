@@ -9,7 +9,7 @@ from ownwords.models.configs.llama import Qwen3Config
 from ownwords.training import throughput
 from ownwords.training.device import choose
 from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.step_time import ASSUMED, MEASURED, StepTimeModel
+from ownwords.training.step_time import StepTimeModel
 from ownwords.training.throughput import StepTiming, fit_step_time, measure_speeds
 
 SMALL = Qwen3Config(
@@ -39,13 +39,13 @@ def test_real_steps_are_timed_in_each_precision_that_may_be_the_fastest(
     assert torch.equal(before, torch.random.get_rng_state())
     slow = {"float32", "bf16"} if fused.find_library() else {"float32"}
     assert set(speeds.step_times) == ({"autocast", "bf16"} if fast else slow)
-    assert all(pace.origin == MEASURED for pace in speeds.step_times.values())
+    assert all(pace.is_measured for pace in speeds.step_times.values())
     assert all(pace.step_s(LARGER, 2, 16) > 0 for pace in speeds.step_times.values())
 
 
 def test_without_time_nothing_is_measured() -> None:
     speeds = measure_speeds(choose("cpu"), [LARGER], rows=2, context=16, seconds=0)
-    assert [pace.origin for pace in speeds.step_times.values()] == [ASSUMED]
+    assert [pace.is_measured for pace in speeds.step_times.values()] == [False]
 
 
 def test_a_shape_that_is_assumed_too_slow_to_time_is_timed_all_the_same(
@@ -57,7 +57,7 @@ def test_a_shape_that_is_assumed_too_slow_to_time_is_timed_all_the_same(
     slow = replace(PLAN_CONSTANTS, assumed_cpu_flops=1.0, **shares)
     monkeypatch.setattr(throughput, "PLAN_CONSTANTS", slow)
     speeds = measure_speeds(choose("cpu"), [SMALL], rows=2, context=16, seconds=60)
-    assert {pace.origin for pace in speeds.step_times.values()} == {MEASURED}
+    assert {pace.is_measured for pace in speeds.step_times.values()} == {True}
 
 
 def test_unsupported_operations_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:

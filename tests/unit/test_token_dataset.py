@@ -1,6 +1,7 @@
 """Texts are encoded once, cached by content, and encoded again where a file does not fit."""
 
 import json
+import lzma
 import os
 import tracemalloc
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ import foreign_tokenizers
 from ownwords.archive import corpus
 from ownwords.archive.corpus import TrainingText
 from ownwords.core.progress import Event, Progress
+from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.text import TokenizerError
@@ -293,3 +295,22 @@ def test_a_prompt_is_read_and_not_learned(tmp_path: Path) -> None:
     (batch,) = sequential_batches(dataset, rows=1, context=dataset.tokens)
     targets = batch.targets_BT[0]
     assert bytes(targets[(targets >= 0) & (targets < 256)].to(torch.uint8).tolist()) == b"brim.cap."
+
+
+def test_replay_text_that_would_fill_the_memory_or_breaks_off_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "_MAX_REPLAY_BYTES", 1 << 20)
+    packed = lzma.compress(bytes(8 << 20))
+    whole = lzma.compress(b"One. " * 99)
+    for damaged in (packed, whole[:-20], b"no archive"):
+        (tmp_path / room.REPLAY).write_bytes(damaged)
+        with pytest.raises(ModelError, match="is damaged"):
+            room.read_replay(tmp_path / room.REPLAY)
+
+
+def test_replay_texts_are_read_as_they_were_stored(tmp_path: Path) -> None:
+    (tmp_path / room.REPLAY).write_bytes(
+        lzma.compress(f"One.{room.DIVIDER}Two, ä.{room.DIVIDER} ".encode())
+    )
+    assert [text.text for text in room.read_replay(tmp_path / room.REPLAY)] == ["One.", "Two, ä."]

@@ -12,6 +12,7 @@ import msgspec
 from ownwords.archive.report import Advice, ReportTotals, SplitCounts
 from ownwords.archive.selection import MIN_GROUPS
 from ownwords.core.config import toml_beside
+from ownwords.core.errors import CorpusError
 from ownwords.view.format import count, number, percent, size
 
 # Hoffmann et al. 2022 ("Chinchilla"): compute-optimal number of training tokens per parameter.
@@ -54,6 +55,16 @@ def measured_base() -> MeasuredBase:
 def too_little(totals: ReportTotals) -> bool:
     """Return whether there is too little to train on, without repeats."""
     return _distinct_words(totals) < _TIERS[0]
+
+
+def check_enough(totals: ReportTotals) -> None:
+    """Raise CorpusError if there is too little to train on."""
+    if too_little(totals):
+        raise CorpusError(
+            f"there is too little text to train on: {_distinct_words(totals):,} words of your own,"
+            f" repeats not counted; a model needs at least {_TIERS[0]:,}",
+            hint="add posts or other texts; `ownwords ask` can already search and cite these",
+        )
 
 
 def _distinct_words(totals: ReportTotals) -> int:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ownwords.archive.advice import check_enough
 from ownwords.archive.corpus import Corpus, read_corpus
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
@@ -184,6 +185,7 @@ class MakeRun:
             )
         with resumable("the texts are read and stored; the same command continues from there"):
             self.callbacks.on_read(report, time.perf_counter() - began - self._asking_s)
+            check_enough(report.totals)
         return report
 
     def lock(self) -> AbstractContextManager[object]:

@@ -314,10 +314,8 @@ def _opening_weights(starts_BT: npt.NDArray[np.bool_], weight: float) -> npt.NDA
     return weights_BT
 
 
-def prefetched(
-    batches: Batches, start: int, stop: int, *, pinned: bool
-) -> Generator[tuple[int, Batch]]:
-    """Yield steps and their batches, which a thread prepares while the device computes.
+def prefetched(batches: Batches, start: int, stop: int, *, pinned: bool) -> Generator[Batch]:
+    """Yield the batches of steps, which a thread prepares while the device computes.
 
     Close the iterator after use. An error of the thread is raised at its step.
     """
@@ -329,10 +327,9 @@ def prefetched(
     steps = iter(range(start, stop))
     executor = ThreadPoolExecutor(1, "batches")
     try:
-        ahead = deque((step, executor.submit(prepare, step)) for step in islice(steps, _DEPTH))
+        ahead = deque(executor.submit(prepare, step) for step in islice(steps, _DEPTH))
         while ahead:
-            step, future = ahead.popleft()
-            yield step, future.result()
-            ahead.extend((step, executor.submit(prepare, step)) for step in islice(steps, 1))
+            yield ahead.popleft().result()
+            ahead.extend(executor.submit(prepare, step) for step in islice(steps, 1))
     finally:
         executor.shutdown(cancel_futures=True)

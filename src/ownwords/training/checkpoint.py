@@ -3,10 +3,11 @@
 import json
 import os
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -24,7 +25,10 @@ from ownwords.core.workspace import (
 from ownwords.models.safetensors_header import read_metadata
 from ownwords.models.untrusted_files import read_json
 from ownwords.models.weights import read_tensors, write_tensors
+from ownwords.training.distributed import World
+from ownwords.training.optim import Optimizer
 from ownwords.training.run import CHECKPOINTS, RunRecord
+from ownwords.training.settings import LoopConfig
 
 _LIMITS = "limits.json"
 _NAME = re.compile(r"step-(\d{8,})\.safetensors")
@@ -177,3 +181,135 @@ class Run:
     def limit_micro_batch(self, rows: int) -> None:
         """Record that at most `rows` rows fit into memory, so that the run resumes with as many."""
         write_atomically(self.folder / _LIMITS, json.dumps({"rows": rows}))
+
+
+class TrainingState:
+    """The optimizer, with the weights, and the record of a run; saved in checkpoints.
+
+    All processes must call each method; only the first one reads and writes files.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        optimizer: Optimizer,
+        loop: LoopConfig,
+        world: World,
+        note: Callable[[str], None],
+    ) -> None:
+        self.record, self.optimizer = RunRecord(), optimizer
+        self._checkpoints, self._loop, self._world, self._note = checkpoints, loop, world, note
+        self._saved_step = self._rolled_back_to = -1
+        self._saved_at = self._began = time.monotonic()
+
+    def begin(self) -> None:
+        """Restore the newest checkpoint, or save the first one, so that rollback has one."""
+        checkpoint = self._newest()
+        if checkpoint is None:
+            self.save()
+            return
+        self._restore(checkpoint)
+        self._saved_step = checkpoint.step
+        if self.record.stopped:
+            self._note("This run has ended before; its weights are taken.")
+        elif checkpoint.step:
+            steps = self.record.total_steps(self._loop.steps)
+            self._note(f"Resuming after step {checkpoint.step:,} of {steps:,}.")
+
+    def is_due(self) -> bool:
+        """Whether the last checkpoint is old enough to save another."""
+        return time.monotonic() - self._saved_at >= self._loop.checkpoint_every_s
+
+    def save(self, again: bool = False) -> None:
+        """Save a checkpoint, unless this step has one and `again` is false.
+
+        WorkspaceError if the disk is full; it says how many steps are lost.
+        """
+        record = self.record
+        if self._saved_step == record.step and not again:
+            return
+        record.seconds = time.monotonic() - self._began
+        if self._world.is_first:
+            groups = {"weights": self.optimizer.weights(), "optimizer": self.optimizer.state()}
+            best = record.best(self._loop.memorised_limit)
+            try:
+                self._checkpoints.save(record.step, groups, record)
+            except WorkspaceError as error:
+                saved_step = max(0, self._saved_step)
+                if lost := record.step - saved_step:
+                    error.message += (
+                        f"; the last checkpoint is of step {saved_step:,}, so {lost:,} steps are"
+                        " lost"
+                    )
+                raise
+            self._checkpoints.prune([best.step] if best else [])
+        self._world.barrier()
+        self._saved_step, self._saved_at = record.step, time.monotonic()
+
+    def roll_back(self, lr_factor: float) -> bool:
+        """Restore the newest intact checkpoint, lower the learning rate, and save the result.
+
+        If the last rollback was to that checkpoint too, the one before it is restored. Returns
+        False if no checkpoint is intact.
+        """
+        has_diverged = lr_factor < 1
+        rollbacks = self.record.rollbacks + has_diverged
+        lr_factor *= self.record.lr_factor
+        elapsed = self.record.elapsed
+        checkpoint = self._newest()
+        if has_diverged and checkpoint and checkpoint.step == self._rolled_back_to:
+            checkpoint = self._newest(before=checkpoint.step) or checkpoint
+        if checkpoint is None:
+            return False
+        self._restore(checkpoint)
+        self._saved_step = checkpoint.step
+        if has_diverged:
+            self._rolled_back_to = checkpoint.step
+        self.record.rollbacks, self.record.lr_factor = rollbacks, lr_factor
+        self.record.elapsed = elapsed  # the steps come back, the time does not
+        self.optimizer.lr_factor = lr_factor
+        if self._world.is_first:
+            self._checkpoints.delete_after(checkpoint.step)
+        self.save(again=True)  # so that the lower rate survives a crash
+        return True
+
+    def load_weights(self, step: int) -> bool:
+        """Load the weights of a step into the model; False if its checkpoint is damaged."""
+        if step != self.record.step:
+            checkpoint = None
+            if self._world.is_first:
+                try:
+                    checkpoint = self._checkpoints.load(step)
+                except CheckpointError as error:
+                    self._note(f"{error.message}; the last weights are kept instead.")
+            checkpoint = self._shared(checkpoint)
+            if checkpoint is None:
+                return False
+            self._load(checkpoint)
+        return True
+
+    def _newest(self, before: int | None = None) -> Checkpoint | None:
+        checkpoint = None
+        if self._world.is_first:
+            checkpoint = self._checkpoints.newest(self._note, before)
+        return self._shared(checkpoint)
+
+    def _shared(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
+        """Broadcast the first process's checkpoint: its record, without the tensors."""
+        if self._world.size == 1:
+            return checkpoint
+        if checkpoint is None or not self._world.is_first:
+            return self._world.broadcast(checkpoint)
+        groups: Groups = {group: {} for group in checkpoint.groups}
+        self._world.broadcast(replace(checkpoint, groups=groups))
+        return checkpoint
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self.record = checkpoint.record
+        self._began = time.monotonic() - self.record.seconds
+        self._load(checkpoint)
+        self.optimizer.load_state(self._world.share(checkpoint.groups["optimizer"]))
+        self.optimizer.lr_factor = self.record.lr_factor
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        self.optimizer.load_weights(self._world.share(checkpoint.groups["weights"]))

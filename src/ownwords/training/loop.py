@@ -10,22 +10,23 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from ownwords.core.errors import OwnwordsError, WorkspaceError
+from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import SAMPLE, Progress, Stage, printable
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.training import metrics
 from ownwords.training.batches import Batch, Batches, prefetched
-from ownwords.training.checkpoint import Checkpoint, CheckpointError, Groups, Run
+from ownwords.training.checkpoint import Run, TrainingState
 from ownwords.training.device import Device
 from ownwords.training.distributed import SINGLE_PROCESS, World
 from ownwords.training.metrics import LossModule
@@ -145,6 +146,19 @@ def train(job: TrainJob) -> TrainOutcome:
         return _TrainingLoop(job, progress, signals).run()
 
 
+class _Diverged(Exception):  # noqa: N818
+    """The loss of a step is not a number, or far above the earlier ones."""
+
+
+class _Due(NamedTuple):
+    """What to do before the next step."""
+
+    stop: bool  # a signal has arrived
+    save: bool
+    evaluate: bool
+    pause: bool  # any of these, or the run is over
+
+
 class _TrainingLoop:
     def __init__(self, job: TrainJob, progress: Progress, signals: InterruptHandler) -> None:
         self.counted_at = time.monotonic()  # until when the time is counted in `record.elapsed`
@@ -154,9 +168,16 @@ class _TrainingLoop:
         self.model.to(self.device.torch_device).train()
         self.model.dropout = self.loop.dropout
         self.model.gradient_checkpointing = self.loop.gradient_checkpointing
-        self.state = TrainingState(job, progress.note)
+        self.optimizer = Optimizer(
+            self.model,
+            job.settings.optim,
+            exact=float32_weights(self.model, is_bf16=self.loop.precision == "bf16"),
+            start_token=job.batches.dataset.pure_start,
+        )
+        self.state = TrainingState(
+            job.run.checkpoints, self.optimizer, self.loop, self.world, progress.note
+        )
         self.task = self.world.wrap(LossModule(self.model))
-        self.optimizer = self.state.optimizer
         rows = -(-self.loop.batch_size // self.world.size)
         at_once = min(rows, self.loop.micro_batch_size or rows)
         self.micro_batch_size = self.world.min(job.run.micro_batch_limit(at_once))
@@ -179,81 +200,121 @@ class _TrainingLoop:
         return self.record.total_steps(self.loop.steps)
 
     def run(self) -> TrainOutcome:
+        """Train to the end; if the loss diverges or the memory is full, from a checkpoint on."""
         self.state.begin()
         is_new = not self.record.stopped
         left = self.steps - self.record.step
+        pinned = self.device.torch_device.type == "cuda"
         with self.progress.stage(STAGE, left, "steps") as self.stage:
             while not self.record.stopped:
-                problem, is_full = "", False
-                with closing(self._batches()) as batches:
+                recover: Callable[[], None] | None = None
+                batches = prefetched(
+                    self.job.batches, self.record.step, self.max_steps, pinned=pinned
+                )
+                with closing(batches):
                     try:
-                        problem = self._run_steps(batches)
+                        self.run_steps(batches)
+                    except _Diverged as error:
+                        recover = partial(self.roll_back, str(error))
                     except (RuntimeError, MemoryError) as error:
                         if not self.device.is_out_of_memory(error):
                             raise
-                        is_full = True
+                        recover = self.halve_micro_batch
                 # Outside the except block the error is freed, and the tensors in its frames.
-                if is_full:
-                    self._halve_micro_batch()
-                if problem:
-                    self._roll_back(problem)
+                if recover:
+                    recover()
         if is_new:
             self.state.save(again=True)
-        return self._outcome()
+        return self.outcome()
 
-    def _batches(self) -> Generator[tuple[int, Batch]]:
-        """The batches of the remaining steps."""
-        pinned = self.device.torch_device.type == "cuda"
-        return prefetched(self.job.batches, self.record.step, self.max_steps, pinned=pinned)
-
-    def _run_steps(self, batches: Iterator[tuple[int, Batch]]) -> str:
-        """Run steps until the run ends, and return ""; or until a problem, and return its text."""
+    def run_steps(self, batches: Iterator[Batch]) -> None:
+        """Train until the run ends; a resumed run may have an evaluation due before its step."""
         self.meter.restart()
         while True:
-            stop, save, elapsed = self._decide()
-            self.record.update_progress(self.max_steps, elapsed)
-            self._report_time()
-            evaluate = self._evaluates() and self.record.is_evaluation_due(self.loop.evaluations)
-            pauses = stop or save or evaluate or self.record.is_over
-            if problem := self._read_losses(keep=0 if pauses else LAG):
-                return problem
-            if pauses:
-                self.meter.report(self.stage)
-            if stop or save or evaluate:
-                self.state.save()
-                self.meter.restart()
-            if stop:
-                raise self._interrupted()
-            if evaluate and (problem := self._evaluate()):
-                return problem
-            if not self.record.stopped and self.record.is_over:
-                self.record.stopped = "done"
-            if self.record.stopped:
-                return ""
-            _, batch = next(batches)
-            self._step(batch)
+            due = self.due()
+            self.log(due)
+            self.save(due)
+            self.evaluate(due)
+            if self.has_ended():
+                return
+            batch = next(batches)
+            loss, tokens = self.forward_backward(batch)
+            self.optimizer_step(loss, tokens)
 
     # --- a step ----------------------------------------------------------------------------------
 
-    def _step(self, batch: Batch) -> None:
-        step = self.record.step
-        # A tensor in the memory of the host: no device is waited for.
-        total = max(1, int(self.world.sum(torch.tensor(batch.tokens))))
-        loss = self._gradients(batch.to(self.device.torch_device), total)
-        scale = self._lr_scale()
-        self.optimizer.step(scale, step)
-        norm = self.optimizer.gradient_norm.detach().to(loss)
-        figures = torch.stack((self.world.sum(loss) / total, norm))
-        self.pending.append((step, self.device.later(figures)))
-        self.record.step += 1
-        self.record.tokens += total
-        self.meter.learning_rate = scale * self.optimizer.lr_factor * self._peak_lr()
-        self.stage.advance()
+    def due(self) -> _Due:
+        """Count the time, and decide what to do before the next step; all processes agree."""
+        stop, save, elapsed = self.signals.wanted, self.state.is_due(), self.elapsed()
+        if self.world.size > 1:  # any process may get a signal; the first has the clock
+            mine = [stop, save, elapsed] if self.world.is_first else [stop, False, 0.0]
+            total = self.world.sum(torch.tensor(mine, dtype=torch.float64))
+            stop, save, elapsed = bool(total[0]), bool(total[1]), float(total[2])
+        self.record.update_progress(self.max_steps, elapsed)
+        self.report_time()
+        job = self.job
+        evaluates = job.validation is not None or bool(job.memorised or job.sample)
+        evaluate = evaluates and self.record.is_evaluation_due(self.loop.evaluations)
+        save = stop or save or evaluate
+        return _Due(stop, save, evaluate, save or self.record.is_over)
 
-    def _gradients(self, batch: Batch, total: int) -> Tensor:
-        """Compute the gradient of the batch's mean loss; returns the sum for these rows, []."""
+    def log(self, due: _Due) -> None:
+        """Report the losses that have arrived; all of them before a pause."""
+        keep = LAG if self.device.is_asynchronous and not due.pause else 0
+        while len(self.pending) > keep:
+            step, figures = self.pending.popleft()
+            loss, norm = figures().tolist()
+            if problem := self.record.divergence.check(loss, norm):
+                raise _Diverged(f"{problem} at step {step + 1}")
+            self.meter.add(self.stage, step + 1, loss, norm)
+        if due.pause:
+            self.meter.report(self.stage)
+
+    def save(self, due: _Due) -> None:
+        """Save a checkpoint if one is due; TrainingInterrupted if the run is to stop."""
+        if due.save:
+            self.state.save()
+            self.meter.restart()
+        if due.stop:
+            raise self.interrupted()
+
+    def evaluate(self, due: _Due) -> None:
+        """Evaluate the weights if that is due, and decide whether the run ends early."""
+        if not due.evaluate:
+            return
+        record = self.record
+        try:
+            # The state has just been saved, so an interrupt need not wait for the evaluation.
+            with self.signals.at_once() if self.world.size == 1 else nullcontext():
+                evaluation = self.evaluation()
+        except KeyboardInterrupt:
+            raise self.interrupted() from None
+        values = {
+            "validation_bits_per_byte": evaluation.bits_per_byte,
+            "memorised": evaluation.memorised,
+        }
+        known = {name: value for name, value in values.items() if value is not None}
+        if not all(math.isfinite(value) for value in known.values()):
+            raise _Diverged(
+                f"the loss of the held-out text is not a number after step {record.step}"
+            )
+        record.evaluations.append(evaluation)
+        record.stopped = record.stop_reason(self.loop.patience, self.loop.memorised_limit)
+        self.stage.metric(step=record.step, **known)
+        self.meter.restart()
+
+    def has_ended(self) -> bool:
+        if not self.record.stopped and self.record.is_over:
+            self.record.stopped = "done"
+        return bool(self.record.stopped)
+
+    def forward_backward(self, batch: Batch) -> tuple[Tensor, int]:
+        """Compute the gradient of the batch's mean loss; returns that loss, [], and its tokens."""
         torch.manual_seed(step_seed(self.loop.seed, self.record.step, self.world.rank))
         self.optimizer.zero_grad()
+        # A tensor in the memory of the host: no device is waited for.
+        tokens = max(1, int(self.world.sum(torch.tensor(batch.tokens))))
+        batch = batch.to(self.device.torch_device)
         loss_sum = torch.zeros((), device=self.device.torch_device)
         slices = micro_batches(len(batch.ids_BT), self.micro_batch_size)
         for rows in slices:
@@ -261,11 +322,87 @@ class _TrainingLoop:
                 with self.device.autocast(self.loop.precision):
                     loss = self.task(batch.part(rows))
                 # Processes average their gradients; `world.size` turns the mean into a sum.
-                torch.autograd.backward(loss * (self.world.size / total))
+                torch.autograd.backward(loss * (self.world.size / tokens))
             loss_sum += loss.detach().float()
-        return loss_sum
+        return self.world.sum(loss_sum) / tokens, tokens
 
-    def _halve_micro_batch(self) -> None:
+    def optimizer_step(self, loss: Tensor, tokens: int) -> None:
+        """Update the weights, and queue the step's loss and gradient norm for the log."""
+        record, optim = self.record, self.job.settings.optim
+        scale = lr_scale(record.step, self.loop.steps, record.progress, self.job.settings.schedule)
+        self.optimizer.step(scale, record.step)
+        norm = self.optimizer.gradient_norm.detach().to(loss)
+        self.pending.append((record.step, self.device.later(torch.stack((loss, norm)))))
+        record.step += 1
+        record.tokens += tokens
+        peak = optim.muon_lr if optim.kind == "muon" else optim.learning_rate
+        self.meter.learning_rate = scale * self.optimizer.lr_factor * peak
+        self.stage.advance()
+
+    def evaluation(self) -> Evaluation:
+        """Score the weights, and let the model write a sample."""
+        job, record, bits, memorised = self.job, self.record, None, None
+        if job.validation is not None:
+            bits = metrics.bits_per_byte(
+                self.task,
+                job.validation,
+                rows=self.micro_batch_size,
+                context=self.loop.sequence_length,
+                device=self.device,
+                precision=self.loop.precision,
+                world=self.world,
+            )
+        if self.world.is_first:
+            with eval_mode(self.model):
+                memorised = job.memorised(self.model) if job.memorised else None
+                if text := job.sample(self.model) if job.sample else "":
+                    job.run.add_sample(record.step, text)
+                    self.stage.note(f"{SAMPLE}{printable(text)}")
+        memorised = self.world.broadcast(memorised)
+        return Evaluation(record.step, bits, memorised, progress=record.progress)
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def elapsed(self) -> float:
+        """The share of the run's time that is used."""
+        if not self.job.seconds:
+            return 0.0
+        since, self.counted_at = self.counted_at, time.monotonic()
+        return self.record.elapsed + (self.counted_at - since) / self.job.seconds
+
+    def report_time(self) -> None:
+        """Tell the stage how many steps are left, and the seconds if the time ends the run."""
+        record, stage = self.record, self.stage
+        stage.total = stage.done + self.steps - record.step
+        stage.remaining_s = None
+        if self.job.seconds and record.elapsed > record.step / self.max_steps:
+            used_s = record.elapsed * self.job.seconds
+            least_s = record.fewest_steps_left * used_s / max(1, record.step)
+            stage.remaining_s = max(self.job.seconds - used_s, least_s)
+
+    # --- interrupts, divergence, full memory ------------------------------------------------------
+
+    def interrupted(self) -> TrainingInterrupted:
+        return TrainingInterrupted(
+            f"stopped after step {self.record.step:,} of {self.steps:,}; everything is saved in "
+            f"{self.job.run.folder}, and the same command goes on from there"
+        )
+
+    def roll_back(self, problem: str) -> None:
+        """Restore a good checkpoint at half the learning rate, at most MAX_ROLLBACKS times."""
+        if self.record.rollbacks >= MAX_ROLLBACKS:
+            raise TrainingError(
+                f"{problem}, after {MAX_ROLLBACKS} rollbacks, each to half the learning rate",
+                hint="start another run with lower learning rates (optim.learning_rate,"
+                " optim.muon_lr), and with train.precision=float32 if it was another",
+            )
+        self.restore_checkpoint(problem, lr_factor=0.5)
+        self.stage.note(
+            f"{problem[:1].upper()}{problem[1:]}: back to step {self.record.step}, with "
+            f"{self.record.lr_factor:g} of the planned learning rate from there."
+        )
+
+    def halve_micro_batch(self) -> None:
         """Go back to the newest checkpoint with half the rows at once; TrainingError with one."""
         self.optimizer.zero_grad()
         self.device.release_memory()
@@ -283,139 +420,16 @@ class _TrainingLoop:
         if self.world.size > 1:  # the other processes are in the middle of the step
             raise TrainingError(note, hint="run the same command again: it resumes with fewer rows")
         self.stage.note(f"{note} are computed at once. The batch size stays the same.")
-        self._restore_checkpoint("the memory is full", lr_factor=1.0)
+        self.restore_checkpoint("the memory is full", lr_factor=1.0)
 
-    # --- losses and evaluations ------------------------------------------------------------------
-
-    def _read_losses(self, keep: int) -> str:
-        """Read the losses of all but the last `keep` steps; returns the problem, or ""."""
-        keep = keep if self.device.is_asynchronous else 0
-        while len(self.pending) > keep:
-            step, figures = self.pending.popleft()
-            loss, norm = figures().tolist()
-            if problem := self.record.divergence.check(loss, norm):
-                return f"{problem} at step {step + 1}"
-            self.meter.add(self.stage, step + 1, loss, norm)
-        return ""
-
-    def _evaluate(self) -> str:
-        """Evaluate the weights; returns the problem, or ""."""
-        try:
-            # The state has just been saved, so an interrupt need not wait for the evaluation.
-            with self.signals.at_once() if self.world.size == 1 else nullcontext():
-                evaluation = self._evaluation()
-        except KeyboardInterrupt:
-            raise self._interrupted() from None
-        values = {
-            "validation_bits_per_byte": evaluation.bits_per_byte,
-            "memorised": evaluation.memorised,
-        }
-        known = {name: value for name, value in values.items() if value is not None}
-        if not all(math.isfinite(value) for value in known.values()):
-            return f"the loss of the held-out text is not a number after step {evaluation.step}"
-        record = self.record
-        record.evaluations.append(evaluation)
-        record.stopped = record.stop_reason(self.loop.patience, self.loop.memorised_limit)
-        self.stage.metric(step=record.step, **known)
-        self.meter.restart()
-        return ""
-
-    def _evaluation(self) -> Evaluation:
-        record, bits, memorised = self.record, None, None
-        if self.job.validation is not None:
-            bits = self._bits_per_byte()
-        if self.job.memorised or self.job.sample:
-            if self.world.is_first:
-                with eval_mode(self.model):
-                    memorised = self.job.memorised(self.model) if self.job.memorised else None
-                    if text := self.job.sample(self.model) if self.job.sample else "":
-                        self.job.run.add_sample(record.step, text)
-                        self.stage.note(f"{SAMPLE}{printable(text)}")
-            memorised = self.world.broadcast(memorised)
-        return Evaluation(record.step, bits, memorised, progress=record.progress)
-
-    def _bits_per_byte(self) -> float:
-        assert self.job.validation is not None
-        return metrics.bits_per_byte(
-            self.task,
-            self.job.validation,
-            rows=self.micro_batch_size,
-            context=self.loop.sequence_length,
-            device=self.device,
-            precision=self.loop.precision,
-            world=self.world,
-        )
-
-    def _evaluates(self) -> bool:
-        job = self.job
-        return not (job.validation is None and job.memorised is None and job.sample is None)
-
-    # --- progress --------------------------------------------------------------------------------
-
-    def _elapsed(self) -> float:
-        """The share of the run's time that is used."""
-        if not self.job.seconds:
-            return 0.0
-        since, self.counted_at = self.counted_at, time.monotonic()
-        return self.record.elapsed + (self.counted_at - since) / self.job.seconds
-
-    def _report_time(self) -> None:
-        """Tell the stage how many steps are left, and the seconds if the time ends the run."""
-        record, stage = self.record, self.stage
-        stage.total = stage.done + self.steps - record.step
-        stage.remaining_s = None
-        if self.job.seconds and record.elapsed > record.step / self.max_steps:
-            used_s = record.elapsed * self.job.seconds
-            least_s = record.fewest_steps_left * used_s / max(1, record.step)
-            stage.remaining_s = max(self.job.seconds - used_s, least_s)
-
-    def _lr_scale(self) -> float:
-        """The next step's learning rate as a fraction of the peak."""
-        record = self.record
-        return lr_scale(record.step, self.loop.steps, record.progress, self.job.settings.schedule)
-
-    # --- stopping, saving, rolling back ----------------------------------------------------------
-
-    def _decide(self) -> tuple[bool, bool, float]:
-        """Whether to stop, whether to save, and the share of the time used.
-
-        All processes get the same answer: any may be told to stop, the first has the clock.
-        """
-        stop, due, elapsed = self.signals.wanted, self.state.is_due(), self._elapsed()
-        if self.world.size == 1:
-            return stop, due, elapsed
-        mine = [stop, due, elapsed] if self.world.is_first else [stop, False, 0.0]
-        stops, dues, elapsed = self.world.sum(torch.tensor(mine, dtype=torch.float64)).tolist()
-        return bool(stops), bool(dues), elapsed
-
-    def _interrupted(self) -> TrainingInterrupted:
-        return TrainingInterrupted(
-            f"stopped after step {self.record.step:,} of {self.steps:,}; everything is saved in "
-            f"{self.job.run.folder}, and the same command goes on from there"
-        )
-
-    def _roll_back(self, problem: str) -> None:
-        """Restore a good checkpoint at half the learning rate, at most MAX_ROLLBACKS times."""
-        if self.record.rollbacks >= MAX_ROLLBACKS:
-            raise TrainingError(
-                f"{problem}, after {MAX_ROLLBACKS} rollbacks, each to half the learning rate",
-                hint="start another run with lower learning rates (optim.learning_rate,"
-                " optim.muon_lr), and with train.precision=float32 if it was another",
-            )
-        self._restore_checkpoint(problem, lr_factor=0.5)
-        self.stage.note(
-            f"{problem[:1].upper()}{problem[1:]}: back to step {self.record.step}, with "
-            f"{self.record.lr_factor:g} of the planned learning rate from there."
-        )
-
-    def _restore_checkpoint(self, problem: str, lr_factor: float) -> None:
+    def restore_checkpoint(self, problem: str, lr_factor: float) -> None:
         self.pending.clear()
         step = self.record.step
         if not self.state.roll_back(lr_factor):
             raise TrainingError(f"{problem}, and no checkpoint is intact", hint="start another run")
         self.stage.done -= step - self.record.step
 
-    def _outcome(self) -> TrainOutcome:
+    def outcome(self) -> TrainOutcome:
         """Load the best weights into the model, and return the outcome of the training."""
         record, best = self.record, self.record.best(self.loop.memorised_limit)
         step = best.step if best else record.step
@@ -435,149 +449,6 @@ class _TrainingLoop:
             micro_batch_size=self.micro_batch_size,
             tokens_per_s=[0.0, *sorted(self.meter.speeds)][3 * len(self.meter.speeds) // 4],
         )
-
-    def _peak_lr(self) -> float:
-        optim = self.job.settings.optim
-        return optim.muon_lr if optim.kind == "muon" else optim.learning_rate
-
-
-class TrainingState:
-    """Optimizer, weights and the record of a run, with its checkpoints.
-
-    All processes must call each method; only the first one reads and writes files.
-    """
-
-    def __init__(self, job: TrainJob, note: Callable[[str], None]) -> None:
-        self._world, self._note = job.world, note
-        self._loop = job.settings.train
-        self._checkpoints = job.run.checkpoints
-        self.record = RunRecord()
-        is_bf16 = self._loop.precision == "bf16"
-        self.optimizer = Optimizer(
-            job.model,
-            job.settings.optim,
-            exact=float32_weights(job.model, is_bf16=is_bf16),
-            start_token=job.batches.dataset.pure_start,
-        )
-        self._saved_step = self._rolled_back_to = -1
-        self._saved_at = self._began = time.monotonic()
-
-    def begin(self) -> None:
-        """Restore the newest checkpoint, or save the first one, so that rollback has one."""
-        checkpoint = self._newest()
-        if checkpoint is None:
-            self.save()
-            return
-        self._restore(checkpoint)
-        self._saved_step = checkpoint.step
-        if self.record.stopped:
-            self._note("This run has ended before; its weights are taken.")
-        elif checkpoint.step:
-            steps = self.record.total_steps(self._loop.steps)
-            self._note(f"Resuming after step {checkpoint.step:,} of {steps:,}.")
-
-    @property
-    def seconds(self) -> float:
-        """Seconds spent in training so far, interruptions excluded."""
-        return time.monotonic() - self._began
-
-    def is_due(self) -> bool:
-        """Whether the last checkpoint is old enough to save another."""
-        return time.monotonic() - self._saved_at >= self._loop.checkpoint_every_s
-
-    def save(self, again: bool = False) -> None:
-        """Save a checkpoint, unless this step has one and `again` is false.
-
-        WorkspaceError if the disk is full; it says how many steps are lost.
-        """
-        record = self.record
-        if self._saved_step == record.step and not again:
-            return
-        record.seconds = self.seconds
-        if self._world.is_first:
-            groups = {"weights": self.optimizer.weights(), "optimizer": self.optimizer.state()}
-            best = record.best(self._loop.memorised_limit)
-            try:
-                self._checkpoints.save(record.step, groups, record)
-            except WorkspaceError as error:
-                saved_step = max(0, self._saved_step)
-                if lost := record.step - saved_step:
-                    error.message += (
-                        f"; the last checkpoint is of step {saved_step:,}, so {lost:,} steps are"
-                        " lost"
-                    )
-                raise
-            self._checkpoints.prune([best.step] if best else [])
-        self._world.barrier()
-        self._saved_step, self._saved_at = record.step, time.monotonic()
-
-    def roll_back(self, lr_factor: float) -> bool:
-        """Restore the newest intact checkpoint, lower the learning rate, and save the result.
-
-        If the last rollback was to that checkpoint too, the one before it is restored. Returns
-        False if no checkpoint is intact.
-        """
-        has_diverged = lr_factor < 1
-        rollbacks = self.record.rollbacks + has_diverged
-        lr_factor *= self.record.lr_factor
-        elapsed = self.record.elapsed
-        checkpoint = self._newest()
-        if has_diverged and checkpoint and checkpoint.step == self._rolled_back_to:
-            checkpoint = self._newest(before=checkpoint.step) or checkpoint
-        if checkpoint is None:
-            return False
-        self._restore(checkpoint)
-        self._saved_step = checkpoint.step
-        if has_diverged:
-            self._rolled_back_to = checkpoint.step
-        self.record.rollbacks, self.record.lr_factor = rollbacks, lr_factor
-        self.record.elapsed = elapsed  # the steps come back, the time does not
-        self.optimizer.lr_factor = lr_factor
-        if self._world.is_first:
-            self._checkpoints.delete_after(checkpoint.step)
-        self.save(again=True)  # so that the lower rate survives a crash
-        return True
-
-    def load_weights(self, step: int) -> bool:
-        """Load the weights of a step into the model; False if its checkpoint is damaged."""
-        if step != self.record.step:
-            checkpoint = None
-            if self._world.is_first:
-                try:
-                    checkpoint = self._checkpoints.load(step)
-                except CheckpointError as error:
-                    self._note(f"{error.message}; the last weights are kept instead.")
-            checkpoint = self._shared(checkpoint)
-            if checkpoint is None:
-                return False
-            self._load(checkpoint)
-        return True
-
-    def _newest(self, before: int | None = None) -> Checkpoint | None:
-        checkpoint = None
-        if self._world.is_first:
-            checkpoint = self._checkpoints.newest(self._note, before)
-        return self._shared(checkpoint)
-
-    def _shared(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
-        """Broadcast the first process's checkpoint: its record, without the tensors."""
-        if self._world.size == 1:
-            return checkpoint
-        if checkpoint is None or not self._world.is_first:
-            return self._world.broadcast(checkpoint)
-        groups: Groups = {group: {} for group in checkpoint.groups}
-        self._world.broadcast(replace(checkpoint, groups=groups))
-        return checkpoint
-
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        self.record = checkpoint.record
-        self._began = time.monotonic() - self.record.seconds
-        self._load(checkpoint)
-        self.optimizer.load_state(self._world.share(checkpoint.groups["optimizer"]))
-        self.optimizer.lr_factor = self.record.lr_factor
-
-    def _load(self, checkpoint: Checkpoint) -> None:
-        self.optimizer.load_weights(self._world.share(checkpoint.groups["weights"]))
 
 
 def float32_weights(model: torch.nn.Module, *, is_bf16: bool) -> dict[str, Tensor]:

@@ -1,15 +1,15 @@
 """A plan (every setting of a run with its reason), its inputs, and the forecast of the run."""
 
-import dataclasses
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
 
 from ownwords.core.config import Resolved, as_toml, resolve, settings_of
 from ownwords.core.errors import ConfigError, WorkspaceError
 from ownwords.core.progress import duration
 from ownwords.models.configs.config import ModelConfig
+from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.settings import Recipe
 from ownwords.training.step_time import DeviceSpeeds
 from ownwords.view.format import number, size, times
@@ -29,6 +29,13 @@ class BaseModelInfo:
     learning_rate: float | None = None
     lora: bool | None = None  # None: the plan chooses between a LoRA and all weights
     bf16: bool = False  # a LoRA is trained beside weights in bfloat16, by the compiled block
+
+    @property
+    def is_lora(self) -> bool:
+        """Whether a LoRA is trained unless the user sets its rank."""
+        if self.lora is None:
+            return self.parameters >= PLAN_CONSTANTS.lora_parameters
+        return self.lora
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,7 @@ class Forecast:
         """The forecast as sentences for the user."""
         return (
             f"About {duration(self.seconds)}, including start and saving: {number(self.tokens)}"
-            f" tokens at {number(self.tokens_per_s)} a second, which reads the text"
+            f" tokens at {number(self.tokens_per_s)} per second, which reads the text"
             f" {times(self.epochs)}.",
             f"{self.bits_low:.2f} to {self.bits_high:.2f} bits per byte on held-out texts, and"
             f" about {size(self.memory_bytes)} of memory.",
@@ -91,18 +98,21 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Plan:
-    """All settings of a run, the reason for each planned one, and the forecast."""
+    """The planned settings of a run, each with its reason, and the forecast."""
 
-    recipe: Recipe
     reasons: tuple[PlannedValue, ...]
     expected: Forecast
 
-    @classmethod
-    def of(cls, numbers: Iterable[PlannedValue], expected: Forecast) -> "Plan":
-        """The plan of these numbers; the other settings have their defaults."""
-        reasons = tuple(numbers)
-        recipe = resolve(Recipe, flags={each.key: each.value for each in reasons}).settings
-        return cls(recipe, reasons, expected)
+    @cached_property
+    def recipe(self) -> Recipe:
+        """All settings of the run: the planned ones, and the defaults of the others."""
+        sections: dict[str, dict[str, Any]] = {}
+        for each in self.reasons:
+            section, _, name = each.key.partition(".")
+            sections.setdefault(section, {})[name] = each.value
+        recipe = Recipe()
+        planned = {name: replace(getattr(recipe, name), **sections[name]) for name in sections}
+        return replace(recipe, **planned)
 
     def resolved(self) -> Resolved[Recipe]:
         """The recipe with the origin of each value, for a listing of all settings."""
@@ -116,8 +126,8 @@ class Plan:
         """The plan as TOML, from which `read_plan` makes an equal plan."""
         lines = ["# Each number of this run with its reason, and the forecast.\n"]
         for each in self.reasons:
-            lines.append("\n[[number]]\n" + _table(dataclasses.asdict(each)))
-        lines.append("\n[expected]\n" + _table(dataclasses.asdict(self.expected)))
+            lines.append("\n[[number]]\n" + _table(each))
+        lines.append("\n[expected]\n" + _table(self.expected))
         return "".join(lines)
 
 
@@ -125,8 +135,13 @@ def read_plan(text: str) -> Plan:
     """Read a plan from TOML; WorkspaceError if it is damaged or of another version."""
     try:
         table = tomllib.loads(text)
-        numbers = [PlannedValue(**number) for number in table["number"]]
-        return Plan.of(numbers, Forecast(**table["expected"]))
+        values = {each["key"]: each["value"] for each in table["number"]}
+        recipe = resolve(Recipe, flags=values).settings
+        known = {setting.key: setting.default for setting in settings_of(recipe)}
+        reasons = [
+            PlannedValue(**{**each, "value": known[each["key"]]}) for each in table["number"]
+        ]
+        return Plan(tuple(reasons), Forecast(**table["expected"]))
     except (tomllib.TOMLDecodeError, LookupError, TypeError, ConfigError) as error:
         raise WorkspaceError(
             f"the plan of this run is damaged or of another version ({error})",
@@ -134,11 +149,11 @@ def read_plan(text: str) -> Plan:
         ) from error
 
 
-def _table(values: Mapping[str, object]) -> str:
-    return "".join(f"{k} = {as_toml(v)}\n" for k, v in values.items() if v is not None)
+def _table(part: PlannedValue | Forecast) -> str:
+    return "".join(f"{k} = {as_toml(v)}\n" for k, v in asdict(part).items())
 
 
-# --- the outcome beside the forecast, and figures in words ---------------------------------------
+# --- the outcome beside the forecast --------------------------------------------------------------
 
 
 def compare_forecast(
@@ -164,22 +179,15 @@ def compare_forecast(
         else:
             judged = f"worse than expected, by {bits - high:.2f}"
         sentences.append(f"Bits per byte: {bits:.3f}, expected {low:.2f} to {high:.2f}: {judged}.")
-    sentences.append(
-        f"Time: {duration(seconds)}, expected {duration(expected.seconds)}"
-        f" ({_off(seconds, expected.seconds)})."
-    )
-    sentences.append(
-        f"Tokens: {number(tokens)}, expected {number(expected.tokens)}"
-        f" ({_off(tokens, expected.tokens)})."
-    )
+    off = _off(seconds, expected.seconds)
+    sentences.append(f"Time: {duration(seconds)}, expected {duration(expected.seconds)} ({off}).")
+    off = _off(tokens, expected.tokens)
+    sentences.append(f"Tokens: {number(tokens)}, expected {number(expected.tokens)} ({off}).")
     if stopped_early:
         sentences.append("It stopped early.")
     if memory_bytes:
-        forecast = expected.memory_bytes
-        sentences.append(
-            f"Memory: {size(memory_bytes)} at most, expected {size(forecast)}"
-            f" ({_off(memory_bytes, forecast)})."
-        )
+        off, forecast = _off(memory_bytes, expected.memory_bytes), size(expected.memory_bytes)
+        sentences.append(f"Memory: {size(memory_bytes)} at most, expected {forecast} ({off}).")
     return tuple(sentences)
 
 

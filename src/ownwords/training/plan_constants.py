@@ -8,17 +8,23 @@ Letters: N parameters, D bytes of text read (repetitions included), U bytes of u
 """
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from ownwords.core import hardware
 from ownwords.models.configs.config import ModelConfig
 from ownwords.native import bindings
-from ownwords.training import known_speeds
 from ownwords.training.settings import Precision
-from ownwords.training.step_time import DeviceSpeeds, StepTimeModel, lora_sides
+from ownwords.training.step_time import DeviceSpeeds, StepTimeModel, best_flops, lora_sides
 
 LOG = "docs/log.md"
 ESTIMATE = "an estimate"  # by reasoning, not measured yet
+MEASURED = "measured here"
+
+
+# Vocabulary sizes, and the bytes of unique text from which the next one is used.
+_VOCABULARIES = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+_MIN_BYTES = (1.2e5, 2e5, 2e6, 5e7, 5e8, 5e9)
 
 
 @dataclass(frozen=True)
@@ -26,127 +32,118 @@ class PlanConstants:
     """Every constant of the plan: what it is, and where it comes from."""
 
     # --- scaling law: expected loss by model size and text, in bits per byte --------------------
-    loss_floor: float = 0.72  # the loss that no model of this kind goes below; log
+    loss_floor: float = 0.72  # of any model of this kind; log
     size_scale: float = 28.0  # loss from limited size: scale / N^power; log
-    size_power: float = 0.30  # see size_scale; Hoffmann et al. have .34; log
+    size_power: float = 0.30  # see size_scale; Hoffmann et al. have 0.34; log
     text_scale: float = 19.0  # loss from limited text: scale / D^power; log
-    text_power: float = 0.20  # see text_scale; Hoffmann et al. have .28; log
+    text_power: float = 0.20  # see text_scale; Hoffmann et al. have 0.28; log
     repeats: float = 15.4  # R*: decay of the worth of repetitions; arXiv 2305.16264
     oversize: float = 5.3  # N*: decay of the worth of excess parameters; arXiv 2305.16264
-    spread_low: float = 0.76  # The best expected loss, as a fraction of the law's; estimate
-    spread_high: float = 1.16  # The worst expected loss: texts differ in difficulty; estimate
-    enough: float = 0.003  # least relative gain of a larger model; estimate
-    epochs_limit: float = 12  # Epochs after which a small text is only memorised; log
+    spread_low: float = 0.76  # the best expected loss, as a fraction of the law's; estimate
+    spread_high: float = 1.16  # the worst: texts differ in difficulty; estimate
+    enough: float = 0.003  # minimum relative gain of a larger model; estimate
+    epochs_limit: float = 12  # epochs after which a small text is only memorised; log
 
     # --- tokenizer ------------------------------------------------------------------------------
     bytes_below: float = 40_000  # with less text, each byte is a token; estimate
-    # Bytes per token gained with each doubling of the vocabulary
-    token_bytes_growth: float = 0.64  # log
+    token_bytes_growth: float = 0.64  # bytes per token for each doubling of the vocabulary; log
 
     # --- batch size and learning rates ----------------------------------------------------------
-    batch_scale: float = 0.58  # Tokens per step = scale * D_tokens^power; arXiv 2503.04715
+    batch_scale: float = 0.58  # tokens per step = scale * D_tokens^power; arXiv 2503.04715
     batch_power: float = 0.571  # see batch_scale; arXiv 2503.04715
-    batch_min: float = 1024  # Tokens per step, at least: with fewer the matrix units idle; estimate
-    batch_max: float = 2**19  # tokens per step, at most; arXiv 2503.04715
-    steps_least: float = 150  # A run of fewer steps uses smaller batches instead; estimate
+    batch_min: float = 1024  # tokens per step; with fewer the matrix units idle; estimate
+    batch_max: float = 2**19  # tokens per step; arXiv 2503.04715
+    steps_least: float = 150  # a run of fewer steps uses smaller batches instead; estimate
     adamw_scale: float = 1.79  # rate = scale * N^-a * D_tokens^b; arXiv 2503.04715
     adamw_size_power: float = -0.713  # see adamw_scale; arXiv 2503.04715
     adamw_text_power: float = 0.307  # see adamw_scale; arXiv 2503.04715
-    adamw_lr_max: float = 5e-3  # the law's rate, at most; arXiv 2503.04715
+    adamw_lr_max: float = 5e-3  # arXiv 2503.04715
     muon_lr: float = 0.02  # Muon's peak learning rate, for matrices; log
-    # AdamW's learning rate beside Muon at width 256, proportional to 1 / width
-    embedding_lr_at_256: float = 5e-3  # log
-    embedding_lr_max: float = 1e-2  # at most; log
-    embedding_lr_min: float = 3e-4  # at least; estimate
-    beta2_share: float = 0.1  # but at most this share of the tokens read; estimate
+    embedding_lr_at_256: float = 5e-3  # AdamW's beside Muon at width 256, as 1 / width; log
+    embedding_lr_max: float = 1e-2  # log
+    embedding_lr_min: float = 3e-4  # estimate
+    beta2_share: float = 0.1  # maximum of beta2_tokens, as a share of the tokens read; estimate
     beta2_tokens: float = 1e7  # half-life of AdamW's second moment; arXiv 2507.07101
     tau: float = 0.75  # timescale of the weights in epochs; rule: arXiv 2405.13698; log
-    weight_decay_min: float = 0.01  # weight decay, at least; estimate
-    weight_decay_max: float = 2.0  # weight decay, at most; log
+    weight_decay_min: float = 0.01  # estimate
+    weight_decay_max: float = 2.0  # log
     warmup_fraction: float = 0.01  # share of the steps in which the rate rises; log
     decay_fraction: float = 0.6  # share of the steps in which it decays; log
     decay_fraction_short: float = 0.7  # the same in a short run; log
     short_steps: float = 2000  # steps below which a run is short; estimate
 
     # --- regularization: keep a small corpus from being memorised --------------------------------
-    dropout: float = 0.1  # dropout if the text is read many times; log
+    dropout: float = 0.1  # if the text is read many times; log
     dropout_epochs: float = 10  # epochs above which there is dropout; log
-    embedding_weight_decay: float = 1.0  # Weight decay of the embedding if there is dropout; log
+    embedding_weight_decay: float = 1.0  # if there is dropout; log
 
     least_bytes: float = 2000  # bytes of text below which nothing is learned; estimate
     least_steps: float = 20  # steps below which nothing is learned; estimate
 
     # --- starting from a base -------------------------------------------------------------------
-    tune_lr_factor: float = 0.25  # a base's peak rates, times this; log
-    tune_lr_factor_unknown: float = 0.1  # Times the law's rate, if the base's is unknown; estimate
-    tune_lr_max: float = 3e-4  # AdamW's rate if the base's is unknown, at most; estimate
-    tune_epochs: float = 4  # epochs over one author's text, at most; log
+    tune_lr_factor: float = 0.25  # of a base's peak rates; log
+    tune_lr_factor_unknown: float = 0.1  # of the law's rate, if the base's is unknown; estimate
+    tune_lr_max: float = 3e-4  # AdamW's rate, if the base's is unknown; estimate
+    tune_epochs: float = 4  # over one author's text, at most; log
     tune_decay_fraction: float = 0.9  # share of the steps in which the rate decays; log
-    tune_context: float = 512  # Tokens per row on a CPU, if the base's context is as long; log
-    # Weight of a text's first token: the texts of a base begin differently from blog posts
-    tune_opening_weight: float = 20  # log
-    # Times the embedding's learning rate, for the token that texts begin with
-    tune_start_lr_scale: float = 40  # log
+    tune_context: float = 512  # tokens per row on a CPU, if the base's context is as long; log
+    tune_opening_weight: float = (
+        20.0  # of a text's first token: a base's texts begin otherwise; log
+    )
+    tune_start_lr_scale: float = 40.0  # learning rate of the start token's embedding; log
     tune_replay: float = 0.3  # share of rows that are replay text; log
-    lora_pairs: float = 0.2  # share of rows that are notes and the text made of them; log
+    lora_pairs: float = 0.2  # share of rows that are notes and the text written from them; log
     tune_gain: float = 0.085  # relative loss reduction with tune_gain_bytes of text; log
     tune_gain_bytes: float = 268_000  # see tune_gain; log
     tune_gain_power: float = 0.3  # how the gain grows with the text; estimate
     tune_gain_most: float = 0.2  # the gain, at most; estimate
-    # The real gain, in times of the expected one: blogs are unequally far from what a base knows
-    tune_gain_low: float = 0.2  # log
-    tune_gain_high: float = 2.2  # log
+    tune_gain_low: float = 0.2  # the lowest real gain, as a fraction of the expected one; log
+    tune_gain_high: float = 2.2  # the highest: a base is closer to some blogs than to others; log
     tune_spread: float = 0.02  # of the bits, by the choice of the text; estimate
 
     # --- LoRA: measured with Gemma 3 270M, SmolLM2 135M and authors of 124 to 1,234 kB -----------
-    lora_parameters: float = 5e7  # of a base, from which a LoRA is trained; log
+    lora_parameters: float = 5e7  # of a base from which a LoRA is trained; log
     lora_rank: float = 16  # thinkingmachines.ai/blog/lora
-    # Bytes of text from which the LoRA has four times the rank
-    lora_text: float = 1e7  # thinkingmachines.ai/blog/lora
+    lora_text: float = 1e7  # bytes from which the rank is 4 times as high; the same page
     lora_lr_once: float = 2.4e-3  # rate of one epoch; proportional to 1 / epochs; log
-    lora_lr_min: float = 2e-4  # at least; log
-    lora_lr_max: float = 1.5e-3  # at most; log
+    lora_lr_min: float = 2e-4  # log
+    lora_lr_max: float = 1.5e-3  # log
     lora_beta2: float = 0.99  # log
     lora_batch: float = 2048  # tokens per step; log
     lora_steps: float = 40  # a run of fewer steps uses smaller batches instead; estimate
     lora_warmup_fraction: float = 0.03  # share of the steps in which the rate rises; log
-    # Over one author's text, at most: five forget more of the base than they learn
-    lora_epochs: float = 2.5  # log
+    lora_epochs: float = 2.5  # at most: five forget more of the base than they learn; log
     lora_context: float = 1024  # tokens per row on a CPU, at most; estimate
-    # Bytes that a LoRA may take where fewer rows at once cost nearly no time
-    lora_memory: float = 1.4e9  # estimate
-    # Bytes of held-out text on which the base is measured before the plan
-    glance_bytes: float = 4_000  # estimate
-    timed_context: float = 256  # tokens of the rows of a LoRA that are timed; estimate
+    lora_memory: float = 1.4e9  # bytes, if fewer rows at once cost nearly no time; estimate
+    glance_bytes: float = (
+        4_000  # of held-out text to measure the base on, before the plan; estimate
+    )
+    timed_context: float = 256  # tokens per row of a LoRA that is timed; estimate
 
     # --- speed, if nothing could be measured ------------------------------------------------------
-    # Shares of the rates of vectors and of AMX's tiles that training reaches
-    assumed_vector_share: float = 0.6  # performance
-    assumed_float32_share: float = 0.45  # where there is no fast bfloat16; log
-    assumed_tile_share: float = 0.2  # performance
+    assumed_vector_share: float = 0.6  # of the rate of vectors, that training reaches; performance
+    assumed_float32_share: float = 0.45  # the same without fast bfloat16; log
+    assumed_tile_share: float = 0.2  # of the rate of AMX's tiles; performance
     assumed_cpu_flops: float = 1.2e11  # flops/s of training on a CPU without these; performance
     assumed_gpu_flops: float = 4e13  # the same on a GPU; estimate
-    assumed_cpu_layer_s: float = 1e-3  # Fixed seconds per layer and step; performance
+    assumed_cpu_layer_s: float = 1e-3  # fixed seconds per layer and step; performance
     assumed_gpu_layer_s: float = 6e-4  # the same on a GPU; estimate
 
     # --- time and memory ------------------------------------------------------------------------
     measure_share: float = 0.04  # of the time, to measure speed; estimate
-    # Seconds for that, at least: a plan with assumed speeds wastes minutes
-    measure_least_s: float = 5  # log
-    measure_most_s: float = 20  # seconds for that, at most; estimate
+    measure_least_s: float = 5  # seconds for that: a plan with assumed speeds wastes minutes; log
+    measure_most_s: float = 20  # estimate
     start_s: float = 3.0  # seconds to start Python and PyTorch; estimate
     close_s: float = 1.0  # seconds to save the model; estimate
     evaluate_share: float = 0.08  # of the time, at most, for evaluations; estimate
     choosing: float = 2  # evaluations after the last step: the base, and weights between the two
-    # Of the time of training on a token, for reading it: a LoRA's frozen weights get no gradient.
-    reading_share: float = 1 / 3
-    lora_reading_share: float = 1 / 2
-    patience: float = 0.35  # Share of the evaluations without progress before stopping; estimate
-    unforeseen: float = 0.03  # Share of the time reserved for checkpoints, loading, noise; estimate
+    reading_share: float = 1 / 3  # time to evaluate a token, as a share of training on it
+    lora_reading_share: float = 1 / 2  # the same of a LoRA: frozen weights get no gradient
+    patience: float = 0.35  # share of the evaluations without progress before stopping; estimate
+    unforeseen: float = 0.03  # share of the time for checkpoints, loading, noise; estimate
     memory_share: float = 0.7  # of the free memory, at most, for training; estimate
     memory_base: float = 4e8  # bytes of Python and PyTorch alone; estimate
-    # Weight, gradient, two moments, and a copy to save
-    bytes_a_parameter: float = 20  # estimate
+    bytes_a_parameter: float = 20  # weight, gradient, two moments, and a copy to save; estimate
     bytes_a_value: float = 4  # of a saved activation; estimate
 
     # --- expected loss --------------------------------------------------------------------------
@@ -187,17 +184,7 @@ class PlanConstants:
         """The BPE vocabulary size for so much unique text; 0: each byte is a token."""
         if different < self.bytes_below:
             return 0
-        for below, size in (
-            (1.2e5, 512),
-            (2e5, 1024),
-            (2e6, 2048),
-            (5e7, 4096),
-            (5e8, 8192),
-            (5e9, 16384),
-        ):
-            if different < below:
-                return size
-        return 32768
+        return _VOCABULARIES[bisect_right(_MIN_BYTES, different)]
 
     def bytes_per_token(self, vocabulary: int) -> float:
         """Estimated bytes per token of English text, for use before tokens are counted."""
@@ -257,7 +244,7 @@ class PlanConstants:
                 vectors = self.assumed_vector_share * rates.bfloat16
             tiles = self.assumed_tile_share * rates.bfloat16_tiles
             flops = 1e9 * max(vectors, tiles) * hardware.threads(hardware.read_cpu())
-        flops = known_speeds.best_flops(flops, is_lora=is_lora)
+        flops = best_flops(flops, is_lora=is_lora)
         precision = "autocast" if is_fast else "float32"
         cpu = StepTimeModel(self.assumed_cpu_layer_s, flops)
         return DeviceSpeeds(kind, {precision: cpu})

@@ -8,31 +8,32 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from ownwords.core.config import resolve, settings_of
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import duration
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.llama import Qwen3Config, config_for_budget, parameter_count
-from ownwords.training.plan import (
-    BaseModelInfo,
-    Forecast,
-    Origin,
-    Plan,
-    PlanInputs,
-    PlannedValue,
-)
-from ownwords.training.plan_constants import ESTIMATE, LOG, PLAN_CONSTANTS
-from ownwords.training.settings import Precision, Recipe
-from ownwords.training.step_time import MEASURED
+from ownwords.training.plan import BaseModelInfo, Forecast, Origin, Plan, PlanInputs, PlannedValue
+from ownwords.training.plan_constants import ESTIMATE, LOG, MEASURED, PLAN_CONSTANTS
+from ownwords.training.settings import Precision
 from ownwords.view.format import number, size, times
 
 T = TypeVar("T", int, float, bool, str)
 
 _SPECIAL = 5  # special tokens in each vocabulary trained here
-_SMALLEST, _STEP, _RUNGS = 60_000, 1.5, 32  # the ladder of model sizes, up to 17 billion
-_BOUNDS = 0.5  # parameters per token read, at most
+_MIN_SIZE, _SIZE_STEP, _SIZES = 60_000, 1.5, 32  # the model sizes to try, up to 17 billion
+_MAX_PARAMETERS_PER_TOKEN = 0.5  # of the tokens read
+
+
+def make_plan(facts: PlanInputs, seconds: float, fixed: Mapping[str, Any]) -> Plan:
+    """Plan every setting of a run that takes `seconds` from its start to the saved model.
+
+    `fixed` are the settings of the user by key, as `resolve` has validated them. The run takes
+    longer if fewer steps would teach nothing. CorpusError if there is too little text to learn
+    from, ConfigError if there is too little memory; each says how much is needed.
+    """
+    return _Planner(facts, seconds, fixed).plan()
 
 
 @dataclass(frozen=True)
@@ -50,33 +51,21 @@ class SizedRun:
     bits: float
 
 
-def planned_vocab_size(text_bytes: int, fixed: Mapping[str, object]) -> int:
-    """The vocabulary size for `text_bytes` of text; needed before tokens can be counted."""
-    return cast(int, fixed.get("model.vocab_size", PLAN_CONSTANTS.vocabulary(text_bytes)))
-
-
-def make_plan(facts: PlanInputs, seconds: float, fixed: Mapping[str, object]) -> Plan:
-    """Plan every setting of a run that takes `seconds` from its start to the saved model.
-
-    It takes longer if fewer steps would teach nothing. CorpusError if there is too little text to
-    learn from, ConfigError if there is too little memory; each says how much is needed.
-    """
-    return Planner(facts, seconds, fixed).plan()
-
-
-class Planner:
+class _Planner:
     """Chooses the numbers of a plan in order, each from the earlier ones."""
 
-    def __init__(self, facts: PlanInputs, seconds: float, fixed: Mapping[str, object]) -> None:
-        self.facts, self.seconds, self.constants = facts, seconds, PLAN_CONSTANTS
-        settings = resolve(Recipe, flags=fixed).settings
-        self.fixed: dict[str, Any] = {
-            each.key: each.default for each in settings_of(settings) if each.key in fixed
-        }
+    def __init__(self, facts: PlanInputs, seconds: float, fixed: Mapping[str, Any]) -> None:
+        self.facts, self.seconds, self.fixed = facts, seconds, fixed
+        self.constants = PLAN_CONSTANTS
         self.reasons: dict[str, PlannedValue] = {}
         self.memory_budget = facts.memory_bytes * self.constants.memory_share
+        self.overhead_s = facts.spent_s + self.constants.close_s
+        self.train_s = seconds * (1 - self.constants.unforeseen) - self.overhead_s
+        self.eval_share = self.constants.evaluate_share if facts.validation_bytes else 0.0
 
-    def choose(self, key: str, value: T, reason: str, source: str, origin: Origin = "plan") -> T:
+    def choose(
+        self, key: str, value: T, reason: str, source: str = LOG, origin: Origin = "plan"
+    ) -> T:
         """Record a number with its reason, or the user's own instead; returns the one recorded."""
         if key in self.fixed:
             value = self.fixed[key]
@@ -85,43 +74,38 @@ class Planner:
         return value
 
     def plan(self) -> Plan:
-        facts, constants = self.facts, self.constants
-        self.check_text()
-        of_the_base = [key for key in self.fixed if key.startswith("model.")]
-        if facts.base and of_the_base:
-            raise ConfigError(
-                f"{of_the_base[0]} cannot be set: a fine-tuned model keeps its base's shape",
-                hint="leave it out, or train a model from scratch",
-            )
-        self.train_s = self.seconds * (1 - constants.unforeseen) - facts.spent_s - constants.close_s
-        self.eval_share = constants.evaluate_share if facts.validation_bytes else 0.0
-        self.choose_vocabulary()
-        self.rank = self.choose_rank()
-        self.context = self.choose_context()
-        share = constants.lora_pairs if self.rank else constants.tune_replay
-        wanted = share if facts.base and facts.replay_bytes else 0.0
-        self.replay = float(self.fixed.get("data.replay", wanted))
-        length = self.size_of_base() if facts.base else self.choose_size()
-        least = round(min(constants.least_steps, length.max_steps))
-        if length.steps < least and not self.steps_are_fixed:
+        self.choose_inputs()
+        run = self.size_of_base(self.facts.base) if self.facts.base else self.choose_size()
+        least = round(min(self.constants.least_steps, run.max_steps))
+        if run.steps < least and not self.steps_are_fixed:
             # The machine may be busy only now: after the wait for its speed nothing is refused.
-            self.train_s = least * length.step_s / (1 - self.eval_share)
-            length = replace(length, steps=least, tokens=least * length.rows * self.context)
-        self.choose_batch(length)
+            self.train_s = least * run.step_s / (1 - self.eval_share)
+            run = replace(run, steps=least, tokens=least * run.rows * self.context)
+        self.choose_steps(run)
+        self.choose_micro_batch(run)
         if self.rank:
             self.choose_lora_optimizer()
         else:
-            self.choose_optimizer(length)
+            self.choose_optimizer(run)
         self.choose_regularization()
-        self.choose_evaluations(length)
-        for key in self.fixed:
-            if key not in self.reasons:
-                self.choose(key, self.fixed[key], "", "")
-        return Plan.of(self.reasons.values(), self.forecast(length))
+        self.choose_evaluations(run)
+        for key in self.fixed.keys() - self.reasons.keys():
+            self.choose(key, self.fixed[key], "")
+        return Plan(tuple(self.reasons.values()), self.forecast(run))
 
     # --- the text -------------------------------------------------------------------------------
 
-    def check_text(self) -> None:
+    def choose_inputs(self) -> None:
+        """Choose what the text and the base decide: vocabulary, rank, context, replay."""
+        self.check()
+        self.choose_vocabulary()
+        self.rank = self.choose_rank()
+        self.context = self.choose_context()
+        share = self.constants.lora_pairs if self.rank else self.constants.tune_replay
+        wanted = share if self.facts.base and self.facts.replay_bytes else 0.0
+        self.replay = self.fixed.get("data.replay", wanted)
+
+    def check(self) -> None:
         facts, least = self.facts, self.constants.least_bytes
         if facts.text_bytes < least:
             share = facts.own_share
@@ -130,6 +114,12 @@ class Planner:
                 f"there are {facts.text_bytes:,} bytes of text to learn from{own}; a model needs at"
                 f" least {least:,.0f}",
                 hint="add texts; `ownwords ask` can already search and cite these",
+            )
+        of_the_base = [key for key in self.fixed if key.startswith("model.")]
+        if facts.base and of_the_base:
+            raise ConfigError(
+                f"{of_the_base[0]} cannot be set: a fine-tuned model keeps its base's shape",
+                hint="leave it out, or train a model from scratch",
             )
 
     def choose_vocabulary(self) -> None:
@@ -145,7 +135,7 @@ class Planner:
             why = (
                 f"{text} is too little to learn longer tokens from: each byte is a token"
                 if not wanted
-                else f"{text} supports about so many tokens: more would be too rare to learn"
+                else f"{text} supports about this many tokens: more would be too rare to learn"
             )
             wanted = self.choose("model.vocab_size", wanted, why, f"{LOG}; {ESTIMATE}")
             vocabulary = facts.vocabulary or (wanted or 256 + _SPECIAL)
@@ -156,118 +146,123 @@ class Planner:
 
     def choose_rank(self) -> int:
         """The rank of the LoRA; 0: all weights are trained."""
-        facts, base = self.facts, self.facts.base
+        base = self.facts.base
         if base is None:
             return 0
         constants, wanted = self.constants, 0
-        if base.parameters >= constants.lora_parameters if base.lora is None else base.lora:
-            wanted = int(
-                constants.lora_rank * (4 if facts.text_bytes >= constants.lora_text else 1)
-            )
-        why = f"all weights of {number(base.parameters)} parameters can be trained"
-        if wanted:
+        why = f"all {number(base.parameters)} weights can be trained"
+        if base.is_lora:
+            is_long = self.facts.text_bytes >= constants.lora_text
+            wanted = int(constants.lora_rank * (4 if is_long else 1))
             why = (
-                "a LoRA beside every matrix of the blocks has room for one author's text; all"
-                f" {number(base.parameters)} weights would take half as long again and three times"
-                " the memory"
+                "a LoRA beside every matrix of the blocks has room for one author's text; training"
+                f" all {number(base.parameters)} weights would take 1.5 times as long and three"
+                " times the memory"
             )
         wanted = self.choose("lora.rank", wanted, why, "thinkingmachines.ai/blog/lora")
         if wanted:
-            self.choose("lora.alpha", 2.0 * wanted, "twice the rank, as measured", LOG)
+            self.choose("lora.alpha", 2.0 * wanted, "twice the rank, as measured")
         return wanted
 
     def choose_context(self) -> int:
-        facts = self.facts
-        if facts.speeds.kind != "cpu":
-            wanted, why = 1024, "long enough for a post, and long rows keep a GPU busy"
-        elif self.rank:
-            post = self.tokens / max(1, facts.documents)
-            longest = int(self.constants.lora_context)
-            wanted = min(longest, max(256, 2 ** math.ceil(math.log2(max(post, 1)))))
-            why = f"a post has {number(post)} tokens"
-        elif facts.base:
-            wanted = int(self.constants.tune_context)
-            why = "the base was trained on rows of this length"
-        elif self.seconds < 150:
-            wanted, why = 128, "a short run learns more from more, shorter rows"
-        elif self.seconds > 4 * 3600 and facts.text_bytes > 3e7:
-            wanted, why = 512, "long enough to learn whole passages from much text"
-        else:
-            wanted, why = 256, "long enough for a paragraph; longer rows cost more than they teach"
+        """The tokens of a row, at most the context of the model."""
+        wanted, why = self.wanted_context()
         while wanted > 16 and wanted * 8 > self.tokens:
             wanted //= 2
             why = f"a row must be a small part of {number(self.tokens)} tokens"
-        if facts.base and wanted > facts.base.shape.context:
-            wanted, why = facts.base.shape.context, "the base has no longer context"
-        wanted = self.choose("train.sequence_length", wanted, why, LOG)
-        if facts.base:
-            if wanted > facts.base.shape.context:
-                raise ConfigError(
-                    f"train.sequence_length is {wanted:,}, but the base's context is only"
-                    f" {facts.base.shape.context:,} tokens"
-                )
-            self.choose(
-                "model.context_length", facts.base.shape.context, "that of the base", "the base"
-            )
-            return wanted
-        model = self.choose("model.context_length", wanted, "the length of the training rows", LOG)
-        if "model.context_length" in self.fixed and "train.sequence_length" not in self.fixed:
-            wanted = self.choose("train.sequence_length", model, "the context of the model", LOG)
-        if wanted > model:
+        key, base = "train.sequence_length", self.facts.base
+        if base:
+            limit = base.shape.context
+            self.choose("model.context_length", limit, "that of the base", "the base")
+            if wanted > limit:
+                wanted, why = limit, "the context of the base is no longer"
+        else:
+            limit = self.choose("model.context_length", wanted, "the length of the training rows")
+            if limit != wanted:
+                wanted, why = limit, "the context of the model"
+        wanted = self.choose(key, wanted, why)
+        if wanted > limit:
             raise ConfigError(
-                f"train.sequence_length is {wanted:,}, but model.context_length is only {model:,}",
-                hint="set both, or model.context_length alone",
+                f"{key} is {wanted:,}, but the context of the model is only {limit:,} tokens",
+                hint=f"set {key} to at most {limit}",
             )
         return wanted
 
+    def wanted_context(self) -> tuple[int, str]:
+        facts, constants = self.facts, self.constants
+        if facts.speeds.kind != "cpu":
+            return 1024, "long enough for a post, and long rows keep a GPU busy"
+        if self.rank:
+            post = self.tokens / max(1, facts.documents)
+            rounded_up = 2 ** math.ceil(math.log2(max(post, 1)))
+            wanted = min(int(constants.lora_context), max(256, rounded_up))
+            return wanted, f"the average post has {number(post)} tokens"
+        if facts.base:
+            return int(constants.tune_context), "the base was trained on rows of this length"
+        if self.seconds < 150:
+            return 128, "a short run learns more from more, shorter rows"
+        if self.seconds > 4 * 3600 and facts.text_bytes > 3e7:
+            return 512, "long enough to learn whole passages from much text"
+        return 256, "long enough for a paragraph; longer rows cost more than they teach"
+
     # --- the model ------------------------------------------------------------------------------
 
+    def size_of_base(self, base: BaseModelInfo) -> SizedRun:
+        self.choose("model.parameters", base.parameters, "that of the base", "the base")
+        needed = self.training_bytes(base.shape, base.parameters, 1)
+        if needed > self.memory_budget:
+            what = "a LoRA of the base's" if self.rank else "all"
+            raise ConfigError(
+                f"training {what} {base.parameters:,} parameters takes {size(needed)} of"
+                f" memory, and {size(self.memory_budget)} may be used",
+                hint="use a smaller base, or close other programs"
+                if self.rank
+                else "train a LoRA instead (--lora), or use a smaller base",
+            )
+        return self.sized_run(base.shape, base.parameters)
+
     def choose_size(self) -> SizedRun:
-        facts, constants = self.facts, self.constants
         key = "model.parameters"
         if key in self.fixed:
             wanted = self.fixed[key]
             given = config_for_budget(wanted, self.vocabulary, self.context)
-            chosen = self.sized_run(given, parameter_count(given))
+            run = self.sized_run(given, parameter_count(given))
         else:
-            wanted, chosen = self.best_size()
-        shape, of = chosen.shape, chosen.size
+            wanted, run = self.best_size()
         self.choose(
             key,
             wanted,
-            f"the lowest expected loss ({chosen.bits:.2f} bits per byte) of all sizes that this"
-            f" machine can train in {duration(max(self.train_s, 0))}: {shape.layers} layers of"
-            f" width {shape.width}, {of:,} parameters",
+            f"the lowest expected loss ({run.bits:.2f} bits per byte) of all sizes that this"
+            f" machine can train in {duration(max(self.train_s, 0))}: {run.shape.layers} layers of"
+            f" width {run.shape.width}, {run.size:,} parameters",
             f"arXiv 2203.15556, 2305.16264, refitted: {LOG}",
         )
-        held = constants.training_bytes(shape, of, 1, self.context)
-        if held > self.memory_budget:
+        needed = self.training_bytes(run.shape, run.size, 1)
+        if needed > self.memory_budget:
             raise ConfigError(
-                f"training a model of {of:,} parameters takes {size(held)} of memory; only"
-                f" {size(self.memory_budget)} of the {size(facts.memory_bytes)} that are free may"
-                " be used",
+                f"training a model of {run.size:,} parameters takes {size(needed)} of memory; only"
+                f" {size(self.memory_budget)} of the {size(self.facts.memory_bytes)} that are free"
+                " may be used",
                 hint="set a smaller model.parameters, or close other programs",
             )
-        return chosen
+        return run
 
     def best_size(self) -> tuple[int, SizedRun]:
         """The smallest parameter budget whose expected loss is near the lowest, and its run."""
-        constants = self.constants
         runs: list[tuple[int, SizedRun]] = []
-        for rung in range(_RUNGS):
-            budget = round(float(f"{_SMALLEST * _STEP**rung:.2g}"))
+        for exponent in range(_SIZES):
+            budget = round(float(f"{_MIN_SIZE * _SIZE_STEP**exponent:.2g}"))
             shape = shape_of(budget, self.vocabulary, self.context)
             if shape is None:
                 continue
-            of = parameter_count(shape)
-            if constants.training_bytes(shape, of, 1, self.context) > self.memory_budget:
+            parameters = parameter_count(shape)
+            if self.training_bytes(shape, parameters, 1) > self.memory_budget:
                 break
-            length = self.sized_run(shape, of)
-            if runs and (
-                length.steps < constants.least_steps or length.size > _BOUNDS * length.tokens + 1e6
-            ):
+            run = self.sized_run(shape, parameters)
+            is_too_large = run.size > _MAX_PARAMETERS_PER_TOKEN * run.tokens + 1e6
+            if runs and (run.steps < self.constants.least_steps or is_too_large):
                 break
-            runs.append((budget, length))
+            runs.append((budget, run))
         if not runs:
             raise ConfigError(
                 f"no model fits into {size(self.facts.memory_bytes)} of memory with a"
@@ -275,13 +270,12 @@ class Planner:
                 hint="close other programs, or set a smaller model.vocab_size or"
                 " model.context_length",
             )
-        least = min(length.bits for _, length in runs)
-        return next(run for run in runs if run[1].bits <= least * (1 + constants.enough))
+        lowest = min(run.bits for _, run in runs)
+        return next(each for each in runs if each[1].bits <= lowest * (1 + self.constants.enough))
 
-    def sized_run(self, shape: ModelConfig, of: int) -> SizedRun:
-        """The run of a model of this shape, with `of` parameters, in the available time."""
-        constants, fixed = self.constants, self.fixed
-        base = self.facts.base
+    def sized_run(self, shape: ModelConfig, parameters: int) -> SizedRun:
+        """The run of a model of this shape in the available time."""
+        constants, fixed, base = self.constants, self.fixed, self.facts.base
         epochs = constants.tune_epochs if base else constants.epochs_limit
         limit = (constants.lora_epochs if self.rank else epochs) * self.tokens
         limit /= 1 - self.replay
@@ -296,18 +290,20 @@ class Planner:
             steps = fixed.get("train.steps", min(int(time_s / step_s), useful))
             read = float(max(1, steps) * rows * self.context)
         if base:
-            bits = base.bits_per_byte or constants.bits_per_byte(of, 20 * of, 20 * of)
+            bits = base.bits_per_byte or constants.bits_per_byte(
+                parameters, 20 * parameters, 20 * parameters
+            )
             # What has not been read yet has not helped yet.
             own = steps * rows * self.context * (1 - self.replay) * self.bytes_per_token
             bits *= constants.tuned_share(min(self.facts.text_bytes, own))
         else:
             # The size in the scaling law is that of the blocks, without embedding and head.
-            blocks = of - shape.vocabulary * shape.width * (1 if shape.tied else 2)
+            blocks = parameters - shape.vocabulary * shape.width * (1 if shape.tied else 2)
             bits = constants.bits_per_byte(
                 blocks, read * self.bytes_per_token, self.facts.text_bytes
             )
-        most = steps if "train.steps" in fixed else useful
-        return SizedRun(shape, of, rows, steps, most, step_s, int(read), precision, bits)
+        most = steps if self.steps_are_fixed else useful
+        return SizedRun(shape, parameters, rows, steps, most, step_s, int(read), precision, bits)
 
     def rows_for(self, read: float) -> int:
         """The batch size in rows of a run that reads `read` tokens."""
@@ -328,22 +324,12 @@ class Planner:
         in_each = math.ceil(rows / self.facts.processes)
         return precision, step_time.step_s(shape, in_each, self.context, self.rank)
 
-    def size_of_base(self) -> SizedRun:
-        base = cast(BaseModelInfo, self.facts.base)
-        self.choose("model.parameters", base.parameters, "that of the base", "the base")
-        held = self.constants.training_bytes(
-            base.shape, base.parameters, 1, self.context, self.rank, bf16=base.bf16
+    def training_bytes(self, shape: ModelConfig, parameters: int, rows: int) -> float:
+        """Peak memory in bytes of training with so many rows at once."""
+        bf16 = self.facts.base is not None and self.facts.base.bf16
+        return self.constants.training_bytes(
+            shape, parameters, rows, self.context, self.rank, bf16=bf16
         )
-        if held > self.memory_budget:
-            what = "a LoRA of the base's" if self.rank else "all"
-            raise ConfigError(
-                f"training {what} {base.parameters:,} parameters takes {size(held)} of"
-                f" memory, and {size(self.memory_budget)} may be used",
-                hint="use a smaller base, or close other programs"
-                if self.rank
-                else "train a LoRA instead (--lora), or use a smaller base",
-            )
-        return self.sized_run(base.shape, base.parameters)
 
     @property
     def steps_are_fixed(self) -> bool:
@@ -351,145 +337,126 @@ class Planner:
 
     # --- settings that depend on the model and its number of steps --------------------------------
 
-    def choose_batch(self, length: SizedRun) -> None:
-        constants, facts = self.constants, self.facts
-        tokens = length.rows * self.context
+    def choose_steps(self, run: SizedRun) -> None:
+        facts, tokens = self.facts, run.rows * self.context
         self.choose(
             "train.batch_size",
-            length.rows,
-            f"{number(tokens)} tokens a step suit a run of {number(length.tokens)} tokens",
+            run.rows,
+            f"{number(tokens)} tokens per step suit a run of {number(run.tokens)} tokens",
             LOG if self.rank else "arXiv 2503.04715",
         )
-        self.epochs = length.tokens / self.tokens
-        self.epochs *= 1 - self.replay
-        rate = tokens / length.step_s
+        self.epochs = run.tokens / self.tokens * (1 - self.replay)
         fills = "fills the time"
-        if length.steps * length.step_s < 0.9 * self.train_s * (1 - self.eval_share):
+        if run.steps * run.step_s < 0.9 * self.train_s * (1 - self.eval_share):
             fills = "takes part of the time (more would only memorise)"
         if self.train_s > self.seconds - facts.spent_s:
             fills = "takes longer than asked (fewer steps teach nothing)"
         read = times(self.epochs)
-        why = f"at {number(rate)} tokens a second this {fills} and reads the text {read}"
+        rate = number(tokens / run.step_s)
+        why = f"at {rate} tokens per second this {fills} and reads the text {read}"
+        step_time = facts.speeds.step_times.get(run.precision)
         source = ESTIMATE
         origin: Origin = "plan"
-        if self.is_measured(length):
+        if step_time and step_time.is_measured:
             source, origin = MEASURED, "measured"
-        self.choose("train.steps", length.steps, why, source, origin)
-        most = length.max_steps * tokens / self.tokens * (1 - self.replay)
-        self.choose(
-            "train.max_steps",
-            length.max_steps,
-            "those that you set"
-            if self.steps_are_fixed
-            else f"on a faster machine, too: reading the text more than {times(most)} memorises it",
-            LOG,
-        )
-        multiplied = "float32" if length.precision == "float32" else "bfloat16"
-        self.choose(
-            "train.precision",
-            length.precision,
-            f"the fastest of {self.token_rates(length)} tokens a second"
-            if len(facts.speeds.step_times) > 1
-            else f"this device multiplies {multiplied} fastest",
-            source,
-            origin,
-        )
-        bf16 = facts.base is not None and facts.base.bf16
+        self.choose("train.steps", run.steps, why, source, origin)
+        most = times(run.max_steps * tokens / self.tokens * (1 - self.replay))
+        why = f"on a faster machine, too: reading the text more than {most} memorises it"
+        if self.steps_are_fixed:
+            why = "the steps that you set"
+        self.choose("train.max_steps", run.max_steps, why)
+        multiplied = "float32" if run.precision == "float32" else "bfloat16"
+        why = f"this device multiplies {multiplied} fastest"
+        if len(facts.speeds.step_times) > 1:
+            why = f"the fastest of {self.token_rates(run)} tokens per second"
+        self.choose("train.precision", run.precision, why, source, origin)
 
-        def held(rows: int) -> float:
-            shape, context = length.shape, self.context
-            return constants.training_bytes(shape, length.size, rows, context, self.rank, bf16=bf16)
+    def token_rates(self, run: SizedRun) -> str:
+        """Tokens per second of each precision: "float32 4,100, autocast 7,300"."""
+        tokens = run.rows * self.context
+        return ", ".join(
+            f"{name} {number(tokens / each.step_s(run.shape, run.rows, self.context, self.rank))}"
+            for name, each in self.facts.speeds.step_times.items()
+        )
 
-        micro, room = length.rows, max(self.memory_budget, 0)
+    def choose_micro_batch(self, run: SizedRun) -> None:
+        micro, room = run.rows, max(self.memory_budget, 0)
         if self.rank:
-            room = min(room, constants.lora_memory)
-        while micro > 1 and held(micro) > room:
+            room = min(room, self.constants.lora_memory)
+        while micro > 1 and self.training_bytes(run.shape, run.size, micro) > room:
             micro = math.ceil(micro / 2)
         why = "all rows of a step fit into memory at once"
-        if micro < length.rows:
+        if micro < run.rows:
             why = f"more rows at once do not fit into {size(room)} of memory"
-        micro = self.choose(
-            "train.micro_batch_size", 0 if micro == length.rows else micro, why, ESTIMATE
-        )
-        self.memory = held(micro or length.rows)
-
-    def token_rates(self, length: SizedRun) -> str:
-        """Tokens a second of each precision: "float32 4,100, autocast 7,300"."""
-        tokens = length.rows * self.context
-        run = (length.shape, length.rows, self.context, self.rank)
-        return ", ".join(
-            f"{name} {number(tokens / step_time.step_s(*run))}"
-            for name, step_time in self.facts.speeds.step_times.items()
-        )
-
-    def is_measured(self, length: SizedRun) -> bool:
-        step_time = self.facts.speeds.step_times.get(length.precision)
-        return step_time is not None and step_time.origin == MEASURED
+        wanted = 0 if micro == run.rows else micro
+        micro = self.choose("train.micro_batch_size", wanted, why, ESTIMATE)
+        self.memory = self.training_bytes(run.shape, run.size, micro or run.rows)
 
     def choose_lora_optimizer(self) -> None:
-        choose, constants = self.choose, self.constants
-        choose("optim.kind", "adamw", "Muon does not suit thin matrices", LOG)
-        rate = rounded(constants.lora_lr(self.epochs))
-        why = f"the best measured where the text is read {times(self.epochs)}: less if more often"
-        choose("optim.learning_rate", rate, why, LOG)
-        choose("optim.beta2", constants.lora_beta2, "as measured", LOG)
-        choose("optim.weight_decay", 0.0, "the LoRA starts at zero and stays small", LOG)
+        constants = self.constants
+        self.choose("optim.kind", "adamw", "Muon does not suit thin matrices")
+        self.choose(
+            "optim.learning_rate",
+            rounded(constants.lora_lr(self.epochs)),
+            f"the best rate measured for reading the text {times(self.epochs)}; more often needs"
+            " a lower one",
+        )
+        self.choose("optim.beta2", constants.lora_beta2, "as measured")
+        self.choose("optim.weight_decay", 0.0, "the LoRA starts at zero and stays small")
         warmup = constants.lora_warmup_fraction
-        choose("schedule.warmup_fraction", warmup, "a short warmup is enough", LOG)
-        choose("schedule.decay_fraction", 1 - warmup, "a base needs no constant phase", LOG)
+        self.choose_schedule(warmup, 1 - warmup, "a base needs no constant phase")
 
-    def choose_optimizer(self, length: SizedRun) -> None:
-        choose, constants, base = self.choose, self.constants, self.facts.base
-        batch = length.rows * self.context
-        kind = "muon"
-        why, source = "it learns more from the same text than AdamW", LOG
+    def choose_schedule(self, warmup: float, decay: float, why: str) -> None:
+        """Choose the fractions, of which the planned one gives way to the user's."""
+        warmup = min(warmup, 1 - self.fixed.get("schedule.decay_fraction", 0.0))
+        warmup = self.choose("schedule.warmup_fraction", warmup, "a short warmup is enough")
+        self.choose("schedule.decay_fraction", min(decay, 1 - warmup), why)
+
+    def choose_optimizer(self, run: SizedRun) -> None:
+        constants, base = self.constants, self.facts.base
+        batch = run.rows * self.context
+        kind, why, source = "muon", "it learns more from the same text than AdamW", LOG
         if base and base.kind != "muon":
             kind, why, source = "adamw", "the base was trained with it", "arXiv 2502.16982"
-        kind = choose("optim.kind", kind, why, source)
-        adamw = constants.adamw_lr(length.size, length.tokens)
-        if not base:
-            matrices, source = constants.muon_lr, LOG
-            rate = adamw if kind == "adamw" else constants.embedding_lr(length.shape.width)
-            why = "for this width" if kind == "muon" else "for this size and length"
-            rate_source = LOG if kind == "muon" else "arXiv 2503.04715"
-            why_matrices = "Muon's steps have the same size in every model"
-        else:
+        kind = self.choose("optim.kind", kind, why, source)
+        adamw = constants.adamw_lr(run.size, run.tokens)
+        source = LOG
+        if base:
             share = constants.tune_lr_factor
             matrices = (base.muon_lr or constants.muon_lr) * share
-            known = base.learning_rate if base.kind == kind else None
-            rate = (
-                known * share
-                if known
-                else min(constants.tune_lr_max, adamw * constants.tune_lr_factor_unknown)
-            )
             why = why_matrices = f"{share:g} of the base's peak, so that it forgets little"
-            if not known:
+            if base.kind == kind and base.learning_rate:
+                rate = base.learning_rate * share
+            else:
                 factor = constants.tune_lr_factor_unknown
+                rate = min(constants.tune_lr_max, adamw * factor)
                 why = f"{factor:g} of the usual learning rate for a model of this size"
-            source = rate_source = LOG
+        else:
+            matrices, rate = constants.muon_lr, constants.embedding_lr(run.shape.width)
+            why, why_matrices = "for this width", "Muon's steps have the same size in every model"
+            if kind == "adamw":
+                rate, why, source = adamw, "for this size and length", "arXiv 2503.04715"
         if kind == "muon":
-            matrices = choose("optim.muon_lr", rounded(matrices), why_matrices, source)
-        rate = choose("optim.learning_rate", rounded(rate), why, rate_source)
-        choose(
+            matrices = self.choose("optim.muon_lr", rounded(matrices), why_matrices)
+        rate = self.choose("optim.learning_rate", rounded(rate), why, source)
+        self.choose(
             "optim.beta2",
-            round(constants.beta2(batch, length.tokens), 5),
-            f"a fixed half-life in tokens, at {number(batch)} a step",
+            round(constants.beta2(batch, run.tokens), 5),
+            f"a fixed half-life in tokens, at {number(batch)} per step",
             "arXiv 2507.07101",
         )
-        steps_per_epoch = min(self.tokens / batch, float(max(1, length.steps)))
-        decay = constants.weight_decay(matrices if kind == "muon" else rate, steps_per_epoch)
-        why = f"a weight's memory that suits {number(steps_per_epoch)} steps an epoch"
-        if base:
-            decay, why = 0.1, "low, so that the base is not forgotten"
-        choose("optim.weight_decay", rounded(decay), why, LOG)
-        warmup = constants.warmup_fraction
-        choose("schedule.warmup_fraction", warmup, "a short warmup is enough", LOG)
-        short = length.steps < constants.short_steps
-        down = constants.decay_fraction_short if short else constants.decay_fraction
+        decay, why = 0.1, "low, so that the base is not forgotten"
+        if not base:
+            steps_per_epoch = min(self.tokens / batch, float(max(1, run.steps)))
+            decay = constants.weight_decay(matrices if kind == "muon" else rate, steps_per_epoch)
+            why = f"for {number(steps_per_epoch)} steps per epoch"
+        self.choose("optim.weight_decay", rounded(decay), why)
+        is_short = run.steps < constants.short_steps
+        down = constants.decay_fraction_short if is_short else constants.decay_fraction
         why = "a long decay to zero gains most, above all in a short run"
         if base:
             down, why = constants.tune_decay_fraction, "a base needs no constant phase"
-        choose("schedule.decay_fraction", down, why, LOG)
+        self.choose_schedule(constants.warmup_fraction, down, why)
 
     def choose_regularization(self) -> None:
         constants, base = self.constants, self.facts.base
@@ -498,39 +465,39 @@ class Planner:
             dropout, why = constants.dropout, f"{why}: without dropout it would be memorised"
         if base:
             dropout, why = 0.0, "so few epochs memorise nothing, and dropout costs quality"
-        dropout = self.choose("train.dropout", dropout, why, LOG)
-        decay = constants.embedding_weight_decay if dropout and not base else 0.0
-        why = "as for the matrices, since the text is read often" if decay else "no need for any"
-        self.choose("optim.embedding_weight_decay", decay, why, LOG)
-        if base:
-            why = (
-                f"{self.replay:.0%} of the rows are notes and what you made of them, for `draft`"
-                if self.replay and self.rank
-                else f"{self.replay:.0%} of the rows are the base's, so that it forgets little"
-                if self.replay
-                else "a LoRA forgets little"
-                if self.rank
-                else "no text of the base is available (--replay)"
-            )
-            self.choose("data.replay", self.replay, why, LOG)
+        dropout = self.choose("train.dropout", dropout, why)
+        decay, why = 0.0, "none is needed"
+        if dropout and not base:
+            decay = constants.embedding_weight_decay
+            why = "as for the matrices, because the text is read often"
+        self.choose("optim.embedding_weight_decay", decay, why)
+        if not base:
+            return
+        share = f"{self.replay:.0%}"
+        if self.replay and self.rank:
+            why = f"{share} of the rows are notes with the text you wrote from them, for `draft`"
+        elif self.replay:
+            why = f"{share} of the rows are the base's own text, so that it forgets little"
+        else:
+            why = "no text of the base is available (--replay)"
+            why = "a LoRA forgets little" if self.rank else why
+        self.choose("data.replay", self.replay, why)
+        self.choose(
+            "data.opening_weight",
+            constants.tune_opening_weight,
+            "so that it learns how your texts begin, and not only how they go on",
+        )
+        if not self.rank:
             self.choose(
-                "data.opening_weight",
-                constants.tune_opening_weight,
-                "so that it learns how your texts begin, and not only how they go on",
-                LOG,
+                "optim.start_lr_scale",
+                constants.tune_start_lr_scale,
+                "so that texts without a prompt begin as yours do, and not as the base's",
             )
-            if not self.rank:
-                self.choose(
-                    "optim.start_lr_scale",
-                    constants.tune_start_lr_scale,
-                    "so that texts without a prompt begin as yours do, and not as the base's",
-                    LOG,
-                )
 
-    def choose_evaluations(self, length: SizedRun) -> None:
+    def choose_evaluations(self, run: SizedRun) -> None:
         constants, facts = self.constants, self.facts
         share = constants.lora_reading_share if self.rank else constants.reading_share
-        token_s = share * length.step_s / (length.rows * self.context)
+        token_s = share * run.step_s / (run.rows * self.context)
         once = facts.validation_bytes / self.bytes_per_token * token_s
         free = constants.evaluate_share * max(self.train_s, 0.0)
         self.held_out = facts.validation_bytes
@@ -538,16 +505,13 @@ class Planner:
         if fewest * once > free > 0:
             self.held_out = math.ceil(self.held_out * free / (fewest * once))
             once = free / fewest
-        evaluations = 0
+        evaluations, why = 0, "no text is held out"
         if facts.validation_bytes:
             most = int(free / max(once, 1e-9) - constants.choosing)
-            evaluations = min(30, max(2, most), max(1, length.steps // 10))
-        why = f"each reads {size(self.held_out)} in about {duration(once)}"
-        if not facts.validation_bytes:
-            why = "no text is held out"
+            evaluations = min(30, max(2, most), max(1, run.steps // 10))
+            why = f"each reads {size(self.held_out)} in about {duration(once)}"
         evaluations = self.choose("train.evaluations", evaluations, why, ESTIMATE)
         self.evaluation_s = once
-        self.evaluate_s = (evaluations + constants.choosing) * once
         self.choose(
             "train.patience",
             max(3, math.ceil(constants.patience * evaluations)),
@@ -561,23 +525,24 @@ class Planner:
             ESTIMATE,
         )
 
-    def forecast(self, length: SizedRun) -> Forecast:
-        constants, facts = self.constants, self.facts
-        other = facts.spent_s + constants.close_s + self.evaluate_s
-        taken = length.steps * length.step_s
-        low, high = length.bits * constants.spread_low, length.bits * constants.spread_high
-        if facts.base and (before := facts.base.bits_per_byte):
-            gain, spread = before - length.bits, constants.tune_spread * before
+    def forecast(self, run: SizedRun) -> Forecast:
+        constants, base = self.constants, self.facts.base
+        evaluations = self.reasons["train.evaluations"].value
+        evaluate_s = (int(evaluations) + constants.choosing) * self.evaluation_s
+        low, high = run.bits * constants.spread_low, run.bits * constants.spread_high
+        if base and (before := base.bits_per_byte):
+            gain, spread = before - run.bits, constants.tune_spread * before
             low = before - constants.tune_gain_high * gain - spread
             high = before - constants.tune_gain_low * gain + spread
+        whole_s = run.steps * run.step_s + self.overhead_s + evaluate_s
         return Forecast(
             bits_low=round(low, 3),
             bits_high=round(high, 3),
-            seconds=round((taken + other) / (1 - constants.unforeseen), 1),
-            tokens=length.steps * length.rows * self.context,
+            seconds=round(whole_s / (1 - constants.unforeseen), 1),
+            tokens=run.steps * run.rows * self.context,
             epochs=round(self.epochs, 2),
             memory_bytes=round(self.memory),
-            tokens_per_s=round(length.rows * self.context / length.step_s, 1),
+            tokens_per_s=round(run.rows * self.context / run.step_s, 1),
             held_out_bytes=self.held_out,
             evaluation_s=round(self.evaluation_s, 2),
         )

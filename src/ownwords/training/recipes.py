@@ -1,15 +1,14 @@
 """Recipes from texts to a model directory: pretrain from scratch, or fine-tune a model.
 
-Both encode the texts, plan, measure, train, evaluate and save within the given seconds, and resume
-when the same command runs again.
+Both prepare (encode the texts), plan (and measure), train, and save within the given seconds, and
+resume when the same command runs again.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -17,63 +16,44 @@ import torch
 from torch import Tensor
 
 from ownwords.archive.corpus import TextCollection, TrainingText
-from ownwords.archive.features import identify_language
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, duration
 from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
-from ownwords.inference import copy_guard
-from ownwords.inference.text_generation import generation_config
-from ownwords.language.words import code_of
 from ownwords.models import atomic_dir, bundle, fused, lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.llama import Qwen3Config, config_for_budget, parameter_count
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.directory import BaseLicense, model_fingerprint
-from ownwords.models.model_library import ModelLibrary
-from ownwords.models.quantization_scheme import INT8
 from ownwords.native import bindings
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.text import TokenizerError
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training import (
-    known_speeds,
-    metrics,
-    planner,
-    replay_text,
-    throughput,
-    weight_averaging,
-)
+from ownwords.training import metrics, planner, step_time, throughput, token_dataset, trained_model
 from ownwords.training.batches import Batches
 from ownwords.training.checkpoint import Run
-from ownwords.training.device import Device, choose
+from ownwords.training.device import choose
 from ownwords.training.distributed import SINGLE_PROCESS, World
 from ownwords.training.loop import TrainJob, TrainOutcome
 from ownwords.training.loop import train as run_training_loop
 from ownwords.training.metrics import LossModule
-from ownwords.training.plan import (
-    BaseModelInfo,
-    Plan,
-    PlanInputs,
-    compare_forecast,
-    read_plan,
-)
+from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs, compare_forecast, read_plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.settings import Recipe, settings_key
-from ownwords.training.step_time import DeviceSpeeds, step_flops
+from ownwords.training.step_time import DeviceSpeeds
 from ownwords.training.token_dataset import TokenDataset, build_dataset, prune_datasets
-from ownwords.view.format import number, size, times
+from ownwords.training.trained_model import ModelOrigin, TrainedModel
 
 _PLAN = "plan.toml"  # of a run
 _PASSAGE_BYTES = 200  # a passage of this length counts as memorised if it is recited verbatim
 _SAMPLE_BYTES = 160
 _SUSPICIOUS = 1.5  # times as slow as this processor is known to be
 _SAMPLE_TIME_SHARE = 0.01  # of the training time, at most, for samples
-# Larger texts get no copy guard: it takes twice their memory, thirty times that while built.
-_GUARDED_BYTES = 32 << 20
+
+Shape = Callable[[Recipe], ModelConfig]
 
 
 @dataclass(frozen=True)
@@ -82,7 +62,7 @@ class TrainRequest:
 
     workspace: Path
     seconds: float  # from `began` to the saved model
-    fixed: Mapping[str, object] = field(default_factory=dict)  # the user's settings by key
+    fixed: Mapping[str, object] = field(default_factory=dict)  # the user's settings, validated
     progress: Progress = field(default_factory=Progress)
     device: str | None = None
     world: World = SINGLE_PROCESS  # the processes that train together
@@ -95,20 +75,6 @@ class TrainRequest:
     @property
     def folder(self) -> Path:
         return self.out or self.workspace / "model"
-
-
-@dataclass(frozen=True)
-class TrainedModel:
-    """A saved model: its folder, its plan, and the outcome of the training."""
-
-    folder: Path
-    run: Run
-    plan: Plan
-    outcome: TrainOutcome
-    bits_per_byte: float | None  # on the held-out texts
-    judged: tuple[str, ...]  # the plan's forecast compared with the outcome
-    share: float = 1.0  # position between the base's weights (0) and the trained ones (1)
-    before: float | None = None  # the base's own bits per byte on the held-out texts
 
 
 @dataclass(frozen=True)
@@ -126,14 +92,13 @@ def plan_pretraining(
 ) -> PlannedTraining:
     """Plan to train a model from scratch on these texts; OwnwordsError if it is not possible."""
     session = TrainingSession(request, texts, held_out)
-    vocab_size = planner.planned_vocab_size(session.texts.bytes, request.fixed)
     rough = session.rough_plan()
+    vocab_size = rough.recipe.model.vocab_size
     with session.world.in_rank_order():
         tokenizer = load_or_train_tokenizer(
             session.texts, vocab_size, session.tokens, session.progress
         )
-    session.encode(tokenizer)
-    session.open_run("pretrain", str(vocab_size))
+    session.prepare(tokenizer, "pretrain", str(vocab_size))
 
     def shape(recipe: Recipe) -> ModelConfig:
         size, context = recipe.model.parameters, recipe.model.context_length
@@ -145,7 +110,8 @@ def plan_pretraining(
         model = build(shape(plan.recipe), device=session.device.torch_device)
         model.init_weights(plan.recipe.train.seed)
         outcome = session.train(plan, model)
-        return session.save(model, plan, outcome, outcome.bits_per_byte, "pretrain")
+        origin = ModelOrigin("pretrain", session.corpus)
+        return session.save(model, plan, outcome, origin, bits=outcome.bits_per_byte)
 
     return PlannedTraining(plan, session.run, train, session.spent_s)
 
@@ -167,7 +133,7 @@ def plan_finetuning(
     `replay` is text like what the base was trained on, mixed in so that it forgets less; by default
     what the base comes with. A LoRA forgets little and has none by default.
     A LoRA learns `pairs` beside the texts; `adapter` is merged into its base before.
-    The saved weights lie between the base's and the trained ones, where they score best on the
+    The saved weights are a mix of the base's and the trained ones, the one that scores best on the
     held-out texts. A LoRA is saved merged, and beside it by itself, with `adapter`.
     """
     if base.resolve() == request.folder.resolve():
@@ -175,26 +141,22 @@ def plan_finetuning(
             f"the tuned model would replace its base {base}", hint="give another folder for it"
         )
     session = TrainingSession(request, texts, held_out)
-    device = str(session.device.torch_device)
-    loaded = bundle.load(base, device=device)
+    loaded = bundle.load(base, device=str(session.device.torch_device))
     tokenizer = tokenizers.Tokenizer(loaded.tokenizer_files)
     loaded.check_tokenizer(tokenizer)
     model, config = loaded.model, loaded.model.config
     dtype = next(model.parameters()).dtype
     if adapter:
         lora.merge_stored(model, adapter)
-        session.base_adapter = "the notes adapter of ownwords"
-    session.encode(tokenizer, replay, pairs)
-    origin = model_fingerprint(base) + (digest(adapter.read_bytes()) if adapter else "")
-    session.open_run("lora" if by_lora else "finetune", origin)
+    fingerprint = model_fingerprint(base) + (digest(adapter.read_bytes()) if adapter else "")
+    kind = "lora" if by_lora else "finetune"
+    session.prepare(tokenizer, kind, fingerprint, replay, pairs)
 
-    session.base_license = BaseLicense.of(base)
-    session.base_is_trimmed = "trimmed" in loaded.provenance
-    session.base = _base_info(loaded, model, by_lora, request.fixed.get("train.precision"))
+    info = _base_info(loaded, model, by_lora, request.fixed.get("train.precision"))
+    session.facts = replace(session.facts, base=info)
     rough = session.rough_plan()
     rank = rough.recipe.lora.rank
-    in_training = dtype if rank and session.base.bf16 else torch.float32
-    model.to(in_training)
+    model.to(dtype if rank and info.bf16 else torch.float32)
     before: dict[str, Tensor] = {}
     if not rank:
         before = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
@@ -202,28 +164,45 @@ def plan_finetuning(
             session.read_replay_text(base)
             rough = session.rough_plan()
     if not session.is_planned:
-        held_out_bytes = rough.expected.held_out_bytes
+        max_bytes = rough.expected.held_out_bytes
         if rank:
-            held_out_bytes = min(held_out_bytes, round(PLAN_CONSTANTS.glance_bytes))
-        sample = session.encode_held_out(held_out_bytes)
-        bits = session.bits_per_byte(model, rough.recipe, sample)
-        session.base = replace(session.base, bits_per_byte=bits)
+            max_bytes = min(max_bytes, round(PLAN_CONSTANTS.glance_bytes))
+        bits = session.bits_per_byte(model, rough.recipe, session.encode_held_out(max_bytes))
+        session.facts = replace(session.facts, base=replace(info, bits_per_byte=bits))
     plan = session.plan(rough, lambda _: config, model)
-    recipe = plan.recipe
 
     def train() -> TrainedModel:
-        author = None
+        recipe, author = plan.recipe, None
         if recipe.lora.rank:
             settings = lora.AdapterConfig(recipe.lora.rank, recipe.lora.alpha, recipe.train.dropout)
             author = lora.attach(model, settings, recipe.train.seed)
         outcome = session.train(plan, model)
         share, bits, base_bits = session.best_share(model, author, plan, outcome, before)
+        stored: dict[str, Tensor] = {}
         if author:
-            session.adapter = lora.stored_tensors(author, adapter)
+            stored = lora.stored_tensors(author, adapter)
             author.merge()
             author.detach()
-        kind, kept = ("lora", dtype) if rank else ("finetune", None)
-        return session.save(model, plan, outcome, bits, kind, base.name, share, base_bits, kept)
+        origin = ModelOrigin(
+            "lora" if rank else "finetune",
+            session.corpus,
+            base.name,
+            request.base_title,
+            "the notes adapter of ownwords" if adapter else "",
+            "trimmed" in loaded.provenance,
+            BaseLicense.of(base),
+        )
+        return session.save(
+            model,
+            plan,
+            outcome,
+            origin,
+            bits=bits,
+            share=share,
+            before=base_bits,
+            dtype=dtype if rank else None,
+            adapter=stored,
+        )
 
     return PlannedTraining(plan, session.run, train, session.spent_s)
 
@@ -261,7 +240,7 @@ def _learning_rate(value: object) -> float | None:
 
 
 class TrainingSession:
-    """The steps that pretraining and fine-tuning share, in the order in which they are called."""
+    """One training: prepare, plan, train, save."""
 
     def __init__(
         self,
@@ -269,127 +248,117 @@ class TrainingSession:
         texts: Iterable[TrainingText],
         held_out: Iterable[TrainingText],
     ) -> None:
-        self.request = request
+        self.request, self.world = request, request.world
         start = time.perf_counter() - PLAN_CONSTANTS.start_s
         self.began = start if request.began is None else request.began
         self.spent_s = 0.0  # up to the plan; the user may then think about it
-        self.texts = TextCollection.read(texts)
-        self.held_out_texts = TextCollection.read(held_out)
+        self.texts, self.held_out_texts = TextCollection.read(texts), TextCollection.read(held_out)
+        self.corpus = request.corpus or self.texts.key
         self.tokens = request.workspace / "tokens"
-        self.device: Device = choose(request.device, request.progress.note)
+        self.device = choose(request.device, request.progress.note)
         if self.device.kind == "cpu" and (problem := bindings.library_problem()):
             request.progress.note(f"Training is slower than this processor allows: {problem}.")
-        self.world: World = request.world
         if self.world.size > 1 and self.device.kind in ("cuda", "rocm", "xpu"):
             name = f"{self.device.torch_device.type}:{self.world.local_rank}"
             self.device = replace(self.device, torch_device=torch.device(name))
         self.progress = request.progress if self.world.is_first else Progress()
-        self.base: BaseModelInfo | None = None
-        self.base_license = BaseLicense()
-        self.base_is_trimmed = False
-        self.adapter: dict[str, Tensor] = {}  # to be saved beside the model
-        self.base_adapter = ""  # what the card calls the adapter that was merged into the base
-        self.dataset: TokenDataset | None = None
-        self.replay: TokenDataset | None = None
-        self.has_pairs = False
+        # What is known for the plan; memory is read before anything is loaded.
+        self.facts = PlanInputs(
+            self.texts.bytes,
+            self.texts.documents,
+            throughput.assumed_speeds(self.device),
+            memory_bytes=self.device.free_memory() or 2**33,
+            validation_bytes=self.held_out_texts.bytes,
+            own_share=request.own_share,
+            processes=self.world.size,
+        )
+        self.replay: TokenDataset | None = None  # text of the base, or notes and the text from them
+        self.has_notes = False
         self.held_out: TokenDataset | None = None
-        # Read before anything is loaded, so that each plan gets the same value.
-        self.memory_bytes = self.device.free_memory() or 2**33
+        self.tokenizer: Tokenizer
+        self.dataset: TokenDataset
         self.run: Run
 
-    def encode(
+    # --- prepare ---------------------------------------------------------------------------------
+
+    def prepare(
         self,
         tokenizer: Tokenizer,
+        kind: str,
+        origin: str,
         replay: Iterable[TrainingText] | None = None,
         pairs: Iterable[TrainingText] = (),
     ) -> None:
-        """Encode the texts on the disk."""
+        """Encode the texts, and open the run of them, the time and the settings.
+
+        A run that was interrupted is reused.
+        """
         self.tokenizer, self._base_adds_start = tokenizer, tokenizer.adds_start
         # Documents begin with the start token, so prompts of the tuned model do, too.
         tokenizer.adds_start = tokenizer.start is not None
+        request = self.request
         with self.world.in_rank_order():
             self.dataset = self._encode(self.texts)
             if replay is not None:
-                self.replay = self._build_replay(replay)
+                self.replay = self._encode_replay(replay)
             elif pairs:
                 # Fewer tokens than the texts have may be too few for a row, and teach little.
-                built = self._encode(pairs)
-                self.has_pairs = built.tokens >= self.dataset.tokens
-                self.replay = built if self.has_pairs else None
-
-    def _encode(self, texts: Iterable[TrainingText], *, marks: bool = True) -> TokenDataset:
-        return build_dataset(
-            texts, self.tokenizer, self.tokens, marks=marks, progress=self.progress
+                notes = self._encode(pairs)
+                self.has_notes = notes.tokens >= self.dataset.tokens
+                self.replay = notes if self.has_notes else None
+        self.facts = replace(
+            self.facts,
+            tokens=self.dataset.tokens,
+            vocabulary=self.dataset.vocabulary,
+            replay_bytes=self.replay.text_bytes if self.replay else 0,
         )
-
-    def _build_replay(self, texts: Iterable[TrainingText]) -> TokenDataset:
-        """Encode replay text without titles, start and end: only the author's texts teach these."""
-        return self._encode(map(replay_text.without_opening, texts), marks=False)
-
-    def open_run(self, kind: str, origin: str) -> None:
-        """Open the run of these texts, time and settings; one that was interrupted is reused."""
-        assert self.dataset is not None
         key = digest(
             kind,
             origin,
             self.dataset.key,
             self.held_out_texts.key,
             self.replay.key if self.replay else "",
-            f"{float(self.request.seconds)} {settings_key(self.request.fixed)}",
+            f"{float(request.seconds)} {settings_key(request.fixed)}",
         )
         with self.world.in_rank_order():
-            self.run = Run.new(self.request.workspace / "runs", f"{kind}-{key[:12]}")
+            self.run = Run.new(request.workspace / "runs", f"{kind}-{key[:12]}")
+
+    def _encode(self, texts: Iterable[TrainingText], *, marks: bool = True) -> TokenDataset:
+        return build_dataset(
+            texts, self.tokenizer, self.tokens, marks=marks, progress=self.progress
+        )
+
+    def _encode_replay(self, texts: Iterable[TrainingText]) -> TokenDataset:
+        """Encode replay text without titles, start and end: only the author's texts teach these."""
+        return self._encode(map(token_dataset.without_opening, texts), marks=False)
 
     def read_replay_text(self, base: Path) -> None:
         """Use the replay text that the base comes with, if any."""
-        if (base / replay_text.SHIPPED).exists():
+        path = base / token_dataset.REPLAY
+        if path.exists():
             with self.world.in_rank_order():
-                self.replay = self._build_replay(replay_text.read(base / replay_text.SHIPPED))
+                self.replay = self._encode_replay(token_dataset.read_replay(path))
+            self.facts = replace(self.facts, replay_bytes=self.replay.text_bytes)
 
-    # --- the plan --------------------------------------------------------------------------------
+    def encode_held_out(self, max_bytes: int) -> TokenDataset | None:
+        """Encode at most `max_bytes` of held-out texts for evaluations; None if there are none."""
+        if not self.held_out_texts.bytes:
+            return None
+        with self.world.in_rank_order():
+            return self._encode(self.held_out_texts.sample(max_bytes))
 
-    def rough_plan(self) -> Plan:
-        """A plan from assumed speeds: it costs nothing, and at once refuses what cannot work."""
-        return self._shared(lambda: self._make_plan(self._assumed_speeds()))
-
-    def _assumed_speeds(self) -> DeviceSpeeds:
-        base, large = self.base, PLAN_CONSTANTS.lora_parameters
-        is_lora = base is not None and (
-            base.parameters >= large if base.lora is None else base.lora
-        )
-        return throughput.assumed_speeds(self.device, is_lora=is_lora)
+    # --- plan ------------------------------------------------------------------------------------
 
     @property
     def is_planned(self) -> bool:
         """Whether the run has a plan from an earlier process."""
         return self.world.broadcast((self.run.folder / _PLAN).exists())
 
-    def _shared(self, plan: Callable[[], Plan]) -> Plan:
-        """The first process's plan; the speed and the memory that others see may differ."""
-        return cast(Plan, self.world.broadcast(plan() if self.world.is_first else None))
+    def rough_plan(self) -> Plan:
+        """A plan from assumed speeds: it costs nothing, and at once refuses what cannot work."""
+        return self._shared(lambda: self._make_plan(self._assumed_speeds()))
 
-    def _make_plan(self, speeds: DeviceSpeeds) -> Plan:
-        """Make a plan for these speeds from all that is known so far."""
-        dataset = self.dataset
-        inputs = PlanInputs(
-            text_bytes=self.texts.bytes,
-            documents=self.texts.documents,
-            speeds=speeds,
-            memory_bytes=self.memory_bytes,
-            validation_bytes=self.held_out_texts.bytes,
-            own_share=self.request.own_share,
-            tokens=dataset.tokens if dataset else None,
-            vocabulary=dataset.vocabulary if dataset else None,
-            spent_s=time.perf_counter() - self.began,
-            replay_bytes=self.replay.text_bytes if self.replay else 0,
-            base=self.base,
-            processes=self.world.size,
-        )
-        return planner.make_plan(inputs, self.request.seconds, self.request.fixed)
-
-    def plan(
-        self, rough: Plan, shape: Callable[[Recipe], ModelConfig], base: CausalLM | None = None
-    ) -> Plan:
+    def plan(self, rough: Plan, shape: Shape, base: CausalLM | None = None) -> Plan:
         """The stored plan of the run; for a new run, measure the machine's speed and make one.
 
         `base` is the model that gets a LoRA, if it is in memory.
@@ -416,67 +385,65 @@ class TrainingSession:
         self.spent_s = time.perf_counter() - self.began
         return plan
 
-    def _measure_speeds(
-        self, recipe: Recipe, shape: Callable[[Recipe], ModelConfig], base: CausalLM | None
-    ) -> DeviceSpeeds:
+    def _make_plan(self, speeds: DeviceSpeeds) -> Plan:
+        facts = replace(self.facts, speeds=speeds, spent_s=time.perf_counter() - self.began)
+        return planner.make_plan(facts, self.request.seconds, self.request.fixed)
+
+    def _shared(self, plan: Callable[[], Plan]) -> Plan:
+        """The first process's plan; the speed and the memory that others see may differ."""
+        return cast(Plan, self.world.broadcast(plan() if self.world.is_first else None))
+
+    def _assumed_speeds(self) -> DeviceSpeeds:
+        base = self.facts.base
+        return throughput.assumed_speeds(self.device, is_lora=base is not None and base.is_lora)
+
+    def _measure_speeds(self, recipe: Recipe, shape: Shape, base: CausalLM | None) -> DeviceSpeeds:
         rank, shapes = recipe.lora.rank, [shape(recipe)]
         context = recipe.train.sequence_length
         if rank:
             context = min(context, round(PLAN_CONSTANTS.timed_context))
-        if self.base is None:  # a smaller shape separates the cost per layer from arithmetic
+        if self.facts.base is None:  # a smaller shape separates the cost per layer from arithmetic
             smaller = max(60_000, parameter_count(cast("Qwen3Config", shapes[0])) // 5)
             model = replace(recipe.model, parameters=smaller)
             with suppress(ConfigError):  # the embedding alone may exceed that size
                 shapes.append(shape(replace(recipe, model=model)))
         rows = max(1, recipe.train.batch_size // self.world.size)
-
-        def measured() -> DeviceSpeeds:
-            return throughput.measure_speeds(
-                self.device,
-                shapes,
-                rows=rows,
-                context=context,
-                seconds=PLAN_CONSTANTS.measuring_s(self.request.seconds),
-                optim=recipe.optim,
-                base=base if rank else None,
-                rank=rank,
-            )
+        measure = partial(
+            throughput.measure_speeds,
+            self.device,
+            shapes,
+            rows=rows,
+            context=context,
+            seconds=PLAN_CONSTANTS.measuring_s(self.request.seconds),
+            optim=recipe.optim,
+            base=base if rank else None,
+            rank=rank,
+        )
 
         def step_s(speeds: DeviceSpeeds) -> float:
-            return min(
-                each.step_s(shapes[0], rows, context, rank) for each in speeds.step_times.values()
-            )
+            every = speeds.step_times.values()
+            return min(each.step_s(shapes[0], rows, context, rank) for each in every)
 
-        speeds = measured()
+        speeds = measure()
         # A moment's work elsewhere must not decide: what looks too slow is measured once more.
         if step_s(speeds) > _SUSPICIOUS * step_s(self._assumed_speeds()):
-            speeds = min(speeds, measured(), key=step_s)
+            speeds = min(speeds, measure(), key=step_s)
         return speeds
 
-    def encode_held_out(self, max_bytes: int) -> TokenDataset | None:
-        """Encode at most `max_bytes` of held-out texts for evaluations; None if there are none."""
-        if not self.held_out_texts.bytes:
-            return None
-        with self.world.in_rank_order():
-            return self._encode(self.held_out_texts.sample(max_bytes))
-
-    # --- training --------------------------------------------------------------------------------
+    # --- train -----------------------------------------------------------------------------------
 
     def train(self, plan: Plan, model: CausalLM) -> TrainOutcome:
         """Train an untrained model as planned, or resume; it then has the best weights."""
         self.held_out = self.encode_held_out(plan.expected.held_out_bytes)
-        recipe, dataset = plan.recipe, self.dataset
-        assert dataset is not None
+        recipe, dataset, loop = plan.recipe, self.dataset, plan.recipe.train
         if self.world.is_first:
             prune_datasets(self.tokens)
         tokens_per_byte = max(1, dataset.tokens) / max(1, dataset.text_bytes)
-        passage = max(
-            1, min(recipe.train.sequence_length // 2, round(_PASSAGE_BYTES * tokens_per_byte))
-        )
+        passage = max(1, min(loop.sequence_length // 2, round(_PASSAGE_BYTES * tokens_per_byte)))
 
         def memorised(model: CausalLM) -> float:
             # A large base's own precision: in float32 this would take longer than the evaluation.
-            precision = recipe.train.precision if recipe.lora.rank else "float32"
+            precision = loop.precision if recipe.lora.rank else "float32"
             with self.device.autocast(precision):
                 return extraction_rate(model, dataset, length=passage)
 
@@ -484,9 +451,9 @@ class TrainingSession:
             model=model,
             batches=Batches(
                 dataset,
-                rows=recipe.train.batch_size,
-                context=recipe.train.sequence_length,
-                seed=recipe.train.seed,
+                rows=loop.batch_size,
+                context=loop.sequence_length,
+                seed=loop.seed,
                 config=recipe.data,
                 replay=self.replay,
                 rank=self.world.rank,
@@ -508,37 +475,28 @@ class TrainingSession:
             seconds=self._seconds_left(plan),
         )
         outcome = run_training_loop(job)
-        self._remember_speed(recipe, model.config, outcome.tokens_per_s)
+        base = self.facts.base
+        is_telling = base is not None and base.parameters >= step_time.MIN_PARAMETERS
+        if is_telling and self.device.kind == "cpu" and self.world.size == 1:
+            step_time.remember(
+                model.config,
+                loop.batch_size,
+                loop.sequence_length,
+                recipe.lora.rank,
+                outcome.tokens_per_s,
+                PLAN_CONSTANTS.assumed_cpu_layer_s,
+            )
         return outcome
-
-    def _remember_speed(self, recipe: Recipe, shape: ModelConfig, tokens_per_s: float) -> None:
-        """Keep how fast the steps were, for later plans and for the times that bases need."""
-        is_telling = self.base and self.base.parameters >= known_speeds.LEAST_PARAMETERS
-        if not (is_telling and tokens_per_s and self.device.kind == "cpu" and self.world.size == 1):
-            return
-        rows, context, rank = (
-            recipe.train.batch_size,
-            recipe.train.sequence_length,
-            recipe.lora.rank,
-        )
-        step_s = rows * context / tokens_per_s
-        computing_s = max(step_s / 2, step_s - shape.layers * PLAN_CONSTANTS.assumed_cpu_layer_s)
-        flops = step_flops(shape, rows, context, rank) / computing_s
-        known_speeds.remember(flops, is_lora=bool(rank))
 
     def _seconds_left(self, plan: Plan) -> float | None:
         """The seconds for training; None if the user set the steps instead."""
         if "train.steps" in self.request.fixed:
             return None
-        seconds = max(self.request.seconds, plan.expected.seconds)
-        seconds *= 1 - PLAN_CONSTANTS.unforeseen
+        constants, expected = PLAN_CONSTANTS, plan.expected
+        seconds = max(self.request.seconds, expected.seconds) * (1 - constants.unforeseen)
         # The last evaluation and the choice of the weights come after the last step.
-        closing_s = (
-            PLAN_CONSTANTS.close_s + (1 + PLAN_CONSTANTS.choosing) * plan.expected.evaluation_s
-        )
+        closing_s = constants.close_s + (1 + constants.choosing) * expected.evaluation_s
         return max(1.0, seconds - self.spent_s - closing_s)
-
-    # --- the result ------------------------------------------------------------------------------
 
     def bits_per_byte(
         self, model: CausalLM, recipe: Recipe, held_out: TokenDataset | None, rows: int = 0
@@ -556,6 +514,8 @@ class TrainingSession:
             world=self.world,
         )
 
+    # --- save ------------------------------------------------------------------------------------
+
     def best_share(
         self,
         model: CausalLM,
@@ -569,17 +529,17 @@ class TrainingSession:
         Returns their position (0: the base, 1: trained), their bits per byte, and the base's.
         `before` holds the base's weights; it is not used with an adapter, which is scaled instead.
         """
-        recipe, held_out = plan.recipe, self.held_out
+        held_out = self.held_out
         if held_out is None:
             return 1.0, outcome.bits_per_byte, None
         if adapter:
-            set_share = weight_averaging.scaling(adapter)
+            set_share = trained_model.scaling(adapter)
         else:
-            set_share = weight_averaging.between(model.float(), before)
+            set_share = trained_model.between(model.float(), before)
         rows = outcome.micro_batch_size  # so many fit into memory
-        return weight_averaging.best_share(
+        return trained_model.best_share(
             set_share,
-            lambda: self.bits_per_byte(model, recipe, held_out, rows) or 0.0,
+            lambda: self.bits_per_byte(model, plan.recipe, held_out, rows) or 0.0,
             outcome.bits_per_byte,
         )
 
@@ -588,15 +548,15 @@ class TrainingSession:
         model: CausalLM,
         plan: Plan,
         outcome: TrainOutcome,
+        origin: ModelOrigin,
+        *,
         bits: float | None,
-        kind: str,
-        base: str = "",
         share: float = 1.0,
         before: float | None = None,
         dtype: torch.dtype | None = None,
+        adapter: Mapping[str, Tensor] | None = None,
     ) -> TrainedModel:
         """Save the model directory, with a card that compares the forecast with the outcome."""
-        request = self.request
         if not share:
             self.tokenizer.adds_start = self._base_adds_start
         judged = compare_forecast(
@@ -608,131 +568,26 @@ class TrainingSession:
             self.device.peak_memory(),
             stopped_early=outcome.stopped != "done",
         )
-        made = TrainedModel(request.folder, self.run, plan, outcome, bits, judged, share, before)
-        how = f"fine-tuned from {request.base_title or base}" if base else "trained"
-        if self.base_adapter:
-            how += f" and {self.base_adapter}"
-        if kind == "lora":
-            how += " through a LoRA"
+        folder, run = self.request.folder, self.run
+        made = TrainedModel(folder, run, plan, outcome, bits, judged, share, before)
         if self.world.is_first:
-            library = ModelLibrary(request.workspace)
-            kept = library.keep() if request.out is None else None
-            corpus = request.corpus or self.texts.key
-            bundle.save(
-                request.folder,
+            kept = trained_model.save(
+                made,
                 model,
                 self.tokenizer,
-                generation=generation_config(),
-                card=_card(request.workspace.name, model, made, self.texts, how),
-                metadata=_card_metadata(request.workspace.name, made, self.texts),
-                provenance={
-                    **_provenance(made, kind, corpus, base),
-                    "base_is_trimmed": self.base_is_trimmed,
-                    "base_adapter": self.base_adapter,
-                    # A base with the adapter for it can, whatever has been learned since.
-                    "writes_from_notes": bool(self.base_adapter)
-                    or (self.has_pairs and plan.recipe.data.replay > 0 and share > 0),
-                },
+                self.texts,
+                self.dataset,
+                origin,
+                workspace=self.request.workspace,
+                keeps=self.request.out is None,
+                has_notes=self.has_notes and plan.recipe.data.replay > 0,
                 dtype=dtype,
-                # Half the disk and faster writing; `export` restores bfloat16 (docs/log.md).
-                schemes=(INT8, INT8) if kind == "lora" else None,
-                copy_guard=self._copy_guard(),
-                adapter=self.adapter,
-                license=self.base_license,
+                adapter=adapter,
             )
             if kept:
-                library.forget_score()
-                self.progress.note(f"The model before this one is kept as {kept.name}.")
+                self.progress.note(f"The model before this one is kept as {kept}.")
         self.world.close()
         return made
-
-    def _copy_guard(self) -> bytes:
-        """The copy guard of these texts, serialized; empty if they are too long for one."""
-        assert self.dataset is not None
-        if self.texts.bytes > _GUARDED_BYTES:
-            return b""
-        documents = (self.dataset.document(i) for i in range(self.dataset.documents))
-        return copy_guard.build(documents, self.tokenizer).to_bytes()
-
-
-def _card_metadata(name: str, made: TrainedModel, texts: TextCollection) -> str:
-    """What the hub shows beside a model, as lines of the card's front matter."""
-    sample = "\n".join(text.text[:600] for text in islice(texts, 10))
-    code = code_of(identify_language(sample))
-    lines = f"language: {code}\n" if code else ""
-    if made.bits_per_byte is None:
-        return lines
-    return (
-        f"{lines}model-index:\n- name: {json.dumps(name)}\n  results:\n  - task:\n"
-        "      type: text-generation\n    dataset:\n      name: held-out texts of the author\n"
-        "      type: private\n    metrics:\n    - type: bits_per_byte\n"
-        f"      value: {made.bits_per_byte:.3f}\n"
-    )
-
-
-def _card(name: str, model: CausalLM, made: TrainedModel, texts: TextCollection, how: str) -> str:
-    """The text of the model's README: its training texts, quality and settings."""
-    config, plan = model.config, made.plan
-    count = sum(parameter.numel() for parameter in model.parameters())
-    quality = "No text was held out, so there is no score."
-    if made.bits_per_byte is not None:
-        quality = (
-            f"{made.bits_per_byte:.3f} bits per byte on whole held-out texts, which also decided"
-            " when to stop."
-        )
-        if made.before is not None:
-            quality += f" The base had {made.before:.3f} on the same texts."
-    lines = [
-        f"# {name}",
-        "",
-        f"A language model of {number(count)} parameters ({config.MODEL_TYPE}, {config.layers}"
-        f" layers of width {config.width}, {config.vocabulary:,} tokens, a context of"
-        f" {config.context:,}), {how} with ownwords.",
-        "",
-        "## Training texts",
-        "",
-        f"{size(texts.bytes)} of one author's own words, {texts.documents:,} texts, read"
-        f" {times(plan.expected.epochs_of(made.outcome.tokens))}.",
-        "",
-        "## Quality",
-        "",
-        quality,
-        "",
-        *(f"- {sentence}" for sentence in made.judged),
-        "",
-        "## Settings",
-        "",
-        "| setting | value | why | source |",
-        "|---|---|---|---|",
-    ]
-    for each in plan.reasons:
-        cells = (each.key, each.value, each.reason, each.source)
-        lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join([*lines, ""])
-
-
-def _provenance(made: TrainedModel, kind: str, corpus: str, base: str) -> dict[str, object]:
-    """The same as data; fine-tuning this model reads its learning rates from it."""
-    plan, outcome = made.plan, made.outcome
-    return {
-        "kind": kind,
-        "corpus": corpus,
-        "base_name": base,
-        "share_of_tuned_weights": made.share if base else None,
-        "recipe": asdict(plan.recipe),
-        "plan": [asdict(number) for number in plan.reasons],
-        "expected": asdict(plan.expected),
-        "outcome": {
-            "steps": outcome.steps,
-            "stopped": outcome.stopped,
-            "best_step": outcome.best_step,
-            "tokens": outcome.tokens,
-            "seconds": outcome.seconds,
-            "validation_bits_per_byte": made.bits_per_byte,
-            "validation_bits_per_byte_before": made.before,
-        },
-        "compared": list(made.judged),
-    }
 
 
 def load_or_train_tokenizer(

@@ -1,18 +1,30 @@
 """Predicts how long a training step takes, from the shape of the model; does not import torch.
 
 A step takes `layers * layer_s + flops / flops_per_s`: a fixed cost per layer, and the arithmetic.
+The speeds of this processor's last trainings are stored in the user's data folder.
 """
 
+import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import msgspec
+
+from ownwords.core import hardware
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import data_folder, write_atomically
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.weight_mapping import weight_shapes
+from ownwords.native import bindings
 from ownwords.training.settings import Precision
 
-MEASURED, ASSUMED = "measured here", "assumed"
+_FILE = "speeds.json"  # in the user's data folder
+_RECENT = 6  # measurements that count: a processor may become slower for good
+_ENOUGH = 3  # from which they count even if they are slower than was assumed
+MIN_PARAMETERS = 10_000_000  # of a base: the speed of a smaller one tells little about others
 # A less exact precision is chosen only if it is faster by this factor.
 _MARGIN: Mapping[Precision, float] = {"float32": 1.0, "autocast": 1.03, "bf16": 1.08}
 
@@ -23,7 +35,7 @@ class StepTimeModel:
 
     layer_s: float
     flops_per_s: float
-    origin: str = ASSUMED
+    is_measured: bool = False  # on this machine, or else assumed
 
     def step_s(self, shape: ModelConfig, rows: int, context: int, rank: int = 0) -> float:
         """Seconds of a step of `rows` rows of `context` tokens each; with `rank`, of a LoRA."""
@@ -102,3 +114,51 @@ def _attended(context: int, window: int | None) -> float:
     if window is None or window >= context:
         return context / 2
     return window - math.comb(window, 2) / context
+
+
+# --- the speeds of earlier trainings --------------------------------------------------------------
+
+
+def best_flops(assumed: float = 0.0, *, is_lora: bool) -> float:
+    """FLOP/s of the best recent training of all weights, or of a LoRA; those assumed without any.
+
+    The best counts, because a slow one may have shared the machine with other programs.
+    """
+    recent = _stored().get(_key(is_lora=is_lora), [])
+    return max(recent) if len(recent) >= _ENOUGH else max([assumed, *recent])
+
+
+def remember(
+    shape: ModelConfig, rows: int, context: int, rank: int, tokens_per_s: float, layer_s: float
+) -> None:
+    """Store the speed of a training; a folder that cannot be written stores nothing."""
+    if not tokens_per_s:
+        return
+    step_s = rows * context / tokens_per_s
+    computing_s = max(step_s / 2, step_s - shape.layers * layer_s)
+    remember_flops(step_flops(shape, rows, context, rank) / computing_s, is_lora=bool(rank))
+
+
+def remember_flops(flops: float, *, is_lora: bool) -> None:
+    """Store the FLOP/s of a training."""
+    stored, key = _stored(), _key(is_lora=is_lora)
+    stored[key] = [*stored.get(key, []), float(f"{flops:.4g}")][-_RECENT:]
+    with suppress(OwnwordsError, OSError):
+        data_folder().mkdir(parents=True, exist_ok=True)
+        write_atomically(data_folder() / _FILE, json.dumps(stored, indent=1) + "\n")
+
+
+def _stored() -> dict[str, list[float]]:
+    try:
+        data = (data_folder() / _FILE).read_bytes()
+        return msgspec.json.decode(data, type=dict[str, list[float]])
+    except (OSError, ValueError, OwnwordsError):  # not there, or damaged
+        return {}
+
+
+def _key(*, is_lora: bool) -> str:
+    """What the speed depends on: the processor, its threads, the library, and what is trained."""
+    library, cpu = bindings.load_library(), hardware.read_cpu()
+    label = library.isa.label if library else "PyTorch alone"
+    trained = "LoRA" if is_lora else "all weights"
+    return f"{cpu.model}, {hardware.threads(cpu)} threads, {label}, {trained}"

@@ -22,7 +22,7 @@ from ownwords.training.device import Device
 from ownwords.training.optim import Optimizer
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.settings import OptimConfig, Precision
-from ownwords.training.step_time import MEASURED, DeviceSpeeds, StepTimeModel, step_flops
+from ownwords.training.step_time import DeviceSpeeds, StepTimeModel, step_flops
 
 _TIMED_S, _TIMED = 0.25, 3  # the least seconds and steps of a timing, if there is time
 
@@ -130,7 +130,7 @@ def fit_step_time(samples: Sequence[StepTiming], before: StepTimeModel) -> StepT
     if len(samples) == 1:
         wanted = last.layers * before.layer_s + last.flops / before.flops_per_s
         factor = last.seconds / wanted
-        return StepTimeModel(before.layer_s * factor, before.flops_per_s / factor, MEASURED)
+        return StepTimeModel(before.layer_s * factor, before.flops_per_s / factor, is_measured=True)
     layer_s = flop_s = 0.0
     if determinant:
         layer_s = (first.seconds * last.flops - last.seconds * first.flops) / determinant
@@ -138,7 +138,7 @@ def fit_step_time(samples: Sequence[StepTiming], before: StepTimeModel) -> StepT
     if flop_s <= 0 or layer_s < 0:  # the timing of some shapes was disturbed
         work = sum(sample.flops for sample in samples)
         layer_s, flop_s = 0.0, sum(sample.seconds for sample in samples) / work
-    return StepTimeModel(layer_s, 1 / flop_s, MEASURED)
+    return StepTimeModel(layer_s, 1 / flop_s, is_measured=True)
 
 
 # --- timing ------------------------------------------------------------------------------------

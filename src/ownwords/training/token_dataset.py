@@ -8,6 +8,7 @@ Shapes: N tokens, D documents; D1 is D + 1.
 """
 
 import json
+import lzma
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +24,7 @@ from ownwords.archive.corpus import TextCollection, TrainingText
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage
 from ownwords.models import atomic_dir
+from ownwords.models.untrusted_files import ModelError, read_bytes
 from ownwords.tokenizers.text import TokenizerError, encode_utf8
 from ownwords.tokenizers.tokenizer import Tokenizer
 
@@ -32,6 +34,11 @@ _TOKENS, _INDEX = "tokens.bin", "index.json"
 # Characters encoded at a time: enough to use every core, few enough to need little memory.
 _GROUP = 4 << 20
 _NOTHING = np.zeros(0, np.uint32)
+
+REPLAY = "replay.txt.xz"  # in a base's directory
+DIVIDER = "\x1c"  # of its texts
+_MAX_REPLAY_BYTES = 64 << 20  # a hundred times what a base writes
+_MAX_UNPACKER_BYTES = 128 << 20  # twice what LZMA's largest preset needs
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,3 +220,31 @@ def _groups(texts: Iterable[TrainingText]) -> Iterator[Sequence[TrainingText]]:
 
 def _dtype(vocabulary: int) -> np.dtype[Any]:
     return np.dtype("<u2" if vocabulary <= 65535 else "<u4")
+
+
+# --- replay text of a base ------------------------------------------------------------------------
+
+
+def read_replay(path: Path) -> list[TrainingText]:
+    """Read the texts of a replay file; ModelError if it is damaged.
+
+    A base has written them, to be mixed into fine-tuning so that it forgets less. What the base was
+    trained on is seldom available, and hundreds of times its size.
+    """
+    unpacker = lzma.LZMADecompressor(memlimit=_MAX_UNPACKER_BYTES)
+    try:
+        data = unpacker.decompress(read_bytes(path, _MAX_REPLAY_BYTES), _MAX_REPLAY_BYTES)
+        joined = data.decode("utf-8") if unpacker.eof else None
+    except (lzma.LZMAError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path} is damaged ({error})", hint="delete it") from error
+    if joined is None:
+        reason = f"it breaks off, or unpacks to more than {_MAX_REPLAY_BYTES >> 20} MiB"
+        raise ModelError(f"{path} is damaged ({reason})", hint="delete it")
+    texts = [text for text in joined.split(DIVIDER) if text.strip()]
+    return [TrainingText(f"replay/{number:06d}", text) for number, text in enumerate(texts)]
+
+
+def without_opening(text: TrainingText) -> TrainingText:
+    """A text without its first paragraph, which is its title, so that replay teaches no titles."""
+    _, _, rest = text.text.partition("\n\n")
+    return TrainingText(text.id, rest) if rest.strip() else text

@@ -1,0 +1,259 @@
+"""A trained model: its weights between the base's and the trained ones, its card, its folder."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ownwords.archive.corpus import TextCollection
+from ownwords.archive.features import identify_language
+from ownwords.inference import copy_guard
+from ownwords.inference.text_generation import generation_config
+from ownwords.models import bundle
+from ownwords.language.words import code_of
+from ownwords.models.decoder import CausalLM
+from ownwords.models.directory import BaseLicense
+from ownwords.models.lora import LoraAdapter
+from ownwords.models.model_library import ModelLibrary
+from ownwords.models.quantization_scheme import INT8
+from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.training.checkpoint import Run
+from ownwords.training.loop import TrainOutcome
+from ownwords.training.plan import Plan
+from ownwords.training.token_dataset import TokenDataset
+from ownwords.view.format import number, size, times
+
+# Larger texts get no copy guard: it takes twice their memory, thirty times that while built.
+_MAX_GUARDED_BYTES = 32 << 20
+# Points tried between the base's weights (0) and the tuned ones (1).
+_SHARES = (1.0, 0.85, 0.7, 0.5, 0.3)
+
+SetShare = Callable[[float], None]
+
+
+def best_share(
+    set_share: SetShare, bits: Callable[[], float], tuned_bits: float | None = None
+) -> tuple[float, float, float]:
+    """Set the share with the fewest bits per byte; returns it, its bits, and the base's.
+
+    `tuned_bits` are those of share 1, if they are known.
+
+    A tuned model has learned the author and forgotten other things; a point between the two is
+    often better than either (Wortsman et al. 2021, arXiv 2109.01903).
+    The bits fall from the base to the best point and rise after it, so the search ends at the first
+    share that is worse than the one before.
+    """
+    set_share(0.0)
+    base_bits = bits()
+    best, best_bits = 0.0, base_bits
+    before = float("inf")
+    for share in _SHARES:
+        if share == 1 and tuned_bits is not None:
+            here = tuned_bits
+        else:
+            set_share(share)
+            here = bits()
+        if here < best_bits:
+            best, best_bits = share, here
+        if here > before:
+            break
+        before = here
+    set_share(best)
+    return best, best_bits, base_bits
+
+
+def between(model: CausalLM, base: Mapping[str, Tensor]) -> SetShare:
+    """A function that gives the model weights between `base` and those it has now."""
+    tuned = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
+
+    def set_share(share: float) -> None:
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(torch.lerp(base[name].float(), tuned[name].float(), share))
+
+    return set_share
+
+
+def scaling(adapter: LoraAdapter) -> SetShare:
+    """A function that scales what an adapter adds to its model."""
+    ups = {name: layer.up.detach().clone() for name, layer in adapter.layers.items()}
+
+    def set_share(share: float) -> None:
+        with torch.no_grad():
+            for name, layer in adapter.layers.items():
+                layer.up.copy_(share * ups[name])
+
+    return set_share
+
+
+# --- the folder -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A saved model: its folder, its plan, and the outcome of the training."""
+
+    folder: Path
+    run: Run
+    plan: Plan
+    outcome: TrainOutcome
+    bits_per_byte: float | None  # on the held-out texts
+    judged: tuple[str, ...]  # the plan's forecast compared with the outcome
+    share: float = 1.0  # position between the base's weights (0) and the trained ones (1)
+    before: float | None = None  # the base's own bits per byte on the held-out texts
+
+
+@dataclass(frozen=True)
+class ModelOrigin:
+    """What a model was trained from and how, for its card and its provenance."""
+
+    kind: str  # pretrain, finetune or lora
+    corpus: str  # key of the texts
+    base: str = ""  # the name of its folder
+    base_title: str = ""
+    base_adapter: str = ""  # what the card calls the adapter that was merged into the base
+    base_is_trimmed: bool = False
+    license: BaseLicense = field(default_factory=BaseLicense)
+
+    @property
+    def sentence_part(self) -> str:
+        """How it was trained, for "... with ownwords"."""
+        how = f"fine-tuned from {self.base_title or self.base}" if self.base else "trained"
+        if self.base_adapter:
+            how += f" and {self.base_adapter}"
+        return f"{how} through a LoRA" if self.kind == "lora" else how
+
+
+def save(
+    made: TrainedModel,
+    model: CausalLM,
+    tokenizer: Tokenizer,
+    texts: TextCollection,
+    dataset: TokenDataset,
+    origin: ModelOrigin,
+    *,
+    workspace: Path,
+    keeps: bool,
+    has_notes: bool,
+    dtype: torch.dtype | None = None,
+    adapter: Mapping[str, Tensor] | None = None,
+) -> str:
+    """Save the model's directory, and `adapter` in it; returns the name of the model it replaced.
+
+    `keeps` keeps the model that the workspace has; `has_notes`: it was trained on notes.
+    """
+    library = ModelLibrary(workspace)
+    kept = library.keep() if keeps else None
+    guard = b""
+    if texts.bytes <= _MAX_GUARDED_BYTES:
+        documents = (dataset.document(i) for i in range(dataset.documents))
+        guard = copy_guard.build(documents, tokenizer).to_bytes()
+    bundle.save(
+        made.folder,
+        model,
+        tokenizer,
+        generation=generation_config(),
+        card=_card(workspace.name, model, made, texts, origin.sentence_part),
+        metadata=_card_metadata(workspace.name, made, texts),
+        provenance={
+            **_provenance(made, origin),
+            # A base with the adapter for notes can, whatever has been learned since.
+            "writes_from_notes": bool(origin.base_adapter) or (has_notes and made.share > 0),
+        },
+        dtype=dtype,
+        # Half the disk and faster writing; `export` restores bfloat16 (docs/log.md).
+        schemes=(INT8, INT8) if origin.kind == "lora" else None,
+        copy_guard=guard,
+        adapter=adapter or {},
+        license=origin.license,
+    )
+    if kept is None:
+        return ""
+    library.forget_score()
+    return kept.name
+
+
+def _card_metadata(name: str, made: TrainedModel, texts: TextCollection) -> str:
+    """What the hub shows beside a model, as lines of the card's front matter."""
+    sample = "\n".join(text.text[:600] for text in islice(texts, 10))
+    code = code_of(identify_language(sample))
+    lines = f"language: {code}\n" if code else ""
+    if made.bits_per_byte is None:
+        return lines
+    return (
+        f"{lines}model-index:\n- name: {json.dumps(name)}\n  results:\n  - task:\n"
+        "      type: text-generation\n    dataset:\n      name: held-out texts of the author\n"
+        "      type: private\n    metrics:\n    - type: bits_per_byte\n"
+        f"      value: {made.bits_per_byte:.3f}\n"
+    )
+
+
+def _card(name: str, model: CausalLM, made: TrainedModel, texts: TextCollection, how: str) -> str:
+    """The text of the model's README: its training texts, quality and settings."""
+    config, plan = model.config, made.plan
+    count = sum(parameter.numel() for parameter in model.parameters())
+    quality = "No text was held out, so there is no score."
+    if made.bits_per_byte is not None:
+        quality = (
+            f"{made.bits_per_byte:.3f} bits per byte on whole held-out texts, which also decided"
+            " when to stop."
+        )
+        if made.before is not None:
+            quality += f" The base had {made.before:.3f} on the same texts."
+    lines = [
+        f"# {name}",
+        "",
+        f"A language model of {number(count)} parameters ({config.MODEL_TYPE}, {config.layers}"
+        f" layers of width {config.width}, {config.vocabulary:,} tokens, a context of"
+        f" {config.context:,}), {how} with ownwords.",
+        "",
+        "## Training texts",
+        "",
+        f"{size(texts.bytes)} of one author's own words, {texts.documents:,} texts, read"
+        f" {times(plan.expected.epochs_of(made.outcome.tokens))}.",
+        "",
+        "## Quality",
+        "",
+        quality,
+        "",
+        *(f"- {sentence}" for sentence in made.judged),
+        "",
+        "## Settings",
+        "",
+        "| setting | value | why | source |",
+        "|---|---|---|---|",
+    ]
+    for each in plan.reasons:
+        cells = (each.key, each.value, each.reason, each.source)
+        lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def _provenance(made: TrainedModel, origin: ModelOrigin) -> dict[str, object]:
+    """The same as data; fine-tuning this model reads its learning rates from it."""
+    plan, outcome = made.plan, made.outcome
+    return {
+        "kind": origin.kind,
+        "corpus": origin.corpus,
+        "base_name": origin.base,
+        "base_adapter": origin.base_adapter,
+        "base_is_trimmed": origin.base_is_trimmed,
+        "share_of_tuned_weights": made.share if origin.base else None,
+        "recipe": asdict(plan.recipe),
+        "plan": [asdict(number) for number in plan.reasons],
+        "expected": asdict(plan.expected),
+        "outcome": {
+            "steps": outcome.steps,
+            "stopped": outcome.stopped,
+            "best_step": outcome.best_step,
+            "tokens": outcome.tokens,
+            "seconds": outcome.seconds,
+            "validation_bits_per_byte": made.bits_per_byte,
+            "validation_bits_per_byte_before": made.before,
+        },
+        "compared": list(made.judged),
+    }
