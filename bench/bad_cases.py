@@ -105,7 +105,7 @@ def some_posts(path: Path, most: int, source: Path = BLOG) -> Path:
 def card(case: Case, blog: Path, folder: Path) -> "Scorecard":
     """The scorecard of a model spoilt in this way."""
     from ownwords.make import pipeline
-    from ownwords.make.make_request import MakeRequest
+    from ownwords.make.stages import MakeRequest
 
     result = pipeline.make(
         MakeRequest(

@@ -35,7 +35,7 @@ if __package__ in (None, ""):  # run as a file
 from bench.fresh import SHARED, own_peak_mb, run
 
 if TYPE_CHECKING:
-    from ownwords.make.result import MakeResult
+    from ownwords.make.stages import MakeResult
 
 DIVIDER = "\x1c"
 BOOKS = (SHARED / "books-1.txt.xz", SHARED / "books-2.txt.xz")
@@ -208,7 +208,7 @@ def make_row(folder: Path, workspace: Path, minutes: float, base: str) -> dict[s
     """The figures of `ownwords make` on a corpus, or its error."""
     from ownwords.core.errors import OwnwordsError
     from ownwords.make import pipeline
-    from ownwords.make.make_request import MakeRequest
+    from ownwords.make.stages import MakeRequest
 
     order = MakeRequest([folder], workspace=workspace, minutes=minutes, base=base)
     try:

@@ -50,7 +50,7 @@ SERVER = (
     "evaluation/verdict.py",
     "evaluation/voice.py",
     "make/pipeline.py",
-    "make/result.py",
+    "make/stages.py",
     "serve/api/",
     "serve/app.py",
     "serve/app_state.py",

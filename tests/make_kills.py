@@ -26,7 +26,7 @@ from ownwords.core.progress import Event, Progress
 from ownwords.evaluation import scorecard_view, scoring
 from ownwords.evaluation.scoring import MetricCache
 from ownwords.make import pipeline
-from ownwords.make.result import MakeCallbacks, MakeResult, StageCache
+from ownwords.make.stages import MakeCallbacks, MakeResult, StageCache
 from ownwords.models import atomic_dir, bundle, lora
 from ownwords.models.directory import model_fingerprint
 from ownwords.training import recipes, throughput, trained_model

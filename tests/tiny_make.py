@@ -9,7 +9,7 @@ import families  # noqa: F401 - one thread is enough for so little
 from ownwords.archive.corpus import TrainingText
 from ownwords.evaluation import scoring
 from ownwords.evaluation.scoring import ScoreConfig
-from ownwords.make.make_request import MakeRequest
+from ownwords.make.stages import MakeRequest
 from ownwords.training import recipes, throughput, token_dataset
 from ownwords.training.recipes import TrainRequest, plan_pretraining
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ownwords.ask.servers import Endpoint
     from ownwords.inference.engine import WeightFormat
     from ownwords.inference.model import Model
-    from ownwords.make.result import MakeResult
+    from ownwords.make.stages import MakeResult
 
 __all__ = ["__version__", "ask_archive", "load", "look", "make_model"]
 
@@ -58,10 +58,10 @@ def make_model(
     wrote and how good it is. Raises `ownwords.core.errors.OwnwordsError` for what cannot be.
     """
     # Not called `make`: importing the package of that name would put it in the function's place.
-    from ownwords.make import make_request, pipeline  # noqa: PLC0415 - NumPy takes a moment
+    from ownwords.make import pipeline, stages  # noqa: PLC0415 - NumPy takes a moment
 
     return pipeline.make(
-        make_request.MakeRequest(
+        stages.MakeRequest(
             [Path(path) for path in paths],
             workspace=Path(workspace) if workspace else None,
             minutes=minutes,

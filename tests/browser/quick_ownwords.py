@@ -21,9 +21,9 @@ def _main(arguments: list[str]) -> int:
         jobs.PROGRAM = (sys.executable, __file__)
     elif arguments[:1] == ["make"]:
         from ownwords.evaluation.scoring import ScoreConfig
-        from ownwords.make import make_request, pipeline
+        from ownwords.make import pipeline, stages
 
-        make_request._QUICK_SCORING = ScoreConfig(
+        stages._QUICK_SCORING = ScoreConfig(
             max_posts=3,
             max_bytes=3000,
             passages=4,

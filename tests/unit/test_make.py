@@ -24,8 +24,14 @@ from ownwords.evaluation.scorecard import BASE, Scorecard
 from ownwords.evaluation.scoring import ScoreConfig
 from ownwords.inference import model as inference_model
 from ownwords.make import pipeline
-from ownwords.make.make_request import MakeRequest, find_base
-from ownwords.make.result import FirstParagraph, MakeCallbacks, MakeResult, TrainingSummary
+from ownwords.make.stages import (
+    FirstParagraph,
+    MakeCallbacks,
+    MakeRequest,
+    MakeResult,
+    TrainingSummary,
+    find_base,
+)
 from ownwords.models.directory import model_fingerprint
 from ownwords.training import recipes
 from ownwords.training.plan import Plan
@@ -437,7 +443,7 @@ def test_cached_results_need_no_heavy_imports(made_folder: Path) -> None:
         "from pathlib import Path\n"
         "from ownwords.evaluation.scoring import ScoreConfig\n"
         "from ownwords.make import pipeline\n"
-        "from ownwords.make.make_request import MakeRequest\n"
+        "from ownwords.make.stages import MakeRequest\n"
         f"order = MakeRequest([Path({str(made_folder / 'blog')!r})],\n"
         f"    workspace=Path({str(made_folder / 'w')!r}),\n"
         f"    minutes=10.0, base={str(made_folder / 'base' / 'model')!r}, device='cpu',\n"

@@ -21,8 +21,13 @@ from ownwords.core.errors import ConfigError
 from ownwords.core.progress import Progress
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make import pipeline
-from ownwords.make.make_request import MakeRequest
-from ownwords.make.result import FirstParagraph, MakeCallbacks, MakeResult, TrainingSummary
+from ownwords.make.stages import (
+    FirstParagraph,
+    MakeCallbacks,
+    MakeRequest,
+    MakeResult,
+    TrainingSummary,
+)
 from ownwords.training.plan import Forecast, Plan, PlannedValue
 from unit import sample_card
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ownwords.archive.report import PostSummary, Report
 from ownwords.base.trimming import are_english
 from ownwords.cli.output import StreamingWordWrap, has_desktop
-from ownwords.make.result import (
+from ownwords.make.stages import (
     FirstParagraph,
     StageCache,
     TrainingSummary,

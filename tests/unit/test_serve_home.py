@@ -11,7 +11,7 @@ from exports import publii
 from ownwords.archive.look import look
 from ownwords.cli.main import main
 from ownwords.core.workspace import Workspace
-from ownwords.make.result import count_new, write_learned
+from ownwords.make.stages import count_new, write_learned
 from ownwords.serve.app_state import AppState
 from ownwords.serve.source_list import find_publii_sites
 from page_client import page_client

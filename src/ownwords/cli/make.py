@@ -36,12 +36,12 @@ from ownwords.core.errors import ConfigError
 from ownwords.core.progress import duration
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scorecard_view import headline, judged_on
-from ownwords.make.make_request import MakeRequest
-from ownwords.make.result import (
+from ownwords.make.stages import (
     CHANGED,
     MAX_TOKENS,
     SEED,
     MakeCallbacks,
+    MakeRequest,
     MakeResult,
     TrainingSummary,
     cut_at_paragraph,

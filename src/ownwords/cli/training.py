@@ -117,8 +117,8 @@ def _train(
 ) -> None:
     from ownwords.base import catalogue
     from ownwords.base.trimming import TRIMMED, trim
-    from ownwords.make.make_request import check_minutes
     from ownwords.make.pipeline import plan_training
+    from ownwords.make.stages import check_minutes
     from ownwords.training.device import choose
     from ownwords.training.distributed import init_distributed
     from ownwords.training.recipes import TrainRequest

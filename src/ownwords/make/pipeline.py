@@ -29,8 +29,7 @@ from ownwords.evaluation.scorecard_view import write_scorecard
 from ownwords.evaluation.scoring import ScoreConfig, score_model
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
-from ownwords.make.make_request import MakeRequest, find_base
-from ownwords.make.result import (
+from ownwords.make.stages import (
     CHANGED,
     FINISHED,
     MAX_TOKENS,
@@ -38,10 +37,12 @@ from ownwords.make.result import (
     ChosenMinutes,
     FirstParagraph,
     MakeCallbacks,
+    MakeRequest,
     MakeResult,
     StageCache,
     TrainingSummary,
     cut_at_paragraph,
+    find_base,
     prompt_of,
     title_for,
     write_learned,
@@ -71,13 +72,10 @@ _NEW_LANGUAGE = (
     " yours from them alone; a model that knows it is a better start, such as gemma3-270m, which"
     " knows 140 languages: `ownwords base add gemma3-270m`, then make again."
 )
-_SHORTENING = {
-    "train.steps",
-    "train.max_steps",
-}  # settings that allow fewer minutes than a base needs
+_SHORTENING = {"train.steps", "train.max_steps"}  # allow fewer minutes than a base needs
 _SCORING = "The model predicts held-out posts and writes many texts."
-_WRITE_S = 2.0  # expected for the first paragraph: .6 with the built-in base, 2.7 with SmolLM2
-_MIN_CHARACTERS = 40  # from which the speed of writing can be told
+_WRITE_S = 2.0  # for the first paragraph: 0.6 with the built-in base, 2.7 with SmolLM2
+_MIN_CHARACTERS = 40  # of the first paragraph, to measure the speed of writing
 _TOKEN_CHARACTERS = 4
 _SAMPLE_SHARE = 0.11  # of the time of scoring, for as many tokens as one sample has
 _MIN_SAMPLE_TOKENS = 60
@@ -93,10 +91,9 @@ def make(
 ) -> MakeResult:
     """Read, train, write a paragraph and score; finished stages are only reported again.
 
-    `ask` is called about posts that stand out; without it the stated defaults apply. `began` is the
+    `ask` is called about unusual posts; without it the defaults apply. `began` is the
     time.perf_counter() at which the user began to wait. Raises OwnwordsError if a stage is
-    impossible; finished stages are kept. A KeyboardInterrupt carries a sentence that says what is
-    saved.
+    impossible; finished stages are kept. The message of a KeyboardInterrupt says what is saved.
     """
     run = MakeRun(request, progress, callbacks, began)
     run.announce_parts()
@@ -133,7 +130,7 @@ def plan(
     callbacks: MakeCallbacks | None = None,
     began: float | None = None,
 ) -> "Plan":
-    """Make the training's plan without training; an unfinished training's plan is loaded."""
+    """Return the training's plan without training; an unfinished training's plan is loaded."""
     run = MakeRun(request, progress, callbacks, began)
     run.read_texts(ask)
     with run.lock():
@@ -158,7 +155,7 @@ class MakeRun:
         self.workspace = request.resolved_workspace
         self.model = self.workspace.root / "model"
         self.cache = StageCache(self.workspace.root / FINISHED)
-        # The built-in one where the request leaves it open, until `choose_base`.
+        # The built-in one if the request leaves it open, until `choose_base`.
         self.base = find_base(request.base)
         if self.base:  # refuse a damaged one before any text is read
             with directory.open_directory(self.base) as folder:
@@ -172,7 +169,10 @@ class MakeRun:
     # --- the stages -------------------------------------------------------------------------------
 
     def read_texts(self, ask: "AskAuthor | None") -> Report:
-        """Read the texts into the archive; an unchanged blog is not read again."""
+        """Read the texts into the archive; CorpusError if there is too little to train on.
+
+        An unchanged blog is not read again.
+        """
         request = self.request
         with resumable("nothing was changed; the same command starts again"):
             began = time.perf_counter()
@@ -197,9 +197,9 @@ class MakeRun:
         )
 
     def choose_base(self, texts: Corpus) -> None:
-        """Choose the base, if the request leaves that open, and trim a large vocabulary.
+        """Choose the base and the minutes that the request leaves open; trim a large vocabulary.
 
-        The same command chooses the same again, and the same minutes if it gives none.
+        The same command always chooses the same.
         """
         if self.request.minutes is None:
             self._choose_minutes(texts)
@@ -234,7 +234,7 @@ class MakeRun:
         ):
             began = time.perf_counter()
             trained = TrainingSummary.of(self._plan_and_train(texts), posts)
-            depends_on["base"] = self._base_key  # another one may have taken its place
+            depends_on["base"] = self._base_key  # it may have been replaced by a smaller one
             seconds = time.perf_counter() - began
         self.cache.put("train", depends_on, trained, seconds)
         write_learned(self._folder, report)
@@ -266,9 +266,9 @@ class MakeRun:
     def plan(self, texts: Corpus) -> "PlannedTraining":
         """Plan the training of the author's model.
 
-        A base that was chosen here, and for which there is too little memory, gives way to the best
-        smaller one, if there is one that has read the language. One that the request names does
-        not: BaseDoesNotFitError says how many minutes it needs.
+        A base that was chosen here but does not fit into memory is replaced by the best smaller one
+        that knows the language, if there is one. A base that the request names is not replaced:
+        BaseDoesNotFitError says how many minutes it needs.
         """
         if self.request.base and not _SHORTENING & self.request.fixed.keys():
             self._check_fits(texts)
@@ -280,12 +280,12 @@ class MakeRun:
                 raise
         self.cache.put("base", self._choice_inputs(texts), choice, 0.0)
         self.choose_base(texts)
-        # All of the minutes are given again: on a busy machine too few may be left.
+        # Start the clock again: on a busy machine too few of the minutes may be left.
         self._began = None
         return self.plan(texts)
 
     def _check_fits(self, texts: Corpus) -> None:
-        """Raise BaseDoesNotFitError if the named base needs more time; not where a run resumes."""
+        """Raise BaseDoesNotFitError if the named base needs more time; a run may always resume."""
         inputs = {**self._choice_inputs(texts), "base": self.request.base}
         if self.cache.get("fits", inputs, ChosenMinutes) is None:
             # The plan knows the exact memory.
@@ -329,7 +329,7 @@ class MakeRun:
             "texts": texts.key,
             "how": f"{__version__} {config!r} {DEFAULT_SAMPLING!r}",
         }
-        # With its files, to notice changes of them.
+        # With the files, to notice changes to them.
         is_cached = self.cache.inputs("score") == depends_on | {"files": self._scorecard_files()}
         if is_cached and (card := read_scorecard(root)):
             self.callbacks.on_scored(card, None)
@@ -364,9 +364,9 @@ class MakeRun:
         return {stage: self.cache.seconds(stage) for stage in stages}
 
     def announce_parts(self) -> None:
-        """Announce the parts that the request has; what the last run took is expected again.
+        """Announce the parts of the request; each is expected to take as long as the last time.
 
-        A part of 0 seconds is left out, unless more is found to do.
+        A part of 0 seconds is left out, unless it turns out to have work.
         """
         seconds = {
             "train": self.request.resolved_minutes * 60,
@@ -384,7 +384,7 @@ class MakeRun:
 
     @property
     def _score_config(self) -> ScoreConfig:
-        """How much to measure; the samples are shorter where the first paragraph came slowly."""
+        """How much to measure; the samples are shorter if the first paragraph came slowly."""
         config, written = self.request.score_config, self.cache.latest("write", FirstParagraph)
         if written is None or len(written.text) < _MIN_CHARACTERS:
             return config
@@ -440,7 +440,6 @@ class MakeRun:
 
     def _plan_from_base(self, texts: Corpus) -> "PlannedTraining":
         """Plan a training from the base or from scratch, or load the plan of an unfinished one."""
-        began = None if self._began is None else self._began + self._asking_s
         from ownwords.training.recipes import TrainRequest  # noqa: PLC0415 - it brings PyTorch
 
         request = TrainRequest(
@@ -452,7 +451,7 @@ class MakeRun:
             own_share=texts.own_share,
             corpus=texts.key,
             base_title=catalogue.display_name(self.base),
-            began=began,
+            began=None if self._began is None else self._began + self._asking_s,
         )
         return plan_training(self.base, texts, request)
 
@@ -519,7 +518,7 @@ def plan_training(
 
 
 def is_new_language(base: Path | None, texts: Corpus) -> bool:
-    """Whether the base is the built-in English model and the texts to train on are not English."""
+    """Whether the base is the built-in English model and the training texts are not English."""
     if base is None or catalogue.display_name(base) != catalogue.SHIPPED_TITLE:
         return False
     return not trimming.are_english([text.text for text in texts.train])

@@ -1,14 +1,9 @@
 """Muon + AdamW without host synchronisation on a GPU, and the schedule of their learning rates.
 
-Muon updates the matrices inside the blocks, AdamW everything else; or AdamW updates everything.
-
-Muon is orthogonalized momentum: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon. A
-small model has many small matrices, and launching an operation on one costs more than computing it.
-So momenta and gradients are stacked by shape, and each operation processes all matrices of a shape
-in one batch; on a CPU one call of the C++ library does a step, a thread a matrix.
-
-AdamW: Loshchilov & Hutter 2019, arXiv 1711.05101. A step is one pass over memory, with PyTorch's
-fused kernel, or for bfloat16 gradients with our own, which also writes the bfloat16 weights.
+Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) updates the matrices inside the
+blocks, AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101) everything else; or AdamW updates
+everything. Muon stacks matrices by shape, because launching an operation on a small matrix costs
+more than computing it; on a CPU one call of the C++ library does a step, one thread per matrix.
 
 Shapes: N matrices, R rows, C columns, S the smaller of the two.
 """
@@ -39,15 +34,13 @@ def lr_scale(step: int, steps: int, progress: float, config: ScheduleConfig) -> 
     different lengths can share the constant part, and the loss falls most during the decay.
 
     The warmup takes a fraction of the planned `steps`: in a timed run a slow first step, which
-    compiles, would otherwise use it up. The decay follows `progress`, the share of the run that
-    lies before this step. It reaches `final_lr_fraction` at the end, so it is never zero in a step.
+    compiles, would otherwise use it up. The decay follows `progress`, the share of the run before
+    this step. It reaches `final_lr_fraction` at the end, so it is never zero in a step.
     """
     warmup, decay = config.warmup_fraction * steps, config.decay_fraction
     rising = (step + 1) / warmup if step + 1 < warmup else 1.0
     left = max(0.0, 1 - progress)
-    falling = left / decay if left < decay else 1.0
-    if left == 0:
-        falling = 0.0
+    falling = left / decay if left < decay else float(left > 0)
     final = config.final_lr_fraction
     return min(rising, final + (1 - final) * falling)
 
@@ -55,17 +48,14 @@ def lr_scale(step: int, steps: int, progress: float, config: ScheduleConfig) -> 
 class Optimizer:
     """The optimizer of a model's trainable parameters, with their master weights.
 
-    Make it after the model is on its device. Of parameters that are narrower than float32, the
-    optimizer keeps float32 copies, the master weights. A step whose gradients are not finite
-    changes nothing. `gradient_norm` is that of the last step, before clipping; it stays on the
-    device.
+    Make it after the model is on its device. It keeps float32 copies, the master weights, of
+    parameters that are narrower. A step whose gradients are not finite changes nothing.
+    `gradient_norm` is that of the last step, before clipping, on the device.
 
     `exact`: the float32 weights that the narrow parameters were rounded from. They become the
     master weights without a copy, which would need more memory than training does.
-
-    `start_token`: the token that texts begin with and that stands nowhere else. Its embedding
-    learns `start_lr_scale` times as fast: a soft prompt of one token (Lester et al. 2021, arXiv
-    2104.08691).
+    `start_token`: the token that only begins texts. Its embedding learns `start_lr_scale` times as
+    fast: a soft prompt of one token (Lester et al. 2021, arXiv 2104.08691).
     """
 
     def __init__(
@@ -82,8 +72,8 @@ class Optimizer:
             name: each for name, each in model.named_parameters() if each.requires_grad
         }
         device = next(iter(self._parameters.values())).device
-        # Whether each step reads the norm from the device, which costs nothing on a CPU. Where it
-        # need not, PyTorch's fused kernel clips, or skips the step.
+        # Whether each step reads the norm from the device, which costs nothing on a CPU. On CUDA
+        # PyTorch's fused kernel clips, or skips the step.
         self._waits = device.type != "cuda"
         narrow = {n: p for n, p in self._parameters.items() if p.dtype != torch.float32}
         # A tensor that already has that dtype and device is not copied.
@@ -91,10 +81,12 @@ class Optimizer:
             name: (exact or {}).get(name, p).detach().to(p.device, torch.float32).contiguous()
             for name, p in narrow.items()
         }
-        # Name and row of the start token's embedding, if it learns faster.
+        # Name and row of the start token's embedding, if it learns faster and is not frozen.
         self._start: tuple[str, int] | None = None
         if start_token is not None and config.start_lr_scale != 1:
-            self._start = self._start_row(model, start_token)
+            table = model.get_parameter("embedding.weight")
+            names = [name for name, each in self._parameters.items() if each is table]
+            self._start = (names[0], start_token) if names else None
         self.gradient_norm = torch.zeros((), dtype=torch.float32, device=device)
         matrices = _matrices(model) if config.kind == "muon" else set()
         rest = {name: p for name, p in self._parameters.items() if name not in matrices}
@@ -104,7 +96,7 @@ class Optimizer:
                 muon, steps=config.newton_schulz_steps, precision=_precision(config, device)
             )
         decays = _decays(model, config)
-        here = self._weights()
+        here = self.weights()
         self._adamw = [
             AdamW(
                 {name: here[name] for name in rest if decays[name] == decay},
@@ -136,22 +128,16 @@ class Optimizer:
             max_norm = self.config.grad_clip
             clip = GradClip(max_norm / value if max_norm and value > max_norm else 1.0)
         else:
-            ok = norm.isfinite().float()
-            factor = (
-                (self.config.grad_clip / norm).clamp(max=1.0)
-                if self.config.grad_clip
-                else norm * 0 + 1
-            )
-            clip = GradClip(factor, ok)
+            factor = norm * 0 + 1
+            if self.config.grad_clip:
+                factor = (self.config.grad_clip / norm).clamp(max=1.0)
+            clip = GradClip(factor, norm.isfinite().float())
         scale *= self.lr_factor
-        config, weights = self.config, self._weights()
+        config, weights = self.config, self.weights()
         narrow, rounded = self._narrow(self._master_weights), set[str]()
         if self._muon is not None:
-            risen = (
-                min(1.0, step / config.momentum_warmup_steps)
-                if config.momentum_warmup_steps
-                else 1.0
-            )
+            steps = config.momentum_warmup_steps
+            risen = min(1.0, step / steps) if steps else 1.0
             rounded |= self._muon.step(
                 weights,
                 lr=config.muon_lr * scale,
@@ -173,14 +159,6 @@ class Optimizer:
                 narrow[name][row] = faster.to(narrow[name].dtype)
         self._round_masters(rounded)
 
-    def _start_row(self, model: nn.Module, start_token: int) -> tuple[str, int] | None:
-        """Where the start token's embedding is; None if the embedding is frozen."""
-        table = model.get_parameter("embedding.weight")
-        name = next((name for name, each in self._parameters.items() if each is table), None)
-        if name is None:
-            return None
-        return name, start_token
-
     def _gather(self) -> Tensor:
         """Give Muon and AdamW their gradients; returns the norm of all gradients together."""
         gradients = {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
@@ -192,10 +170,6 @@ class Optimizer:
         norms = [norm for group in self._adamw for norm in group.gather(gradients)]
         norm: Tensor = torch.linalg.vector_norm(torch.stack(muon_norms + norms))
         return norm
-
-    def _weights(self) -> dict[str, Tensor]:
-        """The tensors that a step updates: master weights or parameters."""
-        return self._parameters | self._master_weights
 
     def _narrow(self, names: Iterable[str]) -> dict[str, Tensor]:
         """The narrow parameters of these master weights."""
@@ -212,8 +186,9 @@ class Optimizer:
             parameter.grad = None
 
     def weights(self) -> dict[str, Tensor]:
-        """The float32 weights by parameter name, not copied."""
-        return {name: each.detach() for name, each in self._weights().items()}
+        """The float32 weights that a step updates, by parameter name, not copied."""
+        weights = self._parameters | self._master_weights
+        return {name: each.detach() for name, each in weights.items()}
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
@@ -272,17 +247,14 @@ def _matrices(model: nn.Module) -> set[str]:
 
 def _decays(model: nn.Module, config: OptimConfig) -> dict[str, float]:
     """The weight decay of each parameter: embeddings have their own, norms and biases none."""
-    embeddings = {
-        f"{name}.weight" for name, each in model.named_modules() if isinstance(each, nn.Embedding)
-    }
-    return {
-        name: config.embedding_weight_decay
-        if name in embeddings
-        else config.weight_decay
-        if parameter.ndim >= 2
-        else 0.0
+    decays = {
+        name: config.weight_decay if parameter.ndim >= 2 else 0.0
         for name, parameter in model.named_parameters()
     }
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding):
+            decays[f"{name}.weight"] = config.embedding_weight_decay
+    return decays
 
 
 def _precision(config: OptimConfig, device: torch.device) -> torch.dtype:

@@ -87,9 +87,7 @@ class PlanConstants:
     tune_epochs: float = 4  # over one author's text, at most; log
     tune_decay_fraction: float = 0.9  # share of the steps in which the rate decays; log
     tune_context: float = 512  # tokens per row on a CPU, if the base's context is as long; log
-    tune_opening_weight: float = (
-        20.0  # of a text's first token: a base's texts begin otherwise; log
-    )
+    tune_opening_weight: float = 20.0  # of a text's first token: a base's begin otherwise; log
     tune_start_lr_scale: float = 40.0  # learning rate of the start token's embedding; log
     tune_replay: float = 0.3  # share of rows that are replay text; log
     lora_pairs: float = 0.2  # share of rows that are notes and the text written from them; log
@@ -115,9 +113,7 @@ class PlanConstants:
     lora_epochs: float = 2.5  # at most: five forget more of the base than they learn; log
     lora_context: float = 1024  # tokens per row on a CPU, at most; estimate
     lora_memory: float = 1.4e9  # bytes, if fewer rows at once cost nearly no time; estimate
-    glance_bytes: float = (
-        4_000  # of held-out text to measure the base on, before the plan; estimate
-    )
+    glance_bytes: float = 4_000  # of held-out text, to measure the base before the plan; estimate
     timed_context: float = 256  # tokens per row of a LoRA that is timed; estimate
 
     # --- speed, if nothing could be measured ------------------------------------------------------

@@ -21,11 +21,15 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, duration
 from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
+from ownwords.inference import copy_guard
+from ownwords.inference.text_generation import generation_config
 from ownwords.models import atomic_dir, bundle, fused, lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.llama import Qwen3Config, config_for_budget, parameter_count
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.directory import BaseLicense, model_fingerprint
+from ownwords.models.model_library import ModelLibrary
+from ownwords.models.quantization_scheme import INT8
 from ownwords.native import bindings
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
@@ -45,13 +49,15 @@ from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.settings import Recipe, settings_key
 from ownwords.training.step_time import DeviceSpeeds
 from ownwords.training.token_dataset import TokenDataset, build_dataset, prune_datasets
-from ownwords.training.trained_model import ModelOrigin, TrainedModel
+from ownwords.training.trained_model import TrainedModel
 
 _PLAN = "plan.toml"  # of a run
 _PASSAGE_BYTES = 200  # a passage of this length counts as memorised if it is recited verbatim
 _SAMPLE_BYTES = 160
 _SUSPICIOUS = 1.5  # times as slow as this processor is known to be
 _SAMPLE_TIME_SHARE = 0.01  # of the training time, at most, for samples
+# Larger texts get no copy guard: it takes twice their memory, thirty times that while built.
+_MAX_GUARDED_BYTES = 32 << 20
 
 Shape = Callable[[Recipe], ModelConfig]
 
@@ -110,8 +116,7 @@ def plan_pretraining(
         model = build(shape(plan.recipe), device=session.device.torch_device)
         model.init_weights(plan.recipe.train.seed)
         outcome = session.train(plan, model)
-        origin = ModelOrigin("pretrain", session.corpus)
-        return session.save(model, plan, outcome, origin, bits=outcome.bits_per_byte)
+        return session.save(model, plan, outcome, "pretrain", "trained", bits=outcome.bits_per_byte)
 
     return PlannedTraining(plan, session.run, train, session.spent_s)
 
@@ -183,25 +188,28 @@ def plan_finetuning(
             stored = lora.stored_tensors(author, adapter)
             author.merge()
             author.detach()
-        origin = ModelOrigin(
-            "lora" if rank else "finetune",
-            session.corpus,
-            base.name,
-            request.base_title,
-            "the notes adapter of ownwords" if adapter else "",
-            "trimmed" in loaded.provenance,
-            BaseLicense.of(base),
-        )
+        notes = "the notes adapter of ownwords" if adapter else ""
         return session.save(
             model,
             plan,
             outcome,
-            origin,
+            "lora" if rank else "finetune",
+            f"fine-tuned from {request.base_title or base.name}"
+            f"{notes and f' and {notes}'}{' through a LoRA' if rank else ''}",
             bits=bits,
             share=share,
             before=base_bits,
             dtype=dtype if rank else None,
             adapter=stored,
+            license=BaseLicense.of(base),
+            provenance={
+                "base_name": base.name,
+                "base_is_trimmed": "trimmed" in loaded.provenance,
+                "base_adapter": notes,
+                # A base with the adapter for notes can, whatever has been learned since.
+                "writes_from_notes": bool(notes)
+                or (session.has_notes and recipe.data.replay > 0 and share > 0),
+            },
         )
 
     return PlannedTraining(plan, session.run, train, session.spent_s)
@@ -253,7 +261,6 @@ class TrainingSession:
         self.began = start if request.began is None else request.began
         self.spent_s = 0.0  # up to the plan; the user may then think about it
         self.texts, self.held_out_texts = TextCollection.read(texts), TextCollection.read(held_out)
-        self.corpus = request.corpus or self.texts.key
         self.tokens = request.workspace / "tokens"
         self.device = choose(request.device, request.progress.note)
         if self.device.kind == "cpu" and (problem := bindings.library_problem()):
@@ -548,15 +555,22 @@ class TrainingSession:
         model: CausalLM,
         plan: Plan,
         outcome: TrainOutcome,
-        origin: ModelOrigin,
+        kind: str,
+        how: str,
         *,
         bits: float | None,
         share: float = 1.0,
         before: float | None = None,
         dtype: torch.dtype | None = None,
         adapter: Mapping[str, Tensor] | None = None,
+        license: BaseLicense | None = None,
+        provenance: Mapping[str, object] | None = None,
     ) -> TrainedModel:
-        """Save the model directory, with a card that compares the forecast with the outcome."""
+        """Save the model directory, with a card that compares the forecast with the outcome.
+
+        `how` completes "a model, ... with ownwords"; `adapter` is saved in the same directory.
+        """
+        request, texts = self.request, self.texts
         if not share:
             self.tokenizer.adds_start = self._base_adds_start
         judged = compare_forecast(
@@ -568,26 +582,41 @@ class TrainingSession:
             self.device.peak_memory(),
             stopped_early=outcome.stopped != "done",
         )
-        folder, run = self.request.folder, self.run
-        made = TrainedModel(folder, run, plan, outcome, bits, judged, share, before)
+        made = TrainedModel(request.folder, self.run, plan, outcome, bits, judged, share, before)
         if self.world.is_first:
-            kept = trained_model.save(
-                made,
+            library = ModelLibrary(request.workspace)
+            kept = library.keep() if request.out is None else None
+            name, corpus = request.workspace.name, request.corpus or texts.key
+            bundle.save(
+                request.folder,
                 model,
                 self.tokenizer,
-                self.texts,
-                self.dataset,
-                origin,
-                workspace=self.request.workspace,
-                keeps=self.request.out is None,
-                has_notes=self.has_notes and plan.recipe.data.replay > 0,
+                generation=generation_config(),
+                card=trained_model.card(name, model, made, texts, how),
+                metadata=trained_model.card_metadata(name, made, texts),
+                provenance={
+                    **trained_model.provenance(made, kind, corpus),
+                    **(provenance or {}),
+                },
                 dtype=dtype,
-                adapter=adapter,
+                # Half the disk and faster writing; `export` restores bfloat16 (docs/log.md).
+                schemes=(INT8, INT8) if kind == "lora" else None,
+                copy_guard=self._copy_guard(),
+                adapter=adapter or {},
+                license=license or BaseLicense(),
             )
             if kept:
-                self.progress.note(f"The model before this one is kept as {kept}.")
+                library.forget_score()
+                self.progress.note(f"The model before this one is kept as {kept.name}.")
         self.world.close()
         return made
+
+    def _copy_guard(self) -> bytes:
+        """The copy guard of these texts, serialized; empty if they are too long for one."""
+        if self.texts.bytes > _MAX_GUARDED_BYTES:
+            return b""
+        documents = (self.dataset.document(i) for i in range(self.dataset.documents))
+        return copy_guard.build(documents, self.tokenizer).to_bytes()
 
 
 def load_or_train_tokenizer(

@@ -1,8 +1,8 @@
-"""A trained model: its weights between the base's and the trained ones, its card, its folder."""
+"""A trained model: weights between the base's and the trained ones, its card and provenance."""
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -11,24 +11,14 @@ from torch import Tensor
 
 from ownwords.archive.corpus import TextCollection
 from ownwords.archive.features import identify_language
-from ownwords.inference import copy_guard
-from ownwords.inference.text_generation import generation_config
-from ownwords.models import bundle
 from ownwords.language.words import code_of
 from ownwords.models.decoder import CausalLM
-from ownwords.models.directory import BaseLicense
 from ownwords.models.lora import LoraAdapter
-from ownwords.models.model_library import ModelLibrary
-from ownwords.models.quantization_scheme import INT8
-from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.checkpoint import Run
 from ownwords.training.loop import TrainOutcome
 from ownwords.training.plan import Plan
-from ownwords.training.token_dataset import TokenDataset
 from ownwords.view.format import number, size, times
 
-# Larger texts get no copy guard: it takes twice their memory, thirty times that while built.
-_MAX_GUARDED_BYTES = 32 << 20
 # Points tried between the base's weights (0) and the tuned ones (1).
 _SHARES = (1.0, 0.85, 0.7, 0.5, 0.3)
 
@@ -90,7 +80,7 @@ def scaling(adapter: LoraAdapter) -> SetShare:
     return set_share
 
 
-# --- the folder -----------------------------------------------------------------------------------
+# --- the model's folder ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -107,77 +97,7 @@ class TrainedModel:
     before: float | None = None  # the base's own bits per byte on the held-out texts
 
 
-@dataclass(frozen=True)
-class ModelOrigin:
-    """What a model was trained from and how, for its card and its provenance."""
-
-    kind: str  # pretrain, finetune or lora
-    corpus: str  # key of the texts
-    base: str = ""  # the name of its folder
-    base_title: str = ""
-    base_adapter: str = ""  # what the card calls the adapter that was merged into the base
-    base_is_trimmed: bool = False
-    license: BaseLicense = field(default_factory=BaseLicense)
-
-    @property
-    def sentence_part(self) -> str:
-        """How it was trained, for "... with ownwords"."""
-        how = f"fine-tuned from {self.base_title or self.base}" if self.base else "trained"
-        if self.base_adapter:
-            how += f" and {self.base_adapter}"
-        return f"{how} through a LoRA" if self.kind == "lora" else how
-
-
-def save(
-    made: TrainedModel,
-    model: CausalLM,
-    tokenizer: Tokenizer,
-    texts: TextCollection,
-    dataset: TokenDataset,
-    origin: ModelOrigin,
-    *,
-    workspace: Path,
-    keeps: bool,
-    has_notes: bool,
-    dtype: torch.dtype | None = None,
-    adapter: Mapping[str, Tensor] | None = None,
-) -> str:
-    """Save the model's directory, and `adapter` in it; returns the name of the model it replaced.
-
-    `keeps` keeps the model that the workspace has; `has_notes`: it was trained on notes.
-    """
-    library = ModelLibrary(workspace)
-    kept = library.keep() if keeps else None
-    guard = b""
-    if texts.bytes <= _MAX_GUARDED_BYTES:
-        documents = (dataset.document(i) for i in range(dataset.documents))
-        guard = copy_guard.build(documents, tokenizer).to_bytes()
-    bundle.save(
-        made.folder,
-        model,
-        tokenizer,
-        generation=generation_config(),
-        card=_card(workspace.name, model, made, texts, origin.sentence_part),
-        metadata=_card_metadata(workspace.name, made, texts),
-        provenance={
-            **_provenance(made, origin),
-            # A base with the adapter for notes can, whatever has been learned since.
-            "writes_from_notes": bool(origin.base_adapter) or (has_notes and made.share > 0),
-        },
-        dtype=dtype,
-        # Half the disk and faster writing; `export` restores bfloat16 (docs/log.md).
-        schemes=(INT8, INT8) if origin.kind == "lora" else None,
-        copy_guard=guard,
-        adapter=adapter or {},
-        license=origin.license,
-    )
-    if kept is None:
-        return ""
-    library.forget_score()
-    return kept.name
-
-
-def _card_metadata(name: str, made: TrainedModel, texts: TextCollection) -> str:
+def card_metadata(name: str, made: TrainedModel, texts: TextCollection) -> str:
     """What the hub shows beside a model, as lines of the card's front matter."""
     sample = "\n".join(text.text[:600] for text in islice(texts, 10))
     code = code_of(identify_language(sample))
@@ -192,7 +112,7 @@ def _card_metadata(name: str, made: TrainedModel, texts: TextCollection) -> str:
     )
 
 
-def _card(name: str, model: CausalLM, made: TrainedModel, texts: TextCollection, how: str) -> str:
+def card(name: str, model: CausalLM, made: TrainedModel, texts: TextCollection, how: str) -> str:
     """The text of the model's README: its training texts, quality and settings."""
     config, plan = model.config, made.plan
     count = sum(parameter.numel() for parameter in model.parameters())
@@ -233,16 +153,13 @@ def _card(name: str, model: CausalLM, made: TrainedModel, texts: TextCollection,
     return "\n".join([*lines, ""])
 
 
-def _provenance(made: TrainedModel, origin: ModelOrigin) -> dict[str, object]:
+def provenance(made: TrainedModel, kind: str, corpus: str) -> dict[str, object]:
     """The same as data; fine-tuning this model reads its learning rates from it."""
     plan, outcome = made.plan, made.outcome
     return {
-        "kind": origin.kind,
-        "corpus": origin.corpus,
-        "base_name": origin.base,
-        "base_adapter": origin.base_adapter,
-        "base_is_trimmed": origin.base_is_trimmed,
-        "share_of_tuned_weights": made.share if origin.base else None,
+        "kind": kind,
+        "corpus": corpus,
+        "share_of_tuned_weights": None if kind == "pretrain" else made.share,
         "recipe": asdict(plan.recipe),
         "plan": [asdict(number) for number in plan.reasons],
         "expected": asdict(plan.expected),

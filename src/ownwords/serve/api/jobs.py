@@ -22,8 +22,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.packages import install_command
 from ownwords.core.progress import parse_event
 from ownwords.core.workspace import is_held
-from ownwords.make.make_request import SCRATCH
-from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
+from ownwords.make.stages import SCRATCH, FirstParagraph, StageCache, TrainingSummary
 from ownwords.serve.api.models import tuning_task
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import as_conflict, conflict, forbidden

@@ -20,8 +20,7 @@ from ownwords.core.workspace import path_text
 from ownwords.evaluation import scorecard_view as card_view
 from ownwords.evaluation.scorecard import DATA, PAGE, read_scorecard
 from ownwords.evaluation.verdict import limits, tone
-from ownwords.make.make_request import SCORING_SHARE
-from ownwords.make.result import FINISHED, StageCache, TrainingSummary
+from ownwords.make.stages import FINISHED, SCORING_SHARE, StageCache, TrainingSummary
 from ownwords.models import atomic_dir
 from ownwords.models.directory import ADAPTER, CONFIG, PROVENANCE, base_name, times_read
 from ownwords.models.model_library import KeptModel

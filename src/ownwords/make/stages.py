@@ -1,28 +1,96 @@
-"""The result of each stage of `ownwords make`, stored when it is finished, and of the whole."""
+"""The request of `ownwords make`, the results of its stages, and their cache."""
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ownwords.archive.report import Report
+from ownwords.archive.settings import LookSettings
+from ownwords.base import catalogue
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import Workspace, translate_os_errors, write_atomically
 from ownwords.evaluation.scorecard import PAGE, Scorecard
+from ownwords.evaluation.scoring import ScoreConfig
 from ownwords.models.directory import model_fingerprint
+from ownwords.models.model_library import ModelLibrary
 
 if TYPE_CHECKING:
     from ownwords.training.plan import Plan
-    from ownwords.training.recipes import TrainedModel
+    from ownwords.training.trained_model import TrainedModel
 
 T = TypeVar("T")
 
 FINISHED = Path("runs", "make", "finished.json")  # of a workspace
 _LEARNED = "posts.json"  # beside it: the posts that the model knows, to say which are new to it
+MINUTES = 4.0  # until the texts are read, and the time that the best base needs is known
+MAX_MINUTES = 10_000_000  # nineteen years
+SCRATCH = "none"  # the base that means training from scratch
+SCORING_SHARE = 0.35  # of the minutes, beside loading the models and the first paragraph
+_QUICK_BELOW = 3.0  # minutes
+_QUICK_SCORING = ScoreConfig(seeds=5, prompts=3, max_tokens=300, base_samples=2, passages=64)
+
+
+def find_base(name: str) -> Path | None:
+    """The folder of a base by name or path: "" is the built-in one, "none" gives None."""
+    return None if name == SCRATCH else catalogue.find(name)
+
+
+def check_minutes(minutes: float) -> None:
+    """Raise ConfigError if the minutes are not positive, or too many."""
+    if not minutes > 0:
+        raise ConfigError(f"--minutes should be more than 0, and is {minutes:g}")
+    if minutes > MAX_MINUTES:
+        raise ConfigError(f"--minutes should be {MAX_MINUTES:,} at most")
+
+
+@dataclass(frozen=True)
+class MakeRequest:
+    """The texts, the base, the time and the settings.
+
+    The minutes cover reading, planning and training, but not scoring.
+    """
+
+    paths: Sequence[Path]
+    workspace: Path | None = None  # ./NAME.ownwords unless given
+    minutes: float | None = None  # None: as many as the base needs, see `estimates.usual_minutes`
+    base: str = ""  # a name or a path; "": the best installed one that there is time for
+    name: str = ""  # of the model; without one it gets the workspace's, with a number
+    trims: bool = True  # a large vocabulary to what the author writes
+    fixed: Mapping[str, object] = field(default_factory=dict)  # the user's training settings
+    reading: LookSettings = field(default_factory=LookSettings)
+    scoring: ScoreConfig | None = None  # None: depends on the minutes
+    device: str = "auto"
+
+    @property
+    def resolved_workspace(self) -> Workspace:
+        return Workspace(self.workspace) if self.workspace else Workspace.default_for(self.paths[0])
+
+    @property
+    def resolved_minutes(self) -> float:
+        return MINUTES if self.minutes is None else self.minutes
+
+    @property
+    def score_config(self) -> ScoreConfig:
+        """How much to measure: less if the user has little time."""
+        usual = ScoreConfig() if self.resolved_minutes >= _QUICK_BELOW else _QUICK_SCORING
+        return self.scoring or replace(usual, seconds=SCORING_SHARE * 60 * self.resolved_minutes)
+
+    def check(self) -> None:
+        """Raise OwnwordsError for impossible minutes or an unusable name, before reading texts."""
+        check_minutes(self.resolved_minutes)
+        if self.name:
+            library = ModelLibrary(self.resolved_workspace.root)
+            # When this is resumed, the current model has the name already.
+            if not any(model.is_current and model.name == self.name for model in library.models()):
+                library.check_name(self.name)
+
+
+# --- the results of the stages --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -112,7 +180,7 @@ class MakeResult:
         }
 
 
-CHANGED = "Changed"  # the label of what differs from the last training in the workspace
+CHANGED = "Changed"  # the label of a notice on the differences from the last training
 
 
 class MakeCallbacks:
@@ -125,7 +193,7 @@ class MakeCallbacks:
         """Called when the texts are read."""
 
     def on_notice(self, label: str, text: str) -> None:
-        """Called with what is worth knowing between the stages, such as which base was chosen."""
+        """Called with news between the stages, such as which base was chosen."""
 
     def on_planned(self, plan: "Plan", base: str) -> None:
         """Called when the plan is made; `base` names the model to fine-tune, "" for none."""
@@ -200,12 +268,12 @@ class StageCache:
 
 
 def write_learned(folder: Path, report: Report) -> None:
-    """Write the ids of the posts that the model was made from; held-out ones are not new either."""
+    """Write the ids of all posts, held-out ones included: none of these is new to the model."""
     write_atomically(folder / _LEARNED, json.dumps(sorted(post.id for post in report.posts)) + "\n")
 
 
 def count_new(root: Path, report: Report) -> int:
-    """How many posts of a workspace its model, if `make` made it, has not learned."""
+    """Return how many posts of a workspace are new to the model that `make` made in it."""
     try:
         learned = json.loads((root / FINISHED).with_name(_LEARNED).read_bytes())
         known = {report.renamed.get(id_, id_) for id_ in map(str, learned)}
@@ -218,9 +286,9 @@ def count_new(root: Path, report: Report) -> int:
 
 # --- the first paragraph --------------------------------------------------------------------------
 
-SEED = 1  # the first seed: no other text was generated and discarded
+SEED = 1  # the first seed, so that no better text was picked
 MAX_TOKENS = 300
-# It ends with its paragraph after 350 characters, with its sentence after 700.
+# The text ends at the end of a paragraph after 350 characters, of a sentence after 700.
 _ENDS = (
     re.compile(r"(?s).{349,}?\S(?=\s*\n)"),
     re.compile(r"(?s).{699,}?[.!?…][\"'”’)]*(?=\s)"),
@@ -231,7 +299,7 @@ _SHORT_TITLE = 9  # words; longer titles only if no test post has a short one
 
 
 def title_for(report: Report) -> str:
-    """Choose the title of a test post, always the same one; "" if none is usable."""
+    """Return the title of a test post, always the same one; "" if none is usable."""
     usable = {
         " ".join(post.title.split())
         for post in report.posts
