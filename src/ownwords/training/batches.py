@@ -1,12 +1,10 @@
 """Batches for training and evaluation: token ids, targets, document numbers.
 
-The stream of training rows is endless: every token once per epoch, in a new order each epoch. An
-epoch is all documents end to end, shuffled; the first starts at a random token, and the tokens
-before that one come last. Epochs follow one another without a gap, and the stream is cut into rows
-of equal length: no token is dropped or repeated, and rows start elsewhere in each epoch, even with
-a single document. The rows that start in an epoch are shuffled too, so that a batch has no
-neighbouring rows. Every row depends on the seed and its number only, so it can be read without the
-rows before it.
+Training rows form an endless stream that contains every token once per epoch. An epoch is all
+documents end to end, shuffled; it starts at a random token of the first, and the tokens before that
+one come last. The stream is cut into rows of equal length without gaps, so no token is dropped or
+repeated. The rows that start in an epoch are shuffled too, so that a batch has no adjacent rows.
+A row depends on the seed and its number only, so it can be read without the rows before it.
 
 Shapes: B rows, T tokens; T1 is T + 1; R rows of a stream, S pieces of an epoch.
 """
@@ -39,7 +37,7 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class EpochLayout:
-    """The layout of one epoch as pieces of documents, none of them empty."""
+    """The layout of one epoch as non-empty pieces of documents."""
 
     ends_S: Int64s  # the end of each piece in the epoch
     shifts_S: Int64s  # the offset from a piece's end in the epoch to its end in the dataset
@@ -62,7 +60,7 @@ class TokenStream:
             )
         self._dataset, self._context = dataset, context
         self._name = f"{name}/{seed}"
-        # The epochs of one batch, and a few more for the next.
+        # Enough epochs for one batch, and a few more for the next.
         epochs = rows * context // self.tokens + 4
         self._epoch = lru_cache(maxsize=epochs)(self._epoch_layout)
 
@@ -73,9 +71,10 @@ class TokenStream:
         pieces_RT1: npt.NDArray[np.int32],
         learned_RT1: npt.NDArray[np.bool_],
     ) -> None:
-        """Read rows, each with the token after it.
+        """Read rows, each with the token after it, into the arrays.
 
-        With each token's document number in its row, and whether it is learned.
+        `pieces_RT1` gets each token's document number in its row, `learned_RT1` whether it is
+        learned.
         """
         for row, ids_T1, pieces_T1, learned_T1 in zip(
             rows, ids_RT1, pieces_RT1, learned_RT1, strict=True
@@ -105,7 +104,7 @@ class TokenStream:
         return -(-e * self.tokens // self._context)
 
     def _stretches(self, position: int, count: int) -> Iterator[tuple[EpochLayout, int, int]]:
-        """Split a range of the stream into (epoch, start, end), one for each epoch it touches."""
+        """Split a range of the stream into (epoch, start, end), one per epoch."""
         while count:
             e, at = divmod(position, self.tokens)
             end = min(self.tokens, at + count)
@@ -136,7 +135,7 @@ class TokenStream:
 
 
 def random_bits(key: str, count: int, *, skip: int = 0) -> npt.NDArray[np.uint64]:
-    """Random numbers that depend on the key only, after the first 4 * `skip` of them."""
+    """Return random numbers that depend on the key only, without the first 4 * `skip`."""
     return np.random.Philox(key=int(digest(key), 16), counter=skip).random_raw(count)
 
 
@@ -147,8 +146,8 @@ class Batch:
     ids_BT: Tensor  # int64
     targets_BT: Tensor  # int64; -100 where the loss counts none
     documents_BT: Tensor | None  # int32, the number of each token's document; None: no mask needed
-    counts_B: tuple[int, ...]  # the number of targets in the loss, of each row
-    weights_BT: Tensor | None = None  # float32, of each target in the loss; None: all 1
+    counts_B: tuple[int, ...]  # the number of targets in the loss, per row
+    weights_BT: Tensor | None = None  # float32, of each target; None: all 1
 
     @property
     def tokens(self) -> int:
@@ -160,9 +159,9 @@ class Batch:
         return replace(self._changed(lambda tensor: tensor[rows]), counts_B=self.counts_B[rows])
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The batch on a device; the host does not wait if the batch is in pinned memory.
+        """Return the batch on a device; the host waits unless the batch is in pinned memory.
 
-        From pageable memory it must: MPS would read what the host has written there since.
+        MPS would copy pageable memory later, when the host may have overwritten it.
         """
         return self._changed(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
 
@@ -234,7 +233,7 @@ class Batches:
         ids_BT = ids_BT1[:, :-1].copy()
         counted_BT = (documents_BT1[:, 1:] == documents_BT1[:, :-1]) & learned_BT1[:, 1:]
         if self.dataset.row_start is not None:
-            # What follows the start token in the middle of a text is no beginning to learn.
+            # A row that starts in the middle of a text must not teach how texts begin.
             counted_BT[:, 0] &= ids_BT[:, 0] == self.dataset.row_start
             ids_BT[:, 0] = self.dataset.row_start
         batch = _batch(ids_BT, ids_BT1, counted_BT, documents_BT1)
@@ -305,7 +304,7 @@ def _batch(
 
 
 def _opening_weights(starts_BT: npt.NDArray[np.bool_], weight: float) -> npt.NDArray[np.float32]:
-    """The weight of each target: that of the n-th token after a start is weight / n, at least 1."""
+    """Return the weight of each target: weight / n for the n-th after a start, at least 1."""
     weights_BT = np.ones(starts_BT.shape, np.float32)
     for n in range(1, math.ceil(weight)):
         here_BT = weights_BT[:, n - 1 :]

@@ -1,4 +1,4 @@
-"""The folder of a run, its checkpoints, and the training state that they hold."""
+"""The folder of a run, its checkpoints, and the state that they restore."""
 
 import json
 import os
@@ -57,7 +57,7 @@ class Checkpoints:
         self.folder = folder
 
     def steps(self) -> list[int]:
-        """The steps that have a checkpoint, damaged ones included, in order."""
+        """Return the steps that have a checkpoint, in order; it may be damaged."""
         matches = (_NAME.fullmatch(path.name) for path in self.folder.glob("step-*"))
         return sorted(int(match[1]) for match in matches if match)
 
@@ -65,7 +65,7 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}.safetensors"
 
     def save(self, step: int, groups: Groups, record: RunRecord) -> None:
-        """Write a checkpoint whole or not at all, replacing one of the same step.
+        """Write a checkpoint atomically, replacing one of the same step.
 
         WorkspaceError if it cannot be written; other checkpoints stay intact.
         """

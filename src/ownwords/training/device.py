@@ -20,14 +20,14 @@ _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "failed to allocate"
 
 @dataclass(frozen=True)
 class Device:
-    """A device; all differences between the kinds are handled here."""
+    """A device; handles all differences between the kinds."""
 
     kind: str  # cpu, cuda, rocm, mps, xpu
     torch_device: torch.device
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether reading a value makes the host wait for all the work queued before it."""
+        """Whether reading a value makes the host wait for all work queued before."""
         return self.kind != "cpu"
 
     @property
@@ -62,7 +62,7 @@ class Device:
         return isinstance(error, RuntimeError) and any(words in message for words in _OUT_OF_MEMORY)
 
     def release_memory(self) -> None:
-        """Release the memory that is held in reserve, as before a retry."""
+        """Release the memory held in reserve, before a retry."""
         fused.pool.release()
         if self.is_asynchronous:
             self._runtime.empty_cache()
@@ -89,7 +89,7 @@ class Device:
     def later(self, value: Tensor) -> Callable[[], Tensor]:
         """A function that returns the value on the CPU; making it does not make the host wait.
 
-        On CUDA, ROCm and XPU the copy starts at once: called a few steps later the function returns
+        On CUDA, ROCm and XPU the copy starts at once, so a call a few steps later returns
         immediately, while `.item()` would wait for those steps too.
         """
         value = value.detach()

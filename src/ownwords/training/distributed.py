@@ -1,12 +1,9 @@
 """Distributed training with DDP; with a single process nothing here has any effect.
 
 `torchrun` starts the processes and gives each its rank; `init_distributed` connects them. Each has
-the whole model, computes its own rows of every batch, and averages gradients with the others.
-
-Training needs the mean over tokens, and some rows have more targets than others. So the loop's loss
-is `loss_sum * world.size / tokens of the whole batch`.
-
-docs/scale-out.md lists the commands.
+the whole model, computes its own rows of every batch, and averages gradients with the others. Some
+rows have more targets than others, so the loop scales its loss by `world.size / tokens of the whole
+batch`. docs/scale-out.md lists the commands.
 """
 
 import os
@@ -79,7 +76,7 @@ class World:
     def in_rank_order(self) -> Iterator[None]:
         """Run the block in the first process, then in one on each other machine, then in the rest.
 
-        So the later ones find what the earlier ones cached, whether or not the disk is shared.
+        Later ones find what the earlier ones cached, whether or not the disk is shared.
         """
         turn = 0 if self.is_first else 1 if self.local_rank == 0 else 2
         for _ in range(turn):
@@ -156,9 +153,9 @@ def init_distributed(device: torch.device) -> World:
         accelerator.set_device(local_rank)
     store, rank, size = next(rendezvous("env://", timeout=_TIMEOUT))
     if os.environ.get("GROUP_WORLD_SIZE") == "1":
-        # After a restart torchrun's store still has the addresses of dead processes, and reading
-        # them waits for ever. Between machines the restart counts differ: there torchrun must make
-        # a new store, as docs/scale-out.md says.
+        # After a restart torchrun's store still has the addresses of dead processes, for which
+        # readers would wait forever. On several machines the restart counts differ: there torchrun
+        # must make a new store (docs/scale-out.md).
         store = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
     dist.init_process_group(
         _BACKENDS[device.type], store=store, rank=rank, world_size=size, timeout=_TIMEOUT

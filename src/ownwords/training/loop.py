@@ -1,8 +1,8 @@
-"""The training loop, for pretraining, full fine-tuning and LoRA alike.
+"""The training loop, for pretraining, full fine-tuning and LoRA.
 
-All randomness of a step follows from the seed, the step number and the rank alone, so a resumed run
-gives the same bits as an uninterrupted one. In a run of some minutes the learning rate and the end
-follow the clock too: such a run resumes with the share of its time that is left.
+All randomness of a step follows from the seed, the step number and the rank, so a resumed run gives
+the same bits as an uninterrupted one. In a timed run the learning rate and the end follow the clock
+too: it resumes with the share of its time that is left.
 """
 
 import math
@@ -66,8 +66,8 @@ class TrainJob:
     sample: Callable[[CausalLM], str] | None = None  # a text that the model writes; "" for none
     memorised: Callable[[CausalLM], float] | None = None  # fraction of the text, from 0 to 1
     peak_flops: float = 0.0  # of the device, per second, as measured; 0: unknown
-    # Time for training, interruptions excluded; the run then ends when it is up, or after
-    # `train.max_steps`. None: after `train.steps`.
+    # The run ends after this time, without interruptions, or after `train.max_steps`;
+    # None: after `train.steps`.
     seconds: float | None = None
 
 
@@ -85,15 +85,15 @@ class TrainOutcome:
     bits_per_byte: float | None = None  # of the best weights, on the held-out text
     evaluations: tuple[Evaluation, ...] = ()
     tokens: int = 0
-    seconds: float = 0.0  # evaluations included, interruptions excluded
+    seconds: float = 0.0  # including evaluations, without interruptions
     rollbacks: int = 0
     micro_batch_size: int = 0  # at the end
-    # Faster than three quarters of this process's steps, as if nothing else had run here.
+    # The upper quartile of this process's speeds, corrected for other processes on the machine.
     tokens_per_s: float = field(default=0.0, compare=False)
 
 
 class InterruptHandler:
-    """In its block the first SIGINT or SIGTERM sets `wanted`; the second raises KeyboardInterrupt.
+    """Sets `wanted` at the first SIGINT or SIGTERM in its block; the second interrupts the block.
 
     Outside the main thread it does nothing, because Python handles no signals there.
     """
@@ -116,7 +116,7 @@ class InterruptHandler:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Let the first signal interrupt this block, which can be repeated, as an evaluation."""
+        """Let the first signal interrupt this block, which must be repeatable."""
         self._at_once = True
         try:
             if self.wanted:
@@ -385,7 +385,7 @@ class _TrainingLoop:
     def interrupted(self) -> TrainingInterrupted:
         return TrainingInterrupted(
             f"stopped after step {self.record.step:,} of {self.steps:,}; everything is saved in "
-            f"{self.job.run.folder}, and the same command goes on from there"
+            f"{self.job.run.folder}, and the same command resumes"
         )
 
     def roll_back(self, problem: str) -> None:
@@ -409,8 +409,8 @@ class _TrainingLoop:
         failed = self.micro_batch_size
         if failed == 1:
             raise TrainingError(
-                f"one row of {self.loop.sequence_length} tokens does not fit into memory with what"
-                " training this model needs",
+                f"training on one row of {self.loop.sequence_length} tokens does not fit into"
+                " memory",
                 hint="set train.gradient_checkpointing=true, or use a shorter"
                 " train.sequence_length or a smaller model",
             )

@@ -21,7 +21,7 @@ from ownwords.training.step_time import flops_per_token
 from ownwords.training.token_dataset import TokenDataset
 
 _EVERY_S = 0.3
-_IDLE_SHARE = 0.85  # of the processor's time that a training uses where nothing else runs
+_IDLE_SHARE = 0.85  # of the processor's time that a training uses if nothing else runs
 
 
 class LossModule(nn.Module):
@@ -63,7 +63,7 @@ class Meter:
         self._step = 0
         self._gradient_norm = 0.0
         self.learning_rate = 0.0
-        # Tokens/s of each report, as if the processor had been this program's alone.
+        # Tokens per second of each report, corrected for other processes on the machine.
         self.speeds: list[float] = []
         self.restart()
 
@@ -115,7 +115,7 @@ def bits_per_byte(
     """Bits per byte of text; each token is predicted once from the tokens before it in its row.
 
     Rows start anywhere in a text, so their first tokens have little context: use the result only to
-    compare weights of one run. `evaluation.bits_per_byte` measures published scores.
+    compare weights of one run. Published scores come from `evaluation.bits_per_byte`.
     """
     batches = sequential_batches(dataset, rows=rows, context=context)
     with eval_mode(task), device.autocast(precision):

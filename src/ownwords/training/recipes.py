@@ -218,7 +218,7 @@ def plan_finetuning(
 def _base_info(
     loaded: bundle.Bundle, model: CausalLM, by_lora: bool | None, precision: object
 ) -> BaseModelInfo:
-    """What the plan needs to know of a base, including the learning rates in its provenance."""
+    """Return what the plan needs to know about a base, with the rates in its provenance."""
     size = sum(parameter.numel() for parameter in model.parameters())
     # Frozen bfloat16 weights need no float32 copy; the compiled block widens them if need be.
     bf16 = precision in (None, "autocast") and fused.keeps_bf16(next(model.parameters()))
@@ -226,7 +226,7 @@ def _base_info(
     optim = recipe.get("optim") if isinstance(recipe, dict) else None
     if not isinstance(optim, dict) or optim.get("kind") not in ("muon", "adamw"):
         return BaseModelInfo(model.config, size, lora=by_lora, bf16=bf16)
-    # A base that was trained on from another counts the rate of that: the last one may be low.
+    # A base that continued another one's training counts the rate of that: the last may be low.
     start = loaded.provenance.get("start")
     muon_rates = [optim.get("muon_lr"), isinstance(start, dict) and start.get("muon_lr")]
     known = [rate for rate in map(_learning_rate, muon_rates) if rate]
@@ -301,7 +301,7 @@ class TrainingSession:
         A run that was interrupted is reused.
         """
         self.tokenizer, self._base_adds_start = tokenizer, tokenizer.adds_start
-        # Documents begin with the start token, so prompts of the tuned model do, too.
+        # Documents begin with the start token, so prompts of the tuned model do too.
         tokenizer.adds_start = tokenizer.start is not None
         request = self.request
         with self.world.in_rank_order():
@@ -362,7 +362,7 @@ class TrainingSession:
         return self.world.broadcast((self.run.folder / _PLAN).exists())
 
     def rough_plan(self) -> Plan:
-        """A plan from assumed speeds: it costs nothing, and at once refuses what cannot work."""
+        """Make a plan from assumed speeds: it costs nothing, and refuses what cannot work."""
         return self._shared(lambda: self._make_plan(self._assumed_speeds()))
 
     def plan(self, rough: Plan, shape: Shape, base: CausalLM | None = None) -> Plan:
@@ -377,12 +377,12 @@ class TrainingSession:
                 return read_plan(path.read_text(encoding="utf-8"))
             plan = self._make_plan(self._measure_speeds(rough.recipe, shape, base))
             if plan.recipe.lora.rank and plan.expected.seconds > self.request.seconds:
-                # The run follows the clock: it needs a plan for the processor, not for the moment.
+                # The run follows the clock: plan for the processor, not for its load right now.
                 longest_s, usual = plan.expected.seconds, self._make_plan(self._assumed_speeds())
                 if usual.expected.seconds < longest_s:
                     plan = usual
                     self.progress.note(
-                        "This machine is slower at the moment than is assumed. If it stays so,"
+                        "This machine is slower at the moment than expected. If it stays so,"
                         f" training takes longer than asked: up to {duration(longest_s)}."
                     )
             write_atomically(path, plan.to_toml())
@@ -432,7 +432,7 @@ class TrainingSession:
             return min(each.step_s(shapes[0], rows, context, rank) for each in every)
 
         speeds = measure()
-        # A moment's work elsewhere must not decide: what looks too slow is measured once more.
+        # Other processes must not skew the result: measure once more if it looks too slow.
         if step_s(speeds) > _SUSPICIOUS * step_s(self._assumed_speeds()):
             speeds = min(speeds, measure(), key=step_s)
         return speeds

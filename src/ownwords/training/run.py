@@ -1,4 +1,4 @@
-"""The record of a run's progress, and the history of a run from its events; without PyTorch."""
+"""The progress of a run, and its history as read from its events; without PyTorch."""
 
 import math
 import statistics
@@ -15,15 +15,15 @@ _SMOOTHED = 20  # metrics over which the curve is smoothed, fewer at the start
 _MAX_NOTES = 400
 _EVALUATED = frozenset({"validation_bits_per_byte", "memorised"})
 
-# The time moves the schedule by at most this much a step: after the machine was asleep, too, the
-# learning rate decays over several steps.
+# The time moves the schedule by at most this much per step, so that the learning rate decays over
+# several steps even after the machine was asleep.
 _MAX_PROGRESS = 0.1
 _ROUNDING = 1e-9  # ten times a tenth may be a little less than one
 _PRIOR = 0.05  # weight of the planned steps in an estimate, as a share of the run
 
 # Of the detection of divergence:
 WINDOW = 64  # number of losses for the median and the spread
-_MIN_LOSSES = 32  # a new model's loss may rise before it falls
+_MIN_LOSSES = 32  # before a check: a new model's loss may rise before it falls
 _IN_A_ROW = 4  # high losses in a row: a single one may come from an odd text
 _NATS = 1.0
 _SPREADS = 8.0
@@ -45,8 +45,8 @@ class DivergenceDetector:
     """Checks the loss of every step, in order.
 
     A run diverges if four losses in a row each exceed the lowest median so far by more than one nat
-    and by more than eight robust standard deviations (scaled median absolute deviations). The
-    lowest median is used, not the last one, so that a slow divergence is found too.
+    and by more than eight robust standard deviations (scaled median absolute deviations). Comparing
+    with the lowest median, not the last one, finds a slow divergence too.
     """
 
     losses: list[float] = field(default_factory=list)  # the last ones, without high ones
@@ -84,15 +84,15 @@ class DivergenceDetector:
 class RunRecord:
     """The progress of a run, which each checkpoint stores; `step` is the number of steps done.
 
-    A run ends after its steps or when its time is up, whichever comes first, and its learning rate
-    follows the same measure. So a machine that becomes slower or faster needs no other plan.
+    A run ends after its steps or when its time is up, whichever comes first. Its learning rate
+    follows the same measure, so a machine that becomes slower or faster needs no other plan.
     """
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    elapsed: float = 0.0  # share of the run's time that is used; 0 where only the steps count
-    progress: float = 0.0  # share of the schedule that lies behind; it never decreases
+    elapsed: float = 0.0  # share of the run's time that is used; 0 if only the steps count
+    progress: float = 0.0  # share of the schedule that is done; never decreases
     lr_factor: float = 1.0
     rollbacks: int = 0
     stopped: Literal["", "done", "early", "memorised"] = ""  # the reason, once the run has ended
@@ -115,11 +115,11 @@ class RunRecord:
 
     @property
     def fewest_steps_left(self) -> int:
-        """The steps that the run still does when its time is up: no step moves it by more."""
+        """The steps left when the time is up: each moves the schedule by `_MAX_PROGRESS`."""
         return math.ceil((1 - self.progress) / _MAX_PROGRESS - _ROUNDING)
 
     def total_steps(self, planned: int) -> int:
-        """How many steps the run will have: at first as planned, then more and more at its pace."""
+        """Estimate the steps of the run: from the plan at first, and increasingly from its pace."""
         pace = (self.step + _PRIOR * planned) / (self.progress + _PRIOR)
         return self.step + round((1 - self.progress) * pace)
 
@@ -149,7 +149,7 @@ class RunRecord:
 
 
 def _best(evaluations: Iterable[Evaluation]) -> Evaluation | None:
-    """The one with the fewest bits per byte, the earlier of two equal ones."""
+    """Return the one with the fewest bits per byte, the earlier of two equal ones."""
     scored = [each for each in evaluations if each.bits_per_byte is not None]
     return min(scored, key=lambda each: each.bits_per_byte or 0.0, default=None)
 

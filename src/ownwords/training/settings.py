@@ -22,10 +22,10 @@ class DataConfig:
     """What training reads."""
 
     # Fraction of the rows that are not the author's texts: replayed text of the base model, so that
-    # it forgets less, or notes with what he made of them.
+    # it forgets less, or notes with the text written from them.
     replay: BelowOne = 0.0
-    # Weight in the training loss of a text's first token, so that texts without a prompt begin as
-    # the author's do; its n-th token has this / n, at least 1.
+    # Weight of a text's first token in the training loss, so that texts without a prompt begin as
+    # the author's do; the n-th token has this / n, at least 1.
     opening_weight: AtLeastOne = 1.0
 
 
@@ -36,7 +36,7 @@ class OptimConfig:
     kind: Literal["muon", "adamw"] = "muon"
     # Muon's learning rate, for the matrices inside the blocks.
     muon_lr: NonNegative = 0.02
-    # AdamW's learning rate, for all other parameters; for all of them where the kind is adamw.
+    # AdamW's learning rate, for all other parameters; for all of them if the kind is adamw.
     learning_rate: NonNegative = 3e-3
     # Times `learning_rate`, for the embedding of the token that texts begin with: a soft prompt
     # that learns fast how they begin.
@@ -50,13 +50,13 @@ class OptimConfig:
     momentum_warmup_steps: Count = 300
     # Newton-Schulz iterations per step.
     newton_schulz_steps: Count = 5
-    # Their precision; auto: bfloat16 where the hardware multiplies it faster.
+    # Their precision; auto: bfloat16 if the hardware multiplies it faster.
     newton_schulz_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    # Of the matrices: each step shrinks a weight by learning rate times weight decay.
+    # For matrices: each step shrinks a weight by learning rate times weight decay.
     weight_decay: NonNegative = 0.1
-    # Of the embedding, which is also the output head where the two are tied.
+    # For the embedding, which is also the output head if the two are tied.
     embedding_weight_decay: NonNegative = 0.0
-    # The largest norm of all gradients together; 0: no clipping.
+    # Maximum norm of all gradients together; 0: no clipping.
     grad_clip: NonNegative = 1.0
 
 
@@ -64,7 +64,7 @@ class OptimConfig:
 class ScheduleConfig:
     """Learning-rate schedule: linear warmup, constant, linear decay."""
 
-    # Fraction of the steps that warm up.
+    # Fraction of the steps in which the learning rate rises.
     warmup_fraction: Fraction = 0.01
     # Fraction of the run, of its time or its steps, over which the learning rate decays.
     decay_fraction: Fraction = 0.6
@@ -81,27 +81,26 @@ class ScheduleConfig:
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """How long to train, in batches of which size, and how often to evaluate."""
+    """The length of the training, its batches, and its evaluations."""
 
     seed: Count = 1
-    # In a run of some minutes an estimate: the minutes decide.
+    # Only an estimate in a timed run: the minutes decide.
     steps: Positive = 1000
-    # The most steps of a run of some minutes; 0: `train.steps`.
+    # Maximum number of steps in a timed run; 0: `train.steps`.
     max_steps: Count = 0
-    # Rows of a batch, over all processes.
+    # Rows per batch, over all processes.
     batch_size: Positive = 16
-    # Tokens of a row.
+    # Tokens per row.
     sequence_length: Positive = 256
     # Rows computed at once; 0: as many as fit into memory.
     micro_batch_size: Count = 0
-    # "float32", "autocast" (products in bfloat16), "bf16" (weights too; float32 master weights).
     precision: Precision = "float32"
-    # Recompute each block's activations in the backward pass: slower, in less memory.
+    # Recompute each block's activations in the backward pass: slower, but uses less memory.
     gradient_checkpointing: bool = False
     dropout: BelowOne = 0.0
     # Evaluations on held-out text, evenly spaced; the last is at the end.
     evaluations: Count = 10
-    # Stop after so many evaluations without a better one; 0: never.
+    # Stop after this many evaluations without a better one; 0: never.
     patience: Count = 3
     # Stop when the model can recite more than this fraction of the training text; 0: never.
     memorised_limit: NonNegative = 0.1
@@ -122,7 +121,7 @@ class ModelSizeConfig:
 
 @dataclass(frozen=True)
 class LoraSettings:
-    """LoRA: a pair of low-rank matrices beside each layer, trained in place of all weights."""
+    """LoRA: a pair of low-rank matrices beside each layer, trained instead of all weights."""
 
     # 0: no LoRA; all weights are trained.
     rank: Count = 0
@@ -142,5 +141,5 @@ class Recipe:
 
 
 def settings_key(fixed: Mapping[str, object]) -> str:
-    """Settings that the user has set, by their names, as text that is equal for equal ones."""
+    """Return the user's settings as text; equal settings give equal text."""
     return repr(sorted(fixed.items()))

@@ -1,7 +1,7 @@
 """Measures training speed with real steps of small models.
 
-Timing two shapes determines both parts of a `StepTimeModel`. This is a first guess of how many
-steps fit into the minutes; the run itself follows the clock.
+Timing two shapes determines both parts of a `StepTimeModel`. The result is a first guess of how
+many steps fit into the minutes; the run itself follows the clock.
 """
 
 import statistics
@@ -54,9 +54,8 @@ def measure_speeds(
     """Time a few steps of each shape in each precision, in at most `seconds` seconds.
 
     Shapes are timed in order, so give the most important one first; one that takes too long is
-    timed with fewer rows.
-    For a LoRA of `rank`, give its base: only the likeliest precision is timed: its steps are long.
-    Returns assumed speeds if nothing could be timed.
+    timed with fewer rows. For a LoRA of `rank`, give its base; its steps are long, so only the
+    likeliest precision is timed. Returns assumed speeds if nothing could be timed.
     """
     ends = time.perf_counter() + seconds
     tried = precisions(device)
@@ -72,7 +71,7 @@ def measure_speeds(
                 break
             before = step_times.get(precision) or next(iter(guess.step_times.values()))
             fitting = rows
-            # One row is always timed: nothing assumed of a machine is near enough.
+            # One row is always timed, because assumed speeds are too inaccurate to refuse it.
             while fitting > 1 and before.step_s(shape, fitting, context, rank) > left / 6:
                 fitting //= 2
             # Ignore only errors of the device: out of memory, or a dtype that it does not support.
@@ -98,8 +97,8 @@ def measure_speeds(
 def precisions(device: Device) -> tuple[Precision, ...]:
     """The precisions to try on a device, the most exact first: there may be time for only one.
 
-    What the device multiplies faster decides. Where that is float32, the compiled blocks multiply
-    "bf16" in float32, too, and it moves fewer bytes.
+    The faster product of the device decides. If that is float32, the compiled blocks multiply
+    "bf16" in float32 too, and it moves fewer bytes.
     """
     if device.kind == "mps":
         return ("float32", "autocast")
@@ -167,7 +166,7 @@ def _steps(
     generator = torch.Generator().manual_seed(1)
     ids_BT1 = torch.randint(0, model.config.vocabulary, (rows, context + 1), generator=generator)
     ids_BT1 = ids_BT1.to(device.torch_device)
-    # Two documents a row, so that attention needs a document mask, as in training.
+    # Two documents per row, so that attention needs a document mask, as in training.
     documents_BT = (torch.arange(context) >= context // 2).long().expand(rows, context)
     documents_BT = documents_BT.to(device.torch_device)
 

@@ -1,8 +1,8 @@
 """Tokenized texts on disk: encoded once, memory-mapped, and named by a hash of their content.
 
-A folder holds the ids of all documents end to end (`tokens.bin`, little-endian) and the offset of
-each document, with what the ids mean (`index.json`). It is a cache: whatever does not fit is
-encoded again.
+A folder holds the ids of all documents end to end (`tokens.bin`, little-endian), and the offset of
+each document with the meaning of the ids (`index.json`). It is a cache: a damaged folder is encoded
+again.
 
 Shapes: N tokens, D documents; D1 is D + 1.
 """
@@ -54,11 +54,11 @@ class TokenDataset:
     start: int | None = None  # the token that documents begin with; None: with their text
     end: int | None = None  # the token that documents end with
     row_start: int | None = None  # the id that every row begins with; None: any
-    # The number of tokens at each document's beginning that are only read; None: all are learned.
+    # The number of tokens at the start of each document that are not learned; None: none.
     prompts_D: npt.NDArray[np.int64] | None = None
 
     def learned(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Whether the tokens at these places of the dataset are learned, and not only read."""
+        """Return whether the tokens at these places of the dataset are learned."""
         if self.prompts_D is None:
             return np.ones(len(places), np.bool_)
         documents = np.searchsorted(self.offsets_D1, places, side="right") - 1
@@ -91,11 +91,11 @@ def build_dataset(
     marks: bool = True,
     progress: Progress | None = None,
 ) -> TokenDataset:
-    """Encode documents into `root/<key>/`, or open what was encoded from the same texts before.
+    """Encode documents into `root/<key>/`, or open the folder if it exists.
 
-    A document becomes its start token, the ids of its prompt and of its text, and its end token, if
-    the tokenizer has these two; without `marks`, it has neither. The names of special tokens in a
-    text are encoded as plain text.
+    A document becomes its start token, the ids of its prompt and of its text, and its end token;
+    without start and end if the tokenizer has none, or `marks` is false. The names of special
+    tokens in a text are encoded as plain text.
     """
     progress = Progress() if progress is None else progress
     texts = TextCollection.read(texts)
@@ -134,7 +134,7 @@ def build_dataset(
 
 
 def open_dataset(folder: Path) -> TokenDataset:
-    """Open what `build_dataset` has written; OSError or ValueError if it is damaged."""
+    """Open a folder of `build_dataset`; OSError or ValueError if it is damaged."""
     index = json.loads((folder / _INDEX).read_bytes())
     offsets_D1 = np.array(index.pop("offsets"), np.int64)
     prompts = index.pop("prompts", None)
@@ -157,7 +157,7 @@ def open_dataset(folder: Path) -> TokenDataset:
 
 
 def prune_datasets(root: Path) -> None:
-    """Delete all but the datasets used last; what a process has mapped stays readable to it."""
+    """Delete all but the datasets used last; a process keeps those that it has mapped."""
     with suppress(OSError):  # another process prunes, too
         folders = [index.parent for index in root.glob(f"[!.]*/{_INDEX}")]
         folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
@@ -194,7 +194,7 @@ def _write_tokens(
             ids = np.concatenate([part for pair in parts for part in (*before, *pair, *after)])
             if ids.size and int(ids.max()) >= tokenizer.vocabulary_size:
                 raise TokenizerError(
-                    f"the tokenizer made the id {int(ids.max())}, and says that it has"
+                    f"the tokenizer made the id {int(ids.max())}, but has only"
                     f" {tokenizer.vocabulary_size:,} tokens",
                     hint="its files do not belong together; copy the model's directory again",
                 )
