@@ -1,8 +1,8 @@
 """One process of a small training: `torchrun training_process.py FOLDER calm|disturbed`.
 
-It trains in FOLDER, and writes down what its process has seen. Calm, it also trains in bfloat16,
-with blocks as large as the library's. Disturbed, the second process gets a signal to stop, and when
-the run is resumed it is killed.
+It trains in FOLDER and stores what its process has seen as JSON. Calm, it also trains an adapter,
+and in bfloat16 with blocks as large as the library's. Disturbed, the second process gets a signal
+to stop, and is killed when the run is resumed.
 """
 
 import json
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from families import EVEN
 from ownwords.archive.corpus import TrainingText
-from ownwords.models import fused_block
+from ownwords.models import fused_block, lora
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.training.batches import Batch, Batches
@@ -53,6 +53,7 @@ def job(
     objective: Objective = next_token,
     *,
     bfloat16_seed: int | None = None,
+    adapter: bool = False,
 ) -> TrainJob:
     tokenizer = ByteTokenizer()
     with world.in_rank_order():
@@ -70,6 +71,8 @@ def job(
     )
     model = build(replace(EVEN if bfloat16_seed else ODD, vocabulary=texts.vocabulary))
     model.init_weights(1)
+    if adapter:
+        lora.attach(model, lora.AdapterConfig(rank=2), seed=5)
     batches = Batches(
         texts,
         rows=loop.batch_size,
@@ -108,7 +111,12 @@ class DisturbedObjective:
 
 
 def observed(
-    folder: Path, world: World, objective: Objective = next_token, seed: int | None = None
+    folder: Path,
+    world: World,
+    objective: Objective = next_token,
+    seed: int | None = None,
+    *,
+    adapter: bool = False,
 ) -> dict[str, Any]:
     """Train; returns every loss, the weights, and how many blocks the library computed.
 
@@ -127,7 +135,7 @@ def observed(
         by_library.append(weights is not None)
         return weights
 
-    run_job = job(folder, world, objective, bfloat16_seed=seed)
+    run_job = job(folder, world, objective, bfloat16_seed=seed, adapter=adapter)
     with (
         patch.object(DivergenceDetector, "check", record_loss),
         patch.object(fused_block, "fusable_weights", record_block),
@@ -162,6 +170,7 @@ def main(folder: Path, what: str) -> None:
     tell("ended", observed(folder, world))
     if what == "calm":
         tell("bfloat16", observed(folder / "bfloat16", world, seed=3))
+        tell("adapter", observed(folder / "adapter", world, adapter=True))
     world.close()
 
 

@@ -68,8 +68,13 @@ def disturbed(folder: Path) -> Path:
     return folder / "disturbed"
 
 
-def test_two_processes_train_as_one(calm: Path, alone: dict[str, Any]) -> None:
-    first, second = (result_of(calm, "ended", rank) for rank in range(2))
+@pytest.mark.parametrize("name", ["ended", "adapter"])
+def test_two_processes_train_as_one(
+    name: str, folder: Path, calm: Path, alone: dict[str, Any]
+) -> None:
+    if name == "adapter":
+        alone = observed(folder / "adapter", SINGLE_PROCESS, adapter=True)
+    first, second = (result_of(calm, name, rank) for rank in range(2))
     assert without_blocks(first) == without_blocks(second) and len(first["losses"]) == STEPS
     assert first["losses"] == pytest.approx(alone["losses"], rel=0, abs=1e-5)
     assert first["losses"][-1] < first["losses"][0]

@@ -1,11 +1,9 @@
-"""Two real processes over gloo train as one; a single process is unaffected."""
+"""Distributed training: one process asks; a single process is unaffected."""
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,44 +11,6 @@ import torch
 import torchrun
 from ownwords.core.errors import ConfigError
 from ownwords.training.distributed import SINGLE_PROCESS, init_distributed
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What the processes of one torchrun report, by rank."""
-    folder = tmp_path_factory.mktemp("two")
-    output = torchrun.run("two_processes", folder)
-    assert "Warning" not in output, output
-    return [json.loads((folder / f"{rank}.json").read_text("utf-8")) for rank in range(2)]
-
-
-@pytest.mark.slow
-def test_processes_know_their_place_and_agree(results: list[dict[str, Any]]) -> None:
-    for rank, report in enumerate(results):
-        assert (report["rank"], report["size"], report["first"]) == (rank, 2, rank == 0)
-        assert report["sum"] == 0.5 + 1.5
-        assert report["least"] == 6
-        assert report["shared"] == {"step": 3, "was": ["é", None]}
-        assert report["in_turn"] == ["made by the first"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["adapter", "head of its own"])
-def test_two_processes_train_as_one_does(results: list[dict[str, Any]], mode: str) -> None:
-    together, alone = results[0][mode]["together"], results[0][mode]["alone"]
-    assert together["losses"] == pytest.approx(alone["losses"], rel=0, abs=1e-5)
-    assert len(set(alone["losses"])) > 1
-    assert together["held_out"] == pytest.approx(alone["held_out"], rel=1e-6)
-    assert results[0][mode]["furthest"] < 1e-5  # of any weight, after all steps
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["adapter", "head of its own"])
-def test_all_processes_get_what_the_first_has_read(
-    results: list[dict[str, Any]], mode: str
-) -> None:
-    assert results[0][mode]["together"]["shared"] == 0
-    assert results[1][mode]["shared"] < 1e-6
 
 
 @pytest.mark.slow

@@ -151,15 +151,18 @@ def test_text_flows_in_lines_behind_a_margin(size: int, width: int, margin: int)
             assert len(line) + 1 + len(after.split()[0]) > width
 
 
-def test_control_characters_are_not_printed() -> None:
-    assert wrap_text("a \x1b[31mred\x07 hat", 3, 40) == "a ?[31mred? hat\n"
-    assert wrap_text("", 3, 40) == ""
-
-
-def test_a_word_longer_than_a_line_is_broken() -> None:
-    lines = wrap_text("雨" * 50 + " x" * 3, 4, 24)
-    assert max(2 * line.count("雨") for line in lines.splitlines()) <= 24
-    assert "".join(lines.split()) == "雨" * 50 + "xxx"
+@pytest.mark.parametrize(
+    ("text", "size", "width", "expected"),
+    [
+        ("a \x1b[31mred\x07 hat", 3, 40, "a ?[31mred? hat\n"),
+        ("", 3, 40, ""),
+        ("雨" * 5 + " x", 4, 8, "雨雨雨雨\n雨 x\n"),
+    ],
+)
+def test_control_characters_and_long_words_are_wrapped_safely(
+    text: str, size: int, width: int, expected: str
+) -> None:
+    assert wrap_text(text, size, width) == expected
 
 
 def test_it_ends_its_line_where_the_writing_breaks_off() -> None:

@@ -171,14 +171,9 @@ def test_the_same_command_resumes_the_same_run(
     monkeypatch.setattr(throughput, "measure_speeds", nothing)
     second = pretrain(TRAIN, HELD_OUT, work(tmp_path / "two"))
     assert weights(second) == weights(undisturbed)
+    again = replace(work(tmp_path / "two"), seconds=600.0)  # the same time, as another type
+    assert weights(pretrain(TRAIN, HELD_OUT, again)) == weights(undisturbed)
     assert len(list((tmp_path / "two" / "runs").iterdir())) == 1
-    assert weights(pretrain(TRAIN, HELD_OUT, work(tmp_path / "two"))) == weights(undisturbed)
-
-
-def test_the_same_time_goes_on_with_the_same_run(tmp_path: Path) -> None:
-    requests = (replace(work(tmp_path), seconds=seconds) for seconds in (240, 240.0))
-    first, again = (plan_pretraining(TRAIN, HELD_OUT, each).run.folder for each in requests)
-    assert first == again
 
 
 @pytest.mark.parametrize("steps", [None, 24])
@@ -206,17 +201,14 @@ def test_steps_that_are_set_are_done_whatever_the_time(
     assert loop.max_steps == steps if steps else loop.max_steps >= loop.steps
 
 
-def test_the_vocabulary_is_learned_from_the_training_texts_alone(tmp_path: Path) -> None:
+def test_held_out_texts_teach_nothing_and_without_them_nothing_is_claimed(tmp_path: Path) -> None:
     fixed = {**TINY, "model.vocab_size": 300, "train.steps": 2}
+    alone = pretrain(iter(TRAIN), iter([]), work(tmp_path / "alone", fixed))
+    assert alone.bits_per_byte is None
+    assert "No text was held out" in bundle.load(alone.folder).card
     trained = pretrain(TRAIN, HELD_OUT, work(tmp_path, fixed))
     expected = bpe.train([text.text for text in TRAIN], 300)
     assert ownwords.load(trained.folder).tokenizer.fingerprint() == expected.fingerprint()
-
-
-def test_without_held_out_texts_nothing_is_claimed(tmp_path: Path) -> None:
-    trained = pretrain(iter(TRAIN), iter([]), work(tmp_path, {**TINY, "train.steps": 2}))
-    assert trained.bits_per_byte is None
-    assert "No text was held out" in bundle.load(trained.folder).card
 
 
 def test_a_base_is_finetuned_and_a_lora_saved_merged_and_apart(base: Path, tmp_path: Path) -> None:
@@ -291,14 +283,13 @@ def test_the_speed_of_a_training_counts_for_later_plans(
     monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(step_time, "_FILE", "speeds.json")
     finetune(base, OTHERS, HELD_OTHERS, work(tmp_path, TUNED), by_lora=True)
-    assert not step_time.best_flops(is_lora=True)  # so small a base tells nothing
+    assert not step_time.best_flops(is_lora=True)  # the speed of so small a base tells nothing
     monkeypatch.setattr(step_time, "MIN_PARAMETERS", 1)
     finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "2", TUNED), by_lora=True)
     measured = step_time.best_flops(is_lora=True)
     assert measured and not step_time.best_flops(is_lora=False)
-    # One alone may have run beside too much else; a faster one counts at once, then the best.
+    # A single slow one may have shared the machine; a faster one counts at once, then the best.
     assert step_time.best_flops(2 * measured, is_lora=True) == 2 * measured
-    assert step_time.best_flops(measured / 2, is_lora=True) == measured
     for slower in (0.5, 0.1):
         step_time.remember_flops(slower * measured, is_lora=True)
     (speed,) = PLAN_CONSTANTS.assumed_speeds("cpu", is_lora=True).step_times.values()
