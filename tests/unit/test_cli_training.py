@@ -16,8 +16,9 @@ from ownwords.training import recipes
 from ownwords.training.checkpoint import Run
 from ownwords.training.loop import TrainingInterrupted, TrainOutcome
 from ownwords.training.plan import Forecast, Plan, PlannedValue
-from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
+from ownwords.training.recipes import PlannedTraining, TrainRequest
 from ownwords.training.run import Evaluation
+from ownwords.training.trained_model import TrainedModel
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
 

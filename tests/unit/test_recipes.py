@@ -45,13 +45,13 @@ from ownwords.training.metrics import LossModule
 from ownwords.training.plan import read_plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.recipes import (
-    TrainedModel,
     TrainRequest,
     plan_finetuning,
     plan_pretraining,
 )
 from ownwords.training.step_time import DeviceSpeeds, StepTimeModel
 from ownwords.training.token_dataset import build_dataset
+from ownwords.training.trained_model import TrainedModel
 
 TINY: Mapping[str, object] = {
     "model.parameters": 40_000,

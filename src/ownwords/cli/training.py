@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ownwords.archive.corpus import Corpus, TextCollection
     from ownwords.training.distributed import World
     from ownwords.training.plan import Plan, PlannedValue
-    from ownwords.training.recipes import TrainedModel
+    from ownwords.training.trained_model import TrainedModel
 
 _SAMPLES, _SAMPLE_TOKENS = 2, 80
 _STOPPED = {

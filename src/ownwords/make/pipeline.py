@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor, PostQuestion
     from ownwords.archive.corpus import TextCollection
     from ownwords.training.plan import Plan
-    from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
+    from ownwords.training.recipes import PlannedTraining, TrainRequest
+    from ownwords.training.trained_model import TrainedModel
 
 PARTS = ("read", "plan", "train", "write", "score")
 _CHANGES = {
