@@ -120,6 +120,15 @@ def until(page: "Page", expression: str) -> None:
     raise AssertionError(f"it never happened: {expression}")
 
 
+def tab_until(page: "Page", expression: str) -> None:
+    """Press the tab key until it is true of the control that has the focus."""
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        if page.evaluate(expression):
+            return
+    raise AssertionError(f"the tab key never led to: {expression}")
+
+
 def _looking(script: str, *arguments: object) -> "Callable[[Page], list[str]]":
     def look(page: "Page") -> list[str]:
         problems: list[str] = page.evaluate(script, *arguments)

@@ -197,6 +197,18 @@ def test_a_question_can_be_asked_by_keyboard_and_by_address(page: "Page") -> Non
     until(page, ANSWERED)
 
 
+def test_fences_that_nothing_closes_are_read_in_linear_time(page: "Page") -> None:
+    shown(page, "/#/ask")
+    script = """async () => {
+      const { prose, fill } = await import("/components.js"), node = document.createElement("div");
+      const began = performance.now();
+      fill(node, prose("```js\\n".repeat(50_000)));
+      return [performance.now() - began, node.querySelectorAll("pre").length];
+    }"""
+    took_ms, blocks = page.evaluate(script)
+    assert took_ms < 5_000 and blocks == 0
+
+
 def test_the_second_answer_is_not_under_the_box(page: "Page") -> None:
     shown(page, "/#/ask")
     ask_question(page, "copper")

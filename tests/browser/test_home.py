@@ -15,7 +15,7 @@ import pytest
 
 import fake_jobs
 from browser import playing
-from browser.looking import headers, shown, until
+from browser.looking import headers, shown, tab_until, until
 from browser.site import Site, open_page, workspace
 from exports import wordpress
 from fake_make import metric
@@ -58,15 +58,8 @@ def until_heading(page: "Page", heading: str) -> None:
 
 
 def tab_to(page: "Page", name: str) -> None:
-    """Walk with the tab key until the control of that name has the focus."""
-    for _ in range(80):
-        page.keyboard.press("Tab")
-        label = page.evaluate(
-            "document.activeElement.ariaLabel ?? document.activeElement.innerText"
-        )
-        if label and label.strip() == name:
-            return
-    raise AssertionError(f"the tab key never came to {name}")
+    label = "document.activeElement.ariaLabel ?? document.activeElement.innerText"
+    tab_until(page, f"({label} ?? '').trim() === {json.dumps(name)}")
 
 
 def test_a_finished_step_is_one_line_and_can_be_reopened(page: "Page") -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from browser.looking import shown, until
+from browser.looking import shown, tab_until, until
 from browser.site import BLOG, Site
 from ownwords.archive.look import look
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 pytestmark = pytest.mark.browser
 
@@ -150,30 +150,42 @@ def test_a_search_finds_passages_and_opens_them_there(page: "Page") -> None:
     assert page.get_by_role("searchbox").input_value() == "limescale in the kettle"
 
 
+def test_a_late_answer_never_replaces_a_newer_one(page: "Page") -> None:
+    held: list[Route] = []
+
+    def hold(route: "Route") -> None:
+        if "copper" in route.request.url:
+            held.append(route)
+        else:
+            route.continue_()
+
+    shown(page, "/#/posts/search")
+    page.route("**/api/corpus/search?*", hold)
+    for words in ("copper", "limescale"):
+        page.get_by_role("searchbox").fill(words)
+        page.keyboard.press("Enter")
+    page.wait_for_selector(".hits li")
+    marked = page.locator(".hits mark").all_inner_texts()
+    held[0].continue_()
+    page.wait_for_timeout(300)
+    assert page.locator(".hits mark").all_inner_texts() == marked
+
+
 def test_a_post_can_be_found_read_and_decided_on_by_keyboard(
     own_page: "Page", own_site: Site
 ) -> None:
     page = own_page
     shown(page, "/")
-    for _ in range(12):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.textContent.trim()") == "Posts":
-            break
+    tab_until(page, "document.activeElement.textContent.trim() === 'Posts'")
     page.keyboard.press("Enter")
     page.wait_for_selector(".every")
     page.keyboard.press("f")
     page.keyboard.type("img")
     until(page, "document.querySelectorAll('.every tbody tr').length === 1")
-    for _ in range(20):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.closest('.every') !== null"):
-            break
+    tab_until(page, "document.activeElement.closest('.every') !== null")
     page.keyboard.press("Enter")
     page.wait_for_selector("article.reading")
-    for _ in range(20):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.type === 'radio'"):
-            break
+    tab_until(page, "document.activeElement.type === 'radio'")
     page.keyboard.press("ArrowLeft")  # from keep, round to leave out
     page.wait_for_selector(".decider >> text=Your choice")
     assert page.evaluate("document.activeElement.value") == "leave out"

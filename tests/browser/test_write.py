@@ -321,6 +321,18 @@ def test_where_nothing_writes_from_notes_the_page_installs_what_does(
     assert page.get_by_role("button", name="Put it in my voice").is_disabled()
 
 
+def test_a_model_that_is_installed_meanwhile_is_offered(page: "Page") -> None:
+    known = page.request.get("/api/write").json()
+    answers = iter([known | {"models": known["models"][:1]}])
+    page.route("**/api/write?*", lambda route: route.fulfill(json=next(answers, known)))
+    body = """event: jobs\ndata: {"jobs": [], "elsewhere": []}\n
+event: changed\ndata: {"what": ["bases"]}\n\n"""
+    page.route("**/api/events?*", lambda route: route.fulfill(body=body))
+    shown(page, "/#/write")
+    open_settings(page)
+    page.get_by_label("Compare with").wait_for()
+
+
 def test_keys_alone_write_and_stop_and_leaving_ends_it(page: "Page") -> None:
     shown(page, "/#/write")
     set_length(page, 1000)

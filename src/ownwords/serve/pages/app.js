@@ -2,7 +2,7 @@
 
 import { add, announce, ask, bullets, button, checkbox, command, dismiss, dotted, el, field, fill, icon, input, link,
   loading, p, problem, quiet, rows, smallButton, tag, toast } from "/components.js";
-import { begin, follow, running, shareOf } from "/jobs.js";
+import { ALWAYS, begin, follow, running, shareOf } from "/jobs.js";
 import { count, remember, remembered, said, t, translate } from "/language.js";
 import { ApiError, get, load, patch, post, queryOf, remove } from "/server.js";
 
@@ -201,7 +201,7 @@ function showBusy() {
   node.setAttribute("aria-label", `${node.title} ${shareOf(job)}`);
 }
 
-follow(new AbortController().signal, {
+follow(ALWAYS, {
   onJob: showBusy,
   onElsewhere(jobs) {
     const line = document.getElementById("elsewhere");
@@ -277,7 +277,7 @@ async function forget(item) {
 
 /** Delete a blog. If it was open, open another one, or begin a new one. */
 async function drop(item, all) {
-  const parts = [t`what was read of your posts`, item.models && count(item.models, "model"),
+  const parts = [t`everything read from your posts`, item.models && count(item.models, "model"),
     item.texts && count(item.texts, "saved text"),
     item.uploads && t`${count(item.uploads, "file")} that you dropped or fetched here`];
   const wording = [p(t`Its folder is deleted for good, with:`), bullets(parts.filter(Boolean)), command(item.path),

@@ -23,7 +23,7 @@ function training(element, left) {
   const asTable = folded(t`As a table`, rows), now = { state: null, curve: null, samples: [] };
   add(element, el("div.details.stack", lost, numbers, course, samples, plan, log));
   const curves = [el("div.course", learned, asTable),
-    quiet(t`The line shows the training, smoothed. The dots show posts that it does not learn from. Lower is better.`)];
+    quiet(t`The line shows the training, smoothed. The dots show held-out posts. Lower is better.`)];
   asTable.addEventListener("toggle", () => asTable.open && draw());
 
   function draw() {

@@ -15,7 +15,7 @@ export const ending = (text) => text.slice(Math.ceil(Math.max(0, text.length - M
 export function editor(left, start, { label: name, hint, placeholder, model = () => "", onChange }) {
   const box = el("textarea.manuscript", { rows: "8", dir: "auto", spellcheck: "true", placeholder });
   const shades = el("div.shades", { dir: "auto", "aria-hidden": "true" });
-  const take = button(t`Take the grey text (Tab)`, () => accept(), { kind: "small", disabled: true });
+  const take = button(t`Accept the grey text (Tab)`, () => accept(), { kind: "small", disabled: true });
   const undo = button(t`Undo`, () => travel(past, future)), redo = button(t`Redo`, () => travel(future, past));
   const node = field(name, box, hint), paper = el("div.paper");
   const past = [], future = [];

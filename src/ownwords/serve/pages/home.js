@@ -5,7 +5,7 @@ import { add, announce, bar, bullets, button, checkbox, command, confirm, day, d
   folded, form, icon, input, lines, link, loading, masthead, p, pairs, problem, quiet, quote, radios, redraw, row, rows,
   select, sentence, size, smallButton, toast, totals, uniqueId, when } from "/components.js";
 import { details } from "/details.js";
-import { exclusive, follow, isOpen, isOpenScoring, isRunning, know, live, newest, progress, shareOf, start,
+import { ALWAYS, exclusive, follow, isOpen, isOpenScoring, isRunning, know, live, newest, progress, shareOf, start,
   task } from "/jobs.js";
 import { count, fixed, said, t } from "/language.js";
 import { baseChoice, sharing } from "/models.js";
@@ -132,7 +132,7 @@ async function readingEnded() {
 }
 
 function blogStep(state) {
-  const sources = el("div"), found = el("div"), sending = el("div", { role: "status" }), sends = task(state.left);
+  const sources = el("div"), found = el("div"), sending = el("div", { role: "status" }), sends = task(ALWAYS);
   const file = el("input", { type: "file", multiple: true, hidden: true, onchange: () => send(file) });
   const drop = el("p.title"), readable = quiet();
   const zone = el("div.drop", icon("drop"), drop,
@@ -221,7 +221,7 @@ function blogStep(state) {
     const parts = [added && t`${count(added)} new`, changed && t`${count(changed)} changed`,
       same && t`${count(same)} as before`].filter(Boolean);
     return el("div.notice.stack", p(el("strong", t`A new version of ${old}?`), " ", parts.join(", "), "."),
-      gone > 0 && p(t`${count(gone, "post")} of the old one would go: this file does not have them.`),
+      gone > 0 && p(t`${count(gone, "post")} of the old version would be removed: this file does not have them.`),
       row(button(t`Replace`, () => decide(source, true), { kind: gone ? "small" : "primary small" }),
         smallButton(t`Keep both`, () => decide(source, false)), smallButton(t`Cancel`, () => removeSource(source))),
       quiet(t`Posts keep what you decided about them.`));
@@ -363,7 +363,7 @@ function makeStep(state) {
       offered = offer.bases.find((item) => item.name === base.value())
         ?? offer.bases.find((item) => item.is_usual) ?? null;
       const all = offered ? trainings(offered) : [];
-      const legend = el("legend", t`How often may it read your posts?`);
+      const legend = el("legend", t`How many times should it read your posts?`);
       const options = all.map(({ label, time, remark }, i) =>
         [i, el("strong", label), el("span", time), el("small", remark)]);
       chosen = all.find((item) => item.isUsual) ?? all.at(-1);

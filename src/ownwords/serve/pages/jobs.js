@@ -5,6 +5,9 @@ import { announce, ask, bar, button, dismiss, dotted, duration, el, fill, percen
 import { said, t } from "/language.js";
 import { listen, post, remove } from "/server.js";
 
+/** The signal of what lasts as long as the window; that of a page is aborted when it is left. */
+export const ALWAYS = new AbortController().signal;
+
 const jobs = new Map();
 const listeners = new Set();
 let isLost = false;
@@ -143,7 +146,7 @@ export function know(list) {
 
 /** Listen to the server; the page does it once. */
 export function begin() {
-  listen(new AbortController().signal, "/api/events", ({ event, data }) => {
+  listen(ALWAYS, "/api/events", ({ event, data }) => {
     if (isLost) {
       isLost = false;
       dismiss(".bad");

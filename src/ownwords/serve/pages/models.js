@@ -26,7 +26,7 @@ const bits = (value) => (Number.isFinite(value) ? fixed(value, 3) : "–");
 
 function listed({ models, bases }) {
   if (!models.length) {
-    return empty(t`No model yet`, t`Once you have made models, you see them here.`,
+    return empty(t`No model yet`, t`Your models appear here once you have made one.`,
       el("a.button.primary", { href: address("home") }, t`Make one`));
   }
   const titles = new Map(bases.map((item) => [item.name, said(item.title)]));
@@ -38,7 +38,7 @@ function listed({ models, bases }) {
     item.posts === null ? "–" : count(item.posts, "post"),
     bits(item.bits_per_byte), bits(item.before), size(item.bytes)];
   return el("div.stack", table({ caption: t`Your models`, class: "models-table", heads, rows: models.map(cells) }),
-    quiet(t`Bits per byte: how much posts that it has never seen surprise the model. Lower is better.`));
+    quiet(t`Bits per byte: how much unseen posts surprise the model. Lower is better.`));
 }
 
 /** One model: its names and uses, and its scorecard if it is the current one. */

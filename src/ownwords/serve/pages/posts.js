@@ -26,7 +26,7 @@ export async function show(element, where, left) {
   } catch (error) {
     if (error.status !== 404 || tab === "post") throw error;
     fill(body, masthead({ heading: t`Posts` }), empty(t`No posts read yet`,
-      t`Here you will find all your posts, search them, and decide which ones to train on.`,
+      t`Here you can see all your posts, search them, and decide which ones to train on.`,
       el("a.button.primary", { href: address("home") }, t`Choose your blog`)));
   }
 }
@@ -53,17 +53,8 @@ function orderOf({ sort = "date", order }) {
 
 async function list(body, where, left) {
   const asked = Object.fromEntries(where.query);
-  const rows = el("div.posts", loading()), summary = quiet();
-  const facets = await get("/api/corpus/facets", {}, left);
+  const rows = el("div.posts"), summary = quiet();
   let waiting = null;
-
-  const option = (name, label, known) => {
-    const options = known.map(([key, n]) => [key, `${SAID[key] ?? key} (${count(n)})`]);
-    const isKnown = !asked[name] || known.some(([key]) => key === asked[name]);
-    if (!isKnown) options.push([asked[name], asked[name]]);
-    const choices = select([["", t`All`], ...options], asked[name] ?? "", (value) => ask({ [name]: value, first: "" }));
-    return (known.length > 1 || asked[name]) && field(label, choices);
-  };
   const box = input({ type: "search", placeholder: t`Words in the title`, value: asked.title ?? "", oninput() {
     clearTimeout(waiting);
     waiting = setTimeout(() => ask({ title: box.value, first: "" }), TYPING_MS);
@@ -71,14 +62,6 @@ async function list(body, where, left) {
   const sort = select(SORTS, asked.sort ?? "date",
     (value) => ask({ sort: value, order: value === "title" ? "up" : "", first: "" }), { id: "sort-by" });
   const order = smallButton("", () => ask({ order: asked.order === "up" ? "" : "up", first: "" }));
-  const filters = el("form.filters", { role: "search", "aria-label": t`Which posts`,
-    onsubmit: (event) => event.preventDefault() },
-  field(t`Title`, box), option("year", t`Year`, facets.years), option("tag", t`Tag`, facets.tags),
-  option("decision", t`Decision`, facets.decisions), option("split", t`In training`, facets.splits),
-  option("kind", t`Kind`, facets.kinds), option("flag", t`Stood out`, facets.flags));
-  fill(body, masthead({ heading: t`Posts` }), filters, el("div.row.spread.sorted", summary,
-    row(el("label", { for: sort.id }, t`Sort by`), sort, order)), rows);
-
   const read = live(left, (signal) => {
     fill(order, orderOf(asked));
     return get("/api/corpus/posts", { ...asked, most: PAGE }, signal);
@@ -93,6 +76,24 @@ async function list(body, where, left) {
   const draw = () => read().catch((error) => {
     if (!left.aborted) fill(rows, problem(error, draw));
   });
+  const option = (name, label, known) => {
+    const options = known.map(([key, n]) => [key, `${SAID[key] ?? key} (${count(n)})`]);
+    const isKnown = !asked[name] || known.some(([key]) => key === asked[name]);
+    if (!isKnown) options.push([asked[name], asked[name]]);
+    const choices = select([["", t`All`], ...options], asked[name] ?? "", (value) => ask({ [name]: value, first: "" }));
+    return (known.length > 1 || asked[name]) && field(label, choices);
+  };
+  shortcut("f", t`Find a post by title`, () => box.focus());
+  left.addEventListener("abort", () => clearTimeout(waiting));
+  const [facets] = await Promise.all([get("/api/corpus/facets", {}, left), draw()]);
+  const filters = form("filters", () => {}, field(t`Title`, box), option("year", t`Year`, facets.years),
+    option("tag", t`Tag`, facets.tags), option("decision", t`Decision`, facets.decisions),
+    option("split", t`In training`, facets.splits), option("kind", t`Kind`, facets.kinds),
+    option("flag", t`Stood out`, facets.flags));
+  filters.setAttribute("role", "search");
+  filters.setAttribute("aria-label", t`Which posts`);
+  fill(body, masthead({ heading: t`Posts` }), filters, el("div.row.spread.sorted", summary,
+    row(el("label", { for: sort.id }, t`Sort by`), sort, order)), rows);
 
   function ask(change) {
     Object.assign(asked, change);
@@ -145,10 +146,6 @@ async function list(body, where, left) {
       el("span", t`${count(first + 1)} to ${count(Math.min(total, first + PAGE))} of ${count(total)}`),
       button(t`Next`, () => turn(1), { disabled: first + PAGE >= total }));
   }
-
-  shortcut("f", t`Find a post by title`, () => box.focus());
-  left.addEventListener("abort", () => clearTimeout(waiting));
-  await draw();
 }
 
 // ---- the search -------------------------------------------------------------------------------
@@ -328,7 +325,7 @@ function neighbours(earlier, later) {
     way(later, "next", named(t`Later:`, later), el("span.forth", icon("back"))));
 }
 
-const USES = { train: t`The model learns from it`, validation: t`Decides when the training stops; never learned from`,
+const USES = { train: t`The model learns from it`, validation: t`Used to decide when training stops; never learned from`,
   test: t`Kept for the final test; never learned from` };
 
 function aside({ post: line, findings, segments, decision }) {

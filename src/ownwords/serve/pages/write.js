@@ -34,7 +34,7 @@ export async function show(element, { path, query }, left) {
 const NOTES_HINT = t`One line of notes per sentence, with the small words: the model guesses what you leave out, and about one sentence in three comes out wrong. A blank line starts a new paragraph.`;
 const TEXT_HINT = t`A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time.`;
 const VOICES = [["", t`lightly: spelling, contractions, punctuation`],
-  ["free", t`with the model, too: each sentence, its words kept`]];
+  ["free", t`with the model, too: rewrites each sentence, keeps its words`]];
 
 function pageOf(element, offer, saved, query, left) {
   const named = (name) => offer.models.find((item) => item.name === name || item.label === name)?.name ?? "";
