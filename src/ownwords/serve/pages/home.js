@@ -47,7 +47,7 @@ export async function show(element, where, left) {
 }
 
 function headingOf({ model, blog }) {
-  const job = newest("make"), isPrivate = t`It runs on this machine, and nothing is sent anywhere.`;
+  const job = newest("make"), privacy = t`It runs on this machine, and nothing is sent anywhere.`;
   if (isRunning(job)) {
     return { heading: model && model.made_at < job.began ? t`Making another model` : t`Making your model`,
       lede: t`You can close this page; the work goes on.` };
@@ -58,14 +58,14 @@ function headingOf({ model, blog }) {
   }
   if (model) {
     return { heading: t`Here is your model`,
-      lede: model.sentence ? isPrivate : t`It runs on this machine, and has not been scored yet.` };
+      lede: model.sentence ? privacy : t`It runs on this machine, and has not been scored yet.` };
   }
   if (blog?.is_too_little) {
     return { heading: t`Too little text for a model`,
       lede: t`Add more posts or other texts of yours. You can already search what is here.` };
   }
   if (blog?.is_read) {
-    return { heading: t`Ready to make your model`, lede: [t`You choose how long it may take.`, " ", isPrivate] };
+    return { heading: t`Ready to make your model`, lede: [t`You choose how long it may take.`, " ", privacy] };
   }
   return { heading: t`A language model of your own writing`,
     lede: t`Made from your blog in a few minutes, on this machine. Nothing is sent anywhere.` };
@@ -78,8 +78,9 @@ function newsOf({ model, blog, sources }) {
     return { wording: t`Your blog has changed since it was read.`, label: t`Read it again`, job: { kind: "look" } };
   }
   if (!blog.new_sentence) return null;
-  const job = { kind: "make", base: model?.base || "none", ...model?.minutes && { minutes: model.minutes } };
-  const label = model.minutes ? t`Train on them: ${duration(60 * model.minutes)}` : t`Train on them`;
+  const { base, minutes } = model ?? {};
+  const job = { kind: "make", base: base || "none", ...minutes && { minutes } };
+  const label = minutes ? t`Train on them: ${duration(60 * minutes)}` : t`Train on them`;
   return { wording: sentence(blog.new_sentence), label, job };
 }
 
@@ -161,7 +162,7 @@ function blogStep(state) {
   for (const event of ["dragenter", "dragover", "dragleave", "drop"]) {
     zone.addEventListener(event, (moved) => {
       moved.preventDefault();
-      zone.classList.toggle("over", event.startsWith("drage") || event === "dragover");
+      zone.classList.toggle("over", ["dragenter", "dragover"].includes(event));
       if (event !== "drop") return undefined;
       const isFolder = [...moved.dataTransfer.items].some((item) => item.webkitGetAsEntry?.()?.isDirectory);
       if (isFolder) return toast(t`This is a folder. Drop it as a zip file, or type its path below.`);
@@ -182,8 +183,9 @@ function blogStep(state) {
     const gauge = bar(t`Reading ${each.name}`, 0);
     fill(sending, gauge, row(p(t`Reading ${each.name}, ${size(each.size)}`), smallButton(t`Stop`, sends.stop)));
     await readingEnded();
+    if (signal.aborted) return void fill(sending);
     const path = `/api/uploads?name=${encodeURIComponent(each.name)}`;
-    await read(await upload(path, each, (share) => { gauge.value = share; }, signal));
+    return read(await upload(path, each, (share) => { gauge.value = share; }, signal));
   }
 
   const addPath = (wanted) => (wanted ? shownHere(async () => {
@@ -235,7 +237,7 @@ function blogStep(state) {
 
   function draw() {
     const all = state.home.sources;
-    fill(sources, rows(all, (item) => ({
+    redraw(sources, all, () => rows(all, (item) => ({
       name: item.name,
       facts: dotted(said(item.label), item.bytes && size(item.bytes),
         item.read_at && !item.version && t`read ${when(item.read_at)}`,
@@ -258,7 +260,7 @@ function blogStep(state) {
 }
 
 function hostOf(text) {
-  const url = URL.parse(text.trim());
+  const url = URL.canParse(text.trim()) ? new URL(text.trim()) : null;
   return /^https?:$/.test(url?.protocol) ? url.host : "";
 }
 
@@ -335,7 +337,7 @@ function makeStep(state) {
     curious.hidden = !job && !model;
     if (status === "later") return;
     const wantsForm = !isRunning(job) && (isAgain || (isOver && !model));
-    redraw(body, [job?.id, job?.status, wantsForm, Boolean(model), wantsForm && offer], () => [
+    redraw(body, [job?.id, job?.status, wantsForm, Boolean(model), offer?.can_train, offer?.bases], () => [
       !isRunning(job) && !(isOver && wantsForm) && row(button(
         isOver ? t`Make another model` : t`Start over with other choices`, again, { kind: isOver ? "" : "small" })),
       wantsForm && (offer ? formOf(offer) : loading())]);
