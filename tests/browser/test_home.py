@@ -273,9 +273,7 @@ def test_a_reading_that_failed_can_be_dismissed_and_begun_again(
     (tmp_path / "blog" / "rain.md").write_text("It rained, as before.", "utf-8")
     shown(empty_page, "/")
     answer = empty_page.request.post(
-        "/api/sources",
-        data={"path": str(tmp_path / "blog")},
-        headers=headers(empty_page),
+        "/api/sources", data={"path": str(tmp_path / "blog")}, headers=headers(empty_page)
     )
     assert answer.ok, answer.text()
     (tmp_path / "blog" / "rain.md").unlink()

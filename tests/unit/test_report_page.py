@@ -149,11 +149,7 @@ def test_every_finding_is_shown() -> None:
         *report.notes,
     ):
         assert say.plain(text) in page_text, text
-    for text in (
-        "31 tags",
-        "(median 537)",
-        "3.4 texts of equal length",
-    ):
+    for text in ("31 tags", "(median 537)", "3.4 texts of equal length"):
         assert text in page_text
     assert "Network calls made" in page_text
     assert report.fingerprint[:12] in page_text
