@@ -1,8 +1,8 @@
-"""The sentences of the page, as its catalogues hold them; for a language: what it lacks.
+"""Collects the sentences of the page, and compares them with the catalogue of a language.
 
-`python docs/sentences.py de` writes what is missing as JSON, to be filled in and added to
-src/ownwords/serve/pages/languages/de.json; on the error stream it names the entries that no
-sentence needs any more.
+`python docs/sentences.py de` prints the missing ones as JSON, to be filled in and added to
+src/ownwords/serve/pages/languages/de.json, and on the error stream the entries that no sentence
+needs any more.
 """
 
 import ast
@@ -19,7 +19,7 @@ import ownwords
 SOURCE = Path(ownwords.__file__).parent
 PAGES = SOURCE / "serve" / "pages"
 LANGUAGES = PAGES / "languages"
-# The modules whose sentences the page shows; of all others it shows progress and errors.
+# The modules whose sentences the page shows. Of all others it shows only progress and errors.
 SERVER = (
     "archive/advice.py",
     "archive/analysis.py",
@@ -80,7 +80,7 @@ _VIEWS = ("_view.py", "html.py", "serve/jobs.py", "view/format.py")
 
 
 def sentences() -> set[str]:
-    """Every sentence, the places in it numbered: "Delete {1}?", and for a count "{1} post"."""
+    """Return every sentence, with numbered places: "Delete {1}?", and "{1} post" for a count."""
     found: set[str] = set()
     for path in PAGES.glob("*.js"):
         found.update(_of_script(path.read_text("utf-8")))
@@ -102,7 +102,7 @@ def sentences() -> set[str]:
 
 
 def _of_table(value: object) -> Iterator[str]:
-    """The texts of a file of texts, their places numbered."""
+    """Yield the texts of a TOML file, with numbered places."""
     if isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _of_table(each)
@@ -114,7 +114,7 @@ def _of_table(value: object) -> Iterator[str]:
 
 
 def _of_script(source: str) -> Iterator[str]:
-    """What stands in t`...`, and the nouns that are counted."""
+    """Yield the texts in t`...`, and the nouns that are counted."""
     for match in re.finditer(r"(?<![\w$.`])t`", source):
         yield _template(source, match.end())[0]
     for match in _COUNTED.finditer(source):
@@ -122,7 +122,7 @@ def _of_script(source: str) -> Iterator[str]:
 
 
 def _template(source: str, at: int) -> tuple[str, int]:
-    """The template literal that begins at `at`, its places numbered, and where it ends."""
+    """Return the template literal that begins at `at`, with numbered places, and its end."""
     parts, number = [], 0
     while source[at] != "`":
         if source.startswith("${", at):
@@ -139,7 +139,7 @@ def _template(source: str, at: int) -> tuple[str, int]:
 
 
 def _place_end(source: str, at: int) -> int:
-    """The end of a place, whose code may hold braces, strings and further templates."""
+    """Return the end of a place, whose code may have braces, strings and further templates."""
     depth = 1
     while depth:
         if source[at] == "`":
@@ -174,7 +174,7 @@ def _of_page(source: str) -> list[str]:
 
 
 def _shown(tree: ast.AST) -> Iterator[ast.AST]:
-    """The calls that show a sentence, and the values of variables and functions they name."""
+    """Yield the calls that show a sentence, and what the variables and functions in them return."""
     calls = [
         node
         for node in ast.walk(tree)
@@ -191,7 +191,7 @@ def _shown(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _of_module(tree: ast.AST, *, has_labels: bool) -> Iterator[str]:
-    """Strings of several words, single words in a view, and nouns that are counted."""
+    """Yield strings of several words, single words in a view, and nouns that are counted."""
     skipped: set[int] = set()
     for node in ast.walk(tree):
         match node:
@@ -201,7 +201,7 @@ def _of_module(tree: ast.AST, *, has_labels: bool) -> Iterator[str]:
                 skipped.update(id(part) for part in ast.walk(node))
             case ast.JoinedStr():
                 skipped.update(id(part) for part in ast.walk(node) if part is not node)
-                # But what stands within a place is a string of its own.
+                # But a string within a place is a sentence of its own.
                 for place in node.values:
                     if isinstance(place, ast.FormattedValue):
                         skipped.difference_update(id(part) for part in ast.walk(place.value))
@@ -235,7 +235,7 @@ def _text_of(node: ast.AST) -> str:
 
 
 def lacking(language: str) -> tuple[list[str], list[str]]:
-    """The sentences that a catalogue lacks, and its entries that no sentence needs."""
+    """Return the sentences that a catalogue lacks, and its entries that no sentence needs."""
     path = LANGUAGES / f"{language}.json"
     known = json.loads(path.read_text("utf-8")) if path.exists() else {}
     wanted = sentences()

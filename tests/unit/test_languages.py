@@ -1,4 +1,4 @@
-"""The catalogues of the page's languages, and how their sentences are found in the code."""
+"""The catalogues of the page's languages, and how sentences are found in the code."""
 
 import ast
 import importlib.util
