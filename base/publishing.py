@@ -31,7 +31,6 @@ from ownwords.evaluation.scorecard import BASE, OURS, Scorecard
 from ownwords.inference.generation import BatchScheduler, GenerationState
 from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.text_generation import build_request
 from ownwords.models import atomic_dir, bundle, directory
 from ownwords.models.decoder import CausalLM
 from ownwords.models.quantization_scheme import INT8
@@ -119,7 +118,7 @@ def sample_texts(model: Model, tokens: int, progress: Progress) -> Iterator[str]
     """Sample unprompted texts from a model, with seeds from 1 on, up to about `tokens` tokens."""
     length = model.engine.context
     unchanged = SamplingParams(temperature=1.0)
-    unprompted = build_request(model.tokenizer, "", max_tokens=length, sampling=unchanged)
+    unprompted = model.request("", max_tokens=length, sampling=unchanged, quote=True)
     scheduler = BatchScheduler(model.engine, rows=BATCH_SIZE, length=length)
     ids: dict[GenerationState, list[int]] = {}
     seed = 0
