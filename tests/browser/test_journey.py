@@ -9,8 +9,9 @@ import signal
 import socket
 import time
 import zipfile
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,11 +85,11 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def serving(
-    place: Workspace, port: int, environment: dict[str, str]
-) -> AbstractContextManager[Site]:
-    options = ("--key", KEY, "--port", str(port))
-    return served(place, quick_ownwords.__file__, options=options, environment=environment)
+@contextmanager
+def serving(place: Workspace, port: int, environment: dict[str, str]) -> Iterator[Site]:
+    program, options = quick_ownwords.__file__, ("--key", KEY, "--port", str(port))
+    with served(place, program, options=options, environment=environment) as site:
+        yield replace(site, link=f"http://127.0.0.1:{port}/?key={KEY}")  # it prints no given key
 
 
 # All headings of the page in turn.
