@@ -158,8 +158,8 @@ def unjudged() -> Scorecard:
         plan=("Bits per byte: 1.480, expected 1.40 to 1.55: as expected.",),
         seconds=(StageTime("train", 240.0), StageTime("scoring", 41.0)),
         notes=(
-            "60 of 120 held-out posts were scored, chosen at random and on a slow machine only from"
-            " their beginnings: 198 kB.",
+            "60 of 120 held-out posts were scored, chosen at random and on a slow machine"
+            " shortened: 198 kB.",
         ),
     )
 
