@@ -95,6 +95,12 @@ def test_a_phrase_that_the_author_never_has_becomes_the_plain_words_that_they_ha
             "Labor wins. The Labour Party saw labor in colour/shape.",
         ),
         ("The Labour Party met.", "It is labor.", "It is labor."),
+        ("I saw 7 boats.", "I saw Seven Sisters.", "I saw Seven Sisters."),
+        (
+            "I don't go.",
+            "He said, “Do not go there,” and left.\n\n- **Note** Do not go.\n\nStep 1) Do not go.",
+            "He said, “Don't go there,” and left.\n\n- **Note** Don't go.\n\nStep 1) Don't go.",
+        ),
         (
             "We saw two boats.",
             "I saw chapter 2 boats and 2 cats.",
@@ -170,6 +176,11 @@ NO_PROSE = [
     "Text[«^it is»]\n\n«* * *»",
     "- «- » it came\n  «- » it went",
     'It is^[«it is "so"»] so«\\"».',
+    'A [link](«/a_(b) "it (is) so"») and [link](«<a b> (it is)») and [link](«it is»).',
+    "![«the [big] color is it»](«it is.png 'it (is)'») and [![«it is»](«a»)](«/b \"it is\"»).",
+    'It <y, z> is «<br title="it is">» and <b it is.',
+    '«<p @click="it is"id=a>»It is.«</p><b\nit is»',
+    "\x0c\t\x85It is late.\n\n- \xa0\n  It is late.\n\n\u2028\nIt is so.",
 ]
 UNCLOSED = ["", "«```\nit is not closed»", "«<pre>it is\n\nit is»", "It <b>«<code>it is\n\nit is»"]
 FRONT = ["", '«---\ntitle: "it is"\ncolor: it is\n---»', '«+++\ntitle = "it is"\n+++»']
@@ -204,7 +215,9 @@ def test_prose_beside_all_else_is_rewritten() -> None:
     assert str(rewrite("\tIt is late.\n\tIt is so.", HABITS)).count("It's") == 2
 
 
-@pytest.mark.parametrize("piece", ["[", "`", "{{<", "<!--", "a.b/", "“"])
+@pytest.mark.parametrize(
+    "piece", ["[", "`", "{{<", "<!--", "a.b/", "“", "[a](<(>", "![[a]", "<a b='\" c=\"' ", "\xa0"]
+)
 def test_no_draft_takes_the_square_of_its_length(piece: str) -> None:
     assert is_far_from_quadratic(HABITS.edits, f"It is. {piece * (20_000 // len(piece))} It is.")
 
@@ -220,7 +233,8 @@ def test_a_model_writes_in_prose_and_an_edited_sentence_has_changed(
     )
     kept = "However, we saw the boats near it."
     worded = "They ran TCP/IP and/or (if it was there) UDP."
-    assert len(rewrite(f"{kept} {worded}", HABITS, cast("Model", object())).sentences) == 2
+    for more in (worded, "They ran ~5 boats from there to the pier."):
+        assert len(rewrite(f"{kept} {more}", HABITS, cast("Model", object())).sentences) == 2
     draft = f"```\n{kept}\n```\n\n{kept} It is not so late here. We went home then.\n\n> {kept}"
     found = rewrite(draft, HABITS, cast("Model", object()))
     assert str(found) == draft.replace(

@@ -26,16 +26,29 @@ _ENCLOSED = "|".join(
     rf"{begin}(?:(?!{begin}).){{0,8000}}?{end}"
     for begin, end in (map(re.escape, pair.split()) for pair in _PAIRS.split("  "))
 )
-_TAG = r"""</?[a-z](?:"[^"]{0,2000}"|'[^']{0,2000}'|[^"'<>]){0,2000}+>"""
-_LABEL, _TARGET = r"[^\[\]]{0,1000}+", r"\([^()]{0,2000}+\)"
-_NO_PROSE = re.compile(
-    r"(?<!`)(?P<ticks>`{1,99}+).{0,2000}?(?<!`)(?P=ticks)(?!`)"  # code
-    rf"|{_ENCLOSED}|{_TAG}|</?[a-z][^<>]*\Z|<[a-z][a-z0-9+.-]*:[^\s<>]*>"
-    rf"|!\[{_LABEL}\](?:{_TARGET}|\[{_LABEL}\])?"  # a picture
-    rf"|\^\[{_LABEL}\]|\[\^{_LABEL}\]"  # a footnote
-    rf"|\[(?=(?P<label>{_LABEL})\](?P<then>\[\]|[(\[])?)|\](?:{_TARGET}|\[{_LABEL}\])"  # a link
-    r"|\\[!-/:-@\[-`{-~]|[*~]+|(?<!\w)_+|_+(?!\w)",  # an escape, emphasis
-    re.DOTALL | re.IGNORECASE,
+# A tag as Markdown reads it; in a block of HTML it may have any signs, and end in a later block.
+_ATTRIBUTE = (
+    r"""\s++[a-z_:][\w:.-]*+(?:\s*+=\s*+(?:"[^"]{0,2000}+"|'[^']{0,2000}+'|[^\s"'=<>`]++))?+"""
+)
+_TAG = rf"</?[a-z][a-z0-9-]*+(?:{_ATTRIBUTE}){{0,99}}+\s*+/?>"
+_HTML_TAG = r"""</?[a-z](?:"[^"]{0,2000}"|'[^']{0,2000}'|[^"'<>]){0,2000}+>|</?[a-z][^<>]*\Z"""
+_LABEL = r"[^\[\]]{0,1000}+"
+_PICTURE = rf"!\[(?:[^\[\]]|\[{_LABEL}\]){{0,1000}}+\]"
+# The address and the title of a link, each with one level of parentheses; or whatever has none.
+_ADDRESS = r"(?:<[^<>]{0,2000}+>|(?:[^\s()\\]|\\.|\([^\s()]{0,2000}+\)){0,2000}+)"
+_TITLE = r"""(?:"(?:[^"\\]|\\.){0,2000}+"|'(?:[^'\\]|\\.){0,2000}+'|\([^()]{0,2000}+\))"""
+_TARGET = rf"\((?:\s*+{_ADDRESS}(?:\s++{_TITLE})?+\s*+|[^()]{{0,2000}}+)\)"
+_NO_PROSE, _NO_PROSE_IN_HTML = (
+    re.compile(
+        r"(?<!`)(?P<ticks>`{1,99}+).{0,2000}?(?<!`)(?P=ticks)(?!`)"  # code
+        rf"|{_ENCLOSED}|{tag}|<[a-z][a-z0-9+.-]*:[^\s<>]*>"
+        rf"|{_PICTURE}(?:{_TARGET}|\[{_LABEL}\])?"
+        rf"|\^\[{_LABEL}\]|\[\^{_LABEL}\]"  # a footnote
+        rf"|\[(?=(?P<label>{_LABEL})\](?P<then>\[\]|[(\[])?)|\](?:{_TARGET}|\[{_LABEL}\])"  # a link
+        r"|\\[!-/:-@\[-`{-~]|\*+|~~+|(?<!\w)_+|_+(?!\w)",  # an escape, emphasis
+        re.DOTALL | re.IGNORECASE,
+    )
+    for tag in (_TAG, _HTML_TAG)
 )
 # Elements and template tags around code or the words of others; they may hold blank lines.
 _OPENS = re.compile(
@@ -64,6 +77,8 @@ _MAX_MISSING = 20  # kinds of tags that are never closed, each of which is looke
 def prose_of(draft: str) -> tuple[str, list[Span]]:
     """Return the draft with spaces for all that is not prose, as long as before; its headings."""
     text = draft.replace("\r\n", " \n").replace("\r", "\n").replace("\0", "\ufffd")
+    # Python strips more signs than Markdown: at the end of a line, they become spaces.
+    text = re.sub(r"(?m)(?<![^\S\n])[^\S\n]++$", lambda signs: " " * len(signs[0]), text)
     head = len(text) - len(parse_front_matter(text).body)
     text = re.sub(r"[^\n]", " ", text[:head]) + text[head:]
     is_prose = bytearray(len(text))
@@ -104,25 +119,27 @@ def _read_blocks(
             if before == "heading":
                 headings.append((begin, end))
             if kind == "inline":  # without the mark of a list or a heading, which may be closed
-                first, *others = token.content.split("\n")
-                begin = text.rindex(first.strip(), begin, lines[token.map[0] + 1])
+                first, *others = map(str.strip, token.content.split("\n"))
+                begin = text.rindex(first, begin, lines[token.map[0] + 1])
                 end = lines[token.map[0] + 1 + len(others)] if others else begin + len(first)
             if kind == "html_block" and _CODE_BLOCK.match(text, begin):
                 opened.append(text.index("<", begin))
             else:
-                opened += _read_inline(text, begin, end, is_prose, env.get("references", {}))
+                is_prose[begin:end] = b"\1" * (end - begin)
+                no_prose = _NO_PROSE if kind == "inline" else _NO_PROSE_IN_HTML
+                matches = no_prose.finditer(text, begin, end)
+                opened += _read_matches(matches, is_prose, env.get("references", {}))
         before = kind
     return opened, headings
 
 
-def _read_inline(
-    text: str, begin: int, end: int, is_prose: bytearray, references: Container[str]
+def _read_matches(
+    matches: Iterator[re.Match[str]], is_prose: bytearray, references: Container[str]
 ) -> Iterator[int]:
-    """Mark the prose from `begin` to `end`; yield where elements or template tags may begin."""
+    """Unmark what is no prose; yield where elements or template tags may begin."""
     from markdown_it.common.utils import normalizeReference  # noqa: PLC0415
 
-    is_prose[begin:end] = b"\1" * (end - begin)
-    for found in _NO_PROSE.finditer(text, begin, end):
+    for found in matches:
         yield found.start()
         stop = found.end()
         if (label := found["label"]) is not None and found["then"] not in ("(", "["):

@@ -408,7 +408,8 @@ def _uses(text: str) -> Iterator[Use]:
     for use in _pattern().finditer(text):
         kind, forms, choice = _groups()[_lower(use[0])]
         is_capital = use[0][0].isupper() and forms[choice][0].islower()
-        if is_capital and not begins_sentence(use):  # a name: the "Labour Party"
+        # A name: the "Labour Party", the "Seven Sisters".
+        if kind in _TOGETHER and is_capital and not begins_sentence(use):
             continue
         yield Use(kind, forms, choice, use.start(), use[0])
     for kind, patterns in _MARKS.items():
