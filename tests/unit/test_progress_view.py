@@ -76,6 +76,20 @@ def test_on_a_terminal_a_training_is_shown_and_removed(monkeypatch: pytest.Monke
     assert output.count("\x1b[?25l") == output.count("\x1b[?25h") > 0  # the cursor is given back
 
 
+def test_short_stages_leave_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Terminal()
+    view = ProgressView(screen, after_s=0.2)
+    for number in range(40):
+        with Progress(view).stage(f"Stage {number}"):
+            pass
+    time.sleep(0.4)
+    assert screen.getvalue() == ""
+    with Progress(view).stage("Reading"):  # without any news
+        wait_for(lambda: "Reading" in screen.getvalue())
+    view.close()
+
+
 def test_the_cursor_is_restored_after_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     screen = Terminal()

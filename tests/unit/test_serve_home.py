@@ -11,7 +11,7 @@ from exports import publii
 from ownwords.archive.look import look
 from ownwords.cli.main import main
 from ownwords.core.workspace import Workspace
-from ownwords.make.stages import count_new, write_learned
+from ownwords.make.learned import count_new, write_learned
 from ownwords.serve.app_state import AppState
 from ownwords.serve.source_list import find_publii_sites
 from page_client import page_client
@@ -90,7 +90,7 @@ def test_new_posts_are_counted_until_they_are_learned(
     (workspace.runs / "make").mkdir(parents=True)
     api = api_of(workspace.root, blog)
     assert api.get("/api/blog").json()["new_sentence"] == ""  # made in another way: not known
-    write_learned(workspace.runs / "make", report)
+    write_learned(workspace.root, report)
     assert api.get("/api/blog").json()["new_sentence"] == ""
     for n in range(3):
         (blog / f"new{n}.md").write_text(f"# New {n}\n\n" + f"new{n} words of mine. " * 30)
@@ -108,7 +108,7 @@ def test_posts_of_a_source_in_another_format_are_not_new(tmp_path: Path, blog: P
     learned = look([blog], workspace=workspace.root)
     (workspace.root / "model").mkdir()
     (workspace.runs / "make").mkdir(parents=True)
-    write_learned(workspace.runs / "make", learned)
+    write_learned(workspace.root, learned)
     for again in ("html", "moved"):
         other = tmp_path / again
         other.mkdir()

@@ -43,7 +43,7 @@ def look(
     """Read the paths, build the archive, show the report."""
     from ownwords.archive.look import look as build_archive
     from ownwords.archive.report_view import report_view
-    from ownwords.make.stages import count_new
+    from ownwords.make.learned import count_new
     from ownwords.view.format import count
     from ownwords.view.terminal import print_view
 

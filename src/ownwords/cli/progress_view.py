@@ -29,7 +29,7 @@ class ProgressView:
         self._stream = stream or sys.stderr
         self._after_s, self._every_s = after_s, every_s
         self._draws = self._stream.isatty() and os.environ.get("TERM") != "dumb"
-        self._lock = threading.RLock()  # stages may run in several threads
+        self._lock = threading.RLock()  # stages and timers run in several threads
         self._running: dict[str, Event] = {}  # the latest event of each stage
         self._began: dict[str, float] = {}
         self._printed_at: dict[str, float] = {}
@@ -49,12 +49,17 @@ class ProgressView:
                 self._print_line(event)
             if event.kind == "start":
                 self._began[event.stage] = time.monotonic()
+                if self._draws:
+                    timer = threading.Timer(self._after_s, self._draw)
+                    timer.daemon = True
+                    timer.start()
             elif event.stage not in self._running:
                 return
             self._running[event.stage] = event
             if event.kind == "done":
                 del self._running[event.stage]
-            self._draw()
+            if not self._running:
+                self._hide()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -120,10 +125,10 @@ class ProgressView:
     # --- on a terminal ----------------------------------------------------------------------------
 
     def _draw(self) -> None:
-        """Draw the bars while a stage is running."""
-        if not self._running:
-            self._hide()
-        elif self._draws and not self._live:
+        """Draw the bars if a stage has run for long, until none is running."""
+        with self._lock:
+            if not self._draws or self._live or not self._shown():
+                return
             from rich.console import Console
             from rich.live import Live
 
@@ -139,6 +144,12 @@ class ProgressView:
             )
             self._live.start(refresh=True)
 
+    def _shown(self) -> list[Event]:
+        """Return the running stages that have lasted `after_s`."""
+        since = time.monotonic() - self._after_s
+        running = tuple(self._running.values())
+        return [event for event in running if self._began[event.stage] <= since]
+
     def _hide(self) -> None:
         live, self._live = self._live, None
         if live:
@@ -152,12 +163,7 @@ class ProgressView:
         from rich.text import Text
 
         grid, history = Table.grid(padding=(0, 1)), self._history
-        shown_since = time.monotonic() - self._after_s
-        running = [
-            event
-            for event in tuple(self._running.values())
-            if self._began[event.stage] <= shown_since
-        ]
+        running = self._shown()
         for event in running:
             bar = ProgressBar(event.total, event.done, width=28, pulse=event.total is None)
             name = "Training" if event.stage == STAGE else event.stage

@@ -29,6 +29,7 @@ from ownwords.evaluation.scorecard_view import write_scorecard
 from ownwords.evaluation.scoring import ScoreConfig, score_model
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
+from ownwords.make.learned import write_learned
 from ownwords.make.stages import (
     CHANGED,
     FINISHED,
@@ -45,7 +46,6 @@ from ownwords.make.stages import (
     find_base,
     prompt_of,
     title_for,
-    write_learned,
 )
 from ownwords.models import atomic_dir, directory
 from ownwords.models.directory import model_fingerprint
@@ -238,7 +238,7 @@ class MakeRun:
             depends_on["base"] = self._base_key  # it may have been replaced by a smaller one
             seconds = time.perf_counter() - began
         self.cache.put("train", depends_on, trained, seconds)
-        write_learned(self._folder, report)
+        write_learned(self.workspace.root, report)
         self._delete_checkpoints(before, trained)
         self.is_new = True
         self.callbacks.on_trained(trained, seconds)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FINISHED = Path("runs", "make", "finished.json")  # of a workspace
-_LEARNED = "posts.json"  # beside it: the posts that the model knows, to say which are new to it
 MINUTES = 4.0  # until the texts are read, and the time that the best base needs is known
 MAX_MINUTES = 10_000_000  # nineteen years
 SCRATCH = "none"  # the base that means training from scratch
@@ -265,23 +264,6 @@ class StageCache:
         with translate_os_errors(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
-
-
-def write_learned(folder: Path, report: Report) -> None:
-    """Write the ids of all posts, held-out ones included: none of these is new to the model."""
-    write_atomically(folder / _LEARNED, json.dumps(sorted(post.id for post in report.posts)) + "\n")
-
-
-def count_new(root: Path, report: Report) -> int:
-    """Return how many posts of a workspace are new to the model that `make` made in it."""
-    try:
-        learned = json.loads((root / FINISHED).with_name(_LEARNED).read_bytes())
-        known = {report.renamed.get(id_, id_) for id_ in map(str, learned)}
-    except (OSError, ValueError, TypeError, RecursionError):
-        return 0
-    if not (root / "model").is_dir():
-        return 0
-    return sum(post.id not in known and post.decision != "leave out" for post in report.posts)
 
 
 # --- the first paragraph --------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from ownwords.archive.untrusted_files import PROGRAM_FOLDERS, require_room
 from ownwords.core.errors import OwnwordsError, SourceError
 from ownwords.core.validation import Meta, decode, encode
 from ownwords.core.workspace import SUFFIX, Workspace, path_text, translate_os_errors
-from ownwords.make.stages import count_new
+from ownwords.make.learned import count_new
 from ownwords.serve.api.models import current_model
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, conflict, forbidden, invalid
