@@ -131,6 +131,18 @@ def test_all_posts_of_the_same_title_are_found(tmp_path: Path) -> None:
     assert set(documents(searcher, "January")[:3]) == set(same)
 
 
+def test_a_date_finds_posts_of_that_time(searcher: ArchiveSearcher) -> None:
+    for date in ("April of 2019", "2019-04-28"):
+        assert documents(searcher, date) == ["rain"]
+
+
+def test_a_word_of_a_heading_is_found_and_shown_with_it(tmp_path: Path) -> None:
+    parts = (Segment("heading", "Thermostats", "2"), f"Turn it down. {DAILY}")
+    posts = POSTS | {"heat": Entry("Warmth", parts)}
+    first = searching(tmp_path / "archive.sqlite", posts).find("thermostat").passages[0]
+    assert (first.document, first.heading) == ("heat", "Thermostats")
+
+
 def test_quoted_words_match_exactly(searcher: ArchiveSearcher) -> None:
     result = searcher.find('Where is "copy that somebody tested"?')
     assert result.passages[0].document == "backups"
