@@ -1,7 +1,7 @@
 """Loads the compiled library: declares its C interface with ctypes and chooses the best build.
 
-A library that computes other numbers than the baseline in small problems, in a millisecond, is
-replaced by the next best.
+A library whose results on small problems differ from the baseline's is replaced by the next best;
+the check takes a millisecond.
 
 The environment variable OWNWORDS_ISA names the instruction set to use: none, sse2, avx2, avxvnni,
 avx512, avx512bf16 or amx (on ARM: none, neon, neon-dotprod or neon-bf16). The default is the best

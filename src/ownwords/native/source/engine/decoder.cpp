@@ -32,7 +32,6 @@ class Decoder {
     Status forward(KvCache &cache, const ForwardBatch &batch);
 
     const ModelShape &shape() const { return model_.shape; }
-    int threads() const { return pool_.threads(); }
 
   private:
     // The tokens of one pass.

@@ -192,8 +192,8 @@ inline VecI32 dot_add(VecI32 sum, VecI32 weights, const Activations4 &four) {
 #endif
 
 // The loops of all products: a few panels times a few rows at a time, so that sums stay in registers.
-// A kernel has SUMS, the vectors of sums that fit into registers; ROWS, the maximum of rows at a
-// time; FEW_PASSES, whether few passes over the weights are best; and block<P, R>(args, p, stride,
+// A kernel has SUMS, the vectors of sums that fit into registers; ROWS, the maximum number of rows at
+// a time; FEW_PASSES, whether few passes over the weights are best; and block<P, R>(args, p, stride,
 // n, sums), which multiplies P panels, p, p + stride, ..., by rows [n, n + R).
 
 constexpr int VECS_PER_LINE = int(PANEL) / LANES;
@@ -251,7 +251,7 @@ inline void matmul_rows(const MatmulArgs &w, i64 p, i64 stride, i64 n, i64 rows_
         if (n < w.rows) matmul_rows<Kernel, P, R - 1>(w, p, stride, n, rows_at_once);
 }
 
-// The maximum of rows that P panels are multiplied with at a time.
+// The maximum number of rows that P panels are multiplied with at a time.
 template <class Kernel, int P>
 constexpr int max_rows() {
     constexpr int FIT = Kernel::SUMS / (P * VECS_PER_LINE);

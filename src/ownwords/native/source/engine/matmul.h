@@ -12,7 +12,7 @@ namespace ownwords::engine {
 class MatmulInput {
   public:
     MatmulInput() = default;
-    MatmulInput(i64 rows, i64 inputs);  // the maxima
+    MatmulInput(i64 rows, i64 inputs);  // the largest numbers of both
 
     float *f32 = nullptr;  // [rows, depth], or:
     uint16_t *bf16 = nullptr;

@@ -56,11 +56,16 @@ void discard_pages(const void *from, size_t bytes) {
 int process_id() { return int(getpid()); }
 
 void with_blocked_signals(const std::function<void()> &body) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    struct Block {
+        sigset_t before;
+        Block() {
+            sigset_t all;
+            sigfillset(&all);
+            pthread_sigmask(SIG_SETMASK, &all, &before);
+        }
+        ~Block() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+    } block;
     body();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 #endif

@@ -17,8 +17,7 @@ void discard_pages(const void *from, size_t bytes);
 // Changes in a fork.
 int process_id();
 
-// Call body(), which must not throw, with all signals blocked for this thread and for the threads
-// that it starts.
+// Call body() with all signals blocked for this thread and for the threads that it starts.
 void with_blocked_signals(const std::function<void()> &body);
 
 // Zeroed memory for weights and buffers.

@@ -12,7 +12,7 @@
 namespace ownwords {
 namespace {
 
-// Weights at a time, so that they stay in the first-level cache until their copy is written.
+// Weights updated at a time; they stay in the first-level cache until their copy is written.
 constexpr i64 BLOCK = 2048;
 
 struct AdamWStep {
