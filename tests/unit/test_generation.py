@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 
+import counting_engine
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.engine import Engine, Logits, RowInputs, WeightFormat
@@ -212,6 +213,22 @@ def test_a_score_reads_its_prefix_once_and_only_what_is_not_cached() -> None:
     finish(scheduler)
     scheduler.score([*prompt, 3, 4], [[5, 6, 7], [5], [9, 8]])
     assert engine.tokens == 40 + 2 + 2 + 0 + 1  # a last token is never read
+
+
+def test_a_read_that_fails_loses_no_row_and_is_not_taken_for_cached() -> None:
+    engine = counting_engine.CountingEngine()
+    scheduler = BatchScheduler(engine, rows=1, length=64)
+    request = GenerationRequest(ids=[*range(40)], max_tokens=3, sampling=GREEDY)
+    expected = finish_one(scheduler, request)
+    scheduler = BatchScheduler(engine, rows=1, length=64)
+    engine.fails = MemoryError()
+    with pytest.raises(MemoryError):
+        scheduler.score(request.ids, [[1]])
+    handle, engine.fails = scheduler.submit(request), MemoryError()
+    with pytest.raises(MemoryError):
+        scheduler.step()
+    scheduler.cancel(handle)
+    assert finish_one(scheduler, request) == expected
 
 
 def test_a_cached_prefix_is_not_read_again() -> None:

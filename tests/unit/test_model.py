@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,20 @@ def test_scores_are_those_of_the_logits_with_and_without_a_scheduler(folder: Pat
         assert model.score("The trouble", texts, how) == pytest.approx(expected, abs=1e-3)
     with pytest.raises(OwnwordsError, match="do not fit"):
         model.score("The trouble", ["lid" * 65], scheduler)
+
+
+def test_an_exception_leaves_a_shared_scheduler_usable(folder: Path) -> None:
+    model = ownwords.load(folder)
+    scheduler = model.scheduler(2, 64)
+
+    def write(on_tokens: Callable[[int], object] = bool) -> list[str]:
+        return model.write_several(
+            "The trouble", seeds=[1, 2], max_tokens=9, scheduler=scheduler, on_tokens=on_tokens
+        )
+
+    with pytest.raises(ZeroDivisionError):
+        write(lambda tokens: 1 // 0)
+    assert write() == [*model.write_several("The trouble", seeds=[1, 2], max_tokens=9)]
 
 
 def test_it_writes_in_pieces_the_same_for_the_same_seed(folder: Path) -> None:

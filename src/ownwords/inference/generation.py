@@ -265,24 +265,28 @@ class BatchScheduler:
         self._admit([])
         cached, source = self._longest_cached(prefix[:-1])
         row = self._take_row(cached, source)
-        first_1V = self._cache.forward({row: prefix[cached:]})
-        bits = []
-        for ids in continuations:
-            logits_TV = first_1V
-            if len(ids) > 1:
-                more = self._cache.forward({row: ids[:-1]}, all_positions=True)
-                logits_TV = np.concatenate([first_1V, more])
-                self._cache.truncate(row, len(prefix))
-            logits_TV = logits_TV[: len(ids)].astype(np.float64)
-            chosen_T = logits_TV[np.arange(len(ids)), ids]
-            nats = (np.logaddexp.reduce(logits_TV, axis=1) - chosen_T).sum()
-            bits.append(float(nats / math.log(2)))
-        self._freed_ids[row] = prefix
-        self._free.append(row)
+        try:
+            first_1V = self._cache.forward({row: prefix[cached:]})
+            bits = []
+            for ids in continuations:
+                logits_TV = first_1V
+                if len(ids) > 1:
+                    more = self._cache.forward({row: ids[:-1]}, all_positions=True)
+                    logits_TV = np.concatenate([first_1V, more])
+                    self._cache.truncate(row, len(prefix))
+                logits_TV = logits_TV[: len(ids)].astype(np.float64)
+                chosen_T = logits_TV[np.arange(len(ids)), ids]
+                nats = (np.logaddexp.reduce(logits_TV, axis=1) - chosen_T).sum()
+                bits.append(float(nats / math.log(2)))
+            self._freed_ids[row] = prefix
+        finally:
+            self._free.append(row)
         return bits
 
     def _release(self, text: GenerationState) -> None:
-        self._freed_ids[text.row] = text.ids[text.start : text.read]
+        # After an error the row may lack what should have been read last.
+        read = min(text.read - text.start, self._cache.cached_length(text.row))
+        self._freed_ids[text.row] = text.ids[text.start :][:read]
         self._running.remove(text)
         self._free.append(text.row)
 

@@ -14,7 +14,12 @@ from ownwords.core.packages import install_command
 from ownwords.inference import copy_guard, native_engine
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import Engine, Logits, WeightFormat
-from ownwords.inference.generation import BatchScheduler, GenerationRequest, generate
+from ownwords.inference.generation import (
+    BatchScheduler,
+    GenerationRequest,
+    GenerationState,
+    generate,
+)
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import (
     DEFAULT_SAMPLING,
@@ -212,8 +217,10 @@ class Model:
         own = None
         if scheduler is None:
             own = scheduler = self.scheduler(min(len(requests), _BATCH), length)
+        places: dict[GenerationState, int] = {}
         try:
-            places = {scheduler.submit(request): place for place, request in enumerate(requests)}
+            for place, request in enumerate(requests):
+                places[scheduler.submit(request)] = place
             while places:
                 outputs = scheduler.step()
                 on_tokens(sum(token is not None for _, token in outputs))
@@ -230,6 +237,8 @@ class Model:
                         scheduler.cancel(state)
                         del places[state]
         finally:
+            for state in places:  # after an exception
+                scheduler.cancel(state)
             if own:
                 own.close()
         return texts

@@ -288,14 +288,17 @@ class _CapturedStep:
 
 
 def _groups(counts: Mapping[int, int]) -> Iterator[list[int]]:
-    """Yield groups of rows to pad to one length, the longest at most twice the shortest."""
+    """Yield groups of rows to pad to one length, the longest at most twice the shortest.
+
+    Rows in order, because successive ones are a view of the cache and not a copy.
+    """
     group: list[int] = []
     for row in sorted(counts, key=lambda row: -counts[row]):
         if group and counts[group[0]] > max(_SHORT, 2 * counts[row]):
-            yield group
+            yield sorted(group)
             group = []
         group.append(row)
-    yield group
+    yield sorted(group)
 
 
 def _next_power_of_two(count: int) -> int:
