@@ -21,6 +21,7 @@ from ownwords.base.estimates import (
 from ownwords.models.configs.llama import Gemma3Config, config_for_budget
 from ownwords.models.decoder import build
 from ownwords.models.lora import AdapterConfig, attach
+from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.step_time import DeviceSpeeds, StepTimeModel
 
 BOX = BaseOption.of(Entry("shipped", Path("box"), "", 1, config_for_budget(15_400_000, 8192, 512)))
@@ -139,7 +140,7 @@ def test_a_base_that_does_not_fit_is_refused_with_what_does() -> None:
     check_fits("somewhere/else", replace(BLOG, seconds=1), options)
 
 
-@pytest.mark.parametrize(("flops", "minutes"), [(2e12, 2), (5e11, 2), (1.2e11, 4), (1e10, 4)])
+@pytest.mark.parametrize(("flops", "minutes"), [(2e12, 2), (5e11, 2), (1.2e11, 5), (1e10, 4)])
 def test_without_minutes_a_large_base_gets_those_that_it_needs(flops: float, minutes: int) -> None:
     """From 2 to 6; where 6 are too few for it, the box is the best base, and gets 4."""
     speeds = DeviceSpeeds("cpu", {"autocast": StepTimeModel(1e-3, flops)})
@@ -150,6 +151,13 @@ def test_without_minutes_a_large_base_gets_those_that_it_needs(flops: float, min
         assert 2 <= chosen <= 6
     assert usual_minutes("", task, [BOX, smol]) == minutes
     assert usual_minutes("none", task, [BOX, smol]) == usual_minutes("", task, [BOX]) == 4
+
+
+@pytest.mark.parametrize("is_english", [True, False])
+def test_the_estimate_reserves_what_the_plan_of_a_training_does(is_english: bool) -> None:
+    plan = replace(BLOG, is_english=is_english).plan(KNOWN["smollm2-135m"], 300, 16 * 10**9)
+    assert plan is not None and plan.recipe.train.evaluations > 0
+    assert plan.recipe.data.replay == (PLAN_CONSTANTS.lora_pairs if is_english else 0)
 
 
 def test_more_time_and_more_text_never_promise_less() -> None:

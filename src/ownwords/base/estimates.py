@@ -133,9 +133,11 @@ class TuningTask:
             self.posts,
             (is_lora and self.lora_speeds) or self.speeds,
             memory_bytes,
+            validation_bytes=self.text_bytes // 8,  # a tenth of all, as is the test part
             tokens=round(self.text_bytes / _BYTES_PER_TOKEN),
             spent_s=_start_s(base.config),
-            replay_bytes=0 if is_lora else self.text_bytes,
+            # A LoRA learns from pairs of notes in English, the built-in base replays its own text.
+            replay_bytes=self.text_bytes if self.is_english or not is_lora else 0,
             base=BaseModelInfo(shape, parameters, bf16=self.keeps_bf16),
         )
         try:
