@@ -191,7 +191,9 @@ def adamw_(
     scale: float = 1.0,
     bf16_copy: Tensor | None = None,
 ) -> None:
-    """Make one AdamW step in one memory pass; `step` counts from 1, `scale` is the gradient's.
+    """Make one AdamW step in one memory pass.
+
+    `step` counts from 1; `scale` multiplies the gradient.
 
     `weight` and the moments are float32, the gradient float32 or bfloat16, all contiguous.
     `bf16_copy`, if given, receives the new weight in bfloat16.

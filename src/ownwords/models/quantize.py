@@ -42,7 +42,7 @@ def pack(codes_OI: Tensor) -> Tensor:
 
 
 def unpack(packed_OP: Tensor, columns: int) -> Tensor:
-    """Return the inverse of `pack`: the codes as int8, [O, columns]."""
+    """Invert `pack`: return the codes as int8, [O, columns]."""
     halves_OP2 = torch.stack((packed_OP & 15, packed_OP >> 4), dim=-1)
     return halves_OP2.flatten(-2)[:, :columns].to(torch.int8) - 8
 

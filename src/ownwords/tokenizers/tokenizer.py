@@ -81,7 +81,9 @@ class Tokenizer:
         return [piece for piece, _ in pairs], np.array([i for _, i in pairs], np.uint32)
 
     def ids_that_begin(self, data: bytes) -> Ids:
-        """Return the tokens that begin with `data`; without any, those that it begins with."""
+        """Return the tokens that begin with `data`.
+
+        If there are none, the tokens that `data` begins with."""
         pieces, ids = self._sorted
         beyond = bisect_left(pieces, data + b"\xff" * 8)  # which no text holds
         whole = ids[bisect_left(pieces, data) : beyond]

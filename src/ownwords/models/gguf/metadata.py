@@ -127,7 +127,7 @@ def write_sampling(generation: Mapping[str, object]) -> dict[str, Value]:
 
 
 def read_sampling(metadata: Mapping[str, Value]) -> dict[str, object]:
-    """Return the inverse of `write_sampling`."""
+    """Invert `write_sampling`."""
     return {
         name: value if name == "top_k" else _shortest(value)
         for name, key in _SAMPLING.items()

@@ -147,7 +147,7 @@ def to_gguf(config: ModelConfig, name: str, values: Floats) -> Floats:
 
 
 def from_gguf(config: ModelConfig, name: str, values: Floats) -> Floats:
-    """Return the inverse of `to_gguf`."""
+    """Invert `to_gguf`."""
     if heads := _interleaved_heads(config, name):
         return values.reshape(heads, -1, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
     if config.NORM_OFFSET and name.endswith("norm.weight"):
