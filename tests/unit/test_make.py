@@ -346,6 +346,8 @@ def test_time_spent_on_a_question_does_not_count(
         ({"minutes": float("nan")}, "--minutes should be more than 0"),
         ({"minutes": float("inf")}, "--minutes should be 10,000,000 at most"),
         ({"base": "nowhere"}, "there is no base called nowhere"),
+        ({"fixed": {"train.batch_sise": 4}}, r"did you mean train\.batch_size\?"),
+        ({"fixed": {"train.dropout": 2}}, "train.dropout"),
     ],
 )
 def test_impossible_requests_are_refused_immediately(

@@ -118,13 +118,15 @@ def test_with_too_little_time_the_fewest_useful_steps_are_planned_and_their_time
 
 
 def test_every_number_has_a_reason_a_source_and_an_origin() -> None:
-    plan = make_plan(facts(300_000), 600, {"optim.grad_clip": 0.5})
+    fixed = {"optim.grad_clip": 0.5, "optim.eps": 1e-7, "train.seed": 3, "optim.beta1": 0.8}
+    plan = make_plan(facts(300_000), 600, fixed)
     for reason in plan.reasons:
         assert reason.reason
         assert reason.source
         assert reason.origin in ("plan", "measured", "setting")
     assert reasons_of(plan)["train.steps"].origin == "measured"
     assert reasons_of(plan)["optim.grad_clip"].origin == "setting"
+    assert [reason.key for reason in plan.reasons][-4:] == [*fixed]  # the same in each process
 
 
 def test_a_setting_changes_what_depends_on_it() -> None:
@@ -162,6 +164,13 @@ def test_the_most_steps_follow_from_the_text_and_not_from_the_speed() -> None:
     assert (chosen.steps, chosen.max_steps) == (30, 30)
     exact = make_plan(facts(300_000), 120, {"train.steps": 77}).recipe.train
     assert (exact.steps, exact.max_steps) == (77, 77)
+
+
+@pytest.mark.parametrize("tokens", [64, 512])
+def test_rows_and_context_have_the_length_that_either_is_set_to(tokens: int) -> None:
+    for key in ("train.sequence_length", "model.context_length"):
+        recipe = make_plan(facts(300_000), 600, {key: tokens}).recipe
+        assert recipe.train.sequence_length == recipe.model.context_length == tokens
 
 
 def test_rows_longer_than_the_context_are_refused() -> None:
@@ -210,6 +219,8 @@ def test_tuning_starts_gently_and_reads_the_text_a_few_times() -> None:
     assert 0.1 * 0.02 <= recipe.optim.muon_lr <= 0.3 * 0.02
     assert 0.1 * 3e-3 <= recipe.optim.learning_rate <= 0.3 * 3e-3
     assert recipe.data.replay > 0 and recipe.train.dropout == 0
+    assert recipe.optim.start_lr_scale == PLAN_CONSTANTS.tune_start_lr_scale
+    assert recipe.schedule.decay_fraction == 0.9
     assert plan.expected.epochs <= 8.1
     assert plan.expected.bits_high > 1.487 > plan.expected.bits_low  # measured: docs/log.md
     alone = make_plan(facts(268_000, base=base, tokens=66_000, vocabulary=8192), 600, {})

@@ -156,6 +156,32 @@ def test_a_trained_model_records_its_provenance(tmp_path: Path) -> None:
     assert trained.judged
 
 
+@pytest.mark.parametrize(
+    ("fixed", "message"),
+    [
+        ({"train.batchsize": 3}, r"did you mean train\.batch_size\?"),
+        ({"train.steps": "many"}, r"train\.steps"),
+        ({"schedule.warmup_fraction": 0.9}, "add up to more than 1"),
+    ],
+)
+def test_wrong_settings_are_refused(
+    fixed: Mapping[str, object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        work(tmp_path, fixed)
+
+
+def test_a_base_removed_after_the_plan_leaves_its_licence(base: Path, tmp_path: Path) -> None:
+    (base / "README.md").write_text("---\nlicense: gemma\nbase_model: google/tiny\n---\n")
+    (base / "NOTICE").write_text("Terms apply.")
+    request = work(tmp_path / "w", TUNED | {"train.steps": 2})
+    planned = plan_finetuning(base, OTHERS, HELD_OTHERS, request)
+    shutil.rmtree(base)
+    tuned = bundle.load(planned.train().folder)
+    assert "\nlicense: gemma\n" in tuned.card
+    assert tuned.provenance["derived_from"] == {"model": "google/tiny", "license": "gemma"}
+
+
 def test_the_same_command_resumes_the_same_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,7 +87,8 @@ class PlanConstants:
     tune_epochs: float = 4  # over one author's text, at most; log
     tune_decay_fraction: float = 0.9  # share of the steps in which the rate decays; log
     tune_context: float = 512  # tokens per row on a CPU, if the base's context is as long; log
-    tune_opening_weight: float = 20.0  # of a text's first token: a base's begin otherwise; log
+    # Weight of a text's first token, because a base's texts begin differently; log
+    tune_opening_weight: float = 20.0
     tune_start_lr_scale: float = 40.0  # learning rate of the start token's embedding; log
     tune_replay: float = 0.3  # share of rows that are replay text; log
     lora_pairs: float = 0.2  # share of rows that are notes and the text written from them; log

@@ -89,8 +89,9 @@ class _Planner:
             self.choose_optimizer(run)
         self.choose_regularization()
         self.choose_evaluations(run)
-        for key in self.fixed.keys() - self.reasons.keys():
-            self.choose(key, self.fixed[key], "")
+        for key in self.fixed:
+            if key not in self.reasons:
+                self.choose(key, self.fixed[key], "")
         return Plan(tuple(self.reasons.values()), self.forecast(run))
 
     # --- the text -------------------------------------------------------------------------------
@@ -175,9 +176,10 @@ class _Planner:
             limit = base.shape.context
             self.choose("model.context_length", limit, "that of the base", "the base")
             if wanted > limit:
-                wanted, why = limit, "the context of the base is no longer"
+                wanted, why = limit, "the base's context is not longer than this"
         else:
-            limit = self.choose("model.context_length", wanted, "the length of the training rows")
+            rows = self.fixed.get(key, wanted)
+            limit = self.choose("model.context_length", rows, "the length of the training rows")
             if limit != wanted:
                 wanted, why = limit, "the context of the model"
         wanted = self.choose(key, wanted, why)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ownwords.archive.corpus import TextCollection, TrainingText
+from ownwords.core.config import resolve
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, duration
@@ -68,7 +69,7 @@ class TrainRequest:
 
     workspace: Path
     seconds: float  # from `began` to the saved model
-    fixed: Mapping[str, object] = field(default_factory=dict)  # the user's settings, validated
+    fixed: Mapping[str, object] = field(default_factory=dict)  # the user's settings
     progress: Progress = field(default_factory=Progress)
     device: str | None = None
     world: World = SINGLE_PROCESS  # the processes that train together
@@ -77,6 +78,9 @@ class TrainRequest:
     out: Path | None = None  # the model's folder; `model` in the workspace unless given
     base_title: str = ""  # the base's display name, for the card; its folder's name unless given
     began: float | None = None  # time.perf_counter() at which the user began to wait
+
+    def __post_init__(self) -> None:
+        resolve(Recipe, flags=self.fixed)  # ConfigError for wrong settings
 
     @property
     def folder(self) -> Path:
@@ -175,6 +179,7 @@ def plan_finetuning(
         bits = session.bits_per_byte(model, rough.recipe, session.encode_held_out(max_bytes))
         session.facts = replace(session.facts, base=replace(info, bits_per_byte=bits))
     plan = session.plan(rough, lambda _: config, model)
+    base_license = BaseLicense.of(base)  # the folder may be gone when the training ends
 
     def train() -> TrainedModel:
         recipe, author = plan.recipe, None
@@ -201,7 +206,7 @@ def plan_finetuning(
             before=base_bits,
             dtype=dtype if rank else None,
             adapter=stored,
-            license=BaseLicense.of(base),
+            license=base_license,
             provenance={
                 "base_name": base.name,
                 "base_is_trimmed": "trimmed" in loaded.provenance,
