@@ -1,8 +1,8 @@
 """One process of a small training: `torchrun training_process.py FOLDER calm|disturbed`.
 
 It trains in FOLDER and stores what its process has seen as JSON. Calm, it also trains an adapter,
-and in bfloat16 with blocks as large as the library's. Disturbed, the second process gets a signal
-to stop, and is killed when the run is resumed.
+with a head of its own, and in bfloat16 with blocks as large as the library's. Disturbed, the second
+process gets a signal to stop, and is killed when the run is resumed.
 """
 
 import json
@@ -54,6 +54,7 @@ def job(
     *,
     bfloat16_seed: int | None = None,
     adapter: bool = False,
+    tied: bool = True,
 ) -> TrainJob:
     tokenizer = ByteTokenizer()
     with world.in_rank_order():
@@ -69,7 +70,8 @@ def job(
         checkpoint_every_s=0.0,
         precision="bf16" if bfloat16_seed else "float32",
     )
-    model = build(replace(EVEN if bfloat16_seed else ODD, vocabulary=texts.vocabulary))
+    shape = EVEN if bfloat16_seed else ODD
+    model = build(replace(shape, vocabulary=texts.vocabulary, tied=tied))
     model.init_weights(1)
     if adapter:
         lora.attach(model, lora.AdapterConfig(rank=2), seed=5)
@@ -115,8 +117,7 @@ def observed(
     world: World,
     objective: Objective = next_token,
     seed: int | None = None,
-    *,
-    adapter: bool = False,
+    **options: bool,
 ) -> dict[str, Any]:
     """Train; returns every loss, the weights, and how many blocks the library computed.
 
@@ -135,7 +136,7 @@ def observed(
         by_library.append(weights is not None)
         return weights
 
-    run_job = job(folder, world, objective, bfloat16_seed=seed, adapter=adapter)
+    run_job = job(folder, world, objective, bfloat16_seed=seed, **options)
     with (
         patch.object(DivergenceDetector, "check", record_loss),
         patch.object(fused_block, "fusable_weights", record_block),
@@ -171,6 +172,7 @@ def main(folder: Path, what: str) -> None:
     if what == "calm":
         tell("bfloat16", observed(folder / "bfloat16", world, seed=3))
         tell("adapter", observed(folder / "adapter", world, adapter=True))
+        tell("untied", observed(folder / "untied", world, tied=False))
     world.close()
 
 

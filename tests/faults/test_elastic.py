@@ -68,12 +68,13 @@ def disturbed(folder: Path) -> Path:
     return folder / "disturbed"
 
 
-@pytest.mark.parametrize("name", ["ended", "adapter"])
+@pytest.mark.parametrize("name", ["ended", "adapter", "untied"])
 def test_two_processes_train_as_one(
     name: str, folder: Path, calm: Path, alone: dict[str, Any]
 ) -> None:
-    if name == "adapter":
-        alone = observed(folder / "adapter", SINGLE_PROCESS, adapter=True)
+    if name != "ended":
+        is_adapter, is_tied = name == "adapter", name != "untied"
+        alone = observed(folder / name, SINGLE_PROCESS, adapter=is_adapter, tied=is_tied)
     first, second = (result_of(calm, name, rank) for rank in range(2))
     assert without_blocks(first) == without_blocks(second) and len(first["losses"]) == STEPS
     assert first["losses"] == pytest.approx(alone["losses"], rel=0, abs=1e-5)
