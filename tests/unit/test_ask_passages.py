@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -229,28 +230,30 @@ def test_cosines_select_the_sentence_where_words_do_not() -> None:
     assert excerpt_of("What of the moon?", text).matching == ()
 
 
-def test_what_asks_for_a_number_or_a_name_marks_the_sentence_that_has_one() -> None:
-    text = (
-        "The lighthouse was built for the herring boats. Keeping it was lonely work. It took eleven"
-        " men to do it. In the end the state sold the lighthouse to Agnes Hale."
-    )
-    for question, answer in (
-        ("How many men kept the lighthouse for the boats?", "It took eleven men to do it."),
-        ("Who bought the lighthouse?", "In the end the state sold the lighthouse to Agnes Hale."),
-    ):
-        assert spans_text(text, excerpt_of(question, text).matching)[0] == answer
+LIGHTHOUSE = (
+    "The lighthouse was built for the herring boats. Keeping it was lonely work. It took eleven men"
+    " to do it. In the end the state sold the lighthouse to Agnes Hale."
+)
+FILM = (
+    "The kettle film of 2005 was shown at Crewe. It has 41 views so far. Hale came in 1998 to see"
+    " it. She stayed for eight months."
+)
 
 
-def test_what_asks_for_a_time_or_a_count_passes_over_years_and_other_numbers() -> None:
-    text = (
-        "The kettle film of 2005 was shown at Crewe. It has 41 views so far. Hale came in"
-        " 1998 to see it. She stayed for eight months."
-    )
-    for question, answer in (
-        ("How many saw the kettle film?", "It has 41 views so far."),
-        ("How long was Hale there?", "She stayed for eight months."),
-    ):
-        assert spans_text(text, excerpt_of(question, text).matching)[0] == answer
+@pytest.mark.parametrize(
+    ("text", "question", "answer"),
+    [
+        (LIGHTHOUSE, "How many men kept the lighthouse for the boats?", "It took eleven men"),
+        (LIGHTHOUSE, "Who bought the lighthouse?", "In the end the state sold the lighthouse"),
+        # Years and other numbers are passed over.
+        (FILM, "How many saw the kettle film?", "It has 41 views"),
+        (FILM, "How long was Hale there?", "She stayed for eight months"),
+    ],
+)
+def test_what_asks_for_a_number_a_name_or_a_time_marks_the_sentence_that_has_one(
+    text: str, question: str, answer: str
+) -> None:
+    assert spans_text(text, excerpt_of(question, text).matching)[0].startswith(answer)
 
 
 def test_what_a_sentence_names_is_answered_beyond_the_next_one() -> None:

@@ -1,19 +1,16 @@
 """Background work and benchmarks take turns."""
 
-import importlib.util
 import threading
 from pathlib import Path
 
 import pytest
 
+import scripts
+
 fcntl = pytest.importorskip("fcntl")
-PATH = Path(__file__).parents[2] / "bench" / "machine.py"
-if not PATH.exists():
+if not (scripts.ROOT / "bench" / "machine.py").exists():
     pytest.skip("bench/ is not part of this copy", allow_module_level=True)
-spec = importlib.util.spec_from_file_location("bench_machine", PATH)
-assert spec and spec.loader
-machine = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(machine)
+machine = scripts.load("bench/machine.py")
 
 
 def is_free(path: Path) -> bool:

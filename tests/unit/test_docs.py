@@ -1,6 +1,5 @@
 """The pages that are written from the code."""
 
-import importlib.util
 import re
 import textwrap
 from pathlib import Path
@@ -8,21 +7,16 @@ from types import ModuleType
 
 import pytest
 
+import scripts
 from ownwords.base.catalogue import find_known
 from ownwords.cli.main import build, main
 from ownwords.cli.options import Settings
 from ownwords.core.config import settings_of
 
-GENERATE = Path(__file__).resolve().parents[2] / "docs" / "generate.py"
-
 
 @pytest.fixture(scope="module")
 def docs() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", GENERATE)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load("docs/generate.py")
 
 
 def test_the_pages_are_up_to_date_and_a_stale_one_is_reported(

@@ -1,6 +1,5 @@
 """base/fetch_books.py: books from Project Gutenberg, by its rules for robots."""
 
-import importlib.util
 import io
 import zipfile
 from collections.abc import Iterator
@@ -9,10 +8,10 @@ from types import ModuleType
 
 import pytest
 
+import scripts
 from fake_hub import FakeServer, serving
 
-SCRIPT = Path(__file__).resolve().parents[2] / "base" / "fetch_books.py"
-if not SCRIPT.exists():
+if not (scripts.ROOT / "base" / "fetch_books.py").exists():
     pytest.skip("base/ is not part of this copy", allow_module_level=True)
 
 
@@ -24,11 +23,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
 
 @pytest.fixture
 def books() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fetch_books", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load("base/fetch_books.py")
 
 
 def book(title: str, encoding: str = "UTF-8", header: str = "") -> bytes:

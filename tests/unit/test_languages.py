@@ -1,23 +1,17 @@
 """The catalogues of the page's languages, and how sentences are found in the code."""
 
 import ast
-import importlib.util
 import json
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-SENTENCES = Path(__file__).resolve().parents[2] / "docs" / "sentences.py"
+import scripts
 
 
 @pytest.fixture(scope="module")
 def sentences() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("sentences", SENTENCES)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load("docs/sentences.py")
 
 
 def test_every_catalogue_has_every_sentence_of_the_page_and_no_other(sentences: ModuleType) -> None:

@@ -274,15 +274,6 @@ def test_several_processes_are_refused(
     assert not play.orders
 
 
-def test_a_blog_in_another_language_gets_a_notice(capsys: pytest.CaptureFixture[str]) -> None:
-    MakeView(Console(width=80)).on_notice("Language", pipeline._NEW_LANGUAGE)
-    output = " ".join(capsys.readouterr().out.split())
-    assert "Language Your texts do not read as English" in output
-    assert "ownwords base add gemma3-270m" in output
-    MakeView(Console(width=80), stages=False).on_notice("Language", "no")
-    assert not capsys.readouterr().out
-
-
 class Parrot:
     """Writes the prompt it was given, so that a test can see it."""
 

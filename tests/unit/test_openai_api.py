@@ -421,18 +421,6 @@ def test_all_sampling_parameters_are_accepted() -> None:
     assert ids.tolist() == [1]  # the likeliest
 
 
-@pytest.mark.parametrize(
-    ("value", "read"),
-    [
-        ("one", ("one",)),
-        (["one", "two"], ("one", "two")),
-        (None, ("",)),
-    ],
-)
-def test_prompts_are_a_text_or_several(value: object, read: object) -> None:
-    assert completion(prompt=value).prompts == read
-
-
 def test_chats_and_completions_name_the_same_thing_differently() -> None:
     assert chat(max_completion_tokens=5, max_tokens=9).max_new_tokens == 5
     assert chat(max_tokens=9).max_new_tokens == 9
@@ -478,24 +466,18 @@ WRONG: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [(name, value) for name, values in WRONG.items() for value in values]
-)
-def test_invalid_values_are_refused(name: str, value: object) -> None:
-    assert refusal(completion, **{name: value})["param"].startswith(name)
-
-
-@pytest.mark.parametrize(
-    ("call", "fields", "param"),
+    ("fields", "param"),
     [
-        (chat, {"stream_options": {"include_usage": True}}, "stream_options"),
-        (chat, {"messages": ["Hi"]}, "messages[0]"),
-        (chat, {"messages": [{"role": "narrator", "content": "Hi"}]}, "messages[0].role"),
-        (chat, {"messages": [{"role": "user"}]}, "messages[0].content"),
-        (chat, {"messages": [{"role": "user", "content": [7]}]}, "messages[0].content[0]"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"messages": ["Hi"]}, "messages[0]"),
+        ({"messages": [{"role": "narrator", "content": "Hi"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [7]}]}, "messages[0].content[0]"),
+        *(({name: value}, name) for name, values in WRONG.items() for value in values),
     ],
 )
-def test_invalid_fields_are_refused_by_name(call: Call, fields: dict[str, Any], param: str) -> None:
-    error = refusal(call, **fields)
+def test_invalid_fields_are_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    error = refusal(completion if param in WRONG else chat, **fields)
     assert error["param"].startswith(param)
     assert error["type"] == "invalid_request_error"
 

@@ -1,18 +1,17 @@
 """The sample blog a first model learns from: enough prose, one voice, reproducible."""
 
-import importlib.util
 import re
 import shutil
 import sqlite3
-import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
+import scripts
+
+BLOG = scripts.ROOT / "examples" / "blog"
 TABLES = ("authors", "posts", "posts_additional_data", "posts_images", "posts_tags", "tags")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
@@ -22,15 +21,8 @@ Rows = dict[str, list[tuple[object, ...]]]
 
 
 @pytest.fixture(scope="module")
-def sample() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("sample_blog_build", BLOG / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def sample() -> ModuleType:
+    return scripts.load("examples/blog/build.py")
 
 
 @pytest.fixture

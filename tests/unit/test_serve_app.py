@@ -62,6 +62,17 @@ def state_of(tmp_path: Path, settings: ServeSettings | None = None) -> AppState:
     return AppState(Workspace(tmp_path / "diary.ownwords"), settings or ServeSettings())
 
 
+def with_archive(tmp_path: Path, posts: int = 1) -> AppState:
+    """The state of a workspace that has read some posts."""
+    state, blog = state_of(tmp_path), tmp_path / "blog"
+    blog.mkdir()
+    for n in range(posts):
+        text = f"The rain gauge of day {n} stood on the roof, and I read it every morning. " * 9
+        (blog / f"{n}.md").write_text(f"# Day {n}\n\n{text}\n", "utf-8")
+    look([blog], workspace=state.workspace.root)
+    return state
+
+
 def client_of(state: AppState) -> TestClient:
     """A browser that follows no redirect by itself."""
     app = create_app(state)
@@ -169,11 +180,7 @@ def test_a_typed_address_leads_to_the_page(tmp_path: Path) -> None:
 
 
 def test_an_archive_without_a_readable_report_is_one_to_be_read(tmp_path: Path) -> None:
-    blog = tmp_path / "blog"
-    blog.mkdir()
-    (blog / "a.md").write_text("# Rain\n\nThe gauge stood on the roof.\n", "utf-8")
-    state = state_of(tmp_path)
-    look([blog], workspace=state.workspace.root)
+    state = with_archive(tmp_path)
     with closing(sqlite3.connect(state.workspace.archive)) as database:
         database.execute("UPDATE meta SET value = '{' WHERE key = 'report'")
         database.commit()
@@ -184,15 +191,7 @@ def test_an_archive_without_a_readable_report_is_one_to_be_read(tmp_path: Path) 
 
 
 def test_a_damaged_archive_is_reported_and_not_a_bug(tmp_path: Path) -> None:
-    blog = tmp_path / "blog"
-    blog.mkdir()
-    for n in range(6):
-        text = (
-            f"The rain gauge of day {n} stood on the shed roof, and I read it every morning. " * 9
-        )
-        (blog / f"{n}.md").write_text(f"# Day {n}\n\n{text}\n", "utf-8")
-    state = state_of(tmp_path)
-    look([blog], workspace=state.workspace.root)
+    state = with_archive(tmp_path, posts=6)
     data = state.workspace.archive.read_bytes()
     rng = random.Random(5)
     paths = ["", "/facets", "/posts", "/post?id=blog:0", "/search?q=rain+gauge", "/decisions"]
@@ -215,11 +214,7 @@ def test_a_damaged_archive_is_reported_and_not_a_bug(tmp_path: Path) -> None:
 def test_during_an_archive_update_clients_are_told_to_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = state_of(tmp_path)
-    blog = tmp_path / "blog"
-    blog.mkdir()
-    (blog / "a.md").write_text("# Rain\n\nThe gauge stood on the roof.\n", "utf-8")
-    look([blog], workspace=state.workspace.root)
+    state = with_archive(tmp_path)
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **{**k, "timeout": 0}))
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from starlette.requests import Request as Asked
 from starlette.responses import Response
 
 import openai_server
+from asgi_scope import http_scope
 from fake_endpoint import FakeEndpoint, drips, fake_endpoint, is_silent
 from ownwords.archive.look import look
 from ownwords.ask import encoder, servers
@@ -244,14 +245,7 @@ def test_a_disconnect_ends_the_answer(
                 if message.get("body"):
                     has_left.set()
 
-            scope = {
-                "type": "http",
-                "asgi": {"version": "3.0", "spec_version": "2.3"},
-                "method": "POST",
-                "path": "/api/ask",
-                "query_string": b"",
-                "headers": [(b"content-type", b"application/json")],
-            }
+            scope = http_scope("/api/ask", "POST", {"content-type": "application/json"})
             async with asyncio.timeout(60):
                 await app(scope, receive, send)
             # The next reader is answered: no thread is held by one that has gone.
@@ -261,47 +255,41 @@ def test_a_disconnect_ends_the_answer(
         run_with_client(workspace, work)
 
 
-def test_the_passages_that_have_a_vector_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def two_posts(tmp_path: Path) -> Path:
+    """An archive of two posts, beside a tiny encoder."""
     pytest.importorskip("tokenizers")
     path = tmp_path / "archive.sqlite"
     put(path, {"a": Entry("One", ("The rain fell.",)), "b": Entry("Two", ("My kettle broke.",))})
+    (tmp_path / "model").mkdir()
+    folder_in(tmp_path / "model")
+    return path
+
+
+def test_the_passages_that_have_a_vector_are_counted(
+    two_posts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The vectors of the server's own thread would come at any moment.
     monkeypatch.setattr(ArchivePool, "_start_vectors", lambda self, index: None)
-    (tmp_path / "model").mkdir()
-    pool = ArchivePool(path, str(folder_in(tmp_path / "model")))
-    try:
+    with closing(ArchivePool(two_posts, str(two_posts.with_name("model")))) as pool:
         searcher = pool.searcher()
         assert pool.vector_counts() == (0, 2)
         assert searcher.embedder is not None
-        with SearchIndex(path) as index:
+        with SearchIndex(two_posts) as index:
             embed_missing(index, searcher.embedder)
         assert pool.vector_counts() == (2, 2)
-    finally:
-        pool.close()
-    words = ArchivePool(path, "none")
-    try:
+    with closing(ArchivePool(two_posts, "none")) as words:
         assert words.vector_counts() == (None, 2)
-    finally:
-        words.close()
 
 
 def test_an_encoder_that_is_installed_meanwhile_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_posts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("tokenizers")
-    path = tmp_path / "archive.sqlite"
-    put(path, {"a": Entry("One", ("The rain fell.",)), "b": Entry("Two", ("My kettle broke.",))})
-    (tmp_path / "model").mkdir()
-    pool = ArchivePool(path)
-    try:
+    with closing(ArchivePool(two_posts)) as pool:
         assert pool.searcher().embedder is None
-        folder = str(folder_in(tmp_path / "model"))
+        folder = str(two_posts.with_name("model"))
         monkeypatch.setattr(encoder, "default_encoder", lambda: folder)
         assert pool.searcher().embedder is not None
         assert pool._vectors is not None
         pool._vectors.join()
         assert pool.vector_counts() == (2, 2)
-    finally:
-        pool.close()
