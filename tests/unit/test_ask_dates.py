@@ -1,6 +1,7 @@
 """Questions of when, how often and how many: over 200 phrasings, each with its answer."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 
@@ -14,12 +15,17 @@ from ownwords.ask.index import SearchIndex
 from small_archives import DATED_POSTS, TODAY, Entry, put
 
 
+@contextmanager
+def indexed(folder: Path, posts: dict[str, Entry]) -> Iterator[SearchIndex]:
+    put(folder / "archive.sqlite", posts)
+    with SearchIndex(folder / "archive.sqlite") as opened:
+        opened.refresh()
+        yield opened
+
+
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchIndex]:
-    path = tmp_path_factory.mktemp("posts") / "archive.sqlite"
-    put(path, DATED_POSTS)
-    with SearchIndex(path) as opened:
-        opened.refresh()
+    with indexed(tmp_path_factory.mktemp("posts"), DATED_POSTS) as opened:
         yield opened
 
 
@@ -83,10 +89,8 @@ def test_a_period_without_the_topic_is_reported(index: SearchIndex) -> None:
 
 
 def test_undated_posts_are_never_denied(tmp_path: Path) -> None:
-    path = tmp_path / "archive.sqlite"
-    put(path, {f"p{n}": Entry(f"Note {n}", ("On tea.",)) for n in range(3)})
-    with SearchIndex(path) as index:
-        index.refresh()
+    posts = {f"p{n}": Entry(f"Note {n}", ("On tea.",)) for n in range(3)}
+    with indexed(tmp_path, posts) as index:
         for question, sentence in (
             (
                 "When did I first write about tea?",
@@ -114,35 +118,29 @@ def test_undated_posts_are_never_denied(tmp_path: Path) -> None:
 
 
 def test_file_names_and_addresses_are_not_mentions(tmp_path: Path) -> None:
-    path = tmp_path / "archive.sqlite"
     texts = {
         "a": "See docker-compose.yml and https://docker.example/start for it.",
         "b": "I like Docker. It starts.",
         "c": "In `docker.` and elsewhere, e.g. Docker.",
     }
-    put(path, {name: Entry(name, (text,), "2020-01-01") for name, text in texts.items()})
-    with SearchIndex(path) as index:
-        index.refresh()
+    posts = {name: Entry(name, (text,), "2020-01-01") for name, text in texts.items()}
+    with indexed(tmp_path, posts) as index:
         result = answer_from_dates(index, "How many posts mention Docker?")
     assert result is not None
     assert {passage.document for passage in result.passages} == {"b", "c"}
 
 
 def test_words_that_weigh_topics_are_counted_only_in_quotation_marks(tmp_path: Path) -> None:
-    path = tmp_path / "archive.sqlite"
-    put(path, {name: Entry(name, (f"{name} fell.",)) for name in ("Rain or snow", "Rain", "Snow")})
-    with SearchIndex(path) as index:
-        index.refresh()
+    posts = {name: Entry(name, (f"{name} fell.",)) for name in ("Rain or snow", "Rain", "Snow")}
+    with indexed(tmp_path, posts) as index:
         assert answer_from_dates(index, "How many posts mention rain or snow?") is None
         result = answer_from_dates(index, "How many posts mention “rain or snow”?")
     assert result is not None and result.sentence.startswith("You wrote 1 post that mentions")
 
 
 def test_passages_are_limited(tmp_path: Path) -> None:
-    path = tmp_path / "archive.sqlite"
-    put(path, {f"p{n:02}": Entry(f"Title {n}", ("x",), f"2020-01-{n + 1:02}") for n in range(20)})
-    with SearchIndex(path) as index:
-        index.refresh()
+    posts = {f"p{n:02}": Entry(f"Title {n}", ("x",), f"2020-01-{n + 1:02}") for n in range(20)}
+    with indexed(tmp_path, posts) as index:
         result = answer_from_dates(index, "What did I write in 2020?", limit=3)
     assert result is not None
     assert result.sentence == "You wrote 20 posts in 2020."

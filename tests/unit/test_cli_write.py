@@ -71,25 +71,19 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder.parent.parent
 
 
+@pytest.mark.parametrize("temperature", [None, 1.7])
 def test_the_prompt_is_shown_and_written_on(
-    here: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+    temperature: float | None, here: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    expected = "".join(Model.load(folder).write("the trouble", max_tokens=30, seed=5))
-    assert main(["write", "the", "trouble", "--max-tokens", "30", "--seed", "5"]) == 0
+    more: dict[str, Any] = {} if temperature is None else {"temperature": temperature}
+    expected = "".join(Model.load(folder).write("the trouble", max_tokens=30, seed=5, **more))
+    plain = "".join(Model.load(folder).write("the trouble", max_tokens=30, seed=5))
+    options = [f"--{name}={value}" for name, value in more.items()]
+    assert main(["write", "the", "trouble", "--max-tokens", "30", "--seed", "5", *options]) == 0
     output = capsys.readouterr()
     assert output.out == f"the trouble{expected}\n"
     assert output.err == ""  # no terminal there
-
-
-def test_the_temperature_is_passed_on(
-    here: Path, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = Model.load(folder)
-    plain = "".join(model.write("x", max_tokens=20, seed=2))
-    assert main(["write", "x", "--max-tokens", "20", "--seed", "2", "--temperature", "1.7"]) == 0
-    expected = "".join(model.write("x", max_tokens=20, seed=2, temperature=1.7))
-    assert capsys.readouterr().out == f"x{expected}\n"
-    assert expected != plain
+    assert (expected == plain) == (temperature is None)
 
 
 def test_several_texts_equal_those_of_their_seeds(
