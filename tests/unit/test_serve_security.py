@@ -366,7 +366,7 @@ def test_a_client_that_disconnects_while_sending_gets_no_answer() -> None:
         sent.append(message)
 
     headers = {"host": HERE, "transfer-encoding": "chunked", **OURS}
-    asyncio.run(app_of()(http_scope("/v1/completions", "POST", headers), receive, send))
+    asyncio.run(app_of()(http_scope("/v1/completions", "POST", headers), receive, send))  # type: ignore[arg-type]
     assert sent == []
 
 
