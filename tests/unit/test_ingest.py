@@ -12,6 +12,7 @@ import pytest
 from ownwords.archive import sources
 from ownwords.archive.analysis import PostQuestion
 from ownwords.archive.corpus import read_corpus
+from ownwords.archive.ingest import workspace_for
 from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.selection import read_choices
@@ -240,6 +241,19 @@ def test_exports_of_two_blogs_do_not_share_a_workspace(
         assert report.workspace == str(tmp_path / f"{workspace}.ownwords")
         assert len(report.posts) == 20
     assert len(list(tmp_path.glob("*.ownwords"))) == 2
+
+
+def test_only_the_usual_workspace_may_be_damaged_or_without_a_report(tmp_path: Path) -> None:
+    export = zip_of(tmp_path / "export-2024-03-01.zip", range(20))
+    usual, other = tmp_path / "export.ownwords", tmp_path / "export-2024-01-01.ownwords"
+    look([zip_of(tmp_path / "export-2024-02-01.zip", range(30, 50))], workspace=usual)
+    other.mkdir()
+    for damaged in (b"not a database" * 100, b""):
+        (other / "archive.sqlite").write_bytes(damaged)
+        full = tmp_path / "export-2024-03-01.ownwords"
+        assert workspace_for(export, tmp_path).root == full
+    (usual / "archive.sqlite").write_bytes(b"not a database" * 100)
+    assert workspace_for(export, tmp_path).root == usual
 
 
 @pytest.mark.parametrize("form", ["zip", "gztar", "tar"])

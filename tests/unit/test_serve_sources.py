@@ -147,6 +147,20 @@ def test_sources_read_by_relative_paths_are_recognised_from_another_folder(
     assert len(look([new], workspace=workspace).versions) == 1
 
 
+def test_a_source_read_by_a_relative_path_moves_with_its_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    markdown(tmp_path / "a" / "blog", range(10))
+    monkeypatch.chdir(tmp_path / "a")
+    look([Path("blog")])
+    (tmp_path / "a").rename(moved := tmp_path / "b")
+    monkeypatch.chdir("/")
+    home = page_client(AppState(Workspace(moved / "blog.ownwords"))).get("/api/home").json()
+    [source] = home["sources"]
+    assert (source["path"], source["problem"]) == (str(moved / "blog"), "")
+    assert source["newest_day"] == "2024-02-10" and not home["blog"]["is_stale"]
+
+
 def test_an_upload_is_read_when_it_was_read_and_not_when_it_came(tmp_path: Path) -> None:
     api = page_client(AppState(workspace := Workspace(tmp_path / "w.ownwords")))
     post = "---\ntitle: Rain\n---\n\n" + "It rained again. " * 20

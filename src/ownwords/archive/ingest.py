@@ -227,7 +227,7 @@ def find_versions(
     Paths that the archive was made from are not compared. Nothing is stored.
     """
     report = stored_report(archive)
-    read = {source.location for source in report.sources} if report else set()
+    read = report.sources_by_path(archive.path.parent) if report else {}
     new = [path for path in paths if path.resolve() not in read]
     if not new or not (read or 1 < len(new) <= _MAX_NEW_PATHS):
         return []
@@ -235,8 +235,8 @@ def find_versions(
     known: list[tuple[str, str, list[KnownPost]]] = []  # path, newest day, posts
     for number, source in enumerate(report.sources if report else ()):
         ids = [post.id for post in report.posts if post.source == number] if report else []
-        place = source.absolute or source.path
-        known.append((place, source.newest_day, _known_posts(archive, ids)))
+        place = source.located(archive.path.parent)
+        known.append((path_text(place), source.newest_day, _known_posts(archive, ids)))
     keys = frozenset(archive.keys().values()) if len(new) == 1 else frozenset[str]()
     versions: list[SourceVersion] = []
     for path in new:
@@ -281,22 +281,26 @@ def workspace_for(
     name = glob.escape(usual.root.name.removesuffix(SUFFIX))
     others = sorted(usual.root.parent.glob(f"{name}[-_. ]*{SUFFIX}"))
     roots = dict.fromkeys([usual.root, full, *others])
-    holding = (root for root in roots if _holds(Workspace(root), source, detect))
-    return Workspace(next(holding, full))
+    for root in roots:
+        if _holds(Workspace(root), source, detect, if_unknown=root == usual.root):
+            return Workspace(root)
+    return Workspace(full)
 
 
-def _holds(workspace: Workspace, source: Path, detect: Detect) -> bool:
+def _holds(workspace: Workspace, source: Path, detect: Detect, *, if_unknown: bool) -> bool:
     """Return whether the archive was made from the source, or from another version of it."""
     if not workspace.archive.exists():
         return False
     try:
         with Archive(workspace.archive) as archive:
             report = stored_report(archive)
-            if report is None or source.resolve() in (each.location for each in report.sources):
+            if report is None:
+                return if_unknown
+            if source.resolve() in report.sources_by_path(archive.path.parent):
                 return True
             return bool(find_versions(archive, [source], ArchiveConfig(), detect))
-    except OwnwordsError:  # damaged, or the source is: reading it repairs the one or says so
-        return True
+    except OwnwordsError:  # the archive or the source is damaged
+        return if_unknown
 
 
 def stored_report(archive: Archive) -> Report | None:

@@ -126,7 +126,7 @@ class _LookRun:
         Without an answer, exactly the given paths are read.
         """
         archive, report = self.settings.archive, stored_report(self.store)
-        read = {source.location: source for source in report.sources} if report else {}
+        read = report.sources_by_path(self.store.path.parent) if report else {}
         self.former_ids = report.renamed if report else {}
         locations = [path.resolve() for path in self.paths]
         self.prefixes = {path: read[path].prefix for path in locations if path in read}

@@ -23,10 +23,11 @@ class SourceSummary:
     prefix: str = ""  # of the ids of its posts, unless the site has an identity of its own
     absolute: str = ""  # path, which finds it from any folder; "" in reports of older versions
 
-    @property
-    def location(self) -> Path:
-        """The resolved path."""
-        return Path(self.absolute or self.path).resolve()
+    def located(self, workspace: Path) -> Path:
+        """Return the absolute path; if the folder around the workspace was moved, its new one."""
+        path = Path(self.absolute or self.path)
+        beside = workspace.absolute().parent / self.path
+        return beside if not path.exists() and beside.exists() else path.absolute()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +221,10 @@ class Report:
     advice: Advice = field(default_factory=Advice)
     split: SplitCounts = field(default_factory=SplitCounts)
     notes: list[str] = field(default_factory=list)
+
+    def sources_by_path(self, workspace: Path) -> dict[Path, SourceSummary]:
+        """Return the sources by their resolved paths."""
+        return {source.located(workspace).resolve(): source for source in self.sources}
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from ownwords.archive.ingest import versions_in
-from ownwords.archive.report import Report, SourceSummary, SourceVersion
+from ownwords.archive.report import Report, SourceVersion
 from ownwords.archive.settings import ArchiveConfig
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import decode, encode
@@ -250,19 +250,14 @@ class SourceList:
         paths, post_filter = self._given, PostFilter()
         with suppress(OwnwordsError):  # no archive yet, or a damaged one
             report = self._last_report()
-            paths = paths or tuple(map(self._resolved, report.sources))
+            located = (source.located(self._workspace.root) for source in report.sources)
+            paths = paths or tuple(located)
             post_filter = filter_of(report.command)
         records = tuple(
             SourceRecord(f"given-{i}", "path", source_name(path), self._stored(path))
             for i, path in enumerate(paths)
         )
         return _Contents(records, post_filter)
-
-    def _resolved(self, source: SourceSummary) -> Path:
-        """Return the path of a source; older reports may have a relative one."""
-        path = Path(source.absolute or source.path)
-        beside = self._workspace.root.absolute().parent / path
-        return beside if not path.exists() and beside.exists() else path.absolute()
 
     def _write(self, contents: _Contents) -> None:
         if not self._workspace.root.is_dir():

@@ -82,17 +82,13 @@ def _dated_sources(state: AppState) -> list[Source]:
     """Return the sources, with when they were read and how new their posts are."""
     read: dict[Path, SourceSummary] = {}
     with contextlib.suppress(OwnwordsError):  # nothing is read yet
-        read = _sources_read(state.report().report)
+        read = state.report().report.sources_by_path(state.workspace.root)
     at = _changed(state.workspace.report_page)
     sources = state.sources.sources()
     for number, source in enumerate(sources):
         if found := read.get(Path(source.path).resolve()):
             sources[number] = replace(source, read_at=at, newest_day=found.newest_day)
     return sources
-
-
-def _sources_read(report: Report) -> dict[Path, SourceSummary]:
-    return {source.location: source for source in report.sources}
 
 
 # --- the blog -------------------------------------------------------------------------------------
@@ -160,7 +156,7 @@ def overview(state: AppState) -> BlogOverview:
 def _is_stale(state: AppState, report: Report) -> bool:
     read_at = _changed(state.workspace.report_page)
     paths = [Path(source.path) for source in state.sources.sources() if not source.version]
-    if {path.resolve() for path in paths} != _sources_read(report).keys():
+    if {path.resolve() for path in paths} != report.sources_by_path(state.workspace.root).keys():
         return True
     return read_at > 0 and any(_changed(each) > read_at for at in paths for each in _files_of(at))
 
