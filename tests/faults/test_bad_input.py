@@ -137,11 +137,14 @@ def test_with_one_bad_path_of_two_nothing_changes(
 @pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may read everything"
 )
-def test_an_unreadable_file_is_reported(
+def test_an_unreadable_file_or_folder_is_reported(
     site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     database_of(site).chmod(0)
     assert "cannot be read" in refused(capsys, site, workspace)
+    site.chmod(0)
+    assert "none of the kinds that can be read" in refused(capsys, site, workspace)
+    site.chmod(0o700)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows makes links only for administrators")

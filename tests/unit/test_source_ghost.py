@@ -81,7 +81,7 @@ def test_a_file_cut_off_is_refused(tmp_path: Path) -> None:
     content = path.read_bytes()
     for length in range(content.index(b'"posts"') + 8, len(content), 501):
         path.write_bytes(content[:length])
-        with pytest.raises(SourceError, match="not whole JSON"):
+        with pytest.raises(SourceError, match="not complete JSON"):
             list(ghost.read(path))
 
 

@@ -102,13 +102,13 @@ def parse_xml(data: bytes) -> etree._Element | None:
         return None
 
 
-def read_xml(members: ExportFiles, name: str, document: str) -> etree._Element:
+def read_xml(members: ExportFiles, name: str) -> etree._Element:
     """Parse a file in a document that is a zip; raises SourceError if it is missing or damaged."""
     if name not in members.names:
-        missing = f"{name or 'its package file'!r} is missing in it"
-        raise SourceError(f"{members.path} is not a whole {document}: {missing}")
+        missing = f"{name or 'its package file'!r} is missing from it"
+        raise SourceError(f"{members.path} is not complete: {missing}")
     if (root := parse_xml(members.read(name))) is None:
-        raise SourceError(f"{members.path} is not a whole {document}: {name!r} in it is not XML")
+        raise SourceError(f"{members.path} is damaged: {name!r} in it is not XML")
     return root
 
 

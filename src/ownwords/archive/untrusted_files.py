@@ -280,7 +280,7 @@ def _tar_files(path: Path, archive: tarfile.TarFile) -> ExportFiles:
 def open_packed(path: Path) -> Iterator[ExportFiles]:
     """Open a zip or tar, after checking the names of its members; writes nothing to disk."""
     with ExitStack() as stack:
-        with _translated(str(path), "is not a whole zip or tar file"):
+        with _translated(str(path), "is not a complete zip or tar file"):
             if zipfile.is_zipfile(path):
                 members = _zip_files(path, stack.enter_context(zipfile.ZipFile(path)))
                 if members.names and all(name.lower().endswith(".zip") for name in members.names):
@@ -341,7 +341,7 @@ def export_holds(path: Path, is_ours: Callable[[ExportFiles], object]) -> bool:
             return False
         with open_packed(path) as members:
             return bool(is_ours(members))
-    except SourceError:
+    except (OSError, SourceError):
         return False
 
 
@@ -407,7 +407,7 @@ def parse_json(name: str, data: bytes) -> object:
         return cast(object, json.loads(decode_text(data)))
     except (ValueError, RecursionError) as error:
         hint = "export it again"
-        raise SourceError(f"{name} is not whole JSON: {error}", hint=hint) from error
+        raise SourceError(f"{name} is not complete JSON: {error}", hint=hint) from error
 
 
 # ---- bounded listing and reading of folders of texts

@@ -101,7 +101,7 @@ _ADVICE = {
     **dict.fromkeys((".mobi", ".azw", ".azw3", ".fb2"), "give the book as EPUB"),
     **dict.fromkeys(
         (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".rar"),
-        "it is no whole zip or tar; unpack it, and give the folder",
+        "it is not a complete zip or tar file; unpack it, and give the folder",
     ),
 }
 

@@ -70,9 +70,9 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 
 def _package(members: untrusted_files.ExportFiles) -> _Package:
-    container = read_xml(members, _CONTAINER, "EPUB")
+    container = read_xml(members, _CONTAINER)
     name = next((node.get("full-path") or "" for node in container.iter("{*}rootfile")), "")
-    root = read_xml(members, unquote(name), "EPUB")
+    root = read_xml(members, unquote(name))
 
     def inside(node: etree._Element) -> str:
         return _inside(name, node.get("href") or "")
@@ -123,7 +123,7 @@ def _refuse_locked(members: untrusted_files.ExportFiles, package: _Package) -> N
     if _ENCRYPTION not in members.names:
         return
     # Free books may encrypt fonts as well, which is not a lock.
-    locked = read_xml(members, _ENCRYPTION, "EPUB").iter("{*}CipherReference")
+    locked = read_xml(members, _ENCRYPTION).iter("{*}CipherReference")
     if {unquote(node.get("URI") or "") for node in locked} & package.spine.keys():
         raise SourceError(
             f"{members.path} is locked with DRM: its text is encrypted and cannot be read",

@@ -165,7 +165,7 @@ class _Reader:
         return self.required(name) if name in self.members.names else etree.Element("none")
 
     def required(self, name: str) -> _Node:
-        return read_xml(self.members, name, "document")
+        return read_xml(self.members, name)
 
     def element(self, style: str) -> str:
         """Return the element for paragraphs of a style; "" leaves them out."""

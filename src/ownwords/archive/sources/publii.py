@@ -1,5 +1,6 @@
 """Source: a Publii site, given as its folder, its database alone, or a backup."""
 
+import os
 import re
 import shutil
 import sqlite3
@@ -160,7 +161,7 @@ def _in_backup(path: Path, members: untrusted_files.ExportFiles) -> _Site:
 
 def _database_in(folder: Path) -> Path | None:
     candidates = (folder / "input" / "db.sqlite", folder / "db.sqlite")
-    return next(filter(Path.is_file, candidates), None)
+    return next(filter(os.path.isfile, candidates), None)  # unlike Path's, raises nothing
 
 
 def _databases_among(members: untrusted_files.ExportFiles) -> list[PurePosixPath]:

@@ -129,7 +129,7 @@ def _post(members: untrusted_files.ExportFiles, row: _PostRow, home: str) -> Ite
     title = row.fields.get("title", "").strip()
     ref = f"post/{row.id}"
     if not row.member:
-        yield SkippedItem("post", "its text is missing in the export", title=title, ref=ref)
+        yield SkippedItem("post", "its text is missing from the export", title=title, ref=ref)
         return
     try:
         html = untrusted_files.decode_text(members.read(row.member))
