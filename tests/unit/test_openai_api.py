@@ -450,10 +450,13 @@ def test_unsupported_options_without_effect_are_accepted() -> None:
     chat(
         logprobs=False,
         tools=[],
+        functions={},
         tool_choice="none",
-        response_format={"type": "text"},
+        response_format={"type": "text", "schema": None},
         modalities=["text"],
+        audio=False,
     )
+    chat(response_format={}, audio={})
     chat(user="me", metadata={"a": "b"}, store=False, service_tier="auto", something_new=[1])
 
 

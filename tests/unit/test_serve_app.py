@@ -117,6 +117,8 @@ def test_the_page_is_there_with_all_its_files(tmp_path: Path) -> None:
         answer = client.get(f"/{name}")
         assert answer.status_code == 200
         assert answer.headers["cache-control"] == "no-cache"
+        cached = client.get(f"/{name}", headers={"If-None-Match": answer.headers["etag"]})
+        assert (cached.status_code, cached.content) == (304, b"")
         head = client.head(f"/{name}")
         assert (head.status_code, head.content) == (200, b"")
 

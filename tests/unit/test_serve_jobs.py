@@ -18,7 +18,7 @@ from fake_jobs import fake_jobs, until
 from fake_make import PLAN, metric
 from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.progress import Event, JobProgress, JsonLines, Progress, reporting_job
-from ownwords.core.workspace import Workspace, try_lock, write_atomically
+from ownwords.core.workspace import Workspace, locked, try_lock, write_atomically
 from ownwords.serve import jobs as jobs_module
 from ownwords.serve.api import jobs as jobs_api
 from ownwords.serve.api.jobs import TrainingReader
@@ -290,6 +290,10 @@ def test_a_folder_of_an_older_version_is_read(workspace: Workspace, begin: Begin
     (folder / "events.jsonl").write_text(text + '{"time": 5, "values": 3}\n{')
     (folder / "result.json").write_text('{"error": {"message": "interrupted: saved", "hint": ""}}')
     jobs = begin("waits")
+    with locked(folder / ".lock", "", ""):
+        job = job_of(jobs, "make-1")
+        assert (job.status, job.share, job.line) == ("running", 0.42, "The plan is ready.")
+        assert job.stages == ()  # which are not in the log
     job = job_of(jobs, "make-1")
     assert (job.status, job.share, job.line) == ("stopped", 0.42, "saved")
     (folder / "result.json").write_text("")

@@ -172,6 +172,27 @@ def test_an_engine_failure_ends_its_texts_and_the_engine_is_retried(
     assert ("a bug" in caplog.text) == isinstance(error, RuntimeError)
 
 
+def test_memory_that_does_not_suffice_for_the_cache_ends_the_text_and_not_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = []
+
+    def full(*_: int) -> None:
+        threads.append(threading.current_thread())
+        raise MemoryError
+
+    async def work() -> None:
+        engine = CountingEngine()
+        async with worker_of(engine) as worker:
+            with monkeypatch.context() as patch, pytest.raises(OwnwordsError):
+                patch.setattr(engine, "cache", full)
+                await read(worker, request_of(1))
+            assert threads == [worker._thread]
+            assert await read(worker, request_of(1)) == single_text(request_of(1))
+
+    run(work)
+
+
 def test_the_lock_is_fair() -> None:
     lock, order = FairLock(), list[str]()
 

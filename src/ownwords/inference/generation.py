@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 from typing import Literal, Protocol
 
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.copy_guard import CopyGuard, GuardedText
-from ownwords.inference.engine import Engine, Logits, check_token_ids
+from ownwords.inference.engine import Engine, EngineCache, Logits, check_token_ids
 from ownwords.inference.sampling import Sampler, SamplingParams, draw_uniform
 
 FinishReason = Literal["stop", "length", "error"]
@@ -196,13 +197,18 @@ class BatchScheduler:
     def __init__(self, engine: Engine, *, rows: int, length: int) -> None:
         self.length = min(length, engine.context)
         self._vocabulary = engine.vocabulary
-        self._cache = engine.cache(rows, self.length)
+        self._engine, self._rows = engine, rows
         # With a single row the whole prompt is prefilled at once, which is faster than in chunks.
         self._chunk = _CHUNK if rows > 1 else self.length
         self._waiting: deque[GenerationState] = deque()
         self._running: list[GenerationState] = []
         self._free = list(range(rows))  # least recently used first
         self._freed_ids: list[Sequence[int]] = [()] * rows  # tokens in each free row
+
+    @cached_property
+    def _cache(self) -> EngineCache:
+        """Made in the first step, by its thread: the memory may not suffice."""
+        return self._engine.cache(self._rows, self.length)
 
     @property
     def busy(self) -> bool:
@@ -223,7 +229,8 @@ class BatchScheduler:
         """Release the memory; unfinished texts are lost."""
         self._running.clear()
         self._waiting.clear()
-        self._cache.close()
+        if "_cache" in vars(self):
+            self._cache.close()
 
     def step(self) -> StepOutputs:
         """Advance every text by a token; return the new tokens and which texts ended."""

@@ -50,6 +50,7 @@ _MAX_JOBS = 50
 PYTHON = (sys.executable, "-P", "-m")  # -P keeps the current folder off sys.path
 PROGRAM: tuple[str, ...] = (*PYTHON, "ownwords")
 _INTERRUPTED = "interrupted"  # prefix of the error message of an interrupted process
+_OLD_EVENTS_BYTES = 64 << 10  # of the end of the log of a job of an older version
 _KILL_AFTER = 2  # requests to stop; a kill does not damage what is saved
 # A job must not inherit secrets, or the variables of a distributed launcher (torchrun).
 _SECRET = re.compile(r"KEY|TOKEN(?!IZERS)|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
@@ -358,7 +359,7 @@ class JobProcess:
             title=request.title,
             status="stopping" if record.stop_requests else "running",
             stage=request.labels.get(progress.part, "") if is_alive else "",
-            stages=_stages(request, progress) if is_alive else (),
+            stages=_stages(request, progress) if is_alive and progress.parts else (),
             share=round(max(record.share, progress.share), 4) or None,
             remaining_s=left_s,
             line=progress.note,
@@ -376,8 +377,9 @@ class JobProcess:
         with suppress(OSError, msgspec.MsgspecError):
             return msgspec.json.decode(self._state_path.read_bytes(), type=JobProgress)
         progress = JobProgress()
-        with suppress(OSError):
-            for line in self._events_path.read_bytes().splitlines():
+        with suppress(OSError), self._events_path.open("rb") as log:
+            log.seek(max(0, self._events_path.stat().st_size - _OLD_EVENTS_BYTES))
+            for line in log:
                 with suppress(msgspec.MsgspecError):
                     progress = msgspec.json.decode(line, type=_OldEvent).added_to(progress)
         return progress

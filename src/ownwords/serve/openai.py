@@ -69,12 +69,12 @@ _REFUSED: Mapping[str, tuple[Collection[str], str]] = {
     "top_logprobs": ([], _NO_TOKENS),
     "echo": (["false"], "put the prompt before the text that comes back"),
     "tools": (["[]"], _NO_TOOLS),
-    "functions": (["[]"], _NO_TOOLS),
+    "functions": (["[]", "{}"], _NO_TOOLS),
     "tool_choice": (['"none"', '"auto"'], _NO_TOOLS),
     "function_call": (['"none"', '"auto"'], _NO_TOOLS),
-    "response_format": (['{"type":"text"}'], _PLAIN_TEXT),
+    "response_format": (["{}", '"text"'], _PLAIN_TEXT),
     "modalities": (['["text"]'], _PLAIN_TEXT),
-    "audio": ([], _PLAIN_TEXT),
+    "audio": (["false", "{}"], _PLAIN_TEXT),
     "web_search_options": ([], "these models search nothing"),
 }
 # Their bounds are those of SamplingParams.
@@ -88,6 +88,8 @@ def parse_params(kind: type[P], fields: JsonObject) -> P:
     """Parse the body of a request. Raises ApiError for a field that cannot be honoured."""
     for name, (harmless, reason) in _REFUSED.items():
         value = fields.get(name)
+        if isinstance(value, dict):
+            value = value.get("type", value)
         if value is not None and msgspec.json.encode(value).decode() not in harmless:
             raise _unsupported(name, reason)
     return decode_fields(kind, fields)
@@ -119,7 +121,7 @@ class GenerationParams:
     stream_options: StreamOptions | None = None
     max_tokens: _Tokens | None = None
     temperature: float | None = None
-    top_k: int | None = None  # 0 and -1: all tokens
+    top_k: Annotated[int, Meta(ge=-1)] | None = None  # 0 and -1: all tokens
     top_p: float | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None

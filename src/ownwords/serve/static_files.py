@@ -3,6 +3,7 @@
 Each file has its own route, so no path from a request reaches the file system.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -49,8 +50,12 @@ class StaticFile:
     def route(self, path: str) -> Route:
         """Return a route to the file."""
 
-        async def respond(_: Request) -> Response:
-            return self.response()
+        headers = {"ETag": f'"{hashlib.sha256(self.data).hexdigest()[:32]}"'}
+
+        async def respond(request: Request) -> Response:
+            if headers["ETag"] in request.headers.get("if-none-match", ""):
+                return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+            return self.response(headers=headers)
 
         return Route(path, respond, methods=["GET"])
 
