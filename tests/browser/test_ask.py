@@ -80,6 +80,16 @@ def test_before_anything_is_read_it_says_what_to_do(empty_page: "Page") -> None:
     empty_page.wait_for_selector(".steps")
 
 
+def test_looking_again_offers_the_search_by_meaning(page: "Page") -> None:
+    shown(page, "/#/ask")
+    offer = page.request.get("/api/ask").json()
+    page.route(
+        "**/api/ask?*", lambda route: route.fulfill(json=offer | {"missing": "pip install it"})
+    )
+    page.get_by_role("button", name="Look again").click()
+    page.get_by_text("pip install it").wait_for()
+
+
 def test_examples_fit_the_blog_and_what_cannot_be_is_called_so(page: "Page") -> None:
     shown(page, "/#/ask")
     years = page.request.get("/api/corpus/facets").json()["years"]

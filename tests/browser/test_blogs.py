@@ -96,6 +96,8 @@ def test_blogs_are_renamed_and_deleted(browser: "Browser", site: Site) -> None:
         page.locator("#workspace", has_text="Dear diary").wait_for()
         row(page, "diary.ownwords").get_by_text("Dear diary").wait_for()
         row(page, "diary.ownwords").get_by_role("button", name="Delete").click()
+        page.locator("dialog").last.get_by_role("button", name="Copy").click()
+        page.locator("dialog").last.get_by_role("button", name="Copied").wait_for()
         wording = agree(page, "Delete")
         assert "Dear diary" in wording and "1 model\n" in wording
         assert str(site.place.root) in wording

@@ -306,6 +306,27 @@ def test_a_dropped_file_is_read_at_once(empty_page: "Page") -> None:
     until_heading(empty_page, "Too little text for a model")
 
 
+def test_files_that_wait_for_a_reading_can_be_stopped(page: "Page") -> None:
+    shown(page, "/")
+    page.evaluate("import('/jobs.js').then(({ start }) => start({ kind: 'look' }))")
+    first = page.locator(".step").first
+    first.get_by_role("button", name="Your blog").click()
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    for names in (("a.xml", "b.xml"), ("c.xml",)):
+        first.locator("input[type=file]").set_input_files(
+            [rain_export(range(1, 3), name) for name in names]
+        )
+        first.get_by_text(f"Reading {names[0]}").wait_for()
+    first.get_by_role("button", name="Stop").click()
+    first.get_by_text("Reading").wait_for(state="hidden")
+    page.evaluate("import('/jobs.js').then(({ newest, stop }) => stop(newest('look')))")
+    until(page, "import('/jobs.js').then(({ isRunning, newest }) => !isRunning(newest('look')))")
+    page.wait_for_timeout(700)
+    assert not [url for url in requests if "/api/uploads" in url]
+    assert first.get_by_text("Reading").count() == 0
+
+
 def test_next_week_s_export_replaces_the_last_one(empty_page: "Page") -> None:
     shown(empty_page, "/")
     box = empty_page.locator("input[type=file]")

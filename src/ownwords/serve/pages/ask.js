@@ -47,14 +47,14 @@ function pageOf(element, offer, years, saved, left) {
   const send = button(t`Ask`, null, { kind: "primary", icon: "ask", type: "submit" });
   const end = button(t`Stop`, answering.stop, { icon: "stop" });
   const anew = smallButton(t`New conversation`, () => go(address("ask")));
-  const list = savedList(left, "conversation", "ask", t`Saved conversations`);
+  const search = meaning(offer, left), list = savedList(left, "conversation", "ask", t`Saved conversations`);
   const saving = saver(left, saved?.id ?? "", (id) => {
     go(address("ask", [id]), { replace: true, quietly: true });
     list.mark(id);
   });
   // The list comes last, or what is read would move when it grows.
   add(element, head, talk, form("question", () => put(question.value), following, question, row(send, end, anew), who,
-    progress(left, () => newest("encoder")), meaning(offer, left)), list);
+    progress(left, () => newest("encoder")), search), list);
   end.hidden = true;
   writers(offer);
   draw();
@@ -85,7 +85,9 @@ function pageOf(element, offer, years, saved, left) {
   }
 
   async function again() {
-    writers(await get("/api/ask", { refresh: "yes" }, left));
+    const found = await get("/api/ask", { refresh: "yes" }, left);
+    writers(found);
+    search.draw(found);
     announce(t`Searched for models on this machine`);
   }
 
@@ -174,7 +176,7 @@ function meaning(offer, left) {
   } });
   left.addEventListener("abort", () => clearTimeout(waiting));
   draw(offer);
-  return node;
+  return Object.assign(node, { draw });
 
   function draw({ vectors: { ready, passages }, encoders, missing }) {
     const isReading = ready !== null && ready < passages;

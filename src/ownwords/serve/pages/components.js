@@ -231,14 +231,14 @@ export function ask(heading, body, { yes = t`Yes`, no = t`Cancel`, danger = fals
 /** Ask before something is deleted or ended. */
 export const confirm = (heading, wording, yes = t`Delete`) => ask(heading, quiet(wording), { yes, danger: true });
 
-/** Copy a text, and say so; where the browser forbids it, select it in `shown`. */
-export async function copy(text, shown = null) {
+/** Copy a text, and `say` so; where the browser forbids it, select it in `shown`. */
+export async function copy(text, shown = null, say = toast) {
   try {
     await navigator.clipboard.writeText(text);
-    toast(t`Copied`);
+    say(t`Copied`);
   } catch {
     if (shown) getSelection().selectAllChildren(fill(shown, text));
-    toast(t`The browser does not allow this: select the text and copy it`);
+    say(t`The browser does not allow this: select the text and copy it`);
   }
 }
 
@@ -246,7 +246,10 @@ export async function copy(text, shown = null) {
 export function command(text, { isSecret = false } = {}) {
   const code = el("code", { tabindex: "0" }, isSecret ? "•".repeat(12) : text);
   const show = isSecret && smallButton(t`Show`, () => { fill(code, text); show.remove(); });
-  return el("div.command", code, show, smallButton(t`Copy`, () => copy(text, code)));
+  // Above a dialog no toast can be seen.
+  const say = (wording) => (copying.closest("dialog") ? fill(copying, wording) : toast(wording));
+  const copying = smallButton(t`Copy`, () => copy(text, code, say));
+  return el("div.command", code, show, copying);
 }
 
 // ---- controls ---------------------------------------------------------------------------------

@@ -128,8 +128,8 @@ async function look() {
   return start({ kind: "look" });
 }
 
-async function readingEnded() {
-  while (isRunning(newest("look"))) await new Promise((resume) => setTimeout(resume, 300));
+async function readingEnded(signal = ALWAYS) {
+  while (!signal.aborted && isRunning(newest("look"))) await new Promise((resume) => setTimeout(resume, 300));
 }
 
 function blogStep(state) {
@@ -174,15 +174,15 @@ function blogStep(state) {
   async function send(dropped) {
     const files = [...dropped.files];
     file.value = "";
-    await shownHere(async () => {
-      for (const each of files) await sends.run((signal) => sendOne(each, signal));
-    });
+    await shownHere(() => sends.run(async (signal) => {
+      for (const each of files) if (!signal.aborted) await sendOne(each, signal);
+    }));
   }
 
   async function sendOne(each, signal) {
     const gauge = bar(t`Reading ${each.name}`, 0);
     fill(sending, gauge, row(p(t`Reading ${each.name}, ${size(each.size)}`), smallButton(t`Stop`, sends.stop)));
-    await readingEnded();
+    await readingEnded(signal);
     if (signal.aborted) return void fill(sending);
     const path = `/api/uploads?name=${encodeURIComponent(each.name)}`;
     return read(await upload(path, each, (share) => { gauge.value = share; }, signal));

@@ -44,22 +44,23 @@ export function live(left, load, show, parts = []) {
   return again;
 }
 
-/** One thing at a time that the reader can stop, and that ends when the page is left: run(work), where work(signal). */
+/** What the reader can stop, and what ends when the page is left: run(work), where work(signal). `stop` ends all. */
 export function task(left) {
-  let current = null;
+  const current = new Set();
   return {
-    isBusy: () => Boolean(current),
+    isBusy: () => current.size > 0,
     async run(work) {
-      current = new AbortController();
+      const own = new AbortController();
+      current.add(own);
       try {
-        return await work(AbortSignal.any([left, current.signal]));
+        return await work(AbortSignal.any([left, own.signal]));
       } finally {
-        current = null;
+        current.delete(own);
       }
     },
     stop() {
-      current?.abort();
-      return Boolean(current);
+      for (const each of current) each.abort();
+      return current.size > 0;
     },
   };
 }

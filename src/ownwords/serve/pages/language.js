@@ -2,6 +2,7 @@
 // The server writes English, too, because its sentences stay in files: they are matched with the catalogue when shown.
 
 const html = document.documentElement;
+const unstored = new Map(); // choices, where storage is forbidden
 export const LANGUAGES = ["en", ...html.dataset.languages.split(" ").filter(Boolean)];
 const wanted = [remembered("language"), ...navigator.languages.map((name) => name.split("-")[0])];
 export const language = wanted.find((name) => LANGUAGES.includes(name)) ?? "en";
@@ -15,14 +16,14 @@ export function remember(name, value) {
   try {
     localStorage.setItem(`ownwords.${name}`, value);
   } catch {
-    // storage is forbidden
+    unstored.set(name, value);
   }
 }
 
 /** Return a stored choice of the reader, or null. */
 export function remembered(name) {
   try {
-    return localStorage.getItem(`ownwords.${name}`);
+    return unstored.get(name) ?? localStorage.getItem(`ownwords.${name}`);
   } catch {
     return null;
   }
