@@ -1,6 +1,7 @@
 """A draft is checked against the author's posts and other people today."""
 
 import json
+import lzma
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,9 @@ from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.drafts.check import AuthorStyle, check_view
 from ownwords.evaluation.style import ReferenceAuthors
 
-BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
+ROOT = Path(__file__).resolve().parents[2]
+BLOG = ROOT / "examples" / "blog"
+MACHINES = ROOT / "base" / "machines" / "paragraphs.jsonl.xz"
 MODERN = (
     "We leverage the new API to streamline deployment. You can install the package prior to that,"
     " then configure your environment variables. If you have any questions, please open an issue."
@@ -51,7 +54,31 @@ def test_a_draft_is_placed_marked_and_found_in_the_posts(
     assert main(["check", str(draft), "--workspace", str(workspace)]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "You wrote this before" in out
-    assert "cannot tell a language model’s prose from yours" in out
+    assert found["machine"] < 0.5
+
+
+def test_what_language_models_write_is_called_so_and_what_people_write_is_not(
+    gardener: AuthorStyle,
+) -> None:
+    with lzma.open(MACHINES, "rt", encoding="utf-8") as file:
+        written = [json.loads(line) for line in file][:: len(MACHINES.name)]
+    manners = [each for each in written if each["manner"] not in ("clarity", "formal")]
+    found = [gardener.check(each["text"]) for each in manners]
+    called = [each for each in found if "a language model" in each.sentence]
+    assert len(called) > 0.6 * len(found) > 30
+    own = gardener.check("On Monday I went to the garden, and the rain had bent the lupin. " * 5)
+    assert own.machine is not None and own.machine < 0.2
+
+
+def test_of_posts_that_read_like_a_language_model_nothing_is_claimed(
+    tmp_path: Path, others: ReferenceAuthors
+) -> None:
+    look([BLOG], workspace=tmp_path / "w.ownwords")  # which one has written
+    with Archive(tmp_path / "w.ownwords" / "archive.sqlite") as archive:
+        posts = list(load_corpus(archive).train)
+    found = AuthorStyle(posts, others).check(posts[0].text)
+    assert found.machine is None
+    assert "cannot be recognised" in str(check_view(found))
 
 
 def test_too_few_posts_are_one_sentence() -> None:

@@ -44,8 +44,8 @@ def check(
 ) -> None:
     """Judge whether a draft is more like your posts than like others' writing, and where not.
 
-    It counts words and needs no model. It cannot tell a language model's prose from yours. English
-    only; nothing leaves this machine.
+    Others are other people and language models. It counts words and needs no model. English only;
+    nothing leaves this machine.
     """
     from ownwords.archive.store import Archive
     from ownwords.core.validation import encode

@@ -134,8 +134,8 @@ class _Tools:
     def check(self, draft: str) -> dict[str, Any]:
         """Judge whether a draft is more like the author's posts than like other people's writing.
 
-        Also lists the sentences that are not, and why. It cannot tell a language model's prose from
-        the author's.
+        Also lists the sentences that are not, and why, and says whether the draft is more like a
+        language model's prose (`machine`, from 0 to 1).
         """
         with self._checking:
             found: dict[str, Any] = encode(self._style().check(draft))

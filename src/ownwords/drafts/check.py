@@ -1,9 +1,10 @@
-"""Checks whether a draft is more like the author's posts than like other people's prose, and why.
+"""Checks whether a draft is more like the author's posts than like other prose, and why.
 
 The measure is that of the scorecard (`evaluation.style`): the pairs of words in the author's posts
 against those of other people today. The scores of the author's own posts are cross-validated, so
-that a draft is compared with posts that the measure has not read. The others are people: the
-measure cannot distinguish a language model's prose from the author's.
+that a draft is compared with posts that the measure has not read. A second measure, which has read
+what language models make of people's paragraphs, compares the draft with a language model's prose;
+what is usual for the author is learned from the posts.
 """
 
 import math
@@ -24,11 +25,15 @@ from ownwords.drafts.prose import prose_of
 from ownwords.drafts.rewriting import Edit, Habits
 from ownwords.evaluation.style import (
     LENGTHS,
+    UNIT,
     CrossValidated,
+    MachineProse,
     Normal,
+    Pairs,
     ReferenceAuthors,
     StyleModel,
     Vector,
+    cut,
     folds,
 )
 from ownwords.evaluation.verbatim import shared_passages
@@ -54,7 +59,9 @@ _MAX_NEW = 3  # new words that are listed
 _MIN_REPEATED = 8  # words in a row
 _FREQUENT = 400
 _MAX_QUOTED = 300  # characters of a sentence
-_LIMIT = "This compares you with other people; it cannot tell a language model’s prose from yours."
+_MACHINE = 0.8  # probability from which a draft is called a language model's
+_MIN_APART = 0.75  # of the means of both, in spreads; else the posts read like a machine's
+_MIN_SPREAD = 0.5  # of the author's scores: posts that repeat each other do not vary
 _NO_REASON = "other people put words together in this way more often than you"
 _TOO_SHORT = "The draft is too short for a verdict: about 40 words of prose are needed."
 _TITLE = re.compile(
@@ -102,6 +109,10 @@ class Check:
     is_long_enough: bool  # for a verdict
     yours: float
     above: float  # share of the author's own passages that score lower
+    # The probability that it is a language model's rather than the author's, and the share of the
+    # author's own passages that would be called so; None if the posts themselves read like one's.
+    machine: float | None
+    own_machine: float
     own: Range
     others: Range
     sentences: tuple[CheckedSentence, ...]  # long enough to be judged, without headings
@@ -142,6 +153,17 @@ class AuthorStyle:
         self._model = StyleModel(pairs, others.passages, size)
         self._own, self._others = Normal.of(own), Normal.of(away)
         self._passages = tuple(np.array([row.mean() for row in side]) for side in (own, away))
+        self._machines = MachineProse.load(size)
+        units, post_of = cut(pairs, UNIT)
+        scores = np.array([self._machines.score(unit) for unit in units])
+        self._usual = float(scores.mean()), max(float(scores.std()), _MIN_SPREAD)
+        # The share of the variance that is between posts: a longer draft does not reduce it.
+        of_posts = [scores[np.array(post_of) == n] for n in set(post_of)]
+        within = np.mean([each.var() for each in of_posts if len(each) > 1] or [0.0])
+        self._shared = float(np.clip(1 - within / self._usual[1] ** 2, 0.1, 0.9))
+        self._mistaken = float(np.mean([self._machine(each, 1) >= _MACHINE for each in scores]))
+        apart = self._machines.mean - self._usual[0]
+        self._tells_machines = apart > _MIN_APART * self._machines.spread
         texts = texts or [(post.text, False) for post in posts]
         self._habits = Habits(text for text, is_left_out in texts if not is_left_out)
         self._words, self._topics = Lexicon.of(text for text, _ in texts), others.topics
@@ -171,7 +193,8 @@ class AuthorStyle:
         for start, end in [*headings, *([title.span()] if title else [])]:
             letters[start:end] = re.sub(r"\S", " ", prose[start:end])
         text = unwrapped("".join(letters))
-        weights = self._model.weights(self._vocabulary.pairs(text))
+        pairs = self._vocabulary.pairs(text)
+        weights = self._model.weights(pairs)
         if not len(weights):
             raise OwnwordsError(
                 "the draft has no prose to check", hint="give a text file, or pipe a text in"
@@ -187,12 +210,14 @@ class AuthorStyle:
             checked.append(CheckedSentence(draft[start:end], start, end, yours, is_marked, because))
         own, others = self._passages
         yours, above = self.yours(weights), float((own < weights.mean()).mean())
-        is_long_enough = len(weights) >= _MIN_DRAFT
+        machine, is_long_enough = self.machine(pairs), len(weights) >= _MIN_DRAFT
         return Check(
-            sentence=_verdict(yours, above) if is_long_enough else _TOO_SHORT,
+            sentence=_verdict(yours, above, machine) if is_long_enough else _TOO_SHORT,
             is_long_enough=is_long_enough,
             yours=yours,
             above=above,
+            machine=machine,
+            own_machine=self._mistaken,
             own=self._range(own),
             others=self._range(others),
             sentences=tuple(checked),
@@ -239,6 +264,26 @@ class AuthorStyle:
         from_middle = float(weights.mean()) - (own.mean + others.mean) / 2
         variance = (own.variance(pairs) + others.variance(pairs)) / 2
         odds = (own.mean - others.mean) * from_middle / variance + more
+        return 1 / (1 + float(np.exp(-np.clip(odds, -50, 50))))
+
+    def machine(self, pairs: Pairs) -> float | None:
+        """Return the probability that some pairs are a language model's, if half of all texts are.
+
+        The passages of a longer text are judged one by one and averaged. None if the author's own
+        posts read like a language model's.
+        """
+        if not self._tells_machines:
+            return None
+        parts = np.array_split(pairs, max(1, len(pairs) // UNIT))
+        score = float(np.mean([self._machines.score(part) for part in parts]))
+        return self._machine(score, len(pairs) / UNIT)
+
+    def _machine(self, score: float, passages: float) -> float:
+        """Return the probability for a mean score of so many passages; as `yours`."""
+        own, machines = self._usual, self._machines
+        variance = (own[1] ** 2 + machines.spread**2) / 2
+        variance *= self._shared + (1 - self._shared) / passages
+        odds = (machines.mean - own[0]) * (score - (own[0] + machines.mean) / 2) / variance
         return 1 / (1 + float(np.exp(-np.clip(odds, -50, 50))))
 
     def _range(self, scores: Vector) -> Range:
@@ -292,7 +337,9 @@ def _folded_words(text: str) -> list[str]:
     return [word for found in words_in(text) if (word := folded(found[0]))]
 
 
-def _verdict(yours: float, above: float) -> str:
+def _verdict(yours: float, above: float, machine: float | None) -> str:
+    if machine is not None and machine >= _MACHINE:
+        return "It is more like a language model’s prose than like your posts."
     if yours < _UNLIKE:
         return "It is more like what other people write than like your posts."
     if yours < _LIKE:
@@ -316,9 +363,9 @@ def check_view(check: Check) -> list[b.Block]:
             _gauge("Other people today", check.others),
         ]
         found += [
-            b.Paragraph(line=_LIMIT),
             b.Paragraph(line=f"{check.above:.0%} of the passages of your own posts score lower."),
             b.Gauges(title="Yours rather than another person’s", rows=rows, scale_end=1.0),
+            *_machine_blocks(check),
         ]
     sentences = count(len(check.sentences), "sentence")
     heading = f"None of {sentences} is unlike yours"
@@ -350,6 +397,23 @@ def check_view(check: Check) -> list[b.Block]:
             items.append(b.Item(title=_quoted(each.text), lines=[parts]))
         found += [b.Heading(text="You wrote this before"), b.Items(rows=items, style="notes")]
     return found
+
+
+def _machine_blocks(check: Check) -> list[b.Block]:
+    if check.machine is None:
+        line = (
+            "Your posts read like a language model’s prose, so a draft of one cannot be recognised."
+        )
+        return [b.Paragraph(line=line)]
+    row = b.Gauge("This draft", check.machine, f"{check.machine:.0%}", is_ours=True)
+    return [
+        b.Gauges(title="A language model’s rather than yours", rows=[row], scale_end=1.0),
+        b.Paragraph(
+            line=f"{check.own_machine:.0%} of the passages of your own posts would be taken for a"
+            " language model’s.",
+            style="quiet",
+        ),
+    ]
 
 
 def _gauge(label: str, of: Range) -> b.Gauge:

@@ -23,6 +23,7 @@ from ownwords.language.words import unpacked
 
 REFERENCE = Path(__file__).parent / "reference"
 AUTHORS_FILE = "voices.npz.xz"
+MACHINES_FILE = "machines.npz.xz"
 
 Pairs = npt.NDArray[np.uint32]  # each the number of a token and of the one before it
 Vector = npt.NDArray[np.float64]
@@ -235,6 +236,48 @@ class CrossValidated:
             self.own.append([model.weights(passage) for passage in unseen])
             self.others.append([model.weights(passage) for passage, _ in passages])
             self.others_sources.append([source for _, source in passages])
+
+
+# --- language models ------------------------------------------------------------------------------
+
+
+def tokens_and_pairs(pairs: Pairs, size: int) -> tuple[Pairs, Vector]:
+    """Return the pairs and the tokens of a passage, sorted, and the root of each one's percent."""
+    tokens = np.uint32(size) * np.uint32(size) + pairs % np.uint32(size)
+    kinds, counts = np.unique(np.concatenate([pairs, tokens]), return_counts=True)
+    return kinds, np.sqrt(100 * counts / max(1, len(pairs)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MachineProse:
+    """Tells prose by large language models from prose by people.
+
+    A logistic regression on `tokens_and_pairs`, fitted by `base/machine_prose.py` to paragraphs by
+    people and to what language models made of them in twelve manners.
+    """
+
+    features: Pairs  # sorted
+    weights: Vector
+    bias: float
+    mean: float  # and spread of the scores of machines' passages of `UNIT` pairs
+    spread: float
+    size: int  # of the vocabulary
+
+    @classmethod
+    def load(cls, size: int, folder: Path = REFERENCE) -> "MachineProse":
+        packed = io.BytesIO(unpacked(folder / MACHINES_FILE))
+        with np.load(packed, allow_pickle=False) as stored:
+            features = np.cumsum(stored["steps"], dtype=np.uint32)
+            bias, mean, spread = stored["fitted"].tolist()
+            weights = stored["weights"].astype(float)
+            return cls(features, weights, bias, mean, spread, size)
+
+    def score(self, pairs: Pairs) -> float:
+        """Return the log odds that a language model wrote a passage."""
+        kinds, values = tokens_and_pairs(pairs, self.size)
+        at = np.minimum(np.searchsorted(self.features, kinds), len(self.features) - 1)
+        is_known = self.features[at] == kinds
+        return self.bias + float(self.weights[at[is_known]] @ values[is_known])
 
 
 # --- other authors --------------------------------------------------------------------------------

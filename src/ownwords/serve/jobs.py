@@ -467,7 +467,8 @@ else:
         return {"start_new_session": True, "pass_fds": (lock.fileno(),)}
 
     def _interrupt(pid: int, *, kill: bool) -> None:
-        if os.getpgid(pid) != pid:  # another process has this pid now
+        # Another process may have this pid now; the group 1 would be every process of the user.
+        if pid <= 1 or os.getpgid(pid) != pid:
             raise ProcessLookupError(pid)
         if kill:
             os.killpg(pid, signal.SIGKILL)
