@@ -83,11 +83,12 @@ def read_config(
     `factors` the tensor `ROPE_FACTORS`, if present.
     """
     settings = _Settings(metadata)
-    family = next((f for f in FAMILIES if settings.architecture == f.GGUF_ARCHITECTURE), None)
+    known = {each.GGUF_ARCHITECTURE: each for each in FAMILIES if each.GGUF_ARCHITECTURE}
+    family = known.get(settings.architecture)
     if family is None:
         raise ModelError(
             f"the GGUF file holds a model of the architecture {settings.architecture[:60]!a}",
-            hint="supported: " + ", ".join(each.GGUF_ARCHITECTURE for each in FAMILIES),
+            hint="supported: " + ", ".join(known),
         )
     kinds = get_type_hints(family)
     values: dict[str, Any] = {"vocabulary": vocabulary, "tied": tied}
