@@ -190,7 +190,7 @@ def test_names_are_understood() -> None:
 
     assert open_backend("qwen:4b", discover=look).name == "qwen:4b at Ollama"
     assert open_backend("llama3", discover=look).name == "llama3:latest at Ollama"
-    with pytest.raises(OwnwordsError, match=r"no model called 'nobody'.*llama3:latest at Ollama"):
+    with pytest.raises(OwnwordsError, match=r"no model named 'nobody'.*llama3:latest at Ollama"):
         open_backend("nobody", discover=look)
     with pytest.raises(OwnwordsError, match="no Ollama"):
         open_backend("nobody", discover=lambda: [])

@@ -22,7 +22,7 @@ from ownwords.ask.search import (
 )
 from small_archives import Entry, put
 
-# What every post says, so that no word of it tells one from another.
+# Every post contains this sentence, so its words cannot distinguish posts.
 DAILY = "It was an ordinary grey morning."
 
 POSTS = {
@@ -79,7 +79,8 @@ def test_an_exact_title_is_always_first(searcher: ArchiveSearcher, way: str) -> 
     for id_, post in POSTS.items():
         for title in (post.title, post.title.upper(), post.title.lower()):
             if id_ == "what" and "!" in way:
-                continue  # a title of nothing but signs is another with other signs
+                # Adding punctuation to a title of only punctuation makes it a different title.
+                continue
             result = searcher.find(way.format(title))
             assert result.passages[0].document == id_
             assert "title" in result.passages[0].found_by
@@ -155,14 +156,14 @@ def test_quoted_words_match_exactly(searcher: ArchiveSearcher) -> None:
     )
 
 
-def test_words_alone_say_only_which_words_no_post_has(searcher: ArchiveSearcher) -> None:
+def test_search_without_vectors_reports_only_missing_words(searcher: ArchiveSearcher) -> None:
     result = searcher.find("What did I say about volcanoes?")
     assert (result.kind, result.passages) == ("nearest", ())
     assert result.notes == ("No post contains “volcanoes”.",)
     assert searcher.find("Did the swarm leave the hive?").kind == "answer"
 
 
-def test_few_posts_are_not_refused_for_common_words(tmp_path: Path) -> None:
+def test_small_archives_still_answer_questions_with_common_words(tmp_path: Path) -> None:
     posts = {
         "a": Entry("Backups", ("Three copies, one of them in Leeds.",)),
         "b": Entry("Paper", ("I make copies on paper.",)),
@@ -289,8 +290,8 @@ def with_vectors(index: SearchIndex, embedder: Letters | Unrelated) -> ArchiveSe
     return ArchiveSearcher(index, embedder)
 
 
-def test_words_to_search_for_are_found_however_far_the_vectors_are(tmp_path: Path) -> None:
-    """Only a whole question can ask for what no post says."""
+def test_search_words_are_found_even_if_all_cosines_are_low(tmp_path: Path) -> None:
+    """Words that a post contains are an answer; a query with a word in no post is "absent"."""
     searcher = with_vectors(searching(tmp_path / "archive.sqlite", POSTS).index, Unrelated())
     for words in ("gutter", "Leeds", "bottom bracket"):
         assert searcher.find(words).kind == "answer", words
@@ -356,7 +357,7 @@ def test_query_terms_are_the_informative_words() -> None:
         ("Was ist mit den Bienen und dem Hive?", ""),
     ],
 )
-def test_with_vectors_only_names_and_numbers_are_called_missing(
+def test_with_vectors_missing_words_are_reported_only_if_names_or_numbers(
     tmp_path: Path, question: str, missing: str
 ) -> None:
     searcher = with_vectors(searching(tmp_path / "archive.sqlite", POSTS).index, Letters())
@@ -364,7 +365,7 @@ def test_with_vectors_only_names_and_numbers_are_called_missing(
     assert searcher.find(question).notes == ((note,) if missing else ())
 
 
-def test_by_words_the_words_that_no_post_has_are_named(searcher: ArchiveSearcher) -> None:
+def test_without_vectors_words_in_no_post_are_named(searcher: ArchiveSearcher) -> None:
     result = searcher.find("What is the warranty of the hive?")
     assert "No post contains “warranty”." in result.notes
     assert not searcher.find("hive").notes
@@ -382,7 +383,7 @@ def test_by_words_the_words_that_no_post_has_are_named(searcher: ArchiveSearcher
         (None, 1.0, "answer"),
     ],
 )
-def test_only_passages_that_are_far_by_meaning_make_a_question_absent(
+def test_only_a_low_cosine_makes_the_result_absent(
     cosine: float | None, strength: float, kind: str
 ) -> None:
     figures = {"strength": strength} | ({} if cosine is None else {"cosine": cosine})
@@ -411,7 +412,7 @@ def test_words_and_vectors_are_fused_by_how_rare_the_words_are() -> None:
 
     assert ranked([(1, 9.0)], 0.0) == [2, 3, 1]  # every word is common: vectors rank alone
     assert ranked([(1, 9.0), (3, 1.0)], 1.0)[0] == 1
-    # A passage without a vector ranks with the last of the nearest.
+    # A passage without a vector gets the lowest cosine of the nearest passages.
     unknown = dict(fuse([(9, 5.0), (1, 4.0)], *vectors(COSINES), rarity=0.0))
     assert np.isclose(unknown[9], 0.4)
     by_text = [(4, 3.0), (2, 1.0)]

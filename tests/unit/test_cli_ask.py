@@ -222,7 +222,7 @@ def test_a_model_writes_an_answer_that_is_verified(
         (["x", "--model", "y", "--no-model"], "exclude each other"),
         ([], "ownwords ask needs a question"),
         (["--json"], "ownwords ask needs a question"),
-        (["x", "--model", "nobody"], "no model called 'nobody' runs here"),
+        (["x", "--model", "nobody"], "no model named 'nobody' is running on this machine"),
         (["x", "--workspace", "nowhere"], "nowhere does not exist"),
         (["x", "--workspace", "blog"], "holds no archive yet"),
         (["x", "--embed", "nowhere"], "nowhere"),

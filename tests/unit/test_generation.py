@@ -77,7 +77,7 @@ class CountingEngine:
 
 
 class CountingCache:
-    """The next id is one more, or what the other engine says."""
+    """Predicts id + 1, or delegates to the wrapped engine."""
 
     def __init__(self, engine: CountingEngine, rows: int, length: int) -> None:
         self.rows, self.length = rows, length
@@ -134,7 +134,10 @@ def finish_one(scheduler: BatchScheduler, request: GenerationRequest) -> list[in
 
 @cache
 def plain_texts(name: str, is_greedy: bool) -> list[tuple[GenerationRequest, list[int]]]:
-    """Within the context of 64, across its end, and from a longer prompt."""
+    """Return requests and their expected ids.
+
+    They end within the 64-token context or past its end, or have a prompt longer than it.
+    """
     requests = [
         GenerationRequest(
             ids=some_ids(1, length, seed=length)[0].tolist(),
@@ -255,7 +258,7 @@ def test_a_cached_prefix_is_not_read_again() -> None:
     for _ in range(2):
         read_for([i % 50 for i in range(1700)])
         assert read_for([i % 50 for i in range(1720)]) <= 21
-    # The text that another request is writing counts, too: 35 of the prompt, by a copy.
+    # A prefix that another running request has cached is also reused, by copying it.
     scheduler.submit(GenerationRequest(ids=[*prompt[:30], 9], max_tokens=50, sampling=GREEDY))
     scheduler.step()
     before = engine.tokens
@@ -269,7 +272,7 @@ def test_a_cached_prefix_is_not_read_again() -> None:
     assert engine.tokens - before <= 3 + 4
 
 
-def test_several_of_one_prompt_read_it_once() -> None:
+def test_requests_with_the_same_prompt_prefill_it_once() -> None:
     engine = CountingEngine(ENGINES["llama"])
     scheduler = BatchScheduler(engine, rows=4, length=64)
     ids = some_ids(1, 40)[0].tolist()
@@ -332,7 +335,7 @@ def test_requests_can_be_added_and_cancelled_from_other_threads() -> None:
 
     threads = [Thread(target=come, args=(number,)) for number in range(len(handles))]
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # so that they meet everywhere
+    sys.setswitchinterval(1e-5)  # so that the threads interleave at every point
     try:
         for thread in threads:
             thread.start()
@@ -362,7 +365,8 @@ def test_padding_of_the_vocabulary_is_never_sampled() -> None:
         request = GenerationRequest(
             ids=[18], max_tokens=4, sampling=GREEDY, vocabulary=vocabulary, stop_ids=frozenset({0})
         )
-        assert generated_ids(engine, request) == expected  # what follows 20 is 21, else the first
+        # After 20 comes 21 or, if 21 is padding, id 0, the stop id.
+        assert generated_ids(engine, request) == expected
         assert list(finish_one(BatchScheduler(engine, rows=1, length=60), request)) == expected
     padded = GenerationRequest(ids=[48], max_tokens=9, sampling=LIVELY, vocabulary=30)
     assert max(generate(engine, padded)) < 30
@@ -435,7 +439,7 @@ def test_a_loop_ends_sooner_the_shorter_it_is(period: int, repeated: int) -> Non
 
 
 @given(st.lists(st.integers(0, 2), max_size=60))
-def test_it_is_what_a_search_of_the_whole_text_finds(ids: list[int]) -> None:
+def test_loop_detector_matches_a_search_of_the_whole_text(ids: list[int]) -> None:
     expected = set()
     for distance in range(1, len(ids)):
         run = 0

@@ -240,7 +240,7 @@ def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_best_smaller_one(
     assert again == ["read", told[-1], *NONE[1:]]
 
 
-def test_a_card_that_cannot_run_is_named_once_and_every_stage_uses_the_processor(
+def test_an_unusable_gpu_is_reported_once_and_all_stages_use_the_cpu(
     made_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ones = torch.ones
@@ -277,7 +277,8 @@ def test_new_posts_are_reported_and_the_model_retrained_from_the_base(made_folde
     fixed = {**tiny_make.SMALL, "train.steps": 12}
     messages, result = make_again(made_folder, minutes=2.0, fixed=fixed)
     assert messages[1].startswith(
-        "Since the last model here: 25 posts instead of 24, other minutes, other settings."
+        "Since the last model here: 25 posts instead of 24, a different time limit,"
+        " different settings."
     )
     assert messages[2:] == ALL[1:]
     assert (result.trained.posts, result.trained.steps) == (25, 12)

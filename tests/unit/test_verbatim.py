@@ -1,4 +1,4 @@
-"""Passages whose words occur in other texts, against a search word by word."""
+"""The search for copied passages, checked against a word-by-word search."""
 
 import random
 import re
@@ -91,7 +91,7 @@ def test_passages_are_those_of_a_search_word_by_word(
 
 
 @pytest.mark.parametrize("hidden_by", ["-" * 320, "=" * 900, "– * " * 200, ADDRESS, f"<{ADDRESS}>"])
-def test_a_rule_or_an_address_hides_no_copy(hidden_by: str) -> None:
+def test_copies_are_found_on_both_sides_of_a_separator_line_or_url(hidden_by: str) -> None:
     post = f"It begins so.\n\n{hidden_by}\n\n{STOLEN}. It ends so."
     sample = f"Another text.\n{hidden_by}\nwith a copy: {STOLEN.upper()} and an end."
     assert longest_copied([sample], [hidden_by, post]) == (STOLEN.upper(), 48, 1)

@@ -1,4 +1,4 @@
-"""The verdict follows from the figures, and only from certain ones."""
+"""The verdict follows from the figures, and only from statistically clear ones."""
 
 import re
 from dataclasses import replace
@@ -42,7 +42,7 @@ def about(card: Scorecard, topic: Topic) -> Conclusion:
     return conclusion
 
 
-def test_good_figures_write_like_you_and_say_why() -> None:
+def test_good_figures_give_the_best_verdict_with_reasons() -> None:
     card = sample_card.good()
     topics = ["all", "prediction", "voice", "fluency", "copying"]
     assert [verdict.about for verdict in card.verdicts] == topics
@@ -65,7 +65,8 @@ def test_a_model_too_small_for_sense_is_not_praised(parameters: float, sense: st
     assert tone(card) == ("unclear" if is_small else "good")
     assert ("Read blind" in card.verdict.because[0]) == is_small
     assert any("Texts that make sense" in limit for limit in limits(card)) == is_small
-    # Of a weakness that is worse, that one is said; but not that the texts make sense.
+    # A worse weakness decides the verdict, but the limits still say that a small model's texts make
+    # no sense.
     weak = judge_card(about=card.about, voice=voice(0.5, spread=0.3))
     assert weak.verdict.kind == UNCLEAR
     assert any("Texts that make sense" in limit for limit in limits(weak)) == is_small
@@ -110,7 +111,8 @@ def gain(value: float, low: float, high: float) -> dict[str, object]:
     [
         (copying(training=estimate(0.8, 0.05, 256)), "copying", COPIES, COPIES),
         (copying(unguarded=LONG), "copying", COPIES, COPIES),
-        # The author's own repetitions, and what held-out posts share as often, are not copying.
+        # It is not copying if the author repeats themselves as much, or if held-out posts are
+        # matched as often.
         (
             copying(unguarded=LONG, real=replace(LONG, words=45)),
             "copying",
@@ -150,7 +152,7 @@ def gain(value: float, low: float, high: float) -> dict[str, object]:
             TOO_FEW,
             TOO_FEW,
         ),
-        # What the base does as well was not learned from the author.
+        # If the base does equally well, the model did not learn it from the author.
         ({"voice": voice(0.9, base=0.9)}, "voice", UNCLEAR, UNCLEAR),
         # Without other authors the distance decides.
         ({"voice": replace(ALONE, distances=NEAR)}, "voice", YOURS, WRITES_LIKE_YOU),
@@ -168,7 +170,7 @@ def test_the_verdict_follows_from_the_figures(
     assert (about(card, topic).kind, card.verdict.kind) == (kind, overall)
     if overall not in (WRITES_LIKE_YOU, UNCLEAR):
         assert about(card, topic).sentence in card.verdict.because
-    # That there are too few texts is not said of a wide interval.
+    # A wide interval alone is not reported as "Too few texts".
     assert ("Too few texts" in card.verdict.sentence) == (overall == TOO_FEW)
 
 
@@ -193,7 +195,7 @@ def test_a_measure_that_misses_the_author_is_ignored() -> None:
     assert "Even your own" in about(card, "voice").sentence
 
 
-def test_how_much_of_the_blog_was_read_is_a_reason_where_that_is_little() -> None:
+def test_an_unclear_verdict_says_if_little_of_the_blog_was_read() -> None:
     part = replace(sample_card.good().about, epochs=0.07)
     unclear = {"voice": voice(0.5, spread=0.3)}
     for epochs, change, is_said in (
@@ -220,7 +222,7 @@ def test_missing_held_out_posts_are_reported() -> None:
 @given(
     st.floats(0, 1), st.floats(0, 1), st.floats(0, 0.3), st.sampled_from(["non_words", "broken"])
 )
-def test_the_verdict_depends_only_on_certain_figures(
+def test_a_narrower_interval_never_weakens_the_verdict(
     ours: float, real: float, spread: float, measure: str
 ) -> None:
     """If a wide interval decides, a narrower one with the same centre decides alike."""

@@ -40,7 +40,7 @@ from ownwords.view.format import count, title_of
 _FIRST_LINE = 120  # characters of a log's first line shown
 _OPTIONS: dict[Decision, str] = {
     "keep": "train on all of it",
-    "cap": "train on only so much of it that it does not outweigh the other posts",
+    "cap": "train on only part of it, so that it does not outweigh the other posts",
     "leave out": "do not train on it; you can still search and cite it",
 }
 _MAX_QUESTIONS = 12  # a mirrored site is full of copies

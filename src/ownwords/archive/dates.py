@@ -83,7 +83,10 @@ def strip_date(stem: str) -> str:
 
 
 def title_from_filename(stem: str) -> str:
-    """Make a title of a file name: without the date, and with spaces for dashes if it has none."""
+    """Make a title from a file name.
+
+    Remove the date, and replace dashes by spaces if the name contains no spaces.
+    """
     name = strip_date(stem)
     if " " in name or not re.search(r"[^\W\d_]", name):
         return name

@@ -74,8 +74,8 @@ class SkippedItem:
 class SiteInfo:
     """A site's name.
 
-    `identity` is the prefix of its documents' ids, by default the path's name. Sources whose
-    exports each have a new file name set it.
+    `identity` is the prefix of its documents' ids, by default the path's name. A source sets
+    it if each of its exports has a different file name.
     """
 
     name: str

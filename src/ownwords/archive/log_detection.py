@@ -33,7 +33,7 @@ _STACK = re.compile(r'\s*(?:at \S+[ (:]\S*:\d+|File "[^"\n]*", line \d+|#\d+\s+0
 _MARKS = (
     (_STAMP, 0.6, "begin with a time stamp"),
     (_LEVEL, 0.7, "are marked INFO, WARNING, ERROR or the like"),
-    (_STACK, 0.4, "are places in a program"),
+    (_STACK, 0.4, "are lines of a stack trace"),
 )
 _IP_ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*[A-Za-z])")
 _HEXADECIMAL = re.compile(r"\b(?:0x)?(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{2,16}\b")

@@ -141,7 +141,8 @@ class _LookRun:
                 old = replaced[old.resolve()]
             is_given = old.resolve() in map(Path.resolve, self.paths)
             answer = "both" if is_given else "replace"
-            # Of two given paths, neither is dropped unasked if most of its posts are in it alone.
+            # If both paths were given, do not drop either without asking if most of its posts are
+            # found only there.
             default = "replace" if version.has_most or not is_given else "both"
             if archive.replaces_versions:
                 answer = default
@@ -184,8 +185,9 @@ class _LookRun:
         """Make the report for choices.toml and the answers; the file takes precedence.
 
         If choices.toml is edited meanwhile, the report is made again from its new content. The
-        transaction keeps the server from writing it, which locks the archive for that. The state is
-        stored last: if the run is killed before, the next run makes report and files again.
+        server locks the archive before it writes choices.toml, so this transaction keeps it from
+        writing. The state is stored last: if the run is killed before, the next run makes report
+        and files again.
         """
         place, store = self.place, self.store
         while True:
@@ -259,7 +261,7 @@ def _names(version: SourceVersion) -> tuple[str, str]:
 
 
 def _question(version: SourceVersion, default: str, *, can_keep: bool) -> PostQuestion:
-    options = {"replace": "read it in place of the old one; posts keep what you decided"}
+    options = {"replace": "read it instead of the old one; your decisions about posts are kept"}
     if can_keep:
         options["both"] = "read both"
     new, old = _names(version)

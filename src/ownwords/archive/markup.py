@@ -51,7 +51,7 @@ _LINE_NUMBERS = re.compile(r"(?:^|\s)(?:linenos?|lineno|gutter|\w+-gutter|blob-n
 _LONGEST_FORM = 500
 # For most tags a parser searches all open elements, so its time would grow with the depth.
 _MAX_DEPTH = 256
-_MAX_FORMATS = 32  # open ones, which a parser opens again in each paragraph
+_MAX_FORMATS = 32  # open formatting elements (<b>, <i>); a parser reopens them in every paragraph
 _NESTING = {kind: tags.split() for kind, tags in toml_beside(__file__, "nesting.toml").items()}
 _STRENGTH = dict.fromkeys(_NESTING["blocks"], 1) | {"table": 2}
 _TAG = re.compile(r"<(/?)([a-z][^\s/>]*)[^>]*>?", re.IGNORECASE)
@@ -397,7 +397,8 @@ class _TemplateStripper:
     def __init__(self, text: str, dropped: Drops) -> None:
         self.text, self.dropped = text, dropped
         self.missing: set[str] = set()  # closing patterns known to be absent
-        self.item, self.looked_at = 0, 0  # columns of the marker of the last item before this index
+        # Width in columns of the last list marker; index up to which the text was scanned.
+        self.item, self.looked_at = 0, 0
 
     def stripped(self) -> str:
         pieces: list[str] = []
@@ -506,7 +507,7 @@ def blocks_to_html(text: str, dropped: Drops) -> list[str]:
     """
     blocks = parse_json(text)
     if not isinstance(blocks, list):
-        raise SourceError("the blocks it consists of are damaged")
+        raise SourceError("its list of blocks is damaged")
     return [html for block in blocks if (html := _block_html(block, dropped))]
 
 

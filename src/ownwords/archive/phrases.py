@@ -17,14 +17,15 @@ import numpy as np
 from ownwords.archive.report import Phrase, PostSummary
 from ownwords.core.text import hash_words
 
-MAX_SAMPLE_WORDS = 1_000_000  # about; of more, every nth post is read
+MAX_SAMPLE_WORDS = 1_000_000  # approximate; larger archives are sampled, every nth post
 SHOWN = 16
 
 _SHORTEST, _LONGEST = 3, 7
 _MIN_POSTS = 3
 _FREQUENT = 120  # this many words are too frequent to make a phrase distinctive
 _GLUE = 14  # number of commonest words in which no phrase may end
-_STANDING_CLAUSE, _STANDING_PARAGRAPH = 9, 5  # minimum words of what counts once
+# Minimum words of a repeated clause or paragraph that is counted only once.
+_STANDING_CLAUSE, _STANDING_PARAGRAPH = 9, 5
 
 _Run = tuple[str, ...]  # words in lower case
 
@@ -35,7 +36,7 @@ def favourite_phrases(posts: Iterable[PostSummary], text_of: Callable[[str], str
     every = sum(post.own_words for post in posts) // MAX_SAMPLE_WORDS + 1
     repeated = _Repeated()
     texts = [list(_clauses(text_of(post.id), repeated)) for post in posts[::every]]
-    # Most runs occur once: counting the hashes of the shortest saves keeping those runs.
+    # Most runs occur once. Counting the hashes of 3-word runs first avoids storing them.
     hashes = array("q")
     for clauses in texts:
         hashes.extend({hash(run) for _, words in clauses for run in _shortest(words)})

@@ -75,7 +75,10 @@ def effective_posts(words: Iterable[int]) -> float:
 
 
 def main_language(posts: Iterable[PostSummary]) -> str:
-    """Return the language of over half of the own words of known language; empty if none."""
+    """Return the language of more than half of the author's words; empty if there is none.
+
+    Words of unknown language are ignored.
+    """
     words: Counter[str] = Counter()
     for post in posts:
         words[post.language] += post.own_words
@@ -96,7 +99,7 @@ def _flag(
     duplicates = {id_ for pair in pairs for id_ in (pair.id, pair.other_id)}
     ordered = sorted(post.share for post in by_id.values())
     median = ordered[len(ordered) // 2] if ordered else 0.0
-    # With few posts even shares are large: require at least twice an even share.
+    # With few posts, equal shares are already large: require at least twice an equal share.
     limit = max(config.dominant_share, 2 / max(1, len(by_id)))
     language = main_language(by_id.values())
     for id_, post in by_id.items():
@@ -183,13 +186,14 @@ def _apply_cap(
     uncapped = sum(post.training_words for post in used) - sum(words)
     limit = cap_limit(words, cap, uncapped)
     others = uncapped + sum(min(each, limit) for each in words) - limit  # beside a capped one
-    rule = f"no post may be more than {cap:.0%} of the training text"
+    rule = f"no post may be more than {cap:.0%}"
     if even > config.max_post_share:
         rule += f" (twice an even share of {len(used)} posts)"
     for post in free:
         if post.training_words > limit:
             reason = (
-                f"in full {post.training_words / (others + post.training_words):.0%}: {rule},"
+                f"in full it would be {post.training_words / (others + post.training_words):.0%}"
+                f" of the training text, but {rule},"
                 f" so training uses {limit:,} of its {count(post.training_words, 'word')}"
             )
             other = post.reason.partition("; kept")[0]  # it is not kept in full
@@ -200,7 +204,8 @@ def _apply_cap(
 def cap_limit(words: Iterable[int], cap: float, uncapped: int = 0) -> int:
     """Return the word limit per post at which no post exceeds the share `cap` of all words.
 
-    All words include `uncapped` more. If no cut is needed, returns the longest post's length.
+    `uncapped` words that are never cut are added to the total. If no cut is needed, returns the
+    longest post's length.
     """
     longest_first = sorted(words, reverse=True)
     share = Fraction(cap).limit_denominator(10**6)
@@ -327,7 +332,8 @@ def _group(
     return [
         _SplitGroup(
             group,
-            # Of copies on different sides one was learned from, or has served to choose a model.
+            # If copies are on different sides, take the first of train, validation and test: a
+            # model may have been trained or chosen with one of them.
             next((side for side in get_args(Side) if side in map(kept.get, ids)), None),
             sum(post.training_words for post in group),
             min(map(_hash, ids)),

@@ -13,7 +13,7 @@ Share = Annotated[float, Meta(gt=0, le=1)]
 
 @dataclass(frozen=True)
 class ArchiveConfig:
-    """What the archive takes in besides published posts. The trash never is."""
+    """What the archive includes besides published posts. Trashed posts are never included."""
 
     drafts: bool = False  # unfinished and scheduled posts
     hidden: bool = False  # posts that are live at their address but listed nowhere
@@ -41,7 +41,7 @@ class ProvenanceConfig:
 class SplitConfig:
     """How much is held out, as shares of the training words.
 
-    A post keeps its side; changing the shares divides all posts anew.
+    A post stays in its split; changing the shares splits all posts again.
     """
 
     # For choosing when to stop and which settings are best.
@@ -54,7 +54,7 @@ class SplitConfig:
         if not (self.validation >= 0 and self.test >= 0 and held_out <= 1 - MIN_TRAIN_SHARE):
             raise ConfigError(
                 f"validation is {self.validation} and test {self.test} of the text",
-                hint=f"set neither below 0, and together at most {1 - MIN_TRAIN_SHARE:.1f}",
+                hint=f"set both to 0 or more, with a sum of at most {1 - MIN_TRAIN_SHARE:.1f}",
             )
 
 

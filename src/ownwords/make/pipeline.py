@@ -64,9 +64,9 @@ if TYPE_CHECKING:
 PARTS = ("read", "plan", "train", "write", "score")
 _CHANGES = {
     "texts": "other texts",
-    "minutes": "other minutes",
+    "minutes": "a different time limit",
     "base": "another base",
-    "settings": "other settings",
+    "settings": "different settings",
 }
 _NEW_LANGUAGE = (
     "Your texts do not read as English, the only language the built-in model knows. It must learn"

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from ownwords.core.progress import SAMPLE, Event
 
-CHECKPOINTS = "checkpoints"  # folder in a run's
+CHECKPOINTS = "checkpoints"  # name of the subfolder in a run's folder
 STAGE = "train"  # the stage that reports training metrics
 MAX_POINTS = 300  # of the curve, about as many as a screen can show
 _SMOOTHED = 20  # metrics over which the curve is smoothed, fewer at the start
@@ -199,7 +199,7 @@ class RunHistory:
 
     @property
     def is_best_so_far(self) -> bool:
-        """Whether the latest evaluation is better than at least one earlier, and all of them."""
+        """Whether there are earlier evaluations and the latest is better than all of them."""
         return len(self.evaluations) > 1 and self.best is self.evaluations[-1]
 
     def remaining_s(self, now: float) -> float | None:

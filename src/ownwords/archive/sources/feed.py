@@ -31,7 +31,8 @@ NAME = "RSS and Atom feeds"
 
 _ROOTS = frozenset({"rss", "feed", "rdf"})
 _FIRST_ELEMENT = re.compile(r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)")
-# What is not closed ends with the text: searching for its end from each beginning is quadratic.
+# An unclosed comment or instruction ends at the end of the text; otherwise the search would be
+# quadratic.
 _NOT_ELEMENTS = re.compile(r"<\?.*?(?:\?>|\Z)|<!--.*?(?:-->|\Z)", re.DOTALL)
 _COMMENT_FEED = re.compile(
     r"^(comments|kommentare|commentaires|comentarios) (on|for|zu|sur|en)\b", re.I

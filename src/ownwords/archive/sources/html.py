@@ -52,7 +52,7 @@ class _ParsedPage:
     title: str
     comments: int
     is_listing: bool
-    blocks: frozenset[bytes]  # keys of those of the whole page; empty unless requested
+    blocks: frozenset[bytes]  # hashes of all blocks of the page; empty unless requested
 
 
 @dataclass(slots=True)
@@ -133,8 +133,9 @@ def _articles(files: list[Path], folder: Path, common: _SharedBlocks) -> Iterato
             continue
         yield _document(page, name, common)
     yield SourceNote(
-        "Articles were extracted from whole web pages by rules; if you still have what the pages"
-        " were made from (Markdown files, a database, an export), it can be read more exactly."
+        "Articles were extracted from whole web pages by rules; if you still have the original"
+        " files (Markdown files, a database, an export), read those instead: the result is more"
+        " accurate."
     )
 
 

@@ -272,7 +272,8 @@ def _folder(path: Path) -> Iterator[SourceItem]:
     def read_file(file: Path, name: str) -> Iterator[SourceItem]:
         nonlocal broken
         place = PurePosixPath(name)
-        # In a numbered series, 404 is a text like 403.
+        # If there is also a 403.md, the posts are numbered, and 404.md is a post, not an error
+        # page.
         is_error = place.stem == "404" and not untrusted_files.path_exists(file.with_stem("403"))
         reason = "an error page" if is_error else _no_post(place, tool, is_project)
         meta = FrontMatter() if reason else parse_front_matter(untrusted_files.read_lines(file))

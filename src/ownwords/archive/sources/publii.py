@@ -269,7 +269,7 @@ def _addresses(
 
 
 def _above_pages(connection: sqlite3.Connection, pages: object) -> dict[int, str]:
-    """Return by page the slugs of those above it in the tree of pages.config.json."""
+    """Return the slugs of each page's parent pages, from pages.config.json."""
     rows = connection.execute("SELECT id, slug FROM posts WHERE status LIKE '%is-page%'")
     slugs = {number: _text(slug) for number, slug in rows}
     above_pages: dict[int, str] = {}

@@ -90,7 +90,7 @@ def _post(row: dict[str, Any], whole: dict[str, str], author: str) -> SocialPost
 
 
 def _tidy(date: str) -> str:
-    """Return "Wed Oct 10 20:19:24 +0000 2018" in the order of mail."""
+    """Reorder "Wed Oct 10 20:19:24 +0000 2018" like the Date header of an email."""
     parts = date.split()
     if len(parts) != 6:
         return date

@@ -338,7 +338,7 @@ def _read_layer_types(data: Mapping[str, Any], layers: int) -> tuple[bool, ...] 
         return None
     if len(kinds) != layers or not all(kind in _LAYER_TYPES for kind in kinds):
         raise ConfigError(
-            f"config.json: layer_types is no list of {layers} times {' or '.join(_LAYER_TYPES)}"
+            f"config.json: layer_types must list {layers} layers, each {' or '.join(_LAYER_TYPES)}"
         )
     return tuple(kind == _LAYER_TYPES[True] for kind in kinds)
 
