@@ -28,6 +28,7 @@ from ownwords.evaluation.style import (
     ReferenceAuthors,
     Vector,
     tokens_and_pairs,
+    values_of,
 )
 from reference import OUT, documents
 
@@ -86,9 +87,8 @@ def fit(people: list[Pairs], machines: list[Pairs], size: int) -> MachineProse:
     features = features[spread >= MIN_PARAGRAPHS]
     counts = np.zeros((len(texts), len(features)), np.float32)
     for row, (kinds, values) in zip(counts, texts, strict=True):
-        at = np.minimum(np.searchsorted(features, kinds), len(features) - 1)
-        is_known = features[at] == kinds
-        row[at[is_known]] = values[is_known]
+        at, known = values_of(features, kinds, values)
+        row[at] = known
     is_machine = np.repeat([0.0, 1.0], [len(people), len(machines)])
     mean = counts.mean(axis=0)
     counts -= mean
@@ -107,7 +107,7 @@ def fit(people: list[Pairs], machines: list[Pairs], size: int) -> MachineProse:
         if np.abs(step).max() < 1e-4:
             break
     weights = counts.T.astype(float) @ alpha
-    return MachineProse(features, weights, bias - float(mean @ weights), 0.0, 1.0, size)
+    return MachineProse(features, weights, bias - float(mean @ weights), size)
 
 
 def save(model: MachineProse, scores: Vector, folder: Path) -> Path:

@@ -73,7 +73,7 @@ class Query:
     vectors: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict, compare=False)
 
     @staticmethod
-    @lru_cache(maxsize=8)  # so that all who answer a question share what one of them has read
+    @lru_cache(maxsize=8)  # whatever answers a question shares one reading of it
     def of(question: str) -> "Query":
         text = " ".join(visible(repair_text(question[:_MAX_CHARS])[0]).split())
         lower = text.lower()

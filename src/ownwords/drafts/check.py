@@ -156,14 +156,17 @@ class AuthorStyle:
         self._machines = MachineProse.load(size)
         units, post_of = cut(pairs, UNIT)
         scores = np.array([self._machines.score(unit) for unit in units])
-        self._usual = float(scores.mean()), max(float(scores.std()), _MIN_SPREAD)
+        spread = max(float(scores.std()), _MIN_SPREAD)
         # The share of the variance that is between posts: a longer draft does not reduce it.
-        of_posts = [scores[np.array(post_of) == n] for n in set(post_of)]
-        within = np.mean([each.var() for each in of_posts if len(each) > 1] or [0.0])
-        self._shared = float(np.clip(1 - within / self._usual[1] ** 2, 0.1, 0.9))
-        self._mistaken = float(np.mean([self._machine(each, 1) >= _MACHINE for each in scores]))
-        apart = self._machines.mean - self._usual[0]
-        self._tells_machines = apart > _MIN_APART * self._machines.spread
+        between = float(np.clip(1 - _variance_within(scores, post_of) / spread**2, 0.1, 0.9))
+        self._usual, self._machine = (
+            Normal(mean, between * spread**2, (1 - between) * spread**2 * UNIT)
+            for mean, spread in ((float(scores.mean()), spread), self._machines.unseen)
+        )
+        judged_own = [_likelihood(self._machine, self._usual, each, UNIT) for each in scores]
+        self._mistaken = float(np.mean(np.array(judged_own) >= _MACHINE))
+        apart = self._machine.mean - self._usual.mean
+        self._tells_machines = apart > _MIN_APART * self._machines.unseen[1]
         texts = texts or [(post.text, False) for post in posts]
         self._habits = Habits(text for text, is_left_out in texts if not is_left_out)
         self._words, self._topics = Lexicon.of(text for text, _ in texts), others.topics
@@ -252,22 +255,17 @@ class AuthorStyle:
             yield start, end, self.yours(weights[pairs], topic)
 
     def yours(self, weights: Vector, more: float = 0.0) -> float:
-        """Return the probability that some pairs are the author's, if half of all texts are.
+        """Return the probability that some pairs are the author's rather than another person's.
 
-        By linear discriminant analysis, which assumes that both kinds of texts vary alike. `more`
-        are log odds from other evidence.
+        `more` are log odds from other evidence.
         """
         pairs = len(weights)
         if not pairs:
             return 0.5
-        own, others = self._own, self._others
-        from_middle = float(weights.mean()) - (own.mean + others.mean) / 2
-        variance = (own.variance(pairs) + others.variance(pairs)) / 2
-        odds = (own.mean - others.mean) * from_middle / variance + more
-        return 1 / (1 + float(np.exp(-np.clip(odds, -50, 50))))
+        return _likelihood(self._own, self._others, float(weights.mean()), pairs, more)
 
     def machine(self, pairs: Pairs) -> float | None:
-        """Return the probability that some pairs are a language model's, if half of all texts are.
+        """Return the probability that some pairs are a language model's rather than the author's.
 
         The passages of a longer text are judged one by one and averaged. None if the author's own
         posts read like a language model's.
@@ -276,15 +274,7 @@ class AuthorStyle:
             return None
         parts = np.array_split(pairs, max(1, len(pairs) // UNIT))
         score = float(np.mean([self._machines.score(part) for part in parts]))
-        return self._machine(score, len(pairs) / UNIT)
-
-    def _machine(self, score: float, passages: float) -> float:
-        """Return the probability for a mean score of so many passages; as `yours`."""
-        own, machines = self._usual, self._machines
-        variance = (own[1] ** 2 + machines.spread**2) / 2
-        variance *= self._shared + (1 - self._shared) / passages
-        odds = (machines.mean - own[0]) * (score - (own[0] + machines.mean) / 2) / variance
-        return 1 / (1 + float(np.exp(-np.clip(odds, -50, 50))))
+        return _likelihood(self._machine, self._usual, score, len(pairs))
 
     def _range(self, scores: Vector) -> Range:
         low, middle, high = (
@@ -320,6 +310,26 @@ class AuthorStyle:
             for each in shared_passages(text, texts, _MIN_REPEATED)
             if (post := posts[each.document])
         )
+
+
+def _likelihood(kind: Normal, other: Normal, score: float, pairs: int, more: float = 0.0) -> float:
+    """Return the probability that a text is of one kind rather than another, each half of all.
+
+    By linear discriminant analysis, which assumes that both kinds vary alike. `more` are log odds
+    from other evidence.
+    """
+    variance = (kind.variance(pairs) + other.variance(pairs)) / 2
+    odds = (kind.mean - other.mean) * (score - (kind.mean + other.mean) / 2) / variance + more
+    return 1 / (1 + float(np.exp(-np.clip(odds, -50, 50))))
+
+
+def _variance_within(scores: Vector, post_of: Sequence[int]) -> float:
+    """Return the mean variance of the scores of each post that has several."""
+    counts = np.bincount(post_of)
+    means = np.bincount(post_of, scores) / np.maximum(counts, 1)
+    squares = np.bincount(post_of, (scores - means[post_of]) ** 2)
+    several = counts > 1
+    return float((squares[several] / counts[several]).mean()) if several.any() else 0.0
 
 
 def _parts(texts: Sequence[str]) -> list[str]:

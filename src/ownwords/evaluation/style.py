@@ -27,6 +27,7 @@ MACHINES_FILE = "machines.npz.xz"
 
 Pairs = npt.NDArray[np.uint32]  # each the number of a token and of the one before it
 Vector = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
 
 # Replacements of words outside the vocabulary: a name, initials, or the ending of the word.
 _ENDINGS = (
@@ -248,6 +249,13 @@ def tokens_and_pairs(pairs: Pairs, size: int) -> tuple[Pairs, Vector]:
     return kinds, np.sqrt(100 * counts / max(1, len(pairs)))
 
 
+def values_of(features: Pairs, kinds: Pairs, values: Vector) -> tuple[Indices, Vector]:
+    """Return the places of the kinds that are features, and their values; both are sorted."""
+    at = np.minimum(np.searchsorted(features, kinds), len(features) - 1)
+    is_feature = features[at] == kinds
+    return at[is_feature], values[is_feature]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MachineProse:
     """Tells prose by large language models from prose by people.
@@ -259,9 +267,8 @@ class MachineProse:
     features: Pairs  # sorted
     weights: Vector
     bias: float
-    mean: float  # and spread of the scores of machines' passages of `UNIT` pairs
-    spread: float
     size: int  # of the vocabulary
+    unseen: tuple[float, float] = (0.0, 1.0)  # mean and spread of scores of machines' `UNIT` pairs
 
     @classmethod
     def load(cls, size: int, folder: Path = REFERENCE) -> "MachineProse":
@@ -269,15 +276,12 @@ class MachineProse:
         with np.load(packed, allow_pickle=False) as stored:
             features = np.cumsum(stored["steps"], dtype=np.uint32)
             bias, mean, spread = stored["fitted"].tolist()
-            weights = stored["weights"].astype(float)
-            return cls(features, weights, bias, mean, spread, size)
+            return cls(features, stored["weights"].astype(float), bias, size, (mean, spread))
 
     def score(self, pairs: Pairs) -> float:
         """Return the log odds that a language model wrote a passage."""
-        kinds, values = tokens_and_pairs(pairs, self.size)
-        at = np.minimum(np.searchsorted(self.features, kinds), len(self.features) - 1)
-        is_known = self.features[at] == kinds
-        return self.bias + float(self.weights[at[is_known]] @ values[is_known])
+        at, values = values_of(self.features, *tokens_and_pairs(pairs, self.size))
+        return self.bias + float(self.weights[at] @ values)
 
 
 # --- other authors --------------------------------------------------------------------------------

@@ -315,21 +315,20 @@ class JobProcess:
 
     def stop(self) -> None:
         """Ask the job to save and end; a second call ends it at once, a third one kills it."""
-        record = self.record()
+        record, _ = self.read() or (None, None)
         if record is None or not record.pid or not self.is_alive():
             raise OwnwordsError("this job is not running")
         self._write_record(replace(record, stop_requests=record.stop_requests + 1))
         with suppress(ProcessLookupError):  # the process has just ended
             _interrupt(record.pid, kill=record.stop_requests >= _KILL_AFTER)
 
-    def record(self) -> JobRecord | None:
+    def read(self) -> tuple[JobRecord, JobRequest] | None:
         """Return the contents of `job.json`; None if it is missing or damaged."""
         try:
             record = decode(JobRecord, json.loads(self._record_path.read_bytes()), unknown="ignore")
-            parse_request(record.kind, record.request)
+            return record, parse_request(record.kind, record.request)
         except (OSError, ValueError, OwnwordsError):  # damaged, or of a kind that is gone
             return None
-        return record
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
@@ -345,10 +344,10 @@ class JobProcess:
         stamp = file_stamp(self._record_path)
         if self._ended and self._ended[0] == stamp:
             return self._ended[1]
-        record, is_alive = self.record(), self.is_alive()
-        if record is None:
+        read, is_alive = self.read(), self.is_alive()
+        if read is None:
             return None
-        request, progress = parse_request(record.kind, record.request), self._progress()
+        (record, request), progress = read, self._progress()
         left_s = None
         if is_alive and progress.remaining_s is not None:
             silent_s = max(0.0, time.time() - progress.time)
@@ -536,9 +535,10 @@ class JobManager:
         """Start the next attempt at a job that was stopped, killed or failed."""
         with self._mutex:
             process, before = self._find(id_)
-            record = process.record()
-            if record is None or before.ended is None or before.status == "done":
+            read = process.read()
+            if read is None or before.ended is None or before.status == "done":
                 raise conflict("this job cannot be continued")
+            record, request = read
             following = replace(
                 record,
                 attempt_began=time.time(),
@@ -547,7 +547,7 @@ class JobManager:
                 pid=0,
                 stop_requests=0,
             )
-            return self._begin(following, parse_request(record.kind, record.request))
+            return self._begin(following, request)
 
     def stop(self, id_: str) -> Job:
         """Ask a job to save and end; a second call ends it at once, a third one kills it."""
