@@ -24,10 +24,8 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 import httpx
 from selectolax.lexbor import LexborHTMLParser
 
-from ownwords.archive.document import RawDocument
-from ownwords.archive.sources import gutenberg
 from ownwords.archive.untrusted_files import decode_text
-from ownwords.core.errors import OwnwordsError, SourceError
+from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 from ownwords.core.workspace import write_atomically
 
@@ -39,6 +37,14 @@ _BOOK_BYTES = 64 << 20  # the longest, Webster's dictionary, has under 30 MB
 # 10000-8.zip: the number of the book and its encoding; UTF-8 (-0) is best.
 _ZIP = re.compile(r"(?:.*/)?(\d+)(?:-(\d))?\.zip")
 _PREFERRED = {"0": 0, "8": 1, None: 2}
+_START = re.compile(
+    r"\* ?START\s+OF\s+TH(?:E|IS)\s+PROJECT\s+GUTENBERG.*\n"
+    r"|END\s?\*\s?THE SMALL PRINT.*\n",  # before 2000, when the licence came first
+    re.I,
+)
+_END = re.compile(r"END\s+OF\s+(?:TH(?:E|IS)\s+)?PROJECT\s+GUTENBERG", re.I)
+_COPYRIGHTED = re.compile(r"COPYRIGHTED\s+Project\s+Gutenberg\s+e(?:Book|text)", re.I)
+_TITLE = re.compile(r"^Title:(.*)", re.M)
 _ENCODING = re.compile(rb"(?im)^Character set encoding:[ \t]*([\w.:-]+)")
 
 
@@ -97,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def fetch(folder: Path, books: int, language: str, client: PoliteClient, site: str = SITE) -> int:
-    """Fetch books until `folder` holds so many, each a UTF-8 text; returns how many it holds."""
+    """Fetch books until `folder` holds so many, in UTF-8 without the licence; return how many."""
     start = f"{site}/robot/harvest?filetypes[]=txt&langs[]={language}"
     path = folder / ".fetched" / "state.json"
     state = {"page": start, "unusable": {}}
@@ -112,8 +118,7 @@ def fetch(folder: Path, books: int, language: str, client: PoliteClient, site: s
             if book.exists() or number in state["unusable"]:
                 continue
             try:
-                text = _text(client.get(address))
-                _check(text, path.with_name(book.name))
+                text = _without_licence(_text(client.get(address)))
             except (UnusableBookError, httpx.HTTPStatusError) as error:
                 state["unusable"][number] = str(error)
             else:
@@ -179,18 +184,20 @@ def _text(packed: bytes) -> str:
     return decode_text(data)
 
 
-def _check(text: str, draft: Path) -> None:
-    """UnusableBookError unless our own reader takes the text for a book that is free to use."""
-    write_atomically(draft, text)
-    try:
-        if gutenberg.detect(draft) is None:
-            raise UnusableBookError("no header of Project Gutenberg")
-        if not any(isinstance(item, RawDocument) for item in gutenberg.read(draft)):
-            raise UnusableBookError("no text but the licence")
-    except SourceError as error:
-        raise UnusableBookError("its author keeps the rights") from error
-    finally:
-        draft.unlink(missing_ok=True)
+def _without_licence(text: str) -> str:
+    """The text of a book below its title; UnusableBookError unless it is free to use."""
+    text = text.replace("\r\n", "\n")
+    if _COPYRIGHTED.search(text[:16_000]):
+        raise UnusableBookError("its author keeps the rights")
+    start = _START.search(text)
+    end = _END.search(text, start.end()) if start else None
+    if not start or not end:
+        raise UnusableBookError("no lines where the licence ends and begins again")
+    body = text[start.end() : text.rfind("\n", 0, end.start()) + 1].strip()
+    if not body:
+        raise UnusableBookError("no text but the licence")
+    title = _TITLE.search(text[: start.start()])
+    return f"{title[1].strip()}\n\n{body}\n" if title else f"{body}\n"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from ownwords.archive.report import (
     Advice,
     Duplicate,
     LogBlock,
-    Phrase,
     PostSummary,
     PrivacySummary,
     Report,
@@ -53,18 +52,10 @@ def sample() -> Report:
         last_day="2024-10-19",
     )
     report.words_by_kind = {"prose": total - 300, "list": 300, "quote": 3_986, "log": 1_014}
-    report.effective_posts = 3.4
-    opening = "The lathe came to me under {}, with no manual and a family of mice in the {}."
-    same = "Clean first, measure second, and only then reach for a spanner."
-    differing = opening.format("a tarpaulin", "gearbox"), opening.format("two blankets", "stock")
-    report.duplicates = [
-        Duplicate("p1", "p4", False, 0.34, [differing, (same, same)], lathe.title, "Note 4"),
-        Duplicate("p3", "p4", True, 1.0, title="Note 3", other_title="Note 4"),
-    ]
+    report.duplicates = [Duplicate("p1", "p4", False, 0.34), Duplicate("p3", "p4", True, 1.0)]
     line = "2016-02-11T03:12:44.190Z mill kernel: [ 1042.881] ata2.00: status: { DRDY ERR }"
-    report.dumps = [LogBlock("p2", "Note 2", 1_014, 212, "most lines begin with a time", line)]
-    report.style_outliers = [UnlikePost("p0", 11.4, NOVEL, novel.words)]
-    report.phrases = [Phrase("as it turns out", 41, 23), Phrase("which is to say", 16, 12)]
+    report.dumps = [LogBlock("p2", 1_014, 212, "most lines begin with a time", line)]
+    report.style_outliers = [UnlikePost("p0", 11.4)]
     report.excluded = [
         SkippedItem("post", "draft", 1, "The stove, revisited", "post/81"),
         SkippedItem("comment", "other people's words", 412),
@@ -136,7 +127,6 @@ def plain_report(
             last_day=days[-1],
         ),
         words_by_kind={"prose": total},
-        effective_posts=float(len(titles)),
         years=[YearCount(year, number, number * words) for year, number in sorted(years.items())],
         posts=posts,
     )
@@ -161,15 +151,10 @@ def huge() -> Report:
     """10,000 posts with findings of every kind in thousands."""
     titles = [f"Diary, entry number {i}, in which it rains & clears up" for i in range(10_000)]
     report = plain_report(titles, flagged=True)
-    passage = "It rained in the morning and cleared up towards noon, as it does. " * 30
     for i, post in enumerate(report.posts[:3_000]):
-        passages = [(passage, passage.replace("noon", f"{i} o'clock"))] * 5
-        report.duplicates.append(
-            Duplicate(post.id, "p0", False, 0.5, passages, post.title, titles[0])
-        )
-        report.dumps.append(LogBlock(post.id, post.title, 80, 9, "digits", "0001 0002 0003"))
-        report.style_outliers.append(UnlikePost(post.id, 5.0, post.title, 500))
-        report.phrases.append(Phrase(f"turn {i}", 9, 4))
+        report.duplicates.append(Duplicate(post.id, "p0", False, 0.5))
+        report.dumps.append(LogBlock(post.id, 80, 9, "digits", "0001 0002 0003"))
+        report.style_outliers.append(UnlikePost(post.id, 5.0))
         report.excluded.append(SkippedItem("post", f"reason {i % 400}", 1, f"Draft {i}"))
         report.privacy.found_in.append((post.title, "a…@b….org"))
         report.notes.append(f"Note {i}.")
@@ -214,12 +199,11 @@ def hostile() -> Report:
     report.command = bad
     report.sources = [SourceSummary(bad, bad, bad, 7)]
     report.words_by_kind = {"prose": 400, bad: 300}
-    report.duplicates = [Duplicate("p0", "p1", False, 0.5, [(bad, bad + " x")], bad, bad)]
-    report.dumps = [LogBlock("p0", bad, 1, 1, bad, bad)]
-    report.style_outliers = [UnlikePost("p0", 4.0, bad, 1)]
-    report.phrases = [Phrase(bad, 3, 2)]
+    report.duplicates = [Duplicate("p0", "p1", False, 0.5)]
+    report.dumps = [LogBlock("p0", 1, 1, bad, bad)]
+    report.style_outliers = [UnlikePost("p0", 4.0)]
     report.excluded = [SkippedItem(bad, bad, 2, bad, bad)]
-    report.privacy = PrivacySummary(1, 1, [(bad, bad)], {bad: 1}, 2)
+    report.privacy = PrivacySummary(1, 1, [(bad, bad)], {bad: 1})
     report.advice = Advice(bad, [bad], [(bad, bad)])
     report.split = SplitCounts({bad: 1}, {bad: 5})
     report.notes = [bad]

@@ -105,7 +105,6 @@ def test_of_near_duplicates_one_is_kept(looked: Looked) -> None:
     assert {pair.id, pair.other_id} == {posts["3"].id, posts["37"].id}
     assert not pair.exact
     assert pair.share > 0.9
-    assert any(" that " in f" {first} {second} " for first, second in pair.passages)
     assert (posts["3"].decision, posts["37"].decision) == ("keep", "leave out")
 
 

@@ -68,7 +68,9 @@ def test_an_interrupted_download_of_books_resumes(
     server.put("/1/103/103.zip", zipped("103.txt", book("Three")))
     client = books.PoliteClient(pause_s=0)
     assert books.fetch(tmp_path, 2, "en", client, server.address) == 2
-    assert (tmp_path / "pg101.txt").read_bytes() == book("One")
+    text = (tmp_path / "pg101.txt").read_text("utf-8")
+    assert text.startswith("One\n\nCHAPTER I\n\nThis is")
+    assert "licence" not in text and "GUTENBERG" not in text
     assert "viel Gemüse" in (tmp_path / "pg102.txt").read_text("utf-8")
     server.requests.clear()
     assert books.fetch(tmp_path, 9, "en", client, server.address) == 3
@@ -80,10 +82,12 @@ def test_an_interrupted_download_of_books_resumes(
 def test_unusable_books_are_skipped_and_not_requested_again(
     server: FakeServer, books: ModuleType, tmp_path: Path
 ) -> None:
-    harvest(server, [[f"/1/{n}/{n}.zip" for n in (201, 202, 203, 204)]])
+    harvest(server, [[f"/1/{n}/{n}.zip" for n in (201, 202, 203, 204, 205)]])
     server.put("/1/201/201.zip", b"no zip")
     server.put("/1/202/202.zip", zipped("202.txt", b"A text without a header."))
     server.put("/1/203/203.zip", zipped("203.jpg", b"x"))
+    owned = book("Four", header="**This is a COPYRIGHTED Project Gutenberg eBook**\r\n\r\n")
+    server.put("/1/204/204.zip", zipped("204.txt", owned))
     client = books.PoliteClient(pause_s=0)
     assert books.fetch(tmp_path, 1, "en", client, server.address) == 0
     server.requests.clear()

@@ -141,7 +141,7 @@ def put(path: Path, old: str, new: str) -> int:
         ("html", ("<div>", "<table><tr><td>", "<ul><li>", "<div><p>a")),
         ("epub", ("<div/>", "[")),
         ("blogger", ("http://a/", "http://")),
-        *((name, ()) for name in ("wordpress", "feed", "gutenberg", "notion", "office", "text")),
+        *((name, ()) for name in ("wordpress", "feed", "notion", "office", "text")),
     ],
 )
 def test_reading_grows_with_the_text(name: str, odd: tuple[str, ...], tmp_path: Path) -> None:

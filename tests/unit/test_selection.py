@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ownwords.archive.report import Duplicate, PostSummary, UnlikePost
-from ownwords.archive.selection import Choices, Decision, cap_limit, effective_posts, select_posts
+from ownwords.archive.selection import Choices, Decision, cap_limit, select_posts
 from ownwords.archive.settings import ProvenanceConfig
 from ownwords.core.errors import ConfigError
 from ownwords.core.validation import decode
@@ -178,12 +178,6 @@ def test_the_cap_is_as_high_as_allowed(words: list[int], cap: float, remaining: 
     assert fits(level)
     if words and level < max(words):
         assert not fits(level + 1)
-
-
-def test_effective_posts() -> None:
-    assert effective_posts([]) == 0
-    assert effective_posts([7, 7, 7, 0]) == pytest.approx(3)
-    assert effective_posts([1000, 1]) == pytest.approx(1.002, abs=1e-3)
 
 
 def test_of_copies_only_the_author_s_choice_is_kept() -> None:

@@ -18,7 +18,6 @@ from ownwords.archive.document import OWN_KINDS
 from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary
 from ownwords.archive.report import Report as Whole
-from ownwords.archive.report_view import diff_passages
 from ownwords.archive.store import Archive
 from ownwords.core.text import count_words
 from ownwords.core.workspace import Workspace
@@ -383,13 +382,3 @@ def test_before_the_first_look_the_error_says_what_to_do(unread: Served, path: s
     answer = unread.client.get(f"/api/corpus{path}")
     assert answer.status_code == 404
     assert "ownwords" in answer.json()["error"]["hint"]
-
-
-@given(st.text("ab \n,", max_size=80), st.text("ab \n,", max_size=80))
-def test_highlighted_pieces_join_to_the_passage(first: str, second: str) -> None:
-    left, right = diff_passages(first, second)
-    for pieces, text in ((left, first), (right, second)):
-        assert "".join(text for text, _ in pieces).split() == text.split()
-    assert "".join(s for s, differs in left if not differs).split() == (
-        "".join(s for s, differs in right if not differs).split()
-    )

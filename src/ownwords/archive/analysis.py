@@ -1,4 +1,4 @@
-"""Compute an archive's report: duplicates, style, decisions, split, phrases, PII."""
+"""Compute an archive's report: duplicates, style, decisions, split, PII."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -7,12 +7,11 @@ from statistics import fmean, median
 from typing import Any, get_args
 
 from ownwords.archive.advice import advise
-from ownwords.archive.document import OWN_KINDS, Document, SkippedItem
+from ownwords.archive.document import Document, SkippedItem
 from ownwords.archive.features import SHARED_KINDS, distinct_share
 from ownwords.archive.ingest import IngestResult
 from ownwords.archive.log_detection import log_reason
 from ownwords.archive.near_duplicates import duplicate_groups, find_near_duplicates
-from ownwords.archive.phrases import favourite_phrases
 from ownwords.archive.report import (
     LogBlock,
     PostSummary,
@@ -26,7 +25,6 @@ from ownwords.archive.selection import (
     Choices,
     Decision,
     Side,
-    effective_posts,
     select_posts,
     split_posts,
 )
@@ -91,7 +89,7 @@ class ArchiveAnalysis:
         settings: LookSettings,
         progress: Progress,
     ) -> None:
-        self._archive, self._ingested, self._progress = archive, ingested, progress
+        self._archive, self._ingested = archive, ingested
         self._settings, provenance = settings, settings.provenance
         self._headers = {header.id: header for header in archive.headers()}
         self._features = dict(archive.features())
@@ -102,20 +100,15 @@ class ArchiveAnalysis:
                 lambda id_: archive.text(id_, SHARED_KINDS),
                 provenance.near_duplicate,
             )
-        for pair in self._pairs:
-            pair.title, pair.other_title = self._title(pair.id), self._title(pair.other_id)
         with progress.stage("Comparing styles"):
-            self._style = find_style_outliers(self._features, provenance.unlike_distance)
-        for outlier in self._style.outliers:
-            outlier.title = self._title(outlier.id)
-            outlier.words = self._features[outlier.id].own_words
+            self._outliers = find_style_outliers(self._features, provenance.unlike_distance)
 
     def fill(self, report: Report, choices: Choices) -> None:
         """Fill in the report, and store the selection of training posts."""
         posts = select_posts(
             map(self._summary, self._headers.values()),
             self._pairs,
-            self._style.outliers,
+            self._outliers,
             self._settings.provenance,
             choices,
         )
@@ -128,9 +121,6 @@ class ArchiveAnalysis:
         self._archive.keep_sides(repr(config), split.for_next)
         for post in posts.values():
             post.split = split.sides.get(post.id, "")
-        for outlier in self._style.outliers:
-            post = posts[outlier.id]
-            outlier.language = post.language if "language" in post.flags else ""
         report.posts = sorted(
             posts.values(), key=lambda post: (-post.own_words, -post.words, post.id)
         )
@@ -139,12 +129,11 @@ class ArchiveAnalysis:
             report.split.posts[post.split] += 1
             report.split.words[post.split] += post.training_words
         report.duplicates = self._pairs
-        report.style_outliers = list(self._style.outliers)
-        notes = [self._missing_posts(choices), self._style.note, split.note]
+        report.style_outliers = self._outliers
+        notes = [self._missing_posts(choices), split.note]
         report.notes = [*self._ingested.notes, *filter(None, notes)]
         self._count(report)
         self._list_logs(report)
-        self._find_phrases(report)
         dropped = sorted(self._archive.dropped().items(), key=lambda item: -item[1])
         parts = [SkippedItem("part", reason, number) for reason, number in dropped]
         report.excluded = [*self._ingested.skipped, *parts]
@@ -153,9 +142,6 @@ class ArchiveAnalysis:
         self._archive.set_selection(
             (p.id, p.decision, p.training_words, p.split) for p in report.posts
         )
-
-    def _title(self, id_: str) -> str:
-        return self._headers[id_].title
 
     def _missing_posts(self, choices: Choices) -> str:
         """Return a note on choices for posts not in the archive (deleted or misspelt), or ""."""
@@ -192,7 +178,6 @@ class ArchiveAnalysis:
         days = sorted(post.day for post in posts if post.day)
         lengths = [post.own_words for post in posts]
         report.words_by_kind = dict(kinds.most_common())
-        report.effective_posts = effective_posts(post.own_words for post in report.posts)
         report.totals = ReportTotals(
             posts=len(posts),
             pages=len(report.posts) - len(posts),
@@ -219,19 +204,10 @@ class ArchiveAnalysis:
             year.words += post.own_words
         report.years = [years[number] for number in sorted(years)]
 
-    def _find_phrases(self, report: Report) -> None:
-        """Find the phrases of the training posts; posts left out may be by another author."""
-        posts = [post for post in report.posts if post.decision != "leave out"]
-        with self._progress.stage("Finding favourite phrases"):
-            report.phrases = favourite_phrases(
-                posts, lambda id_: self._archive.text(id_, OWN_KINDS)
-            )
-
     def _list_logs(self, report: Report) -> None:
         dumps = [
             LogBlock(
                 id=id_,
-                title=self._title(id_),
                 words=count_words(text),
                 lines=len(lines := text.splitlines()),
                 reason=log_reason(text) or "it looks like machine output",
@@ -247,7 +223,7 @@ class ArchiveAnalysis:
             emails=sum(match.emails for match in matches.values()),
             phones=sum(match.phones for match in matches.values()),
             found_in=[
-                (self._title(id_), ", ".join(match.examples))
+                (self._headers[id_].title, ", ".join(match.examples))
                 for id_, match in list(matches.items())[:_PRIVACY_TITLES]
             ],
             statuses_excluded=dict(sorted(self._ingested.statuses_excluded.items())),

@@ -3,10 +3,9 @@
 import json
 import os
 import shlex
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -44,7 +43,7 @@ from ownwords.core.workspace import (
 from ownwords.view import html
 
 # Increment when the report on an unchanged archive changes.
-_REPORT_VERSION = "7"
+_REPORT_VERSION = "8"
 
 
 def look(
@@ -74,14 +73,12 @@ def look(
             hint="give the name of a file in a folder that exists to --export",
         )
     progress, settings = progress or Progress(), settings or LookSettings()
-    with counting_network_calls() as calls, place.opened():
+    with place.opened():
 
         def run(*notes: str) -> Report:
             with Archive(place.archive, rebuild=True) as store:
                 store.verify()
-                look_run = _LookRun(
-                    paths, place, store, progress, calls, [*notes], settings, detect
-                )
+                look_run = _LookRun(paths, place, store, progress, [*notes], settings, detect)
                 look_run.compare_versions(ask)
                 report = look_run.update()
                 # Ask the author while nothing is locked; the archive is complete without an answer.
@@ -111,7 +108,6 @@ class _LookRun:
     place: Workspace
     store: Archive
     progress: Progress
-    calls: "NetworkCalls"
     notes: list[str]
     settings: LookSettings
     detect: Detect
@@ -241,7 +237,6 @@ class _LookRun:
             renamed=_chained(self.former_ids, ingested.renamed),
         )
         self._analysis.fill(report, self.choices)
-        report.privacy.network_calls = self.calls.count
         store.set_meta("state", "")
         store.set_meta("report", report.to_json())
         if not is_known:
@@ -352,42 +347,3 @@ def _export(store: Archive, path: Path, stage: Stage) -> None:
             line["decision"], line["training_words"], line["split"] = selection[document.id]
             file.write(json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
             stage.advance()
-
-
-# --- network calls, counted so that the report's "none" is a measurement
-
-
-@dataclass(slots=True, eq=False)  # compared by identity, as several may be counting
-class NetworkCalls:
-    """The number of connections attempted and host names looked up."""
-
-    count: int = 0
-
-
-_counting: list[NetworkCalls] = []
-
-
-@cache
-def _install_hook() -> None:
-    sys.addaudithook(_hook)  # once, because audit hooks cannot be removed
-
-
-def _hook(event: str, arguments: tuple[object, ...]) -> None:
-    if not _counting or event not in ("socket.connect", "socket.getaddrinfo", "socket.sendto"):
-        return
-    # The address of a local socket is a path, that of a network socket a tuple.
-    if event == "socket.getaddrinfo" or isinstance(arguments[1], tuple):
-        for calls in _counting:
-            calls.count += 1
-
-
-@contextmanager
-def counting_network_calls() -> Iterator[NetworkCalls]:
-    """Count every network call of this process within the block, whichever library makes it."""
-    _install_hook()
-    calls = NetworkCalls()
-    _counting.append(calls)
-    try:
-        yield calls
-    finally:
-        _counting.remove(calls)

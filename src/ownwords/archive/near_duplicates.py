@@ -1,4 +1,4 @@
-"""Find and verify exact and near-duplicate posts, with passages to show.
+"""Find and verify exact and near-duplicate posts.
 
 Candidates come from an inverted index over the sketches, which avoids comparing all pairs; only
 candidates are read in full. Two posts are near-duplicates if at least `share` of the distinct
@@ -14,7 +14,7 @@ import numpy as np
 
 from ownwords.archive.features import Features, sketch_size
 from ownwords.archive.report import Duplicate
-from ownwords.core.text import SHINGLE, Hashes, WordHashes, distinct, hash_words, shingles
+from ownwords.core.text import Hashes, distinct, hash_words, shingles
 
 MIN_SHINGLES = 8  # shorter texts are only matched as exact copies
 
@@ -26,20 +26,6 @@ _LENIENT = 0.5  # factor on `share` for candidates, as sketches are samples
 _SETTLED = 3  # verified pairs after which a post is no longer compared within its group
 _CACHE = 32  # shingled texts cached
 
-_PASSAGES = 4
-_WIDTH = 24  # words of a passage
-_MAX_GAP_WORDS = 200  # a longer gap between matches is another text, not a difference
-
-
-class _ShingledText:
-    """A text with its words and shingles, for comparison."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.words: WordHashes = hash_words(text)
-        self.shingles: Hashes = shingles(self.words.hashes)
-        self.distinct: Hashes = distinct(self.shingles)
-
 
 def find_near_duplicates(
     features: Mapping[str, Features], text_of: Callable[[str], str], share: float
@@ -49,7 +35,7 @@ def find_near_duplicates(
     `text_of` returns a document's shared text (own words and quotes) by id. Each exact copy is
     paired only with the first; a large group of near-duplicates is connected by some of its pairs.
     """
-    read = lru_cache(_CACHE)(lambda id_: _ShingledText(text_of(id_)))
+    shingles_of = lru_cache(_CACHE)(lambda id_: distinct(shingles(hash_words(text_of(id_)).hashes)))
     first: dict[bytes, str] = {}
     pairs: list[Duplicate] = []
     for id_ in sorted(features):
@@ -57,22 +43,18 @@ def find_near_duplicates(
         if not post.own_words and not len(post.sketch):
             continue  # no own or quoted words
         if (original := first.setdefault(post.exact, id_)) != id_:
-            beginnings = _excerpt(read(original), 0), _excerpt(read(id_), 0)
-            pairs.append(Duplicate(original, id_, exact=True, share=1.0, passages=[beginnings]))
+            pairs.append(Duplicate(original, id_, exact=True, share=1.0))
     ids = sorted(id_ for id_ in first.values() if len(features[id_].sketch))
     group_of: dict[str, set[str]] = {}
     settled: Counter[str] = Counter()
     for a, b in _candidates({id_: features[id_] for id_ in ids}, share * _LENIENT):
         if b in group_of.get(a, ()) and max(settled[a], settled[b]) >= _SETTLED:
             continue
-        similarity = _compare(read(a), read(b))
+        similarity = _compare(shingles_of(a), shingles_of(b))
         if similarity >= share:
             _join(group_of, a, b)
             settled.update((a, b))
-            passages = _side_by_side(read(a), read(b))
-            pairs.append(
-                Duplicate(a, b, exact=False, share=round(similarity, 4), passages=passages)
-            )
+            pairs.append(Duplicate(a, b, exact=False, share=round(similarity, 4)))
     return sorted(pairs, key=lambda p: (not p.exact, -p.share, p.id, p.other_id))
 
 
@@ -131,54 +113,9 @@ def _candidates(posts: Mapping[str, Features], share: float) -> list[tuple[str, 
     return [(ids[i], ids[j]) for i, j in zip(a[enough].tolist(), b[enough].tolist(), strict=True)]
 
 
-def _compare(left: _ShingledText, right: _ShingledText) -> float:
+def _compare(left: Hashes, right: Hashes) -> float:
     """Return the share of the distinct shingles of the shorter text that are in the longer."""
-    few, many = sorted((left.distinct, right.distinct), key=len)
+    few, many = sorted((left, right), key=len)
     if len(few) < MIN_SHINGLES:
         return 0.0
     return int(np.isin(few, many, assume_unique=True).sum()) / len(few)
-
-
-def _side_by_side(left: _ShingledText, right: _ShingledText) -> list[tuple[str, str]]:
-    """Return pairs of passages: up to two where the texts differ, then their longest matches."""
-    distinct, first = np.unique(right.shingles, return_index=True)
-    place = np.minimum(np.searchsorted(distinct, left.shingles), len(distinct) - 1)
-    left_at = np.flatnonzero(distinct[place] == left.shingles)
-    right_at = first[place[left_at]]
-    # The texts differ between neighbouring matches if either advances by more than one word.
-    steps, jumps = np.diff(left_at), np.diff(right_at)
-    parts = np.flatnonzero(
-        ((steps > 1) | (jumps > 1))
-        & (jumps > 0)
-        & (jumps < _MAX_GAP_WORDS)
-        & (steps < _MAX_GAP_WORDS)
-    )
-    if len(parts) > 2:
-        parts = parts[[0, len(parts) // 2]]
-    passages = [_at(left, right, int(left_at[i]), int(right_at[i])) for i in parts]
-    if not passages and left_at[-1] + SHINGLE == len(left.words.starts):
-        # The left text ends with the last match: show how the right one continues.
-        back = min(SHINGLE, int(left_at[-1]), int(right_at[-1]))
-        passages.append(_at(left, right, int(left_at[-1]) - back, int(right_at[-1]) - back))
-    begins = np.flatnonzero(np.concatenate(([True], (steps != 1) | (jumps != 1))))
-    lengths = np.diff(begins, append=len(left_at))
-    for i in np.argsort(-lengths, kind="stable")[: _PASSAGES - len(passages)].tolist():
-        start, width = int(begins[i]), min(int(lengths[i]) + SHINGLE - 1, _WIDTH)
-        passages.append(_at(left, right, int(left_at[start]), int(right_at[start]), width))
-    return list(dict.fromkeys(passages))
-
-
-def _at(
-    left: _ShingledText, right: _ShingledText, left_at: int, right_at: int, width: int = _WIDTH
-) -> tuple[str, str]:
-    return _excerpt(left, left_at, width), _excerpt(right, right_at, width)
-
-
-def _excerpt(text: _ShingledText, first: int, width: int = _WIDTH) -> str:
-    """Return `width` words from word `first` on one line, with "…" where the text continues."""
-    starts, ends = text.words.starts, text.words.ends
-    last = min(first + width, len(starts)) - 1
-    if last < first:
-        return ""
-    passage = " ".join(text.text[starts[first] : ends[last]].split())
-    return f"{'… ' if first else ''}{passage}{' …' if last + 1 < len(starts) else ''}"

@@ -121,17 +121,13 @@ class PostSummary:
 class Duplicate:
     """Two documents that share text, `id` before `other_id` in order.
 
-    `share` is the fraction of the shorter text's shingles found in the longer. `passages` holds
-    pairs (from `id`, from `other_id`): first where they differ, then where they agree.
+    `share` is the fraction of the shorter text's shingles found in the longer.
     """
 
     id: str
     other_id: str
     exact: bool
     share: float
-    passages: list[tuple[str, str]] = field(default_factory=list)
-    title: str = ""
-    other_title: str = ""
 
 
 @dataclass(slots=True)
@@ -139,7 +135,6 @@ class LogBlock:
     """A block of machine output: its size, how it was recognised, its first line."""
 
     id: str
-    title: str
     words: int
     lines: int
     reason: str
@@ -152,18 +147,6 @@ class UnlikePost:
 
     id: str
     distance: float
-    title: str = ""
-    words: int = 0
-    language: str = ""  # empty if it is the language of most posts
-
-
-@dataclass(slots=True)
-class Phrase:
-    """A phrase that the author repeats."""
-
-    text: str
-    count: int
-    posts: int
 
 
 @dataclass(slots=True)
@@ -174,7 +157,6 @@ class PrivacySummary:
     phones: int = 0
     found_in: list[tuple[str, str]] = field(default_factory=list)  # (title, masked: "j…@e….org")
     statuses_excluded: dict[str, int] = field(default_factory=dict)
-    network_calls: int = 0
 
 
 @dataclass(slots=True)
@@ -209,13 +191,11 @@ class Report:
     renamed: dict[str, str] = field(default_factory=dict)  # ids that posts had before -> present
     totals: ReportTotals = field(default_factory=ReportTotals)
     words_by_kind: dict[str, int] = field(default_factory=dict)
-    effective_posts: float = 0.0
     years: list[YearCount] = field(default_factory=list)
     posts: list[PostSummary] = field(default_factory=list)  # longest first
     duplicates: list[Duplicate] = field(default_factory=list)
     dumps: list[LogBlock] = field(default_factory=list)
     style_outliers: list[UnlikePost] = field(default_factory=list)
-    phrases: list[Phrase] = field(default_factory=list)
     excluded: list[SkippedItem] = field(default_factory=list)
     privacy: PrivacySummary = field(default_factory=PrivacySummary)
     advice: Advice = field(default_factory=Advice)

@@ -1,12 +1,10 @@
 """The report as a view: its sentences, figures and sections, for every renderer."""
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from difflib import SequenceMatcher
 from typing import Final
 
-from ownwords.archive.report import Duplicate, PostSummary, Report, SourceSummary
+from ownwords.archive.report import PostSummary, Report, SourceSummary
 from ownwords.view import blocks as b
 from ownwords.view.format import (
     count,
@@ -26,16 +24,10 @@ CHOICES_FILE: Final = "choices.toml"
 _DISTINCT_SHARE: Final = 0.8
 _SIDES: Final = {"train": "Training", "validation": "Validation", "test": "Test"}
 _LONGEST = 10  # posts with their own bar
-# Fewer than of other findings, because comparing passages word by word is slow.
-_PAIRS = 20
-_PASSAGES = 3  # of a pair
-_PASSAGE_CHARACTERS = 600
 _LONGEST_GAP = 60  # of a longer span of years, only those with posts are shown
 _SOURCES = 12  # that are named
 _TITLES = 40  # that are named per reason for leaving them out
 MANY: Final = 200  # rows of a list; the rest is counted
-# Each character of Chinese and Japanese counts as a word, as there are no spaces.
-_WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]\s*|[^\s\u3040-\u30ff\u3400-\u9fff]+\s*")
 _GROUPS: Sequence[tuple[str, b.Tone, Sequence[str]]] = (
     ("Your own words", "own", ("prose", "heading", "list", "caption")),
     ("Quoted", "k1", ("quote",)),
@@ -321,19 +313,10 @@ def _lengths(report: Report) -> list[b.Block]:
         rows.append(b.Share(label, sum(post.own_words for post in others), "rest"))
     heading = "Longest texts" if others else "All texts, longest first"
     blocks: list[b.Block] = [
-        b.Paragraph(line=f"{_evenness(report)} {counted}".strip()),
+        b.Paragraph(line=counted),
         b.Shares(title=heading, rows=rows, heads=("Text", "Words", "Share"), form="rows"),
     ]
-    return [*_bars(posts), *blocks, _all_texts(posts)] if len(posts) > 1 else blocks
-
-
-def _bars(posts: Sequence[PostSummary]) -> list[b.Block]:
-    title = "Share of the prose per text"
-    bars: list[b.Block] = [_stack(title, "In the archive", [(p, p.own_words) for p in posts])]
-    if any(p.decision != "keep" for p in posts) and any(p.training_words for p in posts):
-        title = "Share of the training words per text"
-        bars.append(_stack(title, "In training", [(p, p.training_words) for p in posts]))
-    return bars
+    return [*blocks, _all_texts(posts)] if len(posts) > 1 else blocks
 
 
 def _all_texts(posts: Sequence[PostSummary]) -> b.Block:
@@ -356,32 +339,6 @@ def _tone(post: PostSummary) -> b.Tone:
     return "out" if post.decision == "leave out" else "own"
 
 
-def _stack(title: str, caption: str, posts: Sequence[tuple[PostSummary, int]]) -> b.Shares:
-    """Return a bar of the words of the longest posts, and of all others together."""
-    rows = [
-        b.Share(title_of(post.title), words, _tone(post), round(1 - 0.06 * rank, 2))
-        for rank, (post, words) in enumerate(posts[:_LONGEST])
-        if words
-    ]
-    others = posts[_LONGEST:]
-    if rest := sum(words for _, words in others):
-        rows.append(b.Share(count(len(others), "other"), rest, "rest"))
-    return b.Shares(title=title, rows=rows, caption=caption, detail=True)
-
-
-def _evenness(report: Report) -> str:
-    total, number = len(report.posts), report.effective_posts
-    if total < 2 or number <= 0:
-        return ""
-    if number > 0.95 * total:
-        return f"Your {count(total)} texts are about equally long."
-    figure = f"{number:.1f}" if number < 10 else f"{number:,.0f}"
-    return (
-        f"Lengths differ: your {count(total)} texts are as varied as "
-        f"{figure.removesuffix('.0')} texts of equal length."
-    )
-
-
 def _whose(report: Report) -> list[b.Block]:
     words = report.words_by_kind
     rows = [
@@ -394,10 +351,11 @@ def _whose(report: Report) -> list[b.Block]:
     heads = ("Kind", "Words", "Share")
     blocks: list[b.Block] = [b.Shares(title="Words by whose they are", rows=rows, heads=heads)]
     if report.dumps:
+        posts = {post.id: post for post in report.posts}
         what = "These blocks look like pasted output of a program. The first line of each:"
         items = [
             b.Item(
-                title=_title(dump.title, dump.id),
+                title=_post(posts[dump.id]),
                 aside=f"{count(dump.words, 'word')} in {count(dump.lines, 'line')}",
                 lines=[b.Span(sentence(dump.reason), "quiet")],
                 code=plain(dump.first_line, 200),
@@ -475,90 +433,17 @@ def _duplicates(report: Report) -> list[b.Block]:
         return []
     if not report.duplicates:
         return [b.Paragraph(line="No two texts share a long passage.", detail=True)]
-    rows = []
-    for pair in report.duplicates[:_PAIRS]:
+    posts, rows = {post.id: post for post in report.posts}, []
+    for pair in report.duplicates[:MANY]:
         extent = "The same text, word for word."
         if not pair.exact:
             extent = f"{percent(pair.share)} of the shorter text also appears in the longer one."
-        title = (_title(pair.title, pair.id), " and ", _title(pair.other_title, pair.other_id))
-        passages = [_passages(pair, *passages) for passages in pair.passages[:_PASSAGES]]
-        rows.append(b.Item(title=title, lines=[b.Span(extent, "quiet")], blocks=passages))
-    why = "A model learns repeated text twice. Words that differ are "
+        title = (_post(posts[pair.id]), " and ", _post(posts[pair.other_id]))
+        rows.append(b.Item(title=title, lines=[b.Span(extent, "quiet")]))
     return [
-        b.Paragraph(line=(why, b.Span("marked", "mark"), "."), detail=True),
-        b.Items(rows=rows, style="pairs", total=len(report.duplicates)),
+        b.Paragraph(line="A model learns repeated text twice.", detail=True),
+        b.Items(rows=rows, total=len(report.duplicates)),
     ]
-
-
-def _passages(pair: Duplicate, left: str, right: str) -> b.Block:
-    if _shorten(left) == _shorten(right):
-        return b.Quote(cite="In both", lines=[_shorten(left)])
-    sides = zip((pair.title, pair.other_title), diff_passages(left, right), strict=True)
-    return b.Beside(
-        blocks=[
-            b.Quote(cite=title_of(title), lines=[[b.Span(t, "mark") if d else t for t, d in diff]])
-            for title, diff in sides
-        ]
-    )
-
-
-def _shorten(passage: str) -> str:
-    return plain(passage, _PASSAGE_CHARACTERS)
-
-
-Diff = list[tuple[str, bool]]
-
-
-def diff_passages(left: str, right: str) -> tuple[Diff, Diff]:
-    """Split both passages into pieces, each with whether it is missing from the other one."""
-    cut = max(len(left), len(right)) > _PASSAGE_CHARACTERS
-    old, new = _WORDS.findall(_shorten(left)), _WORDS.findall(_shorten(right))
-    diffs: tuple[Diff, Diff] = ([], [])
-    for kind, a0, a1, b0, b1 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        # Ignore differences at the ends, which come from shortening.
-        same = kind == "equal" or (cut and (a1, b1) == (len(old), len(new)))
-        for diff, words in zip(diffs, ("".join(old[a0:a1]), "".join(new[b0:b1])), strict=True):
-            if words:
-                diff.append((words, not same))
-    return diffs
-
-
-def _style(report: Report) -> list[b.Block]:
-    if len(report.posts) < 2:
-        return []
-    if not report.style_outliers:
-        return [b.Paragraph(line="No post reads unlike your other posts.", detail=True)]
-    rows = [
-        b.Item(
-            title=_title(post.title, post.id),
-            aside=count(post.words, "word"),
-            lines=[f"It is in {plain(post.language, 40)}."] if post.language else [],
-        )
-        for post in report.style_outliers[:MANY]
-    ]
-    why = (
-        "A guest post, a long quotation, a translation or another period of yours: the style"
-        " differs, and only you know why."
-    )
-    return [
-        b.Paragraph(line=why, detail=True),
-        b.Items(rows=rows, total=len(report.style_outliers)),
-    ]
-
-
-def _phrases(report: Report) -> list[b.Block]:
-    if not report.posts:
-        return []
-    if not report.phrases:
-        return [b.Paragraph(line="No phrase comes back often enough.", detail=True)]
-    rows = [
-        b.Item(
-            title=b.Span(plain(phrase.text, 80), "quote"),
-            aside=f"{count(phrase.count, 'time')} in {count(phrase.posts, 'post')}",
-        )
-        for phrase in report.phrases
-    ]
-    return [b.Items(rows=rows, style="phrases")]
 
 
 def _excluded(report: Report) -> list[b.Block]:
@@ -614,7 +499,6 @@ def _privacy(report: Report) -> list[b.Block]:
         ),
         ("E-mail addresses found", privacy.emails),
         ("Phone numbers found", privacy.phones),
-        ("Network calls made", privacy.network_calls),
     ]
     rows = [(label, count(number) if number else "none") for label, number in numbers]
     blocks: list[b.Block] = [b.Pairs(rows=rows, style="receipt")]
@@ -645,10 +529,6 @@ def _post(post: PostSummary) -> b.Span:
     return b.Span(title_of(post.title), "title", url=post.url, page=b.post_page(post.id))
 
 
-def _title(title: str, id_: str) -> b.Span:
-    return b.Span(title_of(title), "title", page=b.post_page(id_))
-
-
 _SECTIONS: Sequence[tuple[str, str, Callable[[Report], list[b.Block]]]] = (
     ("training", "What you can train with this much text", _training),
     ("decisions", "Decisions, and how to change them", _decisions),
@@ -656,8 +536,6 @@ _SECTIONS: Sequence[tuple[str, str, Callable[[Report], list[b.Block]]]] = (
     ("whose", "Whose words these are", _whose),
     ("years", "Year by year", _years),
     ("duplicates", "Duplicate text", _duplicates),
-    ("style", "Posts in a different style", _style),
-    ("phrases", "Favourite phrases", _phrases),
     ("excluded", "What is not in the archive", _excluded),
     ("split", "Training, validation and test", _split),
     ("privacy", "Privacy", _privacy),

@@ -68,12 +68,6 @@ def select_posts(
     return by_id
 
 
-def effective_posts(words: Iterable[int]) -> float:
-    """Return the effective number of posts of equal length: the inverse Simpson index."""
-    counts = [n for n in words if n > 0]
-    return sum(counts) ** 2 / sum(n * n for n in counts) if counts else 0.0
-
-
 def main_language(posts: Iterable[PostSummary]) -> str:
     """Return the language of more than half of the author's words; empty if there is none.
 

@@ -10,7 +10,6 @@ posts are scored again.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,6 @@ import numpy.typing as npt
 from ownwords.archive.features import MIN_STYLE_WORDS, Features
 from ownwords.archive.report import UnlikePost
 
-MIN_WORDS = MIN_STYLE_WORDS  # posts with fewer own words are not judged
 MIN_POSTS = 8  # with fewer posts to judge, none is judged
 
 _ROUNDS = 4
@@ -31,29 +29,21 @@ _Vector = npt.NDArray[np.float64]
 _Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class StyleComparison:
-    """The outliers, the furthest first, or a note on why no post was judged."""
+def find_style_outliers(features: Mapping[str, Features], distance: float) -> list[UnlikePost]:
+    """Find the posts whose robust z is at least `distance`, the furthest first.
 
-    outliers: tuple[UnlikePost, ...] = ()
-    note: str = ""
-
-
-def find_style_outliers(features: Mapping[str, Features], distance: float) -> StyleComparison:
-    """Find the posts whose robust z is at least `distance`."""
-    ids = sorted(id_ for id_, post in features.items() if post.own_words >= MIN_WORDS)
+    There are none among fewer than `MIN_POSTS` posts that can be judged.
+    """
+    ids = sorted(id_ for id_, post in features.items() if post.own_words >= MIN_STYLE_WORDS)
     if len(ids) < MIN_POSTS:
-        return StyleComparison(
-            note=f"Style was not compared: that takes {MIN_POSTS} posts with {MIN_WORDS} words "
-            f"or more of your own each, and this archive has {len(ids) or 'none'}.",
-        )
+        return []
     posts = [features[id_] for id_ in ids]
     words = np.array([post.own_words for post in posts], float)
     rates: _Matrix = np.array([post.style for post in posts])
     rates /= words[:, None]
     z = _robust_z(rates, words, distance)
     furthest = sorted(np.flatnonzero(z >= distance).tolist(), key=lambda i: (-z[i], ids[i]))
-    return StyleComparison(tuple(UnlikePost(ids[i], round(float(z[i]), 2)) for i in furthest))
+    return [UnlikePost(ids[i], round(float(z[i]), 2)) for i in furthest]
 
 
 class _StyleNorm(NamedTuple):

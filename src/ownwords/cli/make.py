@@ -2,9 +2,7 @@
 
 import os
 import shlex
-import sys
 from collections.abc import Iterator
-from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
@@ -23,12 +21,8 @@ from ownwords.cli.options import (
 )
 from ownwords.cli.output import (
     StreamingWordWrap,
-    choose,
-    has_desktop,
-    input_line,
     open_browser,
     relative_path,
-    stderr,
     stdout,
 )
 from ownwords.cli.training import command_start, plan_figures, print_plan, training_settings
@@ -38,14 +32,10 @@ from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scorecard_view import headline, judged_on
 from ownwords.make.stages import (
     CHANGED,
-    MAX_TOKENS,
-    SEED,
     MakeCallbacks,
     MakeRequest,
     MakeResult,
     TrainingSummary,
-    cut_at_paragraph,
-    prompt_of,
 )
 from ownwords.view import format as say
 from ownwords.view.blocks import Figures
@@ -61,12 +51,6 @@ _BITS_PER_BYTE = (
     "Bits per byte say how much each letter surprises the model: the fewer, the better it predicts"
     " what you write."
 )
-_CHOICES = {
-    "write": "continue the same title once more, with another seed",
-    "chat": "you begin, it continues, line by line",
-    "open": "open the scorecard in your browser",
-    "done": "end",
-}
 
 
 def make(
@@ -145,40 +129,6 @@ def make(
     common.show(made.to_dict(), lambda _: view.show_result(made))
     if open_ and made.scorecard:
         open_browser(made.scorecard_page.absolute().as_uri())
-    if common.may_ask and sys.stdout.isatty():
-        _offer_next_steps(made, view, device)
-
-
-def _offer_next_steps(made: MakeResult, view: "MakeView", device: str) -> None:
-    """Let the user write, chat or open the scorecard, until they choose to end."""
-    from ownwords.cli.write import HELP, ChatSession
-    from ownwords.inference.model import Model
-
-    @cache
-    def model() -> Model:
-        return Model.load(made.model, device=device)
-
-    can_open = bool(made.scorecard) and has_desktop()
-    choices = {name: text for name, text in _CHOICES.items() if name != "open" or can_open}
-    seed = SEED
-    while True:
-        try:
-            choice = choose("What now?", choices, default="done")
-        except KeyboardInterrupt:
-            stderr().print()
-            return
-        if choice == "write":
-            seed += 1
-            title = made.paragraph.title
-            pieces = model().write(prompt_of(title), max_tokens=MAX_TOKENS, seed=seed)
-            view.on_writing(title, cut_at_paragraph(pieces))
-        elif choice == "chat":
-            print(HELP, file=sys.stderr)
-            ChatSession(model()).run(lambda: input_line("> "))
-        elif choice == "open":
-            open_browser(made.scorecard_page.absolute().as_uri())
-        else:
-            return
 
 
 # --- on a terminal --------------------------------------------------------------------------------

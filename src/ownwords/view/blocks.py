@@ -16,7 +16,7 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of a line: `url` links it to the web, `page` to a place in the served page."""
 
     text: str
-    style: Literal["", "title", "quiet", "code", "mark", "quote", "strong"] = ""
+    style: Literal["", "title", "quiet", "code", "quote", "strong"] = ""
     url: str = ""
     page: str = ""
 
@@ -80,9 +80,7 @@ class Items(Block, tag="items", frozen=True):
     """A list; `total` counts the entries that are not given, too."""
 
     rows: Sequence[Item] = ()
-    style: Literal["stack", "decisions", "pairs", "notes", "phrases", "samples", "passages"] = (
-        "stack"
-    )
+    style: Literal["stack", "decisions", "notes", "phrases", "samples", "passages"] = "stack"
     total: int = 0
 
 
@@ -97,23 +95,21 @@ class Table(Block, tag="table", frozen=True):
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part of a whole: its number, its look, and cells between label and number."""
+    """A part of a whole: its number, its colour, and cells between label and number."""
 
     label: Line
     value: int
     tone: Tone = "own"
-    strength: float = 1.0
     below: str = ""
     cells: Sequence[str] = ()
 
 
 class Shares(Block, tag="shares", frozen=True):
-    """Parts of a whole: a stacked bar, table rows with one bar per row, or both."""
+    """Parts of a whole as a table, below a stacked bar or with a bar in each row."""
 
     title: str = ""
     rows: Sequence[Share] = ()
-    heads: Sequence[str] = ()  # of the table; without them only the stacked bar is drawn
-    caption: str = ""  # above the stacked bar
+    heads: Sequence[str] = ()
     form: Literal["stack", "rows"] = "stack"
     is_slim: bool = False
 

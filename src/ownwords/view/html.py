@@ -155,10 +155,6 @@ class _Writer:
         elif span.style == "title":
             text = tag("bdi", text)
         match span.style:
-            case "mark":
-                # A space after a marked word is not marked.
-                end = " " if span.text[-1:].isspace() else ""
-                return join(tag("mark", span.text.rstrip()), end)
             case "code":
                 return tag("code", text)
             case "quote":
@@ -246,7 +242,7 @@ class _Writer:
             lines = (tag("small", *self._line(line)) for line in item.lines)
             return tag("li", *self._line(item.title), " " if aside else None, aside, *lines)
         label = "verdict on" if item.is_marked else "verdict"
-        heading = "h3" if style in ("pairs", "samples") else "p"
+        heading = "h3" if style == "samples" else "p"
         return tag(
             "li",
             tag("span", item.label, class_=label) if item.label else None,
@@ -284,24 +280,20 @@ class _Writer:
     def _shares(self, block: b.Shares) -> Html:
         total = sum(row.value for row in block.rows) or 1
         most = max((row.value for row in block.rows), default=0) or 1
-        stack = rows = None
-        if block.form == "stack":
-            bar = self._stacked_bar(block, total)
-            caption = tag("figcaption", block.caption) if block.caption else None
-            stack = tag("figure", caption, bar, class_="slim" if block.is_slim else None)
-        if block.heads:
-            cells = [
-                [
-                    self._share_label(row, block, most),
-                    *row.cells,
-                    count(row.value),
-                    percent(row.value / total),
-                ]
-                for row in block.rows
+        rows = [
+            [
+                self._share_label(row, block, most),
+                *row.cells,
+                count(row.value),
+                percent(row.value / total),
             ]
-            style = "legend" if block.form == "stack" else "shares titled"
-            rows = table(block.title, block.heads, cells, style)
-        return join(stack, rows)
+            for row in block.rows
+        ]
+        if block.form == "rows":
+            return table(block.title, block.heads, rows, "shares titled")
+        bar = self._stacked_bar(block, total)
+        stack = tag("figure", bar, class_="slim" if block.is_slim else None)
+        return join(stack, table(block.title, block.heads, rows, "legend"))
 
     def _share_label(self, row: b.Share, block: b.Shares, most: int) -> Html:
         label = join(*self._line(row.label))
@@ -327,15 +319,12 @@ class _Writer:
                     x=_css_percent(left),
                     width=_css_percent(width),
                     height="100%",
-                    fill_opacity=None if row.strength == 1 else f"{row.strength:.2f}",
-                    fill=f"url(#{name}-hatch)" if row.tone == "out" else None,
                 )
             )
             left += width
         parts = (f"{b.text_of(row.label)} ({percent(row.value / total)})" for row in block.rows)
-        hatch = _hatch(name) if any(row.tone == "out" for row in block.rows) else None
         height = 14 if block.is_slim else 44
-        return _svg(name, "stack", block.title, f"{', '.join(parts)}.", height, hatch, *rects)
+        return _svg(name, "stack", block.title, f"{', '.join(parts)}.", height, *rects)
 
     def _years(self, block: b.Years) -> Html:
         """Return a column chart by year: words above the axis, posts below it."""

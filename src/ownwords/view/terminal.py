@@ -16,7 +16,7 @@ DIM = Style(dim=True)
 # Plain blue is unreadable on many black terminals.
 ACCENT = Style(color="bright_blue")
 
-_SPAN_STYLES = {"strong": BOLD, "mark": BOLD, "quiet": DIM}
+_SPAN_STYLES = {"strong": BOLD, "quiet": DIM}
 _MARGIN = 2
 _WIDEST = 104  # maximum comfortable line length
 _FEW, _SAMPLES = 5, 2  # entries of a list

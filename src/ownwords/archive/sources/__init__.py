@@ -63,7 +63,6 @@ SOURCE_NAMES = (
     "notion",
     "feed",
     "epub",
-    "gutenberg",
     "mail",
     "office",
     "markdown",

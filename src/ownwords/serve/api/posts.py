@@ -234,10 +234,11 @@ def _segments(document: Document, words: int, decision: str) -> list[dict[str, A
 
 def _findings(report: Report, id_: str) -> dict[str, Any]:
     """Return the posts that share text with a post."""
+    titles = {post.id: fmt.title_of(post.title) for post in report.posts}
     twins = [
         {
-            "id": pair.other_id if pair.id == id_ else pair.id,
-            "title": fmt.title_of(pair.other_title if pair.id == id_ else pair.title),
+            "id": (other := pair.other_id if pair.id == id_ else pair.id),
+            "title": titles.get(other, ""),
             "shared": "the same text" if pair.exact else f"{fmt.percent(pair.share)} shared",
         }
         for pair in report.duplicates
