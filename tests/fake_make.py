@@ -16,24 +16,6 @@ from ownwords.core.progress import Event, JsonLines, Progress, reporting_job
 from ownwords.core.workspace import try_lock
 
 MANNERS = ("waits", "ends", "fails", "falls", "is deaf")
-PLAN = """\
-[[number]]
-key = "train.steps"
-value = 40
-reason = "that fills the time"
-source = "measured here"
-origin = "measured"
-
-[expected]
-bits_low = 1.5
-bits_high = 2.5
-seconds = 12.0
-tokens = 4000
-epochs = 2.5
-memory_bytes = 1000000
-tokens_per_s = 400.0
-held_out_bytes = 900
-"""
 
 
 def metric(step: int, total: int = 40, time_: float = 0.0, **values: float) -> Event:
@@ -81,7 +63,6 @@ def pretend(manner: str, arguments: list[str]) -> int:
         signal.signal(signal.SIGINT, lambda *_: interrupts.write(b"x"))
     run = workspace / "runs" / "finetune-aaaa"
     run.mkdir(exist_ok=True)
-    (run / "plan.toml").write_text(PLAN)
     lock(run / ".lock")
     log = JsonLines(run / "metrics.jsonl")
     log(Event(time.time(), "train", "start", total=40, unit="steps"))

@@ -18,8 +18,7 @@ from browser import playing
 from browser.looking import headers, shown, tab_until, until
 from browser.site import Site, open_page, workspace
 from exports import wordpress
-from fake_make import metric
-from ownwords.core.progress import JobProgress, JsonLines
+from ownwords.core.progress import JobProgress
 from ownwords.core.workspace import Workspace, write_atomically
 
 if TYPE_CHECKING:
@@ -220,32 +219,19 @@ def test_an_error_is_one_sentence(page: "Page", home_workspace: Workspace) -> No
     assert page.get_by_role("button", name="Try again").count() == 1
 
 
-def test_the_details_show_curve_samples_plan_and_log(
+def test_what_the_model_writes_is_shown_while_it_is_trained(
     page: "Page", home_workspace: Workspace
 ) -> None:
     shown(page, "/")
     page.get_by_role("button", name="Start", exact=True).click()
     until_heading(page, "Making your model")
-    page.get_by_text("For the curious", exact=True).first.click()
-    until(page, "document.querySelector('.details .totals')?.innerText.includes('500')")
-    log = JsonLines(home_workspace.runs / "finetune-aaaa" / "metrics.jsonl")
-    for step in range(11, 31):
-        log(metric(step, bits_per_byte=2 + 1 / step, loss=1.4 + 0.7 / step, tokens_per_s=2000.0))
-    log(metric(30, validation_bits_per_byte=2.01))
-    (home_workspace.runs / "finetune-aaaa" / "samples.txt").write_text(
-        "\n--- step 8\nThe <b>rain</b>.\n"
-    )
-    until(page, "document.querySelector('.details .totals')?.innerText.includes('2.010')")
-    until(page, "document.querySelector('.details').innerText.includes('The <b>rain</b>.')")
-    assert page.locator("main b b").count() == 0
-    assert page.locator(".course circle.mark.best").count() == 1
-    page.get_by_text("1 number with reasons").click()
-    assert "that fills the time" in page.locator(".plan-table").inner_text()
-    page.get_by_text("As a table").click()
-    page.wait_for_selector(".course table tbody tr")
-    assert "2.010" in page.locator(".course table tbody tr").last.inner_text()
-    assert page.locator(".course :is([role=slider], [tabindex='0'])").count() == 0
-    log.close()
+    page.get_by_text("What it writes along the way").click()
+    page.get_by_text("Nothing yet.").wait_for()
+    samples = home_workspace.runs / "finetune-aaaa" / "samples.txt"
+    fake_jobs.until(samples.parent.is_dir)
+    samples.write_text("\n--- step 8\nThe <b>rain</b>.\n")
+    page.get_by_text("The <b>rain</b>.").wait_for()
+    page.get_by_text("After 8 steps").wait_for()
 
 
 def test_a_file_that_is_not_a_blog_is_refused_in_a_sentence(

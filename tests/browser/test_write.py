@@ -325,7 +325,7 @@ def test_a_model_that_is_installed_meanwhile_is_offered(page: "Page") -> None:
     known = page.request.get("/api/write").json()
     answers = iter([known | {"models": known["models"][:1]}])
     page.route("**/api/write?*", lambda route: route.fulfill(json=next(answers, known)))
-    body = """event: jobs\ndata: {"jobs": [], "elsewhere": []}\n
+    body = """event: jobs\ndata: {"jobs": []}\n
 event: changed\ndata: {"what": ["bases"]}\n\n"""
     page.route("**/api/events?*", lambda route: route.fulfill(body=body))
     shown(page, "/#/write")

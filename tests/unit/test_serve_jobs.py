@@ -11,25 +11,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from fake_jobs import fake_jobs, until
-from fake_make import PLAN, metric
 from ownwords.core.errors import InUseError, OwnwordsError
-from ownwords.core.progress import Event, JobProgress, JsonLines, Progress, reporting_job
-from ownwords.core.workspace import Workspace, locked, try_lock, write_atomically
+from ownwords.core.progress import JobProgress, Progress, reporting_job
+from ownwords.core.workspace import Workspace, try_lock, write_atomically
 from ownwords.serve import jobs as jobs_module
 from ownwords.serve.api import jobs as jobs_api
-from ownwords.serve.api.jobs import TrainingReader
 from ownwords.serve.app_state import AppState
 from ownwords.serve.jobs import (
-    Broadcaster,
     EncoderJob,
     Job,
     JobManager,
     MakeJob,
-    OtherJob,
 )
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.sse import EventStreamResponse
@@ -60,11 +55,6 @@ def job_of(jobs: JobManager, id_: str) -> Job:
 def wait_until_ended(jobs: JobManager, id_: str) -> Job:
     until(lambda: job_of(jobs, id_).ended is not None)
     return job_of(jobs, id_)
-
-
-def elsewhere(jobs: JobManager) -> list[OtherJob]:
-    """The jobs of other workspaces, as a page of this one shows them."""
-    return asyncio.run(Broadcaster().next_state(jobs)).elsewhere
 
 
 def has_begun(workspace: Workspace) -> bool:
@@ -208,11 +198,8 @@ def test_a_second_training_waits_until_the_first_one_has_ended(tmp_path: Path) -
         garden.resume(waiting.id)
         until(lambda: job_of(garden, waiting.id).line)
         assert not has_begun(second)
-        shown = elsewhere(diary)
-        assert [(job.name, job.title) for job in shown] == [("garden", "Making a model")]
         diary.stop(running.id)
         until(lambda: has_begun(second))
-        until(lambda: elsewhere(garden) == [])
 
 
 def test_a_foreign_process_is_never_mistaken_for_the_job(
@@ -272,35 +259,6 @@ def test_a_damaged_state_causes_no_error(
     id_ = jobs.start(ASKED).id
     (workspace.runs / "jobs" / id_ / "state.json").write_bytes(content)
     assert (job_of(jobs, id_).ended, job_of(jobs, id_).share) == (None, None)
-
-
-def test_a_folder_of_an_older_version_is_read(workspace: Workspace, begin: Begin) -> None:
-    """Until that version, a job logged its events, and its share was in them."""
-    folder = workspace.runs / "jobs" / "make-1"
-    folder.mkdir(parents=True)
-    record = {"id": "make-1", "kind": "make", "request": {"minutes": 4.0}, "began": 1.0}
-    mine = {"attempt_began": 1.0, "pid": os.getpid()}  # the group of 1 would be every process
-    (folder / "job.json").write_text(json.dumps(record | mine))
-    lines = [
-        {"time": 1, "stage": "read", "kind": "expect"},
-        {"time": 2, "stage": "", "kind": "note", "message": "The plan is ready."},
-        {"time": 3, "stage": "", "kind": "note", "message": "sample: It rained."},
-        {"time": 4, "stage": "train", "kind": "overall", "values": {"share": 0.42}},
-    ]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "events.jsonl").write_text(text + '{"time": 5, "values": 3}\n{')
-    (folder / "result.json").write_text('{"error": {"message": "interrupted: saved", "hint": ""}}')
-    jobs = begin("waits")
-    with locked(folder / ".lock", "", ""):
-        job = job_of(jobs, "make-1")
-        assert (job.status, job.share, job.line) == ("running", 0.42, "The plan is ready.")
-        assert job.stages == ()  # which are not in the log
-    job = job_of(jobs, "make-1")
-    assert (job.status, job.share, job.line) == ("stopped", 0.42, "saved")
-    (folder / "result.json").write_text("")
-    assert job_of(begin("waits"), "make-1").status == "killed"
-    assert jobs.resume("make-1").share == 0.42
-    assert not (folder / "events.jsonl").exists()
 
 
 def test_a_command_run_as_a_job_stores_how_far_it_is(tmp_path: Path) -> None:
@@ -445,7 +403,8 @@ def test_paths_are_named_only_where_nobody_else_reaches_the_server(
 def test_a_page_hears_what_changes(
     workspace: Workspace, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs_module, "_POLL_S", 0.01)
+    for module in (jobs_module, jobs_api):
+        monkeypatch.setattr(module, "POLL_S", 0.01)
     heard: list[tuple[str, Any]] = []
 
     async def listen() -> None:
@@ -468,7 +427,7 @@ def test_a_page_hears_what_changes(
 
         response = EventStreamResponse(partial(jobs_api.send_changes, state))
         stream = asyncio.create_task(response({"path": ""}, asyncio.Event().wait, send))  # type: ignore[arg-type]
-        assert await hear("jobs") == {"jobs": [], "elsewhere": []}
+        assert await hear("jobs") == {"jobs": []}
         job = await state.run(lambda: jobs.start(ASKED))
         assert (await hear("job"))["id"] == job.id
         write_atomically(workspace.root / "sources.json", "{}")
@@ -484,63 +443,23 @@ def test_a_page_hears_what_changes(
     asyncio.run(listen())
 
 
-# --- the details of a training, read from its files as they grow ----------------------------------
+# --- the samples of a training -------------------------------------------------------------------
 
 
-def begun(workspace: Workspace, name: str, bits: float = 2.5, *, ended: bool = False) -> Path:
-    """The folder of a run of 40 steps that has logged one of them."""
-    run = workspace.runs / name
-    run.mkdir(parents=True)
-    (run / "plan.toml").write_text(PLAN)
-    log = JsonLines(run / "metrics.jsonl")
-    log(Event(time.time(), "train", "start", total=40, unit="steps"))
-    log(metric(8, bits_per_byte=bits, loss=1.7))
-    if ended:
-        log(Event(time.time(), "train", "done", 40, 40, "steps"))
-    log.close()
-    return run
-
-
-def test_a_training_is_read_from_its_files(workspace: Workspace) -> None:
-    reader = TrainingReader(workspace.runs)
-    assert reader.parts()["state"]["status"] == "none"
-    run = begun(workspace, "pretrain-cc")  # as in a terminal
-    (run / "samples.txt").write_text("\n--- step 5\nOne text.\n\nIts end.\n\n--- step 9\nTwo.\n")
-    with (run / ".lock").open("a+") as lock_file:
-        assert try_lock(lock_file.fileno())
-        parts = reader.parts()
-        assert (parts["state"]["status"], parts["state"]["step"]) == ("training", 8)
-        assert parts["state"]["metrics"]["bits_per_byte"] == 2.5
-        assert parts["samples"] == [
-            {"step": 5, "text": "One text.\n\nIts end."},
-            {"step": 9, "text": "Two."},
-        ]
-        assert parts["plan"]["numbers"][0].reason == "that fills the time"
-        assert parts["plan"]["expected"].epochs == 2.5
-    assert reader.parts()["state"]["status"] == "ended"
-    assert reader.parts(since=time.time() + 60)["state"]["status"] == "none"  # a job begins one
-
-
-def test_events_are_sent_by_part_and_only_on_change(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+def test_the_newest_samples_of_the_running_training_are_listed(
+    workspace: Workspace, begin: Begin
 ) -> None:
-    monkeypatch.setattr("ownwords.serve.app_state._KEEP_ALIVE_S", 0.0)
-    state = AppState(workspace, sources=(workspace.root,))
-    pauses = 0
-
-    async def sleep(_: float) -> bool:
-        nonlocal pauses
-        pauses += 1
-        if pauses == 2:
-            run = workspace.runs / "finetune-z"
-            run.mkdir(parents=True)
-            (run / "plan.toml").write_text(PLAN)
-        return pauses < 5
-
-    monkeypatch.setattr(state, "sleep", sleep)
-    client = TestClient(Starlette(routes=jobs_api.routes(state)))
-    text = client.get("/api/train/events").text
-    names = [line.removeprefix("event: ") for line in text.splitlines() if line.startswith("event")]
-    assert names.count("plan") == 2  # none, and then the one that came
-    assert names.count("samples") == 1
-    assert ": keep-alive" in text
+    state = AppState(workspace, ServeSettings(key=""))
+    state.jobs = jobs = begin("waits")
+    api = page_client(state)
+    assert api.get("/api/samples").json() == []
+    path = workspace.runs / "finetune-old" / "samples.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n--- step 5\nOne text.\n\nIts end.\n\n--- step 9\nTwo.\n")
+    expected = [{"step": 9, "text": "Two."}, {"step": 5, "text": "One text.\n\nIts end."}]
+    assert api.get("/api/samples").json() == expected
+    os.utime(path, (1, 1))
+    id_ = jobs.start(ASKED).id  # whose training has written nothing yet
+    assert api.get("/api/samples").json() == []
+    jobs.stop(id_)
+    wait_until_ended(jobs, id_)

@@ -66,14 +66,6 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 Subscriber = Callable[[Event], None]
 
 
-def parse_event(line: str | bytes) -> Event | None:
-    """Parse a line written by `JsonLines`; None if the line is damaged."""
-    try:
-        return msgspec.json.decode(line, type=Event)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # such as one cut by a crash
-        return None
-
-
 class Progress:
     """Passes events to its subscribers, in the thread that reports them."""
 

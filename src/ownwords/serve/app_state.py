@@ -3,8 +3,7 @@
 import asyncio
 import queue
 import threading
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
@@ -24,7 +23,6 @@ from ownwords.serve.errors import ApiError
 from ownwords.serve.intake import PUBLIC_ONLY
 from ownwords.serve.jobs import (
     BaseJob,
-    Broadcaster,
     EncoderJob,
     ExportJob,
     FetchJob,
@@ -46,7 +44,7 @@ _Task = tuple[Callable[[], Any], Future[Any]]
 EXPORTS = "exports"  # the folder of a workspace
 _LONG_THREADS = 4
 _UPLOAD_THREADS = 2
-_KEEP_ALIVE_S = 10.0  # silence after which a stream sends a comment
+KEEP_ALIVE_S = 10.0  # silence after which a stream sends a comment
 
 
 class ThreadPool:
@@ -126,13 +124,11 @@ class AppState:
         self.sources = SourceList(workspace, sources, last_report=lambda: self.report().report)
         self.library = ModelLibrary(workspace.root)
         self.jobs = JobManager(workspace, arguments_of=self._arguments, on_done=self._on_job_done)
-        self.broadcaster = Broadcaster()
 
     def of_workspace(self, workspace: Workspace) -> "AppState":
         """Return the state of another workspace, served beside this one."""
         state = AppState(workspace, self.settings, models=self._extra_models)
         state.stop_server, state.compute_lock = self.stop_server, self.compute_lock
-        state.broadcaster = self.broadcaster
         return state
 
     # --- work that would block the event loop ----------------------------------------------------
@@ -143,20 +139,6 @@ class AppState:
             await asyncio.wait_for(self._shutdown.wait(), seconds)
         return not self._shutdown.is_set()
 
-    async def poll(
-        self, read: Callable[[], Awaitable[T]], events: EventSender, *, pause_s: float = 0.0
-    ) -> AsyncIterator[T]:
-        """Yield the results of `read` until the server shuts down.
-
-        The connection of `events` is kept alive meanwhile.
-        """
-        while True:
-            yield await read()
-            if time.monotonic() - events.sent_at >= _KEEP_ALIVE_S:
-                await events.keep_alive()
-            if not await self.sleep(pause_s):
-                return
-
     async def send_work(
         self, work: Callable[[ThreadEvents], object], last: str, events: EventSender
     ) -> None:
@@ -164,7 +146,7 @@ class AppState:
         sender = ThreadEvents(events)
         task = asyncio.create_task(self.run_long(lambda: work(sender)))
         try:
-            while not (await asyncio.wait([task], timeout=_KEEP_ALIVE_S))[0]:
+            while not (await asyncio.wait([task], timeout=KEEP_ALIVE_S))[0]:
                 await events.keep_alive()
             await events.send(task.result(), last)
         finally:

@@ -5,7 +5,6 @@ its command prints to `result.json` and `output.txt`. Its process holds `.lock` 
 job survives the server, and a restarted server shows the same as before.
 """
 
-import asyncio
 import json
 import os
 import re
@@ -14,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +25,6 @@ from ownwords.archive import blog_name
 from ownwords.base import catalogue
 from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.progress import (
-    SAMPLE,
     SPENT_VARIABLE,
     STATE_VARIABLE,
     TRAINS_VARIABLE,
@@ -38,19 +36,16 @@ from ownwords.core.workspace import (
     Workspace,
     is_held,
     locked,
-    path_text,
     translate_os_errors,
     write_atomically,
 )
 from ownwords.models import atomic_dir
 from ownwords.serve.errors import as_conflict, conflict, invalid, not_found
-from ownwords.serve.workspace_list import WorkspaceList
 
 _MAX_JOBS = 50
 PYTHON = (sys.executable, "-P", "-m")  # -P keeps the current folder off sys.path
 PROGRAM: tuple[str, ...] = (*PYTHON, "ownwords")
 _INTERRUPTED = "interrupted"  # prefix of the error message of an interrupted process
-_OLD_EVENTS_BYTES = 64 << 10  # of the end of the log of a job of an older version
 _KILL_AFTER = 2  # requests to stop; a kill does not damage what is saved
 # A job must not inherit secrets, or the variables of a distributed launcher (torchrun).
 _SECRET = re.compile(r"KEY|TOKEN(?!IZERS)|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
@@ -280,7 +275,6 @@ class JobProcess:
         self._on_done = on_done
         self._record_path, self._lock_path = folder / "job.json", folder / ".lock"
         self._state_path, self._result_path = folder / "state.json", folder / "result.json"
-        self._events_path = folder / "events.jsonl"  # of older versions, in place of state.json
         self._output_path = folder / "output.txt"
         self._child: subprocess.Popen[bytes] | None = None
         self._ended: tuple[object, Job] | None = None  # with the stamp of its record
@@ -289,8 +283,8 @@ class JobProcess:
         """Start an attempt. Raises InUseError while another one is running."""
         with locked(self._lock_path, "this job is still running", "stop it first") as lock:
             # Remove what the last attempt left, so that it is not mistaken for the new one's.
-            for path in (self._result_path, self._state_path, self._events_path):
-                path.unlink(missing_ok=True)
+            self._result_path.unlink(missing_ok=True)
+            self._state_path.unlink(missing_ok=True)
             blog = blog_name.blog_name(self.folder.absolute().parents[2])
             self._write_record(record)
             with (
@@ -372,20 +366,15 @@ class JobProcess:
         return job
 
     def _progress(self) -> JobProgress:
-        """Read how far the attempt is; an older version has logged it as events."""
-        with suppress(OSError, msgspec.MsgspecError):
+        """Read how far the attempt is."""
+        try:
             return msgspec.json.decode(self._state_path.read_bytes(), type=JobProgress)
-        progress = JobProgress()
-        with suppress(OSError), self._events_path.open("rb") as log:
-            log.seek(max(0, self._events_path.stat().st_size - _OLD_EVENTS_BYTES))
-            for line in log:
-                with suppress(msgspec.MsgspecError):
-                    progress = msgspec.json.decode(line, type=_OldEvent).added_to(progress)
-        return progress
+        except (OSError, msgspec.MsgspecError):
+            return JobProgress()
 
     def _end(self, job: Job, record: JobRecord) -> Job:
         """Complete the job whose attempt is over with what it has printed."""
-        paths = (self._output_path, self._result_path, self._state_path, self._events_path)
+        paths = (self._output_path, self._result_path, self._state_path)
         printed_at = max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
         job = replace(job, ended=max(printed_at, record.attempt_began))
         try:
@@ -410,19 +399,6 @@ class JobProcess:
 
     def _write_record(self, record: JobRecord) -> None:
         write_atomically(self._record_path, json.dumps(encode(record)) + "\n")
-
-
-class _OldEvent(msgspec.Struct):
-    """A line of the log that older versions wrote."""
-
-    kind: str
-    message: str = ""
-    values: dict[str, float] = {}
-
-    def added_to(self, progress: JobProgress) -> JobProgress:
-        share = max(progress.share, self.values.get("share", 0.0) if self.kind == "overall" else 0)
-        is_note = self.kind == "note" and self.message and not self.message.startswith(SAMPLE)
-        return JobProgress(share=share, note=self.message if is_note else progress.note)
 
 
 def _stages(request: JobRequest, progress: JobProgress) -> tuple[JobStage, ...]:
@@ -477,6 +453,15 @@ else:
 
 # --- the jobs of a workspace ----------------------------------------------------------------------
 
+POLL_S = 0.5
+
+
+class WorkspaceState(NamedTuple):
+    """The jobs of a workspace, and a stamp of each part that may change."""
+
+    jobs: list[Job]
+    stamps: dict[str, object]
+
 
 class JobManager:
     """Starts, lists, stops and continues the jobs of one workspace. Thread-safe.
@@ -499,6 +484,30 @@ class JobManager:
         self._program = tuple(program)
         self._processes: dict[str, JobProcess] = {}
         self._mutex = threading.RLock()
+        self._state: WorkspaceState | None = None
+        self._state_read_at = 0.0  # by the monotonic clock
+
+    def state(self) -> WorkspaceState:
+        """Return the state of the workspace, read once per `POLL_S` for all pages together."""
+        with self._mutex:
+            now = time.monotonic()
+            if self._state is None or now - self._state_read_at > 0.9 * POLL_S:
+                self._state, self._state_read_at = self._read_state(), now
+            return self._state
+
+    def _read_state(self) -> WorkspaceState:
+        root = self.workspace.root
+        parts = {
+            "blog": (self.workspace.archive, self.workspace.choices, root / blog_name.FILE),
+            "sources": (root / "sources.json",),
+            "models": (root / "models",),
+            "exports": (root / "exports",),
+            "texts": (root / "texts",),
+            "bases": (catalogue.bases_folder(),),
+            "model": (root / "model", root / "scorecard.json"),
+        }
+        stamps = {name: [file_stamp(path) for path in paths] for name, paths in parts.items()}
+        return WorkspaceState(self.jobs(), stamps)
 
     def jobs(self) -> list[Job]:
         """Return all jobs, the newest first."""
@@ -613,86 +622,3 @@ class JobManager:
     def _delete(self, process: JobProcess) -> None:
         atomic_dir.delete_dir(process.folder)
         self._processes.pop(process.folder.name, None)
-
-
-# --- changes, for every page ----------------------------------------------------------------------
-
-_POLL_S = 0.5
-
-
-@dataclass(frozen=True)
-class OtherJob:
-    """A running job of the blog whose workspace is at a path; `share` is how far it is."""
-
-    path: str
-    name: str
-    title: str
-    share: float | None
-
-
-class WorkspaceState(NamedTuple):
-    """The jobs of a workspace, those of others, and a stamp of each part that may change."""
-
-    jobs: list[Job]
-    elsewhere: list[OtherJob]
-    stamps: dict[str, object]
-
-
-class Broadcaster:
-    """Reads the workspaces that pages show, once for all of these pages."""
-
-    def __init__(self) -> None:
-        self._wanted: set[JobManager] = set()
-        self._reading: asyncio.Task[dict[JobManager, WorkspaceState]] | None = None
-        self._due = 0.0  # by the monotonic clock
-        self._others: dict[Path, JobManager] = {}  # of workspaces that no page shows
-
-    async def next_state(self, jobs: JobManager) -> WorkspaceState:
-        """Return the state of a workspace at the next reading."""
-        self._wanted.add(jobs)
-        self._reading = self._reading or asyncio.create_task(self._read_when_due())
-        return (await asyncio.shield(self._reading))[jobs]
-
-    async def _read_when_due(self) -> dict[JobManager, WorkspaceState]:
-        await asyncio.sleep(max(0.0, self._due - time.monotonic()))
-        self._due = time.monotonic() + _POLL_S
-        # Whoever comes during this reading waits for the next one.
-        wanted, self._wanted, self._reading = self._wanted, set(), None
-        return await asyncio.to_thread(self._read, wanted)
-
-    def _read(self, wanted: Collection[JobManager]) -> dict[JobManager, WorkspaceState]:
-        shown = {jobs.workspace.root.absolute(): jobs for jobs in wanted}
-
-        def running_at(path: Path) -> list[OtherJob]:
-            jobs = shown.get(path) or self._others.setdefault(path, JobManager(Workspace(path)))
-            return [
-                OtherJob(path_text(path), blog_name.blog_name(path), job.title, job.share)
-                for job in jobs.running()
-            ]
-
-        return {
-            jobs: WorkspaceState(
-                jobs=jobs.jobs(),
-                elsewhere=[
-                    job
-                    for path in WorkspaceList(jobs.workspace).paths()[1:]
-                    for job in running_at(path)
-                ],
-                stamps=_stamps(jobs.workspace),
-            )
-            for jobs in wanted
-        }
-
-
-def _stamps(workspace: Workspace) -> dict[str, object]:
-    root = workspace.root
-    parts = {
-        "blog": (workspace.archive, workspace.choices, root / blog_name.FILE),
-        "sources": (root / "sources.json",),
-        "models": (root / "models",),
-        "exports": (root / "exports",),
-        "texts": (root / "texts",),
-        "bases": (catalogue.bases_folder(),),
-        "model": (root / "model", root / "scorecard.json"),
-    }
-    return {name: [file_stamp(path) for path in paths] for name, paths in parts.items()}

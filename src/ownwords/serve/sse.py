@@ -40,9 +40,10 @@ class EventSender:
         name = f"event: {event}\n".encode() if event else b""
         await self.send_bytes(name + b"data: " + msgspec.json.encode(value) + b"\n\n")
 
-    async def keep_alive(self) -> None:
-        """Send a comment, which clients ignore, to keep the connection open."""
-        await self.send_bytes(b": keep-alive\n\n")
+    async def keep_alive(self, silent_s: float = 0.0) -> None:
+        """Keep the connection open by a comment, which clients ignore, after so much silence."""
+        if time.monotonic() - self.sent_at >= silent_s:
+            await self.send_bytes(b": keep-alive\n\n")
 
     async def send_bytes(self, data: bytes, *, more: bool = True) -> None:
         """Send raw bytes as part of the response."""

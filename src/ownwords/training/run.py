@@ -1,18 +1,16 @@
-"""The progress of a run, and its history as read from its events; without PyTorch."""
+"""The progress of a run, and its history by its events; without PyTorch."""
 
 import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ownwords.core.progress import SAMPLE, Event
 
 CHECKPOINTS = "checkpoints"  # name of the subfolder in a run's folder
 STAGE = "train"  # the stage that reports training metrics
-MAX_POINTS = 300  # of the curve, about as many as a screen can show
-_SMOOTHED = 20  # metrics over which the curve is smoothed, fewer at the start
-_MAX_NOTES = 400
+_SMOOTHED = 20  # metrics over which the bits per byte are smoothed, fewer at the start
 _EVALUATED = frozenset({"validation_bits_per_byte", "memorised"})
 
 # The time moves the schedule by at most this much per step, so that the learning rate decays over
@@ -159,38 +157,21 @@ def exceeds(evaluation: Evaluation, memorised_limit: float) -> bool:
     return bool(memorised_limit) and (evaluation.memorised or 0.0) > memorised_limit
 
 
-# --- from the events, live or read from metrics.jsonl ---------------------------------------------
-
-
-class CurvePoint(NamedTuple):
-    """One point of the training curve; NaN where a figure is missing."""
-
-    step: float
-    bits: float
-    smooth: float
-    loss: float
-    speed: float
+# --- from the events ------------------------------------------------------------------------------
 
 
 @dataclass
 class RunHistory:
-    """Steps, curve, evaluations and notes of one training."""
+    """The steps, figures and evaluations of one training, and the last text that it wrote."""
 
-    began: float | None = None  # when the latest process of this run started
-    time: float = 0.0  # of the latest event
     step: int = 0
     total: int | None = None
-    is_ended: bool = False
     latest: dict[str, float] = field(default_factory=dict)
-    points: list[CurvePoint] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
-    notes: list[tuple[float, str]] = field(default_factory=list)
     sample: str = ""
     smooth: float = math.nan  # bits per byte in training, smoothed
-    _remaining_s: float | None = None  # at `time`
     _before: int = 0  # steps done by earlier processes
     _metrics: int = 0
-    _every: int = 1
 
     @property
     def best(self) -> Evaluation | None:
@@ -202,95 +183,35 @@ class RunHistory:
         """Whether there are earlier evaluations and the latest is better than all of them."""
         return len(self.evaluations) > 1 and self.best is self.evaluations[-1]
 
-    def remaining_s(self, now: float) -> float | None:
-        """Seconds until the last step; None while unknown."""
-        if self._remaining_s is None or self.is_ended:
-            return None
-        return max(0.0, self._remaining_s - max(0.0, now - self.time))
-
     def add(self, event: Event) -> None:
-        """Add the next event of the run's log."""
+        """Add the next event of the run."""
+        if event.kind == "note" and event.message.startswith(SAMPLE):
+            self.sample = event.message.removeprefix(SAMPLE)
         if event.stage != STAGE:
-            if event.kind == "note":
-                self._add_note(event)
             return
-        self.time = event.time
-        if event.kind in ("start", "metric"):
-            self._remaining_s = event.remaining_s
         if event.kind == "start":
-            self._start(event)
+            self.total = event.total
         elif event.kind == "metric":
             self._add_metric(event)
-        elif event.kind == "note":
-            self._add_note(event)
-        elif event.kind == "done":
-            self.is_ended = True
-            ended = "stopped" if event.message == "stopped" else "ended"
-            self._note(f"Training {ended} after step {self.step:,}.")
-
-    def _start(self, event: Event) -> None:
-        self.began, self.is_ended = event.time, False
-        self._before = 0
-        if self.total is None or not self.step:
-            self.total = event.total
-        if event.total is not None:
-            again = "resumes" if self.step else "starts"
-            self._note(f"Training {again}: {event.total:,} steps to go.")
 
     def _add_metric(self, event: Event) -> None:
         values = {name: value for name, value in event.values.items() if math.isfinite(value)}
         self.latest.update(values)
-        self.step = int(values.get("step", self._before + event.done))
+        step = int(values.get("step", self._before + event.done))
+        if step < self.step:  # rolled back to an earlier checkpoint
+            self.evaluations = [each for each in self.evaluations if each.step < step]
+        self.step = step
         # `done` counts the steps of this process, `step` those of the whole run.
         self._before = max(self._before, self.step - event.done)
         if event.total is not None:
             self.total = self._before + event.total
-        if "bits_per_byte" in values:
-            self._add_point(values)
+        if (bits := values.get("bits_per_byte")) is not None:
+            self._metrics += 1
+            share = max(min(1.0, 3 / (self._metrics + 2)), 1 / _SMOOTHED)
+            before = bits if math.isnan(self.smooth) else self.smooth
+            self.smooth = before + share * (bits - before)
         if values.keys() & _EVALUATED:
-            self._add_evaluation(values)
-
-    def _add_point(self, values: dict[str, float]) -> None:
-        step, bits = self.step, values["bits_per_byte"]
-        if self.points and step <= self.points[-1].step:  # rolled back to an earlier checkpoint
-            self.points = [point for point in self.points if point.step < step]
-            self.evaluations = [point for point in self.evaluations if point.step < step]
-        self._metrics += 1
-        share = max(min(1.0, 3 / (self._metrics + 2)), 1 / _SMOOTHED)
-        self.smooth = (
-            bits if math.isnan(self.smooth) else self.smooth + share * (bits - self.smooth)
-        )
-        loss, speed = (values.get(name, math.nan) for name in ("loss", "tokens_per_s"))
-        point = CurvePoint(step, bits, self.smooth, loss, speed)
-        # Keep the latest point, and only every n-th of the others.
-        if self.points and (self._metrics - 1) % self._every:
-            self.points[-1] = point
-        else:
-            self.points.append(point)
-        if len(self.points) > MAX_POINTS:
-            self.points = self.points[::2]
-            self._every *= 2
-
-    def _add_evaluation(self, values: dict[str, float]) -> None:
-        point = Evaluation(
-            self.step,
-            values.get("validation_bits_per_byte"),
-            values.get("memorised"),
-        )
-        self.evaluations = [each for each in self.evaluations if each.step < self.step] + [point]
-        if point.bits_per_byte is not None:
-            best = ", the best so far" if self.is_best_so_far else ""
-            self._note(
-                f"Step {self.step:,}: {point.bits_per_byte:.3f} bits per byte on held-out"
-                f" posts{best}."
-            )
-
-    def _add_note(self, event: Event) -> None:
-        if event.message.startswith(SAMPLE):
-            self.sample = event.message.removeprefix(SAMPLE)
-        elif event.message:
-            self._note(event.message, event.time)
-
-    def _note(self, text: str, time: float | None = None) -> None:
-        self.notes.append((self.time if time is None else time, text))
-        del self.notes[:-_MAX_NOTES]
+            held_out = values.get("validation_bits_per_byte")
+            evaluation = Evaluation(self.step, held_out, values.get("memorised"))
+            self.evaluations = [each for each in self.evaluations if each.step < step]
+            self.evaluations.append(evaluation)

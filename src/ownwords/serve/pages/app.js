@@ -203,12 +203,6 @@ function showBusy() {
 
 follow(ALWAYS, {
   onJob: showBusy,
-  onElsewhere(jobs) {
-    const line = document.getElementById("elsewhere");
-    line.hidden = !jobs.length;
-    fill(line, jobs.map((job) => quiet(link(`/?blog=${encodeURIComponent(job.path)}#/home`, job.name),
-      `: ${said(job.title)} ${shareOf(job)}`)));
-  },
   onChange: (what) => what.includes("blog") && showName(),
   onLost(error) {
     const lost = document.getElementById("lost");

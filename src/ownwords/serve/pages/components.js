@@ -13,7 +13,7 @@ export function el(name, ...parts) {
 }
 
 /** The same for SVG. */
-export function svg(name, ...parts) {
+function svg(name, ...parts) {
   return made(document.createElementNS("http://www.w3.org/2000/svg", name), [], parts);
 }
 
@@ -344,12 +344,9 @@ export function duration(seconds) {
   return minutes < 90 ? t`${minutes} min` : t`${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-const SHORT = { hour: "2-digit", minute: "2-digit" };
-/** A time in seconds since 1970 as "14:03:22". */
-export const clock = (time) => new Date(time * 1000).toLocaleTimeString(LOCALE, { ...SHORT, second: "2-digit" });
+const SHORT = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" };
 /** A time in seconds since 1970 as "9 Mar, 14:03". */
-export const when = (time) =>
-  new Date(time * 1000).toLocaleString(LOCALE, { ...SHORT, day: "numeric", month: "short" });
+export const when = (time) => new Date(time * 1000).toLocaleString(LOCALE, SHORT);
 /** 22.5 million; 3 significant figures. */
 export function compact(n) {
   if (n >= 0.9995e9) return t`${figures(n / 1e9)} billion`; // 1 billion, not 1,000 million

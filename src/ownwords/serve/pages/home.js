@@ -4,7 +4,6 @@ import { address, setTitle } from "/app.js";
 import { add, announce, bar, bullets, button, checkbox, command, confirm, day, dotted, duration, el, field, fill,
   folded, form, icon, input, lines, link, loading, masthead, p, pairs, problem, quiet, quote, radios, redraw, row, rows,
   select, sentence, size, smallButton, toast, totals, uniqueId, when } from "/components.js";
-import { details } from "/details.js";
 import { ALWAYS, exclusive, follow, isOpen, isOpenScoring, isRunning, know, live, newest, progress, shareOf, start,
   task } from "/jobs.js";
 import { count, fixed, said, t } from "/language.js";
@@ -304,6 +303,8 @@ function lookStep(state) {
 
 // ---- step 3 -----------------------------------------------------------------------------------
 
+const SAMPLES_MS = 3000;
+
 /** The trainings to choose from, the shortest first: by how often a starting model reads the posts. */
 function trainings({ readings }) {
   return readings.map(({ times, minutes, total }, i) => {
@@ -324,17 +325,30 @@ function reading(times) {
   return named[part] ?? t`1/${part} of your posts`;
 }
 
+/** What the model writes while it is trained, read anew while it is unfolded. */
+function samplesOf(left) {
+  const texts = el("div.stack"), node = folded(t`What it writes along the way`, texts);
+  const read = live(left, (signal) => get("/api/samples", {}, signal), (samples) => redraw(texts, samples, () =>
+    (samples.length ? samples.map(({ step, text }) => quote(lines(text), { cite: t`After ${count(step, "step")}` }))
+      : quiet(t`Nothing yet.`))));
+  const again = () => node.open && read().catch(() => {}); // the frame says that the server is gone
+  const timer = setInterval(again, SAMPLES_MS);
+  left.addEventListener("abort", () => clearInterval(timer));
+  node.addEventListener("toggle", again);
+  return node;
+}
+
 function makeStep(state) {
   const made = progress(state.left, () => (newest("make")?.status === "done" ? null : newest("make")),
     { isStaged: true });
   const installing = progress(state.left, () => newest("base"));
-  const body = el("div"), curious = details(state.left, t`For the curious`);
+  const body = el("div"), samples = samplesOf(state.left);
   let isAgain = false;
 
   function draw(status) {
     const job = newest("make"), isOver = !job || job.status === "done", { home: { model }, offer } = state;
     made.update();
-    curious.hidden = !job && !model;
+    samples.hidden = !job && !model;
     if (status === "later") return;
     const wantsForm = !isRunning(job) && (isAgain || (isOver && !model));
     redraw(body, [job?.id, job?.status, wantsForm, Boolean(model), offer?.can_train, offer?.bases], () => [
@@ -392,7 +406,7 @@ function makeStep(state) {
   }
 
   return {
-    heading: t`Make my model`, node: el("div.stack", made, body, curious), draw, later: t`Minutes, on this machine`,
+    heading: t`Make my model`, node: el("div.stack", made, body, samples), draw, later: t`Minutes, on this machine`,
     state(isNext) {
       if (isOpen(newest("make"), state.home.model)) return "now";
       return state.home.model ? "done" : isNext ? "now" : "later";

@@ -12,8 +12,7 @@ const jobs = new Map();
 const listeners = new Set();
 let isLost = false;
 
-/** Call a listener until the page is left: onJob(job), onElsewhere(the running jobs of other blogs), onChange(what),
- *  onLost(error or null). */
+/** Call a listener until the page is left: onJob(job), onChange(what), onLost(error or null). */
 export function follow(left, listener) {
   listeners.add(listener);
   left.addEventListener("abort", () => listeners.delete(listener));
@@ -158,9 +157,7 @@ export function begin() {
       jobs.clear();
       for (const job of data.jobs) jobs.set(job.id, job);
       tell("onJob", null);
-      tell("onElsewhere", data.elsewhere);
     } else if (event === "job") take(data);
-    else if (event === "elsewhere") tell("onElsewhere", data.jobs);
     else if (event === "removed") {
       jobs.delete(data.id);
       tell("onJob", null);

@@ -4,7 +4,6 @@ import { address, go, setTitle } from "/app.js";
 import { add, ask, button, checkbox, compact, confirm, dotted, drawn, duration, el, empty, field, fill, input, lines,
   link, masthead, outward, quiet, quote, redraw, row, rows, section, select, size, smallButton, table, tag, title,
   totals, when } from "/components.js";
-import { details } from "/details.js";
 import { exclusive, follow, isOpenScoring, isRunning, live, newest, progress, start } from "/jobs.js";
 import { count, fixed, language, said, t } from "/language.js";
 import { get, ofBlog, patch, post, remove, text } from "/server.js";
@@ -43,12 +42,12 @@ function listed({ models, bases }) {
 
 /** One model: its names and uses, and its scorecard if it is the current one. */
 async function one(element, name, left) {
-  const head = el("div"), card = el("div"), training = details(left, t`How the training went`);
+  const head = el("div"), card = el("div");
   let model = null, score = null;
   const scoring = progress(left, () =>
     (model?.is_current && isOpenScoring(newest("score"), model) ? newest("score") : null));
   add(element, el("nav.around", { "aria-label": t`Back` }, link(address("models"), t`All models`)),
-    head, scoring, card, training);
+    head, scoring, card);
   setTitle(name);
   follow(left, { onJob: draw });
   await live(left, async (signal) => {
@@ -63,7 +62,6 @@ async function one(element, name, left) {
   function draw() {
     const job = exclusive(), isScoring = isRunning(newest("score"));
     scoring.update();
-    training.hidden = !model?.is_current;
     redraw(head, [model, job?.title], () => model && actions(job));
     redraw(card, [model, score, isScoring], () => {
       if (score) return scorecard(score, isScoring ? null : () => start({ kind: "score" }));
