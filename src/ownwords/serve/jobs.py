@@ -460,7 +460,7 @@ class WorkspaceState(NamedTuple):
     """The jobs of a workspace, and a stamp of each part that may change."""
 
     jobs: list[Job]
-    stamps: dict[str, object]
+    stamps: Mapping[str, object]
 
 
 class JobManager:
