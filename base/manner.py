@@ -1,0 +1,78 @@
+"""Counts how others and language models write, for the voice card; writes `manner.npz.xz`.
+
+    python base/manner.py modern-1.txt.xz
+
+The file holds documents that begin with the character U+001C and, on a line, their name, such as
+"source/number". The package gets rates, and no text.
+"""
+
+import argparse
+import io
+import json
+import lzma
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from machine_prose import MACHINES
+from ownwords.core.workspace import write_atomically
+from ownwords.evaluation.manner import MANNER_FILE, count_text, measures, rates
+from reference import OUT, documents, evenly
+
+DOCUMENTS = 80  # of a source
+MIN_SPREAD = 0.25  # share of the sources that have a word
+# Paragraphs alone were written by machines, and with straight marks.
+NOT_OF_MACHINES = (
+    *("Words in a paragraph", "Paragraphs of one sentence"),
+    *("Dashes", "Ellipses", "Words in quotation marks"),
+)
+
+
+def main() -> int:
+    """Count each source's documents and all paragraphs by machines; write the rates."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("modern", type=Path)
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args()
+    texts: dict[str, list[str]] = defaultdict(list)
+    for name, text in documents(args.modern):
+        texts[name.partition("/")[0]].append(text)
+    people, words_of = [], list[dict[str, float]]()
+    for _, found in sorted(texts.items()):
+        counted = [count_text(text) for text in evenly(found, DOCUMENTS)]
+        people.append(rates(counted)[0])
+        words = sum((each.words for each in counted), Counter[str]())
+        words_of.append({word: 1e6 * n / words.total() for word, n in words.items()})
+    with lzma.open(MACHINES, "rt", encoding="utf-8") as file:
+        counted = [count_text(json.loads(line)["text"]) for line in file]
+    machines = rates(counted)[0]
+    machines[[each.label in NOT_OF_MACHINES for each in measures()]] = np.nan
+    by_machines = sum((each.words for each in counted), Counter[str]())
+    spread = Counter(word for words in words_of for word in words)
+    known = sorted(word for word, n in spread.items() if n >= MIN_SPREAD * len(texts))
+    by_people = [np.mean([words.get(word, 0) for words in words_of]) for word in known]
+    total = by_machines.total() / 1e6
+    stored = {
+        "people": np.array(people),
+        "machines": machines,
+        "spread": np.array([spread[word] / len(texts) for word in known]),
+        "by_people": np.array(by_people),
+        "by_machines": np.array([by_machines[word] / total for word in known]),
+    }
+    file = io.BytesIO()
+    np.savez(
+        file,
+        labels=np.frombuffer("\n".join(each.label for each in measures()).encode(), np.uint8),
+        words=np.frombuffer("\n".join(known).encode(), np.uint8),
+        **{name: array.astype(np.float16) for name, array in stored.items()},
+    )
+    path = args.out / MANNER_FILE
+    write_atomically(path, lzma.compress(file.getvalue(), preset=9))
+    print(f"{len(texts)} sources, {len(known):,} words; {path}: {path.stat().st_size:,} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""Counts of how somebody writes, beside those of others today and of language models.
+
+What is counted, by group, is the section `voice` of the language's file; lengths of sentences and
+paragraphs are counted here. Each rate is a count divided by another: of words, sentences,
+paragraphs or posts. `base/manner.py` at the root of the repository counts the others.
+"""
+
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ownwords.core.text import sentences
+from ownwords.evaluation.style import REFERENCE
+from ownwords.language.words import language, unpacked
+
+MANNER_FILE = "manner.npz.xz"
+Floats = npt.NDArray[np.float64]
+
+_SHORT, _LONG = 6, 30  # words of a sentence
+_TOKEN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
+# A paragraph that ends like one, and neither a heading nor a list.
+_PROSE = re.compile(r"(?![*+#>|-]\s|\d+[.)]\s).*[.!?…:;,][\"'”»)\]*_]*\Z", re.DOTALL)
+_FIRST = re.compile(r"[\s\"“‘'(*_]*([^\W\d_]+(?:'[^\W\d_]+)*)")
+_CONTRACTED = re.compile(
+    r"(?i:\w+n't|i'm|\w+'(?:re|ve|ll)|(?:it|that|there|here|what|he|she|let)'s)"
+)
+_FULL = re.compile(
+    r"\b(?i:cannot|(?:do|does|did|is|are|was|were|have|has|had|could|would|should|will) not|I am"
+    r"|(?:it|that|there) is|(?:we|you|they) are|(?:I|we|you|they) (?:will|have))(?= [a-z])"
+)
+
+
+class Measure(NamedTuple):
+    """Something that is counted, and what it is a share of."""
+
+    group: str
+    label: str
+    per: str  # "words", "sentences", "paragraphs" or "contractions"
+
+
+class TextCounts(NamedTuple):
+    """The counts of a text: of each measure, of what it is a share of, and its words."""
+
+    counts: Floats
+    totals: Floats
+    words: Counter[str]
+    sentences: list[int]  # words of each
+    paragraphs: list[int]
+
+
+@cache
+def measures() -> tuple[Measure, ...]:
+    """Return what is counted, in order."""
+    lengths = [
+        Measure("lengths", "Words in a sentence", "sentences"),
+        Measure("lengths", f"Sentences of up to {_SHORT} words", "sentences"),
+        Measure("lengths", f"Sentences of more than {_LONG} words", "sentences"),
+        Measure("lengths", "Words in a paragraph", "paragraphs"),
+        Measure("lengths", "Paragraphs of one sentence", "paragraphs"),
+        Measure("person", "Contractions, where there is a choice", "contractions"),
+    ]
+    listed = [
+        Measure(group, label, "sentences" if group == "openings" else "words")
+        for group, entries in language("en")["voice"].items()
+        for label in entries
+    ]
+    return (*lengths, *listed)
+
+
+@cache
+def _listed() -> list[tuple[str, frozenset[str], re.Pattern[str] | None]]:
+    """Return the group, the words and the expression of each measure of the language's file."""
+    return [
+        (group, frozenset(each.split()), re.compile(each) if group in ("marks", "asides") else None)
+        for group, entries in language("en")["voice"].items()
+        for each in entries.values()
+    ]
+
+
+def count_text(text: str) -> TextCounts:
+    """Count the paragraphs of prose of a text, which blank lines separate."""
+    parts = map(str.strip, text.replace("’", "'").split("\n\n"))
+    paragraphs = [part for part in parts if _PROSE.match(part)]
+    text = "\n\n".join(paragraphs)
+    words = Counter(map(str.lower, _TOKEN.findall(text)))
+    lengths, per_paragraph, openings = list[int](), list[int](), Counter[str]()
+    lone = 0
+    for paragraph in paragraphs:
+        spans = sentences(paragraph)
+        lone += len(spans) == 1
+        sizes = [len(paragraph[start:end].split()) for start, end in spans]
+        lengths += sizes
+        per_paragraph.append(sum(sizes))
+        for start, _ in spans:
+            if first := _FIRST.match(paragraph, start):
+                openings[first[1].lower()] += 1
+    contracted = sum(n for word, n in words.items() if "'" in word and _CONTRACTED.fullmatch(word))
+    full = len(_FULL.findall(text))
+    number = {
+        "words": words.total(),
+        "sentences": len(lengths),
+        "paragraphs": len(per_paragraph),
+        "contractions": contracted + full,
+    }
+    counts: list[float] = [
+        sum(lengths),
+        sum(size <= _SHORT for size in lengths),
+        sum(size > _LONG for size in lengths),
+        sum(per_paragraph),
+        lone,
+        contracted,
+    ]
+    for group, these, pattern in _listed():
+        if pattern:
+            counts.append(len(pattern.findall(text)))
+        else:
+            among = openings if group == "openings" else words
+            counts.append(sum(among[word] for word in these))
+    totals = [number[each.per] for each in measures()]
+    return TextCounts(np.array(counts), np.array(totals, float), words, lengths, per_paragraph)
+
+
+def rates(texts: Sequence[TextCounts]) -> tuple[Floats, Floats]:
+    """Return the rate of each measure in all texts together, and its standard error.
+
+    The error is that of a ratio over texts that differ, and no less than that of chance alone.
+    """
+    counts, totals = (
+        np.array([text[i] for text in texts]).reshape(-1, len(measures())) for i in (0, 1)
+    )
+    total = np.maximum(totals.sum(axis=0), 1)
+    rate = counts.sum(axis=0) / total
+    squares = ((counts - rate * totals) ** 2).sum(axis=0) * len(texts) / max(1, len(texts) - 1)
+    error = np.sqrt(np.maximum(squares, counts.sum(axis=0) + 1)) / total
+    return rate, error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReferenceManner:
+    """The rates of others, and how often in a million words they and language models use words."""
+
+    labels: tuple[str, ...]
+    people: Floats  # [source, measure]
+    machines: Floats  # [measure], NaN if it was not counted
+    words: tuple[str, ...]
+    spread: Floats  # share of the people who use a word
+    by_people: Floats
+    by_machines: Floats
+
+    @classmethod
+    @cache
+    def load(cls, folder: Path = REFERENCE) -> "ReferenceManner":
+        packed = io.BytesIO(unpacked(folder / MANNER_FILE))
+        with np.load(packed, allow_pickle=False) as stored:
+            labels, words = (
+                tuple(stored[name].tobytes().decode().split("\n")) for name in ("labels", "words")
+            )
+            names = ("people", "machines", "spread", "by_people", "by_machines")
+            arrays = [stored[name].astype(float) for name in names]
+            people, machines, spread, by_people, by_machines = arrays
+            return cls(labels, people, machines, words, spread, by_people, by_machines)
+
+
+def lengths_of(texts: Iterable[TextCounts]) -> tuple[Floats, Floats]:
+    """Return the words of all sentences, and of all paragraphs."""
+    texts = list(texts)
+    return (
+        np.array([n for text in texts for n in text.sentences] or [0], float),
+        np.array([n for text in texts for n in text.paragraphs] or [0], float),
+    )
