@@ -12,7 +12,6 @@ from ownwords.archive.report import (
     SourceSummary,
     SplitCounts,
     UnlikePost,
-    YearCount,
 )
 
 NOVEL = "The Count of the Salt Marshes, complete (a translation I found)"
@@ -45,9 +44,6 @@ def sample() -> Report:
         own_words=total,
         training_words=training_words,
         training_bytes=187_432,
-        average_words=total / 46,
-        median_words=537,
-        tags=31,
         first_day="2012-11-04",
         last_day="2024-10-19",
     )
@@ -65,7 +61,6 @@ def sample() -> Report:
         emails=3,
         phones=1,
         found_in=[("Note 5", "j…@e….org"), ("Note 6", "+45 … 17")],
-        statuses_excluded={"draft": 3, "trashed": 2, "hidden": 1},
     )
     report.advice = Advice(
         "Enough to teach a small model your turns of phrase.",
@@ -102,10 +97,6 @@ def plain_report(
         )
         for i, title in enumerate(titles)
     ]
-    years: dict[int, int] = {}
-    for post in posts:
-        year = int(post.day[:4] or 0)
-        years[year] = years.get(year, 0) + 1
     days = sorted(post.day for post in posts)
     return Report(
         name="A site",
@@ -121,13 +112,10 @@ def plain_report(
             own_words=total,
             training_words=total,
             training_bytes=total * 6,
-            average_words=float(words),
-            median_words=float(words),
             first_day=days[0],
             last_day=days[-1],
         ),
         words_by_kind={"prose": total},
-        years=[YearCount(year, number, number * words) for year, number in sorted(years.items())],
         posts=posts,
     )
 
@@ -203,7 +191,7 @@ def hostile() -> Report:
     report.dumps = [LogBlock("p0", 1, 1, bad, bad)]
     report.style_outliers = [UnlikePost("p0", 4.0)]
     report.excluded = [SkippedItem(bad, bad, 2, bad, bad)]
-    report.privacy = PrivacySummary(1, 1, [(bad, bad)], {bad: 1})
+    report.privacy = PrivacySummary(1, 1, [(bad, bad)])
     report.advice = Advice(bad, [bad], [(bad, bad)])
     report.split = SplitCounts({bad: 1}, {bad: 5})
     report.notes = [bad]

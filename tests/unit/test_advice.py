@@ -44,27 +44,18 @@ def test_repeats_do_not_count_as_more_text(words: int) -> None:
     assert not too_little(ReportTotals(training_words=words + 2_000))
 
 
-def test_the_arithmetic_is_right_and_its_source_named() -> None:
+def test_figures_are_those_measured() -> None:
     rows = dict(advice(48_000).rows)
-    from_nothing = rows["Train a model from nothing on this alone?"]
-    assert "3,360 parameters" in from_nothing  # 48,000 * 5.6 / 4 / 20
-    assert "124 million" in from_nothing
-    assert "2.48 billion tokens" in from_nothing
-    assert "Hoffmann" in from_nothing
     from_base = rows["Start from a base model that knows your language?"]
     measured = measured_base()
     assert f"{measured.base:.3f} bits" in from_base
     assert f"{measured.tuned:.3f} after tuning: 2% fewer bits" in from_base
-    assert f"{measured.from_nothing:.2f} bits per byte from nothing" in from_nothing
-    assert "Muennighoff" in rows["How often should the model read the posts?"]
+    assert f"alone has {measured.from_nothing:.3f}." in from_base
 
 
 def test_a_tiny_archive_is_not_advised_to_fine_tune() -> None:
     rows = dict(advice(900, tested=90).rows)
     assert "Yes" not in rows["Start from a base model that knows your language?"]
-    for words in (1, 14, 900):  # suits a model of 0, 1 and 63 parameters
-        rows = dict(advice(words, tested=words // 10).rows)
-        assert " model of " not in rows["Train a model from nothing on this alone?"]
     assert "do not trust" in rows[HELD_OUT]
 
 

@@ -17,6 +17,7 @@ from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.selection import read_choices
 from ownwords.archive.settings import ArchiveConfig, LookSettings, SplitConfig
+from ownwords.archive.sources import DetectedSource
 from ownwords.core.errors import SourceError
 
 DATED = {
@@ -254,6 +255,24 @@ def test_only_the_usual_workspace_may_be_damaged_or_without_a_report(tmp_path: P
         assert workspace_for(export, tmp_path).root == full
     (usual / "archive.sqlite").write_bytes(b"not a database" * 100)
     assert workspace_for(export, tmp_path).root == usual
+
+
+def test_finding_the_workspace_reads_an_export_at_most_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n, name in enumerate(("export", "export-a", "export-b", "export-c")):
+        posts = zip_of(tmp_path / "in" / f"{n}.zip", range(20 * n, 20 * n + 9))
+        look([posts], workspace=tmp_path / f"{name}.ownwords")
+    export = zip_of(tmp_path / "export-2024-03-01.zip", range(200, 209))
+    reads: list[Path] = []
+
+    def counted(path: Path) -> DetectedSource:
+        reads.append(path)
+        return sources.detect_source(path)
+
+    expected = tmp_path / "export-2024-03-01.ownwords"
+    assert workspace_for(export, tmp_path, counted).root == expected
+    assert len(reads) == 2
 
 
 @pytest.mark.parametrize("form", ["zip", "gztar", "tar"])

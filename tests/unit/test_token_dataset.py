@@ -3,8 +3,7 @@
 import json
 import lzma
 import os
-import tracemalloc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import foreign_tokenizers
-from ownwords.archive import corpus
 from ownwords.archive.corpus import TrainingText
 from ownwords.core.progress import Event, Progress
 from ownwords.models.untrusted_files import ModelError
@@ -241,27 +239,6 @@ def test_only_the_datasets_used_last_are_kept(tmp_path: Path) -> None:
     room.prune_datasets(tmp_path)
     kept = [datasets[0], *datasets[2:], latest]
     assert {path.name for path in tmp_path.iterdir()} == {dataset.key for dataset in kept}
-
-
-def test_memory_holds_a_group_and_not_the_corpus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(room, "_GROUP", 1 << 18)
-    monkeypatch.setattr(corpus, "_MAX_IN_MEMORY", 1 << 20)
-    document = "hats and caps " * 7000  # 98 kB
-
-    class Many:
-        def __iter__(self) -> Iterator[TrainingText]:
-            return (TrainingText(str(i), f"{i} {document}") for i in range(120))
-
-    tracemalloc.start()
-    try:
-        dataset = build_dataset(Many(), ByteTokenizer(), tmp_path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert dataset.text_bytes > 11_000_000
-    assert peak < 6_000_000  # a quarter of a MB as ids of 32 bits, joined, and the texts
 
 
 def test_a_prompt_is_read_and_not_learned(tmp_path: Path) -> None:

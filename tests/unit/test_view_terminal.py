@@ -74,7 +74,6 @@ def test_a_report_is_told() -> None:
         "1,014 words in 212 lines",
         "34% of the shorter text",
         "412 comments other people's words",
-        "Drafts, left out 3",
         PAGE,
     ):
         assert words in text, words

@@ -15,18 +15,8 @@ from ownwords.core.config import toml_beside
 from ownwords.core.errors import CorpusError
 from ownwords.view.format import count, number, percent, size
 
-# Hoffmann et al. 2022 ("Chinchilla"): compute-optimal number of training tokens per parameter.
-TOKENS_PER_PARAMETER = 20
-BYTES_PER_TOKEN = 4  # roughly, for English and a vocabulary of a few thousand
-GPT2_PARAMETERS = 124_000_000  # the smallest GPT-2
-
-# Muennighoff et al. 2023: repeated data helps nearly as much as new data up to 4 epochs, and
-# little after 16.
-FULL_PASSES = 4
-LAST_PASSES = 16
-
-# Estimated standard deviation of the bits per token.
-TOKEN_SPREAD_BITS = 3.0
+_BYTES_PER_TOKEN = 4  # roughly, for English and a vocabulary of a few thousand
+_TOKEN_SPREAD_BITS = 3.0  # estimated standard deviation of the bits per token
 
 _TIERS = (2_000, 20_000, 100_000, 1_000_000, 10_000_000)  # training words without repeats
 _TEXTS: Final = toml_beside(__file__, "advice.toml")
@@ -79,11 +69,11 @@ def advise(totals: ReportTotals, split: SplitCounts) -> Advice:
     measured = measured_base()
     distinct = _distinct_words(totals)
     distinct_bytes = totals.training_bytes * distinct / training_words
-    tokens, times = distinct_bytes / BYTES_PER_TOKEN, distinct / measured.training_words
+    times = distinct / measured.training_words
     held_out = sum(n for side, n in split.words.items() if side != "train")
-    tested = split.words.get("test", 0) / training_words * totals.training_bytes / BYTES_PER_TOKEN
+    tested = split.words.get("test", 0) / training_words * totals.training_bytes / _BYTES_PER_TOKEN
     gain = measured.base - measured.tuned
-    error = 2 * TOKEN_SPREAD_BITS / BYTES_PER_TOKEN / math.sqrt(max(1.0, tested))
+    error = 2 * _TOKEN_SPREAD_BITS / _BYTES_PER_TOKEN / math.sqrt(max(1.0, tested))
     tier = bisect_right(_TIERS, distinct)
     figures = {
         "held_out": count(held_out, "word"),
@@ -93,36 +83,21 @@ def advise(totals: ReportTotals, split: SplitCounts) -> Advice:
         "measured_words": number(measured.training_words),
         "measured_bytes": size(measured.training_bytes),
         "base_parameters": number(measured.base_parameters),
-        "from_nothing": f"{measured.from_nothing:.2f}",
-        "base_short": f"{measured.base:.2f}",
+        "from_nothing": f"{measured.from_nothing:.3f}",
         "base": f"{measured.base:.3f}",
         "tuned": f"{measured.tuned:.3f}",
-        "gain": f"{gain:.3f}",
         "fewer": f"{gain / measured.base:.0%}",
-        "per_parameter": TOKENS_PER_PARAMETER,
-        "per_token": BYTES_PER_TOKEN,
-        "tokens": number(round(tokens)),
-        "parameters": number(round(tokens / TOKENS_PER_PARAMETER)),
-        "gpt2": f"{GPT2_PARAMETERS / 1e6:.0f}",
-        "gpt2_tokens": number(GPT2_PARAMETERS * TOKENS_PER_PARAMETER),
-        "passes": FULL_PASSES,
-        "last_passes": LAST_PASSES,
-        "few_tokens": number(tokens * FULL_PASSES),
-        "many_tokens": number(tokens * LAST_PASSES),
         "groups": MIN_GROUPS,
         "error": percent(error / measured.tuned),
         "next": number(_TIERS[min(tier, len(_TIERS) - 1)]),
     }
     is_little = distinct_bytes < measured.training_bytes / 20
     answers = {
-        "from_nothing": "from_nothing" if tier else "from_nothing_tiny",
         "from_base": "too_little" if is_little else "from_base",
-        "passes": "passes",
         "held_out": "not_held_out"
         if not held_out
         else ("held_out_vaguely" if error > gain else "held_out"),
         "more": "more" if tier < len(_TIERS) else "enough",
-        "any_size": "any_size",
     }
     sentences = ["measured", *(["no_facts"] if tier else [])]
     return Advice(

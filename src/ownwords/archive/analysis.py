@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from statistics import fmean, median
 from typing import Any, get_args
 
 from ownwords.archive.advice import advise
@@ -19,7 +18,6 @@ from ownwords.archive.report import (
     Report,
     ReportTotals,
     SplitCounts,
-    YearCount,
 )
 from ownwords.archive.selection import (
     Choices,
@@ -168,7 +166,7 @@ class ArchiveAnalysis:
         )
 
     def _count(self, report: Report) -> None:
-        """Fill in the totals and the years."""
+        """Fill in the totals."""
         kinds: Counter[str] = Counter()
         for features in self._features.values():
             kinds.update(features.words)
@@ -176,7 +174,6 @@ class ArchiveAnalysis:
         training_words = sum(post.training_words for post in report.posts)
         used = [self._features[post.id] for post in report.posts if post.training_words]
         days = sorted(post.day for post in posts if post.day)
-        lengths = [post.own_words for post in posts]
         report.words_by_kind = dict(kinds.most_common())
         report.totals = ReportTotals(
             posts=len(posts),
@@ -190,19 +187,9 @@ class ArchiveAnalysis:
                 for p in report.posts
                 if p.training_words
             ),
-            average_words=fmean(lengths) if lengths else 0.0,
-            median_words=float(median(lengths)) if lengths else 0.0,
-            tags=len({tag for header in self._headers.values() for tag in header.tags}),
             first_day=days[0] if days else "",
             last_day=days[-1] if days else "",
         )
-        years: dict[int, YearCount] = {}
-        for post in posts:
-            number = int(post.day[:4] or 0)
-            year = years.setdefault(number, YearCount(number, 0, 0))
-            year.posts += 1
-            year.words += post.own_words
-        report.years = [years[number] for number in sorted(years)]
 
     def _list_logs(self, report: Report) -> None:
         dumps = [
@@ -226,5 +213,4 @@ class ArchiveAnalysis:
                 (self._headers[id_].title, ", ".join(match.examples))
                 for id_, match in list(matches.items())[:_PRIVACY_TITLES]
             ],
-            statuses_excluded=dict(sorted(self._ingested.statuses_excluded.items())),
         )

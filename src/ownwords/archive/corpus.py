@@ -7,7 +7,7 @@ consists of whole segments from the beginning.
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -20,9 +20,6 @@ from ownwords.archive.store import Archive
 from ownwords.core.errors import CorpusError
 from ownwords.core.fingerprint import digest
 from ownwords.core.text import count_words
-
-# Larger texts are read from the archive again in each pass.
-_MAX_IN_MEMORY = 200 << 20
 
 
 @dataclass(frozen=True)
@@ -57,34 +54,27 @@ class TrainingText:
 
 @dataclass(frozen=True)
 class TextCollection:
-    """Texts in order, with their number, their total size and a hash of their content."""
+    """Texts in order, with their total size and a hash of their content."""
 
-    texts: Iterable[TrainingText]
-    documents: int
+    texts: Sequence[TrainingText]
     bytes: int
     key: str
 
     @classmethod
     def read(cls, texts: Iterable[TrainingText]) -> Self:
-        """Read the texts once, into memory if they are not too large or come from an iterator."""
+        """Read the texts into memory."""
         if isinstance(texts, cls):
             return texts
-        kept: list[TrainingText] | None = []
-        is_iterator = iter(texts) is texts
-        hasher = hashlib.blake2b(digest_size=16)
-        size = documents = 0
-        for text in texts:
-            hasher.update(bytes.fromhex(text.key))
-            size += text.bytes
-            documents += 1
-            if kept is not None:
-                kept.append(text)
-                if size > _MAX_IN_MEMORY and not is_iterator:
-                    kept = None
-        return cls(texts if kept is None else kept, documents, size, hasher.hexdigest())
+        texts = list(texts)
+        keys = b"".join(bytes.fromhex(text.key) for text in texts)
+        return cls(
+            texts,
+            sum(text.bytes for text in texts),
+            hashlib.blake2b(keys, digest_size=16).hexdigest(),
+        )
 
     def __len__(self) -> int:
-        return self.documents
+        return len(self.texts)
 
     def __iter__(self) -> Iterator[TrainingText]:
         return iter(self.texts)

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -43,7 +44,6 @@ class IngestResult:
     sources: list[SourceSummary] = field(default_factory=list)
     keys: dict[str, str] = field(default_factory=dict)  # document id -> content key
     skipped: list[SkippedItem] = field(default_factory=list)
-    statuses_excluded: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)  # former document id -> current id
     origins: dict[str, int] = field(default_factory=dict)  # document id -> index in `sources`
@@ -110,9 +110,6 @@ def _add(
 ) -> SkippedItem | None:
     """Store a document if it is new or changed; returns it as skipped if it is left out."""
     reason = exclusion_reason(raw, config)
-    if reason and raw.status != "published":
-        excluded = result.statuses_excluded
-        excluded[raw.status] = excluded.get(raw.status, 0) + 1
     document_id, n = f"{prefix}:{raw.ref}", 1
     while document_id in result.keys:  # a damaged export may use a ref twice
         n += 1
@@ -232,11 +229,7 @@ def find_versions(
     if not new or not (read or 1 < len(new) <= _MAX_NEW_PATHS):
         return []
     names = {path_text(path.absolute()) for path in new}
-    known: list[tuple[str, str, list[KnownPost]]] = []  # path, newest day, posts
-    for number, source in enumerate(report.sources if report else ()):
-        ids = [post.id for post in report.posts if post.source == number] if report else []
-        place = source.located(archive.path.parent)
-        known.append((path_text(place), source.newest_day, _known_posts(archive, ids)))
+    known = list(_known_sources(archive, report)) if report else []
     keys = frozenset(archive.keys().values()) if len(new) == 1 else frozenset[str]()
     versions: list[SourceVersion] = []
     for path in new:
@@ -254,6 +247,14 @@ def find_versions(
             versions.append(max(reversed(found), key=lambda each: each.same + each.changed))
         known.append((name, newest, posts))
     return versions
+
+
+def _known_sources(archive: Archive, report: Report) -> Iterator[tuple[str, str, list[KnownPost]]]:
+    """Yield the path, the newest day and the posts of each source of an archive."""
+    for number, source in enumerate(report.sources):
+        ids = [post.id for post in report.posts if post.source == number]
+        place = source.located(archive.path.parent)
+        yield path_text(place), source.newest_day, _known_posts(archive, ids)
 
 
 def versions_in(
@@ -280,27 +281,39 @@ def workspace_for(
         return usual
     name = glob.escape(usual.root.name.removesuffix(SUFFIX))
     others = sorted(usual.root.parent.glob(f"{name}[-_. ]*{SUFFIX}"))
-    roots = dict.fromkeys([usual.root, full, *others])
-    for root in roots:
-        if _holds(Workspace(root), source, detect, if_unknown=root == usual.root):
-            return Workspace(root)
+    read = cache(lambda keys: list(_posts_at(detect(source), ArchiveConfig(), keys)))
+    for root in dict.fromkeys([usual.root, full, *others]):
+        is_usual = root == usual.root
+        try:
+            if _holds(Workspace(root), source, read, reads_all=not is_usual):
+                return Workspace(root)
+        except OwnwordsError:  # the archive or the source is damaged, or there is no report
+            if is_usual:
+                return usual
     return Workspace(full)
 
 
-def _holds(workspace: Workspace, source: Path, detect: Detect, *, if_unknown: bool) -> bool:
-    """Return whether the archive was made from the source, or from another version of it."""
+def _holds(
+    workspace: Workspace,
+    source: Path,
+    read: Callable[[Set[str]], Sequence[KnownPost]],
+    *,
+    reads_all: bool,
+) -> bool:
+    """Return whether the archive was made from the source, or from another version of it.
+
+    `read` parses the source's posts but those with the keys given; with `reads_all` there are none,
+    so that several archives share what was read.
+    """
     if not workspace.archive.exists():
         return False
-    try:
-        with Archive(workspace.archive) as archive:
-            report = stored_report(archive)
-            if report is None:
-                return if_unknown
-            if source.resolve() in report.sources_by_path(archive.path.parent):
-                return True
-            return bool(find_versions(archive, [source], ArchiveConfig(), detect))
-    except OwnwordsError:  # the archive or the source is damaged
-        return if_unknown
+    with Archive(workspace.archive) as archive:
+        report = Report.from_json(archive.get_meta("report"))
+        if source.resolve() in report.sources_by_path(archive.path.parent):
+            return True
+        new = read(frozenset() if reads_all else frozenset(archive.keys().values()))
+        known = _known_sources(archive, report)
+        return any(_compare(of, old, str(source), new).is_one for of, _, old in known)
 
 
 def stored_report(archive: Archive) -> Report | None:

@@ -219,7 +219,7 @@ class _LookRun:
             fingerprint,
             repr((self.settings.provenance, self.settings.split)),
             repr(sorted(self.choices.items())),
-            repr((ingested.sources, ingested.skipped, ingested.notes, ingested.statuses_excluded)),
+            repr((ingested.sources, ingested.skipped, ingested.notes)),
         )
         is_known = store.get_meta("state") == state
         if is_known and place.choices.exists() and place.report_page.exists():

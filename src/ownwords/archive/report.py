@@ -79,20 +79,8 @@ class ReportTotals:
     training_words: int = 0  # with those that are held out
     training_bytes: int = 0
     distinct_words: int = 0  # an estimate of the training words without repeats
-    average_words: float = 0.0
-    median_words: float = 0.0
-    tags: int = 0
     first_day: str = ""
     last_day: str = ""
-
-
-@dataclass(slots=True)
-class YearCount:
-    """Posts and words of one calendar year; year 0 counts undated posts."""
-
-    year: int
-    posts: int
-    words: int
 
 
 @dataclass(slots=True)
@@ -156,7 +144,6 @@ class PrivacySummary:
     emails: int = 0
     phones: int = 0
     found_in: list[tuple[str, str]] = field(default_factory=list)  # (title, masked: "j…@e….org")
-    statuses_excluded: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -191,7 +178,6 @@ class Report:
     renamed: dict[str, str] = field(default_factory=dict)  # ids that posts had before -> present
     totals: ReportTotals = field(default_factory=ReportTotals)
     words_by_kind: dict[str, int] = field(default_factory=dict)
-    years: list[YearCount] = field(default_factory=list)
     posts: list[PostSummary] = field(default_factory=list)  # longest first
     duplicates: list[Duplicate] = field(default_factory=list)
     dumps: list[LogBlock] = field(default_factory=list)

@@ -42,13 +42,6 @@ _FLAGS = {
     "dump": "contains machine output",
     "duplicate": "shares text with another post",
 }
-_STATUSES = {
-    "draft": "Drafts, left out",
-    "trashed": "Posts in the trash, left out",
-    "hidden": "Hidden posts, left out",
-    "scheduled": "Scheduled posts, left out",
-    "private": "Private posts, left out",
-}
 _DECISIONS = {"keep": "All used", "cap": "Part used", "leave out": "Left out"}
 
 
@@ -65,7 +58,6 @@ def report_view(report: Report) -> b.View:
             b.Paragraph(line=first, style="lede"),
             b.Paragraph(line=second, style="follow"),
             b.Figures(rows=_headline_figures(report)),
-            *_average(report),
         ),
         sections=[
             b.Section(anchor, title, blocks)
@@ -233,16 +225,6 @@ def _headline_figures(report: Report) -> list[b.Figure]:
     ]
 
 
-def _average(report: Report) -> list[b.Block]:
-    totals = report.totals
-    tags = count(totals.tags, "tag") if totals.tags else "No tags"
-    line = (
-        f"Your texts have {totals.average_words:,.0f} words of your own on average "
-        f"(median {totals.median_words:,.0f}). {tags} in use."
-    )
-    return [b.Paragraph(line=line, style="quiet", detail=True)] if totals.words else []
-
-
 # --- sections: their blocks, none if there is nothing to say
 
 
@@ -371,7 +353,7 @@ def _whose(report: Report) -> list[b.Block]:
 
 
 def _years(report: Report) -> list[b.Block]:
-    bars, undated = year_bars(report), _undated(report)
+    bars, undated = _year_bars(report), _undated(report)
     if not bars:
         return [b.Paragraph(line="None of your texts has a date.")] if report.posts else []
     longest = _longest_year(bars)
@@ -392,22 +374,17 @@ def _years(report: Report) -> list[b.Block]:
     return [*blocks, b.Fold(summary="The numbers", blocks=[numbers])]
 
 
-def year_bars(report: Report) -> list[b.Year]:
+def _year_bars(report: Report) -> list[b.Year]:
     """Return posts and words per year, with years without posts unless the span is very long."""
-    dated = {year.year: year for year in report.years if year.year}
-    left_out: Counter[str] = Counter()
+    posts, words, left_out = Counter[int](), Counter[int](), Counter[int]()
     for post in report.posts:
-        # Years count only posts, not pages.
-        if post.kind == "post" and post.decision == "leave out":
-            left_out[post.day[:4]] += post.own_words
-    first, last = min(dated, default=0), max(dated, default=-1)
-    span = range(first, last + 1) if last - first < _LONGEST_GAP else sorted(dated)
-    return [
-        b.Year(year, dated[year].posts, dated[year].words, left_out[f"{year:04}"])
-        if year in dated
-        else b.Year(year, 0, 0, 0)
-        for year in span
-    ]
+        if post.kind == "post" and (year := int(post.day[:4] or 0)):
+            posts[year] += 1
+            words[year] += post.own_words
+            left_out[year] += post.own_words if post.decision == "leave out" else 0
+    first, last = min(posts, default=0), max(posts, default=-1)
+    span = range(first, last + 1) if last - first < _LONGEST_GAP else sorted(posts)
+    return [b.Year(year, posts[year], words[year], left_out[year]) for year in span]
 
 
 def _longest_year(bars: Sequence[b.Year]) -> str:
@@ -422,10 +399,10 @@ def _longest_year(bars: Sequence[b.Year]) -> str:
 
 
 def _undated(report: Report) -> str:
-    for year in report.years:
-        if year.year == 0 and year.posts:
-            return f"{count(year.posts, 'text')} ({count(year.words, 'word')}) without a date."
-    return ""
+    undated = [post.own_words for post in report.posts if post.kind == "post" and not post.day]
+    if not undated:
+        return ""
+    return f"{count(len(undated), 'text')} ({count(sum(undated), 'word')}) without a date."
 
 
 def _duplicates(report: Report) -> list[b.Block]:
@@ -493,10 +470,6 @@ def _privacy(report: Report) -> list[b.Block]:
     privacy = report.privacy
     numbers = [
         ("Sources read", len(report.sources)),
-        *(
-            (_STATUSES.get(status, plain(status, 30)), number)
-            for status, number in privacy.statuses_excluded.items()
-        ),
         ("E-mail addresses found", privacy.emails),
         ("Phone numbers found", privacy.phones),
     ]

@@ -277,7 +277,7 @@ class TrainingSession:
         # What is known for the plan; memory is read before anything is loaded.
         self.facts = PlanInputs(
             self.texts.bytes,
-            self.texts.documents,
+            len(self.texts),
             throughput.assumed_speeds(self.device),
             memory_bytes=self.device.free_memory() or 2**33,
             validation_bytes=self.held_out_texts.bytes,
@@ -640,7 +640,7 @@ def load_or_train_tokenizer(
             return tokenizers.load(atomic_dir.readable_dir(folder))
         except TokenizerError as error:
             progress.note(f"{error.message}; the tokenizer is trained again")
-    with progress.stage("Training a tokenizer", train.documents, "texts") as stage:
+    with progress.stage("Training a tokenizer", len(train), "texts") as stage:
 
         def texts() -> Iterator[str]:
             for text in train:

@@ -133,7 +133,7 @@ def card(name: str, model: CausalLM, made: TrainedModel, texts: TextCollection, 
         "",
         "## Training texts",
         "",
-        f"{size(texts.bytes)} of one author's own words, {texts.documents:,} texts, read"
+        f"{size(texts.bytes)} of one author's own words, {len(texts):,} texts, read"
         f" {times(plan.expected.epochs_of(made.outcome.tokens))}.",
         "",
         "## Quality",
