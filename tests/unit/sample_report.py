@@ -6,7 +6,6 @@ from ownwords.archive.report import (
     Duplicate,
     LogBlock,
     PostSummary,
-    PrivacySummary,
     Report,
     ReportTotals,
     SourceSummary,
@@ -57,11 +56,6 @@ def sample() -> Report:
         SkippedItem("comment", "other people's words", 412),
         SkippedItem("block", "gallery: pictures without words", 38),
     ]
-    report.privacy = PrivacySummary(
-        emails=3,
-        phones=1,
-        found_in=[("Note 5", "j…@e….org"), ("Note 6", "+45 … 17")],
-    )
     report.advice = Advice(
         "Enough to teach a small model your turns of phrase.",
         ["Starting from a model that already knows English is the better use of this text."],
@@ -144,7 +138,6 @@ def huge() -> Report:
         report.dumps.append(LogBlock(post.id, 80, 9, "digits", "0001 0002 0003"))
         report.style_outliers.append(UnlikePost(post.id, 5.0))
         report.excluded.append(SkippedItem("post", f"reason {i % 400}", 1, f"Draft {i}"))
-        report.privacy.found_in.append((post.title, "a…@b….org"))
         report.notes.append(f"Note {i}.")
     return report
 
@@ -191,7 +184,6 @@ def hostile() -> Report:
     report.dumps = [LogBlock("p0", 1, 1, bad, bad)]
     report.style_outliers = [UnlikePost("p0", 4.0)]
     report.excluded = [SkippedItem(bad, bad, 2, bad, bad)]
-    report.privacy = PrivacySummary(1, 1, [(bad, bad)])
     report.advice = Advice(bad, [bad], [(bad, bad)])
     report.split = SplitCounts({bad: 1}, {bad: 5})
     report.notes = [bad]

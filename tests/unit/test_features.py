@@ -11,15 +11,12 @@ from hypothesis import strategies as st
 
 from ownwords.archive.document import OWN_KINDS, Document, Segment, SegmentKind
 from ownwords.archive.features import (
-    NO_PII,
     SKETCH_FEW,
     SKETCH_MANY,
-    PiiMatches,
     decode_features,
     distinct_share,
     encode_features,
     extract_features,
-    find_pii,
     identify_language,
     sketch_size,
 )
@@ -140,77 +137,11 @@ def test_the_round_trip_is_exact(parts: list[tuple[SegmentKind, str]], more: int
     assert encode_features(second) == data
     assert (second.words, second.bytes, second.exact) == (first.words, first.bytes, first.exact)
     assert second.level == first.level
-    assert second.private == first.private
     for name in ("sketch", "style"):
         own_value, theirs = getattr(first, name), getattr(second, name)
         assert own_value.dtype == theirs.dtype
         assert np.array_equal(own_value, theirs)
     assert first.own_words == sum(n for kind, n in first.words.items() if kind in OWN_KINDS)
-
-
-def test_private_details_are_masked() -> None:
-    features = extract_features(
-        document(("quote", "Ask jane@example.org"), ("code", "root@host.example"))
-    )
-    assert features.private.emails == 1
-    assert b"jane" not in encode_features(extract_features(document(("code", "jane@example.org"))))
-
-
-# ---- Addresses and numbers are found where people wrote them, and nowhere else
-
-
-PHONES = [
-    "Call me at +48 601 234 567.",
-    "tel. 601 234 567",
-    "Phone: (415) 555-0132",
-    "from abroad 0048 22 123 45 67",
-    "+44 (0)20 7946 0958",
-    "(020) 7946 0958",
-    "mobile number 07700 900123",
-]
-NO_PHONES = [
-    "ISBN 978-3-16-148410-0",
-    "on 2021-03-04 12:30:15",
-    "192.168.100.200",
-    "version 1.22.333.4444",
-    "1 234 567 zł",
-    "ticket #4567891234",
-    "+1 000 000 people",
-    "00:15:30 00:16:45",
-    "card 4111 1111 1111 1111",
-    "I call 1999 2000 2001 the good years",
-    "lat 52.2296756, lon 21.0122287",
-]
-
-
-@pytest.mark.parametrize("text", PHONES)
-def test_a_phone_number_is_reported_once(text: str) -> None:
-    assert find_pii(text).phones == 1
-
-
-@pytest.mark.parametrize("text", NO_PHONES)
-def test_other_numbers_are_ignored(text: str) -> None:
-    assert find_pii(text) == NO_PII
-
-
-def test_addresses_are_counted_and_masked() -> None:
-    text = "jane.doe@example.org, Żółć@poczta.pl or <x@mail.example.co.uk>; jane.doe@example.org."
-    assert find_pii(text) == PiiMatches(4, 0, ("j…@e….org", "Ż…@p….pl", "x…@m….uk"))
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["not@home", "@handle", "user@localhost", "git@host.example:me/it.git", "icon@2x.png", "a@b.c"],
-)
-def test_lookalikes_of_addresses_are_ignored(text: str) -> None:
-    assert find_pii(text).emails == 0
-
-
-@given(st.text(alphabet="a@.+-() 0123456789\n:/", max_size=200))
-def test_no_text_breaks_it_and_no_example_tells_a_whole_number(text: str) -> None:
-    for example in find_pii(text).examples:
-        assert "…" in example
-        assert sum(char.isdigit() for char in example.split("…")[-1]) <= 2
 
 
 # ---- Languages are identified, and a post in another one is named

@@ -1,4 +1,4 @@
-"""Compute an archive's report: duplicates, style, decisions, split, PII."""
+"""Compute an archive's report: duplicates, style, decisions, split."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,7 +14,6 @@ from ownwords.archive.near_duplicates import duplicate_groups, find_near_duplica
 from ownwords.archive.report import (
     LogBlock,
     PostSummary,
-    PrivacySummary,
     Report,
     ReportTotals,
     SplitCounts,
@@ -41,7 +40,6 @@ _OPTIONS: dict[Decision, str] = {
 }
 _MAX_QUESTIONS = 12  # a mirrored site is full of copies
 _NAMED_IDS = 3  # ids of missing texts named in the note
-_PRIVACY_TITLES = 50  # documents with personal data listed by title
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,6 @@ class ArchiveAnalysis:
         dropped = sorted(self._archive.dropped().items(), key=lambda item: -item[1])
         parts = [SkippedItem("part", reason, number) for reason, number in dropped]
         report.excluded = [*self._ingested.skipped, *parts]
-        self._list_personal_data(report)
         report.advice = advise(report.totals, report.split)
         self._archive.set_selection(
             (p.id, p.decision, p.training_words, p.split) for p in report.posts
@@ -203,14 +200,3 @@ class ArchiveAnalysis:
             for id_, text in self._archive.segments_of_kind("log")
         ]
         report.dumps = sorted(dumps, key=lambda dump: (-dump.words, dump.id))
-
-    def _list_personal_data(self, report: Report) -> None:
-        matches = {id_: f.private for id_, f in self._features.items() if f.private.examples}
-        report.privacy = PrivacySummary(
-            emails=sum(match.emails for match in matches.values()),
-            phones=sum(match.phones for match in matches.values()),
-            found_in=[
-                (self._headers[id_].title, ", ".join(match.examples))
-                for id_, match in list(matches.items())[:_PRIVACY_TITLES]
-            ],
-        )

@@ -138,15 +138,6 @@ class UnlikePost:
 
 
 @dataclass(slots=True)
-class PrivacySummary:
-    """What the author should know before sharing the archive or a model trained on it."""
-
-    emails: int = 0
-    phones: int = 0
-    found_in: list[tuple[str, str]] = field(default_factory=list)  # (title, masked: "j…@e….org")
-
-
-@dataclass(slots=True)
 class Advice:
     """What can be trained with this much text; `rows` are (question, answer) pairs."""
 
@@ -183,7 +174,6 @@ class Report:
     dumps: list[LogBlock] = field(default_factory=list)
     style_outliers: list[UnlikePost] = field(default_factory=list)
     excluded: list[SkippedItem] = field(default_factory=list)
-    privacy: PrivacySummary = field(default_factory=PrivacySummary)
     advice: Advice = field(default_factory=Advice)
     split: SplitCounts = field(default_factory=SplitCounts)
     notes: list[str] = field(default_factory=list)

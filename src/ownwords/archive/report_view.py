@@ -466,32 +466,6 @@ def _split(report: Report) -> list[b.Block]:
     ]
 
 
-def _privacy(report: Report) -> list[b.Block]:
-    privacy = report.privacy
-    numbers = [
-        ("Sources read", len(report.sources)),
-        ("E-mail addresses found", privacy.emails),
-        ("Phone numbers found", privacy.phones),
-    ]
-    rows = [(label, count(number) if number else "none") for label, number in numbers]
-    blocks: list[b.Block] = [b.Pairs(rows=rows, style="receipt")]
-    if not (found := privacy.found_in):
-        return blocks
-    warning = (
-        "Check these before you share the archive or a model trained on it. They are masked here,"
-        " but not in your texts."
-    )
-    table = b.Table(
-        caption="Addresses and numbers",
-        heads=("Text", "Found"),
-        rows=[(title_of(title), b.Span(masked, "code")) for title, masked in found[:MANY]],
-        style="words",
-        total=len(found),
-        detail=True,
-    )
-    return [*blocks, b.Paragraph(line=warning, detail=True), table]
-
-
 def _notes(report: Report) -> list[b.Block]:
     rows = [b.Item(title=plain(note, 300)) for note in report.notes[:MANY]]
     notes = b.Items(rows=rows, style="notes", total=len(report.notes))
@@ -511,6 +485,5 @@ _SECTIONS: Sequence[tuple[str, str, Callable[[Report], list[b.Block]]]] = (
     ("duplicates", "Duplicate text", _duplicates),
     ("excluded", "What is not in the archive", _excluded),
     ("split", "Training, validation and test", _split),
-    ("privacy", "Privacy", _privacy),
     ("notes", "Notes", _notes),
 )

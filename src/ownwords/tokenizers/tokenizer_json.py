@@ -70,18 +70,14 @@ def _plain(value: object) -> object:
     """Drop the entries that equal their defaults (null, false, ""), and write merges as pairs."""
     if isinstance(value, dict):
         return {
-            name: _merges(entry) if name == "merges" else _plain(entry)
+            name: list(map(merge_pair, entry))
+            if name == "merges" and isinstance(entry, list)
+            else _plain(entry)
             for name, entry in value.items()
             if entry is not None and entry is not False and entry != ""
         }
     if isinstance(value, list):
         return [_plain(entry) for entry in value]
-    return value
-
-
-def _merges(value: object) -> object:
-    if isinstance(value, list):
-        return [entry.split(" ", 1) if isinstance(entry, str) else entry for entry in value]
     return value
 
 

@@ -61,7 +61,7 @@ class Pairs(Block, tag="pairs", frozen=True):
     """Labels and their values; the labels of `answers` are questions."""
 
     rows: Sequence[tuple[str, Line]] = ()
-    style: Literal["answers", "facts", "receipt"] = "answers"
+    style: Literal["answers", "facts"] = "answers"
 
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -80,7 +80,7 @@ class Items(Block, tag="items", frozen=True):
     """A list; `total` counts the entries that are not given, too."""
 
     rows: Sequence[Item] = ()
-    style: Literal["stack", "decisions", "notes", "phrases", "samples", "passages"] = "stack"
+    style: Literal["stack", "decisions", "notes", "samples", "passages"] = "stack"
     total: int = 0
 
 

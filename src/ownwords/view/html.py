@@ -222,15 +222,15 @@ class _Writer:
         rows = (
             tag("div", tag("dt", label), tag("dd", *self._line(line))) for label, line in block.rows
         )
-        return tag("dl", *rows, class_="receipt" if block.style == "receipt" else "answers")
+        return tag("dl", *rows, class_="answers")
 
     def _items(self, block: b.Items) -> Html:
         items = [self._item(item, block.style) for item in block.rows]
-        opened = len(items) if block.style in ("notes", "phrases") else _OPEN_ROWS
-        more, name = items[opened:], "ol" if block.style == "phrases" else "ul"
+        opened = len(items) if block.style == "notes" else _OPEN_ROWS
+        more = items[opened:]
         return join(
-            tag(name, *items[:opened], class_=block.style),
-            self._details(f"{count(len(more))} more", tag(name, *more, class_=block.style))
+            tag("ul", *items[:opened], class_=block.style),
+            self._details(f"{count(len(more))} more", tag("ul", *more, class_=block.style))
             if more
             else None,
             self._rest(block.total, len(items)),
@@ -238,7 +238,7 @@ class _Writer:
 
     def _item(self, item: b.Item, style: str) -> Html:
         aside = tag("span", item.aside, class_="quiet") if item.aside else None
-        if style in ("notes", "phrases"):
+        if style == "notes":
             lines = (tag("small", *self._line(line)) for line in item.lines)
             return tag("li", *self._line(item.title), " " if aside else None, aside, *lines)
         label = "verdict on" if item.is_marked else "verdict"

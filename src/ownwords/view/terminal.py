@@ -166,9 +166,6 @@ class TerminalWriter:
     def _items(self, block: b.Items) -> None:
         few = _SAMPLES if block.style == "samples" else _FEW
         rows = block.rows[:few] if self._shortens else block.rows
-        if block.style == "phrases":
-            self.line("; ".join(f"{b.text_of(row.title)} {row.aside}" for row in rows))
-            return
         for row in rows:
             if block.style == "passages":
                 self.space()
