@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from ownwords.models.quantization_scheme import INT8
 
 import mix
 import texts
@@ -33,7 +34,6 @@ from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
 from ownwords.models import atomic_dir, bundle, directory
 from ownwords.models.decoder import CausalLM
-from ownwords.models.quantization_scheme import INT8
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import token_dataset

@@ -12,8 +12,8 @@ round by round. The best of each turn's repeats counts, as a busy neighbour only
 beside other programs it is the mean over a turn, and of the turns the median. A * marks the fastest
 of the precisions that the plan may choose for a shape.
 
-Limits: for training and for prompts what the library's own products reach in registers (int8 for
-int8), on all threads; for writing the memory, which each token reads once (bench/bandwidth.cpp).
+Limits: for training and for prompts what the library's own products of floats reach in registers,
+on all threads; for writing the memory, which each token reads once (bench/bandwidth.cpp).
 Arithmetic of training: training/step_time.py. A LoRA has rank 16 on all seven matrices.
 """
 
@@ -132,7 +132,7 @@ class Prepared:
 
     repeat: Callable[[int], object]
     amount: int
-    costs: Mapping[str, float]  # what one of them takes: "flops", "int8" or "bytes"
+    costs: Mapping[str, float]  # what one of them takes: "flops" or "bytes"
 
 
 @measuring()
@@ -306,10 +306,7 @@ class Table:
         """How often a second this machine can do what costs so much."""
         if "bytes" in costs:
             return 1e9 * bandwidth(int(costs["bytes"])) / costs["bytes"]
-        if "int8" in costs:
-            return max(self.rates["int8"], self.rates["int8_tiles"]) / costs["int8"]
-        floats = max(rate for name, rate in self.rates.items() if not name.startswith("int8"))
-        return floats / costs["flops"] if "flops" in costs else 0.0
+        return max(self.rates.values()) / costs["flops"] if "flops" in costs else 0.0
 
     def _print(self, name: str, row: Sequence[Cell], fastest: Sequence[float] = ()) -> None:
         cells = [name]
@@ -498,8 +495,7 @@ def _read(work: Work) -> Prepared:
 
     runner, parameters = _runner(work), _parameters(Path(work.subject))
     prompts = some_ids(1, PROMPT)
-    cost = {"int8" if work.variant == "int8" else "flops": 2.0 * parameters["blocks"]}
-    return Prepared(lambda _: runner.begin(prompts), PROMPT, cost)
+    return Prepared(lambda _: runner.begin(prompts), PROMPT, {"flops": 2.0 * parameters["blocks"]})
 
 
 def _write(work: Work) -> Prepared:

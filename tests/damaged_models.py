@@ -9,14 +9,13 @@ import model_directories as models
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference import native_engine
 from ownwords.models import bundle, directory
-from ownwords.models.quantization_scheme import INT4, INT8
 from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 # Of what kind, and in files of how many bytes; a quantised model is one file.
 CASES: list[tuple[str, int | None]] = [
     *((kind, size) for kind in models.CONFIGS for size in (None, 6000)),
-    *(("int8", None), ("int4", None)),
+    ("int8", None),
 ]
 VOCABULARY = 300  # all bytes, and some
 
@@ -50,8 +49,7 @@ def try_damaged(
     Any error but our own, a message of more than a line or a hang fails.
     """
     model = models.model(kind if kind in models.CONFIGS else "qwen3", vocab_size=VOCABULARY)
-    schemes = {"int8": (INT8, INT8), "int4": (INT4, INT8)}.get(kind)
-    bundle.save(folder, model, ByteTokenizer(), schemes=schemes)
+    bundle.save(folder, model, ByteTokenizer(), int8=kind == "int8")
     models.shard(folder, shard_bytes)
     files = sorted(folder.iterdir())
     originals = {path: path.read_bytes() for path in files}

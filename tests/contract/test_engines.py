@@ -14,11 +14,10 @@ import model_directories as models
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference import native_engine
-from ownwords.inference.engine import Engine, Logits, WeightFormat
+from ownwords.inference.engine import QUANTIZED, Engine, Logits, WeightFormat
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models import bundle, directory, quantize
 from ownwords.models.decoder import CausalLM, build
-from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
 
 Open = Callable[..., Engine]
 LENGTH = 64  # the context of the tiny models
@@ -218,7 +217,7 @@ def test_weights_can_be_rounded(
 ) -> None:
     ids, rounded = text(40), tiny(name, torch.bfloat16 if weights == "bf16" else torch.float32)
     if weights != "bf16":
-        quantize.quantize(rounded, *((INT8, INT8) if weights == "int8" else (INT4, INT4)))
+        quantize.quantize(rounded, QUANTIZED[weights])
     engine = open_(folders[name], weights=weights)
     assert engine.weights == weights
     cache = engine.cache(2, LENGTH)
@@ -232,15 +231,14 @@ def test_weights_can_be_rounded(
     near(cache.forward({0: ids[11:]}), unrounded, share / 2)
 
 
-@pytest.mark.parametrize("schemes", [(INT8, INT8), (INT4, INT8), (INT4, INT4)], ids=str)
 def test_a_quantised_directory_is_read_without_conversion(
-    open_: Open, name: str, schemes: tuple[QuantizationScheme, QuantizationScheme], tmp_path: Path
+    open_: Open, name: str, tmp_path: Path
 ) -> None:
     model = tiny(name)
-    bundle.save(tmp_path / "m", model, models.Letters(), schemes=schemes)
-    quantize.quantize(model, *schemes)
+    bundle.save(tmp_path / "m", model, models.Letters(), int8=True)
+    quantize.quantize(model, 8)
     engine = open_(tmp_path / "m")
-    assert engine.weights == schemes[0].name
+    assert engine.weights == "int8"
     near(
         engine.cache(1, 40).forward({0: text(40)}, all_positions=True),
         plain(model, text(40)),

@@ -41,7 +41,7 @@ struct SmallModel {
                                                           rows == 1 ? 0.2f : 0.25f);
             values.emplace_back(static_cast<size_t>(rows * columns));
             for (float &x : values.back()) x = random_values(rng);
-            tensors.push_back({role, layer, 0, nullptr, nullptr, rows, columns, 0, 0});
+            tensors.push_back({role, layer, 0, nullptr, nullptr, rows, columns, 0});
         };
         add(ROLE_EMBEDDING, 0, VOCABULARY, WIDTH);
         add(ROLE_FINAL_NORM, 0, 1, WIDTH);
@@ -62,8 +62,7 @@ struct SmallModel {
         for (size_t i = 0; i < tensors.size(); ++i) tensors[i].data = values[i].data();
         shape.vocabulary = VOCABULARY, shape.context = CONTEXT, shape.width = WIDTH;
         shape.layers = LAYERS, shape.heads = HEADS, shape.kv_heads = KEYS, shape.head_dim = HEAD;
-        shape.hidden = HIDDEN, shape.block_type = shape.embedding_type = type,
-        shape.kv_bf16 = type != 0;
+        shape.hidden = HIDDEN, shape.weight_type = type, shape.kv_bf16 = type != 0;
         shape.gelu = 1, shape.rope_tables = 2, shape.norm_eps = 1e-6, shape.attention_scale = 0.3;
         shape.embedding_scale = 2, shape.softcap = 5;
         shape.windows = windows.data(), shape.rope_table = rope_table.data();

@@ -11,7 +11,6 @@ from ownwords.base.catalogue import is_model_name
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import data_folder
 from ownwords.models import bundle
-from ownwords.models.quantization_scheme import INT4, INT8
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers.bpe import ByteTokenizer
 
@@ -197,14 +196,9 @@ def test_weights_that_do_not_fit_are_not_added(box: Path, home: Path, model: Pat
     assert not (home / "bases" / "x").exists()
 
 
-def test_an_8_bit_model_is_added_and_a_4_bit_one_is_not(
-    box: Path, home: Path, tmp_path: Path
-) -> None:
-    for name, body in (("eight", INT8), ("four", INT4)):
-        bundle.save(tmp_path / name, small_bases.model(), ByteTokenizer(), schemes=(body, INT8))
+def test_an_8_bit_model_is_added(box: Path, home: Path, tmp_path: Path) -> None:
+    bundle.save(tmp_path / "eight", small_bases.model(), ByteTokenizer(), int8=True)
     assert catalogue.verify(install.add(str(tmp_path / "eight"), "eight")) == []
-    with pytest.raises(ModelError, match="fewer than 8 bits"):
-        install.add(str(tmp_path / "four"), "four")
 
 
 def test_damage_is_detected(box: Path, home: Path, model: Path) -> None:

@@ -54,8 +54,8 @@ def test_adamw_is_that_of_torch(dtype: torch.dtype) -> None:
 def test_rates_say_what_a_level_has_and_whether_bfloat16_is_fast() -> None:
     native = fused.library()
     rates = native.rates
-    assert min(rates.float32, rates.int8) > 0
+    assert rates.float32 > 0
     assert (rates.bfloat16 > 0) == (native.isa in {Isa.NEON_BF16, Isa.AVX512BF16, Isa.AMX})
-    assert (min(rates.bfloat16_tiles, rates.int8_tiles) > 0) == (native.isa == Isa.AMX)
+    assert (rates.bfloat16_tiles > 0) == (native.isa == Isa.AMX)
     if fused.has_fast_bf16():
         assert max(rates.bfloat16, rates.bfloat16_tiles) > rates.float32

@@ -42,8 +42,7 @@ def engine_of(
 ) -> NativeEngine:
     assert LIBRARY is not None
     config = config or model.config
-    kinds = kind, kind
-    return NativeEngine(LIBRARY, config, weights_of(model), kinds, weights=kind, threads=threads)
+    return NativeEngine(LIBRARY, config, weights_of(model), kind, weights=kind, threads=threads)
 
 
 def some(count: int, seed: int = 0) -> list[int]:
@@ -115,9 +114,7 @@ def test_what_does_not_fit_a_model_is_refused() -> None:
     ):
         changed = dataclasses.replace(config, **change)  # type: ignore[arg-type]
         with pytest.raises(NativeError) as caught:
-            NativeEngine(
-                LIBRARY, changed, weights, ("int8", "int8"), weights="int8", threads=threads
-            )
+            NativeEngine(LIBRARY, changed, weights, "int8", weights="int8", threads=threads)
         assert caught.value.status == status
 
 

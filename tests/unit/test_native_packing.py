@@ -1,7 +1,7 @@
-"""Weights quantised by the engine on opening, against those of models/quantize.py.
+"""Weights that the engine rounds to int8, against those of models/quantize.py.
 
 The second go into the engine as they are in the file, so that the same codes and scales give the
-same scores to the last bit, and others do not.
+same scores to the last bit, and others do not. The rounding to int4: tests/native/test_product.cpp.
 """
 
 from pathlib import Path
@@ -16,10 +16,9 @@ import torch
 import model_directories as models
 from families import TINY, some_ids, tiny
 from ownwords.inference import native_engine
-from ownwords.inference.engine import QUANTIZED, Logits, WeightFormat
+from ownwords.inference.engine import Logits, WeightFormat
 from ownwords.models import bundle
 from ownwords.models.decoder import CausalLM
-from ownwords.models.quantization_scheme import Schemes
 from ownwords.models.safetensors_header import read_header
 from ownwords.native.bindings import load_library
 
@@ -28,9 +27,9 @@ if load_library() is None:
 
 
 def scores(
-    folder: Path, model: CausalLM, weights: WeightFormat, schemes: Schemes | None = None
+    folder: Path, model: CausalLM, weights: WeightFormat = "stored", *, int8: bool = False
 ) -> Logits:
-    bundle.save(folder, model, models.Letters(), schemes=schemes)
+    bundle.save(folder, model, models.Letters(), int8=int8)
     return read(folder, model, weights)
 
 
@@ -72,21 +71,19 @@ def model_of(name: str, dtype: torch.dtype, is_hard: bool) -> CausalLM:
 
 @pytest.mark.parametrize("is_hard", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("weights", list(QUANTIZED))
 @pytest.mark.parametrize("name", list(TINY))
 def test_rounds_as_quantize_does(
-    tmp_path: Path, name: str, weights: WeightFormat, dtype: torch.dtype, is_hard: bool
+    tmp_path: Path, name: str, dtype: torch.dtype, is_hard: bool
 ) -> None:
-    plain = scores(tmp_path / "plain", model_of(name, dtype, is_hard), weights)
-    model = model_of(name, dtype, is_hard)
-    stored = scores(tmp_path / "rounded", model, "stored", QUANTIZED[weights])
+    plain = scores(tmp_path / "plain", model_of(name, dtype, is_hard), "int8")
+    stored = scores(tmp_path / "rounded", model_of(name, dtype, is_hard), int8=True)
     assert np.isfinite(plain).all()
     np.testing.assert_array_equal(plain, stored)
 
 
 def test_a_changed_code_changes_the_scores(tmp_path: Path) -> None:
     model = tiny("llama")
-    right = scores(tmp_path / "right", model, "stored", QUANTIZED["int8"])
+    right = scores(tmp_path / "right", model, int8=True)
     weights = tmp_path / "right" / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[read_header(weights)["blocks.0.mlp.up.packed"].start + 5] ^= 1

@@ -11,7 +11,6 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import WeightFormat
 from ownwords.inference.model import describe_cpu_engine, has_driver
 from ownwords.models import bundle, directory, fused
-from ownwords.models.quantization_scheme import INT8
 from ownwords.models.untrusted_files import ModelError
 from ownwords.native import bindings
 
@@ -113,7 +112,7 @@ def test_quantised_weights_cannot_be_converted(
     compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = models.model("llama")
-    bundle.save(tmp_path / "m", model, models.Letters(), schemes=(INT8, INT8))
+    bundle.save(tmp_path / "m", model, models.Letters(), int8=True)
     if not compiled:
         without_the_part_in_c(monkeypatch)
     assert models.open_engine(tmp_path / "m", device="cpu", weights="int8").weights == "int8"

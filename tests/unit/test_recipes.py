@@ -23,7 +23,6 @@ from ownwords.inference.text_generation import encode_prompt, generation_config
 from ownwords.models import bundle, fused, lora
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.directory import ADAPTER
-from ownwords.models.quantization_scheme import INT8
 from ownwords.models.quantize import quantize
 from ownwords.models.weights import write_tensors
 from ownwords.native import bindings
@@ -252,7 +251,7 @@ def test_a_base_is_finetuned_and_a_lora_saved_merged_and_apart(base: Path, tmp_p
     assert tuned.bits_per_byte < before
     alone = bundle.load(base).model
     lora.merge_stored(alone, tuned.folder / ADAPTER)
-    quantize(alone, INT8, INT8)  # as it is stored
+    quantize(alone, 8)  # as it is stored
     saved = dict(bundle.load(tuned.folder).model.named_parameters())
     for name, parameter in alone.named_parameters():
         torch.testing.assert_close(saved[name], parameter, atol=1e-5, rtol=1e-4)

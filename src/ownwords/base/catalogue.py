@@ -26,8 +26,7 @@ from ownwords.models import atomic_dir, directory, registry, weight_mapping
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.models.gguf.reading import is_gguf, model_directory
-from ownwords.models.quantization_scheme import INT8
-from ownwords.models.untrusted_files import ModelError, read_json
+from ownwords.models.untrusted_files import read_json
 from ownwords.models.weight_mapping import INDEX, SINGLE, count_parameters
 from ownwords.tokenizers.tokenizer import Tokenizer
 
@@ -338,13 +337,7 @@ def check_fits(folder: Path) -> None:
     stored = weight_mapping.find_tensors(folder)
     config = model_files.config
     if weight_mapping.is_quantized(stored):
-        made_with = weight_mapping.read_schemes(folder / SINGLE)
-        if min(scheme.bits for scheme in made_with) < INT8.bits:
-            raise ModelError(
-                f"{folder} is quantised to fewer than 8 bits, too few to train further",
-                hint="use the model that it was quantised from",
-            )
-        weight_mapping.check_quantized(stored, made_with, config, folder)
+        weight_mapping.check_quantized(stored, config, folder)
     else:
         weight_mapping.map_weights(stored, config, folder)
     model_files.check_tokenizer(Tokenizer(model_files.tokenizer_files))

@@ -14,17 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
 from ownwords.models.untrusted_files import ModelError
 
 # "stored": the format of the files.
 WeightFormat = Literal["stored", "f32", "bf16", "int8", "int4"]
 
-# Schemes of the matrices, and of embedding and head, when quantizing while loading.
-QUANTIZED: Mapping[WeightFormat, tuple[QuantizationScheme, QuantizationScheme]] = {
-    "int8": (INT8, INT8),
-    "int4": (INT4, INT4),
-}
+# Bits of the formats that quantize the matrices, including embedding and head.
+QUANTIZED: Mapping[WeightFormat, int] = {"int8": 8, "int4": 4}
 
 Logits = npt.NDArray[np.float32]
 RowInputs = Mapping[int, Sequence[int]]  # by row, the ids to append to it
@@ -87,11 +83,11 @@ def check_cache_size(rows: int, length: int, engine: Engine) -> None:
         )
 
 
-def check_weight_format(stored: WeightFormat, weights: WeightFormat, folder: Path) -> None:
-    """Raise ModelError when quantized weights are requested in another format."""
-    if stored in ("int8", "int4") and weights not in ("stored", stored):
+def check_weight_format(weights: WeightFormat, folder: Path) -> None:
+    """Raise ModelError when weights that are stored in int8 are requested in another format."""
+    if weights not in ("stored", "int8"):
         raise ModelError(
-            f"{folder} holds {stored} weights and cannot be loaded as {weights}",
+            f"{folder} holds int8 weights and cannot be loaded as {weights}",
             hint="load them as stored, or load the model they were quantized from",
         )
 

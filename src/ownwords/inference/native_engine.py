@@ -1,13 +1,13 @@
 """The CPU engine: runs a model directory in the C++ library, without PyTorch.
 
 All model families are one graph, `ModelShape` of api.h. Weights are repacked from memory-mapped
-files, which do not stay in memory.
+files.
 """
 
 import ctypes
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,7 +17,6 @@ import numpy as np
 from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import (
-    QUANTIZED,
     Logits,
     RowInputs,
     WeightFormat,
@@ -27,25 +26,22 @@ from ownwords.inference.engine import (
     not_finite_error,
 )
 from ownwords.models.configs.config import ModelConfig, frequencies
-from ownwords.models.safetensors_header import is_mapped
 from ownwords.models.untrusted_files import ModelError
-from ownwords.models.weight_mapping import SINGLE, StoredWeight, open_weights, read_schemes
+from ownwords.models.weight_mapping import StoredWeight, open_weights
 from ownwords.native.bindings import NativeError, NativeLibrary, interface, load_library
 
 Kind = Literal["f32", "bf16", "int8", "int4"]
 
 # In the order of WeightType and SourceType in packed_matrix.h.
 _KINDS: Final[tuple[Kind, ...]] = ("f32", "bf16", "int8", "int4")
-_STORED: Final = ("F32", "BF16", "F16", "I8", "U8")
+_STORED: Final = ("F32", "BF16", "F16", "I8")
 _CLOSED = "the cache is closed"
-_BY_BITS: Final[Mapping[int, Kind]] = {8: "int8", 4: "int4"}
 
 
 class NativeEngine:
     """A model with packed copies of its weights, on the library's own threads.
 
-    `kinds` are those of the block matrices, and of embedding and head. `is_bf16`: the model
-    computes in bfloat16.
+    `kind` is that of the matrices. `is_bf16`: the model computes in bfloat16.
     """
 
     def __init__(
@@ -53,19 +49,19 @@ class NativeEngine:
         library: NativeLibrary,
         config: ModelConfig,
         stored: Sequence[StoredWeight],
-        kinds: tuple[Kind, Kind],
+        kind: Kind,
         *,
         weights: WeightFormat,
         threads: int,
         is_bf16: bool = False,
     ) -> None:
-        self.name = f"native {kinds[0]}, {library.isa.label}"
+        self.name = f"native {kind}, {library.isa.label}"
         self.vocabulary = config.vocabulary
         self.context = config.context
         self.weights = weights
         self.library = library
         self.handle = ctypes.c_void_p()
-        shape, _arrays = _shape(config, kinds, is_bf16)
+        shape, _arrays = _shape(config, kind, is_bf16)
         tensors = (interface().structs["TensorSource"] * len(stored))(*map(_tensor, stored))
         library.engine_new(
             *(ctypes.addressof(shape), tensors, len(stored), threads),
@@ -159,22 +155,19 @@ def load(
     if library is None:
         return None
     stored = open_weights(folder, config, adapter)
-    floats = {weight.dtype for weight in stored if weight.scheme is None}
-    schemes = QUANTIZED.get(weights)
-    if any(weight.scheme for weight in stored):
-        schemes = read_schemes(folder / SINGLE)
-        check_weight_format(_BY_BITS[schemes[0].bits], weights, folder)
-    kinds: tuple[Kind, Kind] = ("f32", "f32")
-    if schemes:
-        kinds = _BY_BITS[schemes[0].bits], _BY_BITS[schemes[1].bits]
-    elif weights == "bf16" or (weights == "stored" and floats == {"BF16"}):
-        kinds = "bf16", "bf16"
+    floats = {weight.dtype for weight in stored if weight.scales is None}
+    kind: Kind = "bf16" if floats == {"BF16"} else "f32"
+    if any(weight.scales is not None for weight in stored):
+        check_weight_format(weights, folder)
+        kind = "int8"
+    elif weights != "stored":
+        kind = weights
     # The engine has no float16 type; float32 represents it exactly.
-    is_f16 = weights == "stored" and floats == {"F16"} and kinds[0] == "f32"
+    is_f16 = weights == "stored" and floats == {"F16"} and kind == "f32"
     try:
         return NativeEngine(
-            *(library, config, stored, kinds),
-            weights="stored" if is_f16 else kinds[0],
+            *(library, config, stored, kind),
+            weights="stored" if is_f16 else kind,
             threads=threads or hardware.threads(hardware.read_cpu()),
             is_bf16=weights == "bf16" or (weights != "f32" and floats == {"BF16"}),
         )
@@ -206,11 +199,10 @@ def _tensor(weight: StoredWeight) -> Any:  # noqa: ANN401 - a structure of ctype
         rows=rows,
         columns=columns,
         transposed=int(weight.transposed),
-        mapped=int(is_mapped(weight.array)),  # its pages may be dropped after packing
     )
 
 
-def _shape(config: ModelConfig, kinds: tuple[Kind, Kind], is_bf16: bool) -> tuple[Any, object]:
+def _shape(config: ModelConfig, kind: Kind, is_bf16: bool) -> tuple[Any, object]:
     """Return the ModelShape of api.h for a config, and the arrays that it points to."""
     tables = [frequencies(config.head_dim, *spec) for spec in config.rope_specs()]
     table_rows = np.ascontiguousarray(tables, np.float32)
@@ -226,9 +218,8 @@ def _shape(config: ModelConfig, kinds: tuple[Kind, Kind], is_bf16: bool) -> tupl
         kv_heads=config.kv_heads,
         head_dim=config.head_dim,
         hidden=config.hidden,
-        block_type=_KINDS.index(kinds[0]),
-        embedding_type=_KINDS.index(kinds[1]),
-        kv_bf16=kinds[0] != "f32",
+        weight_type=_KINDS.index(kind),
+        kv_bf16=kind != "f32",
         layer_norm=config.LAYER_NORM,
         gelu=config.GELU,
         norm_eps=config.norm_eps,

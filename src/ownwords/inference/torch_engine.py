@@ -29,7 +29,7 @@ from ownwords.models import bundle
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.models.kv_cache import KVCache, KVCacheRows, StaticKVCache
 from ownwords.models.quantize import quantize
-from ownwords.models.weight_mapping import SINGLE, find_tensors, is_quantized, read_schemes
+from ownwords.models.weight_mapping import find_tensors, is_quantized
 
 _CHUNK = 1024  # tokens of a row per forward pass; bounds the memory of attention scores and masks
 _SHORT = 16  # tokens per row up to which padding is free, since reading the weights dominates
@@ -77,16 +77,17 @@ class TorchEngine:
 
         Raises the errors of `bundle.load`.
         """
-        stored = _quantized_format(folder)
+        # The matrices of a quantised model compute when restored.
+        stored: WeightFormat | None = "int8" if is_quantized(find_tensors(folder)) else None
         if stored:
-            check_weight_format(stored, weights, folder)
+            check_weight_format(weights, folder)
         dtype = _DTYPES.get(weights)
         network = bundle.load(folder, device=device, dtype=dtype, adapter=adapter).model
         for name, parameter in network.named_parameters():
             if not parameter.isfinite().all():
                 raise not_finite_error(name, folder)
         if weights in QUANTIZED and not stored:
-            quantize(network, *QUANTIZED[weights])
+            quantize(network, QUANTIZED[weights])
             stored = weights
         return cls(network, frozen=True, weights=stored)
 
@@ -303,10 +304,3 @@ def _groups(counts: Mapping[int, int]) -> Iterator[list[int]]:
 
 def _next_power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length()
-
-
-def _quantized_format(folder: Path) -> WeightFormat | None:
-    """The format of a directory's matrices if they are quantised; they compute when restored."""
-    if not is_quantized(find_tensors(folder)):
-        return None
-    return "int4" if read_schemes(folder / SINGLE)[0].bits == 4 else "int8"

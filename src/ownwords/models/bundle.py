@@ -34,7 +34,6 @@ from ownwords.models.directory import (
     open_directory,
     tokenizer_fields,
 )
-from ownwords.models.quantization_scheme import Schemes
 from ownwords.models.untrusted_files import ModelError, preview
 
 # A folder is replaced only if it holds no files but these, which the new model replaces.
@@ -69,7 +68,7 @@ def save(
     provenance: Mapping[str, object] | None = None,
     generation: Mapping[str, object] | None = None,
     dtype: torch.dtype | None = None,
-    schemes: Schemes | None = None,
+    int8: bool = False,
     copy_guard: bytes = b"",
     adapter: Mapping[str, Tensor] | None = None,
     license: BaseLicense = NO_LICENSE,
@@ -77,7 +76,7 @@ def save(
     """Write a model directory atomically, replacing an existing one.
 
     `dtype` (float32, bfloat16, float16) rounds the weights; without it they keep their type.
-    `schemes` quantises the matrices, and the embedding and the head; only ownwords reads these.
+    `int8` quantises the matrices, which only ownwords reads.
     `copy_guard` is the file `inference.copy_guard` computed from the training text, `adapter` what
     `lora.stored_tensors` gave of the LoRA that is merged into the weights. Front matter is added to
     a `card` that has none ("---"): `metadata`, and the `license` of its base. Raises ModelError if
@@ -101,8 +100,8 @@ def save(
     ids = {"bos_token_id": tokenizer.start, "eos_token_id": tokenizer.end}
     dtypes = {dtype or parameter.dtype for parameter in model.parameters()}
     stored = _DTYPE_NAMES.get(min(dtypes, key=lambda torch_dtype: torch_dtype.itemsize), "float32")
-    if schemes:  # transformers then refuses it, rather than start from random weights
-        stored = f"int{schemes[0].bits}"
+    if int8:  # transformers then refuses it, rather than start from random weights
+        stored = "int8"
     files[CONFIG] = encode_json({**config.to_hf(), **ids, "torch_dtype": stored})
     files[GENERATION] = encode_json({**ids, **(generation or {})})
     files |= license.files
@@ -121,7 +120,7 @@ def save(
     if copy_guard:
         files[COPY_GUARD] = copy_guard
     with atomic_dir.replace_dir(folder) as draft:
-        weights.write(draft, model, dtype, schemes)
+        weights.write(draft, model, dtype, int8=int8)
         if adapter:
             weights.write_tensors(draft / ADAPTER, adapter)
         for name, data in files.items():

@@ -166,25 +166,6 @@ def map_arrays(tensors: Iterable[TensorInfo]) -> dict[str, Array]:
     return by_name
 
 
-def is_mapped(array: Array) -> bool:
-    """Whether the array's memory is a mapped file rather than a copy."""
-    return _mapping(array) is not None
-
-
-def drop_pages(array: Array) -> None:
-    """Drop the pages of the array's file from memory; the next access reads them again."""
-    if (mapped := _mapping(array)) is not None and hasattr(mapped, "madvise"):
-        mapped.madvise(mmap.MADV_DONTNEED)
-
-
-def _mapping(array: Array) -> mmap.mmap | None:
-    base: object = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    base = base.obj if isinstance(base, memoryview) else base
-    return base if isinstance(base, mmap.mmap) else None
-
-
 def _mapped(path: Path) -> mmap.mmap:
     with open_file(path) as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

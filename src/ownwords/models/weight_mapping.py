@@ -1,15 +1,15 @@
 """Maps a model directory's tensors to a config's weights by name and shape, without torch."""
 
+import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from ownwords.models.configs.config import ModelConfig, WeightName
-from ownwords.models.quantization_scheme import QuantizationScheme, Schemes, scheme_of, schemes
 from ownwords.models.safetensors_header import (
     FLOATS,
     Array,
@@ -18,12 +18,18 @@ from ownwords.models.safetensors_header import (
     read_header,
     read_metadata,
 )
-from ownwords.models.untrusted_files import ModelError, preview, read_json
+from ownwords.models.untrusted_files import ModelError, parse_json, preview, read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
 HEAD, EMBEDDING = "lm_head.weight", "embedding.weight"
+
+QUANTIZATION = "ownwords.quantization"
+_ROWS = {"scheme": "int8", "group": 0}  # one scale per row
+_INT8 = {"version": 1, **_ROWS, "ends": _ROWS}  # the ends are the embedding and the head
+# What the header of a quantised file says.
+INT8_METADATA = {QUANTIZATION: json.dumps(_INT8)}
 
 # Buffers that older programs stored beside the weights; readers compute them.
 _KNOWN_BUFFER = re.compile(
@@ -179,6 +185,11 @@ def _equal(left: TensorInfo, right: TensorInfo) -> bool:
     return all(np.array_equal(a[block], b[block]) for block in blocks)
 
 
+def is_matrix(name: str, shape: Sequence[int]) -> bool:
+    """Whether quantisation rounds a weight: not norms, biases and learned positions."""
+    return len(shape) == 2 and name != "positions.weight"
+
+
 def is_quantized(stored: Mapping[str, TensorInfo]) -> bool:
     """Whether these are the codes and scales of a quantised model."""
     return any(name.endswith(".packed") for name in stored)
@@ -193,8 +204,7 @@ class StoredWeight:
     dtype: str  # of the array, as safetensors names it
     array: Array  # memory-mapped; for BF16 the bits, as uint16
     transposed: bool = False
-    scheme: QuantizationScheme | None = None
-    scales: Array | None = None
+    scales: Array | None = None  # of int8 codes: one per row
 
 
 def open_weights(
@@ -217,18 +227,14 @@ def _map_stored(folder: Path, config: ModelConfig) -> list[StoredWeight]:
             StoredWeight(ours, shapes[ours], info.dtype, arrays[info.name], transposed)
             for ours, info, transposed in mapped
         ]
-    made_with = read_schemes(folder / SINGLE)
-    check_quantized(stored, made_with, config, folder)
+    check_quantized(stored, config, folder)
     arrays = map_arrays(stored.values())
     weights = []
     for name, shape in shapes.items():
-        scheme = scheme_of(name, len(shape), *made_with)
         owner = name.removesuffix(".weight")
-        key = f"{owner}.packed" if scheme else name
+        key = f"{owner}.packed" if is_matrix(name, shape) else name
         scales = arrays.get(f"{owner}.scale")
-        weights.append(
-            StoredWeight(name, shape, stored[key].dtype, arrays[key], scheme=scheme, scales=scales)
-        )
+        weights.append(StoredWeight(name, shape, stored[key].dtype, arrays[key], scales=scales))
     return weights
 
 
@@ -245,7 +251,7 @@ def _add_adapter(weights: Iterable[StoredWeight], path: Path) -> list[StoredWeig
         name, array = weight.name.removesuffix(".weight"), weight.array
         if f"{name}.up" not in left:
             return weight
-        if weight.scheme:
+        if weight.scales is not None:
             raise ValueError("its weights are quantised")
         delta = matrix(f"{name}.up") @ matrix(f"{name}.down")
         if weight.transposed:
@@ -268,22 +274,21 @@ def _add_adapter(weights: Iterable[StoredWeight], path: Path) -> list[StoredWeig
     return result
 
 
-def read_schemes(path: Path) -> Schemes:
-    """Read the quantisation schemes of a file's matrices, and of its embedding and head."""
-    return schemes(read_metadata(path), path)
-
-
-def check_quantized(
-    stored: Mapping[str, TensorInfo], made_with: Schemes, config: ModelConfig, folder: Path
-) -> None:
-    """Raise ModelError if a tensor of a quantised model is wrong; these files have our names."""
+def check_quantized(stored: Mapping[str, TensorInfo], config: ModelConfig, folder: Path) -> None:
+    """Raise ModelError if the header or a tensor of a quantised model is wrong."""
+    where = f"{QUANTIZATION} in the header of {folder / SINGLE}"
+    fields = parse_json(read_metadata(folder / SINGLE).get(QUANTIZATION, "{}").encode(), where)
+    if fields != _INT8:
+        raise ModelError(
+            f"{where} names an unknown quantisation: {str(fields)[:80]}",
+            hint="a newer ownwords may have written it",
+        )
     expected: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
-    for ours, shape in weight_shapes(config).items():
-        scheme = scheme_of(ours, len(shape), *made_with)
-        if scheme is None:
-            expected[ours] = FLOATS, shape
+    for ours, shape in weight_shapes(config).items():  # these files have our names
+        if is_matrix(ours, shape):
+            owner = ours.removesuffix(".weight")
+            expected[f"{owner}.packed"] = ("I8",), shape
+            expected[f"{owner}.scale"] = ("F32",), (shape[0], 1)
         else:
-            parts = zip(("packed", "scale"), scheme.stored(*shape), strict=True)
-            for part, (kind, size) in parts:
-                expected[f"{ours.removesuffix('.weight')}.{part}"] = (kind,), size
+            expected[ours] = FLOATS, shape
     _check(stored, expected, config, folder)

@@ -10,23 +10,26 @@ from torch import Tensor
 from ownwords.models import quantize
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
-from ownwords.models.quantization_scheme import Schemes, metadata_of
 from ownwords.models.safetensors_header import (
     Array,
-    drop_pages,
     map_arrays,
     read_header,
     write_file,
 )
 from ownwords.models.untrusted_files import ModelError, preview
-from ownwords.models.weight_mapping import SINGLE, StoredWeight, hf_names, open_weights
+from ownwords.models.weight_mapping import (
+    INT8_METADATA,
+    SINGLE,
+    StoredWeight,
+    hf_names,
+    open_weights,
+)
 
 FLOATS: Mapping[str, torch.dtype] = {
     "F32": torch.float32,
     "BF16": torch.bfloat16,
     "F16": torch.float16,
 }
-# FLOATS and the types of packed codes.
 _DTYPES: Mapping[str, torch.dtype] = {**FLOATS, "I8": torch.int8, "U8": torch.uint8}
 _CODES: Mapping[torch.dtype, str] = {dtype: code for code, dtype in _DTYPES.items()}
 # Converted at a time: enough for the disk, and it fits the processor's cache.
@@ -46,7 +49,7 @@ def load(
     files, or the narrowest type that holds all of them exactly. Quantised matrices are restored.
     """
     stored = open_weights(folder, config, adapter)
-    floats = [FLOATS[weight.dtype] for weight in stored if weight.scheme is None]
+    floats = [FLOATS[weight.dtype] for weight in stored if weight.scales is None]
     is_quantized = len(floats) < len(stored)
     narrowest = [torch.bfloat16] if is_quantized else []
     model = build(
@@ -59,7 +62,6 @@ def load(
             rows = target.t() if weight.transposed else target
             for part, block in _blocks(weight):
                 rows[part] = _narrowed(block, target.dtype, weight.name)
-            drop_pages(weight.array)
             if is_quantized and not target.isfinite().all():
                 raise ModelError(f"{folder}: {weight.name!r} holds numbers that are not finite")
     return model
@@ -69,9 +71,8 @@ def _blocks(weight: StoredWeight) -> Iterator[tuple[slice, Tensor]]:
     """Yield the rows of a weight as stored, some at a time; codes are restored to float32."""
     for part in _parts(weight.array.shape):
         block = _tensor(weight.array[part], weight.dtype)
-        if weight.scheme is not None and weight.scales is not None:
-            scale_OG = _tensor(weight.scales[part], "F32" if weight.scheme.bits == 8 else "BF16")
-            block = quantize.dequantize(block, scale_OG, weight.scheme, weight.shape[1])
+        if weight.scales is not None:
+            block = quantize.dequantize(block, _tensor(weight.scales[part], "F32"))
         yield part, block
 
 
@@ -97,13 +98,11 @@ def _narrowed(block: Tensor, dtype: torch.dtype, name: str) -> Tensor:
     return cast
 
 
-def write(
-    folder: Path, model: CausalLM, dtype: torch.dtype | None, schemes: Schemes | None = None
-) -> None:
+def write(folder: Path, model: CausalLM, dtype: torch.dtype | None, *, int8: bool = False) -> None:
     """Write the weights into a new folder with Hugging Face's names, in `dtype` or their own type.
 
-    With `schemes` the matrices are written quantised, and all with our names, since no other
-    program has such files. ModelError if the model has parameters that its family does not name.
+    With `int8` the matrices are written quantised, and all with our names, since no other program
+    has such files. ModelError if the model has parameters that its family does not name.
     """
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
     names = hf_names(model.config)
@@ -112,9 +111,9 @@ def write(
             f"a {model.config.MODEL_TYPE} has no weights named {preview(others)}",
             hint="merge an adapter into its model before it is saved",
         )
-    if schemes:
-        tensors = dict(quantize.quantized_tensors(model, *schemes, dtype))
-        write_tensors(folder / SINGLE, tensors, metadata=metadata_of(*schemes))
+    if int8:
+        tensors = quantize.int8_tensors(model, dtype)
+        write_tensors(folder / SINGLE, tensors, metadata=INT8_METADATA)
         return
     tensors = {
         theirs: parameters[ours].t() if transposed else parameters[ours]

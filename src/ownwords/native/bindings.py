@@ -125,9 +125,7 @@ class Rates:
 
     float32: float
     bfloat16: float
-    int8: float
     bfloat16_tiles: float
-    int8_tiles: float
 
 
 class NativeLibrary:

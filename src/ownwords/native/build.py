@@ -73,8 +73,8 @@ class Isa(IntEnum):
 
 
 _AVX2 = ("-march=x86-64-v3", *_UNALIGNED)
-_AVX512 = ("-march=x86-64-v4", "-mprefer-vector-width=512", *_UNALIGNED)
-_AVX512BF16 = (*_AVX512, "-mavx512vnni", "-mavx512bf16")
+_AVX512 = ("-march=x86-64-v4", "-mprefer-vector-width=512", "-mavx512vnni", *_UNALIGNED)
+_AVX512BF16 = (*_AVX512, "-mavx512bf16")
 
 
 def _isa_flags() -> dict[Isa, tuple[str, ...]]:

@@ -30,7 +30,6 @@ from ownwords.models.configs.llama import Qwen3Config, config_for_budget, parame
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.directory import BaseLicense, model_fingerprint
 from ownwords.models.model_library import ModelLibrary
-from ownwords.models.quantization_scheme import INT8
 from ownwords.native import bindings
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
@@ -605,7 +604,7 @@ class TrainingSession:
                 },
                 dtype=dtype,
                 # Half the disk and faster writing; `export` restores bfloat16 (docs/log.md).
-                schemes=(INT8, INT8) if kind == "lora" else None,
+                int8=kind == "lora",
                 copy_guard=self._copy_guard(),
                 adapter=adapter or {},
                 license=license or BaseLicense(),

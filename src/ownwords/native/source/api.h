@@ -26,8 +26,8 @@ enum Isa {
     ISA_NEON_BF16 = 2,
     ISA_AVX2 = 3,
     ISA_AVXVNNI = 4,
-    ISA_AVX512 = 5,
-    ISA_AVX512BF16 = 6,  // and VNNI
+    ISA_AVX512 = 5,  // with VNNI; Skylake servers, which lack it, run AVX2
+    ISA_AVX512BF16 = 6,
     ISA_AMX = 7
 };
 
@@ -96,17 +96,10 @@ OWNWORDS_API const char *ownwords_source_hash(void);
 enum CheckFigures { CHECK_PRODUCTS = 3360, CHECK_FIGURES = 11552 };
 OWNWORDS_API int ownwords_check(float *figures);
 
-// How fast this library multiplies on this processor, in GFLOP/s of one core, by Rate: float32,
-// bfloat16 and int8 in vectors, bfloat16 and int8 in AMX tiles; 0 for what the instruction set
-// lacks. The first call measures, for a few milliseconds.
-enum Rate {
-    RATE_FLOAT32,
-    RATE_BFLOAT16,
-    RATE_INT8,
-    RATE_BFLOAT16_TILES,
-    RATE_INT8_TILES,
-    RATE_COUNT
-};
+// How fast this library multiplies on this processor, in GFLOP/s of one core, by Rate: float32 and
+// bfloat16 in vectors, bfloat16 in AMX tiles; 0 for what the instruction set lacks. The first call
+// measures, for a few milliseconds.
+enum Rate { RATE_FLOAT32, RATE_BFLOAT16, RATE_BFLOAT16_TILES, RATE_COUNT };
 OWNWORDS_API void ownwords_measure_rates(double *rates);
 // Whether it multiplies bfloat16 faster than float32, as measured: 1 or 0.
 OWNWORDS_API int ownwords_has_fast_bf16(void);
@@ -222,11 +215,10 @@ OWNWORDS_API int ownwords_block_backward(const struct BlockArgs *args);
 
 struct ModelShape {
     int64_t vocabulary, context, width, layers, heads, kv_heads, head_dim, hidden;
-    int64_t block_type,
-        embedding_type;  // WeightType of the matrices in blocks; of embedding and head
-    int64_t kv_bf16;     // cache keys and values as bfloat16 instead of float
-    int64_t layer_norm;  // LayerNorm with biases instead of RMSNorm
-    int64_t gelu;        // gelu (tanh) instead of silu
+    int64_t weight_type;  // WeightType of the matrices
+    int64_t kv_bf16;      // cache keys and values as bfloat16 instead of float
+    int64_t layer_norm;   // LayerNorm with biases instead of RMSNorm
+    int64_t gelu;         // gelu (tanh) instead of silu
     int64_t rope_tables;
     double norm_eps;
     double norm_offset;  // added to the stored weights of the norms
@@ -244,10 +236,9 @@ struct TensorSource {
     int64_t role, layer;
     int64_t type;  // SourceType
     const void *data;
-    const void *scales;
+    const float *scales;
     int64_t rows, columns;
     int64_t transposed;  // stored [columns, rows]
-    int64_t mapped;      // in a mapped file, whose pages may be dropped after packing
 };
 
 struct OwnwordsEngine;

@@ -58,10 +58,10 @@ int ownwords_best_isa(void) {
     const bool avx2 = has_v3();
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    const bool avx512bf16 =
-        avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
-    if (avx512bf16) return has_amx() ? ISA_AMX : ISA_AVX512BF16;
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                        __builtin_cpu_supports("avx512vnni");
+    if (avx512 && __builtin_cpu_supports("avx512bf16"))
+        return has_amx() ? ISA_AMX : ISA_AVX512BF16;
     if (avx512) return ISA_AVX512;
     return !avx2 ? ISA_BASELINE : has_avx_vnni() ? ISA_AVXVNNI : ISA_AVX2;
 #elif defined(__aarch64__) && defined(__linux__)

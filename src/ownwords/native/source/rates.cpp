@@ -36,11 +36,11 @@ double measure(double products, const Work &work) {
 }
 
 // GFLOP/s of add(sum), which adds `depth` products in each lane, on as many sums as fit in registers.
-template <typename Vec, typename Add>
+template <typename Add>
 double measure_vectors(int depth, Add add) {
     constexpr int SUMS = engine::SUM_REGISTERS, TURNS = 2000;
     return measure(double(depth) * LANES * SUMS * TURNS, [&] {
-        Vec sums[SUMS] = {};
+        VecF32 sums[SUMS] = {};
         for (int turn = 0; turn < TURNS; ++turn)
 #pragma GCC unroll 24
             for (int i = 0; i < SUMS; ++i) add(sums[i]);
@@ -49,55 +49,35 @@ double measure_vectors(int depth, Add add) {
     });
 }
 
-#if defined(__AMX_BF16__)
-// GFLOP/s of add(), which adds `depth` products to each sum of four tiles.
-template <typename Add>
-double measure_tiles(int depth, const Add &add) {
-    constexpr int TURNS = 500;
-    const AmxTileConfig tiles;
-    return measure(4.0 * depth * TILE_ROWS * TILE_ROWS * TURNS, [&] {
-        for (int turn = 0; turn < TURNS; ++turn) add();
-    });
-}
-#endif
-
 Rates vector_rates() {
     Rates rates{};
-    rates[RATE_FLOAT32] = measure_vectors<VecF32>(1, [x = splat(1.0f)](VecF32 &sum) mutable {
+    rates[RATE_FLOAT32] = measure_vectors(1, [x = splat(1.0f)](VecF32 &sum) mutable {
         touch(x);
         sum = engine::fma(sum, x, x);
     });
 #if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
     constexpr uint32_t ONES = 0x3f803f80u;
-    rates[RATE_BFLOAT16] = measure_vectors<VecF32>(2, [x = VecU32{} + ONES](VecF32 &sum) mutable {
+    rates[RATE_BFLOAT16] = measure_vectors(2, [x = VecU32{} + ONES](VecF32 &sum) mutable {
         touch(x);
         add_products<Bf16>(sum, ONES, x);
     });
 #endif
-    const engine::Code ones[4] = {1, 1, 1, 1};
-    const auto add_int8 = [x = engine::Activations4(ones)](VecI32 &sum) mutable {
-        constexpr size_t PARTS = sizeof x / sizeof(VecI32);
-        for (VecI32 &part : reinterpret_cast<VecI32(&)[PARTS]>(x)) touch(part);
-        sum = engine::dot_add(sum, VecI32{} + 0x01010101, x);
-    };
-    rates[RATE_INT8] = measure_vectors<VecI32>(4, add_int8);
     return rates;
 }
 
 Rates tile_rates() {
     Rates rates{};
 #if defined(__AMX_BF16__)
-    rates[RATE_BFLOAT16_TILES] = measure_tiles(32, [] {
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    });
-    rates[RATE_INT8_TILES] = measure_tiles(64, [] {
-        _tile_dpbsud(0, 4, 6);
-        _tile_dpbsud(1, 4, 7);
-        _tile_dpbsud(2, 5, 6);
-        _tile_dpbsud(3, 5, 7);
+    constexpr int TILES = 4, TURNS = 500;
+    const AmxTileConfig tiles;
+    const double products = double(TILES) * TILE_ROWS * TILE_ROWS * TILE_K * TURNS;
+    rates[RATE_BFLOAT16_TILES] = measure(products, [] {
+        for (int turn = 0; turn < TURNS; ++turn) {
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 4, 7);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
     });
 #endif
     return rates;

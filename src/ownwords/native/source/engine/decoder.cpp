@@ -360,7 +360,7 @@ struct Decoder::StepRun {
         for (i64 row = 0; row < rows && count > 0; ++row) {
             float *x = out + row * d.hidden_stride_ + begin;
             const float *other = gated ? d.up_ + row * d.hidden_stride_ + begin : nullptr;
-            d.model_.shape.block_type == int(WeightType::F32) ? activate_mlp<false>(x, other, count)
+            d.model_.shape.weight_type == int(WeightType::F32) ? activate_mlp<false>(x, other, count)
                                                               : activate_mlp<true>(x, other, count);
         }
         team.barrier();

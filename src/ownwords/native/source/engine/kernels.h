@@ -56,7 +56,7 @@ void amx_bf16(const MatmulArgs &work, i64 first, i64 last);
 void amx_int8(const MatmulArgs &work, i64 first, i64 last);
 #endif
 
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512F__)
 // Products of int8 weights are of 15-bit activations, with AMX and without it, to the bit.
 #define OWNWORDS_INT15 1
 void matmul_int15(const MatmulArgs &work, i64 first, i64 last);
@@ -101,7 +101,7 @@ inline VecI32 load_codes(const void *from) {
     return result;
 }
 
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(__ARM_FEATURE_DOTPROD)
+#if defined(__AVX512F__) || defined(__AVXVNNI__) || defined(__ARM_FEATURE_DOTPROD)
 
 using Code = int8_t;
 
@@ -128,7 +128,7 @@ constexpr int INT8_OFFSET = 128;  // added to stored int8 weights
 inline VecI32 int8_operand(VecI32 line) { return line; }
 
 inline VecI32 dot_add(VecI32 sum, VecI32 weights, const Activations4 &four) {
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512F__)
     return (VecI32)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, (__m512i)four.all);
 #else
     return (VecI32)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)weights, (__m256i)four.all);
@@ -172,9 +172,7 @@ inline void store_codes(VecI32 from, Code *to) {
 inline VecI32 int8_operand(VecI32 line) { return line; }
 
 inline VecI32 madd_pairs(VecI32 a, VecI32 b) {
-#if defined(__AVX512BW__)
-    return (VecI32)_mm512_madd_epi16((__m512i)a, (__m512i)b);
-#elif defined(__AVX2__)
+#if defined(__AVX2__)
     return (VecI32)_mm256_madd_epi16((__m256i)a, (__m256i)b);
 #elif defined(__SSE2__)
     return (VecI32)_mm_madd_epi16((__m128i)a, (__m128i)b);

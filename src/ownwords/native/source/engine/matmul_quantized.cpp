@@ -48,7 +48,7 @@ inline const Code *codes(const MatmulInput &input) {
 struct Int8Kernel {
     static constexpr int SUMS = INT_SUM_REGISTERS, ROWS = 8;
     // With 16 lanes there are registers for two panels and six rows.
-    static constexpr bool FEW_PASSES = LANES < 16 || sizeof(Code) > 1;
+    static constexpr bool FEW_PASSES = LANES < 16;
 
     template <int P, int R>
     static void block(const MatmulArgs &w, i64 p, i64 stride, i64 n,
@@ -181,7 +181,7 @@ void matmul_int4(const MatmulArgs &work, i64 first, i64 last) {
 }
 
 #if defined(OWNWORDS_INT15)
-// Activations for int8 weights with AVX512-VNNI: 15-bit integers, 128 * high byte + low byte, with
+// Activations for int8 weights with AVX-512: 15-bit integers, 128 * high byte + low byte, with
 // one scale per row. The rows of low bytes follow those of high bytes.
 
 namespace {

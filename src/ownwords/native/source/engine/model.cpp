@@ -8,7 +8,7 @@
 namespace ownwords::engine {
 namespace {
 
-// For int8 products with AVX512-VNNI: 255 * 127 * MAX_INPUTS fits into 32 bits.
+// For int8 products with AVX-512: 255 * 127 * MAX_INPUTS fits into 32 bits.
 constexpr int64_t MAX_INPUTS = 1 << 16;
 
 // No product of the sizes below overflows within these bounds.
@@ -21,8 +21,7 @@ bool is_sane(const ModelShape &s) {
            in(s.width, 1, MAX_INPUTS) && in(s.layers, 1, 1 << 10) && in(s.heads, 1, 1 << 12) &&
            in(s.kv_heads, 1, s.heads) && s.heads % s.kv_heads == 0 &&
            in(s.head_dim, 1, MAX_INPUTS / s.heads) && in(s.hidden, 1, MAX_INPUTS) &&
-           in(s.block_type, 0, 3) && in(s.embedding_type, 0, 3) && in(s.kv_bf16, 0, 1) &&
-           in(s.rope_tables, 0, s.layers) && s.norm_eps > 0 && s.norm_eps < 1 &&
+           in(s.weight_type, 0, 3) && in(s.kv_bf16, 0, 1) && in(s.rope_tables, 0, s.layers) && s.norm_eps > 0 && s.norm_eps < 1 &&
            is_finite_number(s.norm_offset) && is_finite_number(s.attention_scale) &&
            is_finite_number(s.embedding_scale) && is_finite_number(s.softcap) && s.softcap >= 0;
 }
@@ -31,20 +30,6 @@ bool is_finite(const std::vector<float> &numbers) {
     bool all = true;
     for (const float is_finite_number : numbers) all &= std::isfinite(is_finite_number);
     return all;
-}
-
-size_t row_bytes(const WeightSource &source) {
-    const size_t inputs = size_t(source.inputs);
-    if (source.type == SourceType::F32) return inputs * 4;
-    if (source.type == SourceType::CODES8) return inputs;
-    return source.type == SourceType::CODES4 ? (inputs + 1) / 2 : inputs * 2;
-}
-
-// Drop the pages of a mapped file's rows.
-void discard_rows(const WeightSource &source, i64 first, i64 last) {
-    const size_t bytes = row_bytes(source);
-    discard_pages(static_cast<const char *>(source.data) + size_t(first) * bytes,
-                  size_t(last - first) * bytes);
 }
 
 }  // namespace
@@ -121,31 +106,27 @@ NormWeights Model::load_norm(const TensorTable &given, Role weight, i64 bias, i6
 }
 
 // A matrix made of these tensors, one after another; packed later by pack_all.
-void Model::plan_matrix(Matrix &matrix, const TensorTable &given, i64 type,
+void Model::plan_matrix(Matrix &matrix, const TensorTable &given,
                         std::initializer_list<Role> roles, i64 layer, i64 outputs, i64 inputs) {
-    PackJob job;
+    matrix.type = WeightType(shape.weight_type);
+    matrix.outputs = outputs;
+    matrix.inputs = inputs;
+    PackJob job{matrix, {}};
     i64 rows = 0;
     for (const Role role : roles) {
         const TensorSource *tensor = given.get(role, layer);
         if (tensor == nullptr) throw Error{STATUS_MISSING_TENSOR};
         const WeightSource source{SourceType(tensor->type), tensor->data, tensor->scales,
                                   tensor->rows, tensor->columns, tensor->transposed != 0};
-        const WeightType own_type =
-            source.type == SourceType::CODES8 ? WeightType::INT8 : WeightType::INT4;
-        if (tensor->type < 0 || tensor->type > int(SourceType::CODES4) || source.rows < 1 ||
+        if (tensor->type < 0 || tensor->type > int(SourceType::CODES) || source.rows < 1 ||
             source.rows > outputs || source.inputs != inputs ||
-            (source.has_codes() && (source.transposed || source.scales == nullptr ||
-                                    WeightType(type) != own_type)))
+            (source.type == SourceType::CODES && (source.transposed || source.scales == nullptr ||
+                                                  matrix.type != WeightType::INT8)))
             throw Error{STATUS_BAD_TENSOR};
         job.sources.push_back(source);
-        job.mapped.push_back(tensor->mapped != 0);
         rows += source.rows;
     }
     if (rows != outputs) throw Error{STATUS_BAD_TENSOR};
-    matrix.type = WeightType(type);
-    matrix.outputs = outputs;
-    matrix.inputs = inputs;
-    job.matrix = matrix;
     pack_jobs_.push_back(std::move(job));
 }
 
@@ -164,10 +145,9 @@ Model::Model(const ModelShape &given_shape, const TensorSource *tensors, i64 cou
         frequencies.assign(shape.frequencies, shape.frequencies + shape.rope_tables * half);
         if (!is_finite(frequencies)) throw Error{STATUS_NOT_FINITE};
     }
-    plan_matrix(embedding, given, shape.embedding_type, {ROLE_EMBEDDING}, 0, shape.vocabulary,
-                width);
+    plan_matrix(embedding, given, {ROLE_EMBEDDING}, 0, shape.vocabulary, width);
     if (given.get(ROLE_HEAD, 0) != nullptr)
-        plan_matrix(head, given, shape.embedding_type, {ROLE_HEAD}, 0, shape.vocabulary, width);
+        plan_matrix(head, given, {ROLE_HEAD}, 0, shape.vocabulary, width);
     positions = load_vector(given, ROLE_POSITIONS, 0, shape.context * width);
     final_norm = load_norm(given, ROLE_FINAL_NORM, ROLE_FINAL_NORM_BIAS, 0, width);
     layers.resize(size_t(shape.layers));
@@ -187,18 +167,17 @@ Model::Model(const ModelShape &given_shape, const TensorSource *tensors, i64 cou
         layer.mlp_output_norm = load_norm(given, ROLE_MLP_OUTPUT_NORM, -1, i, width);
         if (layer.attention_norm.weight == nullptr || layer.mlp_norm.weight == nullptr)
             throw Error{STATUS_MISSING_TENSOR};
-        const i64 type = shape.block_type;
         if (given.get(ROLE_QUERY_KEY_VALUE, i) != nullptr)
-            plan_matrix(layer.query_key_value, given, type, {ROLE_QUERY_KEY_VALUE}, i,
+            plan_matrix(layer.query_key_value, given, {ROLE_QUERY_KEY_VALUE}, i,
                         q_width + 2 * kv_width, width);
         else
-            plan_matrix(layer.query_key_value, given, type, {ROLE_QUERY, ROLE_KEY, ROLE_VALUE}, i,
+            plan_matrix(layer.query_key_value, given, {ROLE_QUERY, ROLE_KEY, ROLE_VALUE}, i,
                         q_width + 2 * kv_width, width);
-        plan_matrix(layer.output, given, type, {ROLE_OUTPUT}, i, width, q_width);
+        plan_matrix(layer.output, given, {ROLE_OUTPUT}, i, width, q_width);
         if (given.get(ROLE_GATE, i) != nullptr)
-            plan_matrix(layer.gate, given, type, {ROLE_GATE}, i, shape.hidden, width);
-        plan_matrix(layer.up, given, type, {ROLE_UP}, i, shape.hidden, width);
-        plan_matrix(layer.down, given, type, {ROLE_DOWN}, i, width, shape.hidden);
+            plan_matrix(layer.gate, given, {ROLE_GATE}, i, shape.hidden, width);
+        plan_matrix(layer.up, given, {ROLE_UP}, i, shape.hidden, width);
+        plan_matrix(layer.down, given, {ROLE_DOWN}, i, width, shape.hidden);
         layer.query_key_value_bias = load_query_key_value_bias(given, i, q_width, kv_width);
         layer.output_bias = load_vector(given, ROLE_OUTPUT_BIAS, i, width);
         layer.up_bias = load_vector(given, ROLE_UP_BIAS, i, shape.hidden);
@@ -208,27 +187,6 @@ Model::Model(const ModelShape &given_shape, const TensorSource *tensors, i64 cou
     shape.windows = shape.rope_table = nullptr;
     shape.frequencies = nullptr;
     pack_all(pool);
-}
-
-// The number of panels to pack before the pages of their sources are dropped.
-i64 Model::PackJob::panels_per_piece() const {
-    constexpr size_t NEAR = size_t(4) << 20;
-    size_t widest = 1;
-    for (const WeightSource &source : sources) widest = std::max(widest, row_bytes(source));
-    return std::max<i64>(1, i64(NEAR / (widest * PANEL)));
-}
-
-// False if a number is not finite.
-bool Model::PackJob::pack_piece(i64 first, i64 last) const {
-    const auto count = i64(sources.size());
-    const bool is_finite_all = pack(matrix, sources.data(), count, first, last);
-    i64 begin = 0;
-    for (size_t s = 0; s < sources.size(); begin += sources[s++].rows) {
-        const i64 low = std::max(first * PANEL - begin, i64(0));
-        const i64 high = std::min(last * PANEL - begin, sources[s].rows);
-        if (mapped[s] && !sources[s].transposed && low < high) discard_rows(sources[s], low, high);
-    }
-    return is_finite_all;
 }
 
 // Pack all matrices into one buffer, in the order of plan_matrix, and assign them to their layers.
@@ -247,17 +205,11 @@ void Model::pack_all(ThreadPool &pool) {
             i64 first, last;
             split_range(job.matrix.panels(), 1, thread, team.threads, first, last);
             try {
-                for (; first < last; first += job.panels_per_piece())
-                    if (!job.pack_piece(first, std::min(first + job.panels_per_piece(), last)))
-                        status = STATUS_NOT_FINITE;
+                if (!pack(job.matrix, job.sources.data(), i64(job.sources.size()), first, last))
+                    status = STATUS_NOT_FINITE;
             } catch (const std::bad_alloc &) {
                 status = STATUS_NO_MEMORY;
             }
-            team.barrier();
-            // Every thread reads every row of a transposed source.
-            for (size_t s = 0; thread == 0 && s < job.sources.size(); ++s)
-                if (job.mapped[s] && job.sources[s].transposed)
-                    discard_rows(job.sources[s], 0, job.sources[s].rows);
         }
     });
     if (status != STATUS_OK) throw Error{Status(status.load())};

@@ -39,17 +39,13 @@ class Model {
     const float *load_query_key_value_bias(const TensorTable &given, i64 layer, i64 q_width,
                                            i64 kv_width);
     NormWeights load_norm(const TensorTable &given, Role weight, i64 bias, i64 layer, i64 count);
-    void plan_matrix(Matrix &matrix, const TensorTable &given, i64 type,
-                     std::initializer_list<Role> roles, i64 layer, i64 outputs, i64 inputs);
+    void plan_matrix(Matrix &matrix, const TensorTable &given, std::initializer_list<Role> roles,
+                     i64 layer, i64 outputs, i64 inputs);
     void pack_all(ThreadPool &pool);
 
     struct PackJob {
         Matrix matrix;
         std::vector<WeightSource> sources;
-        std::vector<bool> mapped;  // by source
-
-        i64 panels_per_piece() const;
-        bool pack_piece(i64 first, i64 last) const;
     };
     std::vector<PackJob> pack_jobs_;
     std::vector<std::vector<float>> vectors_;

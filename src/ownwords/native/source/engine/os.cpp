@@ -1,6 +1,5 @@
 #include "engine/os.h"
 
-#include <cstdint>
 #include <new>
 
 #if defined(_WIN32)
@@ -25,8 +24,6 @@ void *allocate_pages(size_t bytes) {
 
 void free_pages(void *from, size_t) noexcept { VirtualFree(from, 0, MEM_RELEASE); }
 
-void discard_pages(const void *, size_t) {}
-
 int process_id() { return 0; }  // there is no fork
 
 void with_blocked_signals(const std::function<void()> &body) { body(); }  // nor are there signals
@@ -45,13 +42,6 @@ void *allocate_pages(size_t bytes) {
 }
 
 void free_pages(void *from, size_t bytes) noexcept { munmap(from, bytes); }
-
-void discard_pages(const void *from, size_t bytes) {
-    const auto page = uintptr_t(sysconf(_SC_PAGESIZE));
-    const auto begin = reinterpret_cast<uintptr_t>(from);
-    const uintptr_t first = (begin + page - 1) / page * page, end = (begin + bytes) / page * page;
-    if (first < end) madvise(reinterpret_cast<void *>(first), end - first, MADV_DONTNEED);
-}
 
 int process_id() { return int(getpid()); }
 

@@ -11,9 +11,6 @@ namespace ownwords::engine {
 void *allocate_pages(size_t bytes);
 void free_pages(void *from, size_t bytes) noexcept;
 
-// Drop the whole pages in this range of a mapped file; they are read again if needed.
-void discard_pages(const void *from, size_t bytes);
-
 // Changes in a fork.
 int process_id();
 

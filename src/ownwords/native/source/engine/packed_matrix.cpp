@@ -102,34 +102,12 @@ class PanelLane {
         }
     }
 
-    // Copy codes of the matrix's own type. False if a scale is not finite.
+    // Copy int8 codes. False if the scale is not finite.
     bool copy(const WeightSource &from, i64 row) const {
-        if (m_.type == WeightType::INT8) {
-            const float scale = static_cast<const float *>(from.scales)[row];
-            const auto *codes = static_cast<const uint8_t *>(from.data) + row * m_.inputs;
-            for (i64 i = 0; i < m_.inputs; ++i) bytes_[i] = codes[i] ^ 128;
-            std::memcpy(bytes_ + m_.depth(), &scale, sizeof scale);
-            return std::isfinite(scale);
-        }
-        const i64 in_row = (m_.inputs + 1) / 2;
-        const auto *codes = static_cast<const uint8_t *>(from.data) + row * in_row;
-        const auto *scales =
-            static_cast<const Bf16 *>(from.scales) + row * ((m_.inputs + GROUP - 1) / GROUP);
-        bool all_finite = true;
-        for (i64 i = 0; i < m_.inputs; i += GROUP) {
-            uint8_t pair_bytes[HALF] = {};
-            std::memcpy(pair_bytes, codes + i / 2, size_t(std::min(HALF, in_row - i / 2)));
-            unsigned char *to = group(i);
-            for (i64 k = 0; k < HALF / 2; ++k) {
-                const int low_half = pair_bytes[k], high_half = pair_bytes[k + HALF / 2];
-                to[2 * k] = uint8_t((low_half & 15) | (high_half & 15) << 4);
-                to[2 * k + 1] = uint8_t(low_half >> 4 | (high_half & 0xf0));
-            }
-            *scale(i) = scales[i / GROUP];
-            all_finite &= std::isfinite(to_float(*scale(i)));
-            clear_padding(i);
-        }
-        return all_finite;
+        const auto *codes = static_cast<const uint8_t *>(from.data) + row * m_.inputs;
+        for (i64 i = 0; i < m_.inputs; ++i) bytes_[i] = codes[i] ^ 128;
+        std::memcpy(bytes_ + m_.depth(), &from.scales[row], sizeof(float));
+        return std::isfinite(from.scales[row]);
     }
 
   private:
@@ -251,16 +229,17 @@ bool pack(const Matrix &m, const WeightSource *sources, i64 count, i64 first, i6
         i64 begin = 0;  // the source's first output
         for (i64 s = 0; s < count; begin += sources[s++].rows) {
             const WeightSource &from = sources[s];
+            const bool has_codes = from.type == SourceType::CODES;
             const i64 low = std::max(p * PANEL, begin);
             const i64 high = std::min((p + 1) * PANEL, begin + from.rows);
             if (low >= high) continue;
-            if (!from.has_codes()) {
+            if (!has_codes) {
                 load_rows(from, low - begin, high - low, rows.data(), depth);
                 if (!finite(rows.data(), (high - low) * depth)) return false;
             }
             for (i64 o = low; o < high; ++o) {
                 const PanelLane lane(lanes.data() + o % PANEL * bytes, m);
-                if (from.has_codes())
+                if (has_codes)
                     all_finite &= lane.copy(from, o - begin);
                 else
                     lane.write(rows.data() + (o - low) * depth);

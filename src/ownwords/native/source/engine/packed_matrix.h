@@ -35,27 +35,23 @@ struct Matrix {
     size_t bytes() const { return size_t(panels()) * panel_bytes(); }
 };
 
-enum class SourceType : int { F32 = 0, BF16 = 1, F16 = 2, CODES8 = 3, CODES4 = 4 };
+enum class SourceType : int { F32 = 0, BF16 = 1, F16 = 2, CODES = 3 };
 
 // Convert numbers (not codes) from the one at `first` on.
 void load_as_float(SourceType type, const void *data, i64 first, i64 count, float *into);
 
-// Rows of a matrix as a file stores them: numbers, or the codes and scales that models/quantize.py
-// writes: int8 with a float per row; int4 two in a byte, with a bfloat16 per GROUP inputs.
-// Transposed numbers are stored [inputs, rows].
+// Rows of a matrix as a file stores them: numbers, or the int8 codes that models/quantize.py writes,
+// with a scale per row. Transposed numbers are stored [inputs, rows].
 struct WeightSource {
     SourceType type = SourceType::F32;
     const void *data = nullptr;
-    const void *scales = nullptr;
+    const float *scales = nullptr;
     i64 rows = 0, inputs = 0;
     bool transposed = false;
-
-    bool has_codes() const { return type == SourceType::CODES8 || type == SourceType::CODES4; }
 };
 
 // Write panels [first, last) of a matrix to its `lines`. Its rows are those of the sources, one
-// after another. Numbers are rounded as in models/quantize.py; codes, which must be of the matrix's
-// type, are copied. False, with the rest left out, if a number is not finite.
+// after another. Numbers are rounded as in models/quantize.py; codes, only for INT8, are copied. False, with the rest left out, if a number is not finite.
 bool pack(const Matrix &matrix, const WeightSource *sources, i64 count, i64 first, i64 last);
 
 // The weights of one output as floats: a token's embedding.
