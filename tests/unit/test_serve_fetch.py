@@ -1,7 +1,5 @@
 """A feed is fetched from the host the user named, and from no other."""
 
-import asyncio
-import socket
 from pathlib import Path
 
 import httpx
@@ -16,9 +14,8 @@ from ownwords.core.progress import Progress
 from ownwords.core.workspace import Workspace
 from ownwords.serve import intake as fetching
 from ownwords.serve.app_state import AppState
-from ownwords.serve.intake import PUBLIC_ONLY, PublicTransport, fetch_feed
+from ownwords.serve.intake import fetch_feed
 from ownwords.serve.jobs import FetchJob, JobManager
-from ownwords.serve.settings import ServeSettings
 
 ITEM = (
     "<item><title>Post {n}</title><link>https://b.example/{n}</link>"
@@ -64,62 +61,6 @@ def fetched(host: Host, tmp_path: Path, url: str, name: str = "b.example") -> di
 
 def posts_in(found: dict[str, object]) -> int:
     return sum(isinstance(item, RawDocument) for item in feed.read(Path(str(found["path"]))))
-
-
-@pytest.mark.parametrize(
-    "addresses",
-    [
-        ["127.0.0.1"],
-        ["::1"],
-        ["64:ff9b::7f00:1"],
-        ["2002:7f00:1::"],
-        ["169.254.169.254"],
-        ["10.0.0.7"],
-        ["93.184.215.14", "::1"],
-    ],
-)
-def test_a_server_reached_from_elsewhere_fetches_nothing_behind_it(
-    addresses: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    resolving_to(addresses, monkeypatch)
-    with pytest.raises(SourceError, match="not a public address"):
-        fetch_feed(
-            "http://b.example/", "b.example", tmp_path / "out", Progress(), PublicTransport()
-        )
-
-
-def test_it_connects_to_the_address_that_was_checked(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    resolving_to(["93.184.215.14"], monkeypatch)
-    requests: list[httpx.Request] = []
-
-    def answer(_: object, request: httpx.Request) -> httpx.Response:
-        requests.append(request)
-        return httpx.Response(200, text=rss(2, 1))
-
-    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", answer)
-    fetch_feed("https://b.example/f", "b.example", tmp_path / "out", Progress(), PublicTransport())
-    assert {request.url.host for request in requests} == {"93.184.215.14"}
-    assert {request.headers["Host"] for request in requests} == {"b.example"}
-    assert {request.extensions["sni_hostname"] for request in requests} == {"b.example"}
-
-
-def test_only_a_server_that_is_not_reached_from_elsewhere_fetches_from_this_machine(
-    tmp_path: Path,
-) -> None:
-    commands = []
-    for host in ("127.0.0.1", "0.0.0.0"):
-        state = AppState(Workspace(tmp_path), ServeSettings(host=host, key="k" * 16))
-        request = FetchJob("http://127.0.0.1:1/", "127.0.0.1")
-        commands.append(state._arguments(request)[3:])
-        asyncio.run(state.close())
-    assert commands == [[], [PUBLIC_ONLY]]
-
-
-def resolving_to(addresses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 80)) for each in addresses]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
 
 
 def test_a_site_names_its_feed_and_wordpress_its_further_pages(tmp_path: Path) -> None:

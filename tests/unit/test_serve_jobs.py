@@ -395,6 +395,7 @@ def test_paths_are_named_only_where_nobody_else_reaches_the_server(
         assert page.get("/api/sources").json()["found"] == []
         assert status_of(kind="make", base="none") == 201
         assert status_of(kind="base", source="org/other") == 201
+        assert status_of(kind="fetch", url="http://127.0.0.1:1/", host="127.0.0.1") == 403
 
 
 # --- one stream for every page -------------------------------------------------------------------

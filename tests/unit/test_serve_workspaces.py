@@ -1,4 +1,4 @@
-"""The workspace switcher: listed, opened in the running server, created and forgotten."""
+"""The workspace switcher: listed, opened in the running server, created and deleted."""
 
 import shutil
 from collections.abc import Iterator
@@ -118,27 +118,23 @@ def test_only_listed_workspaces_are_opened(client: TestClient, folder: Path) -> 
     assert open_workspace(client, path="x", name="y").status_code == 400
 
 
-def test_a_forgotten_workspace_keeps_its_files(client: TestClient, tmp_path: Path) -> None:
+def test_a_workspace_elsewhere_is_listed_once_it_was_opened(
+    client: TestClient, tmp_path: Path
+) -> None:
     elsewhere = tmp_path / "elsewhere" / "far.ownwords"
     with Workspace(elsewhere).opened():
         pass
-    path = list_workspaces(client)["one"]["path"]
     assert "far" not in list_workspaces(client)
     with page_client(AppState(Workspace(elsewhere))) as other_client:
         open_workspace(other_client, path=str(elsewhere))
     assert list_workspaces(client)["far"]["path"] == str(elsewhere)
-    answer = client.request("DELETE", "/api/workspaces", json={"path": str(elsewhere)})
-    assert answer.status_code == 204
-    assert "far" not in list_workspaces(client)
-    assert elsewhere.is_dir()
-    assert open_workspace(client, path=path).status_code == 204
 
 
 def test_a_workspace_is_deleted_with_what_it_holds_but_not_while_it_is_used(
     client: TestClient, folder: Path
 ) -> None:
     def delete(path: Path) -> int:
-        body = {"path": str(path), "deletes": True}
+        body = {"path": str(path)}
         return client.request("DELETE", "/api/workspaces", json=body).status_code
 
     one, two, plain = (folder / name for name in ("one.ownwords", "two.ownwords", "plain"))
@@ -157,23 +153,6 @@ def test_a_workspace_is_deleted_with_what_it_holds_but_not_while_it_is_used(
     home = client.get("/api/home").json()
     assert (home["path"], home["name"], home["blog"]["is_read"]) == (str(one), "one", False)
     assert client.get("/api/jobs/x/stop").status_code < 500
-
-
-def test_a_forgotten_neighbour_stays_away_until_it_is_opened(
-    client: TestClient, folder: Path
-) -> None:
-    two = folder / "two.ownwords"
-
-    def forget(path: Path) -> int:
-        return client.request("DELETE", "/api/workspaces", json={"path": str(path)}).status_code
-
-    assert forget(two) == 204
-    assert list(list_workspaces(client)) == ["one"]
-    assert two.is_dir()
-    assert forget(folder / "one.ownwords") == 409  # it is open
-    with page_client(AppState(Workspace(two))) as other_client:
-        open_workspace(other_client, path=str(folder / "one.ownwords"))
-    assert list(list_workspaces(client)) == ["one", "two"]
 
 
 def test_a_blog_has_one_name_everywhere(client: TestClient, folder: Path) -> None:

@@ -20,7 +20,6 @@ from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_access import ArchivePool, ReportCache
 from ownwords.serve.errors import ApiError
-from ownwords.serve.intake import PUBLIC_ONLY
 from ownwords.serve.jobs import (
     BaseJob,
     EncoderJob,
@@ -260,13 +259,7 @@ class AppState:
         root, device = self.workspace.root, self.settings.device
         match request:
             case FetchJob():
-                flags = [] if self.settings.is_private else [PUBLIC_ONLY]
-                return [
-                    request.url,
-                    request.host,
-                    str(self.sources.new_folder(request.host)),
-                    *flags,
-                ]
+                return [request.url, request.host, str(self.sources.new_folder(request.host))]
             case EncoderJob():
                 return [request.name]
             case BaseJob():

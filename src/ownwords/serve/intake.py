@@ -8,18 +8,16 @@ limit, and its posts are compared with those of the archive. A feed is fetched o
 that the user has named, even if it redirects; its pages are saved as FOLDER/feed-001.xml and so on.
 """
 
-import ipaddress
 import json
 import os
 import re
 import shutil
-import socket
 import sys
 import time
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import httpx
@@ -81,45 +79,6 @@ _LINK = re.compile(rb"<(?:atom:|a10:)?link\b[^<>]*>", re.IGNORECASE)
 _NEXT = re.compile(rb"\brel=[\"']next[\"']", re.IGNORECASE)
 _HREF = re.compile(rb"\bhref=[\"']([^\"']+)[\"']", re.IGNORECASE)
 _HEAD_BYTES = 64 << 10
-
-
-# The flag to fetch nothing from this machine and its network.
-PUBLIC_ONLY: Final = "public-only"
-
-
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")  # embeds IPv4 addresses, as 6to4 does
-
-
-class PublicTransport(httpx.HTTPTransport):
-    """Connects to public addresses only, so that users of a server cannot reach its network.
-
-    The name is resolved here, and the connection made to that very address: a second lookup could
-    give another one.
-    """
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        name = request.url.host
-        try:
-            found = socket.getaddrinfo(name, request.url.port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise httpx.ConnectError(str(error)) from error
-        addresses = [str(address[0]) for *_, address in found]
-        if not all(_is_public(address) for address in addresses):
-            raise SourceError(
-                f"{name} is not a public address",
-                hint="fetch it on a server that no other machine can reach",
-            )
-        request.url = request.url.copy_with(host=addresses[0])
-        request.extensions |= {"sni_hostname": name}  # the certificate is of the name
-        return super().handle_request(request)
-
-
-def _is_public(text: str) -> bool:
-    """Whether an address is public, and does not embed a private one."""
-    address = ipaddress.ip_address(text)
-    if isinstance(address, ipaddress.IPv6Address) and (address in _NAT64 or address.sixtofour):
-        return False
-    return address.is_global and not address.is_multicast
 
 
 def fetch_feed(
@@ -262,11 +221,10 @@ def _bound_memory() -> None:
             resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, hard))
 
 
-def _fetch(url: str, host: str, folder: str, *flags: str) -> dict[str, Any]:
+def _fetch(url: str, host: str, folder: str) -> dict[str, Any]:
     progress = Progress()
-    transport = PublicTransport() if PUBLIC_ONLY in flags else None
     with reporting_job(progress, os.environ):
-        return fetch_feed(url, host, Path(folder), progress, transport)
+        return fetch_feed(url, host, Path(folder), progress)
 
 
 def _main(first: str, *rest: str) -> int:

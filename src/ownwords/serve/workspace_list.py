@@ -5,7 +5,7 @@ import re
 import sqlite3
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ownwords.archive.blog_name import blog_name, give_name
@@ -45,10 +45,9 @@ class WorkspaceEntry:
 
 @dataclass(frozen=True)
 class _Contents:
-    """When each workspace was last opened, by path, and the paths that are not listed."""
+    """When each workspace was last opened, by path."""
 
     opened: dict[str, float] = field(default_factory=dict)
-    hidden: tuple[str, ...] = ()
 
 
 class WorkspaceList:
@@ -64,21 +63,16 @@ class WorkspaceList:
     def paths(self) -> list[Path]:
         """Return the current workspace, then those opened before, the latest first, then others."""
         beside = sorted(self._current.parent.glob(f"*{SUFFIX}"))
-        known = self._read()
-        others = dict.fromkeys([*map(Path, known.opened), *beside])
-        # Others may be on a disk that is not mounted.
+        others = dict.fromkeys([*map(Path, self._read()), *beside])
+        # Others may be deleted, or on a disk that is not mounted.
         return [
             self._current,
-            *(
-                path
-                for path in others
-                if path != self._current and path.is_dir() and path_text(path) not in known.hidden
-            ),
+            *(path for path in others if path != self._current and path.is_dir()),
         ]
 
     def last_opened(self) -> Path | None:
         """Return the workspace that was opened last and is still there."""
-        return next((path for path in map(Path, self._read().opened) if path.is_dir()), None)
+        return next((path for path in map(Path, self._read()) if path.is_dir()), None)
 
     def find(self, path: str) -> Workspace:
         """Return the listed workspace at this path. Raises ApiError if it is not listed."""
@@ -112,29 +106,18 @@ class WorkspaceList:
 
     def remember(self, workspace: Workspace) -> None:
         """Record that a workspace is opened now."""
-        path, known = path_text(workspace.root.absolute()), self._read()
-        hidden = tuple(each for each in known.hidden if each != path)
-        self._write(_Contents(known.opened | {path: time.time()}, hidden))
+        self._write(self._read() | {path_text(workspace.root.absolute()): time.time()})
 
-    def forget(self, path: str, *, deletes: bool = False) -> None:
-        """Remove a workspace from the list until it is opened again, or delete its folder.
-
-        Raises ApiError if the folder may hold other files.
-        """
+    def delete(self, path: str) -> None:
+        """Delete the folder of a listed workspace. Raises ApiError if it may hold other files."""
         root = self.find(path).root
-        if deletes:
-            if not root.name.endswith(SUFFIX):
-                raise conflict(
-                    f"{root.name} may hold files that ownwords has not made",
-                    hint="delete the folder by hand",
-                )
-            atomic_dir.delete_dir(root)
-        elif root == self._current:
-            raise conflict("this blog is open", hint="open another one first")
-        known = self._read()
-        opened = {each: at for each, at in known.opened.items() if each != path}
-        hidden = () if deletes else (path,)
-        self._write(_Contents(opened, (*(each for each in known.hidden if each != path), *hidden)))
+        if not root.name.endswith(SUFFIX):
+            raise conflict(
+                f"{root.name} may hold files that ownwords has not made",
+                hint="delete the folder by hand",
+            )
+        atomic_dir.delete_dir(root)
+        self._write({each: at for each, at in self._read().items() if each != path})
 
     def _entry(self, path: Path) -> WorkspaceEntry:
         has_model = (atomic_dir.readable_dir(path / "model") / CONFIG).exists()
@@ -148,20 +131,20 @@ class WorkspaceList:
             is_current=path == self._current,
         )
 
-    def _read(self) -> _Contents:
-        """Read the file; the workspace that was opened last comes first."""
+    def _read(self) -> dict[str, float]:
+        """Return when each workspace was opened, by path, the last one first."""
         try:
-            known = decode(_Contents, json.loads((data_folder() / _FILE).read_bytes()))
+            text = (data_folder() / _FILE).read_bytes()
+            opened = decode(_Contents, json.loads(text), unknown="ignore").opened
         except (OSError, ValueError, OwnwordsError):  # none yet, or a damaged one
-            return _Contents()
-        opened = sorted(known.opened.items(), key=lambda item: -item[1])
-        return replace(known, opened=dict(opened))
+            return {}
+        return dict(sorted(opened.items(), key=lambda item: -item[1]))
 
-    def _write(self, contents: _Contents) -> None:
+    def _write(self, opened: dict[str, float]) -> None:
         folder = data_folder()
         with translate_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / _FILE, json.dumps(encode(contents)) + "\n")
+        write_atomically(folder / _FILE, json.dumps(encode(_Contents(opened))) + "\n")
 
 
 def _count_posts(archive: Path) -> int | None:

@@ -57,7 +57,7 @@ def routes(state: AppState, open_workspace: Open) -> list[BaseRoute]:
         Route(UPLOADS, partial(_upload, state), methods=["POST"]),
         json_route(state, "GET", "/api/workspaces", list_workspaces),
         json_route(state, "PATCH", "/api/workspaces", rename_workspace),
-        json_route(state, "DELETE", "/api/workspaces", forget_workspace),
+        json_route(state, "DELETE", "/api/workspaces", delete_workspace),
         Route("/api/workspaces/open", opens, methods=["POST"]),
     ]
 
@@ -369,11 +369,10 @@ class RenameRequest:
 
 
 @dataclass(frozen=True)
-class ForgetRequest:
-    """A listed workspace, and whether to delete its folder."""
+class DeleteRequest:
+    """A listed workspace."""
 
     path: Annotated[str, _PATH]
-    deletes: bool = False
 
 
 def list_workspaces(state: AppState, _: ApiCall) -> dict[str, Any]:
@@ -387,12 +386,12 @@ def rename_workspace(state: AppState, call: ApiCall) -> None:
     WorkspaceList(state.workspace).rename(asked.path, asked.name)
 
 
-def forget_workspace(state: AppState, call: ApiCall) -> None:
-    """Remove a workspace from the list, and its files if requested."""
-    asked = call.body(ForgetRequest)
-    if asked.deletes and (holder := JobManager(Workspace(Path(asked.path))).find_worker()):
+def delete_workspace(state: AppState, call: ApiCall) -> None:
+    """Delete a workspace with its files."""
+    path = call.body(DeleteRequest).path
+    if holder := JobManager(Workspace(Path(path))).find_worker():
         raise conflict(holder, hint="wait until it ends")
-    WorkspaceList(state.workspace).forget(asked.path, deletes=asked.deletes)
+    WorkspaceList(state.workspace).delete(path)
 
 
 async def _open_workspace(state: AppState, open_workspace: Open, request: Request) -> Response:

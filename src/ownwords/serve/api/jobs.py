@@ -23,6 +23,7 @@ from ownwords.serve.errors import as_conflict, conflict, forbidden
 from ownwords.serve.jobs import (
     POLL_S,
     BaseJob,
+    FetchJob,
     Job,
     JobRequest,
     MakeJob,
@@ -61,22 +62,33 @@ def routes(state: AppState) -> list[BaseRoute]:
 
 def start(state: AppState, call: ApiCall) -> Job:
     """Start a job."""
-    request, settings = parse_request(call.fields.get("kind"), call.fields), state.settings
+    request = parse_request(call.fields.get("kind"), call.fields)
     if request.kind in _NEEDS_TORCH and importlib.util.find_spec("torch") is None:
         raise conflict(
             _NEEDS_TORCH[request.kind],
             hint=f"{install_command('train')}, then start ownwords serve again",
         )
-    if not settings.is_private and _names_path(request):
-        raise forbidden(
-            "paths can be chosen only if no other machine can reach the server",
-            hint="give the name of a base; `ownwords base add PATH` on that machine makes one",
-        )
+    if not state.settings.is_private:
+        _refuse_if_shared(request)
     if isinstance(request, MakeJob) and request.base and request.minutes:
         task = replace(tuning_task(state), seconds=60 * request.minutes)
         estimates.check_fits(request.base, task, estimates.base_options())
     with as_conflict():
         return state.jobs.start(request)
+
+
+def _refuse_if_shared(request: JobRequest) -> None:
+    """Raise ApiError for what would let users of other machines reach into this one."""
+    if isinstance(request, FetchJob):  # its address may be of this machine, or of its network
+        raise forbidden(
+            "posts can be fetched only if no other machine can reach the server",
+            hint="drop a file with the posts here",
+        )
+    if _names_path(request):
+        raise forbidden(
+            "paths can be chosen only if no other machine can reach the server",
+            hint="give the name of a base; `ownwords base add PATH` on that machine makes one",
+        )
 
 
 def _names_path(request: JobRequest) -> bool:

@@ -232,7 +232,6 @@ async function showBlogs() {
       item.models && count(item.models, "model"), item.path),
     actions: [!item.is_current && smallButton(t`Open`, () => open(item), t`Open ${item.name}`),
       smallButton(t`Rename`, () => rename(item), t`Rename ${item.name}`),
-      !item.is_current && smallButton(t`Forget`, () => forget(item), t`Forget ${item.name}`),
       smallButton(t`Delete`, () => drop(item, workspaces), t`Delete ${item.name}`)],
   }));
   const create = button(t`Create`, () => (name.value.trim() ? open({ name: name.value.trim() }) : name.focus()));
@@ -261,14 +260,6 @@ async function rename(item) {
   await showBlogsAgain();
 }
 
-async function forget(item) {
-  const wording = [p(t`It is only removed from this list. Everything stays in its folder:`), command(item.path),
-    p(t`To get it back, start ownwords with that folder:`), command(`ownwords serve "${item.path}"`)];
-  if (!(await ask(t`Forget ${item.name}?`, wording, { yes: t`Forget` }))) return;
-  await remove("/api/workspaces", { path: item.path });
-  await showBlogsAgain();
-}
-
 /** Delete a blog. If it was open, open another one, or begin a new one. */
 async function drop(item, all) {
   const parts = [t`everything read from your posts`, item.models && count(item.models, "model"),
@@ -277,7 +268,7 @@ async function drop(item, all) {
   const wording = [p(t`Its folder is deleted for good, with:`), bullets(parts.filter(Boolean)), command(item.path),
     p(t`Files and folders elsewhere on your disk are not touched.`)];
   if (!(await ask(t`Delete ${item.name}?`, wording, { yes: t`Delete`, danger: true }))) return;
-  await remove("/api/workspaces", { path: item.path, deletes: true });
+  await remove("/api/workspaces", { path: item.path });
   if (!item.is_current) return void await showBlogsAgain();
   const next = all.find((other) => other !== item);
   if (next) await post("/api/workspaces/open", { path: next.path });
