@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from ownwords.core.validation import ValidationError, decode, shown
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError, invalid
+from ownwords.serve.errors import invalid
 
 T = TypeVar("T")
 
@@ -99,11 +99,6 @@ def decode_fields(kind: type[T], fields: object) -> T:
         raise invalid(
             error.message, hint=error.hint, param=error.path or None, code=_code(error)
         ) from None
-
-
-def wrong_type(name: str, expected: str, seen: object) -> ApiError:
-    """Return the error for a field of the wrong type."""
-    return invalid(f"{name} must be {expected}, not {shown(seen)}", param=name, code="invalid_type")
 
 
 def _code(error: ValidationError) -> str:

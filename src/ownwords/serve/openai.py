@@ -7,7 +7,7 @@ other servers for samplers that its API lacks.
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -32,17 +32,17 @@ from ownwords.inference.text_generation import (
 from ownwords.models.directory import CONFIG
 from ownwords.serve.app_state import AppState, no_such_model
 from ownwords.serve.errors import ApiError, invalid
-from ownwords.serve.json_api import decode_fields, json_response, parse_json, wrong_type
+from ownwords.serve.json_api import decode_fields, json_response, parse_json
 from ownwords.serve.model_worker import LoadedModel
 from ownwords.serve.sse import EventSender, EventStreamResponse, run_until_disconnect
 
 JsonObject = dict[str, Any]
 # As in `ownwords write`; OpenAI's default of 16 ends within the first sentence.
 DEFAULT_TOKENS: Final = 400
-_MAX_STOPS, _MAX_STOP_LENGTH = 16, 1000  # OpenAI allows up to 4
 
 _Tokens = Annotated[int, Meta(ge=0, le=1 << 20)]
-_Texts = Annotated[int, Meta(ge=1, le=128)]
+_Stop = Annotated[str, Meta(min_length=1, max_length=1000)]
+_MAX_STOPS = 16  # OpenAI allows up to 4
 P = TypeVar("P", bound="GenerationParams")
 
 
@@ -68,6 +68,7 @@ _REFUSED: Mapping[str, tuple[Collection[str], str]] = {
     "logprobs": (["false"], _NO_TOKENS),
     "top_logprobs": ([], _NO_TOKENS),
     "echo": (["false"], "put the prompt before the text that comes back"),
+    "best_of": (["1"], "ask for n texts, and choose among them"),
     "tools": (["[]"], _NO_TOOLS),
     "functions": (["[]", "{}"], _NO_TOOLS),
     "tool_choice": (['"none"', '"auto"'], _NO_TOOLS),
@@ -77,33 +78,25 @@ _REFUSED: Mapping[str, tuple[Collection[str], str]] = {
     "audio": (["false", "{}"], _PLAIN_TEXT),
     "web_search_options": ([], "these models search nothing"),
 }
-# Their bounds are those of SamplingParams.
-_SAMPLERS = (
-    *("temperature", "top_k", "top_p", "min_p"),
-    *("repetition_penalty", "frequency_penalty", "presence_penalty"),
-)
 
 
-def parse_params(kind: type[P], fields: JsonObject) -> P:
+def parse_params(kind: type[P], body: JsonObject) -> P:
     """Parse the body of a request. Raises ApiError for a field that cannot be honoured."""
     for name, (harmless, reason) in _REFUSED.items():
-        value = fields.get(name)
+        value = body.get(name)
         if isinstance(value, dict):
             value = value.get("type", value)
         if value is not None and msgspec.json.encode(value).decode() not in harmless:
-            raise _unsupported(name, reason)
-    return decode_fields(kind, fields)
-
-
-def _unsupported(name: str, reason: str) -> ApiError:
-    return invalid(f"{name} is not supported: {reason}", param=name, code="unsupported_parameter")
+            message = f"{name} is not supported: {reason}"
+            raise invalid(message, param=name, code="unsupported_parameter")
+    return decode_fields(kind, body)
 
 
 @dataclass(frozen=True)
 class StreamOptions:
     """Options of a streamed response."""
 
-    include_usage: bool = False
+    include_usage: bool = False  # whether it ends with the token counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,16 +104,16 @@ class GenerationParams:
     """The fields that completions and chats have in common."""
 
     model: Annotated[str, Meta(min_length=1)]
-    n: _Texts = 1
+    n: Annotated[int, Meta(ge=1, le=128)] = 1
     seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] = field(
         default_factory=lambda: secrets.randbelow(1 << 31)
     )
-    stop: str | list[str] | None = None
+    stop: _Stop | list[_Stop] | None = None
     sentence: bool = False  # end with the sentence; a word that the prompt breaks off is completed
     stream: bool = False
-    stream_options: StreamOptions | None = None
-    max_tokens: _Tokens | None = None
-    temperature: float | None = None
+    stream_options: StreamOptions = StreamOptions()
+    max_tokens: _Tokens = DEFAULT_TOKENS
+    temperature: float | None = None  # of the samplers, the bounds are those of SamplingParams
     top_k: Annotated[int, Meta(ge=-1)] | None = None  # 0 and -1: all tokens
     top_p: float | None = None
     min_p: float | None = None
@@ -131,16 +124,8 @@ class GenerationParams:
     truncate_prompt_tokens: Literal[-1] | None = None  # vLLM's: read what fits, from the end
 
     def __post_init__(self) -> None:
-        if self.stream_options is not None and not self.stream:
-            raise _invalid("stream_options", "stream_options needs stream to be true")
         if len(self.stops) > _MAX_STOPS:
-            raise wrong_type("stop", f"text or a list of up to {_MAX_STOPS}", self.stop)
-        for stop in self.stops:
-            if not 0 < len(stop) <= _MAX_STOP_LENGTH:
-                raise _invalid(
-                    "stop",
-                    f"a stop string must have 1 to {_MAX_STOP_LENGTH} characters, not {len(stop)}",
-                )
+            raise _invalid("stop", f"stop must be text or a list of up to {_MAX_STOPS}")
         _ = self.sampling
 
     @property
@@ -151,17 +136,13 @@ class GenerationParams:
     @property
     def max_new_tokens(self) -> int:
         """The maximum number of tokens of each text."""
-        return DEFAULT_TOKENS if self.max_tokens is None else self.max_tokens
-
-    @property
-    def include_usage(self) -> bool:
-        """Whether a stream ends with the token counts."""
-        return self.stream_options is not None and self.stream_options.include_usage
+        return self.max_tokens
 
     @property
     def sampling(self) -> SamplingParams:
         """The sampling parameters, by default those of `ownwords write`."""
-        given = {name: x for name in _SAMPLERS if (x := getattr(self, name)) is not None}
+        names = [each.name for each in fields(SamplingParams)]
+        given = {name: x for name in names if (x := getattr(self, name, None)) is not None}
         if given.get("top_k") == -1:
             given["top_k"] = 0
         return replace(DEFAULT_SAMPLING, **given)
@@ -173,14 +154,11 @@ class CompletionRequest(GenerationParams):
 
     prompt: str | list[str] = ""
     suffix: str = ""
-    best_of: _Texts | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.best_of not in (None, self.n):
-            raise _unsupported("best_of", "ask for n texts, and choose among them")
         if not self.prompts:
-            raise wrong_type("prompt", "text, or a list of texts", self.prompt)
+            raise _invalid("prompt", "prompt must be text or a list of texts, not an empty list")
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -188,24 +166,27 @@ class CompletionRequest(GenerationParams):
         return (*super().stops, *suffix_stops(self.suffix))
 
     @property
-    def prompts(self) -> tuple[str, ...]:
-        """The prompts."""
-        return (self.prompt,) if isinstance(self.prompt, str) else tuple(self.prompt)
+    def prompts(self) -> Sequence[str]:
+        """The texts to continue."""
+        return (self.prompt,) if isinstance(self.prompt, str) else self.prompt
 
 
 @dataclass(frozen=True)
 class _ContentPart:
-    type: str = ""
-    text: str | None = None
-    refusal: str | None = None
+    type: Literal["text"]
+    text: str
 
 
 @dataclass(frozen=True)
 class _Message:
-    role: str
-    content: str | list[_ContentPart] | None = None
-    tool_calls: Any = None
-    function_call: Any = None
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[_ContentPart]
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,44 +196,18 @@ class ChatRequest(GenerationParams):
     messages: Annotated[list[_Message], Meta(min_length=1)]
     max_completion_tokens: _Tokens | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.conversation
-
     @property
     def max_new_tokens(self) -> int:
         newer = self.max_completion_tokens
-        return super().max_new_tokens if newer is None else newer
+        return self.max_tokens if newer is None else newer
 
     @property
-    def conversation(self) -> tuple[tuple[str, str], ...]:
-        """The role and text of each message."""
-        return tuple(_message(x, f"messages[{i}]") for i, x in enumerate(self.messages))
-
-
-def _message(message: _Message, path: str) -> tuple[str, str]:
-    # OpenAI's newer name of the role that templates call system.
-    role = "system" if message.role == "developer" else message.role
-    if role in ("tool", "function") or message.tool_calls or message.function_call:
-        raise _unsupported(path, _NO_TOOLS)
-    if role not in ("system", "user", "assistant"):
-        allowed = "system, developer, user or assistant"
-        raise _invalid(f"{path}.role", f"{path}.role must be {allowed}, not {role[:40]!r}")
-    if message.content is None:
-        raise _invalid(f"{path}.content", f"{path}.content is missing")
-    if isinstance(message.content, str):
-        return role, message.content
-    parts = [_part(part, f"{path}.content[{i}]") for i, part in enumerate(message.content)]
-    return role, "".join(parts)
-
-
-def _part(part: _ContentPart, path: str) -> str:
-    if part.type not in ("text", "refusal"):
-        raise _unsupported(path, "these models read text only")
-    text: str | None = getattr(part, part.type)
-    if text is None:
-        raise wrong_type(f"{path}.{part.type}", "text", None)
-    return text
+    def prompts(self) -> Sequence[str]:
+        """The conversation as one text, with a blank line before all but the model's messages."""
+        text = ""
+        for message in self.messages:
+            text += ("\n\n" if text and message.role != "assistant" else "") + message.text
+        return (text,)
 
 
 def _invalid(name: str, message: str, hint: str = "") -> ApiError:
@@ -372,7 +327,7 @@ class _Task:
     async def stream(self, events: EventSender) -> None:
         """Send the texts as they are generated."""
         formatter, is_begun = self.formatter, anyio.Lock()
-        no_usage: JsonObject = {"usage": None} if self.params.include_usage else {}
+        no_usage: JsonObject = {"usage": None} if self.params.stream_options.include_usage else {}
 
         async def send(index: int, part: str, reason: FinishReason | None) -> None:
             async with is_begun:  # send the roles of all texts before any other chunk
@@ -384,7 +339,7 @@ class _Task:
             await events.send(formatter.chunk(choice) | no_usage)
 
         usage = await self.run(send)
-        if self.params.include_usage:
+        if self.params.stream_options.include_usage:
             await events.send(formatter.chunk() | {"usage": usage})
         await events.send_bytes(b"data: [DONE]\n\n")
 
@@ -402,23 +357,10 @@ async def create(
     return json_response(await run_until_disconnect(request.receive, task.response()))
 
 
-def as_text(messages: Sequence[tuple[str, str]]) -> str:
-    """Return a conversation as the text to continue, with a blank line before each user message."""
-    text = ""
-    for role, content in messages:
-        if text and role != "assistant":
-            text += "\n\n"
-        text += content
-    return text
-
-
 def _task(state: AppState, loaded: LoadedModel, params: CompletionRequest | ChatRequest) -> _Task:
     """Prepare the texts of a request. Raises ApiError for too many texts or a long prompt."""
-    if isinstance(params, ChatRequest):
-        name, prompts = "messages", [as_text(params.conversation)]
-    else:
-        name, prompts = "prompt", [*params.prompts]
-    texts = len(prompts) * params.n
+    name = "messages" if isinstance(params, ChatRequest) else "prompt"
+    texts = len(params.prompts) * params.n
     if texts > state.settings.queue:
         raise invalid(
             f"the request asks for {texts} texts, but at most {state.settings.queue} are allowed",
@@ -435,7 +377,7 @@ def _task(state: AppState, loaded: LoadedModel, params: CompletionRequest | Chat
             quote=not params.guard,
             completes_word=params.sentence,
         )
-        for prompt in prompts
+        for prompt in params.prompts
     ]
     for first in firsts:
         if len(first.ids) > context and not params.truncate_prompt_tokens:
