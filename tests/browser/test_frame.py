@@ -30,11 +30,10 @@ ADDRESSES = (
 )
 
 
-def test_each_part_has_an_address_a_shortcut_and_a_menu_entry(page: "Page") -> None:
+def test_each_part_has_an_address_and_a_menu_entry(page: "Page") -> None:
     shown(page, "/")
-    for number, part in enumerate(PARTS, 1):
-        page.keyboard.press("Escape")  # out of the field that some parts begin in
-        page.keyboard.press(str(number))
+    for part in PARTS:
+        page.locator("#parts").get_by_text(part.capitalize()).click()
         page.wait_for_url(f"**#/{part}")
         page.wait_for_selector(f".page.{part} :is(h1, h2)")
         current = page.locator("#parts [aria-current=page]")
@@ -84,57 +83,12 @@ def test_the_first_tab_skips_the_menu(page: "Page") -> None:
     assert page.url.endswith("#/posts")
 
 
-def test_the_keyboard_shortcuts_are_listed_and_the_list_closes(page: "Page") -> None:
-    shown(page, "/#/posts")
-    page.keyboard.press("?")
-    keys = page.get_by_role("dialog")
-    assert misfits(page) == {}
-    assert "above" not in keys.inner_text()  # where there is nothing but what is below
-    assert "Find a post by title" in keys.inner_text()
-    page.keyboard.press("2")  # meant for the list, not for the page behind it
-    page.keyboard.press("Escape")
-    assert keys.count() == 0
-    assert page.url.endswith("#/posts")
-
-
-def test_single_keys_can_be_switched_off(page: "Page") -> None:
-    shown(page, "/#/posts")
-    page.locator("#keys").click()
-    page.get_by_label("Single-key shortcuts").uncheck()
-    page.keyboard.press("Escape")
-    page.keyboard.press("2")
-    page.keyboard.press("?")
-    assert page.url.endswith("#/posts")
-    assert page.get_by_role("dialog").count() == 0
-    page.reload()  # the browser remembers it
-    page.wait_for_selector("h1")
-    page.keyboard.press("4")
-    assert page.url.endswith("#/posts")
-
-
-def test_escape_leaves_a_field(page: "Page") -> None:
-    for address, label in (("/#/ask", "Your question"), ("/#/write", "Your text")):
-        shown(page, address)
-        page.get_by_label(label).focus()
-        page.keyboard.press("Escape")
-        assert page.evaluate("document.activeElement === document.body"), address
-
-
-def test_while_typing_keys_are_letters(page: "Page") -> None:
-    shown(page, "/#/posts")
-    page.keyboard.press("f")
-    page.keyboard.type("2t?")
-    assert page.get_by_label("Title").input_value() == "2t?"
-    assert "#/posts" in page.url
-    assert page.get_by_role("dialog").count() == 0
-
-
 def test_colours_follow_the_system_until_chosen(browser: "Browser", site: Site) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     for page in open_page(browser, site, dark=True):
         shown(page, "/#/posts")
         dark = page.evaluate(ground)
-        page.keyboard.press("t")
+        page.locator("#theme").click()
         light = page.evaluate(ground)
         assert light != dark
         assert "Light" in str(page.locator("#theme").get_attribute("aria-label"))

@@ -61,11 +61,11 @@ def test_posts_are_searched_sorted_and_paged(page: "Page") -> None:
     assert summary_of(page).startswith(f"{POSTS - 1} posts and 1 page, ")
     first = titles(page)
     assert len(first) == 50
-    page.keyboard.press("n")
+    page.get_by_role("button", name="Next").click()
     page.wait_for_url("**first=50")
     until(page, "document.querySelectorAll('.every tbody tr').length === 5")
     assert not set(first) & set(titles(page))
-    page.keyboard.press("p")
+    page.get_by_role("button", name="Previous").click()
     until(page, "document.querySelectorAll('.every tbody tr').length === 50")
     page.get_by_label("Sort by").select_option("title")
     page.wait_for_url("**sort=title**")
@@ -135,9 +135,8 @@ def test_a_citation_that_no_longer_exists_is_reported(page: "Page") -> None:
 
 def test_a_search_finds_passages_and_opens_them_there(page: "Page") -> None:
     shown(page, "/#/posts")
-    page.keyboard.press("/")
-    page.wait_for_selector("h1:has-text('Search')")
-    page.keyboard.type("limescale in the kettle")
+    page.get_by_role("link", name="Search", exact=True).click()
+    page.get_by_role("searchbox", name="Search your posts").fill("limescale in the kettle")
     page.keyboard.press("Enter")
     page.wait_for_selector(".hits li")
     marked = {mark.inner_text().lower() for mark in page.locator(".hits mark").all()}
@@ -179,7 +178,7 @@ def test_a_post_can_be_found_read_and_decided_on_by_keyboard(
     tab_until(page, "document.activeElement.textContent.trim() === 'Posts'")
     page.keyboard.press("Enter")
     page.wait_for_selector(".every")
-    page.keyboard.press("f")
+    tab_until(page, "document.activeElement.labels?.[0]?.textContent === 'Title'")
     page.keyboard.type("img")
     until(page, "document.querySelectorAll('.every tbody tr').length === 1")
     tab_until(page, "document.activeElement.closest('.every') !== null")

@@ -111,20 +111,9 @@ class BlogOverview:
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class FilterRequest:
-    """Which posts are read from now on; missing fields stay unchanged."""
-
-    drafts: bool | None = None
-    hidden: bool | None = None
-    private: bool | None = None
-    pages: bool | None = None
-
-
 def change_filter(state: AppState, call: ApiCall) -> None:
     """Change which posts the next look reads."""
-    changes = encode(call.body(FilterRequest)).items()
-    state.sources.set_filter({name: value for name, value in changes if value is not None})
+    state.sources.set_filter(call.body(PostFilter))
 
 
 def overview(state: AppState) -> BlogOverview:

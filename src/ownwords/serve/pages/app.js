@@ -1,9 +1,9 @@
 // The app: addresses, keys, colours, and the line at the top with the list of blogs.
 
-import { add, announce, ask, bullets, button, checkbox, command, dismiss, dotted, el, field, fill, icon, input, link,
+import { add, announce, ask, bullets, button, command, dismiss, dotted, el, field, fill, icon, input, link,
   loading, p, problem, quiet, rows, smallButton, tag, toast } from "/components.js";
 import { ALWAYS, begin, follow, running, shareOf } from "/jobs.js";
-import { count, remember, remembered, said, t, translate } from "/language.js";
+import { count, remember, said, t, translate } from "/language.js";
 import { ApiError, get, load, patch, post, queryOf, remove } from "/server.js";
 
 const PARTS = [["home", t`Home`], ["write", t`Write`], ["ask", t`Ask`], ["posts", t`Posts`], ["models", t`Models`],
@@ -115,37 +115,18 @@ export function refresh() {
 
 // ---- keys -------------------------------------------------------------------------------------
 
-const globalKeys = new Map();
 const pageKeys = new Map();
 
-/** Add a shortcut of the current page ("/", "j", "Enter" with `whileTyping`), listed under "?". */
-export function shortcut(key, label, run, { whileTyping = false } = {}) {
-  pageKeys.set(key, { label, run, whileTyping });
+/** Run something at a key of the current page ("Escape", "Ctrl+Enter"), also while typing. */
+export function shortcut(key, run) {
+  pageKeys.set(key, run);
 }
-
-const typing = (node) => node instanceof HTMLElement
-  && node.matches("textarea, select, input:not([type=checkbox], [type=radio], [type=range])");
 
 document.addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
-  const key = (event.ctrlKey || event.metaKey ? "Ctrl+" : "") + event.key;
-  const result = pageKeys.get(key) ?? globalKeys.get(key);
-  const isTyping = typing(event.target), isOff = (isTyping && !result?.whileTyping) || (key.length === 1 && !keysOn());
-  if (result && !isOff && result.run(event) !== false) event.preventDefault(); // false: it had nothing to do
-  else if (isTyping && key === "Escape") event.target.blur(); // keys are keys again
+  const run = pageKeys.get((event.ctrlKey || event.metaKey ? "Ctrl+" : "") + event.key);
+  if (run && run(event) !== false) event.preventDefault(); // false: it had nothing to do
 });
-
-/** Single keys can be switched off: dictation software types them (WCAG 2.1.4). */
-const keysOn = () => remembered("keys") !== "off";
-
-function showKeys() {
-  const line = ([key, { label }]) => el("div", el("dt", el("kbd", key)), el("dd", label));
-  const keys = checkbox(t`Single-key shortcuts`, keysOn(), (isOn) => remember("keys", isOn ? "on" : "off"),
-    t`Switch them off if you dictate, or often press keys by accident.`);
-  ask(t`Keyboard shortcuts`, [el("dl.keys", [...pageKeys].map(line), [...globalKeys].map(line)), keys,
-    quiet(t`Tab and Shift+Tab move through everything, arrow keys within a group. Esc closes dialogs and leaves fields.`),
-  ], { yes: t`Close`, no: "" });
-}
 
 // ---- colours ----------------------------------------------------------------------------------
 
@@ -163,21 +144,17 @@ function nextTheme() {
 }
 
 function showTheme() {
-  themeButton.title = `${THEMES[themeNow()]} (t)`;
+  themeButton.title = THEMES[themeNow()];
   themeButton.setAttribute("aria-label", themeButton.title);
   fill(themeButton, icon(themeNow()));
 }
 
 // ---- the start --------------------------------------------------------------------------------
 
-PARTS.forEach(([name, label], i) => {
+for (const [name, label] of PARTS) {
   add(document.getElementById("parts"), link(address(name), icon(name), el("span", label)));
-  globalKeys.set(String(i + 1), { label, run: () => go(address(name)) });
-});
-globalKeys.set("t", { label: t`Switch between light, dark and system colours`, run: nextTheme });
-globalKeys.set("?", { label: t`Show keyboard shortcuts`, run: showKeys });
+}
 themeButton.addEventListener("click", nextTheme);
-document.getElementById("keys").addEventListener("click", showKeys);
 document.getElementById("blogs").addEventListener("click", showBlogs);
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();

@@ -26,8 +26,7 @@ export async function show(element, { path, query }, left) {
     id && get(`/api/texts/${encodeURIComponent(id)}`, {}, left)]);
   const years = facets.years.map(([year]) => year).filter((year) => /^\d{4}$/.test(year)).sort();
   const page = pageOf(element, offer, years, saved, left);
-  shortcut("/", t`Go to the question`, page.focus);
-  shortcut("Escape", t`Stop the answer`, page.stop, { whileTyping: true });
+  shortcut("Escape", page.stop);
   const asked = query.get("q");
   if (!asked) return undefined;
   go(address("ask"), { replace: true, quietly: true });
@@ -163,7 +162,7 @@ function pageOf(element, offer, years, saved, left) {
     turn.isStopped = !turn.answer && !turn.problem;
   }
 
-  return { put, stop: answering.stop, focus: () => question.focus() };
+  return { put, stop: answering.stop };
 }
 
 /** How far the search by meaning is, or the offer to install it. */

@@ -1,6 +1,6 @@
 // Posts: all of them in a table, a page at a time; the search; decisions, the report, and a post to read.
 
-import { address, go, setTitle, shortcut } from "/app.js";
+import { address, go, setTitle } from "/app.js";
 import { add, announce, button, day, dotted, drawn, el, empty, field, fill, folded, form, icon, input, link, loading,
   masthead, outward, p, pairs, passage, percent, problem, quiet, radios, row, select, shareLine, smallButton, table,
   tabs, tag, title, toast } from "/components.js";
@@ -19,7 +19,6 @@ export async function show(element, where, left) {
   const entries = Object.entries(TABS).filter(([, [wording]]) => wording)
     .map(([key, [wording]]) => [key, wording, address("posts", key ? [key] : [])]);
   add(element, tabs(t`Posts`, entries, tab === "post" ? "" : tab), body);
-  shortcut("/", t`Search your posts`, () => go(address("posts", ["search"])));
   if (tab !== "post") setTitle(tab ? TABS[tab][0] : t`Posts`);
   try {
     await TABS[tab][1](body, where, left);
@@ -83,7 +82,6 @@ async function list(body, where, left) {
     const choices = select([["", t`All`], ...options], asked[name] ?? "", (value) => ask({ [name]: value, first: "" }));
     return (known.length > 1 || asked[name]) && field(label, choices);
   };
-  shortcut("f", t`Find a post by title`, () => box.focus());
   left.addEventListener("abort", () => clearTimeout(waiting));
   const [facets] = await Promise.all([get("/api/corpus/facets", {}, left), draw()]);
   const filters = form("filters", () => {}, field(t`Title`, box), option("year", t`Year`, facets.years),
@@ -138,8 +136,6 @@ async function list(body, where, left) {
       await ask({ first: next || "" });
       rows.scrollIntoView({ block: "start" });
     };
-    shortcut("n", t`Next page`, () => void turn(1));
-    shortcut("p", t`Previous page`, () => void turn(-1));
     if (total <= PAGE) return null;
     return el("nav.pager.row.spread", { "aria-label": t`Pages` },
       button(t`Previous`, () => turn(-1), { disabled: !first }),
@@ -178,7 +174,6 @@ async function search(body, where, left) {
     { kind: "primary", type: "submit", icon: "search" }));
   searching.setAttribute("role", "search");
   fill(body, masthead({ heading: t`Search` }), searching, list);
-  shortcut("/", t`Go to the search box`, () => { box.focus(); box.select(); });
   await find();
 }
 
@@ -312,8 +307,6 @@ async function showPost(body, where, left) {
     announce(t`${count(marks.length, "passage")} marked in this text`);
     requestAnimationFrame(() => marks[0].scrollIntoView({ block: "center" }));
   }
-  if (later) shortcut("n", t`Next post by date`, () => go(postAddress(later.id)));
-  if (earlier) shortcut("p", t`Previous post by date`, () => go(postAddress(earlier.id)));
 }
 
 function neighbours(earlier, later) {

@@ -27,8 +27,8 @@ export async function show(element, { path, query }, left) {
       el("a.button.primary", { href: address("home") }, t`Make one`)));
   }
   const page = pageOf(element, offer, text, query, left);
-  shortcut("Ctrl+Enter", t`Continue the text, or write from the notes`, page.go, { whileTyping: true });
-  return void shortcut("Escape", t`Stop writing`, page.stop, { whileTyping: true });
+  shortcut("Ctrl+Enter", page.go);
+  return void shortcut("Escape", page.stop);
 }
 
 const NOTES_HINT = t`One line of notes per sentence, with the small words: the model guesses what you leave out, and about one sentence in three comes out wrong. A blank line starts a new paragraph.`;
