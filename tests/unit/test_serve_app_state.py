@@ -29,7 +29,6 @@ from ownwords.serve.model_worker import (
     cache_size,
 )
 from ownwords.serve.settings import ServeSettings
-from ownwords.serve.source_list import PostFilter
 from ownwords.tokenizers.bpe import ByteTokenizer
 
 pytestmark = pytest.mark.skipif(not catalogue.has_shipped(), reason="there is no model in the box")
@@ -136,7 +135,7 @@ def test_the_command_of_a_job_names_what_was_asked_and_what_the_workspace_knows(
 ) -> None:
     blog = workspace.root.parent
     state = AppState(workspace, sources=[blog])
-    state.sources.set_filter(PostFilter(drafts=True))
+    state.sources.set_filter({"drafts": True})
     fixed = [str(blog), "--workspace", str(workspace.root)]
     drafts = ["--set", "archive.drafts=true", "--json"]
     assert state._arguments(LookJob()) == ["look", *fixed, *drafts]

@@ -12,7 +12,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -138,10 +138,11 @@ class SourceList:
         """The filter as `look` takes it."""
         return ArchiveConfig(**encode(self.filter))
 
-    def set_filter(self, chosen: PostFilter) -> None:
+    def set_filter(self, changes: Mapping[str, bool]) -> None:
         """Change which posts the next look reads."""
         with self._mutex:
-            self._write(replace(self._read(), filter=chosen))
+            contents = self._read()
+            self._write(replace(contents, filter=replace(contents.filter, **changes)))
 
     def find_version(
         self, path: Path, found: Iterable[SourceVersion] | None = None

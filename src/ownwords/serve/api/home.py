@@ -111,9 +111,20 @@ class BlogOverview:
     problem: str = ""
 
 
+@dataclass(frozen=True)
+class FilterRequest:
+    """Which posts are read from now on; missing fields stay unchanged."""
+
+    drafts: bool | None = None
+    hidden: bool | None = None
+    private: bool | None = None
+    pages: bool | None = None
+
+
 def change_filter(state: AppState, call: ApiCall) -> None:
     """Change which posts the next look reads."""
-    state.sources.set_filter(call.body(PostFilter))
+    changes = encode(call.body(FilterRequest)).items()
+    state.sources.set_filter({name: value for name, value in changes if value is not None})
 
 
 def overview(state: AppState) -> BlogOverview:

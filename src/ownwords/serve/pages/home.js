@@ -268,7 +268,7 @@ function lookStep(state) {
   const isReading = () => isRunning(newest("look"));
 
   async function choose(name, isOn) {
-    await patch("/api/blog", Object.assign(state.home.blog.flags, { [name]: isOn }));
+    await patch("/api/blog", { [name]: isOn });
     await look();
   }
 
