@@ -182,9 +182,6 @@ def _chosen(rows: Sequence[Row], seconds: Mapping[str, float]) -> set[str]:
 
 def measure(row: Row, seconds: float) -> dict[str, float]:
     """Median seconds of a step, in this process."""
-    from ownwords.training.device import choose
-    from ownwords.training.throughput import peak_flops
-
     step, parameters, flops_per_token = (_ours if row.ours else _nanogpt)(row)
     began = time.perf_counter()
     step(0)  # finds memory, chooses kernels
@@ -202,8 +199,18 @@ def measure(row: Row, seconds: float) -> dict[str, float]:
         "tokens": row.rows * row.context,
         "parameters": parameters,
         "flops_per_token": flops_per_token,
-        "limit": peak_flops(choose("cpu")),
+        "limit": peak_flops(),
     }
+
+
+def peak_flops() -> float:
+    """FLOP/s of the fastest products of the C++ library, as the reference for the speed."""
+    import torch
+
+    from ownwords.models.fused import library
+
+    rates = library().rates
+    return 1e9 * max(rates.float32, rates.bfloat16, rates.bfloat16_tiles) * torch.get_num_threads()
 
 
 def _nanogpt(row: Row) -> tuple[Callable[[int], object], int, float]:

@@ -58,7 +58,6 @@ SERVER = (
     "serve/security.py",
     "training/plan.py",
     "training/plan_constants.py",
-    "training/planner.py",
     "training/run.py",
     "view/format.py",
     "view/html.py",

@@ -19,10 +19,9 @@ import torch
 
 from ownwords.archive.advice import MeasuredBase, measured_base
 from ownwords.base import catalogue
-from ownwords.core.errors import ConfigError, WorkspaceError
+from ownwords.core.errors import ConfigError
 from ownwords.core.progress import Progress
 from ownwords.evaluation import scorecard
-from ownwords.evaluation.intervals import DocumentScore, Score
 from ownwords.inference.export import export
 from ownwords.inference.model import Model
 from ownwords.models import bundle
@@ -120,19 +119,6 @@ def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         run.train()
         run.finish(384.0, 0.75, 64)
         yield into
-
-
-def test_trials_with_another_mix_at_the_end_share_their_beginning(
-    folder: Path, tmp_path: Path
-) -> None:
-    run = run_in(folder, tmp_path / "run")
-    same, modern_last = run.trial(6 * 4 * 32, 0.5), run.trial(6 * 4 * 32, 1.0)
-    assert same == run.trial(6 * 4 * 32, 0.5)  # nothing is trained twice
-    for trial in (same, modern_last):
-        assert 0 < trial.modern < 8 and 0 < trial.books < 8 and trial.parameters < 250_000
-    assert modern_last.modern != same.modern
-    begun = {path.name for path in (tmp_path / "run" / "runs").iterdir()}
-    assert len(begun) == 3 and {name.rpartition("-")[2] for name in begun} >= {"0.5", "1"}
 
 
 def test_books_are_split_into_files_and_chapters(folder: Path) -> None:
@@ -248,21 +234,6 @@ def test_the_rate_decays_from_that_of_the_flat_run(finished: Path, folder: Path)
     # Another finish from the same checkpoint leaves the flat run as it was.
     assert pretraining.Run.new(finished / "runs", "flat").checkpoints.steps()[-1] == STEPS
     assert "held-out" not in (table := pretraining.curve_table(finished)) and "flat | 2 |" in table
-
-
-def test_during_the_warm_up_finish_is_refused(
-    finished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pretraining, "_WARMUP", STEPS + 1)
-    with pytest.raises(WorkspaceError, match=f"warm-up: {STEPS} of {STEPS + 1} steps"):
-        run_in(finished, finished).finish(384.0, None, None)
-
-
-def test_without_a_checkpoint_finish_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(WorkspaceError, match="no trained weights"):
-        run_in(folder, tmp_path / "new").finish(None, None, None)
-    with pytest.raises(WorkspaceError, match="no encoded texts"):
-        pretraining.Pretraining(tmp_path, pretraining.settings(tmp_path, {}), Progress())
 
 
 def test_a_run_begins_with_the_weights_of_a_model(
@@ -397,17 +368,6 @@ def test_the_published_base_is_complete_and_correctly_described(
         plain_model.logits(plain_model(ids)).float(), model.logits(model(ids)), atol=1e-4, rtol=1e-3
     )
     assert len(Model.load(into).write_several("", seeds=[1, 2], max_tokens=5)) == 2
-
-
-def test_chapter_scores_of_a_book_are_combined() -> None:
-    parts = [("a#0000", 1.0, 10), ("a#0001", 2.0, 20), ("b#1#0000", 4.0, 40)]
-    score = Score(tuple(DocumentScore(name, nats, size, 3) for name, nats, size in parts))
-    books = publishing.by_document(score)
-    assert [(book.name, book.nats, book.bytes, book.tokens) for book in books.documents] == [
-        ("a", 3.0, 30, 6),
-        ("b#1", 4.0, 40, 3),
-    ]
-    assert books.bits_per_byte == score.bits_per_byte
 
 
 def test_the_figures_of_the_advice_come_from_a_scorecard(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from ownwords.base.estimates import (
 from ownwords.models.configs.llama import Gemma3Config, config_for_budget
 from ownwords.models.decoder import build
 from ownwords.models.lora import AdapterConfig, attach
+from ownwords.training.plan import Plan, make_plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.step_time import DeviceSpeeds, StepTimeModel
 
@@ -124,13 +125,13 @@ def test_a_base_that_does_not_fit_is_refused_with_what_does() -> None:
     gemma = _installed(GEMMA, "gemma3-270m")
     options = [BOX, gemma]
     needed = BLOG.shortest(gemma)
-    assert needed is not None and 0.5 < needed.minutes < 10
+    assert needed is not None and 30 < needed.seconds < 600
     for reading in BLOG.readings(gemma):  # whatever a card offers can be started
-        check_fits("gemma3-270m", replace(BLOG, seconds=60 * reading.minutes), options)
+        check_fits("gemma3-270m", replace(BLOG, seconds=reading.seconds), options)
     with pytest.raises(BaseDoesNotFitError, match="30 s is too short to train Gemma") as refused:
         check_fits("gemma3-270m", replace(BLOG, seconds=30), options)
     bigger, smaller = refused.value.choices
-    assert (bigger["base"], bigger["minutes"]) == ("gemma3-270m", math.ceil(needed.minutes))
+    assert (bigger["base"], bigger["minutes"]) == ("gemma3-270m", math.ceil(needed.seconds / 60))
     assert (smaller["base"], smaller["minutes"]) == ("shipped", 0.5)
     check_fits("gemma3-270m", replace(BLOG, seconds=60 * bigger["minutes"]), options)
     with pytest.raises(BaseDoesNotFitError, match="of free memory") as refused:
@@ -154,10 +155,19 @@ def test_without_minutes_a_large_base_gets_those_that_it_needs(flops: float, min
 
 
 @pytest.mark.parametrize("is_english", [True, False])
-def test_the_estimate_reserves_what_the_plan_of_a_training_does(is_english: bool) -> None:
-    plan = replace(BLOG, is_english=is_english).plan(KNOWN["smollm2-135m"], 300, 16 * 10**9)
-    assert plan is not None and plan.recipe.train.evaluations > 0
-    assert plan.recipe.data.replay == (PLAN_CONSTANTS.lora_pairs if is_english else 0)
+def test_the_estimate_reserves_what_the_plan_of_a_training_does(
+    is_english: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[Plan] = []
+
+    def planned(*inputs: Any) -> Plan:  # noqa: ANN401
+        plans.append(make_plan(*inputs))
+        return plans[-1]
+
+    monkeypatch.setattr(estimates, "make_plan", planned)
+    assert replace(BLOG, is_english=is_english).forecast(KNOWN["smollm2-135m"], 300, 16 * 10**9)
+    assert plans[0].recipe.train.evaluations > 0
+    assert plans[0].recipe.data.replay == (PLAN_CONSTANTS.lora_pairs if is_english else 0)
 
 
 def test_more_time_and_more_text_never_promise_less() -> None:
@@ -165,7 +175,7 @@ def test_more_time_and_more_text_never_promise_less() -> None:
         bits = []
         for seconds, text in ((1, 1e5), (60, 1e5), (600, 1e5), (600, 1e6), (6000, 1e7)):
             task = replace(BLOG, text_bytes=int(text))
-            bits.append(task.bits(base, task.plan(base, seconds, task.memory_bytes)))
+            bits.append(task.bits(base, task.forecast(base, seconds, task.memory_bytes)))
         assert bits == sorted(bits, key=lambda value: -(value or 0))
         assert base.measured and bits[0] == base.measured.english
 

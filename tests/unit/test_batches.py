@@ -164,22 +164,6 @@ def test_impossible_settings_are_refused() -> None:
         batches_of(dataset, config=DataConfig(replay=0.5))
 
 
-def test_only_a_copy_from_pinned_memory_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MPS copies pageable memory later, when it may hold another batch already."""
-    waits: list[bool] = []
-
-    def copy(tensor: torch.Tensor, _: str, non_blocking: bool) -> torch.Tensor:
-        waits.append(not non_blocking)
-        return tensor
-
-    batch = batches_of(dataset_of([5, 9, 3, 20]), rows=5).batch(3)
-    monkeypatch.setattr(torch.Tensor, "to", copy)
-    for pinned in (False, True):
-        monkeypatch.setattr(torch.Tensor, "is_pinned", lambda _, pinned=pinned: pinned)
-        batch.to("meta")
-    assert waits == [True] * 3 + [False] * 3
-
-
 @settings(max_examples=60)
 @given(LENGTHS, st.integers(1, 50), st.integers(1, 5))
 def test_evaluation_reads_every_token_once_in_order(

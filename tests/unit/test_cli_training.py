@@ -273,12 +273,6 @@ def test_of_several_processes_one_on_each_machine_reads_and_only_the_first_speak
         (["pretrain", BLOG, "--minutes", "0"], "--minutes should be more than 0, and is 0"),
         (["finetune", BLOG, "--base", "bass"], "there is no base called bass"),
         (["pretrain", BLOG, "--set", "train.batchsize=1"], "did you mean train.batch_size?"),
-        (["pretrain", BLOG, "--minutes", "inf"], "--minutes should be 10,000,000 at most"),
-        (["pretrain", BLOG, "--minutes", "nan"], "--minutes should be more than 0, and is nan"),
-        (
-            ["pretrain", BLOG, "--set", "model.parameters=0"],
-            "model.parameters must be a whole number of at least 1",
-        ),
         (
             ["finetune", BLOG, "--base", "./base", "--set", "lora.rank=-1"],
             "lora.rank must be a whole number of at least 0",

@@ -204,3 +204,9 @@ def test_every_setting_of_the_program_can_be_given_as_text() -> None:
 
 def test_the_key_of_an_endpoint_is_no_setting() -> None:
     resolve(Recipe, env={"OWNWORDS_API_KEY": "secret"})
+
+
+def test_settings_that_contradict_each_other_are_refused_with_their_sources() -> None:
+    sets = ["schedule.warmup_fraction=0.5", "schedule.decay_fraction=0.6"]
+    with pytest.raises(ConfigError, match=r"--set: schedule: .* add up to more than 1"):
+        resolve(Recipe, sets=sets)

@@ -25,8 +25,9 @@ def _steps(precision: torch.dtype, threads: int = 1) -> tuple[dict[str, Tensor],
     muon = Muon(weights, steps=5, precision=precision)
     for _ in range(3):
         gradients = {n: torch.randn(s, generator=generator) for n, s in SHAPES.items()}
-        muon.gather(gradients)
-        muon.step(weights, lr=0.1, momentum=0.9, decay=0.1, clip=GradClip(0.5), narrow={})
+        muon.step(
+            weights, gradients, lr=0.1, momentum=0.9, decay=0.1, clip=GradClip(0.5), narrow={}
+        )
     fused.library().set_threads(1)
     return weights, {name: momentum.clone() for name, momentum in muon.momenta().items()}
 

@@ -15,10 +15,10 @@ from ownwords.training.plan import (
     PlanInputs,
     PlannedValue,
     compare_forecast,
+    make_plan,
     read_plan,
 )
 from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.planner import make_plan
 from ownwords.training.settings import Precision, Recipe
 from ownwords.training.step_time import DeviceSpeeds, StepTimeModel
 
@@ -173,9 +173,26 @@ def test_rows_and_context_have_the_length_that_either_is_set_to(tokens: int) -> 
         assert recipe.train.sequence_length == recipe.model.context_length == tokens
 
 
-def test_rows_longer_than_the_context_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"the context of the model is only 64 tokens"):
-        make_plan(facts(300_000), 600, {"train.sequence_length": 512, "model.context_length": 64})
+@pytest.mark.parametrize(
+    ("base", "fixed", "message"),
+    [
+        (
+            None,
+            {"train.sequence_length": 512, "model.context_length": 64},
+            "the context of the model is only 64 tokens",
+        ),
+        (None, {"optim.kind": "adamw", "optim.muon_lr": 0.02}, "muon_lr has no effect"),
+        ("lora", {"optim.muon_lr": 0.02}, "muon_lr has no effect"),
+        ("lora", {"optim.kind": "muon"}, "a LoRA is trained with AdamW"),
+        ("lora", {"model.parameters": 5}, r"model\.parameters cannot be set"),
+    ],
+)
+def test_settings_that_would_have_no_effect_are_refused(
+    base: str | None, fixed: dict[str, object], message: str
+) -> None:
+    inputs = facts(250_000, base=LARGE if base else None, tokens=60_000, speeds=cpu(5e11))
+    with pytest.raises(ConfigError, match=message):
+        make_plan(inputs, 600, fixed)
 
 
 def test_a_less_exact_precision_must_be_faster_by_a_margin() -> None:
@@ -230,8 +247,6 @@ def test_tuning_starts_gently_and_reads_the_text_a_few_times() -> None:
     assert lora.recipe.optim.kind == "adamw"
     assert lora.recipe.optim.start_lr_scale == 1.0  # its embedding is frozen
     assert lora.recipe.train.sequence_length <= 64
-    with pytest.raises(ConfigError, match=r"model\.parameters cannot be set"):
-        make_plan(inputs, 600, {"model.parameters": 5})
 
 
 LARGE = BaseModelInfo(

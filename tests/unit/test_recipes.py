@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from huggingface_hub import ModelCard
 
 import families
 import foreign_tokenizers
@@ -146,28 +145,11 @@ def test_a_trained_model_records_its_provenance(tmp_path: Path) -> None:
     assert recipe["train"]["steps"] == 24
     assert "bits per byte on whole held-out texts" in loaded.card
     assert "| train.batch_size | 8 | as you set it | setting |" in loaded.card
-    results = ModelCard(loaded.card).data.eval_results or []
-    assert results[0].metric_value == round(trained.bits_per_byte, 3)
     assert read_plan((trained.run.folder / "plan.toml").read_text()) == trained.plan
     assert "steps = 24  # setting" in trained.plan.resolved().to_toml()
     assert planned.plan == trained.plan
     assert trained.plan.expected.sentences()
     assert trained.judged
-
-
-@pytest.mark.parametrize(
-    ("fixed", "message"),
-    [
-        ({"train.batchsize": 3}, r"did you mean train\.batch_size\?"),
-        ({"train.steps": "many"}, r"train\.steps"),
-        ({"schedule.warmup_fraction": 0.9}, "add up to more than 1"),
-    ],
-)
-def test_wrong_settings_are_refused(
-    fixed: Mapping[str, object], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        work(tmp_path, fixed)
 
 
 def test_a_base_removed_after_the_plan_leaves_its_licence(base: Path, tmp_path: Path) -> None:

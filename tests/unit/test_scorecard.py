@@ -1,6 +1,7 @@
 """The scorecard as data: it round-trips through JSON; figures are cached."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from ownwords.archive.corpus import TrainingText
 from ownwords.core.errors import WorkspaceError
+from ownwords.evaluation import scoring
 from ownwords.evaluation.scorecard import Scorecard, read_scorecard
 from ownwords.evaluation.scorecard_view import write_scorecard
 from ownwords.evaluation.scoring import MetricCache, sample_posts
@@ -67,6 +69,37 @@ def test_a_figure_is_measured_once_per_set_of_inputs(tmp_path: Path) -> None:
     assert len(list((tmp_path / "scores").iterdir())) == 4
 
 
+def test_figures_of_another_version_are_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And of the figures only those that were used last are kept."""
+    measured: list[str] = []
+
+    def figure(name: str) -> dict[str, float]:
+        def measure() -> Figure:
+            measured.append(name)
+            return Figure(1.0)
+
+        cache = MetricCache(tmp_path)
+        cache.get_or_measure(name, Figure, ["text"], measure)
+        return cache.seconds
+
+    assert figure("voice") == figure("voice") != {}
+    for constant in ("__version__", "_VERSION"):
+        monkeypatch.setattr(scoring, constant, "another")
+        figure("voice")
+        figure("voice")
+    assert measured == ["voice"] * 3
+    monkeypatch.setattr(scoring, "_MAX_FILES", 2)
+    for age, name in enumerate(("voice", "bits", "fluency")):
+        figure(name)
+        for path in tmp_path.glob(f"{name}-*"):
+            os.utime(path, (age, age))
+    figure("bits")  # used again
+    MetricCache(tmp_path).prune()
+    assert {path.stem.partition("-")[0] for path in tmp_path.iterdir()} == {"bits", "fluency"}
+
+
 def test_a_damaged_or_foreign_cache_file_is_ignored(tmp_path: Path) -> None:
     store = MetricCache(tmp_path)
     store.get_or_measure("a", Figure, ["x"], lambda: Figure(1.0))
@@ -85,14 +118,6 @@ def test_a_damaged_or_foreign_cache_file_is_ignored(tmp_path: Path) -> None:
             MetricCache(tmp_path).get_or_measure("a", Figure, ["x"], lambda: Figure(3.0)).value
             == 2.0
         )
-
-
-def test_a_cached_figure_reports_its_measuring_time(tmp_path: Path) -> None:
-    first = MetricCache(tmp_path)
-    first.get_or_measure("a", Figure, ["x"], lambda: Figure(1.0))
-    second = MetricCache(tmp_path)
-    second.get_or_measure("a", Figure, ["x"], lambda: Figure(1.0))
-    assert first.seconds == second.seconds != {}
 
 
 def test_an_uncreatable_folder_is_reported(tmp_path: Path) -> None:

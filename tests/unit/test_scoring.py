@@ -1,7 +1,6 @@
 """Small real models are scored: one that copies, one that babbles; figures are cached."""
 
 import math
-import os
 import random
 import shutil
 import weakref
@@ -20,10 +19,9 @@ from ownwords.archive.corpus import Corpus, TextCollection, TrainingText
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
 from ownwords.evaluation import bits_per_byte, scoring
-from ownwords.evaluation.scorecard import BASE, OURS, Scorecard, StageTime
+from ownwords.evaluation.scorecard import BASE, OURS, Scorecard
 from ownwords.evaluation.scored_model import ScoredModel
 from ownwords.evaluation.scoring import (
-    MetricCache,
     ScoreConfig,
     score_model,
 )
@@ -283,38 +281,6 @@ def test_a_second_scoring_measures_nothing(
     monkeypatch.setattr(scoring, "longest_copied", refuse)
     rescored = run_scoring(folders, workspace, posts())
     assert rescored == replace(card, about=replace(card.about, made_on=rescored.about.made_on))
-
-
-def test_figures_of_another_version_are_measured_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And of the figures only those that were used last are kept."""
-    folder, measured = tmp_path / "scores", list[str]()
-
-    def figure(name: str) -> StageTime:
-        def measure() -> StageTime:
-            measured.append(name)
-            return StageTime(name, len(measured))
-
-        return MetricCache(folder).get_or_measure(name, StageTime, ["text"], measure)
-
-    assert figure("voice") == figure("voice")
-    assert measured == ["voice"]
-    for constant in ("__version__", "_VERSION"):
-        monkeypatch.setattr(scoring, constant, "another")
-        figure("voice")
-        figure("voice")
-    assert measured == ["voice"] * 3
-
-    measured.clear()
-    monkeypatch.setattr(scoring, "_MAX_FILES", 2)
-    for age, name in enumerate(("voice", "bits", "fluency")):
-        figure(name)
-        for path in folder.glob(f"{name}-*"):
-            os.utime(path, (age, age))
-    figure("bits")  # used again
-    MetricCache(folder).prune()
-    assert {path.stem.partition("-")[0] for path in folder.iterdir()} == {"bits", "fluency"}
 
 
 def test_one_model_is_in_memory_at_a_time(

@@ -10,8 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import foreign_tokenizers
 from ownwords.archive.corpus import TrainingText
@@ -119,19 +117,6 @@ def test_special_tokens_are_left_out_and_a_start_that_also_ends_is_not_pure(
     check(dataset, TEXTS, tokenizer.start, tokenizer.end)
     ids = tokenizer.special
     assert dataset.pure_start == (ids[pure_start] if pure_start else None)
-
-
-@settings(max_examples=30)
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), max_size=8))
-def test_any_texts_in_any_groups(
-    tmp_path_factory: pytest.TempPathFactory, contents: list[str]
-) -> None:
-    texts = [TrainingText(f"{i}\udcff", content) for i, content in enumerate(contents)]
-    root = tmp_path_factory.mktemp("tokens")
-    tokenizer = ByteTokenizer()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(room, "_GROUP", 20)
-        check(build_dataset(texts, tokenizer, root), texts, tokenizer.start, tokenizer.end)
 
 
 def test_the_same_texts_are_cached(tmp_path: Path) -> None:

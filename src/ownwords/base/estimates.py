@@ -21,9 +21,8 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.models.directory import license_of
 from ownwords.models.weight_mapping import count_parameters
 from ownwords.native import bindings
-from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs
+from ownwords.training.plan import BaseModelInfo, Forecast, PlanInputs, make_plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.planner import make_plan
 from ownwords.training.step_time import DeviceSpeeds
 from ownwords.view.format import size, times
 
@@ -95,15 +94,6 @@ def base_options() -> list[BaseOption]:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How often a training reads the texts, and the minutes and the memory that it takes."""
-
-    times: float
-    minutes: float
-    memory_bytes: int
-
-
-@dataclass(frozen=True)
 class TuningTask:
     """What a base is chosen for: the texts, the time and the machine."""
 
@@ -116,13 +106,13 @@ class TuningTask:
     is_english: bool = True
     lora_speeds: DeviceSpeeds | None = None  # of a LoRA, if they differ
 
-    def plan(self, base: BaseOption, seconds: float, memory_bytes: int) -> Plan | None:
-        """Return the plan of tuning a base; None if time, memory or text are too little."""
-        plan = self._plan(base, seconds, memory_bytes)
+    def forecast(self, base: BaseOption, seconds: float, memory_bytes: int) -> Forecast | None:
+        """Return what to expect of tuning a base; None if time, memory or text are too little."""
+        expected = self._forecast(base, seconds, memory_bytes)
         # A plan that is too short to teach anything is extended.
-        return plan if plan and plan.expected.seconds <= 1.02 * seconds else None
+        return expected if expected and expected.seconds <= 1.02 * seconds else None
 
-    def _plan(self, base: BaseOption, seconds: float, memory_bytes: int) -> Plan | None:
+    def _forecast(self, base: BaseOption, seconds: float, memory_bytes: int) -> Forecast | None:
         assert base.config is not None
         vocabulary = base.config.vocabulary
         shape = replace(base.config, vocabulary=_TRIMMED.get(vocabulary, vocabulary))
@@ -141,22 +131,22 @@ class TuningTask:
             base=BaseModelInfo(shape, parameters, bf16=self.keeps_bf16),
         )
         try:
-            return make_plan(inputs, seconds, {})
+            return make_plan(inputs, seconds, {}).expected
         except (ConfigError, CorpusError):
             return None
 
-    def bits(self, base: BaseOption, plan: Plan | None) -> float | None:
+    def bits(self, base: BaseOption, expected: Forecast | None) -> float | None:
         """Return the expected bits per byte of the tuned base on the author's next posts."""
         if base.measured is None:
             return None
         if not self.is_english:
             return base.measured.other
-        read = min(1.0, plan.expected.epochs) * self.text_bytes if plan else 0.0
+        read = min(1.0, expected.epochs) * self.text_bytes if expected else 0.0
         return base.measured.english * PLAN_CONSTANTS.tuned_share(read)
 
-    def bits_range(self, base: BaseOption, plan: Plan | None) -> tuple[float, float] | None:
+    def bits_range(self, base: BaseOption, expected: Forecast | None) -> tuple[float, float] | None:
         """Return the lowest and the highest bits per byte to expect, by the blog."""
-        bits, measured = self.bits(base, plan), base.measured
+        bits, measured = self.bits(base, expected), base.measured
         if bits is None or measured is None:
             return None
         if not self.is_english:
@@ -164,39 +154,33 @@ class TuningTask:
         share = bits / measured.english
         return share * measured.lowest, share * measured.highest
 
-    def shortest(self, base: BaseOption, wanted: float = 0.0) -> Reading | None:
+    def shortest(self, base: BaseOption, wanted: float = 0.0) -> Forecast | None:
         """Return the shortest training that reads the texts `wanted` times; None if none does."""
-        plan = self._plan(base, 0.0, UNLIMITED) if base.config else None
-        if plan is None or base.config is None:
+        found = self._forecast(base, 0.0, UNLIMITED) if base.config else None
+        if found is None or base.config is None:
             return None
         # The time grows with what is read, but for the batch size, which grows with it too.
         overhead_s = _start_s(base.config) + PLAN_CONSTANTS.close_s
-        seconds = plan.expected.seconds
-        while plan and plan.expected.epochs < wanted:
-            factor = wanted / max(plan.expected.epochs, 0.01)
-            estimate = overhead_s + factor * (plan.expected.seconds - overhead_s)
-            seconds = max(1.02 * seconds, estimate)
-            plan = self._plan(base, seconds, UNLIMITED) if seconds <= _MAX_S else None
-        return self._reading(plan) if plan else None
+        seconds = found.seconds
+        while found and found.epochs < wanted:
+            factor = wanted / max(found.epochs, 0.01)
+            seconds = max(1.02 * seconds, overhead_s + factor * (found.seconds - overhead_s))
+            found = self._forecast(base, seconds, UNLIMITED) if seconds <= _MAX_S else None
+        return found
 
-    def readings(self, base: BaseOption) -> list[Reading]:
+    def readings(self, base: BaseOption) -> list[Forecast]:
         """Return the shortest trainings that read a tenth, all, and as much as helps of the texts.
 
         Only those that differ notably in time; none if no training is possible.
         """
-        if base.config is None or (longest := self.plan(base, _MAX_S, UNLIMITED)) is None:
+        if base.config is None or (longest := self.forecast(base, _MAX_S, UNLIMITED)) is None:
             return []
-        readings = [self._reading(longest)]
+        readings = [longest]
         for wanted in (1.0, 0.1):
             shorter = self.shortest(base, wanted)
-            if shorter and shorter.minutes < readings[0].minutes / _NOTABLE:
+            if shorter and shorter.seconds < readings[0].seconds / _NOTABLE:
                 readings.insert(0, shorter)
         return readings
-
-    @staticmethod
-    def _reading(plan: Plan) -> Reading:
-        expected = plan.expected
-        return Reading(expected.epochs, expected.seconds / 60, expected.memory_bytes)
 
     def figures(self, base: BaseOption) -> dict[str, Any]:
         """Return a base with what to expect of it, as the command line and the page show it.
@@ -205,7 +189,7 @@ class TuningTask:
         """
         entry, known = base.entry, base.known
         terms = known.terms if known else None
-        longest = self.plan(base, _MAX_S, UNLIMITED) if base.config else None
+        longest = self.forecast(base, _MAX_S, UNLIMITED) if base.config else None
         once = self.shortest(base, 1.0) if longest else None
         return {
             "name": base.name,
@@ -220,9 +204,9 @@ class TuningTask:
             "other_languages": known.other_languages if known else None,
             "license": known.license if known else license_of(entry.folder) if entry else "",
             "terms": terms and {"url": terms.url, "title": terms.title, "gist": terms.gist},
-            "minutes": once and once.minutes,
-            "memory_bytes": longest and (once or self._reading(longest)).memory_bytes,
-            "is_too_large": longest and self.plan(base, _MAX_S, self.memory_bytes) is None,
+            "minutes": once and once.seconds / 60,
+            "memory_bytes": longest and (once or longest).memory_bytes,
+            "is_too_large": longest and self.forecast(base, _MAX_S, self.memory_bytes) is None,
             "expected_bits_per_byte": longest and self.bits_range(base, longest),
         }
 
@@ -285,14 +269,14 @@ def check_fits(name: str, task: TuningTask, options: Sequence[BaseOption]) -> No
     if base is None or base.config is None:
         return
     seconds = _SLACK * task.seconds
-    if task.plan(base, seconds, task.memory_bytes):
+    if task.forecast(base, seconds, task.memory_bytes):
         return
     best = best_installed(task, [option for option in options if option is not base])
     smaller = []
-    if best and task.plan(best, seconds, task.memory_bytes):
+    if best and task.forecast(best, seconds, task.memory_bytes):
         smaller = [_choice(best, task.seconds / 60)]
-    if plan := task.plan(base, seconds, UNLIMITED):
-        needed = plan.expected.memory_bytes / PLAN_CONSTANTS.memory_share
+    if expected := task.forecast(base, seconds, UNLIMITED):
+        needed = expected.memory_bytes / PLAN_CONSTANTS.memory_share
         raise BaseDoesNotFitError(
             f"training {base.title} needs {size(needed)} of free memory, and"
             f" {size(task.memory_bytes)} are free",
@@ -301,7 +285,7 @@ def check_fits(name: str, task: TuningTask, options: Sequence[BaseOption]) -> No
         )
     if (shortest := task.shortest(base)) is None:
         return  # the plan says why
-    minutes = math.ceil(shortest.minutes)
+    minutes = math.ceil(shortest.seconds / 60)
     raise BaseDoesNotFitError(
         f"{duration(task.seconds)} is too short to train {base.title} on this machine: it needs"
         f" {duration(60 * minutes)}",
@@ -328,7 +312,7 @@ def usual_minutes(name: str, task: TuningTask, options: Sequence[BaseOption]) ->
     if count_parameters(base.config) < PLAN_CONSTANTS.lora_parameters:
         return usual
     once = task.shortest(base, 1.0)
-    minutes = math.ceil(once.minutes) if once else math.inf
+    minutes = math.ceil(once.seconds / 60) if once else math.inf
     return float(min(highest, max(lowest, minutes)))
 
 
@@ -340,9 +324,9 @@ def best_installed(task: TuningTask, options: Sequence[BaseOption]) -> BaseOptio
     best, lowest = None, math.inf
     for base in options:
         if base.entry and base.config and base.measured:
-            plan = task.plan(base, task.seconds, task.memory_bytes)
-            bits = task.bits(base, plan)
-            if bits and (best is None or (plan and bits < lowest)):
+            expected = task.forecast(base, task.seconds, task.memory_bytes)
+            bits = task.bits(base, expected)
+            if bits and (best is None or (expected and bits < lowest)):
                 best, lowest = base, bits
     return best
 
@@ -372,20 +356,22 @@ def choose_base(task: TuningTask, options: Sequence[BaseOption]) -> BaseChoice |
     chosen = best_installed(task, options)
     if chosen is None or chosen.entry is None:
         return None
-    given, plan = duration(task.seconds), task.plan(chosen, task.seconds, task.memory_bytes)
-    if plan:
-        given = f"{given}, reading your texts {times(plan.expected.epochs)}"
-    bits, (low, high) = task.bits(chosen, plan), task.bits_range(chosen, plan) or (0.0, 0.0)
+    given = duration(task.seconds)
+    expected = task.forecast(chosen, task.seconds, task.memory_bytes)
+    if expected:
+        given = f"{given}, reading your texts {times(expected.epochs)}"
+    bits = task.bits(chosen, expected)
+    low, high = task.bits_range(chosen, expected) or (0.0, 0.0)
     sentences = [
         f"From {chosen.title} in {given}: {low:.1f} to {high:.1f} bits per byte, depending on the"
         " blog."
     ]
     for base in options:
         once = task.shortest(base, 1.0) if base is not chosen and base.measured else None
-        if not once or task.plan(base, _MAX_S, task.memory_bytes) is None:
+        if not once or task.forecast(base, _MAX_S, task.memory_bytes) is None:
             continue
-        minutes = max(math.ceil(once.minutes), task.seconds / 60)
-        better = task.bits(base, task.plan(base, 60 * minutes, UNLIMITED))
+        minutes = max(math.ceil(once.seconds / 60), task.seconds / 60)
+        better = task.bits(base, task.forecast(base, 60 * minutes, UNLIMITED))
         if bits and better and better < (1 - _MIN_GAIN) * bits:
             how = "" if base.entry else f" Get it: `ownwords base add {base.name}`."
             sentences.append(

@@ -37,12 +37,6 @@ def in_all_languages(section: str) -> dict[str, Any]:
     return {code: words[section] for code in LANGUAGES if section in (words := language(code))}
 
 
-def code_of(name: str) -> str:
-    """Return the ISO 639 code of a language by its English name, "" if unknown."""
-    names = in_all_languages("name").items()
-    return next((code for code, each in names if each == name), "")
-
-
 def word_set(text: str) -> frozenset[str]:
     """Return the words of a section as a set."""
     return frozenset(text.split())

@@ -64,7 +64,6 @@ def save(
     tokenizer: Tokenizer,
     *,
     card: str = "",
-    metadata: str = "",
     provenance: Mapping[str, object] | None = None,
     generation: Mapping[str, object] | None = None,
     dtype: torch.dtype | None = None,
@@ -79,9 +78,9 @@ def save(
     `int8` quantises the matrices, which only ownwords reads.
     `copy_guard` is the file `inference.copy_guard` computed from the training text, `adapter` what
     `lora.stored_tensors` gave of the LoRA that is merged into the weights. Front matter is added to
-    a `card` that has none ("---"): `metadata`, and the `license` of its base. Raises ModelError if
-    tokenizer and model do not match or the folder holds files that are not a model's,
-    WorkspaceError if writing fails.
+    a `card` that has none ("---"), with the `license` of its base. Raises ModelError if tokenizer
+    and model do not match or the folder holds files that are not a model's, WorkspaceError if
+    writing fails.
     """
     folder, config = Path(folder), model.config
     files = dict(tokenizer.files())
@@ -106,7 +105,7 @@ def save(
     files[GENERATION] = encode_json({**ids, **(generation or {})})
     files |= license.files
     if not card.startswith("---\n"):
-        card = license.on(card or _about(folder.resolve().name, model), metadata)
+        card = license.on(card or _about(folder.resolve().name, model))
     files[CARD] = card.encode()
     files[PROVENANCE] = encode_json(
         {

@@ -243,11 +243,8 @@ class BaseLicense:
         base = entries.get("base_model", folder.name)
         return cls(entries["license"], entries.get("license_link", ""), base, files)
 
-    def on(self, card: str, metadata: str = "") -> str:
-        """Return a card with front matter, which names the base and its licence.
-
-        `metadata` is further lines of the front matter.
-        """
+    def on(self, card: str) -> str:
+        """Return a card with front matter, which names the base and its licence."""
         front = "# license: yours to choose, for example cc-by-4.0\n"
         section = ""
         if self.license:
@@ -262,7 +259,7 @@ class BaseLicense:
             )
         return (
             "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- ownwords\n"
-            f"{metadata}{front}---\n\n{card}{section}"
+            f"{front}---\n\n{card}{section}"
         )
 
     def provenance(self) -> dict[str, object]:

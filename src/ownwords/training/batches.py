@@ -131,12 +131,7 @@ class TokenStream:
         return np.argsort(self._draws(what, count), kind="stable")
 
     def _draws(self, what: str, count: int) -> npt.NDArray[np.uint64]:
-        return random_bits(f"{self._name}/{what}", count)
-
-
-def random_bits(key: str, count: int, *, skip: int = 0) -> npt.NDArray[np.uint64]:
-    """Return random numbers that depend on the key only, without the first 4 * `skip`."""
-    return np.random.Philox(key=int(digest(key), 16), counter=skip).random_raw(count)
+        return np.random.Philox(key=int(digest(f"{self._name}/{what}"), 16)).random_raw(count)
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,7 +65,6 @@ class TrainJob:
     # Called at every evaluation:
     sample: Callable[[CausalLM], str] | None = None  # a text that the model writes; "" for none
     memorised: Callable[[CausalLM], float] | None = None  # fraction of the text, from 0 to 1
-    peak_flops: float = 0.0  # of the device, per second, as measured; 0: unknown
     # The run ends after this time, without interruptions, or after `train.max_steps`;
     # None: after `train.steps`.
     seconds: float | None = None
@@ -182,12 +181,7 @@ class _TrainingLoop:
         at_once = min(rows, self.loop.micro_batch_size or rows)
         self.micro_batch_size = self.world.min(job.run.micro_batch_limit(at_once))
         self.pending: deque[tuple[int, Callable[[], Tensor]]] = deque()
-        self.meter = metrics.Meter(
-            job.model.config,
-            job.batches.dataset,
-            job.settings,
-            job.peak_flops * job.world.size,
-        )
+        self.meter = metrics.Meter(job.batches.dataset, self.loop)
         self.max_steps = (job.seconds and self.loop.max_steps) or self.loop.steps
         self.stage: Stage
 

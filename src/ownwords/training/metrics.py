@@ -10,14 +10,12 @@ from torch import Tensor, nn
 from ownwords.core.progress import Stage
 from ownwords.inference.model import Model
 from ownwords.inference.torch_engine import TorchEngine
-from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.batches import Batch, sequential_batches
 from ownwords.training.device import Device
 from ownwords.training.distributed import World
-from ownwords.training.settings import Precision, Recipe
-from ownwords.training.step_time import flops_per_token
+from ownwords.training.settings import LoopConfig, Precision
 from ownwords.training.token_dataset import TokenDataset
 
 _EVERY_S = 0.3
@@ -48,18 +46,10 @@ class LossModule(nn.Module):
 class Meter:
     """Reports metrics a few times a second, as means over the steps since the last report."""
 
-    def __init__(
-        self,
-        shape: ModelConfig,
-        dataset: TokenDataset,
-        recipe: Recipe,
-        peak_flops: float,  # of all devices together, per second; 0: unknown
-    ) -> None:
+    def __init__(self, dataset: TokenDataset, loop: LoopConfig) -> None:
         # The first token of a document is not predicted.
         self._tokens_per_byte = (dataset.tokens - dataset.documents) / max(1, dataset.text_bytes)
-        self._step_tokens = recipe.train.batch_size * recipe.train.sequence_length
-        self._peak = peak_flops
-        self._cost = flops_per_token(shape, recipe.train.sequence_length, recipe.lora.rank)
+        self._step_tokens = loop.batch_size * loop.sequence_length
         self._step = 0
         self._gradient_norm = 0.0
         self.learning_rate = 0.0
@@ -96,8 +86,6 @@ class Meter:
             tokens_per_s=speed,
             rate=self.learning_rate,
             gradient_norm=self._gradient_norm,
-            # The processor's clock may rise after its peak was measured.
-            **({"share_of_limit": min(1.0, speed * self._cost / self._peak)} if self._peak else {}),
         )
         self.restart()
 

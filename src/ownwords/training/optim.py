@@ -110,17 +110,12 @@ class Optimizer:
     @torch.no_grad()
     def step(self, scale: float, step: int) -> None:
         """Update the weights at `scale` times the peak learning rates; frees the gradients."""
-        try:
-            self._step(scale, step)
-        finally:
-            if self._muon is not None:
-                self._muon.release()
-            for group in self._adamw:
-                group.release()
+        self._step(scale, step)
         self.zero_grad()
 
     def _step(self, scale: float, step: int) -> None:
-        norm = self.gradient_norm = self._gather()
+        gradients = self._gradients()
+        norm = self.gradient_norm = self._norm(gradients)
         if self._waits:
             value = float(norm)
             if not math.isfinite(value):
@@ -140,6 +135,7 @@ class Optimizer:
             risen = min(1.0, step / steps) if steps else 1.0
             rounded |= self._muon.step(
                 weights,
+                gradients,
                 lr=config.muon_lr * scale,
                 momentum=config.momentum_start + risen * (config.momentum - config.momentum_start),
                 decay=config.weight_decay,
@@ -149,7 +145,7 @@ class Optimizer:
         before = weights[self._start[0]][self._start[1]].clone() if self._start else None
         lr = config.learning_rate * scale
         for group in self._adamw:
-            if group.step(weights, lr=lr, clip=clip, narrow=narrow):
+            if group.step(weights, gradients, lr=lr, clip=clip, narrow=narrow):
                 rounded.update(group.names)
         if self._start and before is not None:
             name, row = self._start
@@ -159,16 +155,26 @@ class Optimizer:
                 narrow[name][row] = faster.to(narrow[name].dtype)
         self._round_masters(rounded)
 
-    def _gather(self) -> Tensor:
-        """Give Muon and AdamW their gradients; returns the norm of all gradients together."""
-        gradients = {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
-        muon_norms = []
+    def _gradients(self) -> dict[str, Tensor]:
+        """The gradients as the kernels take them; AdamW's are float32 without the C++ library."""
+        gradients = {
+            name: parameter.grad.contiguous()
+            for name, parameter in self._parameters.items()
+            if parameter.grad is not None
+        }
+        for group in self._adamw:
+            here = {name: gradients[name] for name in group.names}
+            if not fused.is_supported(*here.values()):
+                gradients |= {name: gradient.float() for name, gradient in here.items()}
+        return gradients
+
+    def _norm(self, gradients: Mapping[str, Tensor]) -> Tensor:
+        """The norm of all gradients together."""
+        groups = [group.names for group in self._adamw]
         if self._muon is not None:
-            muon_norms = self._muon.gather(gradients)
-            for name in self._muon.names:
-                del gradients[name]
-        norms = [norm for group in self._adamw for norm in group.gather(gradients)]
-        norm: Tensor = torch.linalg.vector_norm(torch.stack(muon_norms + norms))
+            groups.insert(0, self._muon.names)
+        norms = [norm for names in groups for norm in _norms([gradients[n] for n in names])]
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
         return norm
 
     def _narrow(self, names: Iterable[str]) -> dict[str, Tensor]:
@@ -337,13 +343,12 @@ def _gram(x_NRC: Tensor) -> Tensor:
 
 
 class MatrixStack:
-    """All matrices of one shape: their momenta, and their gradients during a step."""
+    """All matrices of one shape, and their momenta."""
 
     def __init__(self, names: Sequence[str], parameter: Tensor) -> None:
         self.names = tuple(names)
         rows, columns = parameter.shape
         self.momentum_NRC = torch.zeros(len(names), rows, columns, device=parameter.device)
-        self.gradients: list[Tensor] = []
         self.scale = max(1.0, rows / columns) ** 0.5
 
 
@@ -354,26 +359,16 @@ class Muon:
         self, parameters: dict[str, Tensor], *, steps: int, precision: torch.dtype
     ) -> None:
         self.steps, self.precision = steps, precision
-        self.names = tuple(parameters)
         shapes: dict[torch.Size, list[str]] = {}
         for name, parameter in parameters.items():
             shapes.setdefault(parameter.shape, []).append(name)
         self.stacks = [MatrixStack(names, parameters[names[0]]) for names in shapes.values()]
-
-    def gather(self, gradients: Mapping[str, Tensor]) -> list[Tensor]:
-        """Keep the gradients for the step; returns norms to be combined into one."""
-        for stack in self.stacks:
-            stack.gradients = [gradients[n].contiguous() for n in stack.names]
-        return _norms([each for stack in self.stacks for each in stack.gradients])
-
-    def release(self) -> None:
-        """Free the gradients, because the next ones need the memory."""
-        for stack in self.stacks:
-            stack.gradients = []
+        self.names = tuple(name for stack in self.stacks for name in stack.names)
 
     def step(
         self,
         weights: Mapping[str, Tensor],
+        gradients: Mapping[str, Tensor],
         *,
         lr: float,
         momentum: float,
@@ -381,18 +376,19 @@ class Muon:
         clip: GradClip,
         narrow: Mapping[str, Tensor],
     ) -> set[str]:
-        """Update the weights from the gathered gradients.
+        """Update the weights from contiguous gradients.
 
         `narrow`: the bfloat16 parameters of some of the weights; returns the names of the weights
         for which the step has updated these too.
         """
         native = [stack for stack in self.stacks if self._is_native(stack)]
         if native:
-            self._step_native(native, weights, lr, momentum, lr * decay, clip, narrow)
+            self._step_native(native, weights, gradients, lr, momentum, lr * decay, clip, narrow)
         for stack in self.stacks:
             if stack in native:
                 continue
-            updates = list(self._orthogonal_update(stack, momentum, clip).unbind())
+            update_NRC = torch.stack([gradients[name] for name in stack.names]).float()
+            updates = list(self._orthogonal_update(stack, update_NRC, momentum, clip).unbind())
             here = [weights[name] for name in stack.names]
             if decay:
                 torch._foreach_mul_(here, 1 - clip.unless_skipped(lr * decay))
@@ -407,6 +403,7 @@ class Muon:
         self,
         stacks: Sequence[MatrixStack],
         weights: Mapping[str, Tensor],
+        gradients: Mapping[str, Tensor],
         lr: float,
         momentum: float,
         decay: float,
@@ -417,20 +414,20 @@ class Muon:
         matrices = []
         for stack in stacks:
             for i, name in enumerate(stack.names):
-                tensors = stack.gradients[i], stack.momentum_NRC[i], weights[name]
+                tensors = gradients[name], stack.momentum_NRC[i], weights[name]
                 copy = narrow[name].data_ptr() if name in narrow else None
                 pointers = [each.data_ptr() for each in tensors]
                 matrices.append(struct(*pointers, copy, *tensors[0].shape, lr * stack.scale))
         fused.library().muon(
-            *(fused.DTYPES[stacks[0].gradients[0].dtype], fused.DTYPES[self.precision]),
+            *(fused.DTYPES[gradients[stacks[0].names[0]].dtype], fused.DTYPES[self.precision]),
             *((struct * len(matrices))(*matrices), len(matrices)),
             *(float(clip.factor), momentum, 1 - decay, self.steps),
         )
 
-    def _orthogonal_update(self, stack: MatrixStack, momentum: float, clip: GradClip) -> Tensor:
-        """Update the momenta; returns the orthogonalized updates, [N, R, C]."""
-        update_NRC = torch.stack(stack.gradients).to(torch.float32)
-        stack.gradients = []
+    def _orthogonal_update(
+        self, stack: MatrixStack, update_NRC: Tensor, momentum: float, clip: GradClip
+    ) -> Tensor:
+        """Update the momenta from the gradients, in place of which come orthogonalized updates."""
         clip.apply(update_NRC, stack.momentum_NRC)
         # If the step is skipped, both are the momentum, which stays exactly as it is.
         stack.momentum_NRC.lerp_(update_NRC, 1 - momentum)
@@ -474,53 +471,43 @@ class AdamW:
         self.squares = [torch.zeros_like(mean) for mean in self.means]
         # One count for all parameters: they are always updated together.
         self.count = torch.zeros((), dtype=torch.float32, device=self.means[0].device)
-        self.gradients: list[Tensor] = []
-
-    def gather(self, gradients: Mapping[str, Tensor]) -> list[Tensor]:
-        """Keep the gradients for the step; returns norms to be combined into one."""
-        self.gradients = [gradients[name] for name in self.names]
-        if fused.is_supported(*self.gradients):
-            self.gradients = [gradient.contiguous() for gradient in self.gradients]
-        else:
-            self.gradients = [gradient.float() for gradient in self.gradients]
-        return _norms(self.gradients)
-
-    def release(self) -> None:
-        """Free the gradients, because the next ones need the memory."""
-        self.gradients = []
 
     def step(
         self,
         weights: Mapping[str, Tensor],
+        gradients: Mapping[str, Tensor],
         *,
         lr: float,
         clip: GradClip,
         narrow: Mapping[str, Tensor],
     ) -> bool:
-        """Update the weights from the gathered gradients.
+        """Update the weights from their gradients.
 
         `narrow`: the bfloat16 parameters of some of the weights; returns whether the step has
         updated these too.
         """
-        here = [weights[name] for name in self.names]
-        is_native = any(gradient.dtype != torch.float32 for gradient in self.gradients)
+        is_native = any(gradients[name].dtype != torch.float32 for name in self.names)
         if is_native:
-            self._step_native(here, lr, float(clip.factor), narrow)
+            self._step_native(weights, gradients, lr, float(clip.factor), narrow)
         else:
-            self._step_fused(here, lr, clip)
-        self.release()
+            ours = ([tensors[name] for name in self.names] for tensors in (weights, gradients))
+            self._step_fused(*ours, lr, clip)
         return is_native
 
     def _step_native(
-        self, weights: Sequence[Tensor], lr: float, scale: float, narrow: Mapping[str, Tensor]
+        self,
+        weights: Mapping[str, Tensor],
+        gradients: Mapping[str, Tensor],
+        lr: float,
+        scale: float,
+        narrow: Mapping[str, Tensor],
     ) -> None:
         self.count.add_(1)
         step = int(self.count)
-        every = zip(self.names, weights, self.gradients, self.means, self.squares, strict=True)
-        for name, weight, gradient, mean, square in every:
+        for name, mean, square in zip(self.names, self.means, self.squares, strict=True):
             fused.adamw_(
-                weight,
-                gradient,
+                weights[name],
+                gradients[name],
                 mean,
                 square,
                 step=step,
@@ -532,7 +519,9 @@ class AdamW:
                 bf16_copy=narrow.get(name),
             )
 
-    def _step_fused(self, weights: list[Tensor], lr: float, clip: GradClip) -> None:
+    def _step_fused(
+        self, weights: list[Tensor], gradients: list[Tensor], lr: float, clip: GradClip
+    ) -> None:
         # The kernel divides the gradients by `scale`, on a CPU and with CUDA.
         scale: Tensor | None = None
         if isinstance(clip.factor, Tensor):
@@ -540,12 +529,12 @@ class AdamW:
         elif clip.factor != 1.0 and self.count.device.type == "cpu":
             scale = self.count.new_full((), 1 / clip.factor)
         elif clip.factor != 1.0:
-            torch._foreach_mul_(self.gradients, clip.factor)
+            torch._foreach_mul_(gradients, clip.factor)
         bad = None if clip.ok is None else 1 - clip.ok
         self.count.add_(1)
         torch._fused_adamw_(
             weights,
-            self.gradients,
+            gradients,
             self.means,
             self.squares,
             [],

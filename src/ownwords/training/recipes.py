@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from ownwords.archive.corpus import TextCollection, TrainingText
-from ownwords.core.config import resolve
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, duration
@@ -36,7 +35,7 @@ from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.text import TokenizerError
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training import metrics, planner, step_time, throughput, token_dataset, trained_model
+from ownwords.training import metrics, step_time, throughput, token_dataset, trained_model
 from ownwords.training.batches import Batches
 from ownwords.training.checkpoint import Run
 from ownwords.training.device import choose
@@ -44,7 +43,14 @@ from ownwords.training.distributed import SINGLE_PROCESS, World
 from ownwords.training.loop import TrainJob, TrainOutcome
 from ownwords.training.loop import train as run_training_loop
 from ownwords.training.metrics import LossModule
-from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs, compare_forecast, read_plan
+from ownwords.training.plan import (
+    BaseModelInfo,
+    Plan,
+    PlanInputs,
+    compare_forecast,
+    make_plan,
+    read_plan,
+)
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.settings import Recipe, settings_key
 from ownwords.training.step_time import DeviceSpeeds
@@ -77,9 +83,6 @@ class TrainRequest:
     out: Path | None = None  # the model's folder; `model` in the workspace unless given
     base_title: str = ""  # the base's display name, for the card; its folder's name unless given
     began: float | None = None  # time.perf_counter() at which the user began to wait
-
-    def __post_init__(self) -> None:
-        resolve(Recipe, flags=self.fixed)  # ConfigError for wrong settings
 
     @property
     def folder(self) -> Path:
@@ -398,7 +401,7 @@ class TrainingSession:
 
     def _make_plan(self, speeds: DeviceSpeeds) -> Plan:
         facts = replace(self.facts, speeds=speeds, spent_s=time.perf_counter() - self.began)
-        return planner.make_plan(facts, self.request.seconds, self.request.fixed)
+        return make_plan(facts, self.request.seconds, self.request.fixed)
 
     def _shared(self, plan: Callable[[], Plan]) -> Plan:
         """The first process's plan; the speed and the memory that others see may differ."""
@@ -482,7 +485,6 @@ class TrainingSession:
                 _SAMPLE_TIME_SHARE * self.request.seconds,
             ),
             memorised=memorised,
-            peak_flops=throughput.peak_flops(self.device),
             seconds=self._seconds_left(plan),
         )
         outcome = run_training_loop(job)
@@ -597,7 +599,6 @@ class TrainingSession:
                 self.tokenizer,
                 generation=generation_config(),
                 card=trained_model.card(name, model, made, texts, how),
-                metadata=trained_model.card_metadata(name, made, texts),
                 provenance={
                     **trained_model.provenance(made, kind, corpus),
                     **(provenance or {}),

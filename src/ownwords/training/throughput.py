@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import torch
 
-from ownwords.core.hardware import torch_product
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
@@ -105,17 +104,6 @@ def precisions(device: Device) -> tuple[Precision, ...]:
     if device.has_fast_bf16:
         return ("autocast", "bf16")
     return ("float32", "bf16") if device.kind == "cpu" and find_library() else ("float32",)
-
-
-def peak_flops(device: Device) -> float:
-    """FLOP/s of the device's fastest products, as the reference for the speed of training."""
-    native = find_library() if device.kind == "cpu" else None
-    if native is None:
-        dtypes = ("float32" if each == "float32" else "bfloat16" for each in precisions(device))
-        return 1e9 * max(torch_product(torch, device.kind, dtype).value for dtype in dtypes)
-    rates = native.rates
-    fastest = max(rates.float32, rates.bfloat16, rates.bfloat16_tiles)
-    return 1e9 * fastest * torch.get_num_threads()
 
 
 def fit_step_time(samples: Sequence[StepTiming], before: StepTimeModel) -> StepTimeModel:

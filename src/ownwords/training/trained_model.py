@@ -1,17 +1,13 @@
 """A trained model: weights between the base's and the trained ones, its card and provenance."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ownwords.archive.corpus import TextCollection
-from ownwords.archive.features import identify_language
-from ownwords.language.words import code_of
 from ownwords.models.decoder import CausalLM
 from ownwords.models.lora import LoraAdapter
 from ownwords.training.checkpoint import Run
@@ -95,21 +91,6 @@ class TrainedModel:
     judged: tuple[str, ...]  # the plan's forecast compared with the outcome
     share: float = 1.0  # position between the base's weights (0) and the trained ones (1)
     before: float | None = None  # the base's own bits per byte on the held-out texts
-
-
-def card_metadata(name: str, made: TrainedModel, texts: TextCollection) -> str:
-    """What the hub shows beside a model, as lines of the card's front matter."""
-    sample = "\n".join(text.text[:600] for text in islice(texts, 10))
-    code = code_of(identify_language(sample))
-    lines = f"language: {code}\n" if code else ""
-    if made.bits_per_byte is None:
-        return lines
-    return (
-        f"{lines}model-index:\n- name: {json.dumps(name)}\n  results:\n  - task:\n"
-        "      type: text-generation\n    dataset:\n      name: held-out texts of the author\n"
-        "      type: private\n    metrics:\n    - type: bits_per_byte\n"
-        f"      value: {made.bits_per_byte:.3f}\n"
-    )
 
 
 def card(name: str, model: CausalLM, made: TrainedModel, texts: TextCollection, how: str) -> str:

@@ -221,9 +221,9 @@ def _bases(state: AppState) -> list[dict[str, Any]]:
         base["minutes"] = base["minutes"] and base["minutes"] * (1 + SCORING_SHARE)
         base["readings"] = [
             {
-                "times": each.times,
-                "minutes": round(each.minutes, 2),  # to train
-                "total": each.minutes * (1 + SCORING_SHARE),
+                "times": each.epochs,
+                "minutes": round(each.seconds / 60, 2),  # to train
+                "total": each.seconds / 60 * (1 + SCORING_SHARE),
             }
             for each in (task.readings(option) if option.entry else ())
         ]
