@@ -1,7 +1,7 @@
 """A base model tuned to one author: what replay, rates, length and interpolation do.
 
     python bench/tuning.py BASE                                    as the plan has it, ten minutes
-    python bench/tuning.py BASE --replay none shipped books --seeds 3
+    python bench/tuning.py BASE --replay none shipped --seeds 3
     python bench/tuning.py BASE --minutes 2 --set train.dropout=0.2
     python bench/tuning.py BASE --blog PATH                        another author
     python bench/tuning.py BASE --notes                            as `make`, notes learned too
@@ -44,7 +44,6 @@ def main() -> int:
     parser.add_argument("--blog", type=Path, default=SHARED / "columnist")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--replay", nargs="+", default=["shipped"])
-    parser.add_argument("--books", type=int, default=2, help="megabytes of books to replay")
     parser.add_argument("--set", action="append", default=[], dest="sets", metavar="KEY=VALUE")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--notes", action="store_true")
@@ -96,7 +95,6 @@ def _tune(args: argparse.Namespace, texts: "Corpus", folder: Path, replay: str, 
         texts.train,
         texts.validation,
         work,
-        replay=_books(args.books) if replay == "books" else None,
         pairs=pairs,
         adapter=adapter,
     ).train()
@@ -133,12 +131,6 @@ def _given_notes(folder: Path, texts: "Iterable[TrainingText]") -> float:
     model = Model.load(folder)
     bits = sum(model.score(pair.prompt, [pair.text])[0] for pair in pairs[:60])
     return bits / sum(pair.bytes for pair in pairs[:60])
-
-
-def _books(megabytes: int) -> "list[TrainingText]":
-    from bench import experiments
-
-    return experiments.texts(experiments.Experiment(text="books", megabytes=megabytes))[0]
 
 
 if __name__ == "__main__":

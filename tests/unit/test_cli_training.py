@@ -68,7 +68,6 @@ class Play:
         self.held_out: list[TrainingText] = []
         self.base: Path | None = None
         self.by_lora: bool | None = False
-        self.replay: list[TrainingText] | None = None
         self.pairs: Sequence[TrainingText] = ()
         self.fails: BaseException | None = None
         monkeypatch.setattr(recipes, "plan_pretraining", self.pretrain)
@@ -100,13 +99,11 @@ class Play:
         held_out: Iterable[TrainingText],
         work: TrainRequest,
         *,
-        replay: Iterable[TrainingText] | None,
         pairs: Sequence[TrainingText],
         adapter: Path | None,
         by_lora: bool | None,
     ) -> PlannedTraining:
         self.base, self.by_lora, self.pairs = base, by_lora, pairs
-        self.replay = None if replay is None else list(replay)
         planned = self.pretrain(train, held_out, work)
         return replace(planned, train=lambda: self.train(work, share=0.7))
 
@@ -190,20 +187,13 @@ def test_a_dry_run_trains_nothing(play: Play, capsys: pytest.CaptureFixture[str]
     assert set(figures) == {"plan", "recipe", "expected"}
 
 
-def test_a_base_is_tuned_with_or_without_replay(play: Play, tmp_path: Path) -> None:
-    (tmp_path / "old").mkdir()
-    for name in "abc":
-        words = "The sea was calm, and nobody spoke of the weather. " * 30
-        (tmp_path / "old" / f"{name}.txt").write_text(f"{name} story\n\n{words}{name}.\n")
+def test_a_base_is_tuned(play: Play) -> None:
     arguments = ["finetune", BLOG, "--base", "./base", "--no-trim", "--quiet"]
     assert main(arguments) == 0
     assert play.base == Path("base")
-    assert (play.replay, play.by_lora) == (None, None)
-    assert main([*arguments, "--lora", "--replay", "old"]) == 0
+    assert play.by_lora is None
+    assert main([*arguments, "--lora"]) == 0
     assert play.by_lora
-    assert play.replay
-    assert any("The sea was calm" in text.text for text in play.replay)
-    assert not any("The sea was calm" in text.text for text in play.texts)
 
 
 @pytest.mark.parametrize("is_large", [False, True])

@@ -108,6 +108,11 @@ def finetune(*options: Any, **more: Any) -> TrainedModel:  # noqa: ANN401
     return plan_finetuning(*options, **more).train()
 
 
+def add_replay(base: Path, texts: list[TrainingText]) -> None:
+    packed = lzma.compress(token_dataset.DIVIDER.join(text.text for text in texts).encode())
+    (base / token_dataset.REPLAY).write_bytes(packed)
+
+
 def weights(trained: TrainedModel) -> bytes:
     return (trained.folder / "model.safetensors").read_bytes()
 
@@ -221,7 +226,8 @@ def test_held_out_texts_teach_nothing_and_without_them_nothing_is_claimed(tmp_pa
 def test_a_base_is_finetuned_and_a_lora_saved_merged_and_apart(base: Path, tmp_path: Path) -> None:
     before = bits(base, HELD_OTHERS, tmp_path)
 
-    full = finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "full", TUNED), replay=TRAIN)
+    add_replay(base, TRAIN)
+    full = finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "full", TUNED))
     assert full.plan.recipe.data.replay == PLAN_CONSTANTS.tune_replay
     assert full.bits_per_byte is not None
     assert full.bits_per_byte < before
@@ -344,7 +350,8 @@ def test_a_bfloat16_base_needs_no_float32_copy_under_a_lora(
 
 def test_only_the_authors_texts_teach_how_a_text_begins(base: Path, tmp_path: Path) -> None:
     replay = [TrainingText(f"r{i}", f"A title\n\nThe rest of {i}. " * 9) for i in range(20)]
-    finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "w", TUNED), replay=replay)
+    add_replay(base, replay)
+    finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "w", TUNED))
     openings = {}
     for folder in (tmp_path / "w" / "tokens").iterdir():
         dataset = token_dataset.open_dataset(folder)
@@ -444,8 +451,7 @@ def test_the_learning_rate_follows_from_the_highest_a_base_has_seen(
 
 def test_the_text_that_a_base_comes_with_is_replayed(base: Path, tmp_path: Path) -> None:
     bare = plan_finetuning(base, OTHERS, HELD_OTHERS, work(tmp_path / "bare", TUNED)).plan
-    packed = lzma.compress(token_dataset.DIVIDER.join(text.text for text in TRAIN).encode())
-    (base / token_dataset.REPLAY).write_bytes(packed)
+    add_replay(base, TRAIN)
     plan = plan_finetuning(base, OTHERS, HELD_OTHERS, work(tmp_path / "w", TUNED)).plan
     shares = (bare.recipe.data.replay, plan.recipe.data.replay)
     assert shares == (0, PLAN_CONSTANTS.tune_replay)

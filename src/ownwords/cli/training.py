@@ -3,7 +3,6 @@
 import shlex
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,16 +23,12 @@ from ownwords.cli.options import (
 from ownwords.cli.output import confirm, relative_path
 from ownwords.core.config import Resolved, settings_of
 from ownwords.core.progress import Progress
-from ownwords.core.workspace import Workspace
 from ownwords.view.blocks import Line, Pairs, Paragraph
 from ownwords.view.terminal import BOLD, DIM, TerminalWriter
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ownwords.archive.analysis import AskAuthor
-    from ownwords.archive.corpus import Corpus, TextCollection
-    from ownwords.training.distributed import World
     from ownwords.training.plan import Plan, PlannedValue
     from ownwords.training.trained_model import TrainedModel
 
@@ -79,13 +74,6 @@ def finetune(
             " built-in one]"
         ),
     ] = "",
-    replay: Annotated[
-        Path | None,
-        Parameter(
-            help="Texts like those the base was trained on, mixed in so that it forgets less."
-            " [default: what the base comes with]"
-        ),
-    ] = None,
     lora: Annotated[
         bool,
         flag(
@@ -102,7 +90,7 @@ def finetune(
     from ownwords.base import catalogue
 
     folder = catalogue.find(base)
-    _train(paths, common, options, folder, replay, by_lora=lora or None, trims=not no_trim)
+    _train(paths, common, options, folder, by_lora=lora or None, trims=not no_trim)
 
 
 def _train(
@@ -110,11 +98,12 @@ def _train(
     common: CommonOptions,
     options: TrainingOptions,
     base: Path | None = None,
-    replay: Path | None = None,
     *,
     by_lora: bool | None = None,
     trims: bool = False,
 ) -> None:
+    from ownwords.archive.corpus import read_corpus
+    from ownwords.archive.look import look
     from ownwords.base import catalogue
     from ownwords.base.trimming import TRIMMED, trim
     from ownwords.make.pipeline import plan_training
@@ -131,9 +120,17 @@ def _train(
     workspace = common.workspace_for(paths)
     resolved = common.resolve({}, workspace.root)
     with common.watched() as (progress, ask):
-        texts, base_text = read_texts(
-            paths, replay, workspace, resolved.settings, progress, ask, world=world
-        )
+        # One process of each machine reads; the others load what it stored.
+        with world.in_rank_order():
+            if world.local_rank == 0:
+                look(
+                    paths,
+                    workspace=workspace.root,
+                    settings=resolved.settings,
+                    progress=progress,
+                    ask=ask,
+                )
+        texts = read_corpus(workspace.archive)
         request = TrainRequest(
             workspace=workspace.root,
             seconds=options.minutes * 60,
@@ -150,7 +147,7 @@ def _train(
         if base and trims and world.size == 1:
             own, out = (text.text for text in texts.train), workspace.runs / TRIMMED / base.name
             base = trim(base, own, out, progress=progress)
-        planned = plan_training(base, texts, request, replay=base_text, by_lora=by_lora)
+        planned = plan_training(base, texts, request, by_lora=by_lora)
         if world.is_first and not (common.json and not options.plan):
             common.show(
                 plan_figures(planned.plan), lambda console: print_plan(planned.plan, console)
@@ -204,41 +201,6 @@ def plan_figures(plan: "Plan") -> dict[str, Any]:
         "recipe": asdict(plan.recipe),
         "expected": asdict(plan.expected),
     }
-
-
-def read_texts(
-    paths: Sequence[Path],
-    replay: Path | None,
-    workspace: Workspace,
-    settings: Settings,
-    progress: Progress,
-    ask: "AskAuthor | None",
-    *,
-    world: "World | None" = None,
-) -> "tuple[Corpus, TextCollection | None]":
-    """Return the author's texts and the base's own text, read as `ownwords look` reads them.
-
-    Of several processes that train together one per machine reads; the others load what it stored.
-    """
-    from ownwords.archive.corpus import read_corpus
-    from ownwords.archive.look import look
-
-    def read(sources: Sequence[Path], workspace: Workspace, ask: "AskAuthor | None") -> None:
-        look(
-            sources,
-            workspace=workspace.root,
-            settings=settings,
-            progress=progress,
-            ask=ask,
-        )
-
-    beside = Workspace(workspace.root / "replay.ownwords")
-    with world.in_rank_order() if world else nullcontext():
-        if world is None or world.local_rank == 0:
-            read(paths, workspace, ask)
-            if replay:
-                read([replay], beside, None)
-    return read_corpus(workspace.archive), read_corpus(beside.archive).train if replay else None
 
 
 def _write_samples(made: "TrainedModel", progress: Progress, device: str) -> list[str]:

@@ -56,7 +56,6 @@ from ownwords.training.settings import settings_key
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor, PostQuestion
-    from ownwords.archive.corpus import TextCollection
     from ownwords.training.plan import Plan
     from ownwords.training.recipes import PlannedTraining, TrainRequest
     from ownwords.training.trained_model import TrainedModel
@@ -497,7 +496,6 @@ def plan_training(
     texts: Corpus,
     request: "TrainRequest",
     *,
-    replay: "TextCollection | None" = None,
     by_lora: bool | None = None,
 ) -> "PlannedTraining":
     """Plan a training from a base, which also learns to write from notes, or from scratch."""
@@ -511,7 +509,6 @@ def plan_training(
         texts.train,
         texts.validation,
         request,
-        replay=replay,
         pairs=pairs,
         adapter=adapter,
         by_lora=by_lora,

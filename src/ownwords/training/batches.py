@@ -208,7 +208,7 @@ class Batches:
             if replay is None:
                 raise CorpusError(
                     "data.replay needs text of the base model, and there is none",
-                    hint="set data.replay=0, or give text with --replay",
+                    hint="set data.replay=0",
                 )
             self._base = TokenStream(replay, context=context, seed=seed, rows=rows, name="base")
 

@@ -632,7 +632,7 @@ class _Planner:
         elif self.replay:
             why = f"{share} of the rows are the base's own text, so that it forgets little"
         else:
-            why = "no text of the base is available (--replay)"
+            why = "the base comes without text to replay"
             why = "a LoRA forgets little" if self.rank else why
         self.choose("data.replay", self.replay, why)
         self.choose(

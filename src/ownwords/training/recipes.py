@@ -133,7 +133,6 @@ def plan_finetuning(
     held_out: Iterable[TrainingText],
     request: TrainRequest,
     *,
-    replay: Iterable[TrainingText] | None = None,
     pairs: Iterable[TrainingText] = (),
     adapter: Path | None = None,
     by_lora: bool | None = None,
@@ -141,9 +140,8 @@ def plan_finetuning(
     """Plan to fine-tune the model of a directory on these texts: all weights, or a LoRA.
 
     The plan chooses which, unless `by_lora` does.
-    `replay` is text like what the base was trained on, mixed in so that it forgets less; by default
-    what the base comes with. A LoRA forgets little and has none by default.
-    A LoRA learns `pairs` beside the texts; `adapter` is merged into its base before.
+    Text that the base comes with is mixed in, so that it forgets less; a LoRA forgets little, and
+    learns `pairs` beside the texts. `adapter` is merged into its base before.
     The saved weights are a mix of the base's and the trained ones, the one that scores best on the
     held-out texts. A LoRA is saved merged, and beside it by itself, with `adapter`.
     """
@@ -161,7 +159,7 @@ def plan_finetuning(
         lora.merge_stored(model, adapter)
     fingerprint = model_fingerprint(base) + (digest(adapter.read_bytes()) if adapter else "")
     kind = "lora" if by_lora else "finetune"
-    session.prepare(tokenizer, kind, fingerprint, replay, pairs)
+    session.prepare(tokenizer, kind, fingerprint, pairs)
 
     info = _base_info(loaded, model, by_lora, request.fixed.get("train.precision"))
     session.facts = replace(session.facts, base=info)
@@ -171,7 +169,7 @@ def plan_finetuning(
     before: dict[str, Tensor] = {}
     if not rank:
         before = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
-        if replay is None and request.fixed.get("data.replay") != 0:
+        if request.fixed.get("data.replay") != 0:
             session.read_replay_text(base)
             rough = session.rough_plan()
     if not session.is_planned:
@@ -300,7 +298,6 @@ class TrainingSession:
         tokenizer: Tokenizer,
         kind: str,
         origin: str,
-        replay: Iterable[TrainingText] | None = None,
         pairs: Iterable[TrainingText] = (),
     ) -> None:
         """Encode the texts, and open the run of them, the time and the settings.
@@ -313,9 +310,7 @@ class TrainingSession:
         request = self.request
         with self.world.in_rank_order():
             self.dataset = self._encode(self.texts)
-            if replay is not None:
-                self.replay = self._encode_replay(replay)
-            elif pairs:
+            if pairs:
                 # Fewer tokens than the texts have may be too few for a row, and teach little.
                 notes = self._encode(pairs)
                 self.has_notes = notes.tokens >= self.dataset.tokens
@@ -342,16 +337,16 @@ class TrainingSession:
             texts, self.tokenizer, self.tokens, marks=marks, progress=self.progress
         )
 
-    def _encode_replay(self, texts: Iterable[TrainingText]) -> TokenDataset:
-        """Encode replay text without titles, start and end: only the author's texts teach these."""
-        return self._encode(map(token_dataset.without_opening, texts), marks=False)
-
     def read_replay_text(self, base: Path) -> None:
-        """Use the replay text that the base comes with, if any."""
+        """Use the replay text that the base comes with, if any.
+
+        Without titles, start and end: only the author's texts teach these.
+        """
         path = base / token_dataset.REPLAY
         if path.exists():
+            texts = map(token_dataset.without_opening, token_dataset.read_replay(path))
             with self.world.in_rank_order():
-                self.replay = self._encode_replay(token_dataset.read_replay(path))
+                self.replay = self._encode(texts, marks=False)
             self.facts = replace(self.facts, replay_bytes=self.replay.text_bytes)
 
     def encode_held_out(self, max_bytes: int) -> TokenDataset | None:
