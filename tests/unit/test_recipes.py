@@ -151,7 +151,6 @@ def test_a_trained_model_records_its_provenance(tmp_path: Path) -> None:
     assert "bits per byte on whole held-out texts" in loaded.card
     assert "| train.batch_size | 8 | as you set it | setting |" in loaded.card
     assert read_plan((trained.run.folder / "plan.toml").read_text()) == trained.plan
-    assert "steps = 24  # setting" in trained.plan.resolved().to_toml()
     assert planned.plan == trained.plan
     assert trained.plan.expected.sentences()
     assert trained.judged

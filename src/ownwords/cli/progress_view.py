@@ -205,7 +205,5 @@ def _training_figures(history: RunHistory, remaining_s: float | None) -> Iterato
         yield f"{history.best.bits_per_byte:.3f} on held-out posts"
     if speed := history.latest.get("tokens_per_s"):
         yield f"{speed:,.0f} tokens/s"
-    if share := history.latest.get("share_of_limit"):
-        yield f"{share:.0%} of the machine's limit"
     if remaining_s is not None:
         yield f"about {duration(remaining_s)} left"

@@ -57,17 +57,6 @@ class Resolved(Generic[S]):
     settings: S
     origins: Mapping[str, str]
 
-    def to_toml(self) -> str:
-        """Return TOML that `resolve` reads back unchanged, with origins as comments."""
-        # Settings without a section must come first: TOML cannot leave a section again.
-        lines: dict[str, list[str]] = {"": []}
-        for setting in settings_of(self.settings):
-            section, _, name = setting.key.rpartition(".")
-            origin = "".join(c if c.isprintable() else "?" for c in self.origins[setting.key])
-            line = f"{name} = {as_toml(setting.default)}  # {origin}\n"
-            lines.setdefault(section, [f"[{section}]\n"]).append(line)
-        return "\n".join("".join(part) for part in lines.values() if part)
-
 
 def resolve(
     kind: type[S],

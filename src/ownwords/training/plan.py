@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeVar
 
-from ownwords.core.config import Resolved, as_toml, resolve, settings_of
+from ownwords.core.config import as_toml, resolve, settings_of
 from ownwords.core.errors import ConfigError, CorpusError, WorkspaceError
 from ownwords.core.progress import duration
 from ownwords.models.configs.config import ModelConfig
@@ -129,14 +129,6 @@ class Plan:
         recipe = Recipe()
         planned = {name: replace(getattr(recipe, name), **sections[name]) for name in sections}
         return replace(recipe, **planned)
-
-    def resolved(self) -> Resolved[Recipe]:
-        """The recipe with the origin of each value, for a listing of all settings."""
-        origins = dict.fromkeys((setting.key for setting in settings_of(self.recipe)), "default")
-        for each in self.reasons:
-            reason = "" if each.origin == "setting" else f": {each.reason} [{each.source}]"
-            origins[each.key] = each.origin + reason
-        return Resolved(self.recipe, origins)
 
     def to_toml(self) -> str:
         """The plan as TOML, from which `read_plan` makes an equal plan."""
