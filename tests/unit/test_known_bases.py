@@ -9,7 +9,6 @@ import pytest
 import fake_hub
 import small_bases
 from ownwords.base import catalogue, install
-from ownwords.base.catalogue import KNOWN_BASES
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError, WorkspaceError
 from ownwords.models import bundle
@@ -109,10 +108,3 @@ def test_what_the_registry_lacks_comes_from_the_hub(
         hub.publish(tmp_path / "published")
         folder = install.add("tiny", accepted_terms="tiny")
     assert catalogue.verify(folder) == []
-
-
-def test_the_list_shows_installable_bases(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["base"]) == 0
-    out = capsys.readouterr().out
-    for base in KNOWN_BASES:
-        assert f"{base.name} " in out and base.license in out

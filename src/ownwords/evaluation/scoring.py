@@ -54,7 +54,6 @@ _WORD = re.compile(r"\S+")
 _TOKEN_BYTES = 10  # per token of a sample: 8 with SmolLM2, 16 with the built-in base
 _HELD_OUT_BYTES = 2.2  # per byte of a held-out post, much of which is read again as context
 _FASTER = 0.8  # of the time that reading and writing would take at the speed of training
-_COMPARING_S = 2.0  # for the samples' words, voice and language
 _PORTION = 8  # samples that are written at once; no further ones when the seconds are used up
 _READING_SHARE = 0.12  # of the seconds, at most, for the held-out posts with one model
 _PASSAGES_SHARE = 0.2  # of the seconds, at most, for what it knows by heart
@@ -122,16 +121,14 @@ class ScoreConfig:
     more_seeds: int = 36
     seconds: float = math.inf  # for everything; on a slow machine less is measured
 
-    def work(self, held_out: int, read_per_s: float, *, has_base: bool) -> dict[str, int]:
+    def work(self, held_out: int, read_per_s: float, *, has_base: bool) -> int:
         """Return the bytes to read and to write for so many held-out bytes."""
         models, base_samples = (2, 2 * self.base_samples) if has_base else (1, 0)
-        read = models * _held_out_work(held_out)
         # Our models have a copy guard, and write their samples with and without it.
         texts = 2 * (self.seeds + self.prompts) + self.more_seeds + base_samples
-        return {
-            "read": read + self.passages_at(read_per_s) * _PASSAGE_BYTES,
-            "write": texts * self.max_tokens * _TOKEN_BYTES,
-        }
+        passages = self.passages_at(read_per_s)
+        read = models * _held_out_work(held_out) + passages * _PASSAGE_BYTES
+        return read + texts * self.max_tokens * _TOKEN_BYTES
 
     def passages_at(self, read_per_s: float) -> int:
         """Return how many passages of each kind are tested: fewer if reading is slow."""
@@ -147,7 +144,7 @@ class ScoreConfig:
         read_per_s = _READ_PER_TRAINED * trained_per_s
         held_out = min(held_out, self.held_out_at(read_per_s))
         work = self.work(held_out, read_per_s, has_base=has_base)
-        return min(self.seconds, _FASTER * sum(work.values()) / read_per_s)
+        return min(self.seconds, _FASTER * work / read_per_s)
 
 
 # --- scoring --------------------------------------------------------------------------------------
@@ -268,9 +265,7 @@ class _Scoring:
         self.prompts = [*new, *continued]
         self._portion_s = 0.0  # of the last samples
         self._judged_bytes = sum(post.bytes for post in self.judged)
-        self._left = config.work(self._judged_bytes, self._read_per_s, has_base=bool(base))
-        # Seconds per byte; 0 while unknown.
-        self._pace = {"read": 1 / self._read_per_s, "write": 0.0}
+        self._work = config.work(self._judged_bytes, self._read_per_s, has_base=bool(base))
         most = config.base_samples
         self.base_prompts = [*new[:most], *continued[:most]]
 
@@ -278,17 +273,9 @@ class _Scoring:
     def stage(self, progress: Progress) -> Iterator[None]:
         """Report the progress of the whole scoring, for an estimate of the time left."""
         self._progress = progress
-        with progress.stage("Scoring", sum(self._left.values())) as self._stage:
+        with progress.stage("Scoring", self._work) as self._stage:
             self._stage.limit_s = self._config.seconds - self._spent_s
             yield
-
-    def _finish(self, work: str, amount: int) -> None:
-        """Count work as done, whether it was measured, cached or left out."""
-        self._left[work] -= amount
-        if all(self._pace[each] for each, left in self._left.items() if left):
-            rest_s = sum(left * self._pace[each] for each, left in self._left.items())
-            self._stage.remaining_s = rest_s + _COMPARING_S
-        self._stage.advance(amount)
 
     def bits_per_byte(self, model: ScoredModel) -> Score | None:
         """Return the bits per byte of the held-out posts; None without posts."""
@@ -301,7 +288,7 @@ class _Scoring:
             Score,
             [model.weights_key, self._key],
             lambda: model.score(self._held_out, ids),
-            read=_held_out_work(self._judged_bytes),
+            work=_held_out_work(self._judged_bytes),
         )
 
     def samples(
@@ -321,7 +308,7 @@ class _Scoring:
         texts: list[str] = []
         for start in range(0, len(prompts), _PORTION):
             if start >= least * _PORTION and not self._fits(self._portion_s):
-                self._finish("write", (len(prompts) - start) * most * _TOKEN_BYTES)
+                self._stage.advance((len(prompts) - start) * most * _TOKEN_BYTES)
                 break
             portion, before = prompts[start : start + _PORTION], self._spent_s
             texts += self._measured(
@@ -333,7 +320,7 @@ class _Scoring:
                     repr((portion, most, DEFAULT_SAMPLING)),
                 ],
                 partial(self._write, model, portion, guarded),
-                write=len(portion) * most * _TOKEN_BYTES,
+                work=len(portion) * most * _TOKEN_BYTES,
             ).texts
             self._portion_s = self._spent_s - before
         return tuple(texts)
@@ -360,7 +347,7 @@ class _Scoring:
             Extraction,
             [self._ours.weights_key, self._training_key, self._key, str(passages)],
             lambda: self._ours.extraction(self._training, self._held_out, passages),
-            read=passages * _PASSAGE_BYTES,
+            work=passages * _PASSAGE_BYTES,
         )
 
     def copied(self, texts: Sequence[str], name: str) -> CopiedPassage:
@@ -420,21 +407,16 @@ class _Scoring:
         kind: type[T],
         depends_on: Sequence[str],
         measure: Callable[[], T],
-        **amount: int,
+        work: int = 0,
     ) -> T:
-        """Return a figure that takes so many bytes to `read` or to `write`."""
+        """Return a figure, measured or cached, and count its work as done."""
 
         def with_progress() -> T:
-            began = time.perf_counter()
             with self._progress.stage(doing):
-                figure = measure()
-            for work, number in amount.items():
-                self._pace[work] = (time.perf_counter() - began) / number
-            return figure
+                return measure()
 
         figure = self.cache.get_or_measure(name, kind, depends_on, with_progress)
-        for work, number in amount.items():
-            self._finish(work, number)
+        self._stage.advance(work)
         return figure
 
 

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeVar
 
 from ownwords.core.config import as_toml, resolve, settings_of
-from ownwords.core.errors import ConfigError, CorpusError, WorkspaceError
+from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError, WorkspaceError
 from ownwords.core.progress import duration
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.llama import Qwen3Config, config_for_budget, parameter_count
@@ -169,7 +169,8 @@ def make_plan(facts: PlanInputs, seconds: float, fixed: Mapping[str, Any]) -> Pl
 
     `fixed` are the settings of the user by key, as `resolve` has validated them. The run takes
     longer if fewer steps would teach nothing. CorpusError if there is too little text to learn
-    from, ConfigError if there is too little memory; each says how much is needed.
+    from, ConfigError if there is too little memory; each says how much is needed. OwnwordsError if a
+    setting would have no effect.
     """
     return _Planner(facts, seconds, fixed).plan()
 
@@ -527,14 +528,14 @@ class _Planner:
         self.memory = self.training_bytes(run.shape, run.size, micro or run.rows)
 
     def choose_kind(self, kind: str, why: str, source: str = LOG) -> str:
-        """Choose the optimizer; ConfigError if a setting of the user would have no effect."""
+        """Choose the optimizer; OwnwordsError if a setting of the user would have no effect."""
         kind = self.choose("optim.kind", kind, why, source)
         if self.rank and kind != "adamw":
-            raise ConfigError("a LoRA is trained with AdamW", hint="leave out optim.kind")
+            raise OwnwordsError("a LoRA is trained with AdamW", hint="leave out optim.kind")
         if kind == "adamw" and "optim.muon_lr" in self.fixed:
-            raise ConfigError(
+            raise OwnwordsError(
                 "optim.muon_lr has no effect: this training uses AdamW for all weights",
-                hint="set optim.learning_rate instead",
+                hint="leave it out, or set optim.learning_rate instead",
             )
         return kind
 
