@@ -169,8 +169,8 @@ def make_plan(facts: PlanInputs, seconds: float, fixed: Mapping[str, Any]) -> Pl
 
     `fixed` are the settings of the user by key, as `resolve` has validated them. The run takes
     longer if fewer steps would teach nothing. CorpusError if there is too little text to learn
-    from, ConfigError if there is too little memory; each says how much is needed. OwnwordsError if a
-    setting would have no effect.
+    from, ConfigError if there is too little memory; each says how much is needed. OwnwordsError if
+    a setting would have no effect.
     """
     return _Planner(facts, seconds, fixed).plan()
 
