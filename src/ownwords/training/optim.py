@@ -490,8 +490,8 @@ class AdamW:
         if is_native:
             self._step_native(weights, gradients, lr, float(clip.factor), narrow)
         else:
-            ours = ([tensors[name] for name in self.names] for tensors in (weights, gradients))
-            self._step_fused(*ours, lr, clip)
+            here = [weights[name] for name in self.names]
+            self._step_fused(here, [gradients[name] for name in self.names], lr, clip)
         return is_native
 
     def _step_native(

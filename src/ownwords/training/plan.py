@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeVar
 
-from ownwords.core.config import as_toml, resolve, settings_of
+from ownwords.core.config import as_toml, resolve
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError, WorkspaceError
 from ownwords.core.progress import duration
 from ownwords.models.configs.config import ModelConfig
@@ -122,13 +122,7 @@ class Plan:
     @cached_property
     def recipe(self) -> Recipe:
         """All settings of the run: the planned ones, and the defaults of the others."""
-        sections: dict[str, dict[str, Any]] = {}
-        for each in self.reasons:
-            section, _, name = each.key.partition(".")
-            sections.setdefault(section, {})[name] = each.value
-        recipe = Recipe()
-        planned = {name: replace(getattr(recipe, name), **sections[name]) for name in sections}
-        return replace(recipe, **planned)
+        return resolve(Recipe, flags={each.key: each.value for each in self.reasons}).settings
 
     def to_toml(self) -> str:
         """The plan as TOML, from which `read_plan` makes an equal plan."""
@@ -143,18 +137,15 @@ def read_plan(text: str) -> Plan:
     """Read a plan from TOML; WorkspaceError if it is damaged or of another version."""
     try:
         table = tomllib.loads(text)
-        values = {each["key"]: each["value"] for each in table["number"]}
-        recipe = resolve(Recipe, flags=values).settings
-        known = {setting.key: setting.default for setting in settings_of(recipe)}
-        reasons = [
-            PlannedValue(**{**each, "value": known[each["key"]]}) for each in table["number"]
-        ]
-        return Plan(tuple(reasons), Forecast(**table["expected"]))
+        reasons = tuple(PlannedValue(**each) for each in table["number"])
+        plan = Plan(reasons, Forecast(**table["expected"]))
+        _ = plan.recipe  # ConfigError for settings of another version
     except (tomllib.TOMLDecodeError, LookupError, TypeError, ConfigError) as error:
         raise WorkspaceError(
             f"the plan of this run is damaged or of another version ({error})",
             hint="delete the run's folder",
         ) from error
+    return plan
 
 
 def _table(part: PlannedValue | Forecast) -> str:
