@@ -6,7 +6,6 @@ them contains. The model has no tools, and only sentences with verified citation
 whatever a passage makes it write.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
@@ -17,7 +16,7 @@ from ownwords.ask import dates
 from ownwords.ask.citations import CHECKED, AnswerBuilder, Citation
 from ownwords.ask.passages import Passage, PassageExcerpt, Whose, excerpt_of
 from ownwords.ask.search import Kind
-from ownwords.ask.servers import ContextLengthError, Endpoint, Message
+from ownwords.ask.servers import ContextLengthError, Endpoint, Message, neutralized
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.view.format import count, sentence
@@ -171,11 +170,6 @@ def _written(found: Answer, writer: Endpoint, on_text: Callable[[str], None] | N
 
 # ---- the prompt
 
-# Tokens that end a turn for some models; a space after the first character disarms them.
-_TURNS = re.compile(
-    r"(<)(?=\||/?s>|/?bos>|/?eos>|start_of_turn>|end_of_turn>|</?SYS>>)|(\[)(?=/?INST\])|(\|)(?=>)",
-    re.IGNORECASE,
-)
 # By default Ollama silently cuts prompts at 4,096 tokens.
 _USUAL_CONTEXT = 4000
 ANSWER: Final = 1000  # tokens, or a fourth of a smaller context
@@ -210,7 +204,7 @@ def build_prompt(
     answer = min(ANSWER, context // 4)
     # The delimiter depends on all passages, so none of them can contain it.
     fence = f"=== {digest(*(f'{each.title} {each.text}' for each in passages))[:8]} ==="
-    line = _neutralized(question)
+    line = neutralized(question)
     begin = f"Question: {line}\n\nPassages, each between lines with {fence}:\n\n"
     end = f"\n\nQuestion: {line}"
     room = context - answer - count(_RULES + begin + end) - 2 * _PER_MESSAGE
@@ -239,12 +233,7 @@ def build_prompt(
 
 
 def _fenced(number: int, passage: Passage, fence: str) -> str:
-    title, section = (_neutralized(part[:200]) for part in (passage.title, passage.heading))
+    title, section = (neutralized(part[:200]) for part in (passage.title, passage.heading))
     head = [f"Passage {number}", f"title: {title or '(untitled)'}", f"section: {section}"]
     head += [f"date: {passage.date or 'unknown'}", f"words: {_WHOSE[passage.whose]}"]
-    return "\n".join([*head, fence, _neutralized(passage.text), fence])
-
-
-def _neutralized(text: str) -> str:
-    """Return the text with a space in all that could end a turn; comparisons ignore spaces."""
-    return _TURNS.sub(lambda match: match[0] + " ", text)
+    return "\n".join([*head, fence, neutralized(passage.text), fence])

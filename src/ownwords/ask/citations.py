@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from ownwords.ask.passages import Passage, Whose, best_sentence
+from ownwords.ask.servers import THINKING
 from ownwords.core.text import Span, sentences
 from ownwords.language.words import content_words, forms_of, stems
 from ownwords.view.format import count, joined, plain
@@ -53,7 +54,6 @@ class Citation:
 
 # ---- what a model wrote
 
-_THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)\s*", re.DOTALL | re.IGNORECASE)
 # Patterns of line beginnings stay within the line, or runs of blank lines would take long.
 _MARKDOWN = re.compile(r"\*\*|__|^#+\s+|^[^\S\n]*(?:[-*•]|\d{1,2}[.)])\s+", re.MULTILINE)
 _BRACKETS = str.maketrans("【】［］", "[][]")
@@ -102,7 +102,7 @@ class AnswerSentence:
 
 def parse_answer(text: str, excerpts: Sequence[Passage]) -> list[AnswerSentence]:
     """Return the sentences of an answer, with their citations looked up in the excerpts."""
-    text = _MARKDOWN.sub("", _THINKING.sub("", text[:_LONGEST])).translate(_BRACKETS)
+    text = _MARKDOWN.sub("", THINKING.sub("", text[:_LONGEST])).translate(_BRACKETS)
     text = _LINK.sub(lambda link: f"[{link[1]}]" if link[1].isdecimal() else link[1], text)
     text = _NAMED.sub(lambda name: f"[{name[1] or name[2]}] ", _HEADING.sub("", text))
     held: list[str] = []  # marks and quotes, which are never split
@@ -373,7 +373,7 @@ class AnswerBuilder:
 
     def why_nothing(self) -> str:
         """Return why no sentence can be shown, to follow the name of the model."""
-        if _NO_ANSWER.search(_THINKING.sub("", self._written)):
+        if _NO_ANSWER.search(THINKING.sub("", self._written)):
             return "finds no answer in these passages."
         if self._reasons:
             return f"gave an answer that is not shown: no sentence was supported: {self.reasons()}."

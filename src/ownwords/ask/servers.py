@@ -1,4 +1,4 @@
-"""The models that write answers: those of OpenAI-compatible servers.
+"""The models that write answers and drafts: those of OpenAI-compatible servers.
 
 Only the list of models and chat completions are used, which all these servers have. The default is
 a server on this machine that the user has allowed. Small models, such as those that ownwords
@@ -64,6 +64,15 @@ _ABOUT_CONTEXT = re.compile(
 _TEMPERATURE = 0.2  # above 0, or small models loop; low, to keep to the passages
 _MAX_NAMED = 6  # models listed in an error
 _OPTIONAL_FIELDS = ("max_tokens", "temperature", "seed")  # left out where a server rejects them
+# Tokens that end a turn for some models; a space after the first character disarms them.
+_TURNS = re.compile(
+    r"(<)(?=\||/?s>|/?bos>|/?eos>|start_of_turn>|end_of_turn>|</?SYS>>)|(\[)(?=/?INST\])|(\|)(?=>)",
+    re.IGNORECASE,
+)
+# What some models write before their answer, and may not have ended.
+THINKING: Final = re.compile(
+    r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)\s*", re.DOTALL | re.IGNORECASE
+)
 _PIECE = re.compile(r"[A-Za-z]+|\d+|[^\W\d_]+|\n+|[^\w\s]|_")
 
 FinishReason = Literal["stop", "length"]
@@ -111,7 +120,7 @@ class Endpoint:
         except _OTHER_SHAPE as error:
             raise self._error("did not answer with a list of models", _NOT_AN_ENDPOINT) from error
         if not self.models:
-            raise self._error("has no model", "load one there, then ask again")
+            raise self._error("has no model", "load one there, and try again")
         writers = (name for name in self.models if "embed" not in name.casefold())
         self.model = self.model or next(writers, self.models[0])
 
@@ -122,7 +131,14 @@ class Endpoint:
             for piece in _PIECE.findall(text)
         )
 
-    def write(self, messages: Sequence[Message], max_tokens: int) -> Generator[str]:
+    def write(
+        self,
+        messages: Sequence[Message],
+        max_tokens: int,
+        *,
+        temperature: float = _TEMPERATURE,
+        seed: int = 1,
+    ) -> Generator[str]:
         """Yield the pieces of an answer as they arrive; the request is sent for the first.
 
         Raises ContextLengthError if the messages are too long.
@@ -134,8 +150,8 @@ class Endpoint:
             "model": self.model,
             "messages": [dict(message) for message in messages],
             "max_tokens": max_tokens,
-            "temperature": _TEMPERATURE,
-            "seed": 1,
+            "temperature": temperature,
+            "seed": seed,
             "stream": True,
         }
         while True:
@@ -190,8 +206,7 @@ class Endpoint:
                     raise self._refusal(response.status_code, response.read())
                 yield response
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            hint = "start it, or use --no-model to see the passages only"
-            raise self._error("does not answer", hint) from error
+            raise self._error("does not answer", "start it, and try again") from error
         except (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL) as error:
             why = plain(str(error), _EXCERPT) or type(error).__name__
             hint = "it may still be loading its model: try again in a moment"
@@ -247,14 +262,16 @@ class Endpoint:
                 hint="give its model a longer context",
             )
         is_key = status in (401, 403)
-        hint = (
-            "set OWNWORDS_API_KEY=... in the environment, and give the endpoint's address"
-            " with --model"
-        )
+        hint = "set OWNWORDS_API_KEY=... in the environment, and give the endpoint's address"
         return self._error(f"refuses ({status}): {message}", hint if is_key else "", status)
 
     def _error(self, what: str, hint: str = "", status: int = 0) -> EndpointError:
         return EndpointError(f"the endpoint at {self.url.removesuffix('/v1')} {what}", hint, status)
+
+
+def neutralized(text: str) -> str:
+    """Return the text with a space in all that could end a turn; comparisons ignore spaces."""
+    return _TURNS.sub(lambda match: match[0] + " ", text)
 
 
 def discover(ports: Mapping[int, str] = PORTS) -> list[Endpoint]:
@@ -312,13 +329,20 @@ def default_backend(discover: Callable[[], list[Endpoint]] = discover) -> Endpoi
 
 
 def open_backend(model: str, *, discover: Callable[[], list[Endpoint]] = discover) -> Endpoint:
-    """Return the model at an address or of that name on this machine, or raise OwnwordsError."""
+    """Return the model at an address or of that name on this machine, or raise OwnwordsError.
+
+    The name of a server may stand before the model's, or alone: "ollama:gemma3:4b", "ollama".
+    """
     if model.startswith(("http://", "https://")):
         return endpoint_at(model)
-    running = [replace(each, model=name) for each in discover() for name in each.models]
-    for endpoint in running:
+    found = discover()
+    running = [replace(each, model=name) for each in found for name in each.models]
+    for endpoint in [*running, *found]:
+        server = endpoint.server.replace(" ", "").lower()
         # Ollama's names end in a tag, and people omit ":latest".
-        if model in (endpoint.model, endpoint.model.removesuffix(":latest")):
+        names = {endpoint.model, endpoint.model.removesuffix(":latest")}
+        names |= {f"{server}:{name}" for name in names}
+        if model in names or (endpoint in found and model.lower() == server):
             return endpoint
     known = ", ".join(endpoint.name for endpoint in running[:_MAX_NAMED])
     raise OwnwordsError(
@@ -328,7 +352,7 @@ def open_backend(model: str, *, discover: Callable[[], list[Endpoint]] = discove
             if known
             else "no Ollama, llama.cpp, LM Studio or vLLM server with a model was found"
         ),
-        hint="give its address: --model http://127.0.0.1:11434/v1#NAME; a model directory or a GGUF"
+        hint="give its address, such as http://127.0.0.1:11434/v1#NAME; a model directory or a GGUF"
         " file runs with ownwords serve",
     )
 

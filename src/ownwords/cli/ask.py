@@ -92,6 +92,7 @@ def ask(
     from ownwords.ask.encoder import embed_missing, open_embedder
     from ownwords.ask.index import SearchIndex
     from ownwords.ask.search import ArchiveSearcher
+    from ownwords.ask.servers import open_backend
     from ownwords.core.workspace import resolve_workspace
 
     if not 1 <= passages <= _MAX_PASSAGES:
@@ -112,7 +113,12 @@ def ask(
                     )
                 with suppress(KeyboardInterrupt):  # finished vectors are stored
                     embed_missing(index, embedder, progress)
-        backend, advice = (None, "") if no_model else _backend(model, output)
+        backend, advice = None, ""
+        if model:
+            backend = open_backend(model)
+        elif not no_model:
+            backend, advice = allowed_backend(output, "--model")
+            advice = advice if backend else advice or _ADVICE
         if advice and output.json:
             print(advice, file=sys.stderr)
         searcher = ArchiveSearcher(index, embedder)
@@ -196,22 +202,22 @@ def _question_text(question: Sequence[str], output: OutputOptions) -> str:
     return text
 
 
-def _backend(model: str, output: OutputOptions) -> tuple["Endpoint | None", str]:
-    """Return what writes the answers, or None and why; a server found here needs consent."""
-    from ownwords.ask import servers
-    from ownwords.ask.servers import EndpointConsent, consent_file
+def allowed_backend(output: OutputOptions, option: str) -> tuple["Endpoint | None", str]:
+    """Return a model on this machine that may get passages, or None and what to do, if anything.
 
-    if model:
-        return servers.open_backend(model), ""
-    backend = servers.default_backend()
-    if backend is None:
-        return None, _ADVICE
+    The user is asked once about each server. `option` is the one that names a model.
+    """
+    from ownwords.ask.servers import EndpointConsent, consent_file, default_backend
+
+    if (backend := default_backend()) is None:
+        return None, ""
     consent = EndpointConsent.read()
     decided = backend.url in (*consent.allowed, *consent.refused)
     if not decided and output.may_ask:
         TerminalWriter(stderr()).line(
-            f"{backend.name} answers at {backend.url}. It can write the answers from your questions"
-            " and the matching passages of your posts. You are asked only once."
+            f"{backend.name} answers at {backend.url}. It can write answers and drafts from your"
+            " questions and notes, and from the matching passages of your posts. You are asked only"
+            " once."
         )
         consent = consent.with_decision(backend.url, confirm("Send them", default=False))
     if backend.url in consent.allowed:
@@ -219,7 +225,7 @@ def _backend(model: str, output: OutputOptions) -> tuple["Endpoint | None", str]
     why = f" ({consent_file()} refuses it)" if backend.url in consent.refused else ""
     return None, (
         f"{backend.name} answers at {backend.url}, but nothing was sent to it{why}. To let it"
-        f" write the answer: --model {backend.option}"
+        f" write: {option} {backend.option}"
     )
 
 

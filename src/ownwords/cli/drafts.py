@@ -1,12 +1,16 @@
 """`ownwords check`, `draft` and `rewrite`."""
 
 import sys
+from collections import deque
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ownwords.cli.ask import allowed_backend
 from ownwords.cli.options import (
     OUTPUT,
     OutputOptions,
@@ -18,14 +22,27 @@ from ownwords.cli.options import (
 )
 from ownwords.cli.output import print_json, relative_path, stderr
 from ownwords.cli.write import MODEL, ModelOptions, Threads, show_pieces
+from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import has_model, path_text, resolve_workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from ownwords.ask.servers import Endpoint
     from ownwords.drafts.drafting import DraftLine
+    from ownwords.drafts.endpoint_drafting import EndpointWriter
     from ownwords.inference.model import Model
 
+OWN = "own"
+With = Annotated[
+    str,
+    described(
+        "The model that writes: one that runs here (ollama:gemma3:4b), the address of a server"
+        " (with --model NAME), or own. [default: for draft what Ollama, llama.cpp, LM Studio or"
+        " vLLM run here, once you allowed it, else own]",
+        name="--with",
+    ),
+]
 DraftFile = Annotated[
     Path | None, Parameter(name="DRAFT", help="A text file. [default: standard input]")
 ]
@@ -62,37 +79,55 @@ def check(
 def draft(
     notes: NotesFile = None,
     *,
+    with_: With = "",
     samples: Annotated[int, Parameter(help="Write this many drafts.")] = 1,
     threads: Threads = None,
     options: ModelOptions = MODEL,
     output: OutputOptions = OUTPUT,
 ) -> None:
-    """Write a text from notes, one sentence per line, and show each line as it is written."""
+    """Write a text from notes, one sentence per line, and show each line as it is written.
+
+    A model on a server writes paragraph by paragraph, from up to eight tries each.
+    """
     from ownwords.drafts import drafting
 
     check_positive("--samples", samples)
     check_positive("--threads", threads)
-    read = drafting.Notes.parse(text_in(notes, "notes"))
-    folder, model = _load_drafting(options, threads, is_quiet=output.quiet or output.json)
-    seed = options.first_seed
+    text = text_in(notes, "notes")
+    read, seed = drafting.Notes.parse(text), options.first_seed
     drafts: list[drafting.Draft] = []
-    if output.json:
+    problem = ""
+    with ExitStack() as opened:
+        if endpoint := _endpoint(with_, options, output):
+            writer = opened.enter_context(_endpoint_writer(endpoint, text, options, output))
+            name, unit, write = endpoint.name, "paragraph", partial(writer.paragraphs, read)
+        else:
+            folder, model = _load_drafting(options, threads, is_quiet=output.quiet or output.json)
+            name, unit = path_text(folder), "line"
+            write = partial(drafting.write_lines, model, read, others=drafts)
         for number in range(samples):
-            drafts.append(drafting.draft(model, read, seed=seed + number, others=drafts))
-        about = {"model": path_text(folder)}
+            if samples > 1 and not output.json:
+                print(f"--- {number + 1}")
+            lines: list[drafting.DraftLine] = []
+            pieces = _pieces(write(seed=seed + number), lines)
+            try:
+                if output.json:
+                    deque(pieces, maxlen=0)
+                else:
+                    show_pieces(pieces, has_whole_words=True)
+            except OwnwordsError as error:
+                if not (output.json and lines):  # what was printed stays
+                    raise
+                problem = str(error)
+            drafts.append(drafting.Draft(tuple(lines)))
+            if not output.json and not output.quiet:
+                _print_left(lines, unit)
+            if problem:
+                break
+    if output.json:
+        about = {"model": name} | ({"problem": problem} if problem else {})
         figures = [about | {"seed": seed + n} | each.to_dict() for n, each in enumerate(drafts)]
         print_json(figures[0] if samples == 1 else {"drafts": figures})
-        return
-    for number in range(samples):
-        if samples > 1:
-            print(f"--- {number + 1}")
-        lines: list[drafting.DraftLine] = []
-        written = drafting.write_lines(model, read, seed=seed + number, others=drafts)
-        show_pieces(_pieces(written, lines), has_whole_words=True)
-        drafts.append(drafting.Draft(tuple(lines)))
-        left = sum(not line.kept for line in lines)
-        if left and not output.quiet:
-            print(f"{left} of {len(lines)} lines stay as notes, in brackets.", file=sys.stderr)
 
 
 def rewrite(
@@ -104,6 +139,7 @@ def rewrite(
             "Also let the model rewrite each sentence; changes of more than its manner are dropped."
         ),
     ] = False,
+    with_: With = "",
     without: Annotated[
         tuple[int, ...],
         described("Undo the edit of this number; may be repeated. [default: none]"),
@@ -122,12 +158,18 @@ def rewrite(
     from ownwords.drafts.rewriting import Habits
 
     draft = text_in(text, "a draft to rewrite")
-    place = resolve_workspace(options.workspace or options.model, Path.cwd())
+    endpoint = _endpoint(with_, options, output) if with_ else None
+    named = None if endpoint else options.model
+    place = resolve_workspace(options.workspace or named, Path.cwd())
     with Archive(place.archive) as archive:
         habits = Habits.of(archive)
-    used = replace(options, model=options.model or place.root)  # the workspace's own model
-    model = _load_model(used) if free else None
-    rewritten = rewriting.rewrite(draft, habits, model, seed=options.seed or 1).without(without)
+    used = replace(options, model=named or place.root)  # the workspace's own model
+    model = _load_model(used) if free and not endpoint else None
+    with (
+        _endpoint_writer(endpoint, draft, options, output) if endpoint else nullcontext()
+    ) as writer:
+        whole = rewriting.rewrite(draft, habits, model, seed=options.seed or 1, endpoint=writer)
+    rewritten = whole.without(without)
     if output.json:
         print_json(rewritten.to_dict())
         return
@@ -139,7 +181,9 @@ def rewrite(
         if sentence.is_rewritten:
             console.print(f"- {sentence.before}", style="red", markup=False, highlight=False)
             console.print(f"+ {sentence.after}", style="green", markup=False, highlight=False)
-    if free:
+    if rewritten.problem:
+        print(f"The other sentences stay as they are: {rewritten.problem}", file=sys.stderr)
+    if free or endpoint:
         print(
             f"Unchanged: {rewritten.unchanged} of {len(rewritten.sentences)} sentences.",
             file=sys.stderr,
@@ -154,6 +198,72 @@ def _pieces(written: "Iterable[DraftLine]", lines: "list[DraftLine]") -> "Iterat
     for line in written:
         lines.append(line)
         yield f"{line.before}{line}"
+
+
+def _print_left(lines: "Sequence[DraftLine]", unit: str) -> None:
+    """Say which lines or paragraphs stay as notes, and what may not be kept in the others."""
+    if left := sum(not line.kept for line in lines):
+        print(f"{left} of {len(lines)} {unit}s stay as notes, in brackets.", file=sys.stderr)
+    for number, line in enumerate(lines, 1):
+        for doubt in line.doubts:
+            print(f"Check {unit} {number}: {doubt}", file=sys.stderr)
+
+
+def _endpoint(named: str, options: ModelOptions, output: OutputOptions) -> "Endpoint | None":
+    """Return the model on a server that is named, or an allowed one here; None for our own."""
+    from ownwords.ask.servers import open_backend
+
+    if named == OWN or (options.model and not named):
+        return None
+    if named:
+        endpoint = open_backend(named)
+        return replace(endpoint, model=str(options.model)) if options.model else endpoint
+    try:
+        has_posts = resolve_workspace(options.workspace, Path.cwd()).archive.exists()
+    except OwnwordsError:
+        has_posts = False
+    found, advice = allowed_backend(output, "--with") if has_posts else (None, "")
+    if advice and not output.quiet:
+        print(advice, file=sys.stderr)
+    return found
+
+
+@contextmanager
+def _endpoint_writer(
+    endpoint: "Endpoint", about: str, options: ModelOptions, output: OutputOptions
+) -> "Iterator[EndpointWriter]":
+    """A writer with the author's card for a text; says which model gets what."""
+    from ownwords.archive.store import Archive
+    from ownwords.drafts.check import AuthorStyle
+    from ownwords.drafts.endpoint_drafting import TRIES, EndpointWriter
+    from ownwords.drafts.voice_card import voice_card
+
+    if not endpoint.model:
+        endpoint.list_models()
+    is_shown = sys.stderr.isatty() and not (output.quiet or output.json)
+    if not (output.quiet or output.json):
+        print(
+            f"Writing with {endpoint.name}, which gets this text, how you write, and passages of"
+            " your posts.",
+            file=sys.stderr,
+        )
+
+    def on_text(number: int, text: str) -> None:
+        if is_shown:
+            words = len(text.split())
+            print(
+                f"\r\033[KTry {number} of at most {TRIES + 2}: {words} words",
+                end="",
+                file=sys.stderr,
+            )
+
+    place = resolve_workspace(options.workspace, Path.cwd())
+    with Archive(place.archive) as archive:
+
+        def card(words: int) -> str:
+            return voice_card(archive, about=about, words=words).text
+
+        yield EndpointWriter(endpoint, partial(AuthorStyle.of, archive), card, on_text)
 
 
 def _load_drafting(

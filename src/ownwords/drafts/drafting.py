@@ -29,7 +29,7 @@ SEEDS: Final = 1_000_000  # per draft, so that no two drafts share one
 MIN_SHARE = 0.6  # of a line's content words, for the line to count as kept
 _MAX_LENGTH = 3.0  # times the characters of the note; more would be made up
 _ROOM = 256  # tokens of a scheduler for the lines that follow
-_ENDS = tuple('.!?…"”)')
+ENDS: Final = tuple('.!?…"”)')
 _TITLE = re.compile(r"(?:#+|title:)\s*(.+)", re.IGNORECASE)
 _QUOTE_MARK = re.compile('[“”"]')
 _BULLET = re.compile(r"^\s*(?:[-*+•–]|\d{1,2}[.)])\s+")
@@ -83,6 +83,11 @@ class Notes:
     def lines(self) -> list[str]:
         return [*chain.from_iterable(self.paragraphs)]
 
+    @property
+    def blocks(self) -> list[str]:
+        """The notes of each paragraph, a line each."""
+        return ["\n".join(lines) for lines in self.paragraphs]
+
     @classmethod
     def parse(cls, text: str) -> "Notes":
         """Parse notes, one per line, with or without a bullet; a blank line begins a paragraph.
@@ -108,13 +113,16 @@ class Notes:
 class DraftLine:
     """A line of notes and the sentence for it; `text` is the note itself if it was not `kept`.
 
-    `before` is the text between the line and the one before it; for the first line, the title.
+    `before` is the text between the line and the one before it; for the first line, the title. A
+    model on a server writes a paragraph for all its lines at once; `doubts` are what cannot be
+    shown to be kept in it.
     """
 
     note: str
     text: str
     kept: bool
     before: str = ""
+    doubts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.text if self.kept else f"[{self.note}]"
@@ -122,7 +130,7 @@ class DraftLine:
 
 @dataclass(frozen=True)
 class Draft:
-    """A text written from notes, with one line per note."""
+    """A text written from notes, with one line per note or per paragraph of notes."""
 
     lines: tuple[DraftLine, ...]
 
@@ -152,10 +160,9 @@ def write_lines(
     line. `begun` are the first lines of an interrupted draft: with the same seed, the rest is the
     same as without the interruption. Raises OwnwordsError if they are not of these notes.
     """
-    if [line.note for line in begun] != notes.lines[: len(begun)]:
-        raise OwnwordsError("the notes have changed since the draft was begun", hint="begin anew")
+    rest = begun_lines(notes.lines, begun)
     used = {line.text for other in others for line in other.lines}
-    rest, gap, before = iter(begun), f"{notes.title}\n\n" if notes.title else "", ""
+    gap, before = f"{notes.title}\n\n" if notes.title else "", ""
     with closing(SentenceWriter(model)) as writer:
         for number, paragraph in enumerate(notes.paragraphs):
             prompt = prompt_of(paragraph, "" if number else notes.title, before)
@@ -174,15 +181,22 @@ def write_lines(
                 yield replace(line, before=gap)
                 # A line that stays a note is followed by the next line, too. It gets a full stop,
                 # or the model would continue it.
-                end = "" if line.text.endswith(_ENDS) else "."
+                end = "" if line.text.endswith(ENDS) else "."
                 text, gap = f"{text} {line.text}{end}".strip(), " "
             gap, before = "\n\n", beginning_of(text) or before
+
+
+def begun_lines(notes: Sequence[str], begun: Sequence[DraftLine]) -> Iterator[DraftLine]:
+    """Return the first lines of a draft that was interrupted; OwnwordsError if not of its notes."""
+    if [line.note for line in begun] != [*notes[: len(begun)]]:
+        raise OwnwordsError("the notes have changed since the draft was begun", hint="begin anew")
+    return iter(begun)
 
 
 def _keeps(sentence: Content, note: Content, known: Content) -> bool:
     """Whether a sentence says what its note says, and nothing that is not known."""
     return (
-        sentence.text.endswith(_ENDS)
+        sentence.text.endswith(ENDS)
         and sentence.share_of(note) >= MIN_SHARE
         and len(sentence.text) <= _MAX_LENGTH * len(note.text) + 40
         and sentence.keeps_facts_of(note, known)

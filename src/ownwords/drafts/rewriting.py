@@ -4,16 +4,17 @@ An edit keeps what the draft says: it replaces a form by an equivalent one that 
 always uses, such as "do not" by "don't", or splits a sentence that is longer than almost all of the
 author's. Each edit can be undone alone. A model that has learned to write from notes rewrites each
 sentence with itself as its note. A sentence that changes more than the manner is not accepted
-(`says_the_same`), nor is one that the author was less likely to write.
+(`says_the_same`), nor is one that the author was less likely to write. A model on a server may
+change more (`endpoint_drafting`).
 """
 
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -27,6 +28,8 @@ from ownwords.drafts.prose import prose_of
 from ownwords.language.words import begins_sentence, language, number_words
 
 if TYPE_CHECKING:
+    from ownwords.drafts.drafting import SentenceWriter
+    from ownwords.drafts.endpoint_drafting import EndpointWriter
     from ownwords.inference.model import Model
 
 _WORDS: Final[dict[str, Any]] = language("en")["edits"]
@@ -195,6 +198,7 @@ class Rewrite:
     text: str  # before the edits, which are by its characters
     edits: tuple[Edit, ...]
     sentences: tuple[Sentence, ...] = ()
+    problem: str = ""  # why a model on a server left the rest as it was
 
     def __str__(self) -> str:
         return applied(self.text, self.edits)
@@ -202,7 +206,7 @@ class Rewrite:
     def without(self, numbers: Collection[int]) -> "Rewrite":
         """Return the rewrite with some edits undone, by their numbers from 1."""
         kept = (edit for number, edit in enumerate(self.edits, 1) if number not in numbers)
-        return Rewrite(self.text, tuple(kept), self.sentences)
+        return replace(self, edits=tuple(kept))
 
     @property
     def unchanged(self) -> int:
@@ -222,49 +226,80 @@ class Rewrite:
             "edits": [{"number": n, **vars(edit)} for n, edit in enumerate(self.edits, 1)],
             "sentences": [vars(sentence) for sentence in self.sentences],
             "unchanged": self.unchanged,
+            "problem": self.problem,
         }
 
 
-def rewrite(text: str, habits: Habits, model: "Model | None" = None, *, seed: int = 1) -> Rewrite:
-    """Rewrite a draft by single edits; with a model for notes, also sentence by sentence."""
+def rewrite(
+    text: str,
+    habits: Habits,
+    model: "Model | None" = None,
+    *,
+    seed: int = 1,
+    endpoint: "EndpointWriter | None" = None,
+) -> Rewrite:
+    """Rewrite a draft by single edits; with a model or an endpoint, also sentence by sentence.
+
+    The model is one that writes from notes.
+    """
     if not text.strip():
         raise OwnwordsError("the draft is empty", hint="give a text file, or pipe a text in")
-    replaced = tuple(_sentences(text, model, seed)) if model else ()
+    replaced: tuple[Sentence, ...] = ()
+    if endpoint:
+        replaced = tuple(_sentences(text, endpoint.rewritten))
+    elif model:
+        from ownwords.drafts.drafting import SentenceWriter  # noqa: PLC0415
+
+        with closing(SentenceWriter(model)) as writer:
+            replaced = tuple(_sentences(text, partial(_by_model, writer, seed)))
     parts, at = [], 0
     for sentence in replaced:
         parts += [text[at : sentence.start], sentence.after]
         at = sentence.start + len(sentence.before)
     written = "".join([*parts, text[at:]])
-    return Rewrite(written, tuple(habits.edits(written)), replaced)
+    problem = endpoint.problem if endpoint else ""
+    return Rewrite(written, tuple(habits.edits(written)), replaced, problem)
 
 
-def _sentences(text: str, model: "Model", seed: int) -> Iterator[Sentence]:
-    """Yield the sentences of the paragraphs that are all prose, in order."""
-    from ownwords.drafts.drafting import CANDIDATES, SEEDS, SentenceWriter  # noqa: PLC0415
-    from ownwords.drafts.notes import is_prose, prompt_of  # noqa: PLC0415
+def _sentences(
+    text: str, rewritten: Callable[[Sequence[str]], Iterator[str]]
+) -> Iterator[Sentence]:
+    """Yield the sentences of the paragraphs that are all prose, in order.
+
+    `rewritten` yields the best form of each sentence of a paragraph.
+    """
+    from ownwords.drafts.notes import is_prose  # noqa: PLC0415
 
     masked, _ = prose_of(text)
-    with closing(SentenceWriter(model)) as writer:
-        for match in _PARAGRAPH.finditer(text):
-            paragraph, start = match[0], match.start()
-            if paragraph.translate(_UNMARKED) != masked[start : match.end()].translate(_UNMARKED):
-                continue
-            if not is_prose(plain := unwrapped(paragraph)):
-                continue
-            spans = sentences(plain)
-            own = [plain[begin:end] for begin, end in spans]
-            prompt, written = prompt_of([sentence.rstrip(".!") for sentence in own]), ""
-            for number, (sentence, (begin, end)) in enumerate(zip(own, spans, strict=True)):
-                first_seed = seed * SEEDS + CANDIDATES * number
-                found = writer.candidates(prompt + written, sentence, first_seed)
-                found.update(variants(sentence))
-                same = sorted(each for each in found if says_the_same(each, sentence))
-                texts = [sentence, *same]
-                bits = writer.bits(written, texts)
-                best = texts[bits.index(min(bits))]
-                before = paragraph[begin:end]
-                yield Sentence(start + begin, before, before if best == sentence else best)
-                written = f"{written} {best}".strip()
+    for match in _PARAGRAPH.finditer(text):
+        paragraph, start = match[0], match.start()
+        if paragraph.translate(_UNMARKED) != masked[start : match.end()].translate(_UNMARKED):
+            continue
+        if not is_prose(plain := unwrapped(paragraph)):
+            continue
+        spans = sentences(plain)
+        own = [plain[begin:end] for begin, end in spans]
+        for sentence, best, (begin, end) in zip(own, rewritten(own), spans, strict=True):
+            before = paragraph[begin:end]
+            yield Sentence(start + begin, before, before if best == sentence else best)
+
+
+def _by_model(writer: "SentenceWriter", seed: int, own: Sequence[str]) -> Iterator[str]:
+    """Yield the form of each sentence that a model finds likeliest and that says the same."""
+    from ownwords.drafts.drafting import CANDIDATES, SEEDS  # noqa: PLC0415
+    from ownwords.drafts.notes import prompt_of  # noqa: PLC0415
+
+    prompt, written = prompt_of([sentence.rstrip(".!") for sentence in own]), ""
+    for number, sentence in enumerate(own):
+        first_seed = seed * SEEDS + CANDIDATES * number
+        found = writer.candidates(prompt + written, sentence, first_seed)
+        found.update(variants(sentence))
+        same = sorted(each for each in found if says_the_same(each, sentence))
+        texts = [sentence, *same]
+        bits = writer.bits(written, texts)
+        best = texts[bits.index(min(bits))]
+        yield best
+        written = f"{written} {best}".strip()
 
 
 def applied(text: str, edits: Sequence[Edit]) -> str:
