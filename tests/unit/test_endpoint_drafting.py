@@ -151,7 +151,7 @@ def test_what_cannot_be_shown_to_be_kept_is_mended_once_and_then_said(
     ],
 )
 def test_a_failing_server_gives_one_sentence_and_loses_nothing(
-    reply: Any,
+    reply: Any,  # noqa: ANN401
     why: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

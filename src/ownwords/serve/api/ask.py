@@ -37,7 +37,7 @@ class AskRequest:
 
 def routes(state: AppState) -> list[BaseRoute]:
     """Create the routes of the Ask page."""
-    found = _EndpointCache()
+    found = EndpointCache()
 
     async def backends(request: Request) -> Response:
         """List the models that can write an answer; `refresh` searches for endpoints again.
@@ -46,16 +46,13 @@ def routes(state: AppState) -> list[BaseRoute]:
         `encoders` lists those that can be, or `missing` is the command to run before.
         """
         refresh = "refresh" in request.query_params
-        listed = await state.run(partial(found.get, refresh=refresh))
+        listed = await state.run(partial(found.offered, refresh=refresh))
         ready, passages = await state.run(partial(_vectors, state))
         is_open = ready is None and not state.settings.embed
         needs_tokenizers = is_open and find_spec("tokenizers") is None
         return JSONResponse(
             {
-                "endpoints": [
-                    {"name": each.option, "label": each.model, "where": each.server}
-                    for each in listed
-                ],
+                "endpoints": listed,
                 "vectors": {"ready": ready, "passages": passages},
                 "encoders": [
                     {"name": each.name, "megabytes": each.megabytes}
@@ -72,7 +69,9 @@ def routes(state: AppState) -> list[BaseRoute]:
         question = " ".join(asked.question.split())
         if not question:
             raise invalid("there is no question", hint="type one, then ask")
-        backend = await _backend(state, found, asked.backend)
+        backend = None
+        if asked.backend != NO_BACKEND:
+            backend = await state.run(lambda: found.choose(asked.backend))
         await state.run(state.archive)  # raises ApiError if the archive is missing
 
         def work(events: ThreadEvents) -> dict[str, Any]:
@@ -99,19 +98,7 @@ def _vectors(state: AppState) -> tuple[int | None, int]:
         return None, 0
 
 
-async def _backend(state: AppState, found: "_EndpointCache", name: str) -> Endpoint | None:
-    if name == NO_BACKEND:
-        return None
-    for endpoint in await state.run(found.get):
-        if name == endpoint.option:
-            return replace(endpoint)
-    raise not_found(
-        "the model that you chose is no longer there",
-        hint="choose another one, or none to see the passages",
-    )
-
-
-class _EndpointCache:
+class EndpointCache:
     """Caches the list of models that run on this machine for a few seconds."""
 
     def __init__(self) -> None:
@@ -127,3 +114,19 @@ class _EndpointCache:
                 self._endpoints = [replace(each, model=x) for each in found for x in each.models]
                 self._found_at = time.monotonic()
             return self._endpoints
+
+    def choose(self, name: str) -> Endpoint:
+        """Return an available endpoint by its `option`; ApiError if it is no longer there."""
+        for endpoint in self.get():
+            if name == endpoint.option:
+                return replace(endpoint)
+        raise not_found(
+            "the model that you chose is no longer there", hint="start it again, or choose another"
+        )
+
+    def offered(self, *, refresh: bool = False) -> list[dict[str, str]]:
+        """Return the names of the available endpoints for the page."""
+        return [
+            {"name": each.option, "label": each.model, "where": each.server}
+            for each in self.get(refresh=refresh)
+        ]

@@ -3,6 +3,7 @@
 Texts themselves are written by /v1/completions.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -15,16 +16,20 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.store import Archive
 from ownwords.ask.passages import Passage, best_sentence
+from ownwords.ask.servers import Endpoint
 from ownwords.base import catalogue
 from ownwords.base.catalogue import RECOMMENDED, find_known
 from ownwords.core.validation import Meta, encode
 from ownwords.drafts import drafting, rewriting
 from ownwords.drafts.check import AuthorStyle, check_view
+from ownwords.drafts.endpoint_drafting import EndpointWriter
 from ownwords.drafts.rewriting import Habits
+from ownwords.drafts.voice_card import voice_card
 from ownwords.evaluation.verbatim import shared_passages
 from ownwords.inference.generation import BatchScheduler
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
+from ownwords.serve.api.ask import EndpointCache
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import invalid
 from ownwords.serve.json_api import ApiCall, json_response, json_route, read_body
@@ -37,6 +42,7 @@ _DEFAULT_TOKENS = 300
 _MIN_SHARED_WORDS = 5  # consecutive words; shorter runs are common English
 _MAX_SHARED, _MAX_NEAREST = 12, 4
 _QUERY_WORDS = 60  # from the end of the text; more would slow the search down
+_SHOWN_S = 0.2  # between two looks at a text that grows
 _MAX_SEARCHED = 64 << 20  # characters of posts; these take one to four seconds
 
 
@@ -52,12 +58,14 @@ class DraftRequest:
     """The body of a POST to /api/check, /api/rewrite, or /api/draft, where the text holds notes.
 
     With `free`, the model writes each sentence, too. `lines` are those of a draft to continue.
+    With `endpoint`, the `name` of one of /api/write, that model writes instead of one of ours.
     """
 
     text: Annotated[str, Meta(max_length=200_000)] = ""
     free: bool = False
     lines: tuple[drafting.DraftLine, ...] = ()
     model: Annotated[str, Meta(max_length=300)] = ""
+    endpoint: Annotated[str, Meta(max_length=500)] = ""
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 1
 
 
@@ -66,8 +74,16 @@ def routes(state: AppState) -> list[BaseRoute]:
 
     /api/draft and /api/rewrite stream `begun` events with the number of texts begun so far, and
     `end` with the output of `ownwords draft --json` or `rewrite --json`. A draft also streams its
-    `notes` at the start, and each `line` that is written.
+    `notes` at the start, and each `line` that is written: with an endpoint, a paragraph, with
+    `trying` events for its tries, each with its text so far.
     """
+    found = EndpointCache()
+
+    def models(_: AppState, __: ApiCall) -> dict[str, Any]:
+        return list_models(state) | {"endpoints": found.offered()}
+
+    async def chosen(asked: DraftRequest) -> Endpoint | None:
+        return await state.run(lambda: found.choose(asked.endpoint)) if asked.endpoint else None
 
     async def origins(request: Request) -> Response:
         """Find runs of words that a text shares with the posts, and the most similar passages."""
@@ -77,13 +93,18 @@ def routes(state: AppState) -> list[BaseRoute]:
     async def draft(request: Request) -> Response:
         asked = await read_body(state, request, DraftRequest)
         notes = await state.run(lambda: drafting.Notes.parse(asked.text))
-        loaded = await _model_for_notes(state, asked.model, drafting.can_write)
+        endpoint = await chosen(asked)
+        loaded = await _model_for_notes(state, asked, drafting.can_write)
 
         def write(events: ThreadEvents) -> dict[str, Any]:
-            model = _SharedModel(loaded, state.compute_lock, events)
-            written = drafting.write_lines(model, notes, seed=asked.seed, begun=asked.lines)
+            if endpoint:
+                writer = _endpoint_writer(state, endpoint, asked.text, events)
+                written = writer.paragraphs(notes, seed=asked.seed, begun=asked.lines)
+            elif loaded:
+                model = _SharedModel(loaded, state.compute_lock, events)
+                written = drafting.write_lines(model, notes, seed=asked.seed, begun=asked.lines)
             lines = [next(written) for _ in asked.lines]  # raises unless they are of these notes
-            events.send(notes.lines, "notes")
+            events.send(notes.blocks if endpoint else notes.lines, "notes")
             for line in written:
                 events.send(line, "line")
                 lines.append(line)
@@ -94,19 +115,21 @@ def routes(state: AppState) -> list[BaseRoute]:
     async def rewrite(request: Request) -> Response:
         asked = await read_body(state, request, DraftRequest)
         _require_draft(asked.text)
-        loaded = None
-        if asked.free:
-            loaded = await _model_for_notes(state, asked.model, drafting.has_learned)
+        endpoint = await chosen(asked)
+        loaded = await _model_for_notes(state, asked, drafting.has_learned) if asked.free else None
 
         def write(events: ThreadEvents) -> dict[str, Any]:
             model = _SharedModel(loaded, state.compute_lock, events) if loaded else None
+            writer = _endpoint_writer(state, endpoint, asked.text, events) if endpoint else None
             habits = state.report.derived("habits", lambda _: Habits.of(state.archive()))
-            return rewriting.rewrite(asked.text, habits, model, seed=asked.seed).to_dict()
+            return rewriting.rewrite(
+                asked.text, habits, model, seed=asked.seed, endpoint=writer
+            ).to_dict()
 
         return EventStreamResponse(partial(state.send_work, write, "end"))
 
     return [
-        json_route(state, "GET", "/api/write", list_models),
+        json_route(state, "GET", "/api/write", models),
         Route("/api/write/origins", origins, methods=["POST"]),
         json_route(state, "POST", "/api/check", check),
         Route("/api/draft", draft, methods=["POST"]),
@@ -114,7 +137,7 @@ def routes(state: AppState) -> list[BaseRoute]:
     ]
 
 
-def list_models(state: AppState, _: ApiCall) -> dict[str, Any]:
+def list_models(state: AppState) -> dict[str, Any]:
     """List the models and the default settings."""
     bases = {entry.name for entry in catalogue.entries()}
     own, models, known = state.own_model, state.models(), find_known(RECOMMENDED)
@@ -160,10 +183,15 @@ def _require_draft(text: str) -> None:
 
 
 async def _model_for_notes(
-    state: AppState, name: str, is_able: Callable[[Path], bool]
-) -> LoadedModel:
-    """Load a model by name. Raises ApiError if it has not learned to write from notes."""
-    loaded = await state.get_model(name)
+    state: AppState, asked: DraftRequest, is_able: Callable[[Path], bool]
+) -> LoadedModel | None:
+    """Load the model that is asked for; None if an endpoint is.
+
+    Raises ApiError if it has not learned to write from notes.
+    """
+    if asked.endpoint:
+        return None
+    loaded = await state.get_model(asked.model)
     if not await state.run(lambda: is_able(loaded.folder)):
         raise invalid(
             f"{state.label_of(loaded.name)} has not learned to write from notes",
@@ -171,6 +199,27 @@ async def _model_for_notes(
             param="model",
         )
     return loaded
+
+
+def _endpoint_writer(
+    state: AppState, endpoint: Endpoint, about: str, events: ThreadEvents
+) -> EndpointWriter:
+    """Return a writer that sends its tries as they grow, and ends once the reader has left."""
+    sent_at = float("-inf")
+
+    def show(number: int, text: str) -> None:
+        nonlocal sent_at
+        events.check()
+        if time.monotonic() - sent_at >= _SHOWN_S:
+            sent_at = time.monotonic()
+            events.send({"number": number, "text": text}, "trying")
+
+    return EndpointWriter(
+        endpoint,
+        lambda: state.report.derived("style", lambda _: AuthorStyle.of(state.archive())),
+        lambda words: voice_card(state.archive(), about=about, words=words).text,
+        show,
+    )
 
 
 class _SharedModel(Model):

@@ -6,11 +6,12 @@ import { add, announce, button, checkbox, copy, day, drawn, duration, el, empty,
   title, toast } from "/components.js";
 import { added, editor, ending } from "/editor.js";
 import { live, newest, progress, start as startJob, task } from "/jobs.js";
-import { count, fixed, t } from "/language.js";
+import { count, fixed, remember, remembered, said, t } from "/language.js";
 import { ApiError, completion, get, post, stream } from "/server.js";
 import { savedList, saver } from "/texts.js";
 
 const SEEDS = 1_000_000_000, VARIANTS = 3, SHOWN = 160; // characters before a variant
+const DRAFTER = "drafter"; // the name under which the choice of who writes from notes is stored
 // Settings stay while other pages are open.
 let settings = null;
 
@@ -59,6 +60,8 @@ function pageOf(element, offer, saved, query, left) {
     { label: t`Your text`, hint: TEXT_HINT, placeholder: t`The trouble with backups`,
       model: () => (set.suggests ? set.model : ""), onChange: changed });
   const how = select(VOICES, "", label, { "aria-label": t`How to put it in my voice` });
+  const by = el("select", { onchange() { remember(DRAFTER, by.value); label(); } }), can = el("small");
+  const writtenBy = el("div.field", el("label", t`Written by`, " ", by), can);
   const fromNotes = button(t`Write it from notes`, () => writeNotes()), voice = button(t`Put it in my voice`, rewrite);
   const start = button(t`Write`, null, { kind: "primary", icon: "write", type: "submit" });
   const several = button(t`Three variants`, variants), again = button(t`Try again`, () => begin(true));
@@ -73,7 +76,7 @@ function pageOf(element, offer, saved, query, left) {
   const keeping = row(copying, sources, anew), list = savedList(left, "text", "write", t`Saved texts`);
 
   add(element, form("writing", () => begin(), el("div.desk",
-    el("div", notes.node, row(fromNotes), row(voice, how), needs, progress(left, () => newest("base"))),
+    el("div", notes.node, writtenBy, row(fromNotes), row(voice, how), needs, progress(left, () => newest("base"))),
     el("div", draft.node, row(draft.take, whose), row(start, several, again, end),
       row(checking, draft.undo, draft.redo), keeping)),
   below, folded(t`Settings`, controls), list));
@@ -89,6 +92,14 @@ function pageOf(element, offer, saved, query, left) {
 
   function draw() {
     redraw(controls, [offer.models, set.model, set.beside], settingsOf);
+    const chosen = by.value || remembered(DRAFTER), own = drafter();
+    const option = (value, called) => el("option", { value }, called);
+    fill(by, option("", own ? labelOf(own) : t`No model of yours`),
+      offer.endpoints.length > 0 && el("optgroup", { label: t`On this machine` },
+        offer.endpoints.map((item) => option(item.name, endpointLabel(item)))));
+    // Nothing is sent to a model that was not chosen.
+    by.value = offer.endpoints.some((item) => item.name === chosen) ? chosen : "";
+    writtenBy.hidden = !offer.endpoints.length;
     label();
   }
 
@@ -128,6 +139,13 @@ function pageOf(element, offer, saved, query, left) {
     return able.find((item) => item.name === set.model) ?? able[0];
   }
 
+  /** What the model that is chosen to write from notes can do. */
+  function abilityOf() {
+    const item = offer.endpoints.find((each) => each.name === by.value), own = drafter();
+    if (item) return t`${endpointLabel(item)} gets your notes, how you write, and passages of your posts. It writes a paragraph at a time, in up to ten tries. The facts and the voice are checked here.`;
+    return own && t`One sentence per line. It is small, and often makes no sense: a larger model on this machine writes better sense.`;
+  }
+
   /** Whether the stretch that was written last is still at the end, unchanged. */
   function isIntact() {
     return Boolean(last) && draft.text.length === last.to && draft.text.endsWith(last.text);
@@ -135,16 +153,18 @@ function pageOf(element, offer, saved, query, left) {
 
   function label() {
     const isBusy = writing.isBusy(), isNoted = Boolean(notes.text.trim()), isBegun = Boolean(draft.text.trim());
-    const lacksVoice = how.value && !drafter(true);
+    const lacksVoice = how.value && !by.value && !drafter(true), installable = isNoted && !by.value && offer.installable;
+    fill(can, abilityOf());
+    by.disabled = isBusy;
     start.lastChild.textContent = draft.machine.length ? t`Continue` : t`Write`;
     fill(several, set.beside && set.beside !== set.model ? t`Both models` : t`Three variants`);
-    fromNotes.disabled = isBusy || !isNoted || !drafter();
+    fromNotes.disabled = isBusy || !isNoted || !(by.value || drafter());
     voice.disabled = isBusy || !(isNoted || isBegun) || lacksVoice;
     checking.disabled = isBusy || !(isNoted || isBegun);
     for (const each of [start, several, copying, sources, anew]) each.disabled = isBusy;
     end.hidden = !isBusy;
     again.hidden = isBusy || !isIntact();
-    redraw(needs, [lacksVoice, isNoted && offer.installable], () => needsOf(lacksVoice, isNoted && offer.installable));
+    redraw(needs, [lacksVoice, installable], () => needsOf(lacksVoice, installable));
     notes.freeze(isBusy);
     draft.freeze(isBusy);
     keeping.hidden = !isBegun && !isNoted;
@@ -203,11 +223,12 @@ function pageOf(element, offer, saved, query, left) {
 
   // ---- from notes, in the own voice, checked ----------------------------------------------------
 
-  /** Write a draft of the notes, line by line; or the other lines of one that was broken off. */
+  /** Write a draft of the notes, line by line, a model on a server paragraph by paragraph; or the rest of one. */
   function writeNotes(begun = null) {
     return busy(t`Writing from your notes`, async (signal) => {
-      const asked = { seed: begun?.seed ?? seedNow(), lines: begun?.lines ?? [],
-        model: named(begun?.model) || drafter().name };
+      const endpoint = begun ? begun.endpoint ?? "" : by.value;
+      const asked = { seed: begun?.seed ?? seedNow(), lines: begun?.lines ?? [], endpoint,
+        model: endpoint ? "" : named(begun?.model) || drafter().name };
       let failure = null, isBegun = false;
       try {
         for await (const { event, data } of stream("/api/draft", { text: notes.text, ...asked }, signal)) {
@@ -215,7 +236,7 @@ function pageOf(element, offer, saved, query, left) {
           if (event === "notes") drafted = { ...asked, notes: data };
           if (event === "line") put(data, signal);
           isBegun = true;
-          fill(below, progressOf(drafted, true));
+          fill(below, progressOf(drafted, true, event === "trying" ? data : null));
         }
       } catch (error) {
         if (!isBegun) throw error;
@@ -224,7 +245,7 @@ function pageOf(element, offer, saved, query, left) {
       if (!isBegun) return "";
       fill(below, failure && problem(failure), progressOf(drafted));
       if (failure) return sentence(failure.message);
-      return drafted.lines.length < drafted.notes.length ? t`Stopped` : outcomeOf(drafted.lines);
+      return drafted.lines.length < drafted.notes.length ? t`Stopped` : outcomeOf(drafted);
     });
   }
 
@@ -240,23 +261,32 @@ function pageOf(element, offer, saved, query, left) {
     saving.flush();
   }
 
-  /** Each note of a draft beside what became of it, how far it is, and whose words these are. */
-  function progressOf({ model, seed, notes: all, lines: written }, isLive = false) {
-    const writer = offer.models.find((item) => item.name === model), name = writer ? labelOf(writer) : model;
+  /** Each note of a draft beside what became of it, how far it is, and whose words these are. `trying`: a try so far. */
+  function progressOf({ model, endpoint, seed, notes: all, lines: written }, isLive = false, trying = null) {
+    const server = offer.endpoints.find((item) => item.name === endpoint);
+    const writer = offer.models.find((item) => item.name === model);
+    const name = server ? endpointLabel(server) : writer ? labelOf(writer) : model || endpoint;
     const isPart = written.length < all.length, next = Math.min(written.length + 1, all.length);
+    const places = [count(next), count(all.length)];
     const who = writer?.role === "base" ? t`Written by ${name}, which has read none of your posts.`
       : t`Written by ${name}.`;
-    const status = isPart ? t`Written so far: ${count(written.length)} of ${count(all.length, "line")}.`
-      : outcomeOf(written);
+    const status = isPart ? t`Written so far: ${count(written.length)} of ${count(all.length, unitOf(endpoint))}.`
+      : outcomeOf({ endpoint, lines: written });
     const shown = all.map((note, i) => {
-      const isNow = isLive && i === written.length;
+      const isNow = isLive && i === written.length, line = written[i];
       return el("li", { "aria-current": isNow ? "step" : null }, el("span", { dir: "auto" }, note),
-        el("span", { dir: "auto", class: written[i]?.kept ? "" : "quiet" },
-          written[i] ? wordingOf(written[i]) : isNow && "…"));
+        el("span", { dir: "auto", class: line?.kept ? "" : "quiet" },
+          line ? wordingOf(line) : isNow && (trying?.text || "…"),
+          isNow && trying && quiet(t`Try ${count(trying.number)}`),
+          line?.doubts?.length > 0 && el("ul.quiet", line.doubts.map((doubt) => el("li", sentence(doubt))))));
     });
-    if (isLive) return [loading(t`Writing line ${count(next)} of ${count(all.length)}`), el("ol.drafted", shown)];
+    if (isLive) {
+      return [loading(endpoint ? t`Writing paragraph ${places[0]} of ${places[1]}`
+        : t`Writing line ${places[0]} of ${places[1]}`), el("ol.drafted", shown)];
+    }
     return [quiet(status, " ", who, " ", t`Words of your notes count as yours. Read it before you use it: a small model may say what you did not mean.`),
-      isPart && (writer || drafter()) && row(button(t`Go on with line ${count(next)}`, () => writeNotes(drafted),
+      isPart && (endpoint || writer || drafter()) && row(button(
+        endpoint ? t`Go on with paragraph ${places[0]}` : t`Go on with line ${places[0]}`, () => writeNotes(drafted),
         { kind: "primary", icon: "start" })),
       el("ol.drafted", shown), curious(t`Seed ${seed}.`)];
   }
@@ -264,14 +294,16 @@ function pageOf(element, offer, saved, query, left) {
   function rewrite() {
     return busy(t`Comparing with your posts`, async (signal) => {
       if (!notes.text.trim()) notes.replace(draft.text, draft.machine); // what it was stays on the left
-      const text = notes.text, free = Boolean(how.value), model = free ? drafter(true).name : "";
-      const result = await rewritten({ text, free, model, seed: seedNow() }, signal);
+      const text = notes.text, free = Boolean(how.value), endpoint = free ? by.value : "";
+      const model = free && !endpoint ? drafter(true).name : "";
+      const result = await rewritten({ text, free, model, endpoint, seed: seedNow() }, signal);
       if (!result) return "";
       const changes = changesOf(text, result), { sentences, unchanged } = result;
+      const why = result.problem && problem(new ApiError(result.problem, ""));
       const outcome = changes.length ? sentence(count(changes.length, "change"))
         : free && !sentences.length ? t`The model found no paragraph to rewrite: it takes whole sentences, neither very short nor very long.`
           : t`Nothing to change: it already has the forms that your posts have.`;
-      fill(below, quiet(outcome, free && changes.length > 0 && [" ",
+      fill(below, why, quiet(outcome, free && changes.length > 0 && [" ",
         t`Unchanged: ${count(unchanged)} of ${count(sentences.length, "sentence")}. Read each of the others: a small model may say what you did not mean.`]),
       choices(text, changes));
       return outcome;
@@ -283,7 +315,8 @@ function pageOf(element, offer, saved, query, left) {
     for await (const { event, data } of stream("/api/rewrite", body, signal)) {
       if (event === "error") throw new ApiError(data.message, data.hint);
       if (event === "end") return data;
-      fill(below, loading(t`Writing sentence ${data.number}`));
+      fill(below, loading(event === "trying" ? t`Comparing with your posts` : t`Writing sentence ${data.number}`),
+        data.text && quiet(data.text));
     }
     return null;
   }
@@ -423,10 +456,15 @@ function pageOf(element, offer, saved, query, left) {
 
 const wordingOf = (line) => (line.kept ? line.text : `[${line.note}]`);
 
-function outcomeOf(written) {
+const endpointLabel = ({ label, where }) => t`${label} in ${where}`;
+const unitOf = (endpoint) => (endpoint ? "paragraph" : "line");
+
+function outcomeOf({ endpoint, lines: written }) {
   const left = written.filter((line) => !line.kept).length;
-  if (!left) return t`Every line is in the text.`;
-  return t`Still notes, in brackets: ${count(left)} of ${count(written.length, "line")}. The model could not keep their meaning.`;
+  const doubtful = written.filter((line) => line.doubts?.length).length;
+  if (left) return t`Still notes, in brackets: ${count(left)} of ${count(written.length, unitOf(endpoint))}. The model could not keep their meaning.`;
+  if (doubtful) return t`Compare with your notes: ${count(doubtful)} of ${count(written.length, "paragraph")}.`;
+  return endpoint ? t`Every paragraph is in the text.` : t`Every line is in the text.`;
 }
 
 const wordsOf = (text) => text.split(/\s+/).filter(Boolean).length;
