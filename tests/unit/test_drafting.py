@@ -198,6 +198,7 @@ def test_the_verb_refuses_a_model_that_has_not_learned_notes_and_leaves_what_is_
         "note": NOTE,
         "text": NOTE,
         "kept": False,
+        "doubts": [],
     }
 
 

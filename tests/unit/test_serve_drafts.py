@@ -13,8 +13,10 @@ from starlette.testclient import TestClient
 
 import openai_server
 from asgi_scope import http_scope
+from fake_endpoint import breaks_off, fake_endpoint
 from ownwords.archive.look import look
 from ownwords.archive.store import Archive
+from ownwords.ask import servers
 from ownwords.base import catalogue
 from ownwords.drafts.rewriting import Habits, rewrite
 from ownwords.inference.model import Model
@@ -43,6 +45,11 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> AppState:
     known = {"tokenizer": {"fingerprint": tokenizer.fingerprint()}, "writes_from_notes": True}
     (folder / "noted" / PROVENANCE).write_text(json.dumps({"format": 1, **known}), "utf-8")
     return AppState(workspace, openai_server.settings(), models={"noted": folder / "noted"})
+
+
+@pytest.fixture(autouse=True)
+def _nobody_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "discover", list)
 
 
 @pytest.fixture
@@ -188,3 +195,34 @@ def test_a_model_at_work_ends_when_the_reader_leaves(
         await own.close()
 
     asyncio.run(ask())
+
+
+def test_a_model_of_a_server_here_writes_a_paragraph_at_a_time(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fake_endpoint(monkeypatch, replies=[KEPT, breaks_off("They s")]) as fake:
+        there = servers.endpoint_at(fake.url)
+        there.list_models()
+        monkeypatch.setattr(servers, "discover", lambda: [there])
+        (offered,) = client.get("/api/write").json()["endpoints"]
+        assert offered["label"] == "writer"
+        text = "# Umbrellas\n- count 14 umbrellas at Leeds station\n\n- they stayed there"
+        body = {"text": text, "endpoint": offered["name"]}
+        found = events(client, "/api/draft", **body)
+        prompt = fake.prompts()[0]
+    names = [name for name, _ in found]
+    assert names[0] == "notes" and {*names[1:-2]} == {"trying"} and names[-2:] == ["line", "error"]
+    assert found[0][1] == ["count 14 umbrellas at Leeds station", "they stayed there"]
+    assert found[-2][1]["text"] == KEPT and "broke off" in found[-1][1]["message"]
+    assert (
+        "count 14 umbrellas" in prompt and "14 umbrellas at Leeds" not in prompt.split("Write")[0]
+    )
+    answer = client.post("/api/draft", json=body | {"endpoint": "http://127.0.0.1:1/v1#other"})
+    assert answer.status_code == 404 and "no longer there" in answer.text
+    with fake_endpoint(monkeypatch, replies=["It doesn't matter, does it?", "SAME"]) as fake:
+        there = servers.endpoint_at(fake.url)
+        there.list_models()
+        monkeypatch.setattr(servers, "discover", lambda: [there])
+        body = {"text": "It does not matter at all to us, does it?", "free": True}
+        found = sent(client, "/api/rewrite", **body, endpoint=there.option)
+        assert len(found["sentences"]) == 1 and found["problem"] == ""

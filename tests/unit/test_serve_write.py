@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 
 import openai_server
 from ownwords.archive.look import look
+from ownwords.ask import servers
 from ownwords.core.workspace import Workspace
 from ownwords.serve.app_state import AppState
 from page_client import page_client
@@ -32,6 +33,11 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     (workspace.root / "ownwords.toml").touch()
     look([blog], workspace=workspace.root)
     return workspace
+
+
+@pytest.fixture(autouse=True)
+def _nobody_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "discover", list)
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ and a sentence that cannot be shown to keep its note is not presented as written
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ownwords.base import catalogue
 from ownwords.base.catalogue import RECOMMENDED
@@ -110,6 +110,23 @@ class Notes:
 
 
 @dataclass(frozen=True)
+class Doubt:
+    """What the user compares with the notes: a line, a name or number, or copied words of a post."""
+
+    kind: Literal["missing", "added", "copied"]
+    text: str
+    post: str = ""  # the title
+
+    def __str__(self) -> str:
+        where = {
+            "missing": "perhaps not in the text",
+            "added": "not in the notes",
+            "copied": f"copied from “{self.post}”",
+        }
+        return f"{where[self.kind]}: {self.text}"
+
+
+@dataclass(frozen=True)
 class DraftLine:
     """A line of notes and the sentence for it; `text` is the note itself if it was not `kept`.
 
@@ -122,7 +139,7 @@ class DraftLine:
     text: str
     kept: bool
     before: str = ""
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
 
     def __str__(self) -> str:
         return self.text if self.kept else f"[{self.note}]"
@@ -138,7 +155,7 @@ class Draft:
         return "".join(f"{line.before}{line}" for line in self.lines)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"text": str(self), "lines": [vars(line) for line in self.lines]}
+        return {"text": str(self), "lines": [asdict(line) for line in self.lines]}
 
 
 def draft(model: Model, notes: Notes, *, seed: int = 1, others: Sequence[Draft] = ()) -> Draft:

@@ -1,9 +1,9 @@
 """Writes and rewrites drafts with a model of an OpenAI-compatible server.
 
 The model gets the author's card and the notes of one paragraph, and tries several times. Each try
-is judged here: what cannot be shown to keep the notes (`facts.doubts_about`), words copied from the
-posts, a language model's manner, and how far the text is from the middle of the author's own range,
-because the most typical text is a caricature. The best try is mended once with what was found.
+is judged here: what cannot be shown to keep the notes, words copied from the posts, a language
+model's manner, and how far the text is from the middle of the author's own range, because the most
+typical text is a caricature. The best try is mended once with what was found.
 """
 
 import re
@@ -24,8 +24,8 @@ from ownwords.ask.servers import (
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.text import sentences
 from ownwords.drafts.check import AuthorStyle, Check, WrittenBefore
-from ownwords.drafts.drafting import SEEDS, DraftLine, Notes, begun_lines
-from ownwords.drafts.facts import Content, doubts_about
+from ownwords.drafts.drafting import SEEDS, Doubt, DraftLine, Notes, begun_lines
+from ownwords.drafts.facts import Content, lines_not_shown_in
 from ownwords.view.format import plain
 
 TRIES: Final = 8  # per paragraph, until one is good
@@ -65,8 +65,8 @@ class Candidate:
     """A text that a model wrote, and what the judges found."""
 
     text: str
-    doubts: tuple[str, ...]  # for the user: what cannot be shown to be kept
-    remarks: tuple[str, ...]  # for the model: what is unlike the author
+    doubts: tuple[Doubt, ...]
+    remarks: tuple[str, ...]  # for the model, a line each: what is unlike the author
     is_machine: bool
     distance: float  # from the middle of the author's own passages, 0 to 0.5
 
@@ -134,8 +134,8 @@ class EndpointWriter:
         found: list[Candidate] = []
         self._collect(found, messages, tokens, range(seed, seed + TRIES), judge)
         best = min(found, key=lambda each: each.rank, default=None)
-        if best and not best.is_good and (remarks := [*best.doubts, *best.remarks]):
-            listed = "".join(f"- {remark}\n" for remark in remarks)
+        if best and not best.is_good and (best.doubts or best.remarks):
+            listed = "".join([*(f"- {doubt}\n" for doubt in best.doubts), *best.remarks])
             messages += [
                 {"role": "assistant", "content": best.text},
                 {"role": "user", "content": f"{_MEND}{listed}"},
@@ -226,20 +226,21 @@ class EndpointWriter:
         ]
 
     def _judged(self, text: str, lines: Sequence[str], known: str) -> Candidate:
-        doubts = [*doubts_about(text, lines, known)]
+        doubts = [Doubt("missing", line) for line in lines_not_shown_in(text, lines)]
+        invented = Content.of(text).invented(Content.of(known))
+        doubts += [Doubt("added", name) for name in sorted(invented)]
         check, copied = self._check(text, known)
         if not check:
             return Candidate(text, tuple(doubts), (), is_machine=False, distance=0.0)
-        for each in copied:
-            doubts.append(f"“{plain(each.text, 200)}” is copied from “{plain(each.title, 90)}”")
+        doubts += [Doubt("copied", plain(each.text, 200), plain(each.title, 90)) for each in copied]
         remarks = tuple(
-            f"“{plain(each.text, 200)}” is unlike the author: {'; '.join(each.because)}"
+            f"- “{plain(each.text, 200)}” is unlike the author: {'; '.join(each.because)}\n"
             for each in check.sentences
             if each.is_marked and each.because
         )
         is_machine = check.machine is not None and check.machine >= _MACHINE
         if is_machine:
-            remarks += ("as a whole it reads like a language model, not like the author",)
+            remarks += ("- As a whole it reads like a language model, not like the author.\n",)
         return Candidate(text, tuple(doubts), remarks, is_machine, abs(check.above - 0.5))
 
     # ---- sentences of a draft

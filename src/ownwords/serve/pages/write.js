@@ -6,7 +6,7 @@ import { add, announce, button, checkbox, copy, day, drawn, duration, el, empty,
   title, toast } from "/components.js";
 import { added, editor, ending } from "/editor.js";
 import { live, newest, progress, start as startJob, task } from "/jobs.js";
-import { count, fixed, remember, remembered, said, t } from "/language.js";
+import { count, fixed, remember, remembered, t } from "/language.js";
 import { ApiError, completion, get, post, stream } from "/server.js";
 import { savedList, saver } from "/texts.js";
 
@@ -278,7 +278,7 @@ function pageOf(element, offer, saved, query, left) {
         el("span", { dir: "auto", class: line?.kept ? "" : "quiet" },
           line ? wordingOf(line) : isNow && (trying?.text || "…"),
           isNow && trying && quiet(t`Try ${count(trying.number)}`),
-          line?.doubts?.length > 0 && el("ul.quiet", line.doubts.map((doubt) => el("li", sentence(doubt))))));
+          line?.doubts?.length > 0 && el("ul.quiet", line.doubts.map((doubt) => el("li", { dir: "auto" }, doubtOf(doubt))))));
     });
     if (isLive) {
       return [loading(endpoint ? t`Writing paragraph ${places[0]} of ${places[1]}`
@@ -457,6 +457,8 @@ function pageOf(element, offer, saved, query, left) {
 const wordingOf = (line) => (line.kept ? line.text : `[${line.note}]`);
 
 const endpointLabel = ({ label, where }) => t`${label} in ${where}`;
+const doubtOf = ({ kind, text, post: from }) => (kind === "missing" ? t`Perhaps not in the text: ${text}`
+  : kind === "added" ? t`Not in the notes: ${text}` : t`Copied from “${from}”: ${text}`);
 const unitOf = (endpoint) => (endpoint ? "paragraph" : "line");
 
 function outcomeOf({ endpoint, lines: written }) {
