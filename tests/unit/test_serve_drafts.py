@@ -71,7 +71,8 @@ def events(client: TestClient, path: str, **body: object) -> list[tuple[str, Any
     answer = client.post(path, json=body)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/event-stream")
-    pairs = [each.splitlines() for each in answer.text.strip().split("\n\n")]
+    blocks = answer.text.strip().split("\n\n")
+    pairs = [each.splitlines() for each in blocks if not each.startswith(":")]  # keep-alive
     return [(name[len("event: ") :], json.loads(data[len("data: ") :])) for name, data in pairs]
 
 

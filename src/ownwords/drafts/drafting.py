@@ -111,7 +111,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class Doubt:
-    """What the user compares with the notes: a line, a name or number, or copied words of a post."""
+    """What the user compares with the notes: a line, a name or number, or copied words."""
 
     kind: Literal["missing", "added", "copied"]
     text: str

@@ -256,7 +256,7 @@ class EndpointWriter:
             if not self.problem:
                 try:
                     better = self._rewritten(sentence, paragraph)
-                except OwnwordsError as error:
+                except (EndpointError, ContextLengthError) as error:
                     if not self._has_answered:
                         raise
                     self.problem = str(error)
