@@ -297,6 +297,45 @@ def test_a_draft_grows_line_by_line_beside_its_notes_and_goes_on_after_a_reload(
     assert sticking_out(page) == []
 
 
+def test_a_model_of_a_server_that_is_chosen_writes_paragraphs_with_what_to_compare(
+    page: "Page",
+) -> None:
+    gemma = {"name": "http://127.0.0.1:1/v1#gemma", "label": "gemma3:4b", "where": "Ollama"}
+    offered(page, endpoints=[gemma])
+    doubts = [{"kind": "missing", "text": "no rust", "post": ""},
+              {"kind": "added", "text": "Hale", "post": ""}]  # fmt: skip
+    line = {"note": "copper, best\nno rust", "text": "Copper is best, says Hale.", "kept": True}
+    line |= {"before": "", "doubts": doubts}
+    asked: list[Any] = []
+
+    def write(route: "Route") -> None:
+        asked.append(route.request.post_data_json)
+        events = [("notes", [line["note"], "tubes"]), ("trying", {"number": 1, "text": "Cop"})]
+        events += [("line", line), ("error", {"message": "it broke off", "hint": ""})]
+        body = "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in events)
+        route.fulfill(body=body, content_type="text/event-stream")
+
+    page.route("**/api/draft?*", write)
+    shown(page, "/#/write")
+    page.get_by_label("Notes or a draft").fill("copper, best\nno rust\n\ntubes")
+    assert page.get_by_role("button", name="Write it from notes").is_disabled()  # nothing is chosen
+    page.get_by_label("Written by").select_option("gemma3:4b in Ollama")
+    assert page.get_by_text("gets your notes").is_visible()
+    page.get_by_role("button", name="Write it from notes").click()
+    page.get_by_role("button", name="Go on with paragraph 2").wait_for()
+    assert asked[0]["endpoint"] == gemma["name"] and asked[0]["model"] == ""
+    assert text(page) == line["text"]
+    below = page.locator(".below").inner_text()
+    assert "It broke off." in below and "Written by gemma3:4b in Ollama." in below
+    assert "Perhaps not in the text: no rust" in below and "Not in the notes: Hale" in below
+    assert sticking_out(page) == [] and too_faint(page) == [] and violations(page) == []
+    page.reload()
+    page.get_by_role("button", name="Go on with paragraph 2").click()  # the choice is remembered
+    until(page, "document.querySelectorAll('.drafted li ul').length > 1")
+    assert asked[1]["lines"] == [line] and asked[1]["endpoint"] == gemma["name"]
+    page.get_by_label("Written by").select_option(index=0)
+
+
 def test_where_nothing_writes_from_notes_the_page_installs_what_does(
     page: "Page", expected: list[str]
 ) -> None:
