@@ -37,7 +37,7 @@ class FakeBackend(Endpoint):
     requests: list[tuple[Sequence[Message], int]] = field(default_factory=list)
     closed: int = 0
 
-    def write(self, messages: Sequence[Message], max_tokens: int) -> Generator[str]:
+    def write(self, messages: Sequence[Message], max_tokens: int, **_: float) -> Generator[str]:
         self.requests.append((messages, max_tokens))
         self.ended = "stop"
         try:
