@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from ownwords.language.words import begins_sentence, language, number_words
 
 if TYPE_CHECKING:
     from ownwords.drafts.drafting import SentenceWriter
-    from ownwords.drafts.endpoint_drafting import EndpointWriter
     from ownwords.inference.model import Model
 
 _WORDS: Final[dict[str, Any]] = language("en")["edits"]
@@ -230,13 +229,21 @@ class Rewrite:
         }
 
 
+class SentenceRewriter(Protocol):
+    """Rewrites sentences with a model on a server; `problem` is why it stopped before the end."""
+
+    problem: str
+
+    def rewritten(self, own: Sequence[str]) -> Iterator[str]: ...
+
+
 def rewrite(
     text: str,
     habits: Habits,
     model: "Model | None" = None,
     *,
     seed: int = 1,
-    endpoint: "EndpointWriter | None" = None,
+    endpoint: SentenceRewriter | None = None,
 ) -> Rewrite:
     """Rewrite a draft by single edits; with a model or an endpoint, also sentence by sentence.
 
