@@ -1,20 +1,25 @@
 """Drafts by a model on a server: what it writes is cleaned, judged, and lost by no failure."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fake_endpoint import FakeEndpoint, breaks_off, chunk, event, fake_endpoint, is_silent, sends
+from ownwords.archive.look import look
 from ownwords.ask import servers
 from ownwords.ask.servers import Endpoint, EndpointError
+from ownwords.cli.main import main
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.drafts.check import Check, CheckedSentence, Range, WrittenBefore
 from ownwords.drafts.drafting import DraftLine, Notes
 from ownwords.drafts.endpoint_drafting import EndpointWriter, written_prose
 from ownwords.drafts.rewriting import Habits, rewrite
 
+BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
 NOTES = "# Lost\ncount 14 umbrellas at Leeds station\nnot collected\n\nrain at Crewe in March"
 FIRST = "We counted 14 umbrellas at Leeds station. They were not collected."
 SECOND = "It was rain all day at Crewe in March."
@@ -263,3 +268,33 @@ def test_a_server_that_dies_in_the_middle_leaves_the_rest_of_the_draft(
         assert len(fake.bodies()) == 3
     with writing(monkeypatch, breaks_off("C")) as (writer, _), pytest.raises(EndpointError):
         rewritten(writer)
+
+
+# ---- the verbs
+
+
+def test_the_verb_prints_what_was_written_before_a_server_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, notes = tmp_path / "blog.ownwords", tmp_path / "notes.txt"
+    look([BLOG], workspace=place)
+    notes.write_text(NOTES, "utf-8")
+    with fake_endpoint(monkeypatch, replies=[FIRST, breaks_off("It was")]) as fake:
+        arguments = ["draft", str(notes), "--with", fake.url, "--model", "m"]
+        arguments += ["--workspace", str(place)]
+        capsys.readouterr()
+        assert main(arguments) == 2
+        printed = capsys.readouterr()
+        assert printed.out == f"Lost\n\n{FIRST}\n"
+        assert "Writing with m at" in printed.err and "broke off" in printed.err
+        fake.replies[:] = [FIRST, breaks_off("It was")]
+        assert main([*arguments, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["text"] == f"Lost\n\n{FIRST}" and "broke off" in found["problem"]
+        draft = tmp_path / "draft.md"
+        draft.write_text("I can't say.", "utf-8")
+        fake.replies[:] = ["It is said."]
+        capsys.readouterr()
+        rewriting = ["rewrite", str(draft), "--with", fake.url, "--workspace", str(place)]
+        assert main(rewriting) == 0
+        assert capsys.readouterr().out == "I can't say.\n"

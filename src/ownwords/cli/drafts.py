@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ownwords.inference.model import Model
 
 OWN = "own"
+_CLEARED = "\r\033[K"  # the line of the cursor
 With = Annotated[
     str,
     described(
@@ -109,7 +110,8 @@ def draft(
             if samples > 1 and not output.json:
                 print(f"--- {number + 1}")
             lines: list[drafting.DraftLine] = []
-            pieces = _pieces(write(seed=seed + number), lines)
+            is_shown = endpoint is not None and _shows_tries(output)
+            pieces = _pieces(write(seed=seed + number), lines, has_status=is_shown)
             try:
                 if output.json:
                     deque(pieces, maxlen=0)
@@ -193,11 +195,24 @@ def rewrite(
         console.print(line.append(edit.after or "nothing", "green").append(f"  {edit.because}"))
 
 
-def _pieces(written: "Iterable[DraftLine]", lines: "list[DraftLine]") -> "Iterator[str]":
-    """Yield the text of a draft line by line, and collect the lines."""
+def _pieces(
+    written: "Iterable[DraftLine]", lines: "list[DraftLine]", *, has_status: bool
+) -> "Iterator[str]":
+    """Yield the text of a draft line by line, and collect the lines.
+
+    With a status on the line of the cursor, each paragraph ends with its blank line.
+    """
     for line in written:
         lines.append(line)
-        yield f"{line.before}{line}"
+        if not has_status:
+            yield f"{line.before}{line}"
+            continue
+        print(_CLEARED, end="", file=sys.stderr, flush=True)
+        yield f"{line.before.lstrip()}{line}\n\n"
+
+
+def _shows_tries(output: OutputOptions) -> bool:
+    return sys.stderr.isatty() and not (output.quiet or output.json)
 
 
 def _print_left(lines: "Sequence[DraftLine]", unit: str) -> None:
@@ -240,7 +255,7 @@ def _endpoint_writer(
 
     if not endpoint.model:
         endpoint.list_models()
-    is_shown = sys.stderr.isatty() and not (output.quiet or output.json)
+    is_shown = _shows_tries(output)
     if not (output.quiet or output.json):
         print(
             f"Writing with {endpoint.name}, which gets this text, how you write, and passages of"
@@ -252,7 +267,7 @@ def _endpoint_writer(
         if is_shown:
             words = len(text.split())
             print(
-                f"\r\033[KTry {number} of at most {TRIES + 2}: {words} words",
+                f"{_CLEARED}Try {number} of at most {TRIES + 2}: {words} words",
                 end="",
                 file=sys.stderr,
             )
