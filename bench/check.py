@@ -71,7 +71,7 @@ def planted(
     """The shares of planted sentences and of the author's own that are marked, and seconds."""
     training, held_out = split(posts[name])
     known = [TrainingText(str(n), text) for n, text in enumerate(training)]
-    style = AuthorStyle(known, without(name, others))
+    style = AuthorStyle.learn(known, without(name, others))
     rng = random.Random(1)
     theirs = [post for other in posts if other != name for post in split(posts[other])[1]]
     sentence = re.compile(r"(?<=[.!?] )[A-Z][^.!?\n]{40,200}[.!?](?= )")
@@ -95,7 +95,7 @@ def against_rewritten(path: Path, posts: dict[str, list[str]], others: Reference
     for name in dict.fromkeys(row[0] for row in rows):
         training, _ = split(posts[name])
         known = [TrainingText(str(n), text) for n, text in enumerate(training)]
-        style = AuthorStyle(known, without(name, others))
+        style = AuthorStyle.learn(known, without(name, others))
         own, neutral = (
             np.array([style.check(row[side]).yours for row in rows if row[0] == name])
             for side in (1, 2)

@@ -88,7 +88,7 @@ def main() -> None:
     print(f"lines written {len(kept)} of {len(lines)}, the others stay notes")
     print(f"content words kept in them {np.mean(shares):.3f}; made up {invented or 'nothing'}")
     print(f"bits per byte with notes {per_byte['with']:.3f}, without {per_byte['without']:.3f}")
-    tell_style(AuthorStyle(list(corpus.train), ReferenceAuthors.load()), texts)
+    tell_style(AuthorStyle.learn(list(corpus.train), ReferenceAuthors.load()), texts)
 
 
 def write_jotted(blog: str, model: Model) -> None:

@@ -15,6 +15,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import ownwords
+from ownwords.drafts.voice_card import GROUPS
+from ownwords.evaluation.manner import measures
 
 SOURCE = Path(ownwords.__file__).parent
 PAGES = SOURCE / "serve" / "pages"
@@ -97,6 +99,7 @@ def sentences() -> set[str]:
         found.update(_of_table(tomllib.loads((SOURCE / name).read_text("utf-8"))))
     for name in NAMES:
         found.update(tomllib.loads((SOURCE / name).read_text("utf-8")))
+    found.update([*GROUPS.values(), *(each.label for each in measures())])
     return {each for each in found if re.search("[A-Za-z]", PLACE.sub("", each))}
 
 

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from ownwords.archive.report import Report
     from ownwords.ask.answer import Answer
     from ownwords.ask.servers import Endpoint
+    from ownwords.drafts.voice_card import VoiceCard
     from ownwords.inference.engine import WeightFormat
     from ownwords.inference.model import Model
     from ownwords.make.stages import MakeResult
 
-__all__ = ["__version__", "ask_archive", "load", "look", "make_model"]
+__all__ = ["__version__", "ask_archive", "load", "look", "make_model", "voice"]
 
 
 def look(
@@ -109,6 +110,22 @@ def ask_archive(
         if embedder is not None:
             embed_missing(index, embedder)
         return answer.answer(question, ArchiveSearcher(index, embedder), backend, limit=passages)
+
+
+def voice(about: str = "", workspace: str | Path | None = None, *, words: int = 1200) -> VoiceCard:
+    """Describe how the author of a workspace writes, as instructions for a model or a writer.
+
+    The same as `ownwords voice`: `about` is a task, near which the passages are chosen. `text` of
+    the card is for a prompt, `skill` a SKILL.md, `modelfile()` for Ollama. Raises
+    `ownwords.core.errors.OwnwordsError` if there are too few posts.
+    """
+    from ownwords.archive.store import Archive  # noqa: PLC0415 - NumPy takes a moment
+    from ownwords.core.workspace import resolve_workspace  # noqa: PLC0415
+    from ownwords.drafts.voice_card import voice_card  # noqa: PLC0415
+
+    place = resolve_workspace(Path(workspace) if workspace else None, Path.cwd())
+    with Archive(place.archive) as archive:
+        return voice_card(archive, about, words)
 
 
 def load(

@@ -76,7 +76,7 @@ def test_of_posts_that_read_like_a_language_model_nothing_is_claimed(
     look([BLOG], workspace=tmp_path / "w.ownwords")  # which one has written
     with Archive(tmp_path / "w.ownwords" / "archive.sqlite") as archive:
         posts = list(load_corpus(archive).train)
-    found = AuthorStyle(posts, others).check(posts[0].text)
+    found = AuthorStyle.learn(posts, others).check(posts[0].text)
     assert found.machine is None
     assert "cannot be recognised" in str(check_view(found))
 
@@ -84,7 +84,7 @@ def test_of_posts_that_read_like_a_language_model_nothing_is_claimed(
 def test_too_few_posts_are_one_sentence() -> None:
     post = TrainingText("1", "The cat sat on the mat, and that was the end of it.", "The cat")
     with pytest.raises(CorpusError, match="too few"):
-        AuthorStyle([post], ReferenceAuthors.load())
+        AuthorStyle.learn([post], ReferenceAuthors.load())
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def posts(tmp_path_factory: pytest.TempPathFactory) -> list[TrainingText]:
 
 @pytest.fixture(scope="module")
 def blogger(posts: list[TrainingText], others: ReferenceAuthors) -> AuthorStyle:
-    return AuthorStyle(posts[1::2], others)
+    return AuthorStyle.learn(posts[1::2], others)
 
 
 def bodies(posts: Sequence[TrainingText]) -> list[str]:
@@ -132,7 +132,7 @@ def test_an_archive_of_one_text_judges_as_that_of_many(
 ) -> None:
     known = posts[1::2]
     novel = TrainingText("novel", "\n\n".join(bodies(known[beside:])))
-    style = AuthorStyle([novel, *known[:beside]], others)
+    style = AuthorStyle.learn([novel, *known[:beside]], others)
     found = [style.check(text) for text in bodies(posts[::8])]
     assert all(check.yours > 0.9 and "more like your posts" in check.sentence for check in found)
     assert 0.3 < np.mean([check.above for check in found]) < 0.7
@@ -146,7 +146,9 @@ def gardener(others: ReferenceAuthors) -> AuthorStyle:
     text = "On {} I went out to the garden, and the rain had bent every stem of the lupin. " * 5
     posts = [TrainingText(str(n), text.format(*[day] * 5), day) for n, day in enumerate(days * 6)]
     whole = [(post.text, False) for post in posts]
-    return AuthorStyle(posts, others, [*whole, ("The rest of a long post: it remains.", True)])
+    return AuthorStyle.learn(
+        posts, others, [*whole, ("The rest of a long post: it remains.", True)]
+    )
 
 
 def test_what_the_author_writes_about_is_rather_theirs_than_what_others_write_about(

@@ -74,7 +74,7 @@ def features(text: str) -> object:
 
 @cache
 def style() -> AuthorStyle:
-    return AuthorStyle(POSTS, ReferenceAuthors.load())
+    return AuthorStyle.learn(POSTS, ReferenceAuthors.load())
 
 
 def check(text: str) -> object:

@@ -81,7 +81,7 @@ def test_the_author_is_distinguished_from_others_and_from_the_base(
 
 def test_kneser_ney_is_a_distribution_that_has_learned_what_follows() -> None:
     vocabulary = StyleVocabulary(COMMON)
-    model = BigramModel([vocabulary.pairs("the of the of the and. " * 20)], vocabulary.size)
+    model = BigramModel.of([vocabulary.pairs("the of the of the and. " * 20)], vocabulary.size)
     every = np.arange(vocabulary.size**2, dtype=np.uint32)
     total = np.exp(model.log_probabilities(every)).reshape(vocabulary.size, -1).sum(axis=1)
     assert total == pytest.approx(1)

@@ -1,4 +1,4 @@
-"""`ownwords check`, `draft` and `rewrite`."""
+"""`ownwords voice`, `check`, `draft` and `rewrite`."""
 
 import sys
 from collections import deque
@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -55,6 +55,32 @@ NotesFile = Annotated[
         " line that begins with # is the title. [default: standard input]",
     ),
 ]
+
+
+def voice(
+    workspace: WorkspaceOption = None,
+    *,
+    about: Annotated[str, Parameter(help="The task: passages near it are chosen.")] = "",
+    words: Annotated[int, Parameter(help="Length of the card, approximately.")] = 1200,
+    format: Annotated[
+        Literal["text", "json", "skill", "modelfile"],
+        Parameter(help="Write text, JSON, a SKILL.md for agents, or a Modelfile for Ollama."),
+    ] = "text",
+    output: OutputOptions = OUTPUT,
+) -> None:
+    """Describe how you write, counted, as instructions for a model or a ghost-writer."""
+    from ownwords.archive.store import Archive
+    from ownwords.core.validation import encode
+    from ownwords.drafts.voice_card import voice_card
+
+    check_positive("--words", words)
+    with Archive(resolve_workspace(workspace, Path.cwd()).archive) as archive:
+        card = voice_card(archive, about, words)
+    if output.json or format == "json":
+        print_json(encode(card))
+    else:
+        form = {"text": lambda: card.text, "skill": lambda: card.skill, "modelfile": card.modelfile}
+        print(form[format](), end="")
 
 
 def check(

@@ -7,40 +7,57 @@ what language models make of people's paragraphs, compares the draft with a lang
 what is usual for the author is learned from the posts.
 """
 
+import io
 import math
 import re
+import zipfile
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from ownwords.archive.corpus import TrainingText, load_corpus
 from ownwords.archive.store import Archive
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.text import abbreviations_of, sentences, unwrapped
+from ownwords.core.workspace import write_atomically
 from ownwords.drafts.prose import prose_of
 from ownwords.drafts.rewriting import Edit, Habits
 from ownwords.evaluation.style import (
+    AUTHORS_FILE,
     LENGTHS,
-    UNIT,
+    MACHINE,
+    MACHINES_FILE,
+    REFERENCE,
+    BigramModel,
     CrossValidated,
+    MachineJudge,
     MachineProse,
     Normal,
     Pairs,
     ReferenceAuthors,
     StyleModel,
+    StyleVocabulary,
     Vector,
-    cut,
     folds,
+    likelihood,
 )
-from ownwords.evaluation.verbatim import shared_passages
+from ownwords.evaluation.verbatim import runs_of, shared_passages
 from ownwords.language.words import Lexicon, begins_sentence, folded, is_in_the_language, words_in
 from ownwords.view import blocks as b
 from ownwords.view.format import count, day, plain
 
+if TYPE_CHECKING:
+    from ownwords.archive.corpus import TrainingText
+
+_LEARNED_FILE, _LEARNED_FORMAT = "style.npz", "1"
 _MIN_PASSAGES = 12  # of about 80 words in the posts
 _MIN_WORDS = 8  # of a sentence that is judged; shorter ones show too little
 _MIN_DRAFT = LENGTHS[-1] // 2  # pairs, about 40 words, for a verdict on a whole draft
@@ -59,9 +76,6 @@ _MAX_NEW = 3  # new words that are listed
 _MIN_REPEATED = 8  # words in a row
 _FREQUENT = 400
 _MAX_QUOTED = 300  # characters of a sentence
-_MACHINE = 0.8  # probability from which a draft is called a language model's
-_MIN_APART = 0.75  # of the means of both, in spreads; else the posts read like a machine's
-_MIN_SPREAD = 0.5  # of the author's scores: posts that repeat each other do not vary
 _NO_REASON = "other people put words together in this way more often than you"
 _TOO_SHORT = "The draft is too short for a verdict: about 40 words of prose are needed."
 _TITLE = re.compile(
@@ -119,26 +133,85 @@ class Check:
     written_before: tuple[WrittenBefore, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LearnedFigures:
+    """What is learned from the posts and is no array."""
+
+    key: str  # of what it was learned from
+    own: Normal
+    others: Normal
+    usual: Normal  # of `MachineJudge`, as the next two
+    machine: Normal
+    mistaken: float  # share of the author's passages that would be called a machine's
+    threshold: float  # of a sentence that is marked
+    abbreviations: frozenset[str]
+    vocabulary: tuple[str, ...]
+    topics: dict[str, int]
+    counts: dict[str, int]  # of the author's words
+    words: frozenset[str]  # in all texts, also those that are left out
+    habits: dict[str, object]
+    posts: tuple[str, ...]  # their ids
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LearnedArrays:
+    """What is learned from the posts as arrays."""
+
+    own_pairs: Pairs
+    own_counts: npt.NDArray[np.int64]
+    others_pairs: Pairs
+    others_counts: npt.NDArray[np.int64]
+    own_scores: Vector  # of passages that the measure has not read
+    others_scores: Vector
+    runs: npt.NDArray[np.uint32]  # hashes of words in a row in the posts, sorted
+    runs_post: npt.NDArray[np.uint32]  # the post of each
+
+
 class AuthorStyle:
     """The author's usual style, learned once from the posts, for any number of drafts.
 
-    `texts` are all texts of the author, each with whether it is left out; by default the posts.
+    `posts` returns the posts with these ids, to be searched for words of a draft.
     """
 
     def __init__(
         self,
-        posts: Sequence[TrainingText],
+        figures: LearnedFigures,
+        arrays: LearnedArrays,
+        posts: "Callable[[Sequence[str]], Sequence[TrainingText]]",
+    ) -> None:
+        self._learned, self._arrays, self._posts = figures, arrays, posts
+        self._vocabulary = StyleVocabulary(figures.vocabulary)
+        size = self._vocabulary.size
+        self._model = StyleModel(
+            BigramModel(arrays.own_pairs, arrays.own_counts, size),
+            BigramModel(arrays.others_pairs, arrays.others_counts, size),
+        )
+        prose = MachineProse.load(size)
+        self._machines = MachineJudge(prose, figures.usual, figures.machine, figures.mistaken)
+        self._habits = Habits.from_dict(figures.habits)
+        self._long = self._habits.words_of_sentences(_LONG)
+        self._words = Lexicon(figures.words)
+        self._total = sum(figures.counts.values())
+        self._unmasked = frozenset(figures.vocabulary)
+
+    @classmethod
+    def learn(
+        cls,
+        posts: "Sequence[TrainingText]",
         others: ReferenceAuthors,
         texts: Sequence[tuple[str, bool]] = (),
-    ) -> None:
+        key: str = "",
+    ) -> "AuthorStyle":
+        """Learn from posts.
+
+        `texts` are all texts of the author, each with whether it is left out; by default the posts.
+        """
         whole = [post.head_and_body[1] for post in posts]
         if not is_in_the_language(whole, others.vocabulary.words[:_FREQUENT]):
             raise OwnwordsError(
                 "drafts can be checked in English only: there are no other authors in the language"
                 " of these posts to compare with"
             )
-        self._posts, self._vocabulary = posts, others.vocabulary
-        self._abbreviations = abbreviations_of(whole)
         parts = _parts(whole)
         pairs = [others.vocabulary.pairs(text) for text in parts]
         length, size = LENGTHS[-1], others.vocabulary.size
@@ -150,44 +223,80 @@ class AuthorStyle:
             )
         known = CrossValidated(pairs, others.passages, others.source_of, size, length)
         own, away = ([row for fold in side for row in fold] for side in (known.own, known.others))
-        self._model = StyleModel(pairs, others.passages, size)
-        self._own, self._others = Normal.of(own), Normal.of(away)
-        self._passages = tuple(np.array([row.mean() for row in side]) for side in (own, away))
-        self._machines = MachineProse.load(size)
-        units, post_of = cut(pairs, UNIT)
-        scores = np.array([self._machines.score(unit) for unit in units])
-        spread = max(float(scores.std()), _MIN_SPREAD)
-        # The share of the variance that is between posts: a longer draft does not reduce it.
-        between = float(np.clip(1 - _variance_within(scores, post_of) / spread**2, 0.1, 0.9))
-        self._usual, self._machine = (
-            Normal(mean, between * spread**2, (1 - between) * spread**2 * UNIT)
-            for mean, spread in ((float(scores.mean()), spread), self._machines.unseen)
-        )
-        judged_own = [_likelihood(self._machine, self._usual, each, UNIT) for each in scores]
-        self._mistaken = float(np.mean(np.array(judged_own) >= _MACHINE))
-        apart = self._machine.mean - self._usual.mean
-        self._tells_machines = apart > _MIN_APART * self._machines.unseen[1]
+        model = StyleModel.of(pairs, others.passages, size)
+        machines = MachineJudge.learn(pairs, MachineProse.load(size))
         texts = texts or [(post.text, False) for post in posts]
-        self._habits = Habits(text for text, is_left_out in texts if not is_left_out)
-        self._words, self._topics = Lexicon.of(text for text, _ in texts), others.topics
-        self._counts = Counter(word for text in parts for word in _folded_words(text))
-        self._total = self._counts.total()
-        self._unmasked = frozenset(others.vocabulary.words)
-        usual: list[float] = []
+        runs = [runs_of(post.text, _MIN_REPEATED) >> np.uint64(32) for post in posts]
+        every = np.concatenate(runs).astype(np.uint32)
+        order = np.argsort(every, kind="stable")
+        figures = LearnedFigures(
+            key=key,
+            own=Normal.of(own),
+            others=Normal.of(away),
+            usual=machines.usual,
+            machine=machines.machine,
+            mistaken=machines.mistaken,
+            threshold=0.0,
+            abbreviations=abbreviations_of(whole),
+            vocabulary=others.vocabulary.words,
+            topics=dict(others.topics),
+            counts=Counter(word for text in parts for word in _folded_words(text)),
+            words=Lexicon.of(text for text, _ in texts).words,
+            habits=Habits(text for text, is_left_out in texts if not is_left_out).to_dict(),
+            posts=tuple(post.id for post in posts),
+        )
+        arrays = LearnedArrays(
+            own_pairs=model.own.pairs,
+            own_counts=model.own.counts,
+            others_pairs=model.others.pairs,
+            others_counts=model.others.counts,
+            own_scores=np.array([row.mean() for row in own]),
+            others_scores=np.array([row.mean() for row in away]),
+            runs=every[order],
+            runs_post=np.repeat(np.arange(len(runs)), [len(each) for each in runs]).astype(
+                np.uint32
+            )[order],
+        )
+        by_id = {post.id: post for post in posts}
+        style = cls(figures, arrays, lambda ids: [by_id[id_] for id_ in ids])
+        usual_sentences: list[float] = []
         fold_of = zip(parts, folds([len(part) for part in pairs]), strict=True)
         for text, fold in sorted(fold_of, key=lambda each: digest(each[0])):  # from all times
-            if len(usual) < _MAX_SENTENCES:
-                judged = self._judge(text, known.models[fold], is_post=True)
-                usual += [yours for _, _, yours in judged]
-        self._threshold = float(np.quantile(usual, _MARKED)) if usual else 0.0
-        self._long = self._habits.words_of_sentences(_LONG)
+            if len(usual_sentences) < _MAX_SENTENCES:
+                judged = style._judge(text, known.models[fold], is_post=True)
+                usual_sentences += [yours for _, _, yours in judged]
+        threshold = float(np.quantile(usual_sentences, _MARKED)) if usual_sentences else 0.0
+        return cls(replace(figures, threshold=threshold), arrays, style._posts)
 
     @classmethod
     def of(cls, archive: Archive) -> "AuthorStyle":
-        """Learn from all posts of an archive, against the reference authors of the package."""
+        """Learn from all posts of an archive, against the reference authors of the package.
+
+        What was learned is kept beside the archive, until posts or the reference change.
+        """
+        state = archive.get_meta("state")
+        path = archive.path.with_name(_LEARNED_FILE)
+        key = digest(
+            state,
+            _LEARNED_FORMAT,
+            *((REFERENCE / name).read_bytes() for name in (AUTHORS_FILE, MACHINES_FILE)),
+        )
+
+        def posts_of(ids: Sequence[str]) -> "Sequence[TrainingText]":
+            with Archive(archive.path) as opened:
+                return _posts_of(opened, ids)
+
+        if state and (stored := _stored(path, key)):
+            return cls(*stored, posts_of)
+        from ownwords.archive.corpus import load_corpus  # noqa: PLC0415 - takes a moment
+
         corpus = load_corpus(archive)
         posts = [*corpus.train, *corpus.validation, *corpus.test]
-        return cls(posts, ReferenceAuthors.load(), list(archive.own_texts()))
+        style = cls.learn(posts, ReferenceAuthors.load(), list(archive.own_texts()), key)
+        if state:
+            with suppress(OwnwordsError):  # the folder cannot be written
+                write_atomically(path, _packed(style._learned, style._arrays))
+        return style
 
     def check(self, draft: str) -> Check:
         prose, headings = prose_of(draft)
@@ -209,18 +318,18 @@ class AuthorStyle:
         for start, end, yours in self._judge(text, self._model):
             better = forms[bisect_left(places, start) : bisect_left(places, end)]
             because = tuple(dict.fromkeys(self._because(text[start:end], better)))
-            is_marked = yours < self._threshold
+            is_marked = yours < self._learned.threshold
             checked.append(CheckedSentence(draft[start:end], start, end, yours, is_marked, because))
-        own, others = self._passages
+        own, others = self._arrays.own_scores, self._arrays.others_scores
         yours, above = self.yours(weights), float((own < weights.mean()).mean())
-        machine, is_long_enough = self.machine(pairs), len(weights) >= _MIN_DRAFT
+        machine, is_long_enough = self._machines.probability(pairs), len(weights) >= _MIN_DRAFT
         return Check(
             sentence=_verdict(yours, above, machine) if is_long_enough else _TOO_SHORT,
             is_long_enough=is_long_enough,
             yours=yours,
             above=above,
             machine=machine,
-            own_machine=self._mistaken,
+            own_machine=self._learned.mistaken,
             own=self._range(own),
             others=self._range(others),
             sentences=tuple(checked),
@@ -239,15 +348,15 @@ class AuthorStyle:
         weights = model.weights(self._vocabulary.pairs_of(tokens))
         here = Counter(_folded_words(text) if is_post else ())
         total = max(1, self._total - here.total())
-        for start, end in sentences(text, self._abbreviations):
+        for start, end in sentences(text, self._learned.abbreviations):
             pairs = slice(*np.searchsorted(starts, (start, end)))
             words = _folded_words(text[start:end])
             if len(words) < _MIN_WORDS:
                 continue
             topic = sum(
                 math.log(
-                    ((self._counts[word] - here[word]) / total + _SMOOTHING)
-                    / (self._topics.get(word, 0) / 1e6 + _SMOOTHING)
+                    ((self._learned.counts.get(word, 0) - here[word]) / total + _SMOOTHING)
+                    / (self._learned.topics.get(word, 0) / 1e6 + _SMOOTHING)
                 )
                 for word in words
                 if word not in self._unmasked
@@ -262,19 +371,8 @@ class AuthorStyle:
         pairs = len(weights)
         if not pairs:
             return 0.5
-        return _likelihood(self._own, self._others, float(weights.mean()), pairs, more)
-
-    def machine(self, pairs: Pairs) -> float | None:
-        """Return the probability that some pairs are a language model's rather than the author's.
-
-        The passages of a longer text are judged one by one and averaged. None if the author's own
-        posts read like a language model's.
-        """
-        if not self._tells_machines:
-            return None
-        parts = np.array_split(pairs, max(1, len(pairs) // UNIT))
-        score = float(np.mean([self._machines.score(part) for part in parts]))
-        return _likelihood(self._machine, self._usual, score, len(pairs))
+        own, others = self._learned.own, self._learned.others
+        return likelihood(own, others, float(weights.mean()), pairs, more)
 
     def _range(self, scores: Vector) -> Range:
         low, middle, high = (
@@ -303,8 +401,18 @@ class AuthorStyle:
             yield f"you have not written {words} before"
 
     def _written_before(self, text: str) -> tuple[WrittenBefore, ...]:
-        posts = {post.id: post for post in self._posts}
-        texts = [(post.id, post.text) for post in self._posts]
+        runs = (runs_of(text, _MIN_REPEATED) >> np.uint64(32)).astype(np.uint32)
+        first, last = (np.searchsorted(self._arrays.runs, runs, side=s) for s in ("left", "right"))
+        numbers = {
+            int(self._arrays.runs_post[at])
+            for start, end in zip(first, last, strict=True)
+            for at in range(start, end)
+        }
+        if not numbers:
+            return ()
+        ids = [self._learned.posts[number] for number in sorted(numbers)]
+        posts = {post.id: post for post in self._posts(ids)}
+        texts = [(post.id, post.text) for post in posts.values()]
         return tuple(
             WrittenBefore(text[each.start : each.end], post.id, post.title, post.url, post.day)
             for each in shared_passages(text, texts, _MIN_REPEATED)
@@ -312,24 +420,35 @@ class AuthorStyle:
         )
 
 
-def _likelihood(kind: Normal, other: Normal, score: float, pairs: int, more: float = 0.0) -> float:
-    """Return the probability that a text is of one kind rather than another, each half of all.
+def _posts_of(archive: Archive, ids: Sequence[str]) -> "Sequence[TrainingText]":
+    from ownwords.archive.corpus import load_corpus  # noqa: PLC0415 - takes a moment
 
-    By linear discriminant analysis, which assumes that both kinds vary alike. `more` are log odds
-    from other evidence.
-    """
-    variance = (kind.variance(pairs) + other.variance(pairs)) / 2
-    odds = (kind.mean - other.mean) * (score - (kind.mean + other.mean) / 2) / variance + more
-    return 1 / (1 + float(np.exp(-np.clip(odds, -50, 50))))
+    corpus = load_corpus(archive)
+    every = {
+        post.id: post for side in (corpus.train, corpus.validation, corpus.test) for post in side
+    }
+    return [every[id_] for id_ in ids if id_ in every]
 
 
-def _variance_within(scores: Vector, post_of: Sequence[int]) -> float:
-    """Return the mean variance of the scores of each post that has several."""
-    counts = np.bincount(post_of)
-    means = np.bincount(post_of, scores) / np.maximum(counts, 1)
-    squares = np.bincount(post_of, (scores - means[post_of]) ** 2)
-    several = counts > 1
-    return float((squares[several] / counts[several]).mean()) if several.any() else 0.0
+def _packed(figures: LearnedFigures, arrays: LearnedArrays) -> bytes:
+    """Return what was learned as a file: arrays, and the figures in JSON as one of them."""
+    file = io.BytesIO()
+    named = {each.name: getattr(arrays, each.name) for each in fields(LearnedArrays)}
+    np.savez(file, figures=np.frombuffer(msgspec.json.encode(figures), np.uint8), **named)
+    return file.getvalue()
+
+
+def _stored(path: Path, key: str) -> tuple[LearnedFigures, LearnedArrays] | None:
+    """Return what was learned from what the key stands for; None if it must be learned anew."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            figures = msgspec.json.decode(stored["figures"].tobytes(), type=LearnedFigures)
+            if figures.key != key:
+                return None
+            named = {each.name: stored[each.name] for each in fields(LearnedArrays)}
+            return figures, LearnedArrays(**named)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, msgspec.DecodeError):
+        return None  # there is none, or it is damaged
 
 
 def _parts(texts: Sequence[str]) -> list[str]:
@@ -348,7 +467,7 @@ def _folded_words(text: str) -> list[str]:
 
 
 def _verdict(yours: float, above: float, machine: float | None) -> str:
-    if machine is not None and machine >= _MACHINE:
+    if machine is not None and machine >= MACHINE:
         return "It is more like a language model’s prose than like your posts."
     if yours < _UNLIKE:
         return "It is more like what other people write than like your posts."

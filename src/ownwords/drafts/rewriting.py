@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 
 _WORDS: Final[dict[str, Any]] = language("en")["edits"]
 _MIN_USES = 3  # of a form by the author
+_MIN_CHOICES = 6  # to say what the author chooses
 _MIN_WORDS = 10_000  # of the author's, before a phrase counts as one that they never use
 _CONSISTENT = 0.85  # of the author's uses are that form
 _TOGETHER = ("spelling", "numerals")  # kinds of which all forms are chosen together
 _LONG = 0.95  # of the author's sentences are shorter than one that is split
 _MIN_LONG = 25  # words
 # Marks that are typed in several ways, each with the expression that finds it.
-_MARKS: Mapping[str, Mapping[str, str]] = {
+MARKS: Mapping[str, Mapping[str, str]] = {
     "apostrophes": {"’": r"(?<=\w)’(?=\w)", "'": r"(?<=\w)'(?=\w)"},
     "quotation marks": {"“": "“", '"': r'(?<![^\s(])"(?=\w)'},
     "closing quotation marks": {"”": "”", '"': r'(?<=[\w.,!?])"(?!\w)'},
@@ -99,6 +100,36 @@ class Habits:
     def of(cls, archive: Archive) -> "Habits":
         """Learn from the author's texts in full, without those that are left out."""
         return cls(text for text, is_left_out in archive.own_texts() if not is_left_out)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was learned, for JSON."""
+        phrases = sorted(self._phrases)
+        counts, words, lengths = self._counts, self._words, self._lengths
+        return {"counts": counts, "phrases": phrases, "words": words, "lengths": lengths}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "Habits":
+        habits = cls(())
+        for kind, choices in stored["counts"].items():
+            habits._counts[kind].update({int(choice): n for choice, n in choices.items()})
+        habits._phrases, habits._words = set(stored["phrases"]), Counter(stored["words"])
+        habits._lengths = stored["lengths"]
+        habits._long = max(_MIN_LONG, habits.words_of_sentences(_LONG))
+        return habits
+
+    def choices(self) -> Iterator[tuple[str, str, str, int, int]]:
+        """Yield what the author chooses of equivalent forms, if nearly always the same.
+
+        Each is the kind, the form, the others, how often it was chosen, and of how many.
+        """
+        forms = {kind: alternatives for kind, alternatives, _ in _groups().values()}
+        forms |= {kind: tuple(patterns) for kind, patterns in MARKS.items()}
+        forms |= {"spelling": ("British", "American"), "numerals": ("words", "digits")}
+        for kind, counts in self._counts.items():
+            ((choice, count),) = counts.most_common(1)
+            if count >= max(_MIN_CHOICES, _CONSISTENT * counts.total()) and kind in forms:
+                others = (form for n, form in enumerate(forms[kind]) if n != choice)
+                yield kind, forms[kind][choice], ", ".join(others), count, counts.total()
 
     def words_of_sentences(self, share: float) -> float:
         """Return how many words this share of the author's sentences do not exceed."""
@@ -454,7 +485,7 @@ def _uses(text: str) -> Iterator[Use]:
         if kind in _TOGETHER and is_capital and not begins_sentence(use):
             continue
         yield Use(kind, forms, choice, use.start(), use[0])
-    for kind, patterns in _MARKS.items():
+    for kind, patterns in MARKS.items():
         for choice, pattern in enumerate(patterns.values()):
             for use in re.finditer(pattern, text):
                 yield Use(kind, tuple(patterns), choice, use.start(), use[0])

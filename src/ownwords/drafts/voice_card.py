@@ -9,17 +9,25 @@ brings can be measured with them; nor do posts that are left out or not publishe
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ownwords.archive.blog_name import new_name
 from ownwords.archive.document import Document
 from ownwords.archive.store import Archive
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.search import ArchiveSearcher
-from ownwords.core.errors import CorpusError
+from ownwords.core.errors import CorpusError, OwnwordsError
+from ownwords.core.fingerprint import digest
+from ownwords.core.text import distinct, hash_words, shingles
+from ownwords.core.workspace import write_atomically
+from ownwords.drafts.rewriting import MARKS, Habits
 from ownwords.evaluation.manner import (
+    MANNER_FILE,
     Floats,
     ReferenceManner,
     TextCounts,
@@ -28,24 +36,32 @@ from ownwords.evaluation.manner import (
     measures,
     rates,
 )
-from ownwords.language.words import content_words
+from ownwords.evaluation.style import REFERENCE
+from ownwords.language.words import content_words, is_in_the_language
 
+_KEPT_FILE, _KEPT_FORMAT = "voice.json", "1"
 _MIN_WORDS = 1000  # of the author's
 _CERTAIN = 2.0  # standard errors
+_GENERAL, _USUAL = 0.6, 0.85  # share of others who have a word that depends on no topic
+_CHOICE_CHARS = 400_000  # of posts, to learn which of several forms the author uses
+_PHRASE_WORDS = (5, 4, 3)
 _PASSAGES_SHARE = 0.6  # of the words of a card
 _MIN_PASSAGES, _MAX_PASSAGES = 5, 10
 _PASSAGE_WORDS = (50, 160)
+_MAX_FORMS = 14
 _FOUND = 60  # passages of the search that are looked at
 _NO_PROSE = re.compile(r"[`{}<>|]|https?:|\n")
 _QUOTED = re.compile(r"[“\"][^”\"]*[”\"]")
-_HEADINGS = {
+_PHRASE = re.compile(r"[\w'’]+(?: [\w'’]+)*")
+GROUPS = {
     "lengths": "Sentences and paragraphs",
     "openings": "How sentences begin",
     "person": "Person and contractions",
     "joining": "Words that join",
     "attitude": "Attitude",
     "marks": "Punctuation",
-    "asides": "Asides",
+    "asides": "Asides and jokes",
+    "ends": "How posts begin and end",
 }
 
 
@@ -66,24 +82,22 @@ class Habit:
         return float(np.median(self.others))
 
     @property
-    def above(self) -> float:
-        """The share of the others who do it less."""
-        return float(np.searchsorted(self.others, self.own)) / len(self.others)
-
-    @property
     def is_marked(self) -> bool:
         """Whether it is beyond the middle half of others, or unlike machines, and not by chance."""
+        known = [self.middle] if self.machines is None else [self.middle, self.machines]
+        if {self.said(each) for each in known} == {self.said(self.own)}:
+            return False
         low, high = np.quantile(self.others, (0.25, 0.75))
         margin = _CERTAIN * self.error
         if self.own + margin < low or self.own - margin > high:
-            return True
+            return self.own >= 5 * self.error or self.middle >= 5 * self.error
         if self.machines is None or abs(self.own - self.machines) < margin:
             return False
-        return max(self.own, self.machines) > 2 * min(self.own, self.machines)
+        return max(self.own, self.machines) > 2 * min(self.own, self.machines) + margin
 
     @property
     def distance(self) -> float:
-        """How far it is from others and from machines, as a factor."""
+        """How far it is from others and from machines, as the logarithm of a factor."""
         others = (self.middle, *([] if self.machines is None else [self.machines]))
         least = 0.1 * max(self.own, *others) + 1e-6
         return max(abs(float(np.log((self.own + least) / (each + least)))) for each in others)
@@ -92,13 +106,42 @@ class Habit:
         machines = "" if self.machines is None else f", language models {self.said(self.machines)}"
         return f"{self.label}: {self.said(self.own)}; others {self.said(self.middle)}{machines}"
 
+    @property
+    def quantiles(self) -> list[float]:
+        """The rates that 10, 25, 50, 75 and 90 of 100 others do not exceed."""
+        found: list[float] = np.quantile(self.others, (0.1, 0.25, 0.5, 0.75, 0.9)).tolist()
+        return found
+
+    @property
+    def is_length(self) -> bool:
+        return self.group in ("lengths", "ends") and self.label.startswith("Words in ")
+
     def said(self, rate: float) -> str:
-        """Return a rate with its unit, as "12%" or "3.4 in 1,000 words"."""
-        if self.label.startswith("Words in a "):
+        """Return a rate as "12%", or the number in 1,000 words."""
+        if self.is_length:
             return f"{rate:.0f}"
         if self.per != "words":
             return f"{rate:.0%}" if rate >= 0.02 or not rate else f"{rate:.1%}"
         return f"{1000 * rate:.0f}" if rate >= 0.01 else f"{1000 * rate:.1f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Portrait:
+    """What is counted in the posts of an author."""
+
+    key: str  # of what was counted
+    name: str  # of the blog
+    words: int
+    posts: int
+    sentences: tuple[int, int, int]  # words: one in ten shorter, the middle, one in ten longer
+    paragraphs: tuple[int, int, int]
+    titles: str
+    habits: tuple[Habit, ...]
+    choices: tuple[str, ...]  # of equivalent forms
+    favourites: tuple[str, ...]  # words that they use far more than others
+    avoided: tuple[str, ...]  # usual words that they never use
+    machine_words: tuple[str, ...]  # words of language models that they hardly use
+    phrases: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,106 +156,219 @@ class VoicePassage:
 
 @dataclass(frozen=True, slots=True)
 class VoiceCard:
-    """How the author writes: rates, words, phrases and passages."""
+    """How the author writes: what is counted, and passages."""
 
-    words: int  # of the author, that were counted
-    posts: int
-    sentences: tuple[int, int, int]  # words: one in ten shorter, the middle, one in ten longer
-    paragraphs: tuple[int, int, int]
-    habits: tuple[Habit, ...]
-    favourites: tuple[str, ...]  # words that they use far more than others
-    avoided: tuple[str, ...]  # usual words that they never use
-    machine_words: tuple[str, ...]  # words of language models that they hardly use
+    portrait: Portrait
     passages: tuple[VoicePassage, ...]
+    max_words: int  # approximate
 
     @property
     def text(self) -> str:
-        """The card as text: what to do, in plain sentences."""
-        return "\n".join(self._lines()).rstrip() + "\n"
+        """The card as text: what to do, in plain sentences, and what to write like."""
+        return "\n".join(self._lines()).strip() + "\n"
 
     def _lines(self) -> Iterator[str]:
-        yield f"# How this author writes, counted in {self.words:,} words of {self.posts:,} posts"
+        own = self.portrait
+        yield f"# How the author writes, counted in {own.words:,} words of {own.posts:,} posts"
         yield ""
         yield (
-            "Write so that the same would be counted. “Others” are other people today; a figure"
-            " without a unit is per 1,000 words."
+            "Write so that the same would be counted in your text. “Others” are other people today;"
+            " a figure without % is in 1,000 words, unless it is a length."
         )
-        low, middle, high = self.sentences
-        sentence, *_ = (each for each in self.habits if each.group == "lengths")
-        yield ""
-        yield "## Sentences and paragraphs"
+        yield "\n## Sentences and paragraphs"
+        low, middle, high = own.sentences
+        sentence = next(each for each in own.habits if each.label == "Words in a sentence")
         yield (
-            f"- Sentences: {middle} words in the middle; one in ten shorter than {low}, one in ten"
-            f" longer than {high}. On average {sentence.said(sentence.own)}; others"
-            f" {sentence.said(sentence.middle)}. Mix them as the passages do."
+            f"- Sentences: {middle} words in the middle, one in ten shorter than {low}, one in ten"
+            f" longer than {high}; on average {sentence.said(sentence.own)}, others"
+            f" {sentence.said(sentence.middle)}. Vary them as the passages below do."
         )
-        low, middle, high = self.paragraphs
-        yield f"- Paragraphs: {middle} words in the middle, one in ten longer than {high}."
-        marked = [each for each in self.habits if each.is_marked and each is not sentence]
-        for group, heading in _HEADINGS.items():
-            lines = [f"- {each}" for each in marked if each.group == group]
+        low, middle, high = own.paragraphs
+        yield f"- Paragraphs: {middle} words in the middle, one in ten longer than {high}"
+        shown = self._habits()
+        for group, heading in GROUPS.items():
+            lines = [f"- {each}" for each in shown if each.group == group]
             if lines and group != "lengths":
                 yield f"\n## {heading}"
             yield from lines
-        yield "\n## Words"
+        yield "\n## Words and forms"
+        yield f"- Titles: {own.titles}"
+        yield from (f"- {each}" for each in own.choices)
         for label, words in (
-            ("Far more than others", self.favourites),
-            ("Never", self.avoided),
-            ("Language models like these; this author hardly uses them", self.machine_words),
+            ("Used far more than by others", own.favourites),
+            ("Set phrases", own.phrases),
+            ("Never used, though others do", own.avoided),
+            ("Hardly used, though language models like them", own.machine_words),
         ):
             if words:
                 yield f"- {label}: {', '.join(words)}"
-        yield "\n## Passages by this author"
-        for passage in self.passages:
-            yield f"\n{passage.text}"
+        yield "\n## Passages by the author: write like these, about something else"
+        yield from (f"\n{passage.text}" for passage in self.passages)
+
+    def _habits(self) -> list[Habit]:
+        """Return the habits that tell the author apart most, as many as there is room for."""
+        found = [each for each in self.portrait.habits if each.label != "Words in a sentence"]
+        marked = [each for each in found if each.is_marked]
+        marked.sort(key=lambda each: -each.distance)
+        number = max(8, int(self.max_words * (1 - _PASSAGES_SHARE) / 20))
+        chosen = {each.label + each.group for each in marked[:number]}
+        return [each for each in self.portrait.habits if each.label + each.group in chosen]
+
+    @property
+    def skill(self) -> str:
+        """The card as SKILL.md, which agents read when they are asked to write."""
+        name = re.sub(r"[^a-z0-9]+", "-", self.portrait.name.lower()).strip("-")[:40] or "me"
+        about = f"Write in the voice of the author of {self.portrait.name or 'this blog'}"
+        front = f"---\nname: write-like-{name}\ndescription: {_one_line(about)}. Use it for posts,"
+        return f"{front} drafts and rewriting.\n---\n\n{LOOP}\n{self.text}"
+
+    def modelfile(self, base: str = "gemma3:4b") -> str:
+        """The card as the system prompt of a model in Ollama."""
+        system = f"{_TASK}\n\n{self.text}".replace('"""', "“")
+        return (
+            f"# ollama create in-my-voice -f Modelfile\nFROM {base}\n"
+            f'PARAMETER num_ctx 8192\nSYSTEM """{system}"""\n'
+        )
+
+
+_TASK = (
+    "You write for one author, in the author’s voice, as the card below describes it. Keep every"
+    " number, name, quotation and “not” of the notes or the draft that you are given, and add no"
+    " facts. Take the manner of the passages and not their subject; never copy ten words in a row."
+)
+LOOP = f"""{_TASK}
+
+1. Write the text by the card.
+2. Check it: `ownwords check draft.txt --json`, or the tool `check` of `ownwords mcp`. Compare the
+   facts with the notes: the tool `facts_kept`.
+3. Mend the sentences that are marked, for the reasons given, and put lost facts back.
+4. Repeat 2 and 3 at most three times, then show the text and say what is still marked.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Of a report, the name of the blog."""
+
+    name: str = ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace(":", " ").split())
 
 
 def voice_card(archive: Archive, about: str = "", words: int = 1200) -> VoiceCard:
     """Return a card of about so many words on how the author writes, for a task if given."""
+    documents = _documents(archive)
+    found = tuple(_passages(archive, documents, about, words * _PASSAGES_SHARE))
+    return VoiceCard(_portrait(archive, documents), found, words)
+
+
+def passages(archive: Archive, about: str, words: int) -> tuple[VoicePassage, ...]:
+    """Return passages of the author near a task and unlike each other, of about so many words."""
+    return tuple(_passages(archive, _documents(archive), about, words))
+
+
+def _documents(archive: Archive) -> list[Document]:
+    """Return the published posts that are trained on."""
     selection = archive.selection()
     used = {id_ for id_, row in selection.items() if row[0] != "leave out" and row[2] == "train"}
-    documents = [each for each in archive.documents(used) if each.status == "published"]
-    prose = {each.id: each.text(frozenset({"prose"})) for each in documents}
-    counted = [count_text(text) for text in prose.values()]
+    return [each for each in archive.documents(used) if each.status == "published"]
+
+
+def _portrait(archive: Archive, documents: Sequence[Document]) -> Portrait:
+    """Count the posts, or read what was counted; it is kept beside the archive."""
+    state, path = archive.get_meta("state"), archive.path.with_name(_KEPT_FILE)
+    report = msgspec.json.decode(archive.get_meta("report") or "{}", type=_Named)
+    name = new_name(path.parent) or report.name
+    key = digest(state, name, _KEPT_FORMAT, (REFERENCE / MANNER_FILE).read_bytes())
+    with suppress(OSError, msgspec.DecodeError):  # none yet, or damaged
+        kept = msgspec.json.decode(path.read_bytes(), type=Portrait)
+        if state and kept.key == key:
+            return kept
+    portrait = replace(_count(documents), key=key, name=name)
+    if state:
+        with suppress(OwnwordsError):  # the folder cannot be written
+            write_atomically(path, msgspec.json.encode(portrait))
+    return portrait
+
+
+def _count(documents: Sequence[Document]) -> Portrait:
+    reference = ReferenceManner.load()
+    pairs = [(text := each.text(frozenset({"prose"})), count_text(text)) for each in documents]
+    pairs = [(text, each) for text, each in pairs if reference.is_in_the_language(each)]
+    texts, counted = [text for text, _ in pairs], [each for _, each in pairs]
     total = sum(each.words.total() for each in counted)
     if total < _MIN_WORDS:
         raise CorpusError(
             f"{total:,} words of yours are too few to say how you write; about 1,000 are needed",
             hint="add posts, and read the blog again: ownwords look PATH",
         )
-    reference = ReferenceManner.load()
     favourites, avoided, machine_words = _telling_words(counted, reference)
-    lengths = [
-        tuple(map(round, np.quantile(each, (0.1, 0.5, 0.9)))) for each in lengths_of(counted)
-    ]
-    room = words * _PASSAGES_SHARE
-    return VoiceCard(
-        total,
-        len(documents),
-        lengths[0],
-        lengths[1],
-        _habits(counted, reference),
-        favourites,
-        avoided,
-        machine_words,
-        tuple(_passages(archive, documents, about, room)),
+    every = max(1, sum(map(len, texts)) // _CHOICE_CHARS)
+    sentences, paragraphs = (_spread(each) for each in lengths_of(counted))
+    return Portrait(
+        key="",
+        name="",
+        words=total,
+        posts=len(texts),
+        sentences=sentences,
+        paragraphs=paragraphs,
+        titles=_titles([each.title for each in documents if each.title]),
+        habits=_habits(counted, reference),
+        choices=tuple(_choices(Habits(texts[::every]))),
+        favourites=favourites,
+        avoided=avoided,
+        machine_words=machine_words,
+        phrases=_phrases(texts, reference),
     )
+
+
+def _spread(lengths: Floats) -> tuple[int, int, int]:
+    low, middle, high = np.quantile(lengths, (0.1, 0.5, 0.9)).round().astype(int).tolist()
+    return low, middle, high
+
+
+def _titles(titles: Sequence[str]) -> str:
+    sizes = [len(title.split()) for title in titles] or [0]
+    asked = sum(title.rstrip().endswith("?") for title in titles) / max(1, len(titles))
+    parted = sum(": " in title for title in titles) / max(1, len(titles))
+    later = [word for title in titles for word in title.split()[1:] if word[0].isalpha()]
+    capitals = sum(word[0].isupper() for word in later) / max(1, len(later))
+    case = "most words with a capital" if capitals > 0.6 else "capitals as in a sentence"
+    found = f"{np.median(sizes):.0f} words in the middle, {case if later else 'one word each'}"
+    found += f"; {asked:.0%} are questions" if asked >= 0.05 else ""
+    return found + (f"; {parted:.0%} have a colon" if parted >= 0.1 else "")
+
+
+def _choices(habits: Habits) -> Iterator[str]:
+    """Yield which of several equivalent forms the author uses."""
+    words = list[str]()
+    for kind, form, others, count, total in sorted(habits.choices(), key=lambda each: -each[3]):
+        of = f"{count:,} of {total:,}"
+        if kind == "spelling":
+            yield f"Spelling: {form} ({of})"
+        elif kind == "numerals":
+            yield f"Numbers from 2 to 12: in {form} ({of})"
+        elif kind in MARKS:
+            yield f"{kind.capitalize()}: “{form}” ({of})"
+        else:
+            words.append(f"“{form}” not “{others}”")
+    if words:
+        yield f"Of forms that mean the same: {', '.join(words[:_MAX_FORMS])}"
 
 
 def _habits(counted: Sequence[TextCounts], reference: ReferenceManner) -> tuple[Habit, ...]:
     rate, error = rates(counted)
-    return tuple(
-        Habit(
-            measure.group,
-            measure.label,
-            measure.per,
-            float(rate[n]),
-            float(error[n]),
-            tuple(np.sort(reference.people[:, n]).tolist()),
-            None if np.isnan(reference.machines[n]) else float(reference.machines[n]),
-        )
-        for n, measure in enumerate(measures())
-    )
+    found = list[Habit]()
+    for n, measure in enumerate(measures()):
+        if measure.label in reference.labels:
+            at = reference.labels.index(measure.label)
+            others = tuple(np.sort(reference.people[:, at]).tolist())
+            machines = float(reference.machines[at])
+            known = None if np.isnan(machines) else machines
+            found.append(Habit(*measure, float(rate[n]), float(error[n]), others, known))
+    return tuple(found)
 
 
 def _telling_words(
@@ -227,22 +383,61 @@ def _telling_words(
     count = np.array([own[word] for word in reference.words], float)
     in_posts = np.array([posts[word] for word in reference.words])
     people, machines = reference.by_people * total, reference.by_machines * total
-    general = reference.spread >= 0.6
+    general, usual = reference.spread >= _GENERAL, reference.spread >= _USUAL
 
     def best(score: Floats, mask: npt.NDArray[np.bool_], most: int) -> tuple[str, ...]:
         order = np.argsort(-np.where(mask, score, -np.inf), kind="stable")[:most]
         return tuple(reference.words[n] for n in order if mask[n])
 
     more = np.log((count + 1) / (people + 1))
-    is_more = general & (count > 3 * people) & (in_posts >= max(5, 0.08 * len(counted)))
+    is_more = usual & (count > 3 * people) & (in_posts >= max(5, 0.08 * len(counted)))
     z = (count - people) / np.sqrt(people + 1)
-    never = (count == 0) & (people > 6) & general
+    never = (count == 0) & (people > 6) & usual
     of_machines = (machines > 3 * count + 6) & (machines > 2 * people) & ~never
     return (
         best(more * np.sqrt(np.maximum(z, 0)), is_more, 24),
         best(people, never, 24),
         best(machines - people, of_machines, 16),
     )
+
+
+def _phrases(texts: Sequence[str], reference: ReferenceManner) -> tuple[str, ...]:
+    """Return runs of words, none about a topic, that are in many posts and more often than chance.
+
+    They are ranked by the pointwise mutual information of their words, in nats, times the root of
+    the number of posts.
+    """
+    general = {w for w, n in zip(reference.words, reference.spread, strict=True) if n >= _GENERAL}
+    hashed = [hash_words(text) for text in texts]
+    words, counts = np.unique(np.concatenate([each.hashes for each in hashed]), return_counts=True)
+    logs = np.log(counts / counts.sum())
+    found = list[tuple[float, str]]()
+    for length in _PHRASE_WORDS:
+        runs = [shingles(each.hashes, length) for each in hashed]
+        kinds, posts = np.unique(np.concatenate(list(map(distinct, runs))), return_counts=True)
+        frequent = kinds[posts >= max(4, 0.02 * len(texts))]
+        every = Counter(np.concatenate(runs)[np.isin(np.concatenate(runs), frequent)].tolist())
+        in_posts = dict(zip(kinds.tolist(), posts.tolist(), strict=True))
+        seen = set[int]()
+        for text, run, each in zip(texts, runs, hashed, strict=True):
+            for at in np.flatnonzero(np.isin(run, frequent)).tolist():
+                kind = int(run[at])
+                phrase = text[each.starts[at] : each.ends[at + length - 1]]
+                if kind in seen or not _PHRASE.fullmatch(phrase):
+                    continue
+                seen.add(kind)
+                if general.issuperset(phrase.lower().replace("’", "'").split()):
+                    alone = logs[np.searchsorted(words, each.hashes[at : at + length])].sum()
+                    together = np.log(every[kind] / counts.sum()) - alone
+                    found.append((float(np.sqrt(in_posts[kind]) * together), phrase))
+    chosen, taken = list[str](), set[str]()
+    for _, phrase in sorted(found, reverse=True):
+        parts = phrase.lower().split()
+        threes = {" ".join(parts[n : n + 3]) for n in range(len(parts) - 2)}
+        if len(chosen) < 16 and taken.isdisjoint(threes):
+            taken |= threes
+            chosen.append(phrase)
+    return tuple(chosen)
 
 
 # ---- passages
@@ -260,6 +455,7 @@ def _passages(
         if segment.kind == "prose"
         and least <= len(segment.text.split()) <= most
         and not _NO_PROSE.search(segment.text)
+        and segment.text.rstrip('”’")_*').endswith((".", "!", "?", "…"))
         and len("".join(_QUOTED.findall(segment.text))) < len(segment.text) / 3
     ]
     near = _near(archive, about) if about.strip() else {}
@@ -274,6 +470,7 @@ def _passages(
             for each, topic in zip(found, topics, strict=True)
         ]
     )
+    frequent = ReferenceManner.load().frequent
     used, number = set[str](), 0
     like = np.zeros(len(found))
     while number < _MAX_PASSAGES and found:
@@ -282,6 +479,8 @@ def _passages(
             return
         passage, size = found[best], len(found[best].text.split())
         score[best] = -np.inf
+        if not is_in_the_language([passage.text], frequent):  # as a translation is not
+            continue
         if passage.post in used or (number >= _MIN_PASSAGES and size > room):
             continue
         yield passage

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,11 +24,13 @@ from ownwords.language.words import language, unpacked
 MANNER_FILE = "manner.npz.xz"
 Floats = npt.NDArray[np.float64]
 
+_FREQUENT, _MIN_FREQUENT = 400, 0.35  # words, and their share of a text in the language
 _SHORT, _LONG = 6, 30  # words of a sentence
 _TOKEN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 # A paragraph that ends like one, and neither a heading nor a list.
 _PROSE = re.compile(r"(?![*+#>|-]\s|\d+[.)]\s).*[.!?…:;,][\"'”»)\]*_]*\Z", re.DOTALL)
 _FIRST = re.compile(r"[\s\"“‘'(*_]*([^\W\d_]+(?:'[^\W\d_]+)*)")
+_SELF = re.compile(r"\b(?:I|me|my|My)\b")
 _CONTRACTED = re.compile(
     r"(?i:\w+n't|i'm|\w+'(?:re|ve|ll)|(?:it|that|there|here|what|he|she|let)'s)"
 )
@@ -43,7 +45,7 @@ class Measure(NamedTuple):
 
     group: str
     label: str
-    per: str  # "words", "sentences", "paragraphs" or "contractions"
+    per: str  # "words", "sentences", "paragraphs", "texts" or "contractions"
 
 
 class TextCounts(NamedTuple):
@@ -66,6 +68,14 @@ def measures() -> tuple[Measure, ...]:
         Measure("lengths", "Words in a paragraph", "paragraphs"),
         Measure("lengths", "Paragraphs of one sentence", "paragraphs"),
         Measure("person", "Contractions, where there is a choice", "contractions"),
+        Measure("ends", "The first sentence has “I”", "texts"),
+        Measure("ends", "The first sentence is a question", "texts"),
+        Measure("ends", "Words in the first sentence", "texts"),
+        Measure("ends", "The first paragraph is one sentence", "texts"),
+        Measure("ends", "The last sentence has “I”", "texts"),
+        Measure("ends", "The last sentence asks or exclaims", "texts"),
+        Measure("ends", "Words in the last sentence", "texts"),
+        Measure("ends", "The last paragraph is one sentence", "texts"),
     ]
     listed = [
         Measure(group, label, "sentences" if group == "openings" else "words")
@@ -92,16 +102,17 @@ def count_text(text: str) -> TextCounts:
     text = "\n\n".join(paragraphs)
     words = Counter(map(str.lower, _TOKEN.findall(text)))
     lengths, per_paragraph, openings = list[int](), list[int](), Counter[str]()
-    lone = 0
+    alone, ends = list[bool](), list[str]()
     for paragraph in paragraphs:
         spans = sentences(paragraph)
-        lone += len(spans) == 1
         sizes = [len(paragraph[start:end].split()) for start, end in spans]
         lengths += sizes
         per_paragraph.append(sum(sizes))
+        alone.append(len(spans) == 1)
+        ends += (paragraph[slice(*spans[0])], paragraph[slice(*spans[-1])])
         for start, _ in spans:
-            if first := _FIRST.match(paragraph, start):
-                openings[first[1].lower()] += 1
+            if opening := _FIRST.match(paragraph, start):
+                openings[opening[1].lower()] += 1
     contracted = sum(n for word, n in words.items() if "'" in word and _CONTRACTED.fullmatch(word))
     full = len(_FULL.findall(text))
     number = {
@@ -109,14 +120,24 @@ def count_text(text: str) -> TextCounts:
         "sentences": len(lengths),
         "paragraphs": len(per_paragraph),
         "contractions": contracted + full,
+        "texts": bool(paragraphs),
     }
+    first, last = (ends[0], ends[-1]) if ends else ("", "")
     counts: list[float] = [
         sum(lengths),
         sum(size <= _SHORT for size in lengths),
         sum(size > _LONG for size in lengths),
         sum(per_paragraph),
-        lone,
+        sum(alone),
         contracted,
+        bool(_SELF.search(first)),
+        first.endswith("?"),
+        len(first.split()),
+        bool(alone and alone[0]),
+        bool(_SELF.search(last)),
+        last.endswith(("?", "!")),
+        len(last.split()),
+        bool(alone and alone[-1]),
     ]
     for group, these, pattern in _listed():
         if pattern:
@@ -143,7 +164,7 @@ def rates(texts: Sequence[TextCounts]) -> tuple[Floats, Floats]:
     return rate, error
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ReferenceManner:
     """The rates of others, and how often in a million words they and language models use words."""
 
@@ -167,6 +188,17 @@ class ReferenceManner:
             arrays = [stored[name].astype(float) for name in names]
             people, machines, spread, by_people, by_machines = arrays
             return cls(labels, people, machines, words, spread, by_people, by_machines)
+
+    @cached_property
+    def frequent(self) -> tuple[str, ...]:
+        """The words that people use most, which tell the language of a text."""
+        order = np.argsort(-self.by_people, kind="stable")[:_FREQUENT]
+        return tuple(self.words[n] for n in order)
+
+    def is_in_the_language(self, text: TextCounts) -> bool:
+        """Whether so many of its words are frequent ones that it is no translation."""
+        known = sum(text.words[word] for word in self.frequent)
+        return known >= _MIN_FREQUENT * text.words.total()
 
 
 def lengths_of(texts: Iterable[TextCounts]) -> tuple[Floats, Floats]:

@@ -100,33 +100,38 @@ class StyleVocabulary:
 
 
 class BigramModel:
-    """Interpolated Kneser-Ney over the pairs of some texts."""
+    """Interpolated Kneser-Ney over pairs, sorted, and how often each occurs."""
 
-    def __init__(self, texts: Iterable[Pairs], size: int) -> None:
+    def __init__(self, pairs: Pairs, counts: Indices, size: int) -> None:
         self._size = np.uint32(size)
-        # An unseen pair that no text has keeps the arrays from being empty.
-        found = np.concatenate([*texts, np.array([], np.uint32)])
-        self._pairs, counts = np.unique(found, return_counts=True)
-        before, after = np.divmod(self._pairs, self._size)
+        self.pairs, self.counts = pairs, counts
+        before, after = np.divmod(pairs, self._size)
         self._discounted = counts - _DISCOUNT
         self._totals = np.bincount(before, counts, size)
         followers = np.bincount(before, minlength=size)
         # The probability of a token after an unseen one: by how many different tokens it follows.
         kinds = np.bincount(after, minlength=size)
         spread = _DISCOUNT * np.count_nonzero(kinds) / size
-        seen = max(1, len(self._pairs))
+        seen = max(1, len(pairs))
         self._after = (np.maximum(kinds - _DISCOUNT, 0) + max(spread, 1 / size)) / seen
         self._rest = np.where(
             self._totals > 0, _DISCOUNT * followers / np.maximum(self._totals, 1), 1.0
         )
 
+    @classmethod
+    def of(cls, texts: Iterable[Pairs], size: int) -> "BigramModel":
+        """Count the pairs of some texts."""
+        # An empty array keeps no texts from failing.
+        found = np.concatenate([*texts, np.array([], np.uint32)])
+        return cls(*np.unique(found, return_counts=True), size)
+
     def log_probabilities(self, pairs: Pairs) -> Vector:
         """Return the log probability of each pair's token after the previous one."""
         before, after = np.divmod(pairs, self._size)
-        at = np.minimum(np.searchsorted(self._pairs, pairs), max(0, len(self._pairs) - 1))
+        at = np.minimum(np.searchsorted(self.pairs, pairs), max(0, len(self.pairs) - 1))
         seen = np.zeros(len(pairs))
-        if len(self._pairs):
-            is_seen = self._pairs[at] == pairs
+        if len(self.pairs):
+            is_seen = self.pairs[at] == pairs
             seen[is_seen] = self._discounted[at[is_seen]] / self._totals[before[is_seen]]
         logs: Vector = np.log(seen + self._rest[before] * self._after[after])
         return logs
@@ -135,11 +140,16 @@ class BigramModel:
 class StyleModel:
     """The weight of each pair of tokens: above 0 typical of the author, below 0 of others."""
 
-    def __init__(self, own: Sequence[Pairs], others: Sequence[Pairs], size: int) -> None:
-        self._own, self._others = BigramModel(own, size), BigramModel(others, size)
+    def __init__(self, own: BigramModel, others: BigramModel) -> None:
+        self.own, self.others = own, others
+
+    @classmethod
+    def of(cls, own: Sequence[Pairs], others: Sequence[Pairs], size: int) -> "StyleModel":
+        """Learn from the author's texts and from passages of others."""
+        return cls(BigramModel.of(own, size), BigramModel.of(others, size))
 
     def weights(self, pairs: Pairs) -> Vector:
-        return self._own.log_probabilities(pairs) - self._others.log_probabilities(pairs)
+        return self.own.log_probabilities(pairs) - self.others.log_probabilities(pairs)
 
     def score(self, pairs: Pairs) -> float:
         """Return the mean weight of a passage."""
@@ -225,7 +235,7 @@ class CrossValidated:
         for k in range(FOLDS):
             mine = [post for post, of in zip(posts, fold, strict=True) if of != k]
             theirs = [passage for passage, of in zip(others, others_fold, strict=True) if of != k]
-            model = StyleModel(mine, theirs, size)
+            model = StyleModel.of(mine, theirs, size)
             unseen, _ = cut([post for post, of in zip(posts, fold, strict=True) if of == k], length)
             away = [n for n, of in enumerate(others_fold) if of == k]
             passages = [
@@ -282,6 +292,67 @@ class MachineProse:
         """Return the log odds that a language model wrote a passage."""
         at, values = values_of(self.features, *tokens_and_pairs(pairs, self.size))
         return self.bias + float(self.weights[at] @ values)
+
+
+MACHINE = 0.8  # probability from which a text is called a language model's
+_MIN_APART = 0.75  # of the means of both, in spreads; else the posts read like a machine's
+_MIN_SPREAD = 0.5  # of the author's scores: posts that repeat each other do not vary
+
+
+@dataclass(frozen=True, slots=True)
+class MachineJudge:
+    """Tells a language model's prose from the author's, for whom it knows what is usual."""
+
+    prose: MachineProse
+    usual: Normal  # scores of the author's passages
+    machine: Normal
+    mistaken: float  # share of the author's passages that would be called a machine's
+
+    @classmethod
+    def learn(cls, posts: Sequence[Pairs], prose: MachineProse) -> "MachineJudge":
+        units, post_of = cut(posts, UNIT)
+        scores = np.array([prose.score(unit) for unit in units])
+        spread = max(float(scores.std()), _MIN_SPREAD)
+        # The share of the variance that is between posts: a longer draft does not reduce it.
+        between = float(np.clip(1 - _variance_within(scores, post_of) / spread**2, 0.1, 0.9))
+        usual, machine = (
+            Normal(mean, between * spread**2, (1 - between) * spread**2 * UNIT)
+            for mean, spread in ((float(scores.mean()), spread), prose.unseen)
+        )
+        judged = np.array([likelihood(machine, usual, each, UNIT) for each in scores])
+        return cls(prose, usual, machine, float((judged >= MACHINE).mean()))
+
+    def probability(self, pairs: Pairs) -> float | None:
+        """Return the probability that some pairs are a language model's rather than the author's.
+
+        The passages of a longer text are judged one by one and averaged. None if the author's own
+        posts read like a language model's.
+        """
+        if self.machine.mean - self.usual.mean <= _MIN_APART * self.prose.unseen[1]:
+            return None
+        parts = np.array_split(pairs, max(1, len(pairs) // UNIT))
+        score = float(np.mean([self.prose.score(part) for part in parts]))
+        return likelihood(self.machine, self.usual, score, len(pairs))
+
+
+def likelihood(kind: Normal, other: Normal, score: float, pairs: int, more: float = 0.0) -> float:
+    """Return the probability that a text is of one kind rather than another, each half of all.
+
+    By linear discriminant analysis, which assumes that both kinds vary alike. `more` are log odds
+    from other evidence.
+    """
+    variance = (kind.variance(pairs) + other.variance(pairs)) / 2
+    odds = (kind.mean - other.mean) * (score - (kind.mean + other.mean) / 2) / variance + more
+    return 1 / (1 + float(np.exp(-np.clip(odds, -50, 50))))
+
+
+def _variance_within(scores: Vector, post_of: Sequence[int]) -> float:
+    """Return the mean variance of the scores of each post that has several."""
+    counts = np.bincount(post_of)
+    means = np.bincount(post_of, scores) / np.maximum(counts, 1)
+    squares = np.bincount(post_of, (scores - means[post_of]) ** 2)
+    several = counts > 1
+    return float((squares[several] / counts[several]).mean()) if several.any() else 0.0
 
 
 # --- other authors --------------------------------------------------------------------------------

@@ -90,6 +90,11 @@ def shared_passages(
     return sorted(longest, key=lambda passage: passage.start)
 
 
+def runs_of(text: str, words: int) -> _Numbers:
+    """Return a hash of each run of so many words of a text."""
+    return _Words(text).runs(words)
+
+
 def _matches(ours: "_Words", theirs: "_Words", least: int) -> Iterator[tuple[int, int]]:
     """Yield (first word, number of words) of runs of ours that occur in the other text."""
     mine, others = ours.runs(least), theirs.runs(least)

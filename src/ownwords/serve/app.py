@@ -27,6 +27,7 @@ from ownwords.serve.api import (
     models,
     posts,
     texts,
+    voice,
     write,
 )
 from ownwords.serve.app_state import AppState
@@ -35,7 +36,7 @@ from ownwords.serve.security import LOGIN, Authenticator, SecurityMiddleware
 from ownwords.serve.static_files import FRONT, with_blog
 from ownwords.serve.workspace_list import WorkspaceList
 
-_PARTS = (openai, models, posts, jobs, write, ask, texts, machine)
+_PARTS = (openai, models, posts, jobs, write, voice, ask, texts, machine)
 _HEALTH = "/healthz"
 
 

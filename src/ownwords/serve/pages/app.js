@@ -6,7 +6,7 @@ import { ALWAYS, begin, follow, running, shareOf } from "/jobs.js";
 import { count, remember, said, t, translate } from "/language.js";
 import { ApiError, get, load, patch, post, queryOf, remove } from "/server.js";
 
-const PARTS = [["home", t`Home`], ["write", t`Write`], ["ask", t`Ask`], ["posts", t`Posts`], ["models", t`Models`],
+const PARTS = [["home", t`Home`], ["write", t`Write`], ["ask", t`Ask`], ["voice", t`Voice`], ["posts", t`Posts`], ["models", t`Models`],
   ["settings", t`Settings`]];
 const main = document.getElementById("main");
 

@@ -1,0 +1,64 @@
+"""The Voice page: how the author writes, counted beside others, and the card for other models."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from starlette.routing import BaseRoute
+
+from ownwords.core.validation import Meta
+from ownwords.drafts.voice_card import GROUPS, Habit, voice_card
+from ownwords.serve.app_state import AppState
+from ownwords.serve.json_api import ApiCall, json_route
+
+_MARGIN = 1.04  # of a scale
+
+
+@dataclass(frozen=True)
+class VoiceRequest:
+    """The body of a POST to /api/voice."""
+
+    about: Annotated[str, Meta(max_length=2000)] = ""
+    words: Annotated[int, Meta(ge=300, le=5000)] = 1200
+
+
+def routes(state: AppState) -> list[BaseRoute]:
+    """Return the route of the page."""
+    return [json_route(state, "POST", "/api/voice", voice)]
+
+
+def voice(state: AppState, call: ApiCall) -> dict[str, Any]:
+    """Return the card as data, as text, and as SKILL.md."""
+    asked = call.body(VoiceRequest)
+    card = voice_card(state.archive(), asked.about, asked.words)
+    own = card.portrait
+    habits = [each for each in own.habits if each.own or any(each.others)]
+    groups = {name: [_drawn(each) for each in habits if each.group == name] for name in GROUPS}
+    return {
+        "portrait": {**{name: getattr(own, name) for name in _SHOWN}, "groups": groups},
+        "headings": GROUPS,
+        "passages": card.passages,
+        "text": card.text,
+        "skill": card.skill,
+    }
+
+
+_SHOWN = (
+    *("words", "posts", "sentences", "paragraphs"),
+    *("favourites", "avoided", "machine_words", "phrases"),
+)
+
+
+def _drawn(habit: Habit) -> dict[str, Any]:
+    """Return a habit with its figures, and their places on a scale from 0 to 1."""
+    fewest, low, middle, high, most = habit.quantiles
+    end = _MARGIN * max(habit.own, most, habit.machines or 0.0) or 1.0
+    return {
+        "label": habit.label,
+        "is_marked": habit.is_marked,
+        "own": habit.said(habit.own),
+        "others": habit.said(middle),
+        "machines": None if habit.machines is None else habit.said(habit.machines),
+        "per": "" if habit.is_length else habit.per,
+        "places": [each / end for each in (habit.own, fewest, low, middle, high, most)],
+        "machines_place": None if habit.machines is None else habit.machines / end,
+    }

@@ -1,0 +1,81 @@
+// Voice: how one writes, counted beside other people and language models; the card for any model.
+
+import { address } from "/app.js";
+import { add, announce, button, copy, el, empty, field, fill, folded, form, input, link, masthead, problem, quiet,
+  quote, row, section, title, totals } from "/components.js";
+import { count, said, t } from "/language.js";
+import { post } from "/server.js";
+
+const UNITS = { words: t`in 1,000 words`, sentences: t`of the sentences`, paragraphs: t`of the paragraphs`,
+  texts: t`of the posts`, contractions: t`of the cases` };
+
+export async function show(element, { query }, left) {
+  let card;
+  try {
+    card = await post("/api/voice", { about: query.get("about") ?? "" }, left);
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    return void add(element, masthead({ heading: t`Voice` }), empty(t`No posts read yet`,
+      t`Here you can see how you write, and take it along to any model.`,
+      el("a.button.primary", { href: address("home") }, t`Choose your blog`)));
+  }
+  const { portrait, headings } = card, task = input({ value: query.get("about") ?? "", maxlength: "2000" });
+  const passages = el("div.body"), marked = Object.values(portrait.groups).flat().filter((habit) => habit.is_marked);
+  const draw = () => fill(passages, card.passages.map((each) => quote(each.text, { cite: title(each.title) })));
+  const choose = form("inline", async () => {
+    try {
+      card = await post("/api/voice", { about: task.value }, left);
+      draw();
+      announce(t`${count(card.passages.length, "passage")} chosen`);
+    } catch (error) {
+      fill(passages, problem(error));
+    }
+  }, field(t`What you want to write about`, task), button(t`Choose passages`, null, { type: "submit" }));
+  draw();
+  const [low, middle, high] = portrait.sentences;
+  add(element,
+    masthead({ heading: t`How you write`,
+      lede: t`In ${count(marked.length, "way")} you differ from most people who write today, or from language models.`,
+      follow: t`Counted in ${count(portrait.words, "word")} of ${count(portrait.posts, "post")}. Nothing left this machine.` }),
+    row(button(t`Copy the card`, () => copy(card.text), { kind: "primary", icon: "copy" }),
+      button(t`Save as text`, () => save("voice.txt", card.text)),
+      button(t`Save as a skill for agents`, () => save("SKILL.md", card.skill))),
+    quiet(t`The card describes your voice to any model or person: these figures, your words, and whole passages. Paste it before what you ask for, then ${link(address("write"), t`check what comes back`)}.`),
+    totals([{ figure: String(middle), label: t`words in a sentence, in the middle`,
+      note: t`one in ten has fewer than ${low}, one in ten more than ${high}` },
+    { figure: String(portrait.paragraphs[1]), label: t`words in a paragraph, in the middle`,
+      note: t`one in ten has more than ${portrait.paragraphs[2]}` }]),
+    el("p.quiet.voice-key", el("i.own"), t`you`, el("i.machines"), t`language models`, el("i.others"),
+      t`other people today: the line is the middle one, the dark bar half of them`),
+    ...Object.entries(portrait.groups).filter(([, habits]) => habits.length).map(([name, habits]) =>
+      section(said(headings[name]), el("ul.voice", habits.filter((habit) => habit.is_marked).map(line)),
+        folded(t`Like others`, el("ul.voice", habits.filter((habit) => !habit.is_marked).map(line))))),
+    section(t`Your words`, wordsOf(portrait)),
+    section(t`The card`, folded(t`Read it as a model does`, el("pre", { tabindex: "0", lang: "en" }, card.text))),
+    section(t`Passages for a model to write like`, choose, passages));
+}
+
+/** A habit: its figures in words, and drawn on a scale. */
+function line(habit) {
+  const [own, fewest, low, middle, high, most] = habit.places.map((share) => `${(100 * share).toFixed(1)}%`);
+  const machines = habit.machines_place === null ? null : `${(100 * habit.machines_place).toFixed(1)}%`;
+  const mark = (look, vars) => el(`i.${look}`, { vars });
+  return el("li", el("span.label", said(habit.label), el("b", habit.own), UNITS[habit.per] && el("small", UNITS[habit.per])),
+    el("span.strip", { "aria-hidden": "true" }, mark("range", { from: fewest, to: most }), mark("half", { from: low, to: high }),
+      mark("middle", { at: middle }), machines && mark("machines", { at: machines }), mark("own", { at: own })),
+    quiet(habit.machines === null ? t`others ${habit.others}`
+      : t`others ${habit.others}, language models ${habit.machines}`));
+}
+
+function wordsOf({ favourites, avoided, machine_words: theirs, phrases }) {
+  const list = (heading, words) => words.length > 0 && [el("h3", heading), el("p", { lang: "en" }, words.join(", "))];
+  return [list(t`Far more than others`, favourites), list(t`Your set phrases`, phrases),
+    list(t`Usual words that you never use`, avoided),
+    list(t`Words that language models like, and you hardly use`, theirs)];
+}
+
+function save(name, text) {
+  const href = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
+  el("a", { href, download: name }).click();
+  URL.revokeObjectURL(href);
+}
