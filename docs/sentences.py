@@ -99,7 +99,7 @@ def sentences() -> set[str]:
         found.update(_of_table(tomllib.loads((SOURCE / name).read_text("utf-8"))))
     for name in NAMES:
         found.update(tomllib.loads((SOURCE / name).read_text("utf-8")))
-    found.update([*GROUPS.values(), *(each.label for each in measures())])
+    found.update([*GROUPS.values(), *(each.label for each in measures() if each.label[0] != "“")])
     return {each for each in found if re.search("[A-Za-z]", PLACE.sub("", each))}
 
 

@@ -78,9 +78,10 @@ def voice(
         card = voice_card(archive, about, words)
     if output.json or format == "json":
         print_json(encode(card))
+    elif format == "skill":
+        print(card.skill, end="")
     else:
-        form = {"text": lambda: card.text, "skill": lambda: card.skill, "modelfile": card.modelfile}
-        print(form[format](), end="")
+        print(card.modelfile() if format == "modelfile" else card.text, end="")
 
 
 def check(

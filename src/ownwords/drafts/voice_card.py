@@ -383,7 +383,7 @@ def _telling_words(
     count = np.array([own[word] for word in reference.words], float)
     in_posts = np.array([posts[word] for word in reference.words])
     people, machines = reference.by_people * total, reference.by_machines * total
-    general, usual = reference.spread >= _GENERAL, reference.spread >= _USUAL
+    usual = reference.spread >= _USUAL
 
     def best(score: Floats, mask: npt.NDArray[np.bool_], most: int) -> tuple[str, ...]:
         order = np.argsort(-np.where(mask, score, -np.inf), kind="stable")[:most]
