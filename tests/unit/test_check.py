@@ -198,3 +198,19 @@ def test_a_long_run_of_spaces_is_read_once(others: ReferenceAuthors) -> None:
         return others.vocabulary.pairs(text)
 
     assert is_far_from_quadratic(read, f"It is so.{' ' * 60_000}It is here.")
+
+
+def test_what_was_learned_is_kept_until_the_posts_change(tmp_path: Path) -> None:
+    look([BLOG], workspace=tmp_path / "w.ownwords")
+    kept = tmp_path / "w.ownwords" / "style.npz"
+    with Archive(tmp_path / "w.ownwords" / "archive.sqlite") as archive:
+        draft = next(iter(load_corpus(archive).test)).text
+        first = AuthorStyle.of(archive).check(draft)
+        stored = kept.read_bytes()
+        assert AuthorStyle.of(archive).check(draft) == first
+        assert first.written_before
+        kept.write_bytes(stored[:100])  # damaged: learned anew
+        assert AuthorStyle.of(archive).check(draft) == first
+        archive.set_meta("state", "another")
+        AuthorStyle.of(archive)
+    assert kept.read_bytes() != stored

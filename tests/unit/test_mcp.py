@@ -89,3 +89,23 @@ def test_newer_posts_and_a_newer_model_are_used_at_once(tmp_path: Path) -> None:
         assert bool(tools.check(draft)["written_before"]) == bool(seed)
         texts.append(tools.complete("The gutter"))
     assert texts[0] != texts[1]
+
+
+def test_a_draft_is_compared_with_its_notes_and_the_voice_is_described(workspace: Path) -> None:
+    notes = "- kettle broken since 12 March\n- the railway did not answer"
+    results, _ = call_all(
+        workspace,
+        [
+            ("facts_kept", {"notes": notes, "draft": "The kettle has been broken since 13 March."}),
+            ("voice", {"about": "the rain gauge"}),
+            ("find_passages", {"about": "the rain gauge", "words": 300}),
+        ],
+    )
+    compared, card, passages = (result.content[0].text for result in results)
+    assert json.loads(compared)["not_shown"] == [
+        "kettle broken since 12 March",
+        "the railway did not answer",
+    ]
+    assert "others" in card
+    assert "language models" in card
+    assert "gauge" in passages

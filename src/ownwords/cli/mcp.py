@@ -156,13 +156,18 @@ class _Tools:
         return voice_card(self._pool.archive(), about, words).text
 
     def facts_kept(self, notes: str, draft: str) -> dict[str, list[str]]:
-        """Compare a draft with its notes: which lines `lost` a fact, and what is `made_up`.
+        """Compare a draft with its notes: lines that it does not show, and what is `made_up`.
 
-        Facts are numbers, names, links, quotations and negations, as far as single words show them.
+        Facts are numbers, names, links, quotations and negations, as far as single words show them;
+        one line in six that is `not_shown` was kept in other words, so read it.
         """
-        from ownwords.drafts.facts import facts_kept
+        from ownwords.drafts.facts import Content, lines_not_shown_in
 
-        return facts_kept(notes, draft)
+        lines = [line for line in (each.strip(" \t-*") for each in notes.splitlines()) if line]
+        return {
+            "not_shown": list(lines_not_shown_in(draft, lines)),
+            "made_up": sorted(Content.of(draft).invented(Content.of(notes))),
+        }
 
     def write_in_my_voice(self, notes: str) -> str:
         """Write a text from notes in the author's voice, and check it."""

@@ -441,7 +441,7 @@ def _packed(figures: LearnedFigures, arrays: LearnedArrays) -> bytes:
 def _stored(path: Path, key: str) -> tuple[LearnedFigures, LearnedArrays] | None:
     """Return what was learned from what the key stands for; None if it must be learned anew."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
             figures = msgspec.json.decode(stored["figures"].tobytes(), type=LearnedFigures)
             if figures.key != key:
                 return None

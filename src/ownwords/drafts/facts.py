@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise, takewhile
 from typing import Any, Final, NamedTuple
 
-from ownwords.core.text import sentences, unwrapped
+from ownwords.core.text import sentences
 from ownwords.language.words import (
     Lexicon,
     dictionary_form,
@@ -393,24 +393,3 @@ def _sides_of(lower: str) -> Sides:
 def _bounds_in(part: _Part | None) -> Sides:
     sides = part.sides if part else ()
     return frozenset(side for side in sides if 0 <= side[0] < _BOUND_LINES)
-
-
-def facts_kept(notes: str, draft: str) -> dict[str, list[str]]:
-    """Return which lines of notes lost a number, name or negation in a draft, and what it made up.
-
-    A line is kept if one sentence of the draft, or two in a row, keep its facts.
-    """
-    known = Content.of(notes)
-    text = unwrapped(draft)
-    spans = sentences(text)
-    parts = [
-        Content.of(text[start:end])
-        for (start, _), (_, end) in [*zip(spans, spans, strict=True), *pairwise(spans)]
-    ]
-    lines = [line.strip(" \t-*") for line in notes.splitlines()]
-    lost = [
-        line
-        for line in filter(None, lines)
-        if not any(part.keeps_facts_of(Content.of(line), known) for part in parts)
-    ]
-    return {"lost": lost, "made_up": sorted(Content.of(draft).invented(known))}

@@ -48,8 +48,8 @@ export async function show(element, { query }, left) {
     el("p.quiet.voice-key", el("i.own"), t`you`, el("i.machines"), t`language models`, el("i.others"),
       t`other people today: the line is the middle one, the dark bar half of them`),
     ...Object.entries(portrait.groups).filter(([, habits]) => habits.length).map(([name, habits]) =>
-      section(said(headings[name]), el("ul.voice", habits.filter((habit) => habit.is_marked).map(line)),
-        folded(t`Like others`, el("ul.voice", habits.filter((habit) => !habit.is_marked).map(line))))),
+      section(said(headings[name]), el("ul.habits", habits.filter((habit) => habit.is_marked).map(line)),
+        folded(t`Like others`, el("ul.habits", habits.filter((habit) => !habit.is_marked).map(line))))),
     section(t`Your words`, wordsOf(portrait)),
     section(t`The card`, folded(t`Read it as a model does`, el("pre", { tabindex: "0", lang: "en" }, card.text))),
     section(t`Passages for a model to write like`, choose, passages));
