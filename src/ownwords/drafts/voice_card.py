@@ -39,10 +39,10 @@ from ownwords.evaluation.manner import (
 from ownwords.evaluation.style import REFERENCE
 from ownwords.language.words import content_words, is_in_the_language
 
-_KEPT_FILE, _KEPT_FORMAT = "voice.json", "1"
+_KEPT_FILE, _KEPT_FORMAT = "voice.json", "2"
 _MIN_WORDS = 1000  # of the author's
 _CERTAIN = 2.0  # standard errors
-_GENERAL, _USUAL = 0.6, 0.85  # share of others who have a word that depends on no topic
+_GENERAL, _USUAL = 0.6, 0.75  # share of others who have a word that depends on no topic
 _CHOICE_CHARS = 400_000  # of posts, to learn which of several forms the author uses
 _PHRASE_WORDS = (5, 4, 3)
 _PASSAGES_SHARE = 0.6  # of the words of a card
