@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-PARTS = ("home", "write", "ask", "posts", "models", "settings")
+PARTS = ("home", "write", "ask", "voice", "posts", "models", "settings")
 ADDRESSES = (
     *(f"/#/{part}" for part in PARTS),
     "/#/posts/report",

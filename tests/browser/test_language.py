@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-PARTS = ("home", "write", "ask", "posts", "models", "settings")
+PARTS = ("home", "write", "ask", "voice", "posts", "models", "settings")
 
 # Words in a row that are in no brackets, and stand where no name, quotation or code may stand.
 _UNMARKED = r"""() => {
