@@ -4,11 +4,12 @@ import hashlib
 import struct
 from pathlib import Path
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
-PUBLISHED = {"post/3kaaaaaaaaa2a": "", "post/3kccccccccc2c": ""}
-DATES = {"post/3kaaaaaaaaa2a": "2023-07-01", "post/3kccccccccc2c": "2023-07-03"}
-LEFT_OUT: dict[str, int] = {}
-OTHERS = 0
+from exports import NON_ASCII
+
+PUBLISHED = {
+    "post/3kaaaaaaaaa2a": ("", "2023-07-01"),
+    "post/3kccccccccc2c": ("", "2023-07-03"),
+}
 
 DID = "did:plc:ann"
 

@@ -1,14 +1,15 @@
 """A Day One export as its zip: two journals and a photo."""
 
 import json
-import zipfile
 from pathlib import Path
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
-PUBLISHED = {"entry/0A1B": "On hats", "entry/0A1C": "", "entry/0A1D": "Rain"}
-DATES = {"entry/0A1B": "2020-01-31", "entry/0A1C": "2021-06-02", "entry/0A1D": "2021-06-03"}
-LEFT_OUT: dict[str, int] = {}
-OTHERS = 0
+from exports import NON_ASCII, write_zip
+
+PUBLISHED = {
+    "entry/0A1B": ("On hats", "2020-01-31"),
+    "entry/0A1C": ("", "2021-06-02"),
+    "entry/0A1D": ("Rain", "2021-06-03"),
+}
 
 
 def entry(uuid: str, day: str, text: str) -> object:
@@ -40,9 +41,8 @@ JOURNALS = {
 
 def write(folder: Path) -> Path:
     """Write the export."""
-    path = folder / "Export.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, entries in JOURNALS.items():
-            packed.writestr(name, json.dumps({"metadata": {"version": "1.0"}, "entries": entries}))
-        packed.writestr("photos/00ff.jpeg", b"\xff\xd8INTRUDER")
-    return path
+    journals = {
+        name: json.dumps({"metadata": {"version": "1.0"}, "entries": entries})
+        for name, entries in JOURNALS.items()
+    }
+    return write_zip(folder / "Export.zip", journals | {"photos/00ff.jpeg": "\xff\xd8INTRUDER"})

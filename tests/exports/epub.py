@@ -3,15 +3,13 @@
 import zipfile
 from pathlib import Path
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
+from exports import NON_ASCII
+
 PUBLISHED = {
-    "OEBPS/text/ch1.xhtml": "On hats",
-    "OEBPS/text/ch 2.xhtml": "Coats",
-    "OEBPS/text/ch3.xhtml": "Of Books, part 3",
+    "OEBPS/text/ch1.xhtml": ("On hats", "2020-01-31"),
+    "OEBPS/text/ch 2.xhtml": ("Coats", "2020-01-31"),
+    "OEBPS/text/ch3.xhtml": ("Of Books, part 3", "2020-01-31"),
 }
-DATES = dict.fromkeys(PUBLISHED, "2020-01-31")
-LEFT_OUT: dict[str, int] = {}
-OTHERS = 0
 
 CONTAINER = """<?xml version="1.0"?>
 <container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>

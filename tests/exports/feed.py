@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
+from exports import NON_ASCII
+
 HOME = "https://hats.example.org"
-HATS, COATS, BEGINNING = (f"entry/{HOME}/?p={n}" for n in (1, 2, 3))
-PUBLISHED = {HATS: "Fish & hats", COATS: "Coats", BEGINNING: "Only a beginning"}
-DATES = {HATS: "2020-01-31", COATS: "2021-06-03", BEGINNING: "2022-02-03"}
+PUBLISHED = {
+    f"entry/{HOME}/?p=1": ("Fish & hats", "2020-01-31"),
+    f"entry/{HOME}/?p=2": ("Coats", "2021-06-03"),
+    f"entry/{HOME}/?p=3": ("Only a beginning", "2022-02-03"),
+}
 LEFT_OUT = {"draft": 1}
 OTHERS = 1
 

@@ -4,24 +4,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
+from exports import NON_ASCII
+
 PUBLISHED = {
-    "post/a1": "Hats & caps",
-    "post/a2": "A newsletter only",
-    "post/a3": "For members",
-    "page/a4": "About",
-}
-DATES = {
-    "post/a1": "2020-01-31",
-    "post/a2": "2021-02-03",
-    "post/a3": "2022-03-04",
-    "page/a4": "2019-12-31",
+    "post/a1": ("Hats & caps", "2020-01-31"),
+    "post/a2": ("A newsletter only", "2021-02-03"),
+    "post/a3": ("For members", "2022-03-04"),
+    "page/a4": ("About", "2019-12-31"),
 }
 LEFT_OUT = {"draft": 1, "scheduled": 1}
 OTHERS = 2
 
 
-_NEWSLETTER = (
+_LETTER = (
     "<h2>Hats &lt; caps</h2><p>One, <strong>two</strong><br>"
     '<a href="__GHOST_URL__/about/">about</a></p><ol><li>first</li></ol>'
     "<blockquote>Said by another.</blockquote>"
@@ -31,8 +26,9 @@ _MEMBERS = '<p>I <strong>like</strong><br><a href="__GHOST_URL__/hats/">hats &am
 _HTML = (
     f"<p>{NON_ASCII}: I like hats.</p><blockquote>A quoted line that another wrote.</blockquote>"
     '<pre><code class="language-python">a &lt; b</code></pre>'
-    '<p>See <a href="__GHOST_URL__/newsletter/">the letter</a>.</p>'
+    '<p>See <a href="__GHOST_URL__/letter/">the letter</a>.</p>'
 )
+_ABOUT = '<p>Read <a href="__GHOST_URL__/hats/">hats</a>.</p>'
 _CANARY = "<p>TRASHCANARY should be read by nobody.</p>"
 
 
@@ -54,61 +50,33 @@ def post(number: str, title: str, slug: str, day: str, **more: object) -> dict[s
 
 
 def export() -> dict[str, Any]:
-    posts = [
-        post("a1", "Hats & caps", "hats", "2020-01-31", html=_HTML, custom_excerpt="Of hats."),
-        post(
-            "a2",
-            "A newsletter only",
-            "newsletter",
-            "2021-02-03",
-            status="sent",
-            html=_NEWSLETTER,
-        ),
-        post(
-            "a3",
-            "For members",
-            "members",
-            "2022-03-04",
-            visibility="paid",
-            html=_MEMBERS,
-        ),
-        post(
-            "a4",
-            "About",
-            "about",
-            "2019-12-31",
-            type="page",
-            html='<p>Read <a href="__GHOST_URL__/hats/">hats</a>.</p>',
-        ),
-        post("a5", "A draft", "draft", "2023-01-01", status="draft", html=_CANARY),
-        post("a6", "To come", "to-come", "2099-01-01", status="scheduled", html=_CANARY),
-    ]
     comment = {"id": "c", "post_id": "a1", "html": "<p>INTRUDER was here</p>"}
-    return {
-        "db": [
-            {
-                "meta": {"exported_on": 1700000000000, "version": "5.75.0"},
-                "data": {
-                    "comments": [comment, comment],
-                    "posts": posts,
-                    "posts_authors": [{"post_id": "a1", "author_id": "u1", "sort_order": 0}],
-                    "posts_meta": [{"post_id": "a2", "meta_description": "A letter."}],
-                    "posts_tags": [
-                        {"post_id": "a1", "tag_id": "t2", "sort_order": 1},
-                        {"post_id": "a1", "tag_id": "t1", "sort_order": 0},
-                        {"post_id": "a1", "tag_id": "t3", "sort_order": 2},
-                    ],
-                    "settings": [{"key": "title", "value": "Hats & Heads"}],
-                    "tags": [
-                        {"id": "t1", "name": "Hats"},
-                        {"id": "t2", "name": "Zażółć"},
-                        {"id": "t3", "name": "#import", "visibility": "internal"},
-                    ],
-                    "users": [{"id": "u1", "name": "Ann Author", "email": "ann@example.com"}],
-                },
-            }
-        ]
+    tables = {
+        "comments": [comment, comment],
+        "posts": [
+            post("a1", "Hats & caps", "hats", "2020-01-31", html=_HTML, custom_excerpt="Of hats."),
+            post("a2", "A newsletter only", "letter", "2021-02-03", html=_LETTER, status="sent"),
+            post("a3", "For members", "x", "2022-03-04", html=_MEMBERS, visibility="paid"),
+            post("a4", "About", "about", "2019-12-31", html=_ABOUT, type="page"),
+            post("a5", "A draft", "draft", "2023-01-01", html=_CANARY, status="draft"),
+            post("a6", "To come", "to-come", "2099-01-01", html=_CANARY, status="scheduled"),
+        ],
+        "posts_authors": [{"post_id": "a1", "author_id": "u1", "sort_order": 0}],
+        "posts_meta": [{"post_id": "a2", "meta_description": "A letter."}],
+        "posts_tags": [
+            {"post_id": "a1", "tag_id": tag, "sort_order": place}
+            for tag, place in (("t2", 1), ("t1", 0), ("t3", 2))
+        ],
+        "settings": [{"key": "title", "value": "Hats & Heads"}],
+        "tags": [
+            {"id": "t1", "name": "Hats"},
+            {"id": "t2", "name": "Zażółć"},
+            {"id": "t3", "name": "#import", "visibility": "internal"},
+        ],
+        "users": [{"id": "u1", "name": "Ann Author", "email": "ann@example.com"}],
     }
+    meta = {"exported_on": 1700000000000, "version": "5.75.0"}
+    return {"db": [{"meta": meta, "data": tables}]}
 
 
 def write(folder: Path) -> Path:

@@ -2,21 +2,15 @@
 
 from pathlib import Path
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
+from exports import NON_ASCII, write_folder
+
 PUBLISHED = {
-    "2020/01/31/hats/index.html": "On hats",
-    "2021/coats.html": "Coats",
-    "2022/shoes.html": "Shoes & socks",
-    "2023/gloves.html": "Gloves",
-    "about.html": "About",
+    "2020/01/31/hats/index.html": ("On hats", "2020-01-31"),
+    "2021/coats.html": ("Coats", "2021-06-02"),
+    "2022/shoes.html": ("Shoes & socks", "2022-02-03"),
+    "2023/gloves.html": ("Gloves", "2023-03-04"),
+    "about.html": ("About", ""),
 }
-DATES = {
-    "2020/01/31/hats/index.html": "2020-01-31",
-    "2021/coats.html": "2021-06-02",
-    "2022/shoes.html": "2022-02-03",
-    "2023/gloves.html": "2023-03-04",
-}
-LEFT_OUT: dict[str, int] = {}
 OTHERS = 3
 
 MENU = (
@@ -81,16 +75,11 @@ FILES = {
     ),
     "tags/hats/index.html": page("hats", "", "<main><p>INTRUDER</p></main>"),
     "page/2/index.html": page("Page 2", "", "<main><p>INTRUDER</p></main>"),
+    "style.css": "body { color: INTRUDER }",
     "404.html": page("Not found", "", "<main><p>INTRUDER is not here.</p></main>"),
 }
 
 
 def write(folder: Path) -> Path:
     """Write the folder of the built blog."""
-    root = folder / "built"
-    for name, text in FILES.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    (root / "style.css").write_text("body { color: INTRUDER }", encoding="utf-8")
-    return root
+    return write_folder(folder / "built", FILES)

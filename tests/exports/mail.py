@@ -1,14 +1,16 @@
 """A mailbox of Google Takeout, with everything in it: sent, received, drafts and the bin."""
 
-import zipfile
 from email.message import EmailMessage
 from pathlib import Path
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
-PUBLISHED = {"mail/1@x": "On hats", "mail/2@x": "On coats", "mail/3@x": "Rain"}
-DATES = {"mail/1@x": "2020-01-31", "mail/2@x": "2020-02-01", "mail/3@x": "2020-02-02"}
+from exports import NON_ASCII, write_zip
+
+PUBLISHED = {
+    "mail/1@x": ("On hats", "2020-01-31"),
+    "mail/2@x": ("On coats", "2020-02-01"),
+    "mail/3@x": ("Rain", "2020-02-02"),
+}
 LEFT_OUT = {"draft": 1, "trashed": 1}
-OTHERS = 0
 
 ANN, BOB = "Ann Author <Ann@example.com>", "Bob <bob@example.com>"
 HATS = f"""A hat is a roof one wears. {NON_ASCII}
@@ -75,8 +77,8 @@ def mbox() -> bytes:
 
 def write(folder: Path) -> Path:
     """Write the zip of Takeout."""
-    path = folder / "takeout-20230101T000000Z-001.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("Takeout/Mail/All mail Including Spam and Trash.mbox", mbox())
-        packed.writestr("Takeout/archive_browser.html", "<html>INTRUDER</html>")
-    return path
+    members = {
+        "Takeout/Mail/All mail Including Spam and Trash.mbox": mbox(),
+        "Takeout/archive_browser.html": b"<html>INTRUDER</html>",
+    }
+    return write_zip(folder / "takeout-20230101T000000Z-001.zip", members)

@@ -2,24 +2,17 @@
 
 from pathlib import Path
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
+from exports import NON_ASCII, write_folder
+
 PUBLISHED = {
-    "_posts/2020-01-31-on-hats.md": "On hats",
-    "_posts/2021-06-02-coats.md": "Coats",
-    "_posts/2022-02-03-shoes.markdown": "Shoes and socks",
-    "_posts/2022-03-04-broken.md": "Broken: but kept",
-    "_posts/2019-01-02-old.html": "Old",
-    "about.md": "About",
-}
-DATES = {
-    "_posts/2020-01-31-on-hats.md": "2020-02-01",
-    "_posts/2021-06-02-coats.md": "2021-06-02",
-    "_posts/2022-02-03-shoes.markdown": "2022-02-03",
-    "_posts/2022-03-04-broken.md": "2022-03-04",
-    "_posts/2019-01-02-old.html": "2019-01-02",
+    "_posts/2020-01-31-on-hats.md": ("On hats", "2020-02-01"),
+    "_posts/2021-06-02-coats.md": ("Coats", "2021-06-02"),
+    "_posts/2022-02-03-shoes.markdown": ("Shoes and socks", "2022-02-03"),
+    "_posts/2022-03-04-broken.md": ("Broken: but kept", "2022-03-04"),
+    "_posts/2019-01-02-old.html": ("Old", "2019-01-02"),
+    "about.md": ("About", ""),
 }
 LEFT_OUT = {"draft": 3, "private": 1, "hidden": 1}
-OTHERS = 0
 
 FILES = {
     "_config.yml": "title: Hats and Heads\nurl: https://hats.example.org\nbaseurl: /blog\n",
@@ -73,9 +66,4 @@ VAULT = {
 
 def write(folder: Path, files: dict[str, str] = FILES) -> Path:
     """Write the folder of the site."""
-    root = folder / "site"
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return root
+    return write_folder(folder / "site", files)

@@ -1,15 +1,16 @@
 """A Mastodon archive as its zip: posts, a thread, a boost, replies, and what few may see."""
 
 import json
-import zipfile
 from pathlib import Path
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
+from exports import NON_ASCII, write_zip
+
 HOME = "https://example.social/users/ann"
-PUBLISHED = {f"post/{HOME}/statuses/{n}": title for n, title in ((11, ""), (14, "On weather"))}
-DATES = dict(zip(PUBLISHED, ("2022-11-05", "2023-01-02"), strict=True))
+PUBLISHED = {
+    f"post/{HOME}/statuses/11": ("", "2022-11-05"),
+    f"post/{HOME}/statuses/14": ("On weather", "2023-01-02"),
+}
 LEFT_OUT = {"private": 1}
-OTHERS = 0
 
 PUBLIC = "https://www.w3.org/ns/activitystreams#Public"
 
@@ -62,9 +63,9 @@ OUTBOX = {
 
 def write(folder: Path) -> Path:
     """Write the archive."""
-    path = folder / "archive-20230201-0a1b2c.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("outbox.json", json.dumps(OUTBOX))
-        packed.writestr("actor.json", json.dumps({"id": HOME, "name": "INTRUDER"}))
-        packed.writestr("likes.json", '{"type": "OrderedCollection", "orderedItems": ["INTRUDER"]}')
-    return path
+    members = {
+        "outbox.json": json.dumps(OUTBOX),
+        "actor.json": json.dumps({"id": HOME, "name": "INTRUDER"}),
+        "likes.json": '{"type": "OrderedCollection", "orderedItems": ["INTRUDER"]}',
+    }
+    return write_zip(folder / "archive-20230201-0a1b2c.zip", members)

@@ -1,21 +1,15 @@
 """A Medium export as its zip: stories, a draft, responses that look like stories, and the rest."""
 
-import zipfile
 from pathlib import Path
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
+from exports import NON_ASCII, write_zip
+
 PUBLISHED = {
-    "post/0a1b2c3d4e5f": "On hats",
-    "post/1a1b2c3d4e5f": "Coats",
-    "post/2a1b2c3d4e5f": "I could not agree more with this, and here is why it",
-}
-DATES = {
-    "post/0a1b2c3d4e5f": "2020-01-31",
-    "post/1a1b2c3d4e5f": "2021-06-02",
-    "post/2a1b2c3d4e5f": "2021-07-01",
+    "post/0a1b2c3d4e5f": ("On hats", "2020-01-31"),
+    "post/1a1b2c3d4e5f": ("Coats", "2021-06-02"),
+    "post/2a1b2c3d4e5f": ("I could not agree more with this, and here is why it", "2021-07-01"),
 }
 LEFT_OUT = {"draft": 1}
-OTHERS = 0
 
 LONG_RESPONSE = "I could not agree more with this, and here is why it matters to me. " * 10
 SECTION = (
@@ -91,8 +85,4 @@ def files() -> dict[str, str]:
 
 def write(folder: Path) -> Path:
     """Write the export as one zip."""
-    path = folder / "medium-export.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, text in files().items():
-            packed.writestr(name, text)
-    return path
+    return write_zip(folder / "medium-export.zip", files())

@@ -1,14 +1,15 @@
 """A Notion export as its zip: pages, a database and its table, links between them."""
 
-import zipfile
 from pathlib import Path
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
+from exports import NON_ASCII, write_zip
+
 HATS, COATS, HOME = ("0a1b2c3d4e5f60718293a4b5c6d7e8f9", "1" * 32, "2" * 32)
-PUBLISHED = {f"page/{HATS}": "On hats", f"page/{COATS}": "Coats", f"page/{HOME}": "My blog"}
-DATES = {f"page/{HATS}": "2020-01-31"}
-LEFT_OUT: dict[str, int] = {}
-OTHERS = 0
+PUBLISHED = {
+    f"page/{HATS}": ("On hats", "2020-01-31"),
+    f"page/{COATS}": ("Coats", ""),
+    f"page/{HOME}": ("My blog", ""),
+}
 
 FILES = {
     f"My blog {HOME}.md": "# My blog\n\nBelow are "
@@ -24,8 +25,4 @@ FILES = {
 
 def write(folder: Path) -> Path:
     """Write the export."""
-    path = folder / "Export-0a1b2c3d-Part-1.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, text in FILES.items():
-            packed.writestr(name, text)
-    return path
+    return write_zip(folder / "Export-0a1b2c3d-Part-1.zip", FILES)

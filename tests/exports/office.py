@@ -1,12 +1,13 @@
 """A folder of documents from Word and LibreOffice: styles, lists, tracked changes, comments."""
 
-import zipfile
 from pathlib import Path
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
-PUBLISHED = {"2020-01-31 hats.docx": "On hats", "coats.odt": "Coats & capes"}
-DATES = {"2020-01-31 hats.docx": "2020-01-31", "coats.odt": "2021-06-02"}
-LEFT_OUT: dict[str, int] = {}
+from exports import NON_ASCII, write_zip
+
+PUBLISHED = {
+    "2020-01-31 hats.docx": ("On hats", "2020-01-31"),
+    "coats.odt": ("Coats & capes", "2021-06-02"),
+}
 OTHERS = 2
 
 _PARTS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -124,18 +125,12 @@ ODT = {
 }
 
 
-def pack(path: Path, members: dict[str, str]) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, text in members.items():
-            packed.writestr(name, text)
-
-
 def write(folder: Path) -> Path:
     """Write the folder."""
     root = folder / "documents"
     root.mkdir()
-    pack(root / "2020-01-31 hats.docx", DOCX)
-    pack(root / "coats.odt", ODT)
+    write_zip(root / "2020-01-31 hats.docx", DOCX)
+    write_zip(root / "coats.odt", ODT)
     (root / "~$20-01-31 hats.docx").write_bytes(b"INTRUDER")
     (root / "secret.docx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1INTRUDER")
     return root

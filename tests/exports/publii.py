@@ -3,29 +3,20 @@
 import json
 import sqlite3
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 
-from ownwords.archive.dates import parse_iso_date
+from exports import NON_ASCII
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
 PUBLISHED = {
-    "post/1": "On hats",
-    "post/2": "On backups",
-    "post/3": "On <blocks> & other things",
-    "post/4": "Zażółć",
-    "page/9": "About me",
-    "page/10": "My tools",
-}
-DATES = {
-    "post/1": "2019-01-01",
-    "post/2": "2019-02-28",
-    "post/3": "2022-12-31",
-    "post/4": "2024-02-29",
-    "page/9": "2018-06-01",
-    "page/10": "2018-06-02",
+    "post/1": ("On hats", "2019-01-01"),
+    "post/2": ("On backups", "2019-02-28"),
+    "post/3": ("On <blocks> & other things", "2022-12-31"),
+    "post/4": ("Zażółć", "2024-02-29"),
+    "page/9": ("About me", "2018-06-01"),
+    "page/10": ("My tools", "2018-06-02"),
 }
 LEFT_OUT = {"draft": 2, "trashed": 2, "hidden": 1}
-OTHERS = 0
 
 # Publii's own, which has not changed since 2018.
 SCHEMA = (Path(__file__).parents[2] / "examples" / "blog" / "schema.sql").read_text("utf-8")
@@ -76,54 +67,24 @@ _BLOCKS = [
     {"id": "q", "type": "publii-quote", "config": {}, "content": {"text": "Q.", "author": "W."}},
     {"id": "c", "type": "publii-code", "config": {"language": "c"}, "content": 'puts("<hat>");'},
 ]
+_ABOUT = '<p>I wrote <a href="#INTERNAL_LINK#/post/1">of hats</a>.</p>'
 _CANARY = "<p>TRASHCANARY should be read by nobody.</p>"
+_IN_MARKDOWN = {"editor": "markdown", "metaDesc": "Of copies."}
+_ELSEWHERE = {"editor": "tinymce", "canonicalUrl": "https://elsewhere.example.com/zazolc"}
 # id, title, authors, slug, text, date, status, _core
 _POSTS = [
     (1, "On hats", "1", "on-hats", _HTML, "2019-01-01", "published,featured", None),
+    (2, "On backups", "1,2", "on-backups", _MARKDOWN, "2019-02-28", "published", _IN_MARKDOWN),
     (
-        2,
-        "On backups",
-        "1,2",
-        "on-backups",
-        _MARKDOWN,
-        "2019-02-28",
-        "published",
-        {"editor": "markdown", "metaDesc": "Of copies."},
+        *(3, "On <blocks> & other things", "1", "on-blocks", json.dumps(_BLOCKS)),
+        *("2022-12-31", "published,excluded_homepage", {"editor": "blockeditor"}),
     ),
-    (
-        3,
-        "On <blocks> & other things",
-        "1",
-        "on-blocks",
-        json.dumps(_BLOCKS, ensure_ascii=False),
-        "2022-12-31",
-        "published,excluded_homepage",
-        {"editor": "blockeditor"},
-    ),
-    (
-        4,
-        "Zażółć",
-        "1",
-        "zazolc",
-        "No paragraphs here.\n\nOnly lines.",
-        "2024-02-29",
-        "published",
-        {"editor": "tinymce", "canonicalUrl": "https://elsewhere.example.com/zazolc"},
-    ),
+    (4, "Zażółć", "1", "zazolc", "No tags.\n\nOnly lines.", "2024-02-29", "published", _ELSEWHERE),
     (5, "Not yet", "1", "not-yet", _CANARY, "2024-03-01", "draft", {}),
     (6, "Of no status", "1", "no-status", _CANARY, "2024-03-02", "", {}),
     (7, "Thrown away", "1", "thrown", _CANARY, "2024-03-03", "published,trashed", {}),
     (8, "Thrown earlier", "1", "thrown-2", _CANARY, "2024-03-04", "draft,trashed", {}),
-    (
-        9,
-        "About me",
-        "1",
-        "about",
-        '<p>I wrote <a href="#INTERNAL_LINK#/post/1">of hats</a>.</p>',
-        "2018-06-01",
-        "published,is-page",
-        {},
-    ),
+    (9, "About me", "1", "about", _ABOUT, "2018-06-01", "published,is-page", {}),
     (10, "My tools", "1", "tools", "<p>A pen.</p>", "2018-06-02", "published,is-page", {}),
     (11, "Unlisted", "1", "unlisted", _CANARY, "2024-03-05", "published,hidden,newflag", {}),
 ]
@@ -153,21 +114,11 @@ def write_database(path: Path) -> None:
         )
         connection.executemany("INSERT INTO posts_tags VALUES (?, ?)", [(2, 1), (1, 1), (1, 2)])
         for number, title, authors, slug, text, day, status, core in _POSTS:
-            moment = parse_iso_date(f"{day}T12:30:00Z")
-            assert moment is not None
+            made_ms = int(datetime.fromisoformat(f"{day}T12:30:00Z").timestamp() * 1000)
             connection.execute(
                 "INSERT INTO posts (id, title, authors, slug, text, created_at, modified_at,"
-                " status) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    number,
-                    title,
-                    authors,
-                    slug,
-                    text,
-                    int(moment.timestamp() * 1000),
-                    1_700_000_000_000,
-                    status,
-                ),
+                " status) VALUES (?, ?, ?, ?, ?, ?, 1700000000000, ?)",
+                (number, title, authors, slug, text, made_ms, status),
             )
             if core is not None:
                 connection.execute(

@@ -2,24 +2,17 @@
 
 import csv
 import io
-import zipfile
 from pathlib import Path
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
+from exports import NON_ASCII, write_zip
+
 PUBLISHED = {
-    "post/101": "On hats",
-    "post/102": "Coats, a sequel",
-    "post/103": "For those who pay",
-    "post/104": "About",
-}
-DATES = {
-    "post/101": "2020-01-31",
-    "post/102": "2021-06-02",
-    "post/103": "2022-02-03",
-    "post/104": "2019-12-24",
+    "post/101": ("On hats", "2020-01-31"),
+    "post/102": ("Coats, a sequel", "2021-06-02"),
+    "post/103": ("For those who pay", "2022-02-03"),
+    "post/104": ("About", "2019-12-24"),
 }
 LEFT_OUT = {"draft": 2}
-OTHERS = 0
 
 COLUMNS = (
     *("post_id", "post_date", "is_published", "email_sent_at", "inbox_sent_at"),
@@ -76,17 +69,4 @@ def files() -> dict[str, str]:
 
 def write(folder: Path) -> Path:
     """Write the export as one zip."""
-    path = folder / "substack.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, text in files().items():
-            packed.writestr(name, text)
-    return path
-
-
-def unpack(folder: Path) -> Path:
-    """The same export as a folder."""
-    for name, text in files().items():
-        path = folder / "unpacked" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="")
-    return folder / "unpacked"
+    return write_zip(folder / "substack.zip", files())

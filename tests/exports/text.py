@@ -2,18 +2,16 @@
 
 from pathlib import Path
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
+from exports import NON_ASCII, write_folder
+
 PUBLISHED = {
-    "2020-01-31-on-hats.txt": "On hats",
-    "coats.txt": "coats",
-    "more/books.txt#1": "Ann Author/First.md",
-    "more/books.txt#2": "Ann Author/Second.md",
-    "old.txt": "old",
-    "wide.text": "wide",
+    "2020-01-31-on-hats.txt": ("On hats", "2020-01-31"),
+    "coats.txt": ("coats", ""),
+    "more/books.txt#1": ("Ann Author/First.md", ""),
+    "more/books.txt#2": ("Ann Author/Second.md", ""),
+    "old.txt": ("old", ""),
+    "wide.text": ("wide", ""),
 }
-DATES = {"2020-01-31-on-hats.txt": "2020-01-31"}
-LEFT_OUT: dict[str, int] = {}
-OTHERS = 0
 
 BYTES = {
     "2020-01-31-on-hats.txt": f"On hats\n\nA hat is a roof one wears. {NON_ASCII}\n".encode(),
@@ -29,9 +27,4 @@ BYTES = {
 
 def write(folder: Path) -> Path:
     """Write the folder."""
-    root = folder / "texts"
-    for name, data in BYTES.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    return root
+    return write_folder(folder / "texts", BYTES)

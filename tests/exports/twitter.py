@@ -1,14 +1,15 @@
 """An X archive as its zip: a long post, a thread, a repost, replies, and what was deleted."""
 
 import json
-import zipfile
 from pathlib import Path
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
-PUBLISHED = {"post/1000": "", "post/1004": "", "post/1005": ""}
-DATES = {"post/1000": "2018-10-10", "post/1004": "2018-10-11", "post/1005": "2018-10-12"}
-LEFT_OUT: dict[str, int] = {}
-OTHERS = 0
+from exports import NON_ASCII, write_zip
+
+PUBLISHED = {
+    "post/1000": ("", "2018-10-10"),
+    "post/1004": ("", "2018-10-11"),
+    "post/1005": ("", "2018-10-12"),
+}
 
 LONG = "A hat is a roof one wears, and a very long sentence about it has no end. " * 8
 
@@ -32,18 +33,13 @@ LINK = {
     "expanded_url": "https://twitter.com/ann/status/1001",
     "display_url": "twitter.com/ann/status/1001",
 }
-PICTURE = {"url": "https://t.co/INTRUDER"}
+ENTITIES = {"urls": [LINK], "media": [{"url": "https://t.co/INTRUDER"}]}
 TWEETS = [
     tweet(1001, 10, "And so on.", in_reply_to_status_id_str="1000", in_reply_to_user_id_str="7"),
     tweet(1000, 10, f"A hat &amp; a coat. {NON_ASCII}"),
     tweet(1002, 10, "RT @bob: INTRUDER", retweeted=False),
     tweet(1003, 10, "@bob INTRUDER", in_reply_to_status_id_str="5", in_reply_to_user_id_str="8"),
-    tweet(
-        1004,
-        11,
-        "As I said: https://t.co/abc https://t.co/INTRUDER",
-        entities={"urls": [LINK], "media": [PICTURE]},
-    ),
+    tweet(1004, 11, "As I said: https://t.co/abc https://t.co/INTRUDER", entities=ENTITIES),
     tweet(1005, 12, f"{LONG[:270].rstrip()}… https://t.co/xyz"),
     tweet(1006, 13, "@bob INTRUDER", in_reply_to_user_id_str="8"),
 ]
@@ -58,8 +54,8 @@ FILES = {
 
 def write(folder: Path) -> Path:
     """Write the archive."""
-    path = folder / "twitter-2018-11-01-0a1b2c.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, (kind, rows) in FILES.items():
-            packed.writestr(name, f"window.YTD.{kind}.part0 = {json.dumps(rows, indent=2)}")
-    return path
+    members = {
+        name: f"window.YTD.{kind}.part0 = {json.dumps(rows, indent=2)}"
+        for name, (kind, rows) in FILES.items()
+    }
+    return write_zip(folder / "twitter-2018-11-01-0a1b2c.zip", members)

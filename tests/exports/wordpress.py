@@ -3,13 +3,13 @@
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
+from exports import NON_ASCII
+
 PUBLISHED = {
-    "post/11": "Hats & caps",
-    "post/12": "Zażółć gęślą",
-    "page/2": "About",
+    "post/11": ("Hats & caps", "2012-03-04"),
+    "post/12": ("Zażółć gęślą", "2013-01-01"),
+    "page/2": ("About", "2011-05-06"),
 }
-DATES = {"post/11": "2012-03-04", "post/12": "2013-01-01", "page/2": "2011-05-06"}
 LEFT_OUT = {"draft": 3, "private": 2, "scheduled": 1, "trashed": 1}
 OTHERS = 4
 
@@ -93,20 +93,17 @@ Another, with [gallery ids="1,2"] and <a href="{HOME}/about/">a page</a>."""
 _ABOUT = f'<p>I am Ann; start with <a href="{HOME}/?p=11">hats</a>.</p>'
 _CANARY = "<p>TRASHCANARY should be read by nobody.</p>"
 _UNDATED = "0000-00-00 00:00:00"
+_PASSWORD = "<wp:post_password><![CDATA[sesame]]></wp:post_password>"
+_COMMENTS = (
+    comment("INTRUDER was here")
+    + comment("INTRUDER again", "")
+    + comment("INTRUDER pings", "pingback")
+)
 ITEMS = [
-    item(
-        11,
-        PUBLISHED["post/11"],
-        _HATS,
-        link=f"{HOME}/2012/03/hats/",
-        more=_TERMS
-        + comment("INTRUDER was here")
-        + comment("INTRUDER again", "")
-        + comment("INTRUDER pings", "pingback"),
-    ),
+    item(11, "Hats & caps", _HATS, link=f"{HOME}/2012/03/hats/", more=_TERMS + _COMMENTS),
     item(
         12,
-        PUBLISHED["post/12"],
+        "Zażółć gęślą",
         _BARE,
         day="2013-01-01",
         link=f"{HOME}/2013/01/zazolc/",
@@ -117,12 +114,7 @@ ITEMS = [
     item(14, "Pending", _CANARY, status="pending", gmt=_UNDATED),
     item(15, "Auto", _CANARY, status="auto-draft", gmt=_UNDATED),
     item(16, "Private", _CANARY, status="private"),
-    item(
-        17,
-        "Behind a password",
-        _CANARY,
-        more="<wp:post_password><![CDATA[sesame]]></wp:post_password>",
-    ),
+    item(17, "Behind a password", _CANARY, more=_PASSWORD),
     item(18, "To come", _CANARY, status="future", day="2099-01-01"),
     item(19, "Thrown away", _CANARY, status="trash"),
     item(20, "hat.jpg", "", kind="attachment", status="inherit"),

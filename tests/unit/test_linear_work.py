@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from exports import NON_ASCII
 from growth import growth
 from ownwords.archive import sources
 from ownwords.archive.corpus import TrainingText
@@ -147,7 +148,7 @@ def put(path: Path, old: str, new: str) -> int:
 def test_reading_grows_with_the_text(name: str, odd: tuple[str, ...], tmp_path: Path) -> None:
     export = importlib.import_module(f"exports.{name}")
     folders = (tmp_path / str(number) for number in count())
-    old = "And a coat is a wall." if name == "mail" else export.NON_ASCII
+    old = "And a coat is a wall." if name == "mail" else NON_ASCII
 
     def read(text: str) -> object:
         (folder := next(folders)).mkdir()

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from exports import NON_ASCII
 from exports import blogger as export
 from items import documents, notes, skipped
 from ownwords.archive.document import SiteInfo, SkippedItem, SourceItem
@@ -30,7 +31,7 @@ def test_a_post_comes_with_its_metadata(tmp_path: Path) -> None:
     post = documents(blogger.read(export.write(tmp_path)))["post/101"]
     assert post.url == "https://hats.blogspot.com/2019/12/hats.html"
     assert (post.author, post.tags) == ("Ann Author", ("Hats", "Zażółć"))
-    assert export.NON_ASCII in post.body
+    assert NON_ASCII in post.body
     assert "<pre>a &lt; b</pre>" in post.body
 
 

@@ -1,9 +1,9 @@
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from exports import epub as export
+from exports import write_zip
 from items import skipped
 from ownwords.archive import readability
 from ownwords.archive.document import RawDocument, SiteInfo
@@ -13,13 +13,8 @@ from ownwords.core.errors import SourceError
 
 def book(folder: Path, **changed: str | bytes) -> Path:
     """The book with some files replaced; "__" stands for "/" and "_dot_" for "."."""
-    members: dict[str, str | bytes] = dict(export.FILES)
-    members.update({k.replace("__", "/").replace("_dot_", "."): v for k, v in changed.items()})
-    path = folder / "book.epub"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, data in members.items():
-            packed.writestr(name, data)
-    return path
+    files = {k.replace("__", "/").replace("_dot_", "."): v for k, v in changed.items()}
+    return write_zip(folder / "book.epub", {**export.FILES, **files})
 
 
 def documents(path: Path) -> list[RawDocument]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from exports import NON_ASCII
 from exports import ghost as export
 from items import documents, skipped
 from ownwords.archive import untrusted_files
@@ -37,8 +38,8 @@ def test_a_post_comes_with_its_metadata(tmp_path: Path) -> None:
     post = posts["post/a1"]
     assert (post.author, post.tags) == ("Ann Author", ("Hats", "Zażółć"))
     assert post.url == ""
-    assert 'href="/newsletter/"' in post.body
-    assert export.NON_ASCII in post.body
+    assert 'href="/letter/"' in post.body
+    assert NON_ASCII in post.body
 
 
 def test_the_address_of_the_site_is_taken_from_the_settings(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_the_address_of_the_site_is_taken_from_the_settings(tmp_path: Path) -> N
     assert items[0] == SiteInfo("Hats & Heads", identity="ghost.example.org")
     post = documents(items)["post/a1"]
     assert post.url == "https://ghost.example.org/hats/"
-    assert 'href="https://ghost.example.org/newsletter/"' in post.body
+    assert 'href="https://ghost.example.org/letter/"' in post.body
     assert not [note for note in items if isinstance(note, SourceNote)]
 
 

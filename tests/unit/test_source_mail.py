@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from exports import NON_ASCII
 from exports import mail as export
 from items import documents, notes
 from ownwords.archive.document import RawDocument
@@ -17,7 +18,7 @@ def text_of(document: RawDocument) -> str:
 def test_only_what_the_person_wrote_is_left(tmp_path: Path) -> None:
     read = documents(mail.read(export.write(tmp_path)))
     assert text_of(read["mail/1@x"]) == (
-        f"A hat is a roof one wears. {export.NON_ASCII}\n\nFrom time to time one wears two.\n\n"
+        f"A hat is a roof one wears. {NON_ASCII}\n\nFrom time to time one wears two.\n\n"
         "Is that enough?"
     )
     assert text_of(read["mail/2@x"]) == "And a coat is a wall."

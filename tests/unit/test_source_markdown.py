@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exports import markdown as export
+from exports import write_folder
 from items import skipped
 from ownwords.archive import dates
 from ownwords.archive.document import RawDocument, SiteInfo, SourceNote
@@ -231,12 +232,12 @@ def test_folders_of_years_date_a_post(path: str, day: str | None) -> None:
 
 def test_instructions_for_agents_are_no_posts(tmp_path: Path) -> None:
     names = ("Makefile", "CLAUDE.md", "AGENTS.md", ".claude/commands/fix.md", "posts/a.md")
-    assert set(documents(site(tmp_path, dict.fromkeys(names, "Text")))) == {"posts/a.md"}
+    assert set(documents(write_folder(tmp_path, dict.fromkeys(names, "Text")))) == {"posts/a.md"}
 
 
 def test_an_error_page_is_no_post_and_one_about_the_author_is_a_page(tmp_path: Path) -> None:
     names = ("404.md", "about.md", "hats.md", "days/403.md", "days/404.md", "days/about.md")
-    texts = documents(site(tmp_path, dict.fromkeys(names, "Text")))
+    texts = documents(write_folder(tmp_path, dict.fromkeys(names, "Text")))
     assert set(texts) == set(names) - {"404.md"}  # not one of a numbered series
     pages = {name for name, text in texts.items() if text.kind == "page"}
     assert pages == {"about.md", "days/about.md"}
@@ -260,16 +261,8 @@ def test_any_front_matter_splits(text: str) -> None:
     assert isinstance(markdown.rewrite_wikilinks(text), str)
 
 
-def site(folder: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return folder
-
-
 def test_generated_jekyll_pages_are_not_posts_and_others_lose_their_tags(tmp_path: Path) -> None:
-    root = site(
+    root = write_folder(
         tmp_path,
         {
             "_config.yml": "title: Hats",
@@ -286,7 +279,7 @@ def test_generated_jekyll_pages_are_not_posts_and_others_lose_their_tags(tmp_pat
 
 def test_obsidian_syntax_is_removed_only_where_it_is_syntax(tmp_path: Path) -> None:
     text = "A ==marked== word. ^a1b2\n\n`a ==b== c` ^x\n\n```\nx ==y== ^z\n```\n\n1 == 2 == 3\n"
-    root = site(tmp_path, {".obsidian/app.json": "{}", "note.md": text})
+    root = write_folder(tmp_path, {".obsidian/app.json": "{}", "note.md": text})
     (note,) = documents(root).values()
     assert note.body == ("A marked word.\n\n`a ==b== c`\n\n```\nx ==y== ^z\n```\n\n1 == 2 == 3")
     assert read_one(tmp_path, text, "alone.md").body == text.strip()

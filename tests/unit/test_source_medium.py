@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from exports import medium as export
+from exports import write_folder
 from items import documents, skipped
 from ownwords.archive.document import RawDocument, SiteInfo, SourceNote
 from ownwords.archive.sources import medium
@@ -10,14 +11,6 @@ from ownwords.archive.sources import medium
 
 def documents_of(path: Path) -> dict[str, RawDocument]:
     return documents(medium.read(path))
-
-
-def unpack(folder: Path) -> Path:
-    for name, text in export.files().items():
-        path = folder / "unpacked" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return folder / "unpacked"
 
 
 def test_a_story_comes_with_its_metadata(tmp_path: Path) -> None:
@@ -53,10 +46,8 @@ def test_short_responses_are_skipped_and_long_ones_counted(tmp_path: Path) -> No
 def test_a_short_story_with_a_title_is_not_a_response(
     tmp_path: Path, subtitle: str, inner: str
 ) -> None:
-    path = tmp_path / "posts" / "2020-01-01_Short-aaaaaaaaaaaa.html"
-    path.parent.mkdir()
     page = export.story("Short, and mine", subtitle, inner, "aaaaaaaaaaaa", "2020-01-01")
-    path.write_text(page, encoding="utf-8")
+    write_folder(tmp_path, {"posts/2020-01-01_Short-aaaaaaaaaaaa.html": page})
     assert list(documents_of(tmp_path)) == ["post/aaaaaaaaaaaa"]
 
 
@@ -69,10 +60,9 @@ def test_other_folders_are_never_opened(tmp_path: Path, opened_members: list[str
 
 
 def test_a_story_cut_short_is_skipped(tmp_path: Path) -> None:
-    unpacked = unpack(tmp_path)
-    story = unpacked / "posts" / "2020-01-31_On-hats-0a1b2c3d4e5f.html"
-    story.write_text("<html><head><title>On", encoding="utf-8")
-    reasons = [item.reason for item in skipped(medium.read(unpacked))]
+    cut = {"posts/2020-01-31_On-hats-0a1b2c3d4e5f.html": "<html><head><title>On"}
+    write_folder(tmp_path, export.files() | cut)
+    reasons = [item.reason for item in skipped(medium.read(tmp_path))]
     assert "it has no body: the page may be cut off" in reasons
 
 
@@ -81,9 +71,8 @@ def test_link_previews_are_removed(tmp_path: Path) -> None:
         '<h3 class="graf--title">Hats</h3><p>Mine.</p><div class="graf graf--mixtapeEmbed"><a'
         ' href="https://o.org"><strong>INTRUDER</strong><br><em>of another</em>o.org</a></div>'
     )
-    path = tmp_path / "posts" / "2020-01-31_Hats-0a1b2c3d4e5f.html"
-    path.parent.mkdir()
-    path.write_text(export.story("Hats", "", inner, "0a1b2c3d4e5f", "2020-01-31"), "utf-8")
+    page = export.story("Hats", "", inner, "0a1b2c3d4e5f", "2020-01-31")
+    write_folder(tmp_path, {"posts/2020-01-31_Hats-0a1b2c3d4e5f.html": page})
     body = documents_of(tmp_path)["post/0a1b2c3d4e5f"].body
     assert "INTRUDER" not in body
     assert "Mine." in body

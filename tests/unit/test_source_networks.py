@@ -1,12 +1,11 @@
 """Mastodon, X and Bluesky: own posts, threads joined; and the two kinds of notebooks."""
 
-import io
-import zipfile
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from exports import NON_ASCII, write_zip
 from items import documents
 from ownwords.archive.document import RawDocument, SkippedItem
 from ownwords.archive.segments import parse_body
@@ -26,7 +25,7 @@ def test_threads_are_joined_and_others_left_out(name: str, tmp_path: Path) -> No
     export = import_module(f"exports.{name}")
     first, *_ = texts_of(name, tmp_path).values()
     opening, _, more = first.partition("\n\n")
-    assert export.NON_ASCII in opening
+    assert NON_ASCII in opening
     assert more in ("And a coat is a wall.", "And so on.", "A coat, too.")
     skipped = [
         i for i in load_source(name).read(export.write(tmp_path)) if isinstance(i, SkippedItem)
@@ -59,17 +58,13 @@ def test_a_notion_export_as_html_in_a_zip_of_zips_says_the_same(tmp_path: Path) 
         "</tr><tr><th>Tags</th><td>clothes, weather</td></tr></tbody></table></header>"
         '<div class="page-body"><p>A hat is a roof one wears.</p></div></article>'
     )
-    inner = io.BytesIO()
-    with zipfile.ZipFile(inner, "w") as packed:
-        packed.writestr(f"Export-1/On hats {'a' * 32}.html", page)
-    with zipfile.ZipFile(tmp_path / "export.zip", "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("Export-1-Part-1.zip", inner.getvalue())
-        packed.writestr("Export-1-Part-2.zip", b"PK damaged")
-    assert notion.detect(tmp_path / "export.zip") is None
-    with zipfile.ZipFile(tmp_path / "export.zip", "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("Export-1-Part-1.zip", inner.getvalue())
-    assert notion.detect(tmp_path / "export.zip") == "a Notion export"
-    _, document = notion.read(tmp_path / "export.zip")
+    inner = write_zip(tmp_path / "1.zip", {f"Export-1/On hats {'a' * 32}.html": page})
+    parts = {"Export-1-Part-1.zip": inner.read_bytes()}
+    damaged = write_zip(tmp_path / "damaged.zip", {**parts, "Export-1-Part-2.zip": b"PK damaged"})
+    assert notion.detect(damaged) is None
+    path = write_zip(tmp_path / "export.zip", parts)
+    assert notion.detect(path) == "a Notion export"
+    _, document = notion.read(path)
     assert isinstance(document, RawDocument)
     assert (document.title, document.tags) == ("On hats", ("clothes", "weather"))
     assert document.date is not None

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from exports import NON_ASCII, write_zip
 from exports import office as export
 from items import documents, skipped
 from ownwords.archive.segments import parse_body
@@ -18,7 +19,7 @@ def segments_of(path: Path) -> list[tuple[str, str]]:
 def test_a_word_document_is_read_with_its_changes_accepted(tmp_path: Path) -> None:
     folder = export.write(tmp_path)
     assert segments_of(folder / "2020-01-31 hats.docx") == [
-        ("prose", f"A hat is a roof one wears. {export.NON_ASCII}"),
+        ("prose", f"A hat is a roof one wears. {NON_ASCII}"),
         ("prose", "It was felt & straw\nonce."),
         ("heading", "Kinds"),
         ("list", "- bowler\n- top"),
@@ -59,7 +60,7 @@ def test_each_cell_of_a_table_is_read_once(tmp_path: Path) -> None:
     row = f"<w:tr><w:tc>{export.paragraph('size')}</w:tc><w:sdt><w:sdtContent>{cell}"
     table = f"<w:tbl>{row}</w:sdtContent></w:sdt></w:tr></w:tbl>"
     text = export.DOCX["word/document.xml"].replace("<w:body>", f"<w:body>{table}")
-    export.pack(tmp_path / "a.docx", export.DOCX | {"word/document.xml": text})
+    write_zip(tmp_path / "a.docx", export.DOCX | {"word/document.xml": text})
     words = " ".join(text for _, text in segments_of(tmp_path / "a.docx")).split()
     assert [words.count(word) for word in ("chosen", "within")] == [1, 1]
 
@@ -67,7 +68,7 @@ def test_each_cell_of_a_table_is_read_once(tmp_path: Path) -> None:
 def test_entities_are_not_expanded(tmp_path: Path) -> None:
     bomb = '<!DOCTYPE d [<!ENTITY a "INTRUDER"><!ENTITY b SYSTEM "file:///etc/passwd">]>'
     text = export.DOCX["word/document.xml"].replace("once.", "once&a;&b;.")
-    export.pack(tmp_path / "a.docx", export.DOCX | {"word/document.xml": bomb + text})
+    write_zip(tmp_path / "a.docx", export.DOCX | {"word/document.xml": bomb + text})
     assert segments_of(tmp_path / "a.docx")[1] == ("prose", "It was felt & straw\nonce")
 
 
@@ -81,7 +82,7 @@ def boxes_in_boxes(depth: int) -> str:
 
 def test_each_text_box_of_word_is_read_once(tmp_path: Path) -> None:
     text = export.DOCX["word/document.xml"].replace("<w:body>", f"<w:body>{boxes_in_boxes(40)}")
-    export.pack(tmp_path / "a.docx", export.DOCX | {"word/document.xml": text})
+    write_zip(tmp_path / "a.docx", export.DOCX | {"word/document.xml": text})
     read = [text for _, text in segments_of(tmp_path / "a.docx")]
     assert read[:40] == [f"box {depth}" for depth in range(40, 0, -1)]
 
@@ -108,5 +109,5 @@ def test_each_frame_of_libreoffice_is_read_once(body: str, expected: str, tmp_pa
     root = root.replace(">", ' xmlns:draw="d">')
     content = f"{root}<office:body><office:text>{body}</office:text></office:body>"
     members = {"content.xml": f"{content}</office:document-content>"}
-    export.pack(tmp_path / "a.odt", members)
+    write_zip(tmp_path / "a.odt", members)
     assert "|".join(text for _, text in segments_of(tmp_path / "a.odt")) == expected

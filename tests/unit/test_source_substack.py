@@ -2,6 +2,7 @@ import zipfile
 from pathlib import Path
 
 from exports import substack as export
+from exports import write_zip
 from items import documents, skipped
 from ownwords.archive.document import RawDocument, SkippedItem
 from ownwords.archive.sources import substack
@@ -13,13 +14,6 @@ def documents_of(path: Path) -> dict[str, RawDocument]:
 
 def list_skipped(path: Path) -> list[SkippedItem]:
     return skipped(substack.read(path))
-
-
-def pack(path: Path, members: dict[str, str | bytes]) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, data in members.items():
-            packed.writestr(name, data)
-    return path
 
 
 def test_platform_markup_is_removed_and_footnotes_quotes_and_code_kept(tmp_path: Path) -> None:
@@ -40,8 +34,8 @@ def test_subscriber_lists_are_never_opened(tmp_path: Path, opened_members: list[
 
 
 def test_a_post_without_text_and_a_text_without_row_are_reported(tmp_path: Path) -> None:
-    members: dict[str, str | bytes] = {**export.files(), "posts/999.stray.html": "<p>Stray</p>"}
-    skipped_items = list_skipped(pack(tmp_path / "export.zip", members))
+    members = {**export.files(), "posts/999.stray.html": "<p>Stray</p>"}
+    skipped_items = list_skipped(write_zip(tmp_path / "export.zip", members))
     assert [item.title for item in skipped_items if "missing" in item.reason] == ["Lost"]
     assert any(item.what == "post" and "does not list it" in item.reason for item in skipped_items)
 
@@ -64,7 +58,7 @@ def test_a_damaged_member_is_skipped_and_the_others_read(tmp_path: Path) -> None
 
 
 def test_a_member_without_a_name_is_passed_over(tmp_path: Path) -> None:
-    path = pack(tmp_path / "export.zip", {**export.files(), "~nameless": "x"})
+    path = write_zip(tmp_path / "export.zip", {**export.files(), "~nameless": "x"})
     path.write_bytes(path.read_bytes().replace(b"~nameless", b"\0nameless"))
     assert substack.detect(path) == "a Substack export"
     assert documents_of(path).keys() >= export.PUBLISHED.keys()
@@ -79,9 +73,8 @@ def test_embedded_posts_of_others_and_buttons_are_removed(tmp_path: Path) -> Non
         '<div class="file-embed-details-h2">CHROME</div><a class="file-embed-button wide">CHROME'
         '</a></div><div class="footnote"><a class="footnote-number">CHROME</a><p>Noted.</p></div>'
     )
-    members: dict[str, str | bytes] = dict(export.files())
-    name = next(name for name in members if name.endswith("101.on-hats.html"))
-    post = documents_of(pack(tmp_path / "export.zip", members | {name: body}))["post/101"]
+    members = export.files() | {"posts/101.on-hats.html": body}
+    post = documents_of(write_zip(tmp_path / "export.zip", members))["post/101"]
     assert "INTRUDER" not in post.body
     assert "CHROME" not in post.body
     for phrase in ("Mine.", "A poem", "My file", "Noted."):

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from exports import NON_ASCII
 from exports import wordpress as export
 from items import documents, notes, skipped
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceItem
@@ -43,7 +44,7 @@ def test_a_post_comes_with_its_metadata(tmp_path: Path) -> None:
     post = documents(wordpress.read(export.write(tmp_path)))["post/11"]
     assert (post.author, post.tags) == ("Ann Author", ("Hats", "Zażółć"))
     assert post.url == "https://blog.example.com/2012/03/hats/"
-    assert export.NON_ASCII in post.body
+    assert NON_ASCII in post.body
     assert post.body.startswith("<!-- wp:paragraph -->")
     assert post.markup == "html"
 
