@@ -1,10 +1,8 @@
 """An engine of a few lines of NumPy that counts its reads, for tests of code using engines.
 
-What follows depends on the last three tokens, through numbers drawn from them.
+What follows depends on the last three tokens, through numbers drawn from them, or is the next id.
 """
 
-import threading
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,18 +14,28 @@ class CountingEngine:
     name = "counting"
     weights: WeightFormat = "f32"
 
-    def __init__(self, vocabulary: int = 50, context: int = 256) -> None:
+    def __init__(
+        self, vocabulary: int = 50, context: int = 256, *, counts_up: bool = False
+    ) -> None:
         self.vocabulary = vocabulary
         self.context = context
-        self.reads = 0
+        self.counts_up = counts_up
+        self.reads: list[RowInputs] = []
         self.caches = 0  # that are open
         self.at_once = 0  # the most rows of one read
         self.fails: Exception | None = None  # at the next read
-        self.takes_s = 0.0  # a read
-        self.never: Sequence[int] = ()  # written by it
         self.text: Sequence[int] = ()  # by heart: after n tokens comes the one at n
-        self.may_go_on = threading.Event()
-        self.may_go_on.set()
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(ids) for inputs in self.reads for ids in inputs.values())
+
+    def scores_after(self, ids: Sequence[int]) -> np.ndarray:
+        if not self.counts_up:
+            return np.random.default_rng(ids).normal(size=self.vocabulary)
+        scores = np.zeros(self.vocabulary)
+        scores[(ids[-1] + 1) % self.vocabulary] = 9
+        return scores
 
     def cache(self, rows: int, length: int) -> "CountingCache":
         self.caches += 1
@@ -45,9 +53,7 @@ class CountingCache:
 
     def forward(self, inputs: RowInputs, *, all_positions: bool = False) -> Logits:
         engine = self._engine
-        assert engine.may_go_on.wait(10)
-        engine.reads += 1
-        time.sleep(engine.takes_s)
+        engine.reads.append(inputs)
         engine.at_once = max(engine.at_once, len(inputs))
         if engine.fails is not None:
             error, engine.fails = engine.fails, None
@@ -59,11 +65,10 @@ class CountingCache:
             row = self._held[number]
             before = len(row)
             row.extend(ids)
+            assert len(row) <= self.length
             for end in range(before + 1 if all_positions else len(row), len(row) + 1):
-                drawn = np.random.default_rng(row[max(0, end - 3) : end])
-                scores.append(drawn.normal(size=engine.vocabulary))
+                scores.append(engine.scores_after(row[max(0, end - 3) : end]))
         array = np.array(scores, np.float32)
-        array[:, list(engine.never)] = -1e9
         if engine.text:
             array[:] = -1e9
             places = [*map(self.cached_length, inputs)]

@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-# As they are before a test is cut off from the network.
-_CONNECT, _ASK = socket.socket.connect, socket.getaddrinfo
-HERE = "127.0.0.1"
+from this_machine import HERE, reachable
 
 
 @dataclass
@@ -48,28 +46,6 @@ class FakeEndpoint:
 
 
 @contextmanager
-def allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Allow connections to this machine, and to nobody else."""
-
-    def connect(self: socket.socket, address: tuple[str, int]) -> None:
-        assert address[0] == HERE, f"the tests run offline, but for {HERE}"
-        _CONNECT(self, address)
-
-    def ask(host: str, *more: object, **named: object) -> object:
-        assert host == HERE, f"the tests run offline, but for {HERE}"
-        return _ASK(host, *more, **named)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(socket.socket, "connect", connect)
-        patch.setattr(socket, "getaddrinfo", ask)
-        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_API_KEY"):
-            patch.delenv(name, raising=False)
-            patch.delenv(name.lower(), raising=False)
-        patch.delenv("OWNWORDS_API_KEY", raising=False)
-        yield
-
-
-@contextmanager
 def fake_endpoint(monkeypatch: pytest.MonkeyPatch, **behaviour: Any) -> Iterator[FakeEndpoint]:  # noqa: ANN401
     """A running endpoint with the given behaviour."""
     endpoint = FakeEndpoint(**behaviour)
@@ -81,7 +57,7 @@ def fake_endpoint(monkeypatch: pytest.MonkeyPatch, **behaviour: Any) -> Iterator
     thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        with allowed(monkeypatch):
+        with reachable(monkeypatch):
             yield endpoint
     finally:
         httpd.shutdown()

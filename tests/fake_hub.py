@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,13 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-# As they are before a test is cut off from the network.
-_CONNECT, _CONNECT_EX, _LOOK_UP = (
-    socket.socket.connect,
-    socket.socket.connect_ex,
-    socket.getaddrinfo,
-)
-_HERE = "127.0.0.1"
+from this_machine import HERE, reachable
 
 NAME = "someone/tiny-model"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -80,32 +73,14 @@ class FakeServer:
 @contextmanager
 def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
     """A server; the test may connect to it alone."""
-
-    def connect(self: socket.socket, address: tuple[str, int]) -> None:
-        assert address[0] == _HERE, f"the tests run offline, except for {_HERE}"
-        _CONNECT(self, address)
-
-    def connect_ex(self: socket.socket, address: tuple[str, int]) -> int:
-        assert address[0] == _HERE, f"the tests run offline, except for {_HERE}"
-        return _CONNECT_EX(self, address)
-
-    def look_up(host: str, *args: object, **options: object) -> object:
-        assert host == _HERE, f"the tests run offline, except for {_HERE}"
-        return _LOOK_UP(host, *args, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(socket.socket, "connect", connect)
-    monkeypatch.setattr(socket.socket, "connect_ex", connect_ex)
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "HF_TOKEN", "HF_ENDPOINT"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    httpd = ThreadingHTTPServer((_HERE, 0), _Handler)
-    server = FakeServer(f"http://{_HERE}:{httpd.server_address[1]}")
+    httpd = ThreadingHTTPServer((HERE, 0), _Handler)
+    server = FakeServer(f"http://{HERE}:{httpd.server_address[1]}")
     httpd.fake_server = server  # type: ignore[attr-defined]
     thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield server
+        with reachable(monkeypatch):
+            yield server
     finally:
         httpd.shutdown()
         thread.join()

@@ -1,7 +1,6 @@
 """`make` killed at many moments, in a process of its own that forks the killed children.
 
-Started by tests/faults/test_make.py with the kind of base and a folder, where it kills children of
-its own, and by tests/hostile.py, which kills it, with a workspace besides. Prints JSON.
+Started by tests/faults/test_make.py with the kind of base and a folder; prints JSON.
 """
 
 import json
@@ -119,19 +118,13 @@ def summary(result: MakeResult) -> dict[str, object]:
     }
 
 
-def make_inputs(kind: str, folder: Path) -> None:
-    """Make the blog and the base, unless they exist."""
-    if not (folder / "blog").exists():
-        tiny_make.write_blog(folder / "blog")
-        if kind == "gemma":
-            config = replace(TINY["gemma3"], layers=2, sliding=(True, False))  # type: ignore[call-arg]
-            large_vocabulary.write(folder / "gemma", config=config)
-        else:
-            tiny_make.train_base(folder / "base")
-
-
 def main(kind: str, folder: Path) -> dict[str, Any]:
-    make_inputs(kind, folder)
+    tiny_make.write_blog(folder / "blog")
+    if kind == "gemma":
+        config = replace(TINY["gemma3"], layers=2, sliding=(True, False))  # type: ignore[call-arg]
+        large_vocabulary.write(folder / "gemma", config=config)
+    else:
+        tiny_make.train_base(folder / "base")
     calm = summary(make_run(kind, folder, "calm"))
     statuses = {
         name: run_forked(partial(make_run, kind, folder, "killed", name))
@@ -149,10 +142,4 @@ if __name__ == "__main__":
     vars(recipes)["_SAMPLE_BYTES"] = 8
     throughput.measure_speeds = lambda device, *_, **__: throughput.assumed_speeds(device)
     trimming.SMALL = 100  # so that a tiny vocabulary is trimmed, too
-    kind, root = sys.argv[1], Path(sys.argv[2])
-    if len(sys.argv) > 3:
-        make_inputs(kind, root)
-        result = summary(make_run(kind, root, sys.argv[3]))
-    else:
-        result = main(kind, root)
-    sys.stdout.write(json.dumps(result) + "\n")
+    sys.stdout.write(json.dumps(main(sys.argv[1], Path(sys.argv[2]))) + "\n")

@@ -130,12 +130,15 @@ def test_folders_are_walked_safely(name: str, tmp_path: Path) -> None:
     (folder / f"large{suffix}").write_bytes(b"x" * 99)
     (folder / "again").symlink_to(folder)
     (folder / f"gone{suffix}").symlink_to(folder / "nowhere")
+    (folder / f"self{suffix}").symlink_to(f"self{suffix}")
     (folder / f"outside{suffix}").symlink_to(tmp_path / "secret")
     (tmp_path / "secret").write_text("INTRUDER")
+    (folder / f"copy{suffix}").symlink_to(folder / f"a{suffix}")  # within: as good as a copy
     items = items_of(name, folder)
-    assert documents(items).keys() == {f"a{suffix}", f"large{suffix}"}
+    assert documents(items).keys() == {f"a{suffix}", f"copy{suffix}", f"large{suffix}"}
     left_out = {item.ref for item in skipped(items) if item.ref}
-    assert left_out == {f"binary{suffix}", "again", f"gone{suffix}", f"outside{suffix}"}
+    names = ("binary", "gone", "outside", "self")
+    assert left_out == {"again", *(name + suffix for name in names)}
 
 
 def test_an_unknown_source_is_refused(tmp_path: Path) -> None:

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from fake_endpoint import (
-    HERE,
     FakeEndpoint,
-    allowed,
     breaks_off,
     chunk,
     event,
@@ -24,6 +22,7 @@ from ownwords.ask.answer import Answer, answer
 from ownwords.ask.search import RetrievalResult
 from ownwords.ask.servers import Endpoint
 from sample_passages import BACKUPS, PASSAGES, FakeSearcher, passage
+from this_machine import HERE, reachable
 
 QUESTION = "How many copies do I keep?"
 GOOD = 'You keep three copies [1: "three copies of everything"].'
@@ -59,7 +58,7 @@ def shows_passages(answer: Answer, why: str) -> None:
 
 
 def test_a_refused_connection_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    with allowed(monkeypatch):
+    with reachable(monkeypatch):
         away = Endpoint(f"http://{HERE}:9/v1", "Ollama", model="m")
         shows_passages(ask(away), f"The endpoint at http://{HERE}:9 does not answer.")
 

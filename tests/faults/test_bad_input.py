@@ -1,7 +1,6 @@
 """Bad input of every kind: status 2, one clear sentence, and an unchanged workspace."""
 
 import hashlib
-import json
 import os
 import shutil
 import sqlite3
@@ -145,20 +144,6 @@ def test_an_unreadable_file_or_folder_is_reported(
     site.chmod(0)
     assert "none of the kinds that can be read" in refused(capsys, site, workspace)
     site.chmod(0o700)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows makes links only for administrators")
-def test_a_circle_of_links_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "notes"
-    (folder / "inner").mkdir(parents=True)
-    (folder / "inner" / "again").symlink_to(folder, target_is_directory=True)
-    (folder / "self.md").symlink_to("self.md")
-    (folder / "one.md").write_text("# Hats\n\nI like hats.\n", encoding="utf-8")
-    status = main(["look", str(folder), "--json", "--workspace", str(tmp_path / "n.ownwords")])
-    report = json.loads(capsys.readouterr().out)
-    assert status == 0
-    assert [post["title"] for post in report["posts"]] == ["Hats"]
-    assert any(item["ref"] == "self.md" for item in report["excluded"])
 
 
 def test_a_workspace_whose_creation_failed_leaves_no_files(

@@ -7,7 +7,6 @@ import pytest
 
 from ownwords.archive import untrusted_files
 from ownwords.archive.document import RawDocument, SkippedItem
-from ownwords.archive.look import look
 from ownwords.archive.sources import load_source
 from ownwords.archive.untrusted_files import open_packed
 from ownwords.core.errors import SourceError
@@ -25,23 +24,6 @@ def test_a_zip_with_a_false_size_is_one_error(tmp_path: Path) -> None:
         path.write_bytes(lying)
         with pytest.raises(SourceError), open_packed(path) as members:
             members.read("posts.csv")
-
-
-def test_links_out_of_the_folder_are_refused_counted_and_reported(tmp_path: Path) -> None:
-    outside = tmp_path / "secret.txt"
-    outside.write_text("root:x:0:0 should never be read\n" * 9, encoding="utf-8")
-    folder = tmp_path / "notes"
-    (folder / "below").mkdir(parents=True)
-    (folder / "a.md").write_text("# Hats\n\nThey are warm.\n", encoding="utf-8")
-    (folder / "b.md").symlink_to(outside)
-    (folder / "below" / "c.md").symlink_to(folder / "a.md")  # within: as good as a copy
-    (folder / "d.md").symlink_to(tmp_path / "nowhere")
-    report = look([folder], workspace=tmp_path / "w")
-    assert {post.id for post in report.posts} == {"notes:a.md", "notes:below/c.md"}
-    excluded = {item.ref: item.reason for item in report.excluded}
-    assert excluded["b.md"] == "a link to a file outside of the folder; not followed"
-    assert "cannot be read" in excluded["d.md"]
-    assert b"should never be read" not in (tmp_path / "w" / "archive.sqlite").read_bytes()
 
 
 def test_an_unpacked_export_is_confined_to_its_folder_too(tmp_path: Path) -> None:

@@ -212,21 +212,3 @@ def test_a_disconnected_client_frees_its_row(
         assert answer["usage"]["prompt_tokens"] == 2
 
     openai_server.run_with_client(workspace, work, rows=2, queue=4)
-
-
-def test_concurrent_requests_get_their_own_texts(workspace: Workspace) -> None:
-    """Each gets the text it gets alone, whatever runs beside it."""
-
-    async def work(client: Client) -> None:
-        async def request(seed: int) -> str:
-            settings = {"prompt": f"{seed} ", "max_tokens": 12, "seed": seed}
-            if seed % 2:
-                chunks = await client.streamed(WRITE, **settings)
-                return "".join(chunk["choices"][0]["text"] for chunk in chunks)
-            return str((await client.request(WRITE, **settings))["choices"][0]["text"])
-
-        together = await asyncio.gather(*map(request, range(24)))
-        alone = [await request(seed) for seed in range(24)]
-        assert together == alone
-
-    openai_server.run_with_client(workspace, work, rows=4)

@@ -124,7 +124,14 @@ def resident_kb() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
-def soak(engine: Engine, guard: CopyGuard, requests: int, warm: int) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    ("requests", "warm"),
+    [(1_000, 2), pytest.param(20_000, 8, marks=[pytest.mark.fuzz, pytest.mark.slow])],
+)
+def test_many_requests_leave_nothing_behind(
+    engine: Engine, guard: CopyGuard, requests: int, warm: int
+) -> None:
     days = requests // A_DAY
     for number in range(1 << 16):  # fill the cache of hashes, which grows no further
         copy_guard.hash_of(b"%d" % number)
@@ -135,15 +142,3 @@ def soak(engine: Engine, guard: CopyGuard, requests: int, warm: int) -> None:
         serve(engine, guard, A_DAY, day)
     grown = resident_kb() - before
     assert grown < FLAT_KB, f"{grown} kB more after {(days - warm) * A_DAY} requests"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_thousand_requests_leave_nothing_behind(engine: Engine, guard: CopyGuard) -> None:
-    soak(engine, guard, 1_000, warm=2)
-
-
-@pytest.mark.fuzz
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_twenty_thousand_requests_leave_nothing_behind(engine: Engine, guard: CopyGuard) -> None:
-    soak(engine, guard, 20_000, warm=8)

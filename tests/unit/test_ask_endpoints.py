@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from fake_endpoint import HERE, allowed, chunk, event, fake_endpoint, sends
+from fake_endpoint import chunk, event, fake_endpoint, sends
 from ownwords.ask import servers
 from ownwords.ask.servers import Endpoint, EndpointError, discover, endpoint_at, open_backend
 from ownwords.core.errors import ConfigError, OwnwordsError
+from this_machine import HERE, reachable
 
 LONG = 20.0  # seconds: a test machine may be busy
 MESSAGES = ({"role": "user", "content": "Why?"},)
@@ -63,7 +64,7 @@ def test_an_invalid_model_list_is_not_an_endpoint(
 
 def test_a_port_that_never_answers_is_not_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """A port that takes a connection and never answers."""
-    with allowed(monkeypatch), socket.socket() as mute:
+    with reachable(monkeypatch), socket.socket() as mute:
         mute.bind((HERE, 0))
         mute.listen()
         assert discover({mute.getsockname()[1]: "Mute"}) == []

@@ -8,15 +8,14 @@ from random import Random
 from threading import Barrier, Thread
 
 import hypothesis.strategies as st
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 
-import counting_engine
+from counting_engine import CountingEngine
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.inference.engine import Engine, Logits, RowInputs, WeightFormat
+from ownwords.inference.engine import Engine
 from ownwords.inference.generation import (
     BatchScheduler,
     GenerationRequest,
@@ -55,64 +54,9 @@ def generated_ids(engine: Engine, request: GenerationRequest) -> list[int]:
     return list(generate(engine, request))
 
 
-class CountingEngine:
-    """An engine over fixed scores, or around another engine, that counts its reads."""
-
-    name = "counting"
-    weights: WeightFormat = "f32"
-
-    def __init__(self, engine: Engine | None = None, vocabulary: int = 50) -> None:
-        self.engine = engine
-        self.vocabulary = engine.vocabulary if engine else vocabulary
-        self.context = engine.context if engine else 10_000
-        self.reads: list[RowInputs] = []
-        self.closed = 0
-
-    def cache(self, rows: int, length: int) -> "CountingCache":
-        return CountingCache(self, rows, length)
-
-    @property
-    def tokens(self) -> int:
-        return sum(len(ids) for inputs in self.reads for ids in inputs.values())
-
-
-class CountingCache:
-    """Predicts id + 1, or delegates to the wrapped engine."""
-
-    def __init__(self, engine: CountingEngine, rows: int, length: int) -> None:
-        self.rows, self.length = rows, length
-        self.texts: list[list[int]] = [[] for _ in range(rows)]
-        self._engine = engine
-        self._cache = engine.engine.cache(rows, length) if engine.engine else None
-
-    def cached_length(self, row: int) -> int:
-        return len(self.texts[row])
-
-    def forward(self, inputs: RowInputs, *, all_positions: bool = False) -> Logits:
-        self._engine.reads.append(inputs)
-        for row, ids in inputs.items():
-            self.texts[row] += ids
-            assert len(self.texts[row]) <= self.length
-        if self._cache:
-            return self._cache.forward(inputs, all_positions=all_positions)
-        last = [i for ids in inputs.values() for i in (ids if all_positions else ids[-1:])]
-        scores = np.zeros((len(last), self._engine.vocabulary), np.float32)
-        scores[np.arange(len(last)), (np.array(last) + 1) % self._engine.vocabulary] = 9
-        return scores
-
-    def truncate(self, row: int, length: int) -> None:
-        del self.texts[row][length:]
-        if self._cache:
-            self._cache.truncate(row, length)
-
-    def copy_prefix(self, source: int, row: int, length: int) -> None:
-        assert length <= len(self.texts[source])
-        self.texts[row] = self.texts[source][:length]
-        if self._cache:
-            self._cache.copy_prefix(source, row, length)
-
-    def close(self) -> None:
-        self._engine.closed += 1
+def upward(vocabulary: int = 50) -> CountingEngine:
+    """An engine that predicts id + 1."""
+    return CountingEngine(vocabulary, context=10_000, counts_up=True)
 
 
 def finish(scheduler: BatchScheduler) -> dict[GenerationState, list[int]]:
@@ -192,7 +136,7 @@ def test_batched_texts_equal_single_ones(name: str) -> None:
 
 
 def test_the_finish_reason_is_reported() -> None:
-    scheduler = BatchScheduler(CountingEngine(), rows=2, length=100)
+    scheduler = BatchScheduler(upward(), rows=2, length=100)
     stopped = scheduler.submit(
         GenerationRequest(ids=[3], max_tokens=9, sampling=GREEDY, stop_ids=frozenset({7})),
     )
@@ -209,7 +153,7 @@ def test_the_finish_reason_is_reported() -> None:
 
 
 def test_a_score_reads_its_prefix_once_and_only_what_is_not_cached() -> None:
-    engine = CountingEngine()
+    engine = upward()
     scheduler = BatchScheduler(engine, rows=2, length=1000)
     prompt = list(range(40))
     scheduler.submit(GenerationRequest(ids=prompt, max_tokens=1, sampling=GREEDY))
@@ -219,7 +163,7 @@ def test_a_score_reads_its_prefix_once_and_only_what_is_not_cached() -> None:
 
 
 def test_a_read_that_fails_loses_no_row_and_is_not_taken_for_cached() -> None:
-    engine = counting_engine.CountingEngine()
+    engine = CountingEngine()
     scheduler = BatchScheduler(engine, rows=1, length=64)
     request = GenerationRequest(ids=[*range(40)], max_tokens=3, sampling=GREEDY)
     expected = finish_one(scheduler, request)
@@ -235,7 +179,7 @@ def test_a_read_that_fails_loses_no_row_and_is_not_taken_for_cached() -> None:
 
 
 def test_a_cached_prefix_is_not_read_again() -> None:
-    engine = CountingEngine()
+    engine = upward()
     scheduler = BatchScheduler(engine, rows=2, length=1000)
     prompt = list(range(40))
 
@@ -273,7 +217,7 @@ def test_a_cached_prefix_is_not_read_again() -> None:
 
 
 def test_requests_with_the_same_prompt_prefill_it_once() -> None:
-    engine = CountingEngine(ENGINES["llama"])
+    engine = CountingEngine(97)
     scheduler = BatchScheduler(engine, rows=4, length=64)
     ids = some_ids(1, 40)[0].tolist()
     requests = [
@@ -284,13 +228,13 @@ def test_requests_with_the_same_prompt_prefill_it_once() -> None:
     texts = finish(scheduler)
     assert engine.tokens == 40 + 3 + 4 * 7
     assert [texts[handle] for handle in handles] == [
-        generated_ids(ENGINES["llama"], request) for request in requests
+        generated_ids(CountingEngine(97), request) for request in requests
     ]
     assert len({tuple(text) for text in texts.values()}) == 4
 
 
 def test_a_long_prompt_does_not_stall_others() -> None:
-    engine = CountingEngine()
+    engine = upward()
     scheduler = BatchScheduler(engine, rows=2, length=2000)
     quick = scheduler.submit(GenerationRequest(ids=[1], max_tokens=100, sampling=GREEDY))
     scheduler.step()
@@ -304,7 +248,7 @@ def test_a_long_prompt_does_not_stall_others() -> None:
 
 
 def test_cancelling_frees_the_row_and_is_silent() -> None:
-    scheduler = BatchScheduler(CountingEngine(), rows=1, length=100)
+    scheduler = BatchScheduler(upward(), rows=1, length=100)
     first, second, third = (
         scheduler.submit(GenerationRequest(ids=[1], max_tokens=5, sampling=GREEDY))
         for _ in range(3)
@@ -319,7 +263,7 @@ def test_cancelling_frees_the_row_and_is_silent() -> None:
 
 
 def test_requests_can_be_added_and_cancelled_from_other_threads() -> None:
-    scheduler = BatchScheduler(CountingEngine(), rows=3, length=300)
+    scheduler = BatchScheduler(upward(), rows=3, length=300)
     handles: list[list[GenerationState]] = [[] for _ in range(4)]
     all_in = Barrier(len(handles) + 1)
 
@@ -360,7 +304,7 @@ def test_requests_can_be_added_and_cancelled_from_other_threads() -> None:
 
 
 def test_padding_of_the_vocabulary_is_never_sampled() -> None:
-    engine = CountingEngine()
+    engine = upward()
     for vocabulary, expected in ((50, [19, 20, 21, 22]), (60, [19, 20, 21, 22]), (21, [19, 20])):
         request = GenerationRequest(
             ids=[18], max_tokens=4, sampling=GREEDY, vocabulary=vocabulary, stop_ids=frozenset({0})
@@ -390,7 +334,7 @@ def test_loops_are_broken_unless_the_most_likely_is_asked_for() -> None:
 
 
 def test_one_request_that_fails_leaves_the_others_alone() -> None:
-    scheduler = BatchScheduler(CountingEngine(vocabulary=4), rows=2, length=100)
+    scheduler = BatchScheduler(upward(vocabulary=4), rows=2, length=100)
     never = SamplingParams(temperature=0, bias=dict.fromkeys(range(4), float("-inf")))
     good = scheduler.submit(GenerationRequest(ids=[1], max_tokens=3, sampling=GREEDY))
     bad = scheduler.submit(GenerationRequest(ids=[1, 2], max_tokens=3, sampling=never))
@@ -406,7 +350,7 @@ def test_invalid_requests_are_refused_immediately() -> None:
         GenerationRequest(ids=[], max_tokens=3, sampling=GREEDY)
     with pytest.raises(ConfigError, match="max_tokens should be 0 or more, and is -1"):
         GenerationRequest(ids=[1], max_tokens=-1, sampling=GREEDY)
-    scheduler = BatchScheduler(CountingEngine(), rows=1, length=10)
+    scheduler = BatchScheduler(upward(), rows=1, length=10)
     for wrong in (50, -1):
         with pytest.raises(OwnwordsError, match=f"id {wrong} is not in the vocabulary"):
             scheduler.submit(GenerationRequest(ids=[1, wrong], max_tokens=3, sampling=GREEDY))
@@ -414,13 +358,13 @@ def test_invalid_requests_are_refused_immediately() -> None:
 
 
 def test_generation_is_lazy() -> None:
-    engine = CountingEngine()
+    engine = upward()
     pieces = generate(engine, GenerationRequest(ids=[1], max_tokens=10**9, sampling=GREEDY))
     assert not engine.reads
     assert [next(pieces) for _ in range(3)] == [2, 3, 4]
     assert len(engine.reads) == 3
     del pieces
-    assert engine.closed == 1
+    assert engine.caches == 0
     assert generated_ids(engine, GenerationRequest(ids=[1], max_tokens=0, sampling=GREEDY)) == []
 
 

@@ -1,14 +1,12 @@
 """The whole server: every route behind the middleware, and its shutdown."""
 
 import asyncio
-import http.client
-import json
 import random
 import re
 import socket
 import sqlite3
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,42 +18,18 @@ from starlette.testclient import TestClient
 from starlette.types import Message
 
 from asgi_scope import http_scope
-from counting_engine import CountingEngine
 from ownwords.archive.look import look
 from ownwords.base import catalogue
-from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
-from ownwords.inference.model import Model
-from ownwords.inference.text_generation import stop_token_ids
-from ownwords.models import directory
-from ownwords.models.directory import ModelDirectory, Stamp, model_stamp
-from ownwords.serve import app_state as app_state_module
 from ownwords.serve import http_server, static_files
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.settings import ServeSettings
-from ownwords.tokenizers.bpe import ByteTokenizer
 from this_machine import reachable
 
 pytestmark = pytest.mark.skipif(not catalogue.has_shipped(), reason="there is no model in the box")
 
 KEY = "a-key-that-nobody-knows"
-WRITE = "/v1/completions"
-ORDER = {"model": "shipped", "prompt": "Dear", "max_tokens": 20, "seed": 1}
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> CountingEngine:
-    """Replaces the engine of the shipped model."""
-    tokenizer = ByteTokenizer()
-    counting = CountingEngine(tokenizer.vocabulary_size, context=4096)
-    counting.never = list(stop_token_ids(tokenizer))  # a text is as long as it was asked for
-
-    def load(folder: Path, _: ServeSettings) -> tuple[ModelDirectory, Model, Stamp]:
-        return directory.read(folder), Model(counting, tokenizer), model_stamp(folder)
-
-    monkeypatch.setattr(app_state_module, "load", load)
-    return counting
 
 
 def state_of(tmp_path: Path, settings: ServeSettings | None = None) -> AppState:
@@ -213,21 +187,6 @@ def test_a_damaged_archive_is_reported_and_not_a_bug(tmp_path: Path) -> None:
                 assert "bug" not in message, (path, message)
 
 
-def test_during_an_archive_update_clients_are_told_to_retry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state = with_archive(tmp_path)
-    connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **{**k, "timeout": 0}))
-
-    client = client_of(state)
-    with closing(connect(state.workspace.archive)) as connection:
-        connection.execute("BEGIN EXCLUSIVE")
-        answer = client.get("/api/corpus")
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-    assert "another program is writing" in answer.json()["error"]["message"]
-
-
 # --- the key -----------------------------------------------------------------------------------
 
 
@@ -272,116 +231,32 @@ def test_without_a_key_there_is_no_login(tmp_path: Path) -> None:
 # --- as it runs ----------------------------------------------------------------------------------
 
 
-class RunningServer:
-    """A server in its own thread."""
-
-    def __init__(self, state: AppState, app: Starlette | None = None) -> None:
-        self.listening = http_server.bind(replace(state.settings, port=0))
-        self.port: int = self.listening.getsockname()[1]
-        self.server = http_server.HttpServer(app or create_app(state), state)
-        self._thread = threading.Thread(target=self.server.run, args=([self.listening],))
-        self._thread.start()
-
-    def end(self) -> None:
-        """Stop it, without waiting for readers."""
-        self.server.should_exit = True
-        self._thread.join(10)
-        assert not self._thread.is_alive()
-
-    def connected(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
-
-    def opened(
-        self, path: str, body: object = None
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """An answer that has begun, and its connection."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        headers = {"Content-Type": "application/json"}
-        connection.request(
-            "GET" if body is None else "POST", path, json.dumps(body) if body else None, headers
-        )
-        return connection, connection.getresponse()
-
-    def request(self, path: str, body: object = None) -> tuple[int, str, bytes]:
-        """Status, retry-after, and the whole answer."""
-        connection, answer = self.opened(path, body)
-        with closing(connection):
-            return answer.status, answer.headers.get("Retry-After", ""), answer.read()
-
-
-Serve = Callable[..., RunningServer]
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Serve]:
-    started: list[RunningServer] = []
-
-    def start(settings: ServeSettings | None = None, app: Starlette | None = None) -> RunningServer:
-        started.append(RunningServer(state_of(tmp_path, settings), app))
-        return started[-1]
-
-    with reachable(monkeypatch):
-        yield start
-        for server in started:
-            server.end()
-
-
-FOREVER = {**ORDER, "max_tokens": 4000, "stream": True}
-
-
-def test_shutdown_is_immediate_and_announced_to_streams(
-    serve: Serve, engine: CountingEngine
+def test_a_hanging_request_does_not_delay_the_shutdown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine.takes_s = 0.002
-    server = serve()
-    opened = [server.opened(WRITE, FOREVER) for _ in range(2)]
-    for _, answer in opened:
-        assert answer.readline().startswith(b"data: ")
-    read: list[bytes] = []
-    reading = threading.Thread(target=lambda: read.extend(answer.read() for _, answer in opened))
-    reading.start()
-    server.end()
-    reading.join()
-    for connection, _ in opened:
-        connection.close()
-    assert len(read) == 2
-    for all_of_it in read:
-        last = all_of_it.rstrip().rsplit(b"\n\n", 1)[-1]
-        assert b"the server is shutting down" in last
-    assert engine.caches == 0
-
-
-def test_a_hanging_request_does_not_delay_the_shutdown(serve: Serve) -> None:
     is_asked = threading.Event()
 
     async def never(_: object) -> None:
         is_asked.set()
         await asyncio.sleep(3600)
 
+    state = state_of(tmp_path)
+    listening = http_server.bind(replace(state.settings, port=0))
     app = Starlette(routes=[Route("/", never)], lifespan=_nothing)
-    server = serve(app=app)
-    with closing(server.connected()) as connection:
-        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    server = http_server.HttpServer(app, state)
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    with (
+        reachable(monkeypatch),
+        closing(socket.create_connection(listening.getsockname())) as client,
+    ):
+        client.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert is_asked.wait(10)
-        server.end()
+        server.should_exit = True
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 @asynccontextmanager
 async def _nothing(_: object) -> AsyncGenerator[None, None]:
     yield
-
-
-def test_a_taken_port_is_reported_or_the_next_one_used() -> None:
-    with closing(http_server.bind(ServeSettings(port=0))) as first:
-        port = first.getsockname()[1]
-        if port > 65000:
-            pytest.skip("there are no ports after this one")
-        with pytest.raises(OwnwordsError, match=f"port {port} is in use"):
-            http_server.bind(ServeSettings(port=port))
-        with closing(http_server.bind(ServeSettings(port=port), tries=20)) as second:
-            assert port < second.getsockname()[1] < port + 20
-
-
-def test_an_address_of_another_machine_is_refused() -> None:
-    with pytest.raises(OwnwordsError, match="not an address of this machine"):
-        http_server.bind(ServeSettings(host="192.0.2.1", key=KEY, port=0))

@@ -12,7 +12,6 @@ from counting_engine import CountingEngine
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.generation import GenerationRequest, generate
 from ownwords.inference.sampling import SamplingParams
-from ownwords.serve.errors import TooManyRequestsError
 from ownwords.serve.model_worker import (
     FairLock,
     ModelWorker,
@@ -93,28 +92,6 @@ def test_a_seed_gives_the_same_text_in_any_batch() -> None:
 
     run(work)
     assert engine.at_once == 4
-
-
-def test_a_request_beyond_the_queue_is_refused_immediately() -> None:
-    async def work() -> None:
-        async with worker_of(CountingEngine(), rows=2, queue=1) as worker:
-            forever = [worker.generate(request_of(seed, FOREVER)) for seed in range(3)]
-            for stream in forever:
-                await stream.__aenter__()
-            await until(lambda: rows_of(worker) == (2, 1))
-            with pytest.raises(TooManyRequestsError) as busy:
-                async with worker.generate(request_of()):
-                    pass
-            assert busy.value.status == 429
-            assert 1 <= (busy.value.retry_after_s or 0) <= 30
-            await forever[0].__aexit__(None, None, None)
-            await until(lambda: rows_of(worker) == (2, 0))
-            for stream in forever[1:]:
-                await stream.__aexit__(None, None, None)
-            assert await read(worker, request_of()) == single_text(request_of())
-            assert worker.is_idle
-
-    run(work)
 
 
 def test_a_disconnected_reader_frees_its_row() -> None:

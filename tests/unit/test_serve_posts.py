@@ -339,7 +339,8 @@ def test_during_a_look_no_decision_is_accepted(
     decision = {"id": named["long"], "decision": "keep"}
     with Archive(fresh.workspace.archive) as archive, archive.transaction():
         answer = fresh.client.post("/api/corpus/decide", json=decision)
-    assert answer.status_code == 503
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert "another program is writing" in answer.json()["error"]["message"]
     assert fresh.workspace.choices.read_bytes() == before
 
 

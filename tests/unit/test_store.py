@@ -1,6 +1,4 @@
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,8 +6,7 @@ import pytest
 
 from ownwords.archive.document import Document, Segment
 from ownwords.archive.features import encode_features, extract_features
-from ownwords.archive.store import VERSION, Archive, file_version
-from ownwords.core.errors import CorpusError, WorkspaceError
+from ownwords.archive.store import Archive
 
 
 @pytest.fixture
@@ -76,32 +73,3 @@ def test_a_failed_transaction_changes_nothing(archive: Archive) -> None:
         put(archive, "a", "After.")
         raise ZeroDivisionError
     assert texts(archive) == {"a": "Before."}
-
-
-def test_an_archive_of_another_version_is_rebuilt(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript(
-            """
-            CREATE TABLE documents (old TEXT PRIMARY KEY);
-            CREATE VIRTUAL TABLE words USING fts5(text);
-            PRAGMA user_version = 999;
-            """
-        )
-    assert file_version(path) == 999
-    before = path.read_bytes()
-    with pytest.raises(CorpusError, match="another version"):
-        Archive(path)
-    assert path.read_bytes() == before
-    with Archive(path, rebuild=True) as archive:
-        assert archive.keys() == {}
-    assert file_version(path) == VERSION
-    with closing(sqlite3.connect(path)) as database:
-        names = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
-    assert "documents" in names
-    assert not {"words", "words_data"} & names
-
-
-def test_a_file_that_is_not_a_database_is_reported(path: Path) -> None:
-    path.write_bytes(b"not a database at all, but long enough to look at" * 50)
-    with pytest.raises(WorkspaceError, match="is damaged"):
-        Archive(path)
