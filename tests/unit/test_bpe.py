@@ -1,7 +1,6 @@
 """Byte-level BPE: what it learns, where it splits, and that it loses nothing."""
 
 import random
-import sys
 
 import pytest
 from hypothesis import given
@@ -119,17 +118,3 @@ def test_long_runs_are_fast(bpe: BPETokenizer, text: str) -> None:
 def test_an_unknown_id_is_refused(bpe: BPETokenizer, wrong: int) -> None:
     with pytest.raises(TokenizerError, match=f"no token {wrong}"):
         bpe.decode([65, wrong])
-
-
-def test_heavy_imports_are_lazy() -> None:
-    import subprocess
-
-    code = (
-        "import sys, ownwords.tokenizers.tokenizer;"
-        "heavy = {'torch', 'transformers', 'tokenizers'};"
-        "print(*sorted(heavy & set(sys.modules)))"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert (process.stdout.strip(), process.stderr) == ("", "")

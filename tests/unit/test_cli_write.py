@@ -149,22 +149,6 @@ def test_a_chat_without_standard_input_ends_immediately(
     assert not capsys.readouterr().out.strip()
 
 
-def test_tokens_that_only_pad_the_vocabulary_are_never_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Most tokens of this model are padding, and all are equally likely."""
-    network = build(
-        Qwen3Config(vocabulary=500, context=48, width=16, layers=1, heads=2, head_dim=8, hidden=24)
-    )
-    network.init_weights(1)
-    bundle.save(tmp_path / "model", network, ByteTokenizer())
-    command = ["write", "a", "--model", str(tmp_path / "model"), "--json", "--seed", "1"]
-    command += ["--max-tokens", "60", "--temperature", "3"]
-    for more in ((), ("--samples", "3"), ("--weights", "int8")):
-        assert main([*command, *more]) == 0
-        assert json.loads(capsys.readouterr().out)["texts"][0]["text"]
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
 @pytest.mark.parametrize("arguments", [(), ("--json",)])
 def test_a_full_disk_and_a_closed_stdout_are_not_bugs(arguments: Sequence[str], here: Path) -> None:

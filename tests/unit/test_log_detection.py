@@ -6,6 +6,7 @@ import pytest
 
 from ownwords.archive.document import Segment
 from ownwords.archive.log_detection import is_log_line, log_reason, separate_logs
+from scripts import ROOT
 
 CHANCE = random.Random(7)
 
@@ -36,56 +37,9 @@ DUMPS = {
 }
 
 SOURCE_CODE = {
-    "python": '''
-"""Tides at the pier, from the harmonic constants of 2019."""
-
-import math
-from datetime import datetime, timedelta
-
-EPOCH = datetime(2019, 1, 1, 0, 0)
-SPEEDS = {"M2": 28.9841042, "S2": 30.0, "N2": 28.4397295, "K1": 15.0410686}
-PIER = {"M2": (1.482, 153.1), "S2": (0.503, 196.7), "N2": (0.291, 130.4), "K1": (0.112, 24.9)}
-
-
-def height(at: datetime, mean: float = 2.14) -> float:
-    hours = (at - EPOCH) / timedelta(hours=1)
-    for name, (amplitude, phase) in PIER.items():
-        mean += amplitude * math.cos(math.radians(SPEEDS[name] * hours - phase))
-    return mean
-
-
-def high_waters(day: datetime, step: int = 6) -> list[datetime]:
-    times = [day + timedelta(minutes=step * n) for n in range(24 * 60 // step + 2)]
-    heights = [height(time) for time in times]
-    return [b for a, b, c in zip(times, times[1:], times[2:]) if height(a) < height(b) > height(c)]
-
-
-if __name__ == "__main__":
-    for time in high_waters(datetime(2021, 3, 14)):
-        print(f"{time:%H:%M}  {height(time):.2f} m")  # 03:42  3.91 m
-''',
-    "c": """
-#include <stdio.h>
-static const int days[12] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-int main(int argc, char **argv) {
-    int total = 0;
-    for (int i = 0; i < 12; i++) {
-        total += days[i];
-        printf("%d: %d\\n", i + 1, total);
-    }
-    return total == 365 ? 0 : 1;
-}
-""",
-    "sql": """
-CREATE TABLE posts (id INTEGER PRIMARY KEY, title TEXT, created_at INTEGER);
-CREATE INDEX posts_by_date ON posts (created_at);
-SELECT p.title, count(*) AS links
-FROM posts p JOIN links l ON l.post_id = p.id
-WHERE p.created_at > strftime('%s', '2020-01-01')
-GROUP BY p.title
-HAVING count(*) > 3
-ORDER BY links DESC LIMIT 10;
-""",
+    "python": (ROOT / "tests" / "growth.py").read_text("utf-8"),
+    "c": (ROOT / "tests" / "native" / "test_product.cpp").read_text("utf-8")[:2000],
+    "sql": (ROOT / "examples" / "blog" / "schema.sql").read_text("utf-8"),
     "html": "<ul>\n"
     + _lines(lambda n: f'  <li><a href="/p/{n}">Post {n}</a></li>', 12)
     + "\n</ul>",

@@ -82,35 +82,28 @@ def test_sampling_parameters_are_honoured(client: Api, own: Model) -> None:
         {"top_k": 3, "frequency_penalty": 1.5, "presence_penalty": -0.5},
         {"repetition_penalty": 1.3},
     ]
-
-    answers = [
-        client.request(WRITE, prompt="On ", max_tokens=25, seed=11, **options) for options in cases
-    ]
-    result = [answer["choices"][0]["text"] for answer in answers]
-    for text, options in zip(result, cases, strict=True):
+    texts = set()
+    for options in cases:
+        answer = client.request(WRITE, prompt="On ", max_tokens=25, seed=11, **options)
+        texts.add(text := answer["choices"][0]["text"])
         assert text == generate_text(own, "On ", 25, 11, **options)
+    assert len(texts) == len(cases)
 
 
 def test_the_prompts_forms_and_the_seeds_of_several_texts(client: Api, own: Model) -> None:
-    forms = ["one ", ["one ", "two "]]
-    result = [client.request(WRITE, prompt=p, max_tokens=9, seed=5, n=2) for p in forms]
-    expected_one = [generate_text(own, "one ", 9, seed) for seed in (5, 6)]
-    two = [generate_text(own, "two ", 9, seed) for seed in (5, 6)]
-    expected = [expected_one, expected_one + two]
-    for answer, texts in zip(result, expected, strict=True):
+    for form, prompts in (("one ", ["one "]), (["one ", "two "], ["one ", "two "])):
+        answer = client.request(WRITE, prompt=form, max_tokens=9, seed=5, n=2)
+        texts = [generate_text(own, prompt, 9, seed) for prompt in prompts for seed in (5, 6)]
         assert [choice["text"] for choice in answer["choices"]] == texts
         assert [choice["index"] for choice in answer["choices"]] == list(range(len(texts)))
-        prompts = len(texts) // 2
-        assert answer["usage"]["prompt_tokens"] == 5 * prompts  # however many texts go on from it
+        # However many texts go on from it.
+        assert answer["usage"]["prompt_tokens"] == 5 * len(prompts)
 
 
 def test_an_empty_prompt_begins_a_new_text(client: Api, own: Model) -> None:
-    result = [
-        client.request(WRITE, max_tokens=4, seed=2),
-        client.request(WRITE, prompt="", max_tokens=4, seed=2),
-    ]
-    new, empty = (answer["choices"][0]["text"] for answer in result)
-    assert new == empty == generate_text(own, "", 4, 2)
+    for more in ({}, {"prompt": ""}):
+        answer = client.request(WRITE, max_tokens=4, seed=2, **more)
+        assert answer["choices"][0]["text"] == generate_text(own, "", 4, 2)
 
 
 def test_a_stream_can_end_immediately(client: Api) -> None:
@@ -203,9 +196,10 @@ def test_the_copy_guard_is_on_unless_switched_off(
     biased(bias)
     body = {"prompt": text, "max_tokens": 20, "temperature": 0}
 
-    answers = [client.request(WRITE, **body, guard=on) for on in (True, False)]
-    result = [answer["choices"][0]["text"] for answer in [*answers, client.request(WRITE, **body)]]
-    guarded, free, default = result
+    guarded, free, default = (
+        client.request(WRITE, **body, **more)["choices"][0]["text"]
+        for more in ({"guard": True}, {"guard": False}, {})
+    )
     options: dict[str, Any] = {"temperature": 0, "bias": bias}
     assert guarded == default == generate_text(own, text, 20, 1, **options)
     assert free == generate_text(own, text, 20, 1, **options, quote=True)
@@ -219,29 +213,15 @@ def test_a_model_without_a_template_continues_the_messages(client: Api, own: Mod
     cases = [
         ([("user", "The trouble")], "The trouble"),
         ([("system", "On backups."), ("user", "The")], "On backups.\n\nThe"),
-        (
-            [("user", "The trouble"), ("assistant", " is"), ("user", "And")],
-            "The trouble is\n\nAnd",
-        ),
+        ([("user", "It"), ("assistant", " is"), ("user", "And")], "It is\n\nAnd"),
     ]
-
-    result = [
-        client.request(
-            CHAT,
-            messages=[{"role": role, "content": text} for role, text in text],
-            max_tokens=10,
-            seed=1,
-        )
-        for text, _ in cases
-    ]
-    for answer, (_, text) in zip(result, cases, strict=True):
+    for said, text in cases:
+        messages = [{"role": role, "content": content} for role, content in said]
+        answer = client.request(CHAT, messages=messages, max_tokens=10, seed=1)
         assert answer["object"] == "chat.completion"
-        message = answer["choices"][0]["message"]
-        assert message == {
-            "role": "assistant",
-            "content": generate_text(own, text, 10, 1),
-            "refusal": None,
-        }
+        written = generate_text(own, text, 10, 1)
+        message = {"role": "assistant", "content": written, "refusal": None}
+        assert answer["choices"][0]["message"] == message
         assert answer["usage"]["prompt_tokens"] == 1 + len(text)
 
 
@@ -401,19 +381,7 @@ def test_defaults_equal_those_of_write() -> None:
     assert len({completion().seed for _ in range(5)}) > 1
 
 
-def test_all_sampling_parameters_are_accepted() -> None:
-    fields = {
-        "temperature": 0.5,
-        "top_p": 0.25,
-        "top_k": 7,
-        "min_p": 0.125,
-        "repetition_penalty": 1.5,
-        "frequency_penalty": -0.5,
-        "presence_penalty": 2,
-    }
-    sampling = completion(**fields).sampling
-    for name, value in fields.items():
-        assert getattr(sampling, name) == value
+def test_no_top_tokens_are_the_likeliest_one_and_fewer_than_none_are_all() -> None:
     sampling = completion(temperature=0, top_p=0, top_k=-1).sampling
     assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0, 0, 0)
     logits = np.array([0, 2, 1, 2], np.float32)
@@ -441,15 +409,8 @@ def test_messages_are_texts_of_roles() -> None:
 
 def test_unsupported_options_without_effect_are_accepted() -> None:
     completion(suffix="", best_of=1, echo=False, logprobs=None, logit_bias={})
-    chat(
-        logprobs=False,
-        tools=[],
-        functions={},
-        tool_choice="none",
-        response_format={"type": "text", "schema": None},
-        modalities=["text"],
-        audio=False,
-    )
+    chat(logprobs=False, tools=[], functions={}, tool_choice="none", modalities=["text"])
+    chat(response_format={"type": "text", "schema": None}, audio=False)
     chat(response_format={}, audio={})
     chat(user="me", metadata={"a": "b"}, store=False, service_tier="auto", something_new=[1])
 

@@ -51,17 +51,6 @@ def test_a_stage_with_a_limit_promises_no_more_than_what_is_left_of_it() -> None
     assert 0 < limited <= 5 < free
 
 
-class Clock:
-    """A clock that advances a millisecond with each reading."""
-
-    def __init__(self) -> None:
-        self.looks = 0
-
-    def __call__(self) -> float:
-        self.looks += 1
-        return self.looks / 1000
-
-
 def test_the_estimate_follows_the_pace_of_late() -> None:
     pace = RateEstimator(0.0)
     assert pace.remaining_s(100) is None

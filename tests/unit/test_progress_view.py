@@ -1,11 +1,8 @@
 """Work under way, on a terminal and elsewhere."""
 
 import io
-import os
-import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 
@@ -141,38 +138,3 @@ def test_a_short_stage_is_not_worth_a_line_and_a_stopped_one_is_not_done() -> No
         "Reading: 7 posts, stopped after 3.0 s",
         "a title ?[31m",
     ]
-
-
-def read_all(master: int) -> str:
-    """The output of a closed pseudo-terminal."""
-    output = b""
-    with suppress(OSError):  # how Linux says that the other end is closed
-        while piece := os.read(master, 65536):
-            output += piece
-    os.close(master)
-    return output.decode("utf-8")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-def test_on_a_terminal_a_lasting_stage_gets_a_bar_that_goes_away() -> None:
-    import pty
-
-    master, slave = pty.openpty()
-    with os.fdopen(slave, "w", encoding="utf-8") as terminal:
-        view = ProgressView(terminal, after_s=0.05)
-        progress = Progress(view)
-        with progress.stage("Blinking"):
-            pass
-        with progress.stage("Reading", total=10, unit="posts") as stage:
-            stage.advance(4)
-            time.sleep(0.3)
-            with view.paused():
-                print("a question", file=terminal)
-            stage.advance(1)
-            time.sleep(0.4)
-        view.close()
-    output = read_all(master)
-    assert "Blinking" not in output
-    assert "Reading" in output
-    assert "5 of 10 posts" in output
-    assert output.count("\x1b[?25l") == output.count("\x1b[?25h") >= 1  # the cursor is back

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 import foreign_tokenizers as foreign
 from counting_engine import CountingEngine
-from families import some_ids
 from foreign_tokenizers import ODD
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.copy_guard import CopyGuard
-from ownwords.inference.copy_guard import build as build_guard
 from ownwords.inference.engine import Engine
 from ownwords.inference.generation import GenerationRequest, generate
 from ownwords.inference.model import Model
@@ -90,37 +88,10 @@ def plan_tokens(monkeypatch: pytest.MonkeyPatch) -> Plan:
     return plan
 
 
-def test_the_same_seed_gives_the_same_text_and_another_seed_another() -> None:
-    texts = [
-        "".join(
-            write(ENGINE, ByteTokenizer(), "Ça alors ", max_tokens=40, seed=seed, sampling=WILD)
-        )
-        for seed in (1, 1, 2)
-    ]
-    assert texts[0] == texts[1] != texts[2]
-
-
-def test_pieces_are_whole_characters_and_join_to_the_text(plan_tokens: Plan) -> None:
-    text = "für 日本 🦊!"
-    plan_tokens(*ByteTokenizer().encode(text))
-    assert list(write(ENGINE, ByteTokenizer(), "x", max_tokens=99)) == list(text)
-
-
-def test_invalid_bytes_are_still_shown(plan_tokens: Plan) -> None:
-    plan_tokens(*b"\xf0\x9f", *b"a\xc3")
-    assert "".join(write(ENGINE, ByteTokenizer(), "x", max_tokens=4)) == "\ufffda\ufffd"
-
-
 @pytest.mark.parametrize("stop", ["start", "end"])
 def test_generation_stops_at_the_end_of_a_document(stop: str, plan_tokens: Plan) -> None:
     plan_tokens(104, 105, getattr(ByteTokenizer(), stop), 33)
     assert "".join(write(ENGINE, ByteTokenizer(), "x", max_tokens=4)) == "hi"
-
-
-def test_it_stops_before_a_stop_string(plan_tokens: Plan) -> None:
-    plan_tokens(*b"one\ntwo\n\nthree")
-    pieces = write(ENGINE, ByteTokenizer(), "x", max_tokens=99, stops=["\n\n", "thr"])
-    assert "".join(pieces) == "one\ntwo"
 
 
 def test_no_token_is_requested_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,16 +139,6 @@ def test_the_stop_ids_of_a_model_file_are_used(settings: dict[str, object], ids:
     assert eos_token_ids(settings) == ids
 
 
-def test_the_request_has_the_given_parameters(plan_tokens: Plan) -> None:
-    tokenizer = ByteTokenizer()
-    first_request = plan_tokens(98)
-    "".join(write(ENGINE, tokenizer, "ab", max_tokens=4, seed=9, sampling=WILD))
-    (request,) = first_request
-    assert list(request.ids) == [tokenizer.start, *b"ab"]
-    assert (request.max_tokens, request.seed, request.sampling) == (4, 9, WILD)
-    assert request.stop_ids == {tokenizer.start, tokenizer.end}
-
-
 def test_a_text_without_a_prompt_follows_the_start_token_or_what_stands_between_texts() -> None:
     unmarked = ByteTokenizer(special=(), start=None, end=None)
     assert encode_prompt(ByteTokenizer(), "") == [ByteTokenizer().start]
@@ -197,50 +158,14 @@ def test_a_prompt_follows_the_start_token_only_if_the_tokenizer_adds_it() -> Non
     assert encode_prompt(tokenizer, "") == [tokenizer.start]
 
 
-def test_guarded_text_is_not_copied() -> None:
-    network = bytes_model()
-    known_ids = [*b"the cat sat on the mat and sang of it to nobody at all "] * 3
-    optimizer = torch.optim.AdamW(network.parameters(), lr=2e-2)
-    ids = torch.tensor([known_ids[:60]])
-    for _ in range(60):
-        loss, tokens = network.loss(ids[:, :-1], ids[:, 1:])
-        optimizer.zero_grad()
-        torch.autograd.backward(loss / tokens)
-        optimizer.step()
-    engine = TorchEngine(network)
-    by_heart = "".join(
-        write(engine, ByteTokenizer(), "the cat sat", max_tokens=30, sampling=GREEDY)
-    )
-    assert by_heart.startswith(bytes(known_ids[11:31]).decode())
-    guard = build_guard([ids[0].numpy()], ByteTokenizer(), longest=20)
-    guarded = write(
-        engine, ByteTokenizer(), "the cat sat", max_tokens=30, sampling=GREEDY, guard=guard
-    )
-    text = "the cat sat" + "".join(guarded)
-    assert not any(text[at : at + 20] in bytes(known_ids).decode() for at in range(len(text) - 19))
-
-
 def test_several_texts_equal_single_ones() -> None:
     wanted = [("ab", 5), ("ab", 1), ("ab", 1), ("", 7), ("to be", 8), ("ab", 9), ("x" * 70, 10)]
     wanted += [("ab", seed) for seed in range(11, 15)]
-    alone = [
-        "".join(
-            write(
-                ENGINE,
-                ByteTokenizer(),
-                prompt,
-                max_tokens=50,
-                seed=seed,
-                sampling=WILD,
-                stops=["e"],
-            )
-        )
-        for prompt, seed in wanted
-    ]
     model = Model(ENGINE, ByteTokenizer())
     requests = [
         model.request(prompt, max_tokens=50, seed=seed, sampling=WILD) for prompt, seed in wanted
     ]
+    alone = ["".join(model.stream(request, ["e"])) for request in requests]
     assert model.generate_texts(requests, ["e"]) == alone
     assert len(set(alone)) > 5
     assert model.generate_texts([]) == []
@@ -259,14 +184,11 @@ def test_unused_ids_are_never_sampled() -> None:
     assert len(tokenizer.gaps) == 87
     hot = SamplingParams(temperature=50.0, bias={5: 3.0})
     for sampling in (GREEDY, WILD, hot):
-        alone = [
-            "".join(write(engine, tokenizer, "a", max_tokens=40, seed=seed, sampling=sampling))
-            for seed in range(4)
-        ]
         model = Model(engine, tokenizer)
         requests = [
             model.request("a", max_tokens=40, seed=seed, sampling=sampling) for seed in range(4)
         ]
+        alone = ["".join(model.stream(request)) for request in requests]
         assert model.generate_texts(requests) == alone
     assert len(set(alone)) == 4
 
@@ -276,18 +198,6 @@ def test_an_error_in_one_of_several_texts_is_raised() -> None:
     model = Model(ENGINE, ByteTokenizer())
     with pytest.raises(OwnwordsError, match="forbidden"):
         model.generate_texts([model.request("ab", max_tokens=5, sampling=never)] * 2)
-
-
-def test_generation_restores_training_and_grad_mode() -> None:
-    network = bytes_model().train()
-    pieces = write(TorchEngine(network), ByteTokenizer(), "x", max_tokens=5, sampling=GREEDY)
-    for _ in range(2):
-        next(pieces)
-        # Between two pieces the world is that of whoever reads them.
-        assert network.training
-        assert not torch.is_inference_mode_enabled()
-        loss, _ = network.loss(some_ids(1, 4), some_ids(1, 4))
-        torch.autograd.backward(loss)
 
 
 noise = st.lists(st.integers(0, ODD.vocabulary_size - 6), max_size=20)
