@@ -1,11 +1,13 @@
 """Texts generated alone and in a batch equal those of the plain forward pass."""
 
+import gc
 import sys
 from collections.abc import Sequence
 from functools import cache
 from itertools import chain
 from random import Random
 from threading import Barrier, Thread
+from weakref import WeakSet
 
 import hypothesis.strategies as st
 import pytest
@@ -301,6 +303,26 @@ def test_requests_can_be_added_and_cancelled_from_other_threads() -> None:
             assert (texts[handle], handle.finish_reason) == (expected, "length")
     assert sorted(scheduler._free) == [0, 1, 2]
     assert sum(handle.is_cancelled for handle in chain(*handles)) > 30
+
+
+def test_requests_that_ended_or_were_cancelled_are_forgotten() -> None:
+    engine, random = CountingEngine(), Random(4)
+    scheduler = BatchScheduler(engine, rows=4, length=64)
+    handles = WeakSet[GenerationState]()
+    for number in range(200):
+        ids = random.choices(range(50), k=random.choice([1, 8, 40, 90]))
+        request = GenerationRequest(
+            ids=ids, max_tokens=random.choice([0, 1, 20, 60]), sampling=LIVELY, seed=number
+        )
+        handles.add(handle := scheduler.submit(request))
+        if random.random() < 0.2:
+            scheduler.cancel(handle)
+    del handle
+    finish(scheduler)
+    gc.collect()
+    assert len(handles) <= 4  # those whose text a row still holds
+    scheduler.close()
+    assert engine.caches == 0
 
 
 def test_padding_of_the_vocabulary_is_never_sampled() -> None:

@@ -18,7 +18,6 @@ from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.selection import read_choices
 from ownwords.archive.settings import ArchiveConfig, LookSettings, SplitConfig
 from ownwords.archive.sources import DetectedSource
-from ownwords.core.errors import SourceError
 
 DATED = {
     "wordpress": ("hats.WordPress.2024-01-31.xml", "hats.WordPress.2025-02-28.xml"),
@@ -304,16 +303,6 @@ def test_packed_texts_are_unpacked_once_and_read_as_their_folder_is(
     assert [post.id for post in reports[1].posts] == [post.id for post in reports[0].posts]
     assert reports[1].sources[0].detected_as == reports[0].sources[0].detected_as
     assert set(tmp_path.glob("[!w]*")) <= before
-
-
-def test_a_zip_without_texts_says_what_is_in_it(tmp_path: Path) -> None:
-    for name in ("1.jpg", "2.jpg", "3.png"):
-        (tmp_path / "in" / name).parent.mkdir(exist_ok=True)
-        (tmp_path / "in" / name).write_bytes(b"x")
-    packed = Path(shutil.make_archive(str(tmp_path / "blog"), "zip", tmp_path / "in"))
-    with pytest.raises(SourceError, match=r"nothing to read .* 3 files \(2 \.jpg, 1 \.png\)"):
-        look([packed], workspace=tmp_path / "w")
-    assert not (tmp_path / "w").exists()
 
 
 def test_a_path_given_beside_another_never_loses_most_of_its_posts(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The sample blog a first model learns from: enough prose, one voice, reproducible."""
+"""The sample blog that a first model learns from: built from its sources, like a real database."""
 
 import re
 import shutil
@@ -13,9 +13,6 @@ import scripts
 
 BLOG = scripts.ROOT / "examples" / "blog"
 TABLES = ("authors", "posts", "posts_additional_data", "posts_images", "posts_tags", "tags")
-FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
-SHARED_RUN = 12
 
 Rows = dict[str, list[tuple[object, ...]]]
 
@@ -38,33 +35,6 @@ def rows(database_path: Path) -> Rows:
             table: database.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()
             for table in TABLES
         }
-
-
-def published_words(sample: ModuleType) -> dict[str, list[str]]:
-    """The words of each public post without its code, by file name."""
-    return {
-        post.file_name: WORD.findall(FENCE.sub("", post.markdown).lower())
-        for post in sample.read_posts(BLOG / "posts").values()
-        if post.status == "published"
-    }
-
-
-def test_there_is_enough_text_to_learn_from(sample: ModuleType) -> None:
-    words = published_words(sample)
-
-    assert len(words) >= 40
-    assert sum(map(len, words.values())) >= 25_000
-
-
-def test_no_two_posts_share_a_long_run_of_words(sample: ModuleType) -> None:
-    first_seen: dict[tuple[str, ...], str] = {}
-    shared = []
-    for name, words in published_words(sample).items():
-        for run in zip(*(words[start:] for start in range(SHARED_RUN)), strict=False):
-            if first_seen.setdefault(run, name) != name:
-                shared.append((first_seen[run], name, " ".join(run)))
-
-    assert not shared
 
 
 def test_the_sample_resembles_real_databases(sample: ModuleType) -> None:
