@@ -48,7 +48,7 @@ class RandomEmbedder:
 
     name, dimensions = "drawn", DIMENSIONS
     question_prompt = passage_prompt = ""
-    cosine_scale = (1.0, 0.0)
+    reader = None
 
     def __init__(self) -> None:
         self._generator = np.random.default_rng(11)

@@ -1,25 +1,24 @@
 """How well `ownwords ask` answers questions that people wrote, beside MiniLM alone and plain BM25.
 
     python -m bench.ask_quality FOLDER                 a table of all kinds of questions
-    python -m bench.ask_quality FOLDER --half judge    only the half that nothing was chosen by
-    python -m bench.ask_quality FOLDER --misses words  with the questions that a column misses
+    python -m bench.ask_quality FOLDER --misses both   with the questions that a column misses
     python -m bench.ask_quality FOLDER --marked        whether what is marked answers
 
 FOLDER holds workspaces named NAME.ownwords; `bench/ask_questions.tsv`, or another file of
 `--questions`, holds kind, NAME, question and what is right, separated by tabs. What is right is a
 regular expression of the ids of the posts that answer (two, joined by "&", where both are needed)
 or, for the kind "dates", of the sentence; there COUNT, LAST, YEAR and MONTH with a word stand for
-what the archive's own texts say. Of three archives every second question of a kind
-is there to choose by, the others to judge by; a fourth is all to choose, a fifth all to judge by.
+what the archive's own texts say. Nothing is fitted on these questions; ranges are of 95%.
 """
 
 import argparse
 import re
 import sqlite3
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from pathlib import Path
 
 import numpy as np
@@ -31,10 +30,11 @@ from ownwords.ask.index import SearchIndex
 from ownwords.ask.search import ArchiveSearcher
 from ownwords.language.words import months
 
-KINDS = ("own", "para", "two", "near", "foreign", "dates")
+RANKED_KINDS = ("own", "para", "two")
+KINDS = (*RANKED_KINDS, "near", "foreign", "dates")
+SAID = ("answer", "nearest", "absent", "unjudged")
 COLUMNS = ("words", "both", "minilm", "bm25 posts", "bm25 paragraphs")
 QUESTIONS = Path(__file__).with_name("ask_questions.tsv")
-BY_ARCHIVE = {"eevee": "choose", "ruben": "judge"}  # whole archives on one side
 SHOWN = 5  # posts, of which at most three passages each are shown
 _STOP = re.compile(r"[^\W_]+")
 _FILE_OR_ADDRESS = re.compile(r"\S*/\S*|\S+\.[a-z][a-z0-9]{1,4}\b\S*")
@@ -46,16 +46,14 @@ class QualityQuestion:
     archive: str
     text: str
     right: str
-    half: str
 
 
 @dataclass
 class ColumnOutput:
-    """The output of one column for a question: ranked posts, a refusal, or a sentence."""
+    """The output of one column for a question: ranked posts, what is said of them, a sentence."""
 
     posts: list[str] = field(default_factory=list)
-    refused: bool = False
-    is_missing: bool = False  # that something asked for is missing
+    kind: str = ""
     sentence: str = ""
 
 
@@ -93,7 +91,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--questions", type=Path, default=QUESTIONS)
-    parser.add_argument("--half", choices=["choose", "judge", "all"], default="all")
     parser.add_argument("--columns", default=",".join(COLUMNS))
     parser.add_argument("--misses", default="", help="a column whose misses are printed")
     parser.add_argument("--embed", default="minilm")
@@ -102,37 +99,55 @@ def main() -> int:
     if options.marked:
         _marked(options.folder, open_embedder(options.embed))
         return 0
-    questions = [
-        question
-        for question in _questions(options.questions)
-        if options.half in ("all", question.half)
-    ]
+    questions = list(_questions(options.questions))
     columns = options.columns.split(",")
     embedder = open_embedder(options.embed) if {"both", "minilm"} & set(columns) else None
-    results: dict[tuple[str, str, str], list[tuple[QualityQuestion, ColumnOutput, float, bool]]] = (
-        defaultdict(list)
-    )
+    results: dict[tuple[str, str], list[tuple[QualityQuestion, ColumnOutput, int, bool]]]
+    results = defaultdict(list)
     for name in sorted({question.archive for question in questions}):
         work = Workspace.open(options.folder / f"{name}.ownwords")
         for column in columns:
             give = _answerer(column, work, embedder)
             for question in questions:
                 if question.archive == name:
-                    give_column = give(question)
-                    point, false = _score(question, give_column, work)
-                    results[column, question.kind, question.half].append(
-                        (question, give_column, point, false)
-                    )
-                    if column == options.misses and not point:
+                    output = give(question)
+                    rank = _rank_of(question.right, output.posts)
+                    is_right = _is_right(question, output, rank, work)
+                    results[column, question.kind].append((question, output, rank, is_right))
+                    if column == options.misses and not is_right:
                         print(
-                            f"  miss {question.kind:8}{question.archive:7}{question.text}\n"
-                            "      "
-                            f" {'REFUSED ' if give_column.refused else ''}{give_column.sentence}"
-                            f" {give_column.posts[:3]}"
+                            f"  miss {question.kind:8}{question.archive:8}{question.text}\n"
+                            f"       {output.kind} {rank} {output.sentence} {output.posts[:3]}"
                         )
-    for half in ("choose", "judge"):
-        _table(half, columns, results)
+    for column in columns:
+        print(f"\n{column:14}{'first':>20}{'in five':>20}" + "".join(f"{x:>20}" for x in SAID))
+        for kind in KINDS:
+            if some := results[column, kind]:
+                _row(kind, some)
     return 0
+
+
+def _row(kind: str, some: list[tuple[QualityQuestion, ColumnOutput, int, bool]]) -> None:
+    cells = [""] * 2
+    if kind in RANKED_KINDS:
+        cells = [
+            _share(sum(rank <= most for *_, rank, _ in some), len(some)) for most in (1, SHOWN)
+        ]
+    if kind == "dates":
+        right, said = sum(x for *_, x in some), sum(bool(x.sentence) for _, x, *_ in some)
+        cells = [f"{right} right", f"{said - right} false"]
+    else:
+        said_of = Counter(output.kind for _, output, *_ in some)
+        cells += [_share(said_of[x], len(some)) for x in SAID]
+    print(f"{f'{kind} ({len(some)})':14}" + "".join(f"{cell:>20}" for cell in cells))
+
+
+def _share(count: int, total: int) -> str:
+    """A count with the Wilson interval of its share."""
+    z, p = 1.96, count / total
+    middle, half = p + z * z / 2 / total, z * sqrt(p * (1 - p) / total + (z / 2 / total) ** 2)
+    low, high = ((middle + sign * half) / (1 + z * z / total) for sign in (-1, 1))
+    return f"{count} ({low:.0%} to {high:.0%})"
 
 
 def _marked(folder: Path, embedder: Embedder | None) -> None:
@@ -146,7 +161,7 @@ def _marked(folder: Path, embedder: Embedder | None) -> None:
         }
         hits = dict.fromkeys(("shown", "first", "first mark", "a mark", "excerpt"), 0)
         for blog, question, words in rows:
-            passages = searchers[blog].find(question).passages
+            passages = searchers[blog].find(question, reads=True).passages
             with_words = [each for each in passages if words.casefold() in each.text.casefold()]
             for each in with_words[:1]:
                 excerpt = searchers[blog].excerpts(question, passages)[each.id]
@@ -161,14 +176,11 @@ def _marked(folder: Path, embedder: Embedder | None) -> None:
 
 
 def _questions(path: Path) -> Iterator[QualityQuestion]:
-    seen_keys: dict[str, int] = defaultdict(int)
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
             continue
         kind, archive, text, right = line.split("\t")
-        seen_keys[kind] += archive not in BY_ARCHIVE
-        half = BY_ARCHIVE.get(archive, "judge" if seen_keys[kind] % 2 else "choose")
-        yield QualityQuestion(kind, archive, text, right, half)
+        yield QualityQuestion(kind, archive, text, right)
 
 
 def _answerer(
@@ -181,7 +193,7 @@ def _answerer(
         searcher = ArchiveSearcher(work.index, model)
 
         def ask_archive(question: QualityQuestion) -> ColumnOutput:
-            ranked = question.kind in ("own", "para", "two")
+            ranked = question.kind in RANKED_KINDS
             return _of_answer(answer(question.text, searcher, limit=3 * SHOWN if ranked else 8))
 
         return ask_archive
@@ -216,24 +228,19 @@ def _answerer(
 
 def _of_answer(result: Answer) -> ColumnOutput:
     posts = list(dict.fromkeys(passage.document for passage in result.passages))
-    is_missing = result.kind != "answer" or any(
-        note.startswith(("None", "No post")) for note in result.notes
-    )
-    return ColumnOutput(posts, result.kind == "absent", is_missing, result.answer)
+    return ColumnOutput(posts, result.kind, result.answer)
 
 
-def _score(question: QualityQuestion, output: ColumnOutput, work: Workspace) -> tuple[float, bool]:
-    """Whether the output is right, and whether it says something false."""
-    if question.kind in ("near", "foreign"):
-        return float(output.is_missing if question.kind == "near" else output.refused), False
+def _is_right(question: QualityQuestion, output: ColumnOutput, rank: int, work: Workspace) -> bool:
+    if question.kind == "near":
+        return output.kind != "answer"
+    if question.kind == "foreign":
+        return output.kind == "absent"
     if question.kind == "dates":
-        right = _expected(question.right, work)
-        sentence = output.sentence
-        is_right = re.search(right, sentence, re.IGNORECASE) is not None
-        return float(is_right), bool(sentence) and not output.refused and not is_right
-    if output.refused:
-        return 0.0, True
-    return float(_rank_of(question.right, output.posts) <= SHOWN), False
+        return (
+            re.search(_expected(question.right, work), output.sentence, re.IGNORECASE) is not None
+        )
+    return rank <= SHOWN and output.kind != "absent"
 
 
 def _rank_of(right: str, posts: Sequence[str]) -> int:
@@ -261,50 +268,6 @@ def _expected(right: str, work: Workspace) -> str:
         return rf"\b{len(days)}\b"
     year, month, number = max(days).split("-")
     return f"{int(number)} {months()[int(month) - 1]} {year}"
-
-
-def _table(
-    half: str,
-    columns: Sequence[str],
-    results: dict[tuple[str, str, str], list[tuple[QualityQuestion, ColumnOutput, float, bool]]],
-) -> None:
-    rows: list[tuple[str, list[str]]] = []
-    for kind in KINDS:
-        count = max((len(results[column, kind, half]) for column in columns), default=0)
-        if not count:
-            continue
-        cells = []
-        for column in columns:
-            got = results[column, kind, half]
-            cell = f"{sum(point for *_, point, _ in got):.0f}"
-            if kind in ("own", "para"):
-                firsts = sum(
-                    not output.refused and _rank_of(question.right, output.posts) == 1
-                    for question, output, *_ in got
-                )
-                cell += f" ({firsts})"
-            if kind == "dates":
-                cell += f" ({sum(false for *_, false in got)} false)"
-            cells.append(
-                cell if kind in ("own", "para", "two") or column in ("words", "both") else ""
-            )
-        rows.append((f"{kind} ({count})", cells))
-    wrongly = [
-        str(
-            sum(
-                output.refused
-                for kind in ("own", "para", "two")
-                for _, output, *_ in results[c, kind, half]
-            )
-        )
-        for c in columns
-    ]
-    if rows:
-        answerable = sum(len(results[columns[0], kind, half]) for kind in ("own", "para", "two"))
-        rows.append((f"wrongly refused ({answerable})", wrongly))
-        print(f"\n{half + ' by':26}" + "".join(column.rjust(17) for column in columns))
-        for label, cells in rows:
-            print(f"{label:26}" + "".join(cell.rjust(17) for cell in cells))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class FakeSearcher:
     embedder: None = None
     requests: list[tuple[str, int]] = field(default_factory=list)
 
-    def find(self, question: str, limit: int = 8, mode: str = "") -> RetrievalResult:
+    def find(self, question: str, limit: int = 8, *, reads: bool = False) -> RetrievalResult:
         self.requests.append((question, limit))
         return self.result
 

@@ -113,7 +113,7 @@ def test_no_model_is_asked_what_the_archive_has_nothing_about() -> None:
     )
     assert (result.answer, result.kind, result.passages) == ("", "absent", near)
     assert result.notes == ("None has “volcano”.",)
-    assert result.to_dict()["sentence"] == "That is not in your archive"
+    assert result.to_dict()["sentence"] == "Your archive seems to have nothing about this"
     assert writer.requests == []
     assert counts == [1]
     nearest: Any = FakeSearcher(RetrievalResult(PASSAGES, "nearest"))

@@ -263,7 +263,13 @@ def test_the_cosine_of_a_passage_is_its_best_window(width: int) -> None:
     passages = np.sort(rng.integers(5, 900, len(rows)))
     query = rows[17]
     ids, firsts = np.unique(passages, return_index=True)
-    cosines = StoredVectors(ids, ids, firsts, *quantized(rows)).cosines(query)
+    stored = StoredVectors(ids, ids, firsts, *quantized(rows))
+    of_windows = stored.of_windows(query)
+    cosines = stored.cosines(of_windows)
+    first, end = firsts[1], firsts[2] if len(firsts) > 2 else len(rows)
+    number, cosine = stored.window(int(ids[1]), of_windows)
+    assert number == int(of_windows[first:end].argmax()) and cosine == float(cosines[1])
+    assert stored.window(int(ids[-1]) + 1, of_windows)[0] == 0
     exact = rows @ query
     best = [exact[passages == id_].max() for id_ in ids]
     assert np.abs(cosines - best).max() < 0.01
@@ -274,4 +280,4 @@ def test_a_query_of_another_length_is_never_compared() -> None:
     stored = StoredVectors(each, each, each, *quantized(np.ones((3, 8), np.float32)))
     for length in (7, 9):
         with pytest.raises(ValueError, match=rf"\({length},\) for vectors of 8"):
-            stored.cosines(np.ones(length, np.float32))
+            stored.of_windows(np.ones(length, np.float32))

@@ -131,7 +131,7 @@ def test_without_a_model_the_passages_are_shown(workspace: Workspace) -> None:
     assert [name for name, _ in events] == ["passages", "answer"]
     answer = events[1][1]
     assert answer["answer"] == ""
-    assert answer["kind"] == "answer"
+    assert answer["kind"] == "unjudged"
     assert answer["passages"][0]["title"] == "Copper and rain"
     assert answer["passages"][0]["document"] == events[0][1][0]["document"]
 
@@ -144,7 +144,7 @@ def test_a_question_without_an_answer_is_refused_without_a_model(
             workspace, f"{endpoint.url}#writer", "Did I ever parachute from a zeppelin?"
         )
     answer = dict(events)["answer"]
-    assert (answer["kind"], answer["answer"]) == ("nearest", "")
+    assert (answer["kind"], answer["answer"]) == ("unjudged", "")
     assert endpoint.bodies() == []
 
 

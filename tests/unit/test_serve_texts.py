@@ -28,7 +28,7 @@ TALK = [
     {"role": "user", "text": "And its rim?"},
     {
         "role": "assistant",
-        "sentence": "Your posts say",
+        "sentence": "Your posts seem to say",
         "passages": [{"text": "Rims are brass.", "excerpt": "Rims are brass.", "title": "Brass"}],
     },
 ]
@@ -112,7 +112,7 @@ def test_markdown_holds_questions_answers_and_quotations(client: TestClient) -> 
     assert answer.text == (
         "# A/gauge: “x”\n\n## What is the gauge made of?\n\nCopper [1].\n\n"
         "> five inches of copper\n>\n> [1] Rain\n\n"
-        "## And its rim?\n\nYour posts say:\n\n> Rims are brass.\n>\n> [1] Brass\n"
+        "## And its rim?\n\nYour posts seem to say:\n\n> Rims are brass.\n>\n> [1] Brass\n"
     )
     save_text(client, text="A text\n\nof two paragraphs")
     assert "of two paragraphs" in client.get("/api/texts/markdown").text

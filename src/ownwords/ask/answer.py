@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 # The heading of the passages, by their kind.
 SENTENCES: Final[dict[Kind, str]] = {
-    "answer": "Your posts say",
-    "nearest": "Nothing here clearly answers this",
-    "absent": "That is not in your archive",
+    "answer": "Your posts seem to say",
+    "nearest": "Close, but not clearly said",
+    "absent": "Your archive seems to have nothing about this",
+    "unjudged": "The passages closest to your question",
 }
+_NOTHING = "No passage was found"
 PASSAGES: Final = 8
 _MAX_QUESTION = 2000  # characters
 _TRIES, _SHORTER = 3, 0.6  # attempts, each with a prompt of this share of the one before
@@ -54,6 +56,12 @@ class Answer:
     model: str = ""
     excerpts: Mapping[int, PassageExcerpt] = field(default_factory=dict)
 
+    @property
+    def sentence(self) -> str:
+        """What is said of the passages."""
+        is_empty = self.kind == "unjudged" and not self.passages
+        return _NOTHING if is_empty else SENTENCES[self.kind]
+
     def to_dict(self) -> dict[str, Any]:
         """Return the answer for JSON, with each passage's excerpt and matching sentences."""
         return {
@@ -70,7 +78,7 @@ class Answer:
                 if (excerpt := self.excerpts[each.id])
             ],
             "kind": self.kind,
-            "sentence": SENTENCES[self.kind],
+            "sentence": self.sentence,
             "why": self.why,
             "notes": list(self.notes),
             "model": self.model,
@@ -107,7 +115,7 @@ def answer(
     elif counted and counted.is_complete:
         return Answer(question, counted.sentence)
     else:
-        result = searcher.find(question, limit)
+        result = searcher.find(question, limit, reads=True)
         notes = (*([counted.sentence] if counted else []), *result.notes)
         found = Answer(question, passages=result.passages, kind=result.kind, notes=notes)
     found = replace(found, excerpts=searcher.excerpts(question, found.passages))

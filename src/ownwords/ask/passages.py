@@ -273,15 +273,34 @@ def is_code(text: str) -> bool:
 
 def windows(title: str, heading: str, text: str) -> list[str]:
     """Return the texts to embed for a passage; at least one, so that its title has a vector."""
-    head = "\n".join(_cut(part, _HEAD_BYTES) for part in (title, heading) if part)
-    parts: list[str] = []
-    for begin, end in _pieces(text):
-        piece = text[begin:end].strip()
-        if parts and len(f"{parts[-1]}\n{piece}".encode()) <= WINDOW_BYTES:
-            parts[-1] += f"\n{piece}"
-        else:
-            parts.append(piece)
+    head = head_of(title, heading)
+    parts = ["\n".join(text[slice(*at)].strip() for at in pieces) for pieces in _windows(text)]
     return [f"{head}\n{part}" if head else part for part in parts] or [head]
+
+
+def window_spans(text: str) -> list[Span]:
+    """Return the spans of the windows of a passage."""
+    return [(pieces[0][0], pieces[-1][1]) for pieces in _windows(text)]
+
+
+def head_of(title: str, heading: str) -> str:
+    """Return what stands before each window of a passage."""
+    return "\n".join(_cut(part, _HEAD_BYTES) for part in (title, heading) if part)
+
+
+def _windows(text: str) -> list[list[Span]]:
+    """Return the pieces of each window."""
+    found: list[list[Span]] = []
+    size = 0
+    for begin, end in _pieces(text):
+        added = len(text[begin:end].strip().encode())
+        if found and size + 1 + added <= WINDOW_BYTES:
+            found[-1].append((begin, end))
+            size += 1 + added
+        else:
+            found.append([(begin, end)])
+            size = added
+    return found
 
 
 def _blocks(text: str) -> Iterator[Span]:
@@ -354,9 +373,9 @@ SHOWN = 480  # characters of a passage, about five lines
 # The answer often follows the words of the question: a unit gains this share of the score of the
 # unit before it, and of what that one gains; code gains all of it.
 _BEFORE_SHARE = 0.6
-# Weights of a unit's cosine, and of a number or a name that the question asks for, relative to the
-# share of the question's words. Measured: docs/log.md.
-_MEANING, _FITTING = 2.0, 1.5
+# Weights of what the reader says of a unit, and of a number or a name that the question asks for,
+# relative to the share of the question's words. Measured: docs/log.md.
+_READING, _FITTING = 2.0, 1.5
 _WEAK = 0.3  # units with less than this share of the best score are not marked
 
 
@@ -371,8 +390,8 @@ class PassageExcerpt(NamedTuple):
     matching: tuple[Span, ...]
 
 
-def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> PassageExcerpt:
-    """Select the excerpt of a passage by words, and by the `cosines` of its units if there are any.
+def excerpt_of(question: str, text: str, shares: Sequence[float] = ()) -> PassageExcerpt:
+    """Select the excerpt of a passage by words, and by the reader's `shares` of its units, if any.
 
     The best two adjacent units match, because often one names what the other is about, and the best
     of the others.
@@ -381,14 +400,14 @@ def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> Passa
     own = _matches(question, text, spans)
     most = max(own) or 1.0
     scores = [0.0] * len(spans)
-    if any(own) or cosines:
+    if any(own) or shares:
         scores = [_FITTING * fits for fits in has_asked(question, text, spans, narrow=True)]
     before = 0.0
     for at, (begin, end) in enumerate(spans):
         share = 1.0 if is_code(text[begin:end]) else _BEFORE_SHARE
         scores[at] += (own[at] + share * before) / most
         before = max(own[at], _BEFORE_SHARE * before)
-        scores[at] += _MEANING * cosines[at] if cosines else 0.0
+        scores[at] += _READING * shares[at] if shares else 0.0
     ranked = sorted(range(len(spans)), key=lambda at: -scores[at])
     first = max(range(len(spans)), key=lambda at: sum(scores[at : at + 2]))
     other = next((at for at in ranked if at not in (first, first + 1)), first)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.archive.text_repair import repair_text
+from ownwords.ask.reader import Reading, Window
 from ownwords.language.words import (
     UNSPACED,
     WORD,
@@ -60,7 +61,8 @@ class Query:
 
     `has_subject` is False if it has only stop words, `is_bare` True if it has nothing but `words`;
     `names` are those of `words` that are numbers, or names by their capitals. `vectors` are those
-    of the question, by the names of the encoders that have read it.
+    of the question, by the names of the encoders that have read it; `readings` are windows that the
+    reader has read with it.
     """
 
     text: str
@@ -71,6 +73,7 @@ class Query:
     is_bare: bool
     names: frozenset[QueryTerm]
     vectors: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict, compare=False)
+    readings: dict[Window, Reading] = field(default_factory=dict, compare=False)
 
     @staticmethod
     @lru_cache(maxsize=8)  # whatever answers a question shares one reading of it

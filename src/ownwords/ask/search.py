@@ -1,16 +1,16 @@
-"""Searches the archive by words (BM25) and by vectors, and judges the result.
+"""Searches the archive by words (BM25) and by vectors; a reader orders and judges the best.
 
-Both are fused by score. Fusion by rank would give the first hit of either search the same weight,
-even if only a stray word of the question matched. Here the weight of the words depends on how rare
-they are: a convex combination of scores (Bruch et al. 2023, "An analysis of fusion functions for
-hybrid retrieval").
+Both searches are fused by score. Fusion by rank would give the first hit of either search the same
+weight, even if only a stray word of the question matched. Here the weight of the words depends on
+how rare they are: a convex combination of scores (Bruch et al. 2023, "An analysis of fusion
+functions for hybrid retrieval"). What is said of the result rests on `reader.py` alone.
 """
 
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
@@ -18,17 +18,25 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ownwords.ask.index import Floats, Ids, SearchIndex, StoredVectors, folded
-from ownwords.ask.passages import Passage, PassageExcerpt, excerpt_of, units
+from ownwords.ask.passages import (
+    Passage,
+    PassageExcerpt,
+    excerpt_of,
+    head_of,
+    units,
+    window_spans,
+)
 from ownwords.ask.query import Query, QueryTerm, has_asked
+from ownwords.ask.reader import Reader, Reading, Window
+from ownwords.core.text import Span
 from ownwords.language.words import forms_of, stems
 from ownwords.view import format as say
 
 if TYPE_CHECKING:
     from ownwords.ask.encoder import Embedder
 
-
 Ranking = list[tuple[int, float]]  # ids of chunks and their scores, best first
-Kind = Literal["answer", "nearest", "absent"]
+Kind = Literal["answer", "nearest", "absent", "unjudged"]
 
 RANKED = 60  # chunks of a ranking
 # What the best match of words adds, in standard deviations of the cosines, if each word occurs in
@@ -65,19 +73,28 @@ def nearest(passages: Ids, scores: Floats, limit: int) -> Ranking:
 # ---- what was found
 
 
-# The distance of the best passage: its cosine plus, with little weight, the share of the question's
-# words that it has. Between the two thresholds it may answer. Measured: docs/log.md.
-_WORDS_COUNT, _ABSENT, _ANSWERED = 0.1, 0.27, 0.36
-_ANSWERED_BY_WORDS = 0.35  # the share of the words alone
+# Passages that the reader reads, and what its log odds weigh in their order, in standard deviations
+# of the cosines. All of these were chosen on sources that it was not trained with: docs/log.md.
+_READ, _READING_WEIGHT = 12, 0.6
+# The best passage is said to answer from these log odds on, of which a low highest cosine takes
+# some; the archive has nothing about it if no log odds are positive and the cosine is so low.
+_ANSWERED, _USUAL_COSINE, _COSINE_WEIGHT, _ABSENT = 0.0, 0.45, 5.0, 0.27
 
-
-def kind_of(figures: Mapping[str, float]) -> Kind:
-    """Return how the passages relate to the question; words alone never make it "absent"."""
-    strength = figures["strength"]
-    if "cosine" not in figures:
-        return "answer" if strength >= _ANSWERED_BY_WORDS else "nearest"
-    nearness = figures["cosine"] + _WORDS_COUNT * strength
-    return "absent" if nearness < _ABSENT else "nearest" if nearness < _ANSWERED else "answer"
+# The note if none of the closest passages clearly has what a question asks for, by its last words.
+_SOUGHT = {
+    note.removesuffix(".").partition(" say ")[2]: note
+    for note in (
+        "“{}” comes closest, but does not clearly say how many.",
+        "“{}” comes closest, but does not clearly say how much.",
+        "“{}” comes closest, but does not clearly say how long.",
+        "“{}” comes closest, but does not clearly say how often.",
+        "“{}” comes closest, but does not clearly say when.",
+        "“{}” comes closest, but does not clearly say where.",
+        "“{}” comes closest, but does not clearly say why.",
+        "“{}” comes closest, but does not clearly say who.",
+    )
+}
+_SEEKS = re.compile(rf"\b({'|'.join(_SOUGHT)})\b", re.IGNORECASE)
 
 
 # Questions about the whole archive, which no passage answers.
@@ -92,15 +109,40 @@ _OVERVIEW = re.compile(
 class RetrievalResult:
     """The passages of a search, best first, and how they relate to the question.
 
-    `kind` is "answer", "nearest" if nothing clearly answers, or "absent" if the archive has nothing
-    about it, which only vectors can show: then `passages` are the best of the three closest posts.
-    `notes` say what is missing; `kind` was judged by `figures`.
+    `kind` is "answer"; "nearest" if they are about it, and none clearly answers; "absent" if the
+    archive has nothing about it: then `passages` are the best of the three closest posts; without a
+    reader "unjudged". `notes` say what is missing.
     """
 
     passages: tuple[Passage, ...]
     kind: Kind = "answer"
     notes: tuple[str, ...] = ()
-    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+def kind_of(odds: float, cosine: float) -> Kind:
+    """Return what the passages are, by the highest log odds of an answer and the highest cosine."""
+    if odds + _COSINE_WEIGHT * min(0.0, cosine - _USUAL_COSINE) >= _ANSWERED:
+        return "answer"
+    return "absent" if odds < 0 and cosine < _ABSENT else "nearest"
+
+
+def _not_said(question: str, passages: Sequence[Passage]) -> list[str]:
+    """Return a note of what the closest passage does not say, if the question makes it clear."""
+    sought = {each.lower() for each in _SEEKS.findall(question)}
+    if len(sought) != 1 or not passages:
+        return []
+    return [_SOUGHT[sought.pop()].format(say.title_of(passages[0].title, 60))]
+
+
+def _limits(query: Query, unread: int) -> Iterator[str]:
+    """Yield notes of what a search for the question cannot do."""
+    if not query.has_subject:
+        yield "The question has no word to search for."
+    if _OVERVIEW.search(query.text):
+        yield "A search cannot summarise the whole archive; the report does."
+    if unread:
+        of = say.count(unread, "passage")
+        yield f"The search by meaning has yet to read {of}; it compared words there."
 
 
 def _named(terms: Iterable[QueryTerm]) -> str:
@@ -126,7 +168,6 @@ _OTHERS_FACTOR = 0.8
 # A chunk gains this share of the scores of the 2 best other chunks of its post.
 _OTHER_CHUNKS, _OTHER_SHARE = 2, 0.2
 _NEAREST = 3
-_FEW = 50  # chunks; with fewer, IDF means little
 _MIN_IDF = 1e-6  # for terms in half of the chunks or more
 
 
@@ -137,11 +178,11 @@ class ArchiveSearcher:
         self.index = index
         self.embedder = embedder
 
-    def find(self, question: str, limit: int = 8) -> RetrievalResult:
+    def find(self, question: str, limit: int = 8, *, reads: bool = False) -> RetrievalResult:
         """Return the passages that answer a question best, at most `limit`, three per post.
 
         A post whose title is the question or quoted in it, or the only one whose title has all of
-        its words, comes first.
+        its words, comes first. If `reads`, a reader orders and judges the others, in half a second.
         """
         query = Query.of(question)
         words = _Words(
@@ -150,16 +191,20 @@ class ArchiveSearcher:
         )
         by_text = self._rank_by_text(words)
         vectors = self._vectors()
-        ids, cosines = np.empty(0, np.int64), np.empty(0, np.float32)
+        ids, closeness = np.empty(0, np.int64), np.empty(0, np.float32)
         if vectors and query.text:
-            ids, cosines = vectors.passages, vectors.cosines(self._vector_of(query))
-        closeness = vectors.closeness(cosines) if vectors and len(ids) else cosines
+            of_windows = vectors.of_windows(self._vector_of(query))
+            ids, closeness = vectors.passages, vectors.closeness(vectors.cosines(of_windows))
         phrase_chunks = (
             self.index.chunks_with(_matching(" AND ", query.phrases)) if query.phrases else []
         )
         title_chunks, is_title = self._title_matches(query, words, by_text)
 
         ranking = fuse(by_text, ids, closeness, words.rarity)
+        answers: dict[int, float] = {}
+        if vectors and len(ids) and query.has_subject and reads and self._reader:
+            answers = self._read(query, ranking[:_READ], vectors, of_windows)
+            ranking = reordered(ranking, answers)
         ranking = _put_first(_put_first(ranking, _in_order(phrase_chunks, ranking)), title_chunks)
         found_by = {
             "title": set(title_chunks),
@@ -167,7 +212,7 @@ class ArchiveSearcher:
             "text": {id_ for id_, _ in by_text},
             "vectors": {id_ for id_, _ in nearest(ids, closeness, RANKED)},
         }
-        worth = partial(words.worth, query.text)
+        worth = _score if answers else partial(words.worth, query.text)
         passages = self._top_passages(ranking, limit, found_by, worth)
         notes = []
         unknown = [term for term, chunks in words.chunks_of.items() if not chunks]
@@ -179,44 +224,68 @@ class ArchiveSearcher:
         named = {term for term in query.names if not (is_title or (term in unknown and notes))}
         if absent := [term for term in words.absent_from(passages) if term in named]:
             notes.append(f"None of these passages contains {_named(absent)}.")
-        figures = {"strength": words.strength(by_text)}
         unread = words.size - len(ids) if self.embedder else 0
-        # A passage without a vector may answer: then the words judge.
-        if len(ids) and not unread and self.embedder and self.embedder.cosine_scale:
-            scale, shift = self.embedder.cosine_scale
-            figures["cosine"] = scale * float(cosines.max()) + shift
-        kind: Kind = "nearest"
+        kind: Kind = "unjudged"
+        if answers:
+            kind = kind_of(max(answers.values()), float(of_windows.max()))
         if phrase_chunks or is_title or (query.is_bare and words.stand_together(by_text)):
             kind = "answer"  # "limescale" asks where the word is
-        elif passages and not query.phrases and (query.has_subject or len(ids)):
-            kind = kind_of(figures)
+        elif kind == "absent" and unread:
+            kind = "nearest"  # a passage without a vector may be about it
+        if kind == "nearest":
+            notes += _not_said(question, passages)
         if kind == "absent":
             firsts = {passage.document: passage for passage in reversed(passages)}
             passages = [each for each in passages if firsts[each.document] is each][:_NEAREST]
-        if not query.has_subject:
-            notes.append("The question has no word to search for.")
-        if _OVERVIEW.search(question):
-            notes.append("A search cannot summarise the whole archive; the report does.")
-        if unread:
-            of = say.count(unread, "passage")
-            notes.append(f"The search by meaning has yet to read {of}; it compared words there.")
-        return RetrievalResult(tuple(passages), kind, tuple(notes), figures)
+        return RetrievalResult(tuple(passages), kind, (*notes, *_limits(query, unread)))
+
+    @property
+    def _reader(self) -> Reader | None:
+        return self.embedder.reader if self.embedder else None
+
+    def _read(
+        self, query: Query, ranking: Ranking, vectors: StoredVectors, of_windows: Floats
+    ) -> dict[int, float]:
+        """Return the log odds that the closest window of each passage answers."""
+        chosen, cosines = {}, {}
+        for passage in self.index.passages(ranking):
+            spans = window_spans(passage.text) or [(0, 0)]
+            number, cosines[passage.id] = vectors.window(passage.id, of_windows)
+            chosen[passage.id] = window_of(passage, spans[number])
+        readings = self._readings(query, chosen.values())
+        weight = self._reader.cosine_weight if self._reader else 0.0
+        return {
+            id_: readings[window].answers + weight * cosines[id_] for id_, window in chosen.items()
+        }
+
+    def _readings(self, query: Query, windows: Iterable[Window]) -> dict[Window, Reading]:
+        """Return the question's readings, with those of these windows; each is read once."""
+        missing = [each for each in windows if each not in query.readings]
+        if missing and self._reader:
+            read = self._reader.read(query.text, missing)
+            query.readings.update(zip(missing, read, strict=True))
+        return query.readings
 
     def excerpts(self, question: str, passages: Sequence[Passage]) -> dict[int, PassageExcerpt]:
         """Return the excerpt of each passage, by its id.
 
-        Only the sentences of the first are compared by meaning: more would take longer and mark no
-        better.
+        If passages were read, the reader reads all of the first; of the others, it has read the
+        closest window.
         """
-        query, cosines = Query.of(question), list[float]()
-        if self.embedder and passages:
-            text, prompt = passages[0].text, self.embedder.passage_prompt
-            rows = self.embedder.embed([prompt + text[slice(*at)] for at in units(text)])
-            cosines = (rows @ self._vector_of(query)).tolist()
-        return {
-            each.id: excerpt_of(query.text, each.text, () if place else cosines)
-            for place, each in enumerate(passages)
-        }
+        query = Query.of(question)
+        found = {}
+        for place, passage in enumerate(passages):
+            spans = units(passage.text)
+            shares = [0.0] * len(spans)
+            windows = [(at, window_of(passage, at)) for at in window_spans(passage.text)]
+            is_first = not place and query.readings
+            readings = self._readings(query, (each for _, each in windows if is_first))
+            for at, window in windows:
+                if reading := readings.get(window):
+                    for unit, share in zip(_units_in(spans, at), reading.shares(), strict=True):
+                        shares[unit] = max(shares[unit], share)
+            found[passage.id] = excerpt_of(query.text, passage.text, shares)
+        return found
 
     def _vector_of(self, query: Query) -> Floats:
         """The vector of a question, made once."""
@@ -367,21 +436,6 @@ class _Words:
             best = max(best, share * (1 + fits))
         return "phrase" in passage.found_by, passage.score + _SENTENCE_WEIGHT * best
 
-    def strength(self, by_text: Ranking) -> float:
-        """Return how much of the question the best passage has, from 0 to 1.
-
-        The BM25 score of the best passage, relative to the summed IDF of the words and multiplied
-        by the share of that IDF that occurs in any post; with few chunks, the share of the words.
-        """
-        if not by_text:
-            return 0.0
-        if self.size < _FEW:
-            chunks_of = self.chunks_of.values()
-            most = max(sum(id_ in chunks for chunks in chunks_of) for id_, _ in by_text)
-            return most / len(self.chunks_of)
-        total = self._told_by(self.chunks_of)
-        return min(1.0, by_text[0][1] / total * self._present / total)
-
     def by_frequency(self) -> tuple[list[QueryTerm], list[QueryTerm]]:
         """Return the rare words that select chunks, and the common ones that only add to scores."""
         counts = {term: len(chunks) for term, chunks in self.chunks_of.items() if chunks}
@@ -389,6 +443,33 @@ class _Words:
         sums = accumulate(counts[term] for term in ordered)
         rare = max(1, sum(held <= _MAX_HELD for held in sums))
         return ordered[:rare], ordered[rare:]
+
+
+def reordered(ranking: Ranking, answers: Mapping[int, float]) -> Ranking:
+    """Return the ranking with the passages first that were read, by their scores and log odds."""
+    scores = dict(ranking)
+    read = [(id_, scores[id_] + _READING_WEIGHT * odds) for id_, odds in answers.items()]
+    read.sort(key=lambda entry: (-entry[1], entry[0]))
+    rest = [entry for entry in ranking if entry[0] not in answers]
+    top = read[-1][1] - rest[0][1] if read and rest else 0.0  # scores decrease
+    return read + [(id_, score + min(0.0, top)) for id_, score in rest]
+
+
+def _units_in(spans: Sequence[Span], window: Span) -> list[int]:
+    """Return the numbers of the units that a window has a part of."""
+    return [n for n, (a, b) in enumerate(spans) if a < window[1] and b > window[0]]
+
+
+def window_of(passage: Passage, at: Span) -> Window:
+    """Return a window of a passage as the reader takes it."""
+    spans, (begin, end) = units(passage.text), at
+    inside = (spans[n] for n in _units_in(spans, at))
+    sentences = tuple((max(a, begin) - begin, min(b, end) - begin) for a, b in inside)
+    return Window(head_of(passage.title, passage.heading), passage.text[begin:end], sentences)
+
+
+def _score(passage: Passage) -> tuple[bool, float]:
+    return "phrase" in passage.found_by, passage.score
 
 
 def _with_post_scores(rows: Iterable[tuple[int, str, float]]) -> Ranking:

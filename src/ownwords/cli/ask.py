@@ -164,11 +164,11 @@ class _Session:
             )
         finally:
             flow.end()
-        advice = self.advice if result.passages and not result.answer else ""
-        if result.kind != "answer" and not self.searcher.embedder:
+        advice = [self.advice] if self.advice and result.passages and not result.answer else []
+        if result.kind == "unjudged" and not self.searcher.embedder:
             from ownwords.ask.encoder import INSTALL
 
-            advice = _BY_WORDS.format(INSTALL)
+            advice.append(_BY_WORDS.format(INSTALL))
         self.output.show(
             result.to_dict(),
             lambda _: print_answer(result, writer, advice, has_text=flow.has_begun),
@@ -233,11 +233,9 @@ def allowed_backend(output: OutputOptions, option: str) -> tuple["Endpoint | Non
 
 
 def print_answer(
-    answer: "Answer", writer: TerminalWriter, advice: str = "", *, has_text: bool = False
+    answer: "Answer", writer: TerminalWriter, advice: Sequence[str] = (), *, has_text: bool = False
 ) -> None:
     """Print an answer with citations or passages, notes and advice; its text unless printed."""
-    from ownwords.ask.answer import SENTENCES
-
     if answer.answer and not has_text:
         writer.space()
         writer.line(answer.answer)
@@ -256,7 +254,7 @@ def print_answer(
     writer.blocks([Items(rows=cited, style="passages")])
     notes = answer.notes
     if not answer.answer:
-        writer.heading(SENTENCES[answer.kind])
+        writer.heading(answer.sentence)
         _print_notes(notes, writer)  # before the passages, because they may say what these lack
         notes = ()
     if answer.passages and not answer.citations:
@@ -265,7 +263,7 @@ def print_answer(
             excerpt = _excerpt(passage.text, answer.excerpts[passage.id])
             entry = _entry(passage, f"{number}", [heading, *excerpt])
             writer.blocks([Items(rows=[entry], style="passages")])
-    _print_notes((*notes, *([advice] if advice else ())), writer)
+    _print_notes((*notes, *advice), writer)
     writer.space()
 
 

@@ -24,7 +24,7 @@ from ownwords.models.configs.config import HFField, ModelConfig, WeightName, wei
 from ownwords.models.safetensors_header import map_arrays
 from ownwords.models.untrusted_files import read_json
 from ownwords.models.weight_mapping import find_tensors, map_weights
-from ownwords.native.bindings import NativeLibrary, interface
+from ownwords.native.bindings import NativeLibrary, interface, load_library
 
 Pooling = Literal["mean", "cls"]
 Floats = npt.NDArray[np.float32]
@@ -138,17 +138,24 @@ class Bert:
         """Return embeddings [texts, C] of length 1: the mean hidden state, or the first ("cls")."""
         rows = np.empty((len(texts), self.config.width), np.float32)
         for at, ids in enumerate(texts):
-            hidden_TC = self.forward(ids)
+            hidden_TC = self.states(ids, self.config.layers)
             vector_C = hidden_TC[0] if self._pooling == "cls" else hidden_TC.mean(0)
             rows[at] = vector_C / max(float(np.linalg.norm(vector_C)), 1e-12)
         return rows
 
-    def forward(self, ids: Sequence[int]) -> Floats:
-        """Return the hidden states [T, C] of one text."""
+    def states(self, ids: Sequence[int], layers: int) -> Floats:
+        """Return the hidden states [T, C] of one text after the first layers."""
         w = self._weights
         x_TC = w["embedding.weight"][list(ids)] + w["positions.weight"][: len(ids)]
         x_TC = self._norm(x_TC + w["token_types.weight"][0], "embedding_norm")
-        for layer in range(self.config.layers):
+        return self._run(x_TC, layers)
+
+    def run(self, x_TC: Floats) -> Floats:
+        """Return the states of one text after all layers; `x_TC` is what the first one reads."""
+        return self._run(x_TC, self.config.layers)
+
+    def _run(self, x_TC: Floats, layers: int) -> Floats:
+        for layer in range(layers):
             name = f"blocks.{layer}"
             x_TC = self._norm(x_TC + self._attention(x_TC, name), f"{name}.attention_norm")
             hidden = _gelu(self._linear(x_TC, f"{name}.mlp.up"), is_tanh=self.config.gelu_tanh)
@@ -211,7 +218,7 @@ class NativeBert:
         pool_first: bool,
     ) -> None:
         """Pack the `weights`."""
-        self._library, self._width = library, config.width
+        self._library, self._width, self._layers = library, config.width, config.layers
         # Layer by layer: `WEIGHTS` has the order of EncoderTensor in api.h.
         names = [name.ours for name in config.WEIGHTS if "{i}" not in name.ours]
         for layer in range(config.layers):
@@ -238,3 +245,32 @@ class NativeBert:
             self._handle, len(texts), lengths.ctypes.data, ids.ctypes.data, rows.ctypes.data
         )
         return rows
+
+    def states(self, ids: Sequence[int], layers: int) -> Floats:
+        """Return the hidden states [T, C] of one text after the first layers."""
+        x_TC = np.empty((len(ids), self._width), np.float32)
+        self._states(x_TC, np.asarray(ids, np.int32).ctypes, layers)
+        return x_TC
+
+    def run(self, x_TC: Floats) -> Floats:
+        """Return the states of one text after all layers; `x_TC` is what the first one reads."""
+        x_TC = np.array(x_TC, np.float32, order="C")
+        self._states(x_TC, None, self._layers)
+        return x_TC
+
+    def _states(self, x_TC: Floats, ids: Any, layers: int) -> None:  # noqa: ANN401 - of ctypes
+        if x_TC.shape[1:] != (self._width,):  # the library would write past the end
+            raise ValueError(f"states of shape {x_TC.shape} for an encoder of width {self._width}")
+        lengths = np.array([len(x_TC)], np.int64)
+        self._library.encoder_states(
+            self._handle, 1, lengths.ctypes.data, ids and ids.data, layers, x_TC.ctypes.data
+        )
+
+
+def bert_of(
+    config: BertConfig, weights: Mapping[str, Floats], pooling: Pooling
+) -> Bert | NativeBert:
+    """Return the model in the compiled library, or in NumPy if that is missing."""
+    if library := load_library():
+        return NativeBert(library, config, weights, pool_first=pooling == "cls")
+    return Bert(config, weights, pooling)

@@ -312,6 +312,11 @@ OWNWORDS_API void ownwords_encoder_free(struct OwnwordsEncoder *encoder);
 OWNWORDS_API int ownwords_encoder_forward(const struct OwnwordsEncoder *encoder, int64_t count,
                                           const int64_t *lengths, const int32_t *ids,
                                           float *vectors);
+// Write the hidden states [tokens, width] of texts after the first `layers`. Without `ids`, `states`
+// holds what the first layer reads.
+OWNWORDS_API int ownwords_encoder_states(const struct OwnwordsEncoder *encoder, int64_t count,
+                                         const int64_t *lengths, const int32_t *ids, int64_t layers,
+                                         float *states);
 // scores [rows] = scales * (codes [rows, width] . query).
 OWNWORDS_API int ownwords_dot_codes(const int8_t *codes, const float *scales, const float *query,
                                     int64_t rows, int64_t width, float *scores);

@@ -177,12 +177,10 @@ async function search(body, where, left) {
   await find();
 }
 
-function hits({ passages, kind, notes }) {
+function hits({ passages, notes }) {
   if (!passages.length) return empty(t`Nothing found`, t`No post contains these words.`);
   const posts = Map.groupBy(passages, (item) => item.document).values();
-  return [kind === "absent" && p(el("strong", t`This is probably not in your archive.`), " ",
-    t`The nearest passages are:`),
-    notes.map((note) => quiet(said(note))),
+  return [notes.map((note) => quiet(said(note))),
     el("ol.hits", [...posts].map(([first, ...others]) => el("li", hit(first),
       others.length > 0 && folded(t`${count(others.length)} more from this post`, others.map(hit)))))];
 }

@@ -1,10 +1,11 @@
-// BERT (Devlin et al. 2018) as an encoder: one vector per text. Its products and its attention are the
+// BERT (Devlin et al. 2018) as an encoder: one vector per text, or its hidden states. Its products and its attention are the
 // decoder's, on float activations. A call is short, so it runs on the caller's thread; callers with
 // many texts use several threads.
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "api.h"
@@ -22,7 +23,11 @@ class Encoder {
 
     const EncoderShape &shape() const { return shape_; }
 
-    // vectors [count, width] of unit length; `ids` are those of all texts, one after another.
+    // x [tokens, width]: the states of all texts, one after another, through the first layers.
+    void run_layers(i64 count, const int64_t *lengths, i64 layers, float *x) const;
+    // x [tokens, width] from the ids of all texts: what the first layer reads.
+    void embed(i64 count, const int64_t *lengths, const int32_t *ids, float *x) const;
+    // vectors [count, width] of unit length.
     void forward(i64 count, const int64_t *lengths, const int32_t *ids, float *vectors) const;
 
   private:
@@ -40,7 +45,6 @@ class Encoder {
 
     Linear pack_linear(std::initializer_list<const float *> weights, const float *bias,
                        i64 outputs, i64 inputs) const;
-    void embed(i64 length, const int32_t *ids, float *x) const;
     void activate(float *row) const;
     void pool(const float *x, i64 length, float *vector) const;
 
@@ -129,7 +133,7 @@ Encoder::Encoder(const EncoderShape &shape, const float *const *tensors)
     }
 }
 
-void Encoder::forward(i64 count, const int64_t *lengths, const int32_t *ids, float *vectors) const {
+void Encoder::run_layers(i64 count, const int64_t *lengths, i64 layers, float *x) const {
     const i64 width = shape_.width, hidden_width = shape_.hidden;
     AttentionHeads heads;
     heads.query_heads = heads.kv_heads = shape_.heads;
@@ -157,7 +161,7 @@ void Encoder::forward(i64 count, const int64_t *lengths, const int32_t *ids, flo
     KvCache cache({1, count, shape_.heads, *std::max_element(lengths, lengths + count),
                    heads.padded_width(), false, 0, 1});
 
-    ScratchBuffer<float> x(tokens * width), qkv(tokens * 3 * width), delta(tokens * width),
+    ScratchBuffer<float> qkv(tokens * 3 * width), delta(tokens * width),
         hidden(tokens * hidden_width);
     heads.qkv = qkv;
     heads.out = delta;
@@ -173,10 +177,8 @@ void Encoder::forward(i64 count, const int64_t *lengths, const int32_t *ids, flo
             normalize(norm, x + at, width, x + at);
         }
     };
-    i64 begin = 0;
-    for (i64 text = 0; text < count; begin += lengths[text++])
-        embed(lengths[text], ids + begin, x + begin * width);
-    for (const Layer &layer : layers_) {
+    for (i64 at = 0; at < layers; ++at) {
+        const Layer &layer = layers_[size_t(at)];
         multiply(layer.qkv, x, qkv);
         store_kv(heads, cache, 0, texts.data(), positions.data(), 0, tokens, scratch);
         attend(heads, cache, 0, plan, 0, false, scratch);
@@ -187,19 +189,27 @@ void Encoder::forward(i64 count, const int64_t *lengths, const int32_t *ids, flo
         multiply(layer.down, hidden, delta);
         add_and_normalize(layer.mlp_norm);
     }
-    begin = 0;
-    for (i64 text = 0; text < count; begin += lengths[text++])
-        pool(x + begin * width, lengths[text], vectors + text * width);
 }
 
-void Encoder::embed(i64 length, const int32_t *ids, float *x) const {
+void Encoder::embed(i64 count, const int64_t *lengths, const int32_t *ids, float *x) const {
     const i64 width = shape_.width;
-    for (i64 t = 0; t < length; ++t, x += width) {
-        std::copy_n(embedding_ + i64(ids[t]) * width, width, x);
-        add_row(x, positions_ + t * width, width);
-        add_row(x, token_type_, width);
-        normalize(embedding_norm_, x, width, x);
-    }
+    for (i64 text = 0; text < count; ++text)
+        for (i64 t = 0; t < lengths[text]; ++t, ++ids, x += width) {
+            std::copy_n(embedding_ + i64(*ids) * width, width, x);
+            add_row(x, positions_ + t * width, width);
+            add_row(x, token_type_, width);
+            normalize(embedding_norm_, x, width, x);
+        }
+}
+
+void Encoder::forward(i64 count, const int64_t *lengths, const int32_t *ids, float *vectors) const {
+    const i64 width = shape_.width;
+    ScratchBuffer<float> x(std::accumulate(lengths, lengths + count, i64(0)) * width);
+    embed(count, lengths, ids, x);
+    run_layers(count, lengths, shape_.layers, x);
+    i64 begin = 0;
+    for (i64 text = 0; text < count; begin += lengths[text++])
+        pool(x + begin * width, lengths[text], vectors + text * width);
 }
 
 void Encoder::activate(float *row) const {
@@ -253,10 +263,12 @@ int ownwords_encoder_new(const EncoderShape *shape, const float *const *tensors,
     });
 }
 
-int ownwords_encoder_forward(const OwnwordsEncoder *encoder, int64_t count, const int64_t *lengths,
-                             const int32_t *ids, float *vectors) {
-    if (encoder == nullptr || lengths == nullptr || ids == nullptr || vectors == nullptr)
-        return STATUS_NULL_POINTER;
+namespace {
+
+// `ids` may be null: then only the lengths are checked.
+int check_texts(const OwnwordsEncoder *encoder, int64_t count, const int64_t *lengths,
+                const int32_t *ids) {
+    if (encoder == nullptr || lengths == nullptr) return STATUS_NULL_POINTER;
     if (count < 1 || count > 1 << 20) return STATUS_BAD_COUNT;
     const EncoderShape &shape = encoder->encoder->shape();
     int64_t total = 0;
@@ -264,10 +276,32 @@ int ownwords_encoder_forward(const OwnwordsEncoder *encoder, int64_t count, cons
         if (lengths[i] < 1 || lengths[i] > shape.context) return STATUS_BAD_LENGTH;
         total += lengths[i];
     }
-    for (int64_t i = 0; i < total; ++i)
+    for (int64_t i = 0; ids != nullptr && i < total; ++i)
         if (ids[i] < 0 || ids[i] >= shape.vocabulary) return STATUS_BAD_ID;
+    return STATUS_OK;
+}
+
+}  // namespace
+
+int ownwords_encoder_forward(const OwnwordsEncoder *encoder, int64_t count, const int64_t *lengths,
+                             const int32_t *ids, float *vectors) {
+    if (ids == nullptr || vectors == nullptr) return STATUS_NULL_POINTER;
+    if (const int status = check_texts(encoder, count, lengths, ids)) return status;
     return with_status([&] {
         encoder->encoder->forward(i64(count), lengths, ids, vectors);
+        return STATUS_OK;
+    });
+}
+
+int ownwords_encoder_states(const OwnwordsEncoder *encoder, int64_t count, const int64_t *lengths,
+                            const int32_t *ids, int64_t layers, float *states) {
+    if (states == nullptr) return STATUS_NULL_POINTER;
+    if (const int status = check_texts(encoder, count, lengths, ids)) return status;
+    const Encoder &made = *encoder->encoder;
+    if (layers < 0 || layers > made.shape().layers) return STATUS_BAD_COUNT;
+    return with_status([&] {
+        if (ids != nullptr) made.embed(i64(count), lengths, ids, states);
+        made.run_layers(i64(count), lengths, i64(layers), states);
         return STATUS_OK;
     });
 }
