@@ -40,7 +40,7 @@ _TOGETHER = ("spelling", "numerals")  # kinds of which all forms are chosen toge
 _LONG = 0.95  # of the author's sentences are shorter than one that is split
 _MIN_LONG = 25  # words
 # Marks that are typed in several ways, each with the expression that finds it.
-MARKS: Mapping[str, Mapping[str, str]] = {
+MARKS: Final[Mapping[str, Mapping[str, str]]] = {
     "apostrophes": {"’": r"(?<=\w)’(?=\w)", "'": r"(?<=\w)'(?=\w)"},
     "quotation marks": {"“": "“", '"': r'(?<![^\s(])"(?=\w)'},
     "closing quotation marks": {"”": "”", '"': r'(?<=[\w.,!?])"(?!\w)'},
@@ -68,12 +68,17 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class Edit:
-    """One change: the characters at `start`, what replaces them, and why."""
+    """One change: the characters at `start`, what replaces them, and why.
+
+    Its kind is "stock_phrase", "long_sentence", "spelling", "numerals", "serial commas", one of
+    `MARKS`, or "wording".
+    """
 
     start: int
     before: str
     after: str
     because: str
+    kind: str
 
     @property
     def end(self) -> int:
@@ -160,7 +165,8 @@ class Habits:
             if choice != use.choice and count >= max(_MIN_USES, _CONSISTENT * counts.total()):
                 after = _like(use.text, use.forms[choice])
                 because = f"{count:,} of {counts.total():,} times in your texts"
-                yield Edit(use.start, use.text, after, because)
+                kind = "wording" if "/" in use.kind else use.kind
+                yield Edit(use.start, use.text, after, because, kind)
 
     def _phrase_edits(self, text: str) -> Iterator[Edit]:
         words = self._words.total()
@@ -173,11 +179,12 @@ class Habits:
                 if following := _FOLLOWING.match(text, phrase.end()):
                     before = phrase[0] + following[0]
                     after = _like(phrase[0], following[1])
-                    yield Edit(phrase.start(), before, after, because)
+                    yield Edit(phrase.start(), before, after, because, "stock_phrase")
                 continue
             count, short = max((self._uses_of(short), short) for short in _phrases()[long])
             if count >= _MIN_USES:
-                yield Edit(phrase.start(), phrase[0], _like(phrase[0], short), because)
+                after = _like(phrase[0], short)
+                yield Edit(phrase.start(), phrase[0], after, because, "stock_phrase")
 
     def _uses_of(self, words: str) -> int:
         """Return how often the author uses the rarest of some words."""
@@ -202,6 +209,7 @@ class Habits:
                 text[place.start() : place.end() + 1],
                 f". {word}",
                 f"a sentence of {words} words; {_LONG:.0%} of yours have at most {self._long:.0f}",
+                "long_sentence",
             )
 
 

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 from ownwords.core.workspace import Workspace, path_text
-from ownwords.serve import openai, security, static_files
+from ownwords.serve import languagetool, openai, security, static_files
 from ownwords.serve.api import (
     ask,
     home,
@@ -36,7 +36,7 @@ from ownwords.serve.security import LOGIN, Authenticator, SecurityMiddleware
 from ownwords.serve.static_files import FRONT, with_blog
 from ownwords.serve.workspace_list import WorkspaceList
 
-_PARTS = (openai, models, posts, jobs, write, voice, ask, texts, machine)
+_PARTS = (openai, languagetool, models, posts, jobs, write, voice, ask, texts, machine)
 _HEALTH = "/healthz"
 
 
@@ -150,9 +150,10 @@ def create_app(state: AppState) -> Starlette:
                 settings=settings,
                 authenticator=authenticator,
                 # The page's files are public: they contain no data of the workspace.
-                public={f"/{name}" for name in files} | {LOGIN, _HEALTH},
+                public={f"/{name}" for name in files} | {LOGIN, _HEALTH, languagetool.LANGUAGES},
                 pages={FRONT, LOGIN},
                 uploads={home.UPLOADS},
+                editors={languagetool.CHECK, languagetool.LANGUAGES},
             )
         ],
         lifespan=lifespan,
@@ -173,7 +174,9 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     """Answer a request without a route; a person who typed the path sees the page."""
     assert isinstance(error, HTTPException)
     path = request.url.path
-    is_part = error.status_code == HTTPStatus.NOT_FOUND and not path.startswith(("/api/", "/v1/"))
+    is_part = error.status_code == HTTPStatus.NOT_FOUND and not path.startswith(
+        ("/api/", "/v1/", "/v2/")
+    )
     if is_part and request.method == "GET" and is_navigation(request.headers):
         front = with_blog(FRONT, request.query_params)
         return RedirectResponse(f"{front}#{path}")  # /ask is the page's part #/ask

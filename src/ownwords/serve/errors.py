@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any
 
 from starlette.datastructures import Headers
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from ownwords.archive.store import DamagedArchiveError
 from ownwords.core.errors import InUseError, OwnwordsError
@@ -124,7 +124,7 @@ def is_navigation(headers: Headers) -> bool:
 
 
 def error_response(path: str, error: OwnwordsError, headers: Headers | None = None) -> Response:
-    """Return the response to a failed request: a page for a person, otherwise the API's JSON.
+    """Return the response to a failed request: a page for a person, otherwise as the API has it.
 
     The headers are those of the request.
     """
@@ -141,6 +141,8 @@ def error_response(path: str, error: OwnwordsError, headers: Headers | None = No
             html.escape(f"{text[:1].upper()}{text[1:]}") for text in (error.message, error.hint)
         )
         return HTMLResponse(_PAGE.format(message=message, hint=hint), status, answer_headers)
+    if path.startswith("/v2/"):  # as LanguageTool sends them
+        return PlainTextResponse(f"Error: {error}", status, answer_headers)
     return JSONResponse(error_body(path, error), status, answer_headers)
 
 

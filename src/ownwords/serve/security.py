@@ -16,7 +16,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.requests import ClientDisconnect, Request
@@ -38,7 +38,7 @@ from ownwords.serve.static_files import FRONT, StaticFile, with_blog
 LOGIN: Final = "/login"
 SESSION_S: Final = 30 * 24 * 3600
 _MAX_WRONG, _WINDOW_S = 10, 60.0  # wrong keys per minute before TooManyRequestsError
-_MAX_FIELDS = 8
+_MAX_FIELDS = 50
 _WRONG_KEY = "That is not the key. It is printed where the server was started."
 _NO_PROBLEM, _PROBLEM = b" hidden></p>", b">%s</p>"  # placeholder for an error message in the form
 
@@ -112,7 +112,7 @@ def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute
     async def submit(request: Request) -> Response:
         if not authenticator.is_needed:
             return _to_front(request)
-        key = _key_of(await request.body())
+        key = form_fields(await request.body()).get("key", "").strip()
         try:
             is_key = authenticator.is_key(key)
         except ApiError as error:
@@ -128,13 +128,13 @@ def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute
     ]
 
 
-def _key_of(body: bytes) -> str:
-    """Return the key in the submitted form; "" if there is none, or too many fields."""
+def form_fields(*encoded: bytes) -> dict[str, str]:
+    """Return the fields of a form, such as a body and a query; none if they are too many."""
+    text = b"&".join(encoded).decode("utf-8", "replace")
     try:
-        fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS))
     except ValueError:
-        return ""
-    return fields.get("key", [""])[0].strip()
+        return {}
 
 
 def _with_problem(form: StaticFile, sentence: str) -> StaticFile:
@@ -155,6 +155,18 @@ _log = logging.getLogger("ownwords.serve")
 _READS = ("GET", "HEAD")
 _CSRF_HEADER = "x-ownwords"  # an HTML form of another site cannot send it
 _JSON, _FILE = "application/json", "application/octet-stream"
+_FORM = "application/x-www-form-urlencoded"
+_FORM_BYTES = 400_000  # about 100 kB of text
+# The origins of add-ons and editors. No page on the web has one of these schemes.
+_EDITOR = re.compile(
+    r"(?:chrome-extension|moz-extension|safari-web-extension|vscode-webview)://[\w.-]+"
+    r"|app://obsidian\.md"
+)
+_PREFLIGHT: Mapping[str, str] = {
+    "Access-Control-Allow-Methods": "GET,POST",
+    "Access-Control-Allow-Headers": "Accept,Content-Type",
+    "Access-Control-Allow-Private-Network": "true",
+}
 
 # Scripts and styles from our own files only, nothing from other sites, and no framing.
 HEADERS: Mapping[str, str] = {
@@ -175,7 +187,9 @@ class SecurityMiddleware:
     """ASGI middleware that checks each request before the app.
 
     `public` paths need no key and show no private data; links on other sites may open `pages`. The
-    bodies of `uploads` are files, which the app reads as they arrive.
+    bodies of `uploads` are files, which the app reads as they arrive. Add-ons of browsers and
+    editors may use `editors`: they send forms with the key in a field, and need none if only this
+    machine can reach the server.
     """
 
     def __init__(
@@ -187,11 +201,12 @@ class SecurityMiddleware:
         public: Collection[str],
         pages: Collection[str],
         uploads: Collection[str] = (),
+        editors: Collection[str] = (),
     ) -> None:
         self._app = app
         self._settings, self._authenticator = settings, authenticator
         self._public, self._pages = frozenset(public), frozenset(pages)
-        self._uploads = frozenset(uploads)
+        self._uploads, self._editors = frozenset(uploads), frozenset(editors)
         self._hosts = AllowedHosts(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -201,6 +216,7 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             return await send({"type": "websocket.close"})
         has_started = False
+        origin = self._editor_origin(scope)
 
         async def send_with_headers(message: Message) -> None:
             nonlocal has_started
@@ -209,11 +225,16 @@ class SecurityMiddleware:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
+                if origin:
+                    headers["Access-Control-Allow-Origin"] = origin
+                    headers["Vary"] = "Origin"
             await send(message)
 
         try:
-            answer = self._check(scope) or self._app
-            return await answer(scope, self._bounded(scope, receive), send_with_headers)
+            answer, receive = self._check(scope) or self._app, self._bounded(scope, receive)
+            if scope["path"] in self._editors and answer is self._app:
+                receive = await self._with_key(scope, receive)
+            return await answer(scope, receive, send_with_headers)
         except ClientDisconnect:
             return None
         except ApiError as refused:
@@ -238,26 +259,54 @@ class SecurityMiddleware:
                 f"this server is not called {headers.get('host', '')[:80]!r}",
                 hint="to allow that name, start the server with --name",
             )
-        _check_origin(headers, is_visit=is_visit)
+        if self._editor_origin(scope):
+            if scope["method"] == "OPTIONS":
+                return Response(status_code=HTTPStatus.NO_CONTENT, headers=_PREFLIGHT)
+        else:
+            _check_origin(headers, is_visit=is_visit)
         if is_visit and "key" in query:
             return self._log_in_by_link(scope, query)
-        if path not in self._public and not self._authenticator.admits(
-            headers.get("authorization", ""), headers.get("cookie", "")
-        ):
+        if path not in self._public | self._editors and not self._admits(headers):
             if is_visit or (reads and is_navigation(headers)):
                 login = with_blog(LOGIN, query)
                 return RedirectResponse(
                     login if is_visit else f"{login}#{path}", HTTPStatus.SEE_OTHER
                 )
-            raise ApiError(
-                HTTPStatus.UNAUTHORIZED,
-                "this server needs its key",
-                hint="send it as: Authorization: Bearer KEY",
-            )
+            raise _no_key("send it as: Authorization: Bearer KEY")
         if not reads and path != LOGIN:
+            is_ours = path not in self._editors and not path.startswith("/v1/")
             media_type = _FILE if path in self._uploads else _JSON
-            _check_media_type(headers, media_type, needs_header=not path.startswith("/v1/"))
+            media_type = _FORM if path in self._editors else media_type
+            if media_type == _FORM and "content-type" not in headers:  # as LTeX sends it
+                return None
+            _check_media_type(headers, media_type, needs_header=is_ours)
         return None
+
+    def _admits(self, headers: Headers) -> bool:
+        return self._authenticator.admits(
+            headers.get("authorization", ""), headers.get("cookie", "")
+        )
+
+    def _editor_origin(self, scope: Scope) -> str:
+        """Return the origin of an add-on or editor that may use this path; "" for any other."""
+        origins = Headers(scope=scope).getlist("origin")
+        is_editor = scope["path"] in self._editors and len(origins) == 1
+        return origins[0] if is_editor and _EDITOR.fullmatch(origins[0]) else ""
+
+    async def _with_key(self, scope: Scope, receive: Receive) -> Receive:
+        """Return the body again, after a look for the key in it. Raises ApiError without one."""
+        is_private = self._settings.is_private or scope["path"] in self._public
+        if is_private or self._admits(Headers(scope=scope)):
+            return receive
+        body = await Request(scope, receive).body()
+        key = form_fields(body, scope["query_string"]).get("apiKey", "")
+        if not key or not self._authenticator.is_key(key):
+            raise _no_key("send it as: apiKey=KEY")
+
+        async def receive_again() -> Message:
+            return {"type": "http.request", "body": body}
+
+        return receive_again
 
     def _log_in_by_link(self, scope: Scope, query: QueryParams) -> Response:
         """Redirect to the address without the key, and set a cookie if the key is right."""
@@ -269,8 +318,9 @@ class SecurityMiddleware:
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
         """Pass the body on as it arrives. Raises ApiError if it is too large."""
-        is_upload = scope["path"] in self._uploads
-        limit = self._settings.upload_bytes if is_upload else self._settings.body_bytes
+        path, settings = scope["path"], self._settings
+        limit = settings.upload_bytes if path in self._uploads else settings.body_bytes
+        limit = _FORM_BYTES if path in self._editors else limit
         length = Headers(scope=scope).get("content-length", "")
         if length and (not length.isdecimal() or int(length) > limit):
             raise _too_large(limit)
@@ -285,6 +335,10 @@ class SecurityMiddleware:
             return message
 
         return receive_part
+
+
+def _no_key(hint: str) -> ApiError:
+    return ApiError(HTTPStatus.UNAUTHORIZED, "this server needs its key", hint=hint)
 
 
 def _too_large(limit: int) -> ApiError:
@@ -318,7 +372,7 @@ def _check_media_type(headers: Headers, expected: str, *, needs_header: bool) ->
     """
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != expected:
-        what = "JSON" if expected == _JSON else "the bytes of a file"
+        what = {_JSON: "JSON", _FORM: "a form"}.get(expected, "the bytes of a file")
         raise ApiError(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             f"the request must be {what}, not {media_type[:80] or 'without a Content-Type'}",

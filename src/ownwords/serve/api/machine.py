@@ -96,6 +96,7 @@ def show_connection(state: AppState, _: ApiCall) -> dict[str, str]:
     )
     return {
         "address": address,
+        "editors": f"{settings.address}v2",
         "key": settings.key,
         "model": model,
         "curl": f"curl {address}/completions{header} -d '{body}'",

@@ -1,0 +1,93 @@
+"""Marks for editors: what `check` and `rewrite` find in a text, judged again where it changed."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.text import Span
+from ownwords.drafts.check import AuthorStyle, CheckedSentence
+from ownwords.drafts.prose import prose_of
+from ownwords.drafts.rewriting import Edit, Habits
+
+UNLIKE: Final = "unlike you"
+_NOT_YOURS = "This sentence is more like other people’s than like yours"
+_MAX_PARAGRAPHS = 4096  # that are kept with their marks
+_PARAGRAPH = re.compile(r"\S.*(?:\n[ \t]*\S.*)*")
+_BLANK_LINE = re.compile(r"\n[ \t]*\n")
+
+
+class Mark(NamedTuple):
+    """Characters of a text that an editor marks, and why."""
+
+    start: int
+    end: int
+    kind: str  # of an `Edit`, or `UNLIKE`
+    message: str
+    replacement: str | None = None
+
+
+class TextMarker:
+    """Finds the marks of a text by paragraph; one that was judged before takes no time.
+
+    Without a style, sentences are not judged.
+    """
+
+    def __init__(self, style: AuthorStyle | None, habits: Habits) -> None:
+        self._style = style
+        self._edits = lru_cache(_MAX_PARAGRAPHS)(habits.edits)
+        self._unlike = lru_cache(_MAX_PARAGRAPHS)(self._judge)
+
+    def marks(self, text: str, is_wanted: Callable[[str], bool]) -> list[Mark]:
+        """Return the marks of the kinds that are wanted, in order; no two overlap."""
+        text = text.replace("\r\n", " \n").replace("\r", "\n")
+        prose, headings = prose_of(text)
+        marks = [mark for mark in self._edit_marks(text, prose) if is_wanted(mark.kind)]
+        if is_wanted(UNLIKE):
+            marks += [*self._sentence_marks(text, prose, headings, tuple(marks))]
+        return sorted(marks)
+
+    def _edit_marks(self, text: str, prose: str) -> Iterator[Mark]:
+        for paragraph in _PARAGRAPH.finditer(prose):
+            for edit in self._edits(paragraph[0]):
+                start, end = (paragraph.start() + place for place in (edit.start, edit.end))
+                if text[start:end] == edit.before:
+                    yield Mark(start, end, edit.kind, _message(edit), edit.after)
+
+    def _sentence_marks(
+        self, text: str, prose: str, headings: Sequence[Span], edits: Sequence[Mark]
+    ) -> Iterator[Mark]:
+        first = _PARAGRAPH.search(prose)
+        for start, end in headings:
+            prose = prose[:start] + re.sub(r"\S", " ", prose[start:end]) + prose[end:]
+        for paragraph in _PARAGRAPH.finditer(prose):
+            begin, shown = paragraph.start(), paragraph[0]
+            if first and begin == first.start() and _BLANK_LINE.match(prose, paragraph.end()):
+                shown += "\n\n"  # it may be the title
+            for sentence in self._unlike(shown):
+                start, end = begin + sentence.start, begin + sentence.end
+                # The longest part of the sentence that no edit marks.
+                inside = [edit for edit in edits if start < edit.end and edit.start < end]
+                bounds = [start, *(at for edit in inside for at in (edit.start, edit.end)), end]
+                gaps = zip(bounds[::2], bounds[1::2], strict=True)
+                start, end = max(gaps, key=lambda gap: gap[1] - gap[0])
+                if marked := text[start:end].strip():
+                    start = text.index(marked, start)
+                    because = ": ".join(filter(None, (_NOT_YOURS, "; ".join(sentence.because))))
+                    yield Mark(start, start + len(marked), UNLIKE, f"{because}.")
+
+    def _judge(self, paragraph: str) -> Sequence[CheckedSentence]:
+        try:
+            found = self._style.check(paragraph).sentences if self._style else ()
+        except OwnwordsError:  # without prose, such as a title
+            found = ()
+        return [sentence for sentence in found if sentence.is_marked]
+
+
+def _message(edit: Edit) -> str:
+    if edit.kind == "long_sentence":
+        return f"Split it: {edit.because}."
+    if edit.kind == "stock_phrase" and len(edit.after) < 2:
+        return f"You never write “{edit.before.rpartition(' ')[0]}”: {edit.because}."
+    return f"You write “{edit.after}” rather than “{edit.before}”: {edit.because}."
