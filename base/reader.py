@@ -405,7 +405,7 @@ def _group(
                 own.append(each)
             elif number == closest and passage.document != document:
                 other.append(each)
-    own.sort(key=lambda each: -len(each["y"]))
+    own.sort(key=lambda each: (not each["y"], -each["cos"]))
     if not own or (question["answers"] and not own[0]["y"]):
         return None
     group = {"q": question["question"], "k": question["kind"], "c": own[:1], "other": other}
