@@ -24,16 +24,7 @@ def random_tokenizer_json(kind: str, seed: int = 1, merges: int = 300) -> dict[s
         document = foreign_tokenizers.byte_level(foreign_tokenizers.AS_LETTERS, ["<eos>"])
         space = "Ġ"
     else:
-        spaces: dict[str, object] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
-        decoder: dict[str, object] = {
-            "type": "Sequence",
-            "decoders": [
-                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-                {"type": "ByteFallback"},
-                {"type": "Fuse"},
-            ],
-        }
-        document = foreign_tokenizers.sentencepiece(spaces, decoder)
+        document = foreign_tokenizers.DOCUMENTS["Gemma"] | {"pre_tokenizer": None}
         space = "▁"
     document = json.loads(json.dumps(document))
     model = document["model"]

@@ -16,6 +16,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.inference import copy_guard as guarding
 from ownwords.models.directory import COPY_GUARD
+from ownwords.models.safetensors_header import encode_header
 from ownwords.serve.app import on_error, on_http_exception
 from ownwords.serve.app_state import AppState
 from ownwords.serve.openai import routes
@@ -90,15 +91,9 @@ def _weights(vocabulary: int, seed: int) -> bytes:
         shapes |= {f"model.layers.{n}.{name}": shape for name, shape in layer.items()}
     shapes["model.norm"] = (WIDTH,)
     rng = np.random.default_rng(seed)
-    header, parts, at = dict[str, object](), list[bytes](), 0
-    for name, shape in shapes.items():
-        values = rng.normal(float(len(shape) == 1), 0.3, shape).astype("<f4").tobytes()
-        end = at + len(values)
-        header[f"{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [at, end]}
-        parts.append(values)
-        at = end
-    header_data = json.dumps(header).encode()
-    return len(header_data).to_bytes(8, "little") + header_data + b"".join(parts)
+    header = encode_header([(f"{name}.weight", "F32", shape) for name, shape in shapes.items()], {})
+    values = (rng.normal(float(len(shape) == 1), 0.3, shape) for shape in shapes.values())
+    return header + b"".join(each.astype("<f4").tobytes() for each in values)
 
 
 def settings(**changed: Any) -> ServeSettings:  # noqa: ANN401

@@ -110,21 +110,6 @@ def check(status: int, text: str, *, streamed: bool) -> None:
     assert "\n" not in error["message"]
 
 
-def fuzzed(examples: int) -> settings:
-    checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-    return settings(max_examples=examples, deadline=None, suppress_health_check=checks)
-
-
-def any_request(api: Api, body: dict[str, Any], path: str) -> None:
-    answer = api.post(path, body)
-    check(answer.status_code, answer.text, streamed=body.get("stream") is True)
-
-
-def any_bytes(api: Api, data: bytes, path: str) -> None:
-    answer = api.post(path, data)
-    check(answer.status_code, answer.text, streamed=answer.text.startswith("data:"))
-
-
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
     """A valid request with some bytes changed, removed or inserted."""
@@ -134,32 +119,33 @@ def damaged(draw: st.DrawFn) -> bytes:
     return data[:cut] + put + data[cut + draw(st.integers(0, 3)) :]
 
 
-@fuzzed(40)
-@given(body=requests | odd_fields, path=st.sampled_from(PATHS))
-def test_any_request_is_answered_or_refused_correctly(
-    api: Api, body: dict[str, Any], path: str
-) -> None:
-    any_request(api, body, path)
+def fuzzed(examples: int) -> settings:
+    return settings(max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
 
 
-@fuzzed(40)
-@given(data=damaged(), path=st.sampled_from(PATHS))
-def test_any_bytes_are_answered_or_refused_correctly(api: Api, data: bytes, path: str) -> None:
-    any_bytes(api, data, path)
+how_often = pytest.mark.parametrize("examples", [40, pytest.param(2000, marks=pytest.mark.fuzz)])
 
 
-@pytest.mark.fuzz
-@fuzzed(2000)
-@given(body=requests | odd_fields, path=st.sampled_from(PATHS))
-def test_any_request_for_longer(api: Api, body: dict[str, Any], path: str) -> None:
-    any_request(api, body, path)
+@how_often
+def test_any_request_is_answered_or_refused_correctly(api: Api, examples: int) -> None:
+    @fuzzed(examples)
+    @given(body=requests | odd_fields, path=st.sampled_from(PATHS))
+    def ask(body: dict[str, Any], path: str) -> None:
+        answer = api.post(path, body)
+        check(answer.status_code, answer.text, streamed=body.get("stream") is True)
+
+    ask()
 
 
-@pytest.mark.fuzz
-@fuzzed(2000)
-@given(data=damaged(), path=st.sampled_from(PATHS))
-def test_any_bytes_for_longer(api: Api, data: bytes, path: str) -> None:
-    any_bytes(api, data, path)
+@how_often
+def test_any_bytes_are_answered_or_refused_correctly(api: Api, examples: int) -> None:
+    @fuzzed(examples)
+    @given(data=damaged(), path=st.sampled_from(PATHS))
+    def ask(data: bytes, path: str) -> None:
+        answer = api.post(path, data)
+        check(answer.status_code, answer.text, streamed=answer.text.startswith("data:"))
+
+    ask()
 
 
 # --- clients that go away ------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,31 +17,20 @@ import openai_server
 from openai_server import OWN, SECOND
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
+from this_machine import reachable
 
 openai = pytest.importorskip("openai")
 pytest.importorskip("llm")
 pytestmark = pytest.mark.reference
 
-_CONNECT, _ASK = socket.socket.connect, socket.getaddrinfo
-HERE = "127.0.0.1"
 KEY = "a-key-of-some-length"
 
 
 @pytest.fixture(autouse=True)
-def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect(self: socket.socket, address: tuple[str, int]) -> None:
-        assert address[0] == HERE
-        _CONNECT(self, address)
-
-    def ask(host: str, *more: object, **named: object) -> object:
-        assert host == HERE
-        return _ASK(host, *more, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(socket.socket, "connect", connect)
-    monkeypatch.setattr(socket, "getaddrinfo", ask)
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_BASE_URL", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
+def _loopback(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with reachable(monkeypatch):
+        yield
 
 
 @contextmanager
@@ -170,21 +158,12 @@ def test_concurrent_requests(url: str, own: Model) -> None:
     assert asyncio.run(work()) == expected
 
 
-def test_a_disconnected_stream_frees_its_row(client: Any) -> None:  # noqa: ANN401
-    for _ in range(3):
-        with client.completions.create(
-            model=OWN, prompt="x", max_tokens=1 << 20, stream=True
-        ) as stream:
-            next(iter(stream))
-    assert client.completions.create(model=OWN, prompt="x", max_tokens=1).usage.total_tokens == 3
-
-
 def test_errors_map_to_the_client_s_exceptions(client: Any) -> None:  # noqa: ANN401
     messages = [{"role": "user", "content": "x"}]
     with pytest.raises(openai.NotFoundError) as caught:
         client.chat.completions.create(model="gpt-9", messages=messages)
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
-    for wrong in ({"temperature": 3}, {"n": 0}, {"tools": [{"type": "function"}]}):
+    for wrong in ({"temperature": -1}, {"n": 0}, {"tools": [{"type": "function"}]}):
         with pytest.raises(openai.BadRequestError) as refused:
             client.chat.completions.create(model=OWN, messages=messages, **wrong)
         assert refused.value.param == next(iter(wrong))

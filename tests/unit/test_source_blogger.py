@@ -1,9 +1,8 @@
-import zipfile
 from pathlib import Path
 
 import pytest
 
-from exports import NON_ASCII
+from exports import NON_ASCII, write_zip
 from exports import blogger as export
 from items import documents, notes, skipped
 from ownwords.archive.document import SiteInfo, SkippedItem, SourceItem
@@ -76,18 +75,13 @@ def test_status(tmp_path: Path, status: str, more: str, expected: str) -> None:
     assert documents(items)["post/1"].status == expected
 
 
-def test_folders_zips_and_files(tmp_path: Path) -> None:
+def test_folders_and_files(tmp_path: Path) -> None:
     takeout = export.write(tmp_path)
     expected = documents(blogger.read(takeout))
     feed = next(takeout.rglob("feed.atom"))
     for path in (takeout, takeout / "Blogger", feed.parent, feed, tmp_path):
         assert detect_source(path).name == "blogger"
         assert documents(blogger.read(path)) == expected
-    packed = tmp_path / "takeout.zip"
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.write(feed, "Takeout/Blogger/Blogs/Hats & Heads/feed.atom")
-    assert blogger.detect(packed)
-    assert documents(blogger.read(packed)) == expected
 
 
 def test_several_blogs(tmp_path: Path) -> None:
@@ -103,10 +97,8 @@ def test_several_blogs(tmp_path: Path) -> None:
 
 
 def test_comments_in_a_takeout_are_not_a_second_blog(tmp_path: Path) -> None:
-    path = tmp_path / "takeout.zip"
     feed = export.HEAD + export.entry("post-1", "One", "<p>a</p>") + export.TAIL
-    with zipfile.ZipFile(path, "w") as packed:
-        for folder in ("Blogs", "Comments"):
-            packed.writestr(f"Takeout/Blogger/{folder}/Hats/feed.atom", feed)
+    files = {f"Takeout/Blogger/{folder}/Hats/feed.atom": feed for folder in ("Blogs", "Comments")}
+    path = write_zip(tmp_path / "takeout.zip", files)
     assert blogger.detect(path) == "a Blogger blog"
     assert len(documents(blogger.read(path))) == 1
