@@ -25,7 +25,7 @@ from ownwords.drafts.marks import UNLIKE, Mark, TextMarker
 from ownwords.drafts.rewriting import MARKS, Habits
 from ownwords.language.words import Lexicon, is_in_the_language
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError, invalid
+from ownwords.serve.errors import ApiError, invalid, status_of
 from ownwords.serve.json_api import decode_fields, json_response, parse_json
 from ownwords.serve.security import form_fields
 
@@ -153,7 +153,7 @@ def _marker(state: AppState) -> TextMarker | None:
         try:
             style = state.report.derived("style", lambda _: AuthorStyle.of(archive))
         except OwnwordsError as error:  # too few words, or not in English
-            if isinstance(error, ApiError):
+            if status_of(error) != HTTPStatus.BAD_REQUEST:
                 raise
         return TextMarker(style, state.report.derived("habits", lambda _: Habits.of(archive)))
 
