@@ -66,6 +66,10 @@ def test_what_language_models_write_is_called_so_and_what_people_write_is_not(
     found = [gardener.check(each["text"]) for each in manners]
     called = [each for each in found if "a language model" in each.sentence]
     assert len(called) > 0.6 * len(found) > 30
+    # What makes it so is marked, with the reason.
+    marked = [[each for each in draft.sentences if each.is_marked] for draft in called]
+    assert all(marked)
+    assert all("language model" in str([each.because for each in some]) for some in marked)
     own = gardener.check("On Monday I went to the garden, and the rain had bent the lupin. " * 5)
     assert own.machine is not None and own.machine < 0.2
 

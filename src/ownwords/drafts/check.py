@@ -91,7 +91,9 @@ class CheckedSentence:
     start: int
     end: int
     yours: float  # the probability that it is the author's rather than another person's
-    is_marked: bool  # one in ten of the author's own sentences are as unusual
+    # One in ten of the author's own sentences are as unusual; or it is one of those that make the
+    # draft read like a language model's.
+    is_marked: bool
     because: tuple[str, ...]
 
 
@@ -264,7 +266,7 @@ class AuthorStyle:
         for text, fold in sorted(fold_of, key=lambda each: digest(each[0])):  # from all times
             if len(usual_sentences) < _MAX_SENTENCES:
                 judged = style._judge(text, known.models[fold], is_post=True)
-                usual_sentences += [yours for _, _, yours in judged]
+                usual_sentences += [yours for *_, yours in judged]
         threshold = float(np.quantile(usual_sentences, _MARKED)) if usual_sentences else 0.0
         return cls(replace(figures, threshold=threshold), arrays, style._posts)
 
@@ -314,15 +316,23 @@ class AuthorStyle:
         forms = [edit for edit in self._habits.forms(text) if any(map(str.isalpha, edit.before))]
         forms.sort(key=lambda edit: edit.start)
         places = [edit.start for edit in forms]
+        judged = list(self._judge(text, self._model))
+        machine, is_long_enough = self._machines.probability(pairs), len(weights) >= _MIN_DRAFT
+        telling = [False] * len(judged)
+        if machine is not None and machine >= MACHINE and is_long_enough:
+            telling = self._most_like_a_machine(pairs, [part for _, _, part, _ in judged])
         checked = []
-        for start, end, yours in self._judge(text, self._model):
+        for (start, end, _, yours), is_telling in zip(judged, telling, strict=True):
             better = forms[bisect_left(places, start) : bisect_left(places, end)]
-            because = tuple(dict.fromkeys(self._because(text[start:end], better)))
-            is_marked = yours < self._learned.threshold
-            checked.append(CheckedSentence(draft[start:end], start, end, yours, is_marked, because))
+            because = dict.fromkeys(self._because(text[start:end], better))
+            if is_telling:
+                because |= {"without it, the draft would read less like a language model’s": None}
+            is_marked = is_telling or yours < self._learned.threshold
+            checked.append(
+                CheckedSentence(draft[start:end], start, end, yours, is_marked, tuple(because))
+            )
         own, others = self._arrays.own_scores, self._arrays.others_scores
         yours, above = self.yours(weights), float((own < weights.mean()).mean())
-        machine, is_long_enough = self._machines.probability(pairs), len(weights) >= _MIN_DRAFT
         return Check(
             sentence=_verdict(yours, above, machine) if is_long_enough else _TOO_SHORT,
             is_long_enough=is_long_enough,
@@ -338,8 +348,8 @@ class AuthorStyle:
 
     def _judge(
         self, text: str, model: StyleModel, *, is_post: bool = False
-    ) -> Iterator[tuple[int, int, float]]:
-        """Yield the span of each long sentence, and how likely it is the author's.
+    ) -> Iterator[tuple[int, int, slice, float]]:
+        """Yield the span of each long sentence, that of its pairs, how likely it is the author's.
 
         Of a post, which the author's counts include, the own words do not count.
         """
@@ -361,7 +371,14 @@ class AuthorStyle:
                 for word in words
                 if word not in self._unmasked
             )
-            yield start, end, self.yours(weights[pairs], topic)
+            yield start, end, pairs, self.yours(weights[pairs], topic)
+
+    def _most_like_a_machine(self, pairs: Pairs, parts: Sequence[slice]) -> list[bool]:
+        """Tell which third of the sentences make a draft read like a language model's the most."""
+        whole = self._machines.score(pairs)
+        gains = [whole - self._machines.score(np.delete(pairs, part)) for part in parts]
+        least = sorted(gains, reverse=True)[: max(1, len(gains) // 3)][-1:]
+        return [gain >= least[0] for gain in gains]
 
     def yours(self, weights: Vector, more: float = 0.0) -> float:
         """Return the probability that some pairs are the author's rather than another person's.

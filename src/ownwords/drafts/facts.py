@@ -20,6 +20,7 @@ from ownwords.language.words import (
     either,
     filled,
     language,
+    months,
     number_words,
     word_set,
 )
@@ -72,6 +73,8 @@ def _may_be_name(lower: str) -> bool:
 _FACTS: Final[dict[str, Any]] = language("en")["facts"]
 BOUNDS: Final = word_set(_FACTS["bounds"])
 _PLAIN: Final = [(re.compile(filled(x), re.I), form) for x, form in _FACTS["plain"].items()]
+_MONTHS: Final = {month[:3].lower(): month for month in months() if len(month) > 3}
+_MONTH = re.compile(rf"\b({either(_MONTHS)})t?(?!\w)", re.I)  # "Feb", "Sept"
 _UNITS: Final = {
     form: forms[0]
     for forms in (line.split(" = ") for line in _FACTS["units"].strip().split("\n"))
@@ -133,6 +136,7 @@ class Content:
     @classmethod
     def of(cls, text: str) -> "Content":
         plain = _NUMBER_WORDS.sub(_in_digits, text.replace("’", "'"))
+        plain = _MONTH.sub(lambda month: _MONTHS[month[1].lower()], plain)
         for pattern, form in _PLAIN:
             plain = pattern.sub(form, plain)
         parts, facts, words = list[_Part](), set[str](), set[str]()

@@ -325,14 +325,16 @@ class MachineJudge:
     def probability(self, pairs: Pairs) -> float | None:
         """Return the probability that some pairs are a language model's rather than the author's.
 
-        The passages of a longer text are judged one by one and averaged. None if the author's own
-        posts read like a language model's.
+        None if the author's own posts read like a language model's.
         """
         if self.machine.mean - self.usual.mean <= _MIN_APART * self.prose.unseen[1]:
             return None
+        return likelihood(self.machine, self.usual, self.score(pairs), len(pairs))
+
+    def score(self, pairs: Pairs) -> float:
+        """Return the mean score of the passages of a text."""
         parts = np.array_split(pairs, max(1, len(pairs) // UNIT))
-        score = float(np.mean([self.prose.score(part) for part in parts]))
-        return likelihood(self.machine, self.usual, score, len(pairs))
+        return float(np.mean([self.prose.score(part) for part in parts]))
 
 
 def likelihood(kind: Normal, other: Normal, score: float, pairs: int, more: float = 0.0) -> float:
