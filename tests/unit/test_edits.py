@@ -88,6 +88,11 @@ def test_a_phrase_that_the_author_never_has_becomes_the_plain_words_that_they_ha
             "I know what it is now, and it is late.",
             "I know what it is now, and it's late.",
         ),
+        (
+            "It's late.",
+            "The code underneath it is old, most of it is fine, and it is mine.",
+            "The code underneath it is old, most of it is fine, and it's mine.",
+        ),
         # A name keeps its spelling, and so do words with a slash.
         (
             "My color, and labor.",
