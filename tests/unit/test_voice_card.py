@@ -1,12 +1,14 @@
 """The voice card: how the author writes, beside others, with passages."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from ownwords.archive.look import look
 from ownwords.archive.store import Archive
-from ownwords.drafts.voice_card import VoiceCard, voice_card
+from ownwords.cli.main import main
+from ownwords.drafts.voice_card import LOOP, VoiceCard, voice_card
 
 BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
 
@@ -36,3 +38,18 @@ def test_the_passages_are_the_authors_and_near_the_task(workspace: Path) -> None
         assert used[passage.post][2] == "train"
     assert any("rain" in each.text for each in card.passages[:2])
     assert 800 < len(card.text.split()) < 1600
+
+
+def test_the_card_has_the_form_that_is_asked_for(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def written(form: str) -> str:
+        assert main(["voice", str(workspace), "--format", form]) == 0
+        return capsys.readouterr().out
+
+    text = written("text")
+    skill = written("skill")
+    assert skill.startswith("---\nname: write-like-") and LOOP in skill and text in skill
+    assert text in written("modelfile").split('SYSTEM """')[1]
+    found = json.loads(written("json"))
+    assert all(passage["text"] in text for passage in found["passages"])
