@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from ownwords.models.quantization_scheme import INT8
 
 import mix
 import texts
@@ -71,7 +70,7 @@ def publish(
     with tempfile.TemporaryDirectory() as scratch:
         # As it is stored, rounded, it is scored and writes.
         stored = Path(scratch) / "shipped"
-        bundle.save(stored, base.model, tokenizer, generation=base.generation, schemes=(INT8, INT8))
+        bundle.save(stored, base.model, tokenizer, generation=base.generation, int8=True)
         exact = bundle.load(stored).model.float()
         held_out = {}
         for name in mix.TEST:
@@ -102,7 +101,7 @@ def publish(
             ),
             provenance=provenance,
             generation=base.generation,
-            schemes=(INT8, INT8),
+            int8=True,
         )
         catalogue.check_fits(stored)
         # As they were, until `measured` replaces them: what tuning gives is not known before.

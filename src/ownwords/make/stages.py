@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ownwords.archive.report import Report
 from ownwords.archive.settings import LookSettings
 from ownwords.base import catalogue
+from ownwords.core.config import resolve
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.validation import decode, encode
@@ -18,6 +19,7 @@ from ownwords.evaluation.scorecard import PAGE, Scorecard
 from ownwords.evaluation.scoring import ScoreConfig
 from ownwords.models.directory import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
+from ownwords.training.settings import Recipe
 
 if TYPE_CHECKING:
     from ownwords.training.plan import Plan
@@ -80,8 +82,9 @@ class MakeRequest:
         return self.scoring or replace(usual, seconds=SCORING_SHARE * 60 * self.resolved_minutes)
 
     def check(self) -> None:
-        """Raise OwnwordsError for wrong minutes or a wrong name, before reading texts."""
+        """Raise OwnwordsError for wrong minutes, settings or name, before reading texts."""
         check_minutes(self.resolved_minutes)
+        resolve(Recipe, flags=self.fixed)
         if self.name:
             library = ModelLibrary(self.resolved_workspace.root)
             # When this is resumed, the current model has the name already.
