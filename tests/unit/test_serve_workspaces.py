@@ -134,12 +134,14 @@ def test_a_workspace_is_deleted_with_what_it_holds_but_not_while_it_is_used(
     client: TestClient, folder: Path
 ) -> None:
     def delete(path: Path) -> int:
-        body = {"path": str(path)}
+        body = {"path": str(path), "deletes": True}
         return client.request("DELETE", "/api/workspaces", json=body).status_code
 
     one, two, plain = (folder / name for name in ("one.ownwords", "two.ownwords", "plain"))
     with locked(two / "runs" / "make" / ".lock", "busy", ""):
         assert delete(two) == 409
+    hide = client.request("DELETE", "/api/workspaces", json={"path": str(two)})  # of earlier pages
+    assert hide.status_code == 400 and two.exists()
     assert delete(two) == 204
     assert not two.exists() and "two" not in list_workspaces(client)
     with Workspace(plain).opened():  # a folder of the user's own

@@ -94,7 +94,14 @@ _SOUGHT = {
         "“{}” comes closest, but does not clearly say who.",
     )
 }
-_SEEKS = re.compile(rf"\b({'|'.join(_SOUGHT)})\b", re.IGNORECASE)
+# Only at the beginning do "when", "where", "why" and "who" ask: "what do I do when it rains?"
+_ANYWHERE = "|".join(each for each in _SOUGHT if " " in each)
+_FIRST = "|".join(each for each in _SOUGHT if " " not in each)
+_SEEKS = re.compile(
+    rf"\b({_ANYWHERE})\b"
+    rf"|^\W*(?:(?:and|but|so|since|from|until|to|with|for) )?({_FIRST})\b",
+    re.IGNORECASE,
+)
 
 
 # Questions about the whole archive, which no passage answers.
@@ -128,7 +135,7 @@ def kind_of(odds: float, cosine: float) -> Kind:
 
 def _not_said(question: str, passages: Sequence[Passage]) -> list[str]:
     """Return a note of what the closest passage does not say, if the question makes it clear."""
-    sought = {each.lower() for each in _SEEKS.findall(question)}
+    sought = {found[found.lastindex or 1].lower() for found in _SEEKS.finditer(question)}
     if len(sought) != 1 or not passages:
         return []
     return [_SOUGHT[sought.pop()].format(say.title_of(passages[0].title, 60))]

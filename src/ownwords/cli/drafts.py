@@ -145,10 +145,11 @@ def draft(
                 else:
                     show_pieces(pieces, has_whole_words=True)
             except OwnwordsError as error:
-                if not (output.json and lines):  # what was printed stays
+                if not (output.json and (lines or drafts)):  # what was printed stays
                     raise
                 problem = str(error)
-            drafts.append(drafting.Draft(tuple(lines)))
+            if lines or not problem:
+                drafts.append(drafting.Draft(tuple(lines)))
             if not output.json and not output.quiet:
                 _print_left(lines, unit)
             if problem:

@@ -161,11 +161,11 @@ class _Tools:
         Facts are numbers, names, links, quotations and negations, as far as single words show them;
         one line in six that is `not_shown` was kept in other words, so read it.
         """
+        from ownwords.drafts.drafting import Notes
         from ownwords.drafts.facts import Content, lines_not_shown_in
 
-        lines = [line for line in (each.strip(" \t-*") for each in notes.splitlines()) if line]
         return {
-            "not_shown": list(lines_not_shown_in(draft, lines)),
+            "not_shown": list(lines_not_shown_in(draft, Notes.parse(notes).lines)),
             "made_up": sorted(Content.of(draft).invented(Content.of(notes))),
         }
 

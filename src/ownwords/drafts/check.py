@@ -50,7 +50,14 @@ from ownwords.evaluation.style import (
     likelihood,
 )
 from ownwords.evaluation.verbatim import runs_of, shared_passages
-from ownwords.language.words import Lexicon, begins_sentence, folded, is_in_the_language, words_in
+from ownwords.language.words import (
+    Lexicon,
+    begins_sentence,
+    folded,
+    is_in_the_language,
+    language,
+    words_in,
+)
 from ownwords.view import blocks as b
 from ownwords.view.format import count, day, plain
 
@@ -281,6 +288,7 @@ class AuthorStyle:
         key = digest(
             state,
             _LEARNED_FORMAT,
+            msgspec.json.encode(language("en")),
             *((REFERENCE / name).read_bytes() for name in (AUTHORS_FILE, MACHINES_FILE)),
         )
 
@@ -295,7 +303,7 @@ class AuthorStyle:
         corpus = load_corpus(archive)
         posts = [*corpus.train, *corpus.validation, *corpus.test]
         style = cls.learn(posts, ReferenceAuthors.load(), list(archive.own_texts()), key)
-        if state:
+        if state and state == archive.get_meta("state"):  # no look has changed the posts
             with suppress(OwnwordsError):  # the folder cannot be written
                 write_atomically(path, _packed(style._learned, style._arrays))
         return style
@@ -378,7 +386,7 @@ class AuthorStyle:
         whole = self._machines.score(pairs)
         gains = [whole - self._machines.score(np.delete(pairs, part)) for part in parts]
         least = sorted(gains, reverse=True)[: max(1, len(gains) // 3)][-1:]
-        return [gain >= least[0] for gain in gains]
+        return [gain > 0 and gain >= least[0] for gain in gains]
 
     def yours(self, weights: Vector, more: float = 0.0) -> float:
         """Return the probability that some pairs are the author's rather than another person's.
@@ -464,7 +472,7 @@ def _stored(path: Path, key: str) -> tuple[LearnedFigures, LearnedArrays] | None
                 return None
             named = {each.name: stored[each.name] for each in fields(LearnedArrays)}
             return figures, LearnedArrays(**named)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, msgspec.DecodeError):
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, msgspec.DecodeError):
         return None  # there is none, or it is damaged
 
 

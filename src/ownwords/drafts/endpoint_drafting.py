@@ -21,7 +21,7 @@ from ownwords.ask.servers import (
     Message,
     neutralized,
 )
-from ownwords.core.errors import OwnwordsError
+from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.text import sentences
 from ownwords.drafts.check import AuthorStyle, Check, WrittenBefore
 from ownwords.drafts.drafting import SEEDS, Doubt, DraftLine, Notes, begun_lines
@@ -135,7 +135,9 @@ class EndpointWriter:
         self._collect(found, messages, tokens, range(seed, seed + TRIES), judge)
         best = min(found, key=lambda each: each.rank, default=None)
         if best and not best.is_good and (best.doubts or best.remarks):
-            listed = "".join([*(f"- {doubt}\n" for doubt in best.doubts), *best.remarks])
+            # Without the titles of posts, which may be unpublished.
+            doubts = (f"- {replace(each, post='the posts')}\n" for each in best.doubts)
+            listed = neutralized("".join([*doubts, *best.remarks]))
             messages += [
                 {"role": "assistant", "content": best.text},
                 {"role": "user", "content": f"{_MEND}{listed}"},
@@ -161,7 +163,7 @@ class EndpointWriter:
         for seed in seeds:
             try:
                 text = self._answer(messages, max_tokens, seed)
-            except EndpointError:
+            except (EndpointError, ContextLengthError):
                 if found:
                     return
                 raise
@@ -180,7 +182,7 @@ class EndpointWriter:
         self._try += 1
         while True:
             if not rules and not self._card:
-                self._card = f"{_RULES}\n\n{neutralized(self._card_of(self._words))}"
+                self._card = self._rules_and_card()
             system: Message = {"role": "system", "content": rules or self._card}
             text = ""
             try:
@@ -199,13 +201,20 @@ class EndpointWriter:
             except ContextLengthError:
                 if rules or self._words < 2 * _MIN_CARD_WORDS:
                     raise
-                self._words, self._card = self._words // 2, ""
+                self._words, self._card, self._more_tokens = self._words // 2, "", 0
                 continue
             self._has_answered = True
             answer = written_prose(text)
             if not answer and self._endpoint.ended == "length":  # it was still thinking
                 self._more_tokens = _THINKING_TOKENS
             return answer if rules else whole_sentences(answer)
+
+    def _rules_and_card(self) -> str:
+        """Return the system prompt; without a card where there is too little to count."""
+        try:
+            return f"{_RULES}\n\n{neutralized(self._card_of(self._words))}"
+        except CorpusError:
+            return _RULES
 
     @cached_property
     def _style(self) -> AuthorStyle | None:
@@ -296,12 +305,12 @@ _KIND = r"(?:paragraph|sentence|text|draft|version|rewrite|rewriting|answer|outp
 _PREFACE = re.compile(
     r"\A\W*(?:(?:sure|certainly|of course|okay|absolutely|great)\b[^\n:]{0,80}?[!,.:]\s*)?"
     rf"(?:(?:here|below|this)(?:['’]s| is| are)\b[^\n:]{{0,80}}\b{_KIND}\b[^\n:]{{0,80}}:"
-    rf"|(?:(?:final|revised|rewritten) )?{_KIND}(?: \d)?\W{{0,4}}:)\W*?(?=[\w“\"'‘(])",
+    rf"|(?:(?:final|revised|rewritten) )?{_KIND}\W{{0,4}}:)\W*?(?=[\w“\"'‘(])",
     re.IGNORECASE,
 )
 _REMARK = re.compile(
     r"\n\s*(?:-{3,}|\W{0,3}(?:let me know|i hope (?:this|that|it)"
-    r"|(?:notes?|remarks?|changes|explanation)\b[^\n:]{0,30}:)).*\Z",
+    r"|(?:notes?|remarks?|changes(?: made)?|explanation)\W{0,3}:)).*\Z",
     re.IGNORECASE | re.DOTALL,
 )
 _MARK = re.compile(r"^\s*(?:#+ .*|[-*+] (?=\S)|> ?)|\*\*|__", re.MULTILINE)

@@ -12,6 +12,7 @@ from ownwords.drafts.prose import prose_of
 from ownwords.drafts.rewriting import Edit, Habits
 
 UNLIKE: Final = "unlike you"
+_EVEN = 0.5
 _NOT_YOURS = "This sentence is more like other people’s than like yours"
 _MAX_PARAGRAPHS = 4096  # that are kept with their marks
 _PARAGRAPH = re.compile(r"\S.*(?:\n[ \t]*\S.*)*")
@@ -74,7 +75,8 @@ class TextMarker:
                 start, end = max(gaps, key=lambda gap: gap[1] - gap[0])
                 if marked := text[start:end].strip():
                     start = text.index(marked, start)
-                    because = ": ".join(filter(None, (_NOT_YOURS, "; ".join(sentence.because))))
+                    others = _NOT_YOURS if sentence.yours < _EVEN else ""
+                    because = ": ".join(filter(None, (others, "; ".join(sentence.because))))
                     yield Mark(start, start + len(marked), UNLIKE, f"{because}.")
 
     def _judge(self, paragraph: str) -> Sequence[CheckedSentence]:

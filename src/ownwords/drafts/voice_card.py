@@ -37,7 +37,7 @@ from ownwords.evaluation.manner import (
     rates,
 )
 from ownwords.evaluation.style import REFERENCE
-from ownwords.language.words import content_words, is_in_the_language
+from ownwords.language.words import content_words, is_in_the_language, language
 
 _KEPT_FILE, _KEPT_FORMAT = "voice.json", "2"
 _MIN_WORDS = 1000  # of the author's
@@ -259,9 +259,10 @@ def _one_line(text: str) -> str:
 
 def voice_card(archive: Archive, about: str = "", words: int = 1200) -> VoiceCard:
     """Return a card of about so many words on how the author writes, for a task if given."""
+    state = archive.get_meta("state")  # before the posts: a look may change them meanwhile
     documents = _documents(archive)
     found = tuple(_passages(archive, documents, about, words * _PASSAGES_SHARE))
-    return VoiceCard(_portrait(archive, documents), found, words)
+    return VoiceCard(_portrait(archive, documents, state), found, words)
 
 
 def passages(archive: Archive, about: str, words: int) -> tuple[VoicePassage, ...]:
@@ -276,18 +277,19 @@ def _documents(archive: Archive) -> list[Document]:
     return [each for each in archive.documents(used) if each.status == "published"]
 
 
-def _portrait(archive: Archive, documents: Sequence[Document]) -> Portrait:
+def _portrait(archive: Archive, documents: Sequence[Document], state: str) -> Portrait:
     """Count the posts, or read what was counted; it is kept beside the archive."""
-    state, path = archive.get_meta("state"), archive.path.with_name(_KEPT_FILE)
+    path = archive.path.with_name(_KEPT_FILE)
     report = msgspec.json.decode(archive.get_meta("report") or "{}", type=_Named)
     name = new_name(path.parent) or report.name
-    key = digest(state, name, _KEPT_FORMAT, (REFERENCE / MANNER_FILE).read_bytes())
+    english = msgspec.json.encode(language("en"))
+    key = digest(state, name, _KEPT_FORMAT, english, (REFERENCE / MANNER_FILE).read_bytes())
     with suppress(OSError, msgspec.DecodeError):  # none yet, or damaged
         kept = msgspec.json.decode(path.read_bytes(), type=Portrait)
         if state and kept.key == key:
             return kept
     portrait = replace(_count(documents), key=key, name=name)
-    if state:
+    if state and state == archive.get_meta("state"):
         with suppress(OwnwordsError):  # the folder cannot be written
             write_atomically(path, msgspec.json.encode(portrait))
     return portrait
@@ -299,6 +301,8 @@ def _count(documents: Sequence[Document]) -> Portrait:
     pairs = [(text, each) for text, each in pairs if reference.is_in_the_language(each)]
     texts, counted = [text for text, _ in pairs], [each for _, each in pairs]
     total = sum(each.words.total() for each in counted)
+    if documents and not counted:
+        raise CorpusError("how you write can be described in English only so far")
     if total < _MIN_WORDS:
         raise CorpusError(
             f"{total:,} words of yours are too few to say how you write; about 1,000 are needed",

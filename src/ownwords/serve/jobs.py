@@ -540,14 +540,18 @@ class JobManager:
             record = JobRecord(f"{kind}-{number}", kind, encode(request), now, now)
             return self._begin(record, request)
 
-    def resume(self, id_: str) -> Job:
-        """Start the next attempt at a job that was stopped, killed or failed."""
+    def resume(self, id_: str, check: Callable[[JobRequest], object] = bool) -> Job:
+        """Start the next attempt at a job that was stopped, killed or failed.
+
+        `check` raises ApiError for a request that may not be carried out now.
+        """
         with self._mutex:
             process, before = self._find(id_)
             read = process.read()
             if read is None or before.ended is None or before.status == "done":
                 raise conflict("this job cannot be continued")
             record, request = read
+            check(request)
             following = replace(
                 record,
                 attempt_began=time.time(),

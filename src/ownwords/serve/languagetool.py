@@ -167,11 +167,15 @@ def _marker(state: AppState) -> TextMarker | None:
 
 
 def _is_wanted(fields: Mapping[str, str], kind: str) -> bool:
-    def names(what: str) -> bool:
-        rules, categories = (fields.get(what + of, "") for of in ("Rules", "Categories"))
-        return _rule(kind) in rules.split(",") or _category(kind) in categories.split(",")
+    def names(what: str, name: str) -> bool:
+        return name in map(str.strip, fields.get(what, "").split(","))
 
-    return names("enabled") or not (names("disabled") or fields.get("enabledOnly") == "true")
+    if names("disabledRules", _rule(kind)):
+        return False
+    if names("enabledRules", _rule(kind)) or names("enabledCategories", _category(kind)):
+        return True
+    is_off = names("disabledCategories", _category(kind))
+    return not (is_off or fields.get("enabledOnly") == "true")
 
 
 def _rule(kind: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import IO, Annotated, Any, Final
+from typing import IO, Annotated, Any, Final, Literal
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -373,6 +373,7 @@ class DeleteRequest:
     """A listed workspace."""
 
     path: Annotated[str, _PATH]
+    deletes: Literal[True]  # earlier pages left it out to hide a blog and keep its files
 
 
 def list_workspaces(state: AppState, _: ApiCall) -> dict[str, Any]:

@@ -104,7 +104,9 @@ def _names_path(request: JobRequest) -> bool:
 def resume(state: AppState, call: ApiCall) -> Job:
     """Continue a stopped job from its saved state."""
     with as_conflict():
-        return state.jobs.resume(call.path["id"])
+        if state.settings.is_private:
+            return state.jobs.resume(call.path["id"])
+        return state.jobs.resume(call.path["id"], _refuse_if_shared)
 
 
 # --- what changes --------------------------------------------------------------------------------

@@ -245,7 +245,7 @@ async function drop(item, all) {
   const wording = [p(t`Its folder is deleted for good, with:`), bullets(parts.filter(Boolean)), command(item.path),
     p(t`Files and folders elsewhere on your disk are not touched.`)];
   if (!(await ask(t`Delete ${item.name}?`, wording, { yes: t`Delete`, danger: true }))) return;
-  await remove("/api/workspaces", { path: item.path });
+  await remove("/api/workspaces", { path: item.path, deletes: true });
   if (!item.is_current) return void await showBlogsAgain();
   const next = all.find((other) => other !== item);
   if (next) await post("/api/workspaces/open", { path: next.path });

@@ -242,7 +242,7 @@ function answered(turn, result) {
   const { kind, citations: cited, passages } = result;
   return [
     result.answer ? wording(turn, spoken(result), cited)
-      : result.sentence && el("p.statement", `${said(result.sentence)}${kind === "answer" || kind === "unjudged" ? ":" : "."}`),
+      : result.sentence && el("p.statement", `${said(result.sentence)}${passages.length && (kind === "answer" || kind === "unjudged") ? ":" : "."}`),
     result.why && el("p.quiet.why", sentence(result.why)),
     cited.length > 0 && citations(turn, cited),
     result.notes.length > 0 && el("div.remarks", bullets(result.notes.map(sentence))),
