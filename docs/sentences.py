@@ -197,8 +197,12 @@ def _of_module(tree: ast.AST, *, has_labels: bool) -> Iterator[str]:
     skipped: set[int] = set()
     for node in ast.walk(tree):
         match node:
-            case ast.Expr(value=ast.Constant()):  # a docstring
-                skipped.add(id(node.value))
+            case (  # a docstring, or a type in quotation marks
+                ast.Expr(value=ast.Constant() as other)
+                | ast.arg(annotation=ast.Constant() as other)
+                | ast.FunctionDef(returns=ast.Constant() as other)
+            ):
+                skipped.add(id(other))
             case ast.keyword(arg="class_" | "units"):
                 skipped.update(id(part) for part in ast.walk(node))
             case ast.JoinedStr():

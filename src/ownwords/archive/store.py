@@ -7,7 +7,8 @@ repaired: `ownwords look` rebuilds it from the author's own files.
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ownwords.archive.document import OWN_KINDS, Document, Segment, SegmentKind
-from ownwords.core.errors import CorpusError, InUseError, WorkspaceError
+from ownwords.core.errors import CorpusError, InUseError, OwnwordsError, WorkspaceError
 from ownwords.core.fingerprint import digest
-from ownwords.core.workspace import translate_os_errors
+from ownwords.core.workspace import translate_os_errors, write_atomically
+from ownwords.language.words import language
 
 if TYPE_CHECKING:
     from ownwords.archive.features import Features
@@ -326,6 +328,42 @@ class Archive:
             for statement in _SCHEMA.read_text("utf-8").split(";\n"):
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {VERSION}")
+
+
+@dataclass(frozen=True)
+class KeptFile:
+    """A file beside the archive with what was learned from it, of use until the archive changes.
+
+    Whoever learns takes one before reading the archive, and stores the `key` in the file.
+    """
+
+    archive: Archive
+    name: str
+    key: str  # of all that was learned from
+    state: str  # of the archive before
+
+    @classmethod
+    def of(cls, archive: Archive, name: str, *parts: str | bytes) -> "KeptFile":
+        """Return the file for an archive as it is now; `parts` are what else it depends on."""
+        state = archive.get_meta("state")
+        english = msgspec.json.encode(language("en"))
+        return cls(archive, name, digest(state, english, *parts), state)
+
+    def read(self) -> bytes:
+        """Return the contents, which may be of another key; b"" if there are none."""
+        with suppress(OSError):
+            return self._path.read_bytes() if self.state else b""
+        return b""
+
+    def write(self, contents: bytes) -> None:
+        """Store what was learned, unless the archive has changed since or cannot be written."""
+        if self.state and self.state == self.archive.get_meta("state"):
+            with suppress(OwnwordsError):
+                write_atomically(self._path, contents)
+
+    @property
+    def _path(self) -> Path:
+        return self.archive.path.with_name(self.name)
 
 
 def another_version(path: Path) -> CorpusError:

@@ -13,21 +13,19 @@ import re
 import zipfile
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.archive.store import Archive
+from ownwords.archive.store import Archive, KeptFile
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.text import abbreviations_of, sentences, unwrapped
-from ownwords.core.workspace import write_atomically
 from ownwords.drafts.prose import prose_of
 from ownwords.drafts.rewriting import Edit, Habits
 from ownwords.evaluation.style import (
@@ -55,7 +53,6 @@ from ownwords.language.words import (
     begins_sentence,
     folded,
     is_in_the_language,
-    language,
     words_in,
 )
 from ownwords.view import blocks as b
@@ -141,6 +138,11 @@ class Check:
     sentences: tuple[CheckedSentence, ...]  # long enough to be judged, without headings
     written_before: tuple[WrittenBefore, ...]
 
+    @property
+    def is_machine(self) -> bool:
+        """Whether it is called a language model's."""
+        return _is_machine(self.machine)
+
 
 @dataclass(frozen=True, slots=True)
 class LearnedFigures:
@@ -179,16 +181,17 @@ class LearnedArrays:
 class AuthorStyle:
     """The author's usual style, learned once from the posts, for any number of drafts.
 
-    `posts` returns the posts with these ids, to be searched for words of a draft.
+    `posts` returns the posts by their ids; it is called once, for the first draft that has words in
+    a row of a post.
     """
 
     def __init__(
         self,
         figures: LearnedFigures,
         arrays: LearnedArrays,
-        posts: "Callable[[Sequence[str]], Sequence[TrainingText]]",
+        posts: "Callable[[], Mapping[str, TrainingText]]",
     ) -> None:
-        self._learned, self._arrays, self._posts = figures, arrays, posts
+        self._learned, self._arrays, self._posts = figures, arrays, cache(posts)
         self._vocabulary = StyleVocabulary(figures.vocabulary)
         size = self._vocabulary.size
         self._model = StyleModel(
@@ -267,7 +270,7 @@ class AuthorStyle:
             )[order],
         )
         by_id = {post.id: post for post in posts}
-        style = cls(figures, arrays, lambda ids: [by_id[id_] for id_ in ids])
+        style = cls(figures, arrays, lambda: by_id)
         usual_sentences: list[float] = []
         fold_of = zip(parts, folds([len(part) for part in pairs]), strict=True)
         for text, fold in sorted(fold_of, key=lambda each: digest(each[0])):  # from all times
@@ -283,29 +286,18 @@ class AuthorStyle:
 
         What was learned is kept beside the archive, until posts or the reference change.
         """
-        state = archive.get_meta("state")
-        path = archive.path.with_name(_LEARNED_FILE)
-        key = digest(
-            state,
-            _LEARNED_FORMAT,
-            msgspec.json.encode(language("en")),
-            *((REFERENCE / name).read_bytes() for name in (AUTHORS_FILE, MACHINES_FILE)),
-        )
+        counted = ((REFERENCE / name).read_bytes() for name in (AUTHORS_FILE, MACHINES_FILE))
+        kept = KeptFile.of(archive, _LEARNED_FILE, _LEARNED_FORMAT, *counted)
 
-        def posts_of(ids: Sequence[str]) -> "Sequence[TrainingText]":
+        def posts() -> "dict[str, TrainingText]":
             with Archive(archive.path) as opened:
-                return _posts_of(opened, ids)
+                return _posts_of(opened)
 
-        if state and (stored := _stored(path, key)):
-            return cls(*stored, posts_of)
-        from ownwords.archive.corpus import load_corpus  # noqa: PLC0415 - takes a moment
-
-        corpus = load_corpus(archive)
-        posts = [*corpus.train, *corpus.validation, *corpus.test]
-        style = cls.learn(posts, ReferenceAuthors.load(), list(archive.own_texts()), key)
-        if state and state == archive.get_meta("state"):  # no look has changed the posts
-            with suppress(OwnwordsError):  # the folder cannot be written
-                write_atomically(path, _packed(style._learned, style._arrays))
+        if stored := _unpacked(kept):
+            return cls(*stored, posts)
+        texts = list(archive.own_texts())
+        style = cls.learn([*_posts_of(archive).values()], ReferenceAuthors.load(), texts, kept.key)
+        kept.write(_packed(style._learned, style._arrays))
         return style
 
     def check(self, draft: str) -> Check:
@@ -327,7 +319,7 @@ class AuthorStyle:
         judged = list(self._judge(text, self._model))
         machine, is_long_enough = self._machines.probability(pairs), len(weights) >= _MIN_DRAFT
         telling = [False] * len(judged)
-        if machine is not None and machine >= MACHINE and is_long_enough:
+        if is_long_enough and _is_machine(machine):
             telling = self._most_like_a_machine(pairs, [part for _, _, part, _ in judged])
         checked = []
         for (start, end, _, yours), is_telling in zip(judged, telling, strict=True):
@@ -435,9 +427,9 @@ class AuthorStyle:
         }
         if not numbers:
             return ()
+        posts = self._posts()
         ids = [self._learned.posts[number] for number in sorted(numbers)]
-        posts = {post.id: post for post in self._posts(ids)}
-        texts = [(post.id, post.text) for post in posts.values()]
+        texts = [(id_, posts[id_].text) for id_ in ids if id_ in posts]  # not deleted since
         return tuple(
             WrittenBefore(text[each.start : each.end], post.id, post.title, post.url, post.day)
             for each in shared_passages(text, texts, _MIN_REPEATED)
@@ -445,14 +437,11 @@ class AuthorStyle:
         )
 
 
-def _posts_of(archive: Archive, ids: Sequence[str]) -> "Sequence[TrainingText]":
+def _posts_of(archive: Archive) -> "dict[str, TrainingText]":
     from ownwords.archive.corpus import load_corpus  # noqa: PLC0415 - takes a moment
 
     corpus = load_corpus(archive)
-    every = {
-        post.id: post for side in (corpus.train, corpus.validation, corpus.test) for post in side
-    }
-    return [every[id_] for id_ in ids if id_ in every]
+    return {post.id: post for post in (*corpus.train, *corpus.validation, *corpus.test)}
 
 
 def _packed(figures: LearnedFigures, arrays: LearnedArrays) -> bytes:
@@ -463,12 +452,12 @@ def _packed(figures: LearnedFigures, arrays: LearnedArrays) -> bytes:
     return file.getvalue()
 
 
-def _stored(path: Path, key: str) -> tuple[LearnedFigures, LearnedArrays] | None:
-    """Return what was learned from what the key stands for; None if it must be learned anew."""
+def _unpacked(kept: KeptFile) -> tuple[LearnedFigures, LearnedArrays] | None:
+    """Return what was learned; None if it must be learned anew."""
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
+        with np.load(io.BytesIO(kept.read()), allow_pickle=False) as stored:
             figures = msgspec.json.decode(stored["figures"].tobytes(), type=LearnedFigures)
-            if figures.key != key:
+            if figures.key != kept.key:
                 return None
             named = {each.name: stored[each.name] for each in fields(LearnedArrays)}
             return figures, LearnedArrays(**named)
@@ -491,8 +480,12 @@ def _folded_words(text: str) -> list[str]:
     return [word for found in words_in(text) if (word := folded(found[0]))]
 
 
+def _is_machine(probability: float | None) -> bool:
+    return probability is not None and probability >= MACHINE
+
+
 def _verdict(yours: float, above: float, machine: float | None) -> str:
-    if machine is not None and machine >= MACHINE:
+    if _is_machine(machine):
         return "It is more like a language model’s prose than like your posts."
     if yours < _UNLIKE:
         return "It is more like what other people write than like your posts."

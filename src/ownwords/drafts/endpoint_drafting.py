@@ -36,7 +36,6 @@ _TEMPERATURE: Final = 0.8
 _CARD_WORDS, _MIN_CARD_WORDS = 1200, 100
 _MAX_BEFORE: Final = 600  # characters of the paragraph before
 _MAX_COPIED: Final = 9  # words in a row of the posts
-_MACHINE: Final = 0.8  # probability from which a text is called a language model's
 _GOOD: Final = 0.25  # from the middle of the author's own passages, as a share of them
 _THINKING_TOKENS: Final = 4000
 _MAX_CHARS: Final = 30_000  # of an answer, for a server that ignores `max_tokens`
@@ -121,7 +120,7 @@ class EndpointWriter:
             gap, before = "\n\n", line.text if line.kept else before
 
     def _paragraph(self, notes: Notes, note: str, before: str, seed: int) -> Candidate | None:
-        known = "\n".join([notes.title, before, *notes.lines])
+        known = Content.of("\n".join([notes.title, before, *notes.lines]))
         task = f"Title: {notes.title}\n\n" if notes.title else ""
         if before:
             task += f"The text so far ends with:\n{before[-_MAX_BEFORE:]}\n\n"
@@ -234,11 +233,11 @@ class EndpointWriter:
             if len(each.text.split()) > _MAX_COPIED and each.text not in known
         ]
 
-    def _judged(self, text: str, lines: Sequence[str], known: str) -> Candidate:
+    def _judged(self, text: str, lines: Sequence[str], known: Content) -> Candidate:
         doubts = [Doubt("missing", line) for line in lines_not_shown_in(text, lines)]
-        invented = Content.of(text).invented(Content.of(known))
+        invented = Content.of(text).invented(known)
         doubts += [Doubt("added", name) for name in sorted(invented)]
-        check, copied = self._check(text, known)
+        check, copied = self._check(text, known.text)
         if not check:
             return Candidate(text, tuple(doubts), (), is_machine=False, distance=0.0)
         doubts += [Doubt("copied", plain(each.text, 200), plain(each.title, 90)) for each in copied]
@@ -247,10 +246,9 @@ class EndpointWriter:
             for each in check.sentences
             if each.is_marked and each.because
         )
-        is_machine = check.machine is not None and check.machine >= _MACHINE
-        if is_machine:
+        if check.is_machine:
             remarks += ("- As a whole it reads like a language model, not like the author.\n",)
-        return Candidate(text, tuple(doubts), remarks, is_machine, abs(check.above - 0.5))
+        return Candidate(text, tuple(doubts), remarks, check.is_machine, abs(check.above - 0.5))
 
     # ---- sentences of a draft
 

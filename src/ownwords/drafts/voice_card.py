@@ -18,13 +18,11 @@ import numpy.typing as npt
 
 from ownwords.archive.blog_name import new_name
 from ownwords.archive.document import Document
-from ownwords.archive.store import Archive
+from ownwords.archive.store import Archive, KeptFile
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.search import ArchiveSearcher
-from ownwords.core.errors import CorpusError, OwnwordsError
-from ownwords.core.fingerprint import digest
+from ownwords.core.errors import CorpusError
 from ownwords.core.text import distinct, hash_words, shingles
-from ownwords.core.workspace import write_atomically
 from ownwords.drafts.rewriting import MARKS, Habits
 from ownwords.evaluation.manner import (
     MANNER_FILE,
@@ -37,7 +35,7 @@ from ownwords.evaluation.manner import (
     rates,
 )
 from ownwords.evaluation.style import REFERENCE
-from ownwords.language.words import content_words, is_in_the_language, language
+from ownwords.language.words import content_words, is_in_the_language
 
 _KEPT_FILE, _KEPT_FORMAT = "voice.json", "2"
 _MIN_WORDS = 1000  # of the author's
@@ -259,10 +257,13 @@ def _one_line(text: str) -> str:
 
 def voice_card(archive: Archive, about: str = "", words: int = 1200) -> VoiceCard:
     """Return a card of about so many words on how the author writes, for a task if given."""
-    state = archive.get_meta("state")  # before the posts: a look may change them meanwhile
+    report = msgspec.json.decode(archive.get_meta("report") or "{}", type=_Named)
+    name = new_name(archive.path.parent) or report.name
+    counts = (REFERENCE / MANNER_FILE).read_bytes()
+    kept = KeptFile.of(archive, _KEPT_FILE, _KEPT_FORMAT, name, counts)
     documents = _documents(archive)
     found = tuple(_passages(archive, documents, about, words * _PASSAGES_SHARE))
-    return VoiceCard(_portrait(archive, documents, state), found, words)
+    return VoiceCard(_portrait(kept, name, documents), found, words)
 
 
 def passages(archive: Archive, about: str, words: int) -> tuple[VoicePassage, ...]:
@@ -277,21 +278,14 @@ def _documents(archive: Archive) -> list[Document]:
     return [each for each in archive.documents(used) if each.status == "published"]
 
 
-def _portrait(archive: Archive, documents: Sequence[Document], state: str) -> Portrait:
-    """Count the posts, or read what was counted; it is kept beside the archive."""
-    path = archive.path.with_name(_KEPT_FILE)
-    report = msgspec.json.decode(archive.get_meta("report") or "{}", type=_Named)
-    name = new_name(path.parent) or report.name
-    english = msgspec.json.encode(language("en"))
-    key = digest(state, name, _KEPT_FORMAT, english, (REFERENCE / MANNER_FILE).read_bytes())
-    with suppress(OSError, msgspec.DecodeError):  # none yet, or damaged
-        kept = msgspec.json.decode(path.read_bytes(), type=Portrait)
-        if state and kept.key == key:
-            return kept
-    portrait = replace(_count(documents), key=key, name=name)
-    if state and state == archive.get_meta("state"):
-        with suppress(OwnwordsError):  # the folder cannot be written
-            write_atomically(path, msgspec.json.encode(portrait))
+def _portrait(kept: KeptFile, name: str, documents: Sequence[Document]) -> Portrait:
+    """Count the posts, or read what was counted."""
+    with suppress(msgspec.DecodeError):  # none yet, or damaged
+        counted = msgspec.json.decode(kept.read(), type=Portrait)
+        if counted.key == kept.key:
+            return counted
+    portrait = replace(_count(documents), key=kept.key, name=name)
+    kept.write(msgspec.json.encode(portrait))
     return portrait
 
 
@@ -420,7 +414,8 @@ def _phrases(texts: Sequence[str], reference: ReferenceManner) -> tuple[str, ...
         runs = [shingles(each.hashes, length) for each in hashed]
         kinds, posts = np.unique(np.concatenate(list(map(distinct, runs))), return_counts=True)
         frequent = kinds[posts >= max(4, 0.02 * len(texts))]
-        every = Counter(np.concatenate(runs)[np.isin(np.concatenate(runs), frequent)].tolist())
+        in_all = np.concatenate(runs)
+        every = Counter(in_all[np.isin(in_all, frequent)].tolist())
         in_posts = dict(zip(kinds.tolist(), posts.tolist(), strict=True))
         seen = set[int]()
         for text, run, each in zip(texts, runs, hashed, strict=True):

@@ -14,6 +14,8 @@ from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import encode
 from ownwords.core.workspace import SUFFIX, Workspace
+from ownwords.drafts.check import AuthorStyle
+from ownwords.drafts.rewriting import Habits
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE, Stamp, base_name, model_stamp
 from ownwords.models.model_library import ModelLibrary
@@ -219,6 +221,16 @@ class AppState:
         for model_to_drop in idle[: max(0, len(self._loaded) - self.settings.loaded)]:
             self._retire(self._loaded.pop(model_to_drop.name))
         return loaded
+
+    def style(self) -> AuthorStyle:
+        """Return how the author writes, learned once per look."""
+        style: AuthorStyle = self.report.derived("style", lambda _: AuthorStyle.of(self.archive()))
+        return style
+
+    def habits(self) -> Habits:
+        """Return the author's choices of forms, learned once per look."""
+        habits: Habits = self.report.derived("habits", lambda _: Habits.of(self.archive()))
+        return habits
 
     def _retire(self, loaded: LoadedModel) -> None:
         task = asyncio.create_task(loaded.close_when_idle())

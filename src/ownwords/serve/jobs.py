@@ -540,7 +540,7 @@ class JobManager:
             record = JobRecord(f"{kind}-{number}", kind, encode(request), now, now)
             return self._begin(record, request)
 
-    def resume(self, id_: str, check: Callable[[JobRequest], object] = bool) -> Job:
+    def resume(self, id_: str, check: Callable[[JobRequest], None] | None = None) -> Job:
         """Start the next attempt at a job that was stopped, killed or failed.
 
         `check` raises ApiError for a request that may not be carried out now.
@@ -551,7 +551,8 @@ class JobManager:
             if read is None or before.ended is None or before.status == "done":
                 raise conflict("this job cannot be continued")
             record, request = read
-            check(request)
+            if check:
+                check(request)
             following = replace(
                 record,
                 attempt_began=time.time(),

@@ -20,9 +20,8 @@ from starlette.routing import BaseRoute, Route
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.text import sentences, unwrapped
 from ownwords.core.version import __version__
-from ownwords.drafts.check import AuthorStyle
 from ownwords.drafts.marks import UNLIKE, Mark, TextMarker
-from ownwords.drafts.rewriting import MARKS, Habits
+from ownwords.drafts.rewriting import MARKS
 from ownwords.language.words import Lexicon, is_in_the_language
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid, status_of
@@ -149,13 +148,13 @@ def _marker(state: AppState) -> TextMarker | None:
     """Return what marks texts, made once per look; None before posts have been read."""
 
     def learn(_: object) -> TextMarker:
-        archive, style = state.archive(), None
+        style = None
         try:
-            style = state.report.derived("style", lambda _: AuthorStyle.of(archive))
+            style = state.style()
         except OwnwordsError as error:  # too few words, or not in English
             if status_of(error) != HTTPStatus.BAD_REQUEST:
                 raise
-        return TextMarker(style, state.report.derived("habits", lambda _: Habits.of(archive)))
+        return TextMarker(style, state.habits())
 
     try:
         marker: TextMarker = state.report.derived("marker", learn)

@@ -104,9 +104,8 @@ def _names_path(request: JobRequest) -> bool:
 def resume(state: AppState, call: ApiCall) -> Job:
     """Continue a stopped job from its saved state."""
     with as_conflict():
-        if state.settings.is_private:
-            return state.jobs.resume(call.path["id"])
-        return state.jobs.resume(call.path["id"], _refuse_if_shared)
+        check = None if state.settings.is_private else _refuse_if_shared
+        return state.jobs.resume(call.path["id"], check)
 
 
 # --- what changes --------------------------------------------------------------------------------

@@ -21,9 +21,8 @@ from ownwords.base import catalogue
 from ownwords.base.catalogue import RECOMMENDED, find_known
 from ownwords.core.validation import Meta, encode
 from ownwords.drafts import drafting, rewriting
-from ownwords.drafts.check import AuthorStyle, check_view
+from ownwords.drafts.check import check_view
 from ownwords.drafts.endpoint_drafting import EndpointWriter
-from ownwords.drafts.rewriting import Habits
 from ownwords.drafts.voice_card import voice_card
 from ownwords.evaluation.verbatim import shared_passages
 from ownwords.inference.generation import BatchScheduler
@@ -121,9 +120,8 @@ def routes(state: AppState) -> list[BaseRoute]:
         def write(events: ThreadEvents) -> dict[str, Any]:
             model = _SharedModel(loaded, state.compute_lock, events) if loaded else None
             writer = _endpoint_writer(state, endpoint, asked.text, events) if endpoint else None
-            habits = state.report.derived("habits", lambda _: Habits.of(state.archive()))
             return rewriting.rewrite(
-                asked.text, habits, model, seed=asked.seed, endpoint=writer
+                asked.text, state.habits(), model, seed=asked.seed, endpoint=writer
             ).to_dict()
 
         return EventStreamResponse(partial(state.send_work, write, "end"))
@@ -172,8 +170,7 @@ def check(state: AppState, call: ApiCall) -> dict[str, Any]:
     """Check a draft; return the output of `ownwords check --json`, and the same as HTML."""
     text = call.body(DraftRequest).text
     _require_draft(text)
-    style: AuthorStyle = state.report.derived("style", lambda _: AuthorStyle.of(state.archive()))
-    found = style.check(text)
+    found = state.style().check(text)
     return {**encode(found), "html": html.drawn(check_view(found))}
 
 
@@ -216,7 +213,7 @@ def _endpoint_writer(
 
     return EndpointWriter(
         endpoint,
-        lambda: state.report.derived("style", lambda _: AuthorStyle.of(state.archive())),
+        state.style,
         lambda words: voice_card(state.archive(), about=about, words=words).text,
         show,
     )
