@@ -310,7 +310,7 @@ def prepare(options: argparse.Namespace) -> None:
     for name, text in texts.documents(options.modern):
         if (source := name.partition("/")[0]) in questions:
             by_source[source][name] = text
-    encoder = SentenceModel(_minilm())
+    encoder = SentenceModel(_minilm(), KNOWN[0])
     with (options.folder / "groups.jsonl").open("w", encoding="utf-8") as out:
         for source, documents in sorted(by_source.items()):
             needed = [p for p in passages.values() if p["document"] in documents]
@@ -488,7 +488,7 @@ def publish(options: argparse.Namespace) -> None:
             factor = ALPHA / RANK if side == "b" else 1.0
             tensors[f"blocks.{layer}.{'.'.join(part)}.{side}"] = value * factor
     arrays = {name: value.half().numpy() for name, value in sorted(tensors.items())}
-    metadata = {"encoder": SentenceModel(_minilm()).digest, "layers": str(JOINED)}
+    metadata = {"encoder": SentenceModel(_minilm(), KNOWN[0]).digest, "layers": str(JOINED)}
     PACKAGED.unlink(missing_ok=True)
     entries = [(name, "F16", array.shape) for name, array in arrays.items()]
     write_file(PACKAGED, entries, (np.ascontiguousarray(x).data for x in arrays.values()), metadata)

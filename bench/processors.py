@@ -551,17 +551,16 @@ def _embed(work: Work) -> Prepared:
     from tokenizers import Tokenizer
 
     import sentence_folders
-    from ownwords.ask.encoder import SentenceModel
+    from ownwords.ask.encoder import KNOWN, SentenceModel
 
     sizes = {"context": 512, "width": 384, "layers": 6, "heads": 12, "kv_heads": 12}
     sizes |= {"head_dim": 32, "hidden": 1536}
     minilm = replace(sentence_folders.CONFIG, **sizes)  # type: ignore[arg-type]
     folder = Path(tempfile.mkdtemp(dir=Path(work.subject).parent))
     sentence_folders.folder_in(folder, config=minilm)
-    sentence_folders.put(folder / "sentence_bert_config.json", {"max_seq_length": 256})
     words = sentence_folders.WORDS
     passage = " ".join(words[i % len(words)] for i in range(PASSAGE - 2))
-    encoder = SentenceModel(folder)
+    encoder = SentenceModel(folder, KNOWN[0])
     ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(passage).ids
     assert len(ids) == PASSAGE
     per_token = 2.0 * 6 * (4 * 384 * 384 + 2 * 384 * 1536) + 4.0 * 6 * 384 * PASSAGE

@@ -1,13 +1,15 @@
-"""A tiny folder in sentence-transformers' layout, its BERT of random weights."""
+"""A tiny encoder in a folder, its BERT of random weights."""
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from ownwords.ask.encoder import KNOWN
 from ownwords.models.bert import BertConfig
 from ownwords.models.safetensors_header import encode_header
 from ownwords.models.weight_mapping import hf_names, weight_shapes
@@ -22,6 +24,7 @@ CONFIG = BertConfig(
     vocabulary=len(TOKENS), context=24, width=12, layers=2, heads=3, hidden=20, token_types=2
 )
 LONGEST = 16
+TINY = replace(KNOWN[0], title="small", max_tokens=LONGEST)
 
 Weights = dict[str, npt.NDArray[np.float32]]
 
@@ -47,8 +50,6 @@ def folder_in(
     config: BertConfig = CONFIG,
     weights: Weights | None = None,
     prefix: str = "",
-    pooling: str = "mean_tokens",
-    unit: bool = True,
 ) -> Path:
     """Write the folder; `prefix` precedes the names of the weights, as in some files."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,31 +59,7 @@ def folder_in(
         folder / "model.safetensors",
         {prefix + named[name]: tensor for name, tensor in weights.items()},
     )
-    modules = ["Transformer", "Pooling", "Normalize"][: 3 if unit else 2]
-    paths = ["", "1_Pooling", "2_Normalize"]
-    put(
-        folder / "modules.json",
-        [
-            {
-                "idx": at,
-                "name": str(at),
-                "path": paths[at],
-                "type": f"sentence_transformers.models.{kind}",
-            }
-            for at, kind in enumerate(modules)
-        ],
-    )
-    (folder / "1_Pooling").mkdir(exist_ok=True)
-    modes = ("cls_token", "mean_tokens", "max_tokens")
-    put(
-        folder / "1_Pooling" / "config.json",
-        {
-            "word_embedding_dimension": config.width,
-            **{f"pooling_mode_{mode}": mode == pooling for mode in modes},
-        },
-    )
     put(folder / "config.json", config.to_hf())
-    put(folder / "sentence_bert_config.json", {"max_seq_length": LONGEST, "do_lower_case": False})
     put(folder / "tokenizer.json", tokenizer())
     return folder
 

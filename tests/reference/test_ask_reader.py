@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.ask.encoder import SentenceModel
+from ownwords.ask.encoder import KNOWN, SentenceModel
 from ownwords.ask.passages import units
 from ownwords.ask.reader import Reader, Reading, Window
 
@@ -24,7 +24,7 @@ BREAD = (
 
 @pytest.fixture(scope="module")
 def reader() -> Reader:
-    loaded = SentenceModel(FOLDER).reader
+    loaded = SentenceModel(FOLDER, KNOWN[0]).reader
     assert loaded is not None
     return loaded
 

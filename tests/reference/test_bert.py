@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from ownwords.ask import encoder
-from ownwords.ask.encoder import SentenceModel
 from ownwords.models.bert import Bert, load_weights
-from sentence_folders import CONFIG, LONGEST, TOKENS, folder_in, put
+from sentence_folders import CONFIG, LONGEST, TOKENS, folder_in
 
 pytestmark = [
     pytest.mark.reference,
@@ -83,28 +82,3 @@ def test_every_hidden_state_equals_transformers(tmp_path: Path, gelu_tanh: bool)
     ours = Bert(*load_weights(folder), "mean").states(ids.tolist(), CONFIG.layers)
     assert ours.shape == (LONGEST, CONFIG.width)
     assert np.abs(ours - expected).max() < 1e-5
-
-
-@pytest.mark.parametrize("pooling", ["mean_tokens", "cls_token"])
-def test_other_pooling_and_prompts_equal_transformers(tmp_path: Path, pooling: str) -> None:
-    folder = folder_in(tmp_path, pooling=pooling)
-    prompts = {"query": "the garden ", "document": "my bus "}
-    put(folder / "config_sentence_transformers.json", {"prompts": prompts})
-    tokenizer = transformers.BertTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
-    theirs = transformers.BertModel.from_pretrained(
-        folder, add_pooling_layer=False, local_files_only=True, attn_implementation="eager"
-    ).eval()
-
-    def expected(text: str) -> npt.NDArray[np.float32]:
-        given = tokenizer([text], truncation=True, max_length=LONGEST, return_tensors="pt")
-        with torch.no_grad():
-            states = theirs(**given).last_hidden_state[0]
-        row = states.mean(0) if pooling == "mean_tokens" else states[0]
-        return np.asarray((row / row.norm()).numpy(), np.float32)
-
-    model = SentenceModel(folder)
-    question, passage = model.embed(
-        [model.question_prompt + "rain fell", model.passage_prompt + "a kettle broke"]
-    )
-    assert question @ expected("the garden rain fell") > 0.999
-    assert passage @ expected("my bus a kettle broke") > 0.999

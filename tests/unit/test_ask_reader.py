@@ -11,7 +11,7 @@ from ownwords.ask.reader import PACKAGED, Reader, Window
 from ownwords.models import bert
 from ownwords.models.safetensors_header import encode_header
 from ownwords.native.bindings import load_library
-from sentence_folders import CONFIG, folder_in
+from sentence_folders import CONFIG, TINY, folder_in
 
 JOINED = 1
 SHAPES = {"attention.qkv": (36, 12), "attention.output": (12, 12), "mlp.up": (20, 12)} | {
@@ -53,12 +53,12 @@ WINDOWS = [
 def test_a_reader_is_used_only_for_the_weights_that_it_was_trained_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = SentenceModel(folder_in(tmp_path))
+    model = SentenceModel(folder_in(tmp_path), TINY)
     assert model.reader is None
     path = tiny_reader(tmp_path, model)
     monkeypatch.setattr(encoder, "is_for", lambda digest: reader.is_for(digest, path))
     monkeypatch.setattr(Reader.__init__, "__defaults__", (path,))
-    model = SentenceModel(tmp_path)
+    model = SentenceModel(tmp_path, TINY)
     before = model.embed(["my kettle broke"])
     assert model.reader is not None
     readings = model.reader.read("my bus", WINDOWS)
@@ -74,13 +74,13 @@ def test_a_reader_is_used_only_for_the_weights_that_it_was_trained_with(
 def test_the_compiled_library_reads_as_numpy_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tiny_reader(tmp_path, SentenceModel(folder_in(tmp_path)))
+    path = tiny_reader(tmp_path, SentenceModel(folder_in(tmp_path), TINY))
     monkeypatch.setattr(encoder, "is_for", lambda digest: True)
     monkeypatch.setattr(Reader.__init__, "__defaults__", (path,))
     answers = []
     for load in (load_library, lambda: None):
         monkeypatch.setattr(bert, "load_library", load)
-        model = SentenceModel(tmp_path)
+        model = SentenceModel(tmp_path, TINY)
         assert model.reader is not None
         answers.append([each.answers for each in model.reader.read("my bus", WINDOWS)])
     assert np.allclose(answers[0], answers[1], atol=0.05)

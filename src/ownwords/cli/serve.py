@@ -84,8 +84,8 @@ def serve(
     embed: Annotated[
         str,
         described(
-            "The model that searches by meaning: minilm or multilingual (downloaded once), a folder"
-            " of sentence-transformers, or none. [default: minilm if it is installed]"
+            "The model that searches by meaning: minilm or multilingual (downloaded once), or none."
+            " [default: minilm if it is installed]"
         ),
     ] = "",
     weights: Weights = "stored",
