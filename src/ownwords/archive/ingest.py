@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import cast
 
 import numpy as np
 
@@ -23,7 +24,14 @@ from ownwords.archive.features import Features, encode_features, extract_feature
 from ownwords.archive.report import Report, SourceSummary, SourceVersion
 from ownwords.archive.segments import parse_body
 from ownwords.archive.settings import ArchiveConfig
-from ownwords.archive.sources import DetectedSource, detect_source
+from ownwords.archive.sources import (
+    FILE_BY_FILE,
+    DetectedSource,
+    FileByFile,
+    detect_source,
+    load_source,
+    text_suffixes,
+)
 from ownwords.archive.store import Archive
 from ownwords.archive.text_repair import repair_line
 from ownwords.core.errors import OwnwordsError, SourceError, WorkspaceError
@@ -71,7 +79,9 @@ def ingest(
         name = name if used[name] == 1 else f"{name}-{used[name]}"
         found = detect(path)
         absolute = path_text(path.absolute())
-        summary = SourceSummary(path_text(path), found.label, prefix=name, absolute=absolute)
+        summary = SourceSummary(
+            path_text(path), found.label, prefix=name, absolute=absolute, kind=found.name
+        )
         result.sources.append(summary)
         with progress.stage(f"Reading {name}", unit="posts") as stage:
             prefix = name
@@ -98,6 +108,41 @@ def ingest(
         result.renamed = pair_posts(_known_posts(archive, gone), _known_posts(archive, new))
     archive.remove(gone)
     return result
+
+
+def ingest_changed(
+    archive: Archive, report: Report, files: Set[Path], config: ArchiveConfig
+) -> list[str] | None:
+    """Store the texts of new and changed files; return their titles.
+
+    Returns None, and stores nothing, if a file is gone, or if its source reads its files together.
+    The report and the selection stay as they are until the next look.
+    """
+    folders = report.sources_by_path(archive.path.parent)
+    changed: dict[Path, set[Path]] = defaultdict(set)
+    for file in files:
+        folder = next((path for path in folders if file.is_relative_to(path)), None)
+        kind = folders[folder].kind if folder else ""
+        if folder and kind in FILE_BY_FILE and file.suffix.lower() not in text_suffixes():
+            continue
+        if folder is None or kind not in FILE_BY_FILE or not file.exists():
+            return None
+        changed[folder].add(file)
+    titles = []
+    before, selection = archive.keys(), archive.selection()
+    for folder, only in changed.items():
+        source = replace(folders[folder])
+        result = IngestResult([source])
+        read = cast(FileByFile, load_source(source.kind)).read
+        for item in read(folder, only if folder.is_dir() else None):
+            if isinstance(item, RawDocument):
+                _add(archive, item, source.prefix, config, before, result)
+        new = [id_ for id_, key in result.keys.items() if before.get(id_) != key]
+        titles += [header.title for header in archive.headers(new)]
+    if titles:
+        archive.set_selection((id_, *row) for id_, row in selection.items())
+        archive.set_meta("ask_state", "")  # so that the search compares its texts with these
+    return titles
 
 
 def _add(

@@ -22,6 +22,7 @@ class SourceSummary:
     newest_day: str = ""  # ISO day of its newest post; empty if none has one
     prefix: str = ""  # of the ids of its posts, unless the site has an identity of its own
     absolute: str = ""  # path, which finds it from any folder; "" in reports of older versions
+    kind: str = ""  # the name of the source that read it; "" in reports of older versions
 
     def located(self, workspace: Path) -> Path:
         """Return the absolute path; if the folder around the workspace was moved, its new one."""

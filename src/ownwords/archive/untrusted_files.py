@@ -14,7 +14,7 @@ import unicodedata
 import zipfile
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -61,10 +61,14 @@ def decode_text(data: bytes) -> str:
 
 
 def walk_files(
-    folder: Path, suffixes: frozenset[str] | None = None, leave: frozenset[str] = frozenset()
+    folder: Path,
+    suffixes: frozenset[str] | None = None,
+    leave: frozenset[str] = frozenset(),
+    only: Set[Path] | None = None,
 ) -> Iterator[Path | SkippedItem]:
     """Yield the files below `folder` with these suffixes (".md", lower case), sorted by name.
 
+    With `only`, yields those of them that are in it, and enters no other folders.
     Yields a SkippedItem for folders named in `leave`, ownwords workspaces, folders that cannot be
     listed, links to folders, and links to files outside `folder`.
     """
@@ -75,7 +79,11 @@ def walk_files(
         trouble.append(SkippedItem("folder", reason, ref=str(error.filename)))
 
     root = folder.resolve()
+    above = {str(each) for path in only or () for each in path.parents}
     for parent, folders, names in os.walk(folder, onerror=remember):
+        if only is not None:
+            folders[:] = [name for name in folders if f"{parent}{os.sep}{name}" in above]
+            names[:] = [name for name in names if Path(parent, name) in only]
         for name in sorted(folders):
             path = Path(parent, name)
             ref = path.relative_to(folder).as_posix()

@@ -88,6 +88,7 @@ class OpenBlogs:
             return blog
         self._close_idle()
         state = self._first.state.of_workspace(workspace)
+        state.follower.start()
         self._first.state.others.append(state)
         return self._add(state)
 
@@ -134,6 +135,7 @@ def create_app(state: AppState) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None, None]:
+        state.follower.start()
         yield
         await state.close()
 

@@ -22,6 +22,7 @@ from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_access import ArchivePool, ReportCache
 from ownwords.serve.errors import ApiError
+from ownwords.serve.following import Follower
 from ownwords.serve.jobs import (
     BaseJob,
     EncoderJob,
@@ -125,6 +126,7 @@ class AppState:
         self.sources = SourceList(workspace, sources, last_report=lambda: self.report().report)
         self.library = ModelLibrary(workspace.root)
         self.jobs = JobManager(workspace, arguments_of=self._arguments, on_done=self._on_job_done)
+        self.follower = Follower(self.sources, self.jobs, self.archive, self.report)
 
     def of_workspace(self, workspace: Workspace) -> "AppState":
         """Return the state of another workspace, served beside this one."""
@@ -315,6 +317,7 @@ class AppState:
         self._short.close()
         self._long.close()
         self._uploads.close()
+        await asyncio.to_thread(self.follower.close)
         await asyncio.to_thread(self._archive_pool.close)
         for other in self.others:
             await other.close()

@@ -7,6 +7,8 @@ A source is a module with
     read(path)           its SourceItems, streamed; raises SourceError if nothing can be read
 and, if it reads texts that are files of their own,
     SUFFIXES             of these files, in lower case
+and, if it reads each file of a folder by itself, and is among FILE_BY_FILE,
+    read(path, only)     the same, of the files in `only` alone
 """
 
 import mimetypes
@@ -48,6 +50,12 @@ class Source(Protocol):
     def read(self, path: Path) -> Iterator[SourceItem]: ...
 
 
+class FileByFile(Source, Protocol):
+    """The interface of those in FILE_BY_FILE."""
+
+    def read(self, path: Path, only: Set[Path] | None = None) -> Iterator[SourceItem]: ...
+
+
 # The first source that recognises a path reads it, so specific sources precede general ones.
 SOURCE_NAMES = (
     "publii",
@@ -69,6 +77,9 @@ SOURCE_NAMES = (
     "html",
     "text",
 )
+
+
+FILE_BY_FILE = frozenset({"office", "markdown", "text"})
 
 
 def load_source(name: str) -> Source:
@@ -243,7 +254,11 @@ def holds_mostly(folder: Path, suffixes: Set[str]) -> bool:
 
 
 def list_texts(
-    folder: Path, suffixes: frozenset[str], kind: str, leave: frozenset[str] = NOT_TEXTS
+    folder: Path,
+    suffixes: frozenset[str],
+    kind: str,
+    leave: frozenset[str] = NOT_TEXTS,
+    only: Set[Path] | None = None,
 ) -> list[Path | SkippedItem]:
     """List the files with one of `suffixes`; SourceError if there are none.
 
@@ -252,12 +267,13 @@ def list_texts(
     """
     files: list[Path | SkippedItem] = []
     others: Counter[str] = Counter()
-    for file in walk_files(folder, suffixes | text_suffixes() | _NOT_READ | {".canvas"}, leave):
+    read = suffixes | text_suffixes() | _NOT_READ | {".canvas"}
+    for file in walk_files(folder, read, leave, only):
         if isinstance(file, Path) and file.suffix.lower() not in suffixes:
             others[file.suffix.lower()] += 1
         else:
             files.append(file)
-    if not any(isinstance(file, Path) for file in files):
+    if only is None and not any(isinstance(file, Path) for file in files):
         raise SourceError(
             f"{folder} holds no {kind}", hint="give the folder that your texts are in"
         )
@@ -272,20 +288,22 @@ def read_texts(
     suffixes: frozenset[str],
     read: Callable[[Path, str], Iterator[SourceItem]],
     kind: str,
+    only: Set[Path] | None = None,
     *,
     leave: frozenset[str] = NOT_TEXTS,
     expected: Callable[[Path], int] = lambda _: 1,
 ) -> Iterator[SourceItem]:
     """Yield the items of `read(file, name)` for a single file, or for each file of a folder.
 
-    The name is relative to the folder, whose files are those of `list_texts`. One for which `read`
-    raises SourceError is skipped with that reason. `expected` estimates the texts in a file.
+    The name is relative to the folder, whose files are those of `list_texts`, or those of them in
+    `only`. One for which `read` raises SourceError is skipped with that reason. `expected`
+    estimates the texts in a file.
     """
     if not path.is_dir():
         yield ExpectedCount(expected(path))
         yield from read(path, normalize_filename(path.name))
         return
-    files = list_texts(path, suffixes, kind, leave)
+    files = list_texts(path, suffixes, kind, leave, only)
     yield ExpectedCount(sum(expected(file) for file in files if isinstance(file, Path)))
     for file in files:
         if isinstance(file, SkippedItem):

@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -30,6 +30,7 @@ _FENCED = re.compile(
     r"(?P<fence>-{3,}|\+{3,})[ \t]*\n(?P<head>.*?)^(?P=fence)[ \t]*(?:\n|\Z)",
     re.DOTALL | re.MULTILINE,
 )
+_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it was compiled
 _SIMPLE_LINE = re.compile(r"^([A-Za-z_]\w*)[ \t]*[:=][ \t]*(\S.*)$", re.MULTILINE)
 _DATE_KEYS = (
     *("date", "published", "publishdate", "published_at", "pubdate"),
@@ -106,7 +107,7 @@ def parse_front_matter(text: str) -> FrontMatter:
         elif plain[0] == "+":
             values = tomllib.loads(head)
         else:
-            values = yaml.safe_load(head)
+            values = yaml.load(head, _YAML)  # noqa: S506 - a safe loader
             values = {} if values is None else values
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         if fenced is None:
@@ -249,17 +250,17 @@ def _tool(folder: Path) -> str:
     return ""
 
 
-def read(path: Path) -> Iterator[SourceItem]:
+def read(path: Path, only: Set[Path] | None = None) -> Iterator[SourceItem]:
     """Yield the texts sorted by file; front matter and folders give their statuses."""
     if path.is_dir():
-        yield from _folder(path)
+        yield from _folder(path, only)
         return
     meta = parse_front_matter(untrusted_files.read_lines(path))
     yield _document(meta, PurePosixPath(path.name), "", "")
     yield from _notes(int(meta.broken))
 
 
-def _folder(path: Path) -> Iterator[SourceItem]:
+def _folder(path: Path, only: Set[Path] | None) -> Iterator[SourceItem]:
     tool = _tool(path)
     title, home = _site(path, tool)
     if title or home:
@@ -289,7 +290,7 @@ def _folder(path: Path) -> Iterator[SourceItem]:
         yield _document(meta, place, tool, home)
 
     suffixes = SUFFIXES | (_PAGES if tool in _WITH_PAGES else frozenset())
-    yield from read_texts(path, suffixes, read_file, "Markdown", leave=_NEVER)
+    yield from read_texts(path, suffixes, read_file, "Markdown", only, leave=_NEVER)
     yield from _notes(broken)
 
 

@@ -6,7 +6,7 @@ deleted is not. Comments are other people's words.
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from html import escape, unescape
 from itertools import groupby
 from operator import itemgetter
@@ -44,9 +44,9 @@ def detect(path: Path) -> str | None:
     return "a Word or LibreOffice document" if is_ours else None
 
 
-def read(path: Path) -> Iterator[SourceItem]:
+def read(path: Path, only: Set[Path] | None = None) -> Iterator[SourceItem]:
     """Yield a document for each file."""
-    yield from read_texts(path, SUFFIXES, _document, "Word or LibreOffice documents")
+    yield from read_texts(path, SUFFIXES, _document, "Word or LibreOffice documents", only)
 
 
 def _document(file: Path, name: str) -> Iterator[SourceItem]:

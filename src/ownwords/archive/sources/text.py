@@ -1,7 +1,7 @@
 """Source: a plain-text file or a folder of them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -35,9 +35,9 @@ def detect(path: Path) -> str | None:
     return "a text file" if path.suffix.lower() in SUFFIXES and path.is_file() else None
 
 
-def read(path: Path) -> Iterator[SourceItem]:
+def read(path: Path, only: Set[Path] | None = None) -> Iterator[SourceItem]:
     """Yield the documents of each file in order; any over a million characters come in parts."""
-    yield from read_texts(path, SUFFIXES, _documents, "plain text", expected=_expected)
+    yield from read_texts(path, SUFFIXES, _documents, "plain text", only, expected=_expected)
 
 
 def _expected(file: Path) -> int:

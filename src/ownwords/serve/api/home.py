@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -19,13 +19,14 @@ from starlette.routing import BaseRoute, Route
 from ownwords.archive import report_view as summary
 from ownwords.archive.advice import too_little
 from ownwords.archive.blog_name import MAX_CHARACTERS, blog_name
+from ownwords.archive.follow import has_changed_since
 from ownwords.archive.report import Report, SourceSummary, SourceVersion
 from ownwords.archive.settings import ArchiveConfig
 from ownwords.archive.sources import detect_source, readable_kinds
-from ownwords.archive.untrusted_files import PROGRAM_FOLDERS, require_room
+from ownwords.archive.untrusted_files import require_room
 from ownwords.core.errors import OwnwordsError, SourceError
 from ownwords.core.validation import Meta, decode, encode
-from ownwords.core.workspace import SUFFIX, Workspace, path_text, translate_os_errors
+from ownwords.core.workspace import Workspace, path_text, translate_os_errors
 from ownwords.make.learned import count_new
 from ownwords.serve.api.models import current_model
 from ownwords.serve.app_state import AppState
@@ -107,7 +108,7 @@ class BlogOverview:
     words: int = 0
     is_too_little: bool = False  # to train on
     new_sentence: str = ""  # about posts that were read but not yet learned
-    is_stale: bool = False  # a source has changed since it was read
+    is_stale: bool = False  # a source has changed since it was read, and nobody follows it
     problem: str = ""
 
 
@@ -154,11 +155,13 @@ def overview(state: AppState) -> BlogOverview:
 
 
 def _is_stale(state: AppState, report: Report) -> bool:
-    read_at = _changed(state.workspace.report_page)
     paths = [Path(source.path) for source in state.sources.sources() if not source.version]
     if {path.resolve() for path in paths} != report.sources_by_path(state.workspace.root).keys():
         return True
-    return read_at > 0 and any(_changed(each) > read_at for at in paths for each in _files_of(at))
+    if state.follower.is_following:
+        return False
+    read_at = _changed(state.workspace.report_page)
+    return read_at > 0 and has_changed_since(paths, read_at)
 
 
 def plain_lines(report: Report) -> list[str]:
@@ -174,23 +177,6 @@ def plain_lines(report: Report) -> list[str]:
         summary.becomes_of_words(report),
         *(filter(None, unusual) if any(unusual) else ["Nothing stands out."]),
     ]
-
-
-def _files_of(path: Path) -> Iterator[Path]:
-    """Yield what changes with the posts at a path: their files and folders, or the database."""
-    databases = [folder / "db.sqlite" for folder in (path, path / "input")]
-    if found := next((file for file in databases if file.exists()), None):
-        path = found  # Publii also writes the whole site beside its database
-    yield path
-    for parent, names, files in os.walk(path):
-        names[:] = [
-            name
-            for name in names
-            if name not in PROGRAM_FOLDERS
-            and not name.startswith(".")
-            and not name.endswith(SUFFIX)
-        ]
-        yield from (Path(parent, name) for name in (*names, *files) if not name.startswith("."))
 
 
 def _changed(path: Path) -> float:

@@ -25,6 +25,7 @@ from ownwords.archive.selection import (
     write_choices,
 )
 from ownwords.archive.settings import ProvenanceConfig
+from ownwords.archive.store import Archive
 from ownwords.ask.passages import Passage
 from ownwords.core.config import resolve
 from ownwords.core.errors import OwnwordsError
@@ -40,6 +41,7 @@ from ownwords.view import html
 _PAGE_SIZE, _MAX_PAGE_SIZE = 50, 200
 _MAX_TAGS = 200
 _MAX_PASSAGES, _MAX_QUESTION, _MAX_TWINS = 20, 1000, 20
+_MAX_TITLE = 60
 _UNDATED = "none"
 _WORD = re.compile(r"[^\W_]+")
 # The origin of segments that are not the author's own words.
@@ -63,8 +65,11 @@ def routes(state: AppState) -> list[BaseRoute]:
 
 
 def show_workspace(state: AppState, _: ApiCall) -> dict[str, str]:
-    """Show the name of the blog."""
-    return {"name": blog_name(state.workspace.root)}
+    """Show the name of the blog, and what was read last in the folders that are followed."""
+    titles = state.follower.titles
+    what = fmt.quoted(titles[0], _MAX_TITLE) if len(titles) == 1 else fmt.count(len(titles), "text")
+    read = f"Read just now: {what}" if titles else ""
+    return {"name": blog_name(state.workspace.root), "read": read}
 
 
 def show_report(state: AppState, _: ApiCall) -> dict[str, str]:
@@ -196,11 +201,13 @@ def show_facets(state: AppState, _: ApiCall) -> Any:  # noqa: ANN401 - JSON
 def show_post(state: AppState, call: ApiCall) -> dict[str, Any]:
     """Show a post, and how each part of it is used."""
     cached, id_ = state.report(), call.query.get("id", "")
-    post = cached.post(id_)
-    document = next(state.archive().documents([id_]), None) if post else None
-    if post is None or document is None:
+    document = next(state.archive().documents([id_]), None)
+    if document is None:
         raise _no_such_post(id_)
+    post = cached.post(id_) or _unreported(state.archive(), document)
     try:
+        if cached.post(id_) is None:
+            raise not_found("this text is new, and will be compared with the others in a moment")
         decision = _decisions(state).about(id_, read_choices(state.workspace.choices))
     except OwnwordsError as error:  # show the post even if choices.toml is invalid
         decision = {"error": {"message": error.message, "hint": error.hint}}
@@ -211,6 +218,22 @@ def show_post(state: AppState, call: ApiCall) -> dict[str, Any]:
         "around": _adjacent(cached.report, id_),
         "decision": decision,
     }
+
+
+def _unreported(archive: Archive, document: Document) -> PostSummary:
+    """Return the entry of a text that was read after the last look."""
+    words = archive.word_counts()[document.id]
+    own = sum(number for kind, number in words.items() if kind in OWN_KINDS)
+    return PostSummary(
+        id=document.id,
+        title=document.title,
+        url=document.url,
+        day=document.day,
+        kind=document.kind,
+        words=sum(words.values()),
+        own_words=own,
+        decision="leave out",
+    )
 
 
 def _no_such_post(id_: str) -> ApiError:

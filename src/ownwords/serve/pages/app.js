@@ -64,6 +64,7 @@ let leaving = new AbortController(); // aborted when the page is left: all that 
 let byLink = false; // else by the browser's buttons, which restore the scroll position
 let shown = null;
 let heading = "", blogName = ""; // parts of the window's title
+let lastRead = null; // what the server has read last of the folders that it follows
 const heights = new Map();
 
 async function route() {
@@ -164,7 +165,10 @@ document.addEventListener("click", (event) => { byLink ||= Boolean(event.target.
 window.addEventListener("hashchange", route);
 
 async function showName() {
-  ({ name: blogName } = await get("/api/workspace"));
+  const { name, read } = await get("/api/workspace");
+  if (lastRead !== null && read !== lastRead) toast(said(read));
+  lastRead = read;
+  blogName = name;
   document.getElementById("workspace").textContent = blogName;
   setTitle(heading);
 }
