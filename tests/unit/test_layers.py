@@ -1,12 +1,15 @@
 """Each layer against its definition, written out."""
 
+import itertools
 import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from families import TINY, tiny
+from families import TINY, some_ids, tiny
+from ownwords.models import decoder, layers
 from ownwords.models.configs.config import RopeScaling
 from ownwords.models.layers import AttentionMask, RMSNorm, RotaryEmbedding, apply_rope, attend
 from ownwords.models.llama import Llama
@@ -104,3 +107,50 @@ def test_casting_a_model_does_not_round_its_frequencies(name: str) -> None:
     before = [rotary.frequencies.clone() for rotary in model.rotaries]
     model.to(torch.bfloat16)
     assert all(map(torch.equal, (rotary.frequencies for rotary in model.rotaries), before))
+
+
+def _varlen_written_out(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    borders: Tensor,
+    _borders_of_keys: Tensor,
+    _longest: int,
+    _longest_of_keys: int,
+    *,
+    scale: float,
+    window_size: tuple[int, int],
+    enable_gqa: bool,
+) -> Tensor:
+    """As `varlen_attn`, document by document; it runs on CUDA only."""
+    assert enable_gqa == (query.shape[1] > key.shape[1]) and window_size[1] == 0
+    outputs = []
+    for first, end in itertools.pairwise(borders.tolist()):
+        place = torch.arange(end - first)
+        before = place[:, None] - place
+        allowed = (before >= 0) & ((before <= window_size[0]) | (window_size[0] < 0))
+        q, k, v = (x[first:end].float().transpose(0, 1)[None] for x in (query, key, value))
+        out = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=allowed, scale=scale, enable_gqa=enable_gqa
+        )
+        outputs.append(out[0].transpose(0, 1))
+    assert end == len(query)
+    return torch.cat(outputs).to(query.dtype)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_packed_documents_need_no_mask_on_cuda(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny(name, torch.bfloat16)
+    documents_BT = torch.tensor([[0] * 9 + [1] * 7 + [2] * 4, [0] * 20])
+    ids_BT = some_ids(2, 20)
+
+    def hidden() -> Tensor:
+        with torch.no_grad():
+            hidden_BTC: Tensor = model(ids_BT, documents_BT=documents_BT, max_documents=4)
+            return hidden_BTC.float()
+
+    expected = hidden()
+    monkeypatch.setattr(decoder, "supports_varlen", lambda _: True)
+    monkeypatch.setattr(layers, "varlen_attn", _varlen_written_out)
+    close = (hidden() - expected).norm() / expected.norm()
+    assert 0 < close < 0.05

@@ -4,8 +4,8 @@ Shapes: B batch, T tokens of this call, C width, V vocabulary.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -17,8 +17,17 @@ from torch.utils.checkpoint import checkpoint
 
 from ownwords.models import fused, fused_block
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.kv_cache import KVCache, visible
-from ownwords.models.layers import Angles, AttentionMask, Embedding, ResidualBlock
+from ownwords.models.kv_cache import KVCache
+from ownwords.models.layers import (
+    Angles,
+    AttentionMask,
+    Embedding,
+    LoraLinear,
+    ResidualBlock,
+    computing_dtype,
+    join_adapters,
+    supports_varlen,
+)
 from ownwords.models.loss import chunked_cross_entropy
 from ownwords.models.registry import model_class
 
@@ -50,6 +59,8 @@ class CausalLM(nn.Module):
     blocks: nn.ModuleList
     final_norm: nn.Module
     head: nn.Linear | None  # None: tied, the embedding is the head
+    # The layers with adapters, if there are any: by product, block, and layer of the product.
+    adapter_groups: Sequence[Sequence[Sequence[LoraLinear]]] = ()
 
     def __init__(
         self,
@@ -88,16 +99,19 @@ class CausalLM(nn.Module):
         ids_BT: Tensor,
         *,
         documents_BT: Tensor | None = None,
+        max_documents: int = 0,
         cache: KVCache | None = None,
         lengths_B: Tensor | None = None,
     ) -> Tensor:
         """Return the hidden states after the final norm, [B, T, C].
 
         `documents_BT` numbers the documents packed into each row: attention never crosses a
-        document border, and positions restart there. With a cache, the tokens follow the cached
-        ones; `lengths_B` is the number of real tokens in each row, before padding on the right.
+        document border, and positions restart there. If no row has more than `max_documents`, some
+        devices need no mask (0: unknown). With a cache, the tokens follow the cached ones;
+        `lengths_B` is the number of real tokens in each row, before padding on the right.
         """
-        context = self.context(ids_BT, documents_BT, cache, lengths_B)
+        self.prepare_adapters(ids_BT, is_cached=cache is not None)
+        context = self.context(ids_BT, documents_BT, max_documents, cache, lengths_B)
         x_BTC = self.run_blocks(ids_BT, context)
         context.finish()
         hidden_BTC: Tensor = self.final_norm(x_BTC)
@@ -138,21 +152,26 @@ class CausalLM(nn.Module):
         targets_BT: Tensor,
         *,
         documents_BT: Tensor | None = None,
+        max_documents: int = 0,
         weights_BT: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the summed cross entropy in nats, and the number of targets; -100 is ignored.
 
         `targets_BT` are the next token ids, already shifted by one; `weights_BT` multiplies their
-        losses.
+        losses. The rest is as for `forward`.
         """
-        hidden_BTC = self(ids_BT, documents_BT=documents_BT)
-        return chunked_cross_entropy(
-            hidden_BTC.flatten(0, 1),
-            self.embedding.weight if self.head is None else self.head.weight,
-            targets_BT.flatten(),
-            weights_N=None if weights_BT is None else weights_BT.flatten(),
-            softcap=self.config.logit_softcap,
-        )
+        head = self.embedding.weight if self.head is None else self.head.weight
+        # In a model that is in bfloat16 itself, autocast would only widen the norms.
+        kind, is_narrow = ids_BT.device.type, head.dtype == torch.bfloat16
+        with torch.autocast(kind, enabled=False) if is_narrow else nullcontext():
+            hidden_BTC = self(ids_BT, documents_BT=documents_BT, max_documents=max_documents)
+            return chunked_cross_entropy(
+                hidden_BTC.flatten(0, 1),
+                head,
+                targets_BT.flatten(),
+                weights_N=None if weights_BT is None else weights_BT.flatten(),
+                softcap=self.config.logit_softcap,
+            )
 
     def new_cache(self, batch: int, length: int, dtype: torch.dtype | None = None) -> KVCache:
         """Allocate a KV cache for `batch` texts of up to `length` tokens each."""
@@ -167,10 +186,25 @@ class CausalLM(nn.Module):
             dtype=weight.dtype if dtype is None else dtype,
         )
 
+    def prepare_adapters(self, ids_BT: Tensor, *, is_cached: bool) -> None:
+        """Add the adapters to the weights for a whole forward pass, where that is faster.
+
+        Not for a pass of few tokens, with a cache, nor for the blocks in C++.
+        """
+        groups = self.adapter_groups
+        if not groups:
+            return
+        for group in groups:
+            for product in group:
+                product[0].joined = None
+        if not (is_cached or fused.runs_blocks(ids_BT) or groups[0][0][0].active_dropout):
+            join_adapters(groups, computing_dtype(self.embedding.weight))
+
     def context(
         self,
         ids_BT: Tensor,
         documents_BT: Tensor | None,
+        max_documents: int,
         cache: KVCache | None,
         lengths_B: Tensor | None,
     ) -> ForwardContext:
@@ -189,12 +223,22 @@ class CausalLM(nn.Module):
         borders_BT = torch.ones_like(documents_BT, dtype=torch.bool)
         borders_BT[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
         starts_BT = torch.where(borders_BT, row_1T, 0).cummax(dim=1).values
-        if fused.runs_blocks(ids_BT):
-            return ForwardContext(row_1T - starts_BT, _packed(row_1T, starts_BT, windows))
-        same_B1TT = (starts_BT[:, :, None] == starts_BT[:, None, :])[:, None]
-        masks = {
-            window: AttentionMask(same_B1TT & visible(row_1T, row_1T, window)) for window in windows
-        }
+        limits = None
+        if max_documents and supports_varlen(ids_BT):
+            # As many as there may be, so that shapes depend on the batch's shape only.
+            count, tokens = borders_BT.numel(), max_documents * len(borders_BT)
+            places = torch.where(
+                borders_BT.flatten(), torch.arange(count, device=ids_BT.device), count
+            )
+            limits = F.pad(places.sort().values[:tokens], (0, 1), value=count).to(torch.int32)
+        masks = {}
+        for window in windows:
+            first_BT = starts_BT
+            if window is not None:
+                first_BT = torch.maximum(starts_BT, row_1T - window + 1)
+            masks[window] = AttentionMask(
+                None, first_BT=first_BT.to(torch.int32), borders=limits, window=window
+            )
         return ForwardContext(row_1T - starts_BT, masks)
 
     @property
@@ -260,22 +304,7 @@ def seed_of(seed: int, what: str) -> int:
     return int.from_bytes(key) >> 1
 
 
-def _packed(
-    row_1T: Tensor, starts_BT: Tensor, windows: Iterable[int | None]
-) -> dict[int | None, AttentionMask]:
-    """Return the masks for packed documents, by window: each token's first visible token."""
-    masks = {}
-    for window in windows:
-        first_BT = starts_BT
-        if window is not None:
-            first_BT = torch.maximum(starts_BT, row_1T - window + 1)
-        masks[window] = AttentionMask(None, first_BT=first_BT.to(torch.int32))
-    return masks
-
-
 def _causal(row_1T: Tensor, window: int | None) -> AttentionMask:
     if window is None or window >= row_1T.shape[1]:
         return AttentionMask(None, causal=True)
-    if fused.runs_blocks(row_1T):
-        return AttentionMask(None, first_BT=(row_1T - window + 1).clamp(min=0).to(torch.int32))
-    return AttentionMask(visible(row_1T, row_1T, window))
+    return AttentionMask(None, first_BT=(row_1T - window + 1).clamp(min=0).to(torch.int32))

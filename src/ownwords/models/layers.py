@@ -5,8 +5,9 @@ heads, D dimensions of a head, F hidden width of the MLP, V vocabulary; R rank o
 inputs, O outputs.
 """
 
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,17 @@ from ownwords.models.configs.config import ModelConfig, RopeScaling, scale_frequ
 from ownwords.models.kv_cache import KVCacheView
 
 Angles = tuple[Tensor, Tensor]  # cos_B1TD and sin_B1TD
+
+varlen_attn: Any  # attention within packed documents without a mask, on CUDA
+try:
+    from torch.nn.attention.varlen import varlen_attn
+
+    # It lacks some of these in older versions of PyTorch.
+    HAS_VARLEN = {"enable_gqa", "scale", "window_size"} <= inspect.signature(
+        varlen_attn
+    ).parameters.keys()
+except ImportError:
+    HAS_VARLEN = False
 
 
 class RotaryEmbedding:
@@ -39,11 +51,32 @@ class RotaryEmbedding:
         return turn_B1TD.cos().to(dtype), turn_B1TD.sin().to(dtype)
 
 
+class _Rotation(torch.autograd.Function):
+    """Three kernels forward and three backward, where autograd would launch twelve."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BHTD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(cos, sin)
+        return _rotated(x_BHTD, cos, sin, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        cos, sin = ctx.saved_tensors
+        return _rotated(grads[0], cos, sin, -1), None, None
+
+
+def _rotated(x_BHTD: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:
+    out_BHTD, half = x_BHTD * cos, x_BHTD.shape[-1] // 2
+    sin = sin[..., :half]
+    out_BHTD[..., :half].addcmul_(x_BHTD[..., half:], sin, value=-sign)
+    out_BHTD[..., half:].addcmul_(x_BHTD[..., :half], sin, value=sign)
+    return out_BHTD
+
+
 def apply_rope(x_BHTD: Tensor, angles: Angles) -> Tensor:
     """Rotate the pairs of dimensions (d, d + D/2), as Hugging Face's weights expect."""
-    cos, sin = angles
-    first, second = x_BHTD.chunk(2, dim=-1)
-    return x_BHTD * cos + torch.cat((-second, first), dim=-1) * sin
+    rotated_BHTD: Tensor = _Rotation.apply(x_BHTD, *angles)  # type: ignore[no-untyped-call]
+    return rotated_BHTD
 
 
 class RMSNorm(nn.Module):
@@ -59,13 +92,12 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.empty(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        precise = torch.promote_types(x.dtype, torch.float32)
-        wide = x.to(precise)
-        scale = self.weight.to(precise)
+        scale: Tensor = self.weight
+        dtype = torch.promote_types(x.dtype, self.weight.dtype)
         if self.offset:
-            scale = scale + self.offset
-        normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
-        return (normed * scale).to(x.dtype)
+            dtype = torch.promote_types(dtype, torch.float32)
+            scale = scale.to(dtype) + self.offset
+        return F.rms_norm(x.to(dtype), scale.shape, scale.to(dtype), self.eps).to(x.dtype)
 
 
 class ResidualBlock(nn.Module):
@@ -107,6 +139,9 @@ class AttentionMask:
     causal: bool = False  # each token attends to itself and all tokens before it
     view: KVCacheView | None = None  # the KV cache, if there is one
     first_BT: Tensor | None = None  # each token attends from this index up to itself
+    # The same for `varlen_attn`: where each document begins in all rows end to end, and the window.
+    borders: Tensor | None = None
+    window: int | None = None
 
     @property
     def suits_fused(self) -> bool:
@@ -131,21 +166,48 @@ def attend(
 ) -> Tensor:
     """Return scaled dot-product attention with the heads concatenated: [B, T, H * D]."""
     B, H, T, D = query_BHTD.shape
-    shared = H // key_BKSD.shape[1]
-    if shared > 1 and T > 1:
-        # PyTorch's fused CPU kernel needs equal head counts; at T = 1 copying would cost more.
+    K = key_BKSD.shape[1]
+    if mask.borders is not None and query_BHTD.element_size() == 2:
+        query, key, value = (
+            x.transpose(1, 2).flatten(0, 1) for x in (query_BHTD, key_BKSD, value_BKSD)
+        )
+        out: Tensor = varlen_attn(
+            *(query, key, value, mask.borders, mask.borders, T, T),
+            scale=scale,
+            window_size=(-1 if mask.window is None else mask.window - 1, 0),
+            enable_gqa=K < H,
+        )
+        return out.view(B, T, H * D)
+    dense, shared = mask.as_dense, H // K
+    if T == 1:  # the query heads of a key head take the place of its tokens
+        query_BHTD = query_BHTD.reshape(B, K, shared, D)
+    elif shared > 1 and (dense is not None or query_BHTD.device.type == "cpu"):
+        # Only flash attention on a GPU shares keys among heads, and it takes no dense mask.
         key_BKSD = key_BKSD.repeat_interleave(shared, dim=1)
         value_BKSD = value_BKSD.repeat_interleave(shared, dim=1)
     out_BHTD = F.scaled_dot_product_attention(
         query_BHTD,
         key_BKSD,
         value_BKSD,
-        attn_mask=mask.as_dense,
+        attn_mask=dense,
         is_causal=mask.causal and T > 1,
         scale=scale,
-        enable_gqa=shared > 1 and T == 1,
+        enable_gqa=query_BHTD.shape[1] > key_BKSD.shape[1],
     )
+    if T == 1:
+        return out_BHTD.reshape(B, 1, H * D)
     return out_BHTD.transpose(1, 2).reshape(B, T, H * D)
+
+
+def supports_varlen(ids_BT: Tensor) -> bool:
+    """Whether attention within documents needs no mask on the device of these tokens."""
+    return HAS_VARLEN and ids_BT.device.type == "cuda"
+
+
+def computing_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype of matrix products with `x`: that of autocast, if it is enabled."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 def fused_linear(x_BTC: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
@@ -153,7 +215,10 @@ def fused_linear(x_BTC: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
 
     With gradients, enough tokens and no biases, the weights are concatenated for a single matrix
     product. The copy costs less than it saves: the gradient of the input is a single product too.
+    Layers with adapters are joined by `join_adapters`.
     """
+    if isinstance(layers[0], LoraLinear) and layers[0].joined is not None:
+        return (layers[0](x_BTC),)
     plain = [x for x in layers if type(x) is nn.Linear and x.bias is None]
     many = x_BTC.shape[0] * x_BTC.shape[1] >= x_BTC.shape[2]
     if len(plain) < len(layers) or not (torch.is_grad_enabled() and many):
@@ -185,7 +250,6 @@ class Attention(nn.Module):
         self.layer = layer
         self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, config.head_dim
         self.scale = config.attention_scale
-        self.sizes = [config.q_width, config.kv_width, config.kv_width]
         self.query = nn.Linear(config.width, config.q_width, bias=biases)
         self.key = nn.Linear(config.width, config.kv_width, bias=biases)
         self.value = nn.Linear(config.width, config.kv_width, bias=biases)
@@ -199,14 +263,17 @@ class Attention(nn.Module):
 
     def forward(self, x_BTC: Tensor, angles: Angles, mask: AttentionMask) -> Tensor:
         parts = fused_linear(x_BTC, self.query, self.key, self.value)
-        if len(parts) == 1:
-            parts = torch.split(parts[0], self.sizes, dim=-1)
-        query_BHTD, key_BKTD, value_BKTD = (split_heads(part, self.head_dim) for part in parts)
+        heads, kv_heads = self.heads, self.kv_heads
+        *rotated, value_BKTD = (split_heads(part, self.head_dim) for part in parts)
+        if not rotated:  # joined: queries and keys are rotated together
+            sizes = [heads, kv_heads] if self.query_norm else [heads + kv_heads]
+            *rotated, value_BKTD = torch.split(value_BKTD, [*sizes, kv_heads], dim=1)
         if self.query_norm is not None and self.key_norm is not None:
-            query_BHTD = self.query_norm(query_BHTD)
-            key_BKTD = self.key_norm(key_BKTD)
-        query_BHTD = apply_rope(query_BHTD, angles)
-        key_BKTD = apply_rope(key_BKTD, angles)
+            rotated = [self.query_norm(rotated[0]), self.key_norm(rotated[1])]
+        rotated = [apply_rope(each_BHTD, angles) for each_BHTD in rotated]
+        if len(rotated) == 1:
+            rotated = [*torch.split(rotated[0], [heads, kv_heads], dim=1)]
+        query_BHTD, key_BKTD = rotated
         if mask.view is not None:
             key_BKTD, value_BKTD = mask.view.extend(self.layer, key_BKTD, value_BKTD)
         out_BTC: Tensor = self.output(attend(query_BHTD, key_BKTD, value_BKTD, mask, self.scale))
@@ -251,6 +318,8 @@ class LoraLinear(nn.Module):
         device = base.weight.device
         self.base, self.scale, self.dropout = base, scale, dropout
         self.merged = False
+        # The product of this layer and those that are joined with it, made by `join_adapters`.
+        self.joined: JoinedLora | None = None
         source = torch.Generator().manual_seed(seed)
         bound = 1 / math.sqrt(inputs)
         down_RI = torch.empty(rank, inputs).uniform_(-bound, bound, generator=source)
@@ -268,6 +337,8 @@ class LoraLinear(nn.Module):
         return self.dropout if self.training and not self.merged else 0.0
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.joined is not None:
+            return self.joined(x)
         y: Tensor = self.base(x)
         if self.merged:
             return y
@@ -278,3 +349,89 @@ class LoraLinear(nn.Module):
     def delta(self) -> Tensor:
         """Return the float32 matrix [O, I] that the adapter adds to the layer's weight."""
         return self.scale * (self.up.detach().float() @ self.down.detach().float())
+
+
+@dataclass(frozen=True)
+class JoinedLora:
+    """Layers with adapters as one product of a block, for one forward and backward pass.
+
+    `down_RI` and `up_OR` have the gradient; ranks are added up, and `up_OR` includes the scale.
+    """
+
+    weight_OI: Tensor  # with the adapters added
+    down_RI: Tensor
+    up_OR: Tensor
+    bias_O: Tensor | None
+
+    def __call__(self, x_BTI: Tensor) -> Tensor:
+        x_BTI = x_BTI.to(self.weight_OI.dtype)
+        y_BTO: Tensor = _LoraProduct.apply(  # type: ignore[no-untyped-call]
+            x_BTI, self.weight_OI, self.down_RI, self.up_OR, self.bias_O
+        )
+        return y_BTO
+
+
+class _LoraProduct(torch.autograd.Function):
+    """A product with the summed weight, whose gradient goes to the adapter's two matrices.
+
+    Their gradients need either that of the weight, or x and dy multiplied by the adapter: whichever
+    multiplies less (RunLoRA, arXiv 2312.03415).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        x_BTI: Tensor,
+        weight_OI: Tensor,
+        down_RI: Tensor,
+        up_OR: Tensor,
+        bias_O: Tensor | None,
+    ) -> Tensor:
+        ctx.save_for_backward(x_BTI, weight_OI, down_RI, up_OR)
+        return F.linear(x_BTI, weight_OI, bias_O)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        x_BTI, weight_OI, down_RI, up_OR = ctx.saved_tensors
+        (outputs, inputs), rank, dx_BTI = weight_OI.shape, len(down_RI), None
+        dy_NO, x_NI = grads[0].reshape(-1, outputs), x_BTI.reshape(-1, inputs)
+        if ctx.needs_input_grad[0]:
+            dx_BTI = (dy_NO @ weight_OI).view_as(x_BTI)
+        count = len(x_NI)
+        if outputs * inputs * (count + 2 * rank) < 2 * count * rank * (outputs + inputs):
+            dweight_OI = dy_NO.T @ x_NI
+            return dx_BTI, None, up_OR.T @ dweight_OI, dweight_OI @ down_RI.T, None
+        return dx_BTI, None, (dy_NO @ up_OR).T @ x_NI, dy_NO.T @ (x_NI @ down_RI.T), None
+
+
+def join_adapters(groups: Sequence[Sequence[Sequence[LoraLinear]]], dtype: torch.dtype) -> None:
+    """Let the layers of each product compute as one, with their adapters added to their weights.
+
+    A group has the layers of one product (queries, keys and values, or gate and up) of each block.
+    All blocks of a group are computed together, in a few kernels per step instead of nine per
+    layer. The sum is rounded to `dtype` once.
+    """
+    for group in groups:
+        layers = [layer for product in group for layer in product]
+        blocks, parts = len(group), len(group[0])
+        rank, ups, first = layers[0].rank, [], 0
+        down_LRI = torch.cat([layer.down for layer in layers]).view(blocks, parts * rank, -1)
+        for same in zip(*group, strict=True):  # the layers of one name
+            up_LOR = torch.cat([each.up for each in same]).view(blocks, -1, rank)
+            # Its outputs depend on its own ranks.
+            ups.append(F.pad(up_LOR, (first, (parts - 1) * rank - first)))
+            first += rank
+        up_LOR = torch.cat(ups, dim=1) if parts > 1 else ups[0]
+        down_LRI, up_LOR = down_LRI.to(dtype), (layers[0].scale * up_LOR).to(dtype)
+        with torch.no_grad():
+            weight_LOI = torch.cat([layer.base.weight for layer in layers])
+            weight_LOI = weight_LOI.view(blocks, -1, weight_LOI.shape[1])
+            wide = weight_LOI.dtype
+            weight_LOI.baddbmm_(up_LOR.to(wide), down_LRI.to(wide))
+            weight_LOI = weight_LOI.to(dtype)
+        views = (each.unbind() for each in (weight_LOI, down_LRI, up_LOR))
+        for product, weight_OI, down_RI, up_OR in zip(group, *views, strict=True):
+            biases = [layer.base.bias for layer in product]
+            bias_O = biases[0] if len(biases) == 1 or biases[0] is None else torch.cat(biases)
+            bias_O = None if bias_O is None else bias_O.to(dtype)
+            product[0].joined = JoinedLora(weight_OI, down_RI, up_OR, bias_O)

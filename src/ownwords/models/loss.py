@@ -8,6 +8,7 @@ Shapes: N tokens, C width, V vocabulary.
 """
 
 import math
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,6 +22,9 @@ IGNORED = -100
 CHUNK_LOGITS = 2**22
 MIN_ROWS = 256
 LARGEST_ROWS = 2048
+# On a GPU the launches cost most: chunks are larger, up to this share of the card's memory.
+GPU_ROWS = 8192
+_GPU_SHARE = 1 / 32
 # The library packs the head for each chunk, and accumulates its gradient if it is trained.
 TRAINED_ROWS = 1024
 
@@ -82,6 +86,11 @@ def _backpropagate(
         grad_head_VC += grad_logits.T @ hidden
 
 
+@cache
+def _card_bytes(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).total_memory
+
+
 def _even_rows(tokens: int, at_most: int) -> int:
     """Return the number of rows per chunk that makes the fewest chunks equally large."""
     return max(1, math.ceil(tokens / max(1, math.ceil(tokens / at_most))))
@@ -113,7 +122,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             )
             return loss + total
         rows = max(MIN_ROWS, CHUNK_LOGITS // head_VC.shape[0])
-        if needs_grad[1]:
+        if hidden_NC.is_cuda:
+            numbers = _card_bytes(hidden_NC.device) * _GPU_SHARE / precise.itemsize
+            rows = max(MIN_ROWS, min(GPU_ROWS, int(numbers) // head_VC.shape[0]))
+        elif needs_grad[1]:
             # At least about `width` rows: accumulating the head's gradient then costs less than
             # computing it.
             rows = max(rows, min(width * precise.itemsize // dtype.itemsize, LARGEST_ROWS))
