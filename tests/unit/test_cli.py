@@ -86,7 +86,7 @@ def test_every_verb_explains_itself_with_an_example(
     text = capsys.readouterr().out
     assert text.count(f"  ownwords {verb}") >= 2 or verb == "base"
     options = ["--workspace"] if verb != "base" else []
-    options += ["--yes", "--json", "--quiet"] if verb not in ("base", "mcp") else []
+    options += ["--yes", "--json", "--quiet"] if verb not in ("base", "mcp", "lsp") else []
     assert all(f"{option} " in text for option in options)
     assert max(map(len, text.splitlines())) <= 80
     assert "\x1b" not in text

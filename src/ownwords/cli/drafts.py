@@ -2,7 +2,7 @@
 
 import sys
 from collections import deque
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -118,13 +118,16 @@ def draft(
     A model on a server writes paragraph by paragraph, from up to eight tries each.
     """
     from ownwords.drafts import drafting
+    from ownwords.drafts.mark_choices import MarkChoices, MarksFile
 
     check_positive("--samples", samples)
     check_positive("--threads", threads)
     text = text_in(notes, "notes")
     read, seed = drafting.Notes.parse(text), options.first_seed
     drafts: list[drafting.Draft] = []
-    problem = ""
+    problem, choices = "", MarkChoices()
+    with suppress(OwnwordsError):  # there need be none
+        choices = MarksFile.beside(resolve_workspace(options.workspace, Path.cwd()).archive)()
     with ExitStack() as opened:
         if endpoint := _endpoint(with_, options, output):
             writer = opened.enter_context(_endpoint_writer(endpoint, text, options, output))
@@ -138,7 +141,8 @@ def draft(
                 print(f"--- {number + 1}")
             lines: list[drafting.DraftLine] = []
             is_shown = endpoint is not None and _shows_tries(output)
-            pieces = _pieces(write(seed=seed + number), lines, has_status=is_shown)
+            written = drafting.with_rules(write(seed=seed + number), choices)
+            pieces = _pieces(written, lines, has_status=is_shown)
             try:
                 if output.json:
                     deque(pieces, maxlen=0)

@@ -1,23 +1,22 @@
-"""`ownwords mcp`."""
+"""`ownwords mcp` and `lsp`, the servers that other programs start over stdin and stdout."""
 
+import sys
 from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ownwords.cli.options import WorkspaceOption, require_package
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import encode
 from ownwords.core.version import __version__
-from ownwords.core.workspace import Workspace, has_model, resolve_model, resolve_workspace
+from ownwords.core.workspace import has_model, resolve_workspace
+from ownwords.serve.archive_access import OpenWorkspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ownwords.archive.document import Document
-    from ownwords.drafts.check import AuthorStyle
-    from ownwords.inference.model import Model
 
 _ABOUT = (
     "The writing of one author, read from a blog and stored on this machine: search the posts, read"
@@ -66,50 +65,28 @@ def mcp(
     server.run("stdio")
 
 
-class _Tools:
+def lsp(workspace: WorkspaceOption = None) -> None:
+    """Mark a text in your editor as you write it (Language Server Protocol, stdin and stdout).
+
+    The editor starts this command itself. Without --workspace, the posts are those of the nearest
+    NAME.ownwords in the editor's folder or above.
+    """
+    require_package("pygls", "ownwords lsp")
+    from ownwords.serve.language_server import EditorServer, protocol_output
+
+    with protocol_output() as output:
+        EditorServer(workspace).server.start_io(sys.stdin.buffer, output)
+
+
+class _Tools(OpenWorkspace):
     """The tools of a server; the agent reads each method's docstring."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        from ownwords.serve.archive_access import ArchivePool
-
-        self._workspace = workspace
-        self._pool = ArchivePool(workspace.archive)
-        self._writing, self._checking = Lock(), Lock()
-        # Each with the state of what it was made from; a newer one replaces it.
-        self._models: dict[Path, tuple[object, Model]] = {}
-        self._learned: tuple[str, AuthorStyle | None] = "", None
-
-    def _model(self, folder: Path) -> "Model":
-        """Return the model of a folder; hold `_writing`."""
-        from ownwords.drafts.drafting import adapter_of
-        from ownwords.inference.model import Model
-        from ownwords.models.directory import model_stamp
-
-        stamp = model_stamp(folder)
-        if folder not in self._models or self._models[folder][0] != stamp:
-            self._models[folder] = stamp, Model.load(folder, adapter=adapter_of(folder))
-        return self._models[folder][1]
-
-    def _own_model(self) -> Path:
-        return resolve_model(self._workspace.root, Path.cwd())
-
-    def _style(self) -> "AuthorStyle":
-        """Return the style of the posts; hold `_checking`."""
-        from ownwords.drafts.check import AuthorStyle
-
-        archive = self._pool.archive()
-        state, (learned_state, style) = archive.get_meta("state"), self._learned
-        if style is None or state != learned_state:
-            style = AuthorStyle.of(archive)
-            self._learned = state, style
-        return style
 
     def search(self, query: str, limit: int = 8) -> list[dict[str, Any]]:
         """Find the passages of the author's posts that are closest to a query, best first.
 
         Each has the id of its post, its title, date and address, and says whose words they are.
         """
-        return [asdict(each) for each in self._pool.searcher().find(query, limit).passages]
+        return [asdict(each) for each in self.pool.searcher().find(query, limit).passages]
 
     def ask(self, question: str) -> dict[str, Any]:
         """Answer a question from the posts: with counts and dates, otherwise with the passages.
@@ -118,12 +95,12 @@ class _Tools:
         """
         from ownwords.ask.answer import answer
 
-        return answer(question, self._pool.searcher()).to_dict()
+        return answer(question, self.pool.searcher()).to_dict()
 
     def posts(self, limit: int = 50, offset: int = 0) -> list[dict[str, Any]]:
         """List the posts, newest first: id, title, date, address and tags."""
         documents = sorted(
-            self._pool.archive().headers(),
+            self.pool.archive().headers(),
             key=lambda each: (each.date is not None and each.date.isoformat()) or "",
             reverse=True,
         )
@@ -131,7 +108,7 @@ class _Tools:
 
     def read_post(self, id: str) -> dict[str, Any]:
         """Read a whole post by its id."""
-        for document in self._pool.archive().documents([id]):
+        for document in self.pool.archive().documents([id]):
             return _header(document) | {"text": document.text()}
         raise OwnwordsError(f"there is no post {id!r}", hint="`posts` lists them")
 
@@ -142,7 +119,7 @@ class _Tools:
         """
         from ownwords.drafts.voice_card import passages
 
-        return [asdict(each) for each in passages(self._pool.archive(), about, words)]
+        return [asdict(each) for each in passages(self.pool.archive(), about, words)]
 
     def voice(self, about: str = "", words: int = 1200) -> str:
         """Return a card on how the author writes, to write in their voice.
@@ -153,7 +130,7 @@ class _Tools:
         """
         from ownwords.drafts.voice_card import voice_card
 
-        return voice_card(self._pool.archive(), about, words).text
+        return voice_card(self.pool.archive(), about, words).text
 
     def facts_kept(self, notes: str, draft: str) -> dict[str, list[str]]:
         """Compare a draft with its notes: lines that it does not show, and what is `made_up`.
@@ -173,7 +150,7 @@ class _Tools:
         """Write a text from notes in the author's voice, and check it."""
         from ownwords.drafts.voice_card import LOOP, voice_card
 
-        card = voice_card(self._pool.archive(), notes[:_ABOUT_CHARS])
+        card = voice_card(self.pool.archive(), notes[:_ABOUT_CHARS])
         return f"{LOOP}\n{card.text}\nThe notes:\n\n{notes}"
 
     def check(self, draft: str) -> dict[str, Any]:
@@ -182,8 +159,8 @@ class _Tools:
         Also lists the sentences that are not, and why, and says whether the draft is more like a
         language model's prose (`machine`, from 0 to 1).
         """
-        with self._checking:
-            found: dict[str, Any] = encode(self._style().check(draft))
+        with self.checking:
+            found: dict[str, Any] = encode(self.style().check(draft))
             return found
 
     def draft(self, notes: str, seed: int = 1) -> str:
@@ -194,15 +171,17 @@ class _Tools:
         """
         from ownwords.drafts import drafting
 
-        own = self._own_model() if has_model(self._workspace.root) else None
-        with self._writing:
-            model = self._model(drafting.choose_model(own))
-            return str(drafting.draft(model, drafting.Notes.parse(notes), seed=seed))
+        own = self.own_model() if has_model(self.workspace.root) else None
+        with self.writing:
+            model = self.model(drafting.choose_model(own))
+            written = drafting.write_lines(model, drafting.Notes.parse(notes), seed=seed)
+            lines = drafting.with_rules(written, self.marks_file())
+            return str(drafting.Draft(tuple(lines)))
 
     def complete(self, text: str, seed: int = 1) -> str:
         """Continue a text in the author's voice to the end of the sentence."""
-        with self._writing:
-            (continuation,) = self._model(self._own_model()).write_several(
+        with self.writing:
+            (continuation,) = self.model(self.own_model()).write_several(
                 text, seeds=[seed], max_tokens=_COMPLETION_TOKENS, sentence=True
             )
             return continuation

@@ -37,6 +37,7 @@ _PACKAGES = {
     "huggingface_hub": ("the package huggingface_hub", "train"),
     "tokenizers": ("the package tokenizers", "embed"),
     "mcp": ("the package mcp", "mcp"),
+    "pygls": ("the package pygls", "lsp"),
 }
 _LIKE_AN_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?", re.DOTALL)
 

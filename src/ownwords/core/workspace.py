@@ -176,6 +176,14 @@ def resolve_workspace(given: Path | None, here: Path) -> Workspace:
     return Workspace(root)
 
 
+def nearest_workspace(here: Path) -> Workspace:
+    """Return the workspace of `here`, or of the nearest folder above that has one."""
+    for folder in (here, *here.parents):
+        if _has_archive(folder) or any(map(_has_archive, folder.glob(f"*{SUFFIX}"))):
+            return resolve_workspace(None, folder)
+    return resolve_workspace(None, here)  # which says what is missing
+
+
 def has_model(here: Path) -> bool:
     """Whether `here` or a workspace in it has a model, for `resolve_model` to find."""
     return any(_has_model(path / _MODEL) for path in (here, *here.glob(f"*{SUFFIX}")))

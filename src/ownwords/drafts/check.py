@@ -26,6 +26,7 @@ from ownwords.archive.store import Archive, KeptFile
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.text import abbreviations_of, sentences, unwrapped
+from ownwords.drafts.mark_choices import UNLIKE, MarksFile, plain_form
 from ownwords.drafts.prose import prose_of
 from ownwords.drafts.rewriting import Edit, Habits
 from ownwords.evaluation.style import (
@@ -61,7 +62,7 @@ from ownwords.view.format import count, day, plain
 if TYPE_CHECKING:
     from ownwords.archive.corpus import TrainingText
 
-_LEARNED_FILE, _LEARNED_FORMAT = "style.npz", "1"
+_LEARNED_FILE, _LEARNED_FORMAT = "style.npz", "2"
 _MIN_PASSAGES = 12  # of about 80 words in the posts
 _MIN_WORDS = 8  # of a sentence that is judged; shorter ones show too little
 _MIN_DRAFT = LENGTHS[-1] // 2  # pairs, about 40 words, for a verdict on a whole draft
@@ -73,10 +74,12 @@ _MIN_PART = 500  # characters
 # A word that the measure masks counts by how often the author and other people write it; this is
 # added to both frequencies, so that few occurrences count little.
 _SMOOTHING = 1e-5
-_MARKED = 0.1  # share of the author's own sentences that would be marked
+_FEW = 0.1  # of the author's own passages
+_SHARES = tuple(n / 100 for n in range(31))  # of their sentences, that may be marked
 _LIKE, _UNLIKE = 0.8, 0.2  # thresholds of the verdict
 _LONG = 0.99  # share of the author's sentences that are shorter than one that is called long
 _MAX_NEW = 3  # new words that are listed
+_MAX_TELLING = 4  # pairs of words
 _MIN_REPEATED = 8  # words in a row
 _FREQUENT = 400
 _MAX_QUOTED = 300  # characters of a sentence
@@ -99,6 +102,7 @@ class CheckedSentence:
     # draft read like a language model's.
     is_marked: bool
     because: tuple[str, ...]
+    new_words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,7 @@ class LearnedFigures:
     usual: Normal  # of `MachineJudge`, as the next two
     machine: Normal
     mistaken: float  # share of the author's passages that would be called a machine's
-    threshold: float  # of a sentence that is marked
+    thresholds: tuple[float, ...]  # of a sentence that is marked, for each of `_SHARES`
     abbreviations: frozenset[str]
     vocabulary: tuple[str, ...]
     topics: dict[str, int]
@@ -200,8 +204,8 @@ class AuthorStyle:
         )
         prose = MachineProse.load(size)
         self._machines = MachineJudge(prose, figures.usual, figures.machine, figures.mistaken)
-        self._habits = Habits.from_dict(figures.habits)
-        self._long = self._habits.words_of_sentences(_LONG)
+        self.habits = Habits.from_dict(figures.habits)
+        self._long = self.habits.words_of_sentences(_LONG)
         self._words = Lexicon(figures.words)
         self._total = sum(figures.counts.values())
         self._unmasked = frozenset(figures.vocabulary)
@@ -248,7 +252,7 @@ class AuthorStyle:
             usual=machines.usual,
             machine=machines.machine,
             mistaken=machines.mistaken,
-            threshold=0.0,
+            thresholds=(),
             abbreviations=abbreviations_of(whole),
             vocabulary=others.vocabulary.words,
             topics=dict(others.topics),
@@ -277,8 +281,8 @@ class AuthorStyle:
             if len(usual_sentences) < _MAX_SENTENCES:
                 judged = style._judge(text, known.models[fold], is_post=True)
                 usual_sentences += [yours for *_, yours in judged]
-        threshold = float(np.quantile(usual_sentences, _MARKED)) if usual_sentences else 0.0
-        return cls(replace(figures, threshold=threshold), arrays, style._posts)
+        thresholds = np.quantile(usual_sentences or [0.0], _SHARES).tolist()
+        return cls(replace(figures, thresholds=tuple(thresholds)), arrays, style._posts)
 
     @classmethod
     def of(cls, archive: Archive) -> "AuthorStyle":
@@ -294,10 +298,12 @@ class AuthorStyle:
                 return _posts_of(opened)
 
         if stored := _unpacked(kept):
-            return cls(*stored, posts)
-        texts = list(archive.own_texts())
-        style = cls.learn([*_posts_of(archive).values()], ReferenceAuthors.load(), texts, kept.key)
-        kept.write(_packed(style._learned, style._arrays))
+            style = cls(*stored, posts)
+        else:
+            texts, read = list(archive.own_texts()), [*_posts_of(archive).values()]
+            style = cls.learn(read, ReferenceAuthors.load(), texts, kept.key)
+            kept.write(_packed(style._learned, style._arrays))
+        style.habits.choices_made = MarksFile.beside(archive.path)
         return style
 
     def check(self, draft: str) -> Check:
@@ -313,10 +319,12 @@ class AuthorStyle:
             raise OwnwordsError(
                 "the draft has no prose to check", hint="give a text file, or pipe a text in"
             )
-        forms = [edit for edit in self._habits.forms(text) if any(map(str.isalpha, edit.before))]
+        forms = [edit for edit in self.habits.forms(text) if any(map(str.isalpha, edit.before))]
         forms.sort(key=lambda edit: edit.start)
         places = [edit.start for edit in forms]
-        judged = list(self._judge(text, self._model))
+        choices = self.habits.choices_made()
+        threshold = float(np.interp(choices.marked, _SHARES, self._learned.thresholds))
+        judged = list(self._judge(text, self._model, choices.allowed))
         machine, is_long_enough = self._machines.probability(pairs), len(weights) >= _MIN_DRAFT
         telling = [False] * len(judged)
         if is_long_enough and _is_machine(machine):
@@ -324,12 +332,16 @@ class AuthorStyle:
         checked = []
         for (start, end, _, yours), is_telling in zip(judged, telling, strict=True):
             better = forms[bisect_left(places, start) : bisect_left(places, end)]
-            because = dict.fromkeys(self._because(text[start:end], better))
+            sentence = text[start:end]
+            new = self._new_words(sentence, choices.allowed)
+            because = dict.fromkeys(self._because(sentence, better, new))
             if is_telling:
                 because |= {"without it, the draft would read less like a language model’s": None}
-            is_marked = is_telling or yours < self._learned.threshold
+            is_marked = (is_telling or yours < threshold) and not (
+                choices.hides(UNLIKE) or choices.keeps(sentence)
+            )
             checked.append(
-                CheckedSentence(draft[start:end], start, end, yours, is_marked, tuple(because))
+                CheckedSentence(draft[start:end], start, end, yours, is_marked, tuple(because), new)
             )
         own, others = self._arrays.own_scores, self._arrays.others_scores
         yours, above = self.yours(weights), float((own < weights.mean()).mean())
@@ -347,11 +359,17 @@ class AuthorStyle:
         )
 
     def _judge(
-        self, text: str, model: StyleModel, *, is_post: bool = False
+        self,
+        text: str,
+        model: StyleModel,
+        allowed: frozenset[str] = frozenset(),
+        *,
+        is_post: bool = False,
     ) -> Iterator[tuple[int, int, slice, float]]:
         """Yield the span of each long sentence, that of its pairs, how likely it is the author's.
 
-        Of a post, which the author's counts include, the own words do not count.
+        Of a post, which the author's counts include, the own words do not count; nor do words
+        that the author allows.
         """
         tokens = list(self._vocabulary.tokens(text))
         starts = np.array([token.start for token in tokens])
@@ -369,7 +387,7 @@ class AuthorStyle:
                     / (self._learned.topics.get(word, 0) / 1e6 + _SMOOTHING)
                 )
                 for word in words
-                if word not in self._unmasked
+                if word not in self._unmasked and word not in allowed
             )
             yield start, end, pairs, self.yours(weights[pairs], topic)
 
@@ -398,7 +416,7 @@ class AuthorStyle:
         )
         return Range(middle, low, high)
 
-    def _because(self, sentence: str, forms: Sequence[Edit]) -> Iterator[str]:
+    def _because(self, sentence: str, forms: Sequence[Edit], new: Sequence[str]) -> Iterator[str]:
         """Yield the reasons why a sentence is unlike the author's."""
         for edit in forms:
             if " " in edit.before and len(edit.after) < 2:  # a stock phrase that needs no other
@@ -407,15 +425,27 @@ class AuthorStyle:
                 yield f"you write “{edit.after}” rather than “{edit.before}”"
         if len(sentence.split()) > self._long:
             yield "99 of 100 of your sentences are shorter"
+        if new:
+            words = ", ".join(f"“{word}”" for word in new)
+            yield f"you have not written {words} before"
+
+    def _new_words(self, sentence: str, allowed: frozenset[str]) -> tuple[str, ...]:
+        """Return the first words of a sentence that the author has never written."""
         new = {
             folded(word[0]): word[0].strip("_")
             for word in words_in(sentence)
             if not self._words.knows(word[0])
             and (begins_sentence(word) or not word[0][0].isupper())
+            and plain_form(word[0]) not in allowed
         }
-        if new:
-            words = ", ".join(f"“{word}”" for word in list(new.values())[:_MAX_NEW])
-            yield f"you have not written {words} before"
+        return tuple(list(new.values())[:_MAX_NEW])
+
+    def telling_pairs(self, sentence: str) -> list[str]:
+        """Return the words of a sentence that others put together more than the author does."""
+        tokens = list(self._vocabulary.tokens(sentence))
+        weights = self._model.weights(self._vocabulary.pairs_of(tokens))
+        found = [n for n in np.argsort(weights)[:_MAX_TELLING].tolist() if n and weights[n] < 0]
+        return [sentence[tokens[n - 1].start : tokens[n].end] for n in found]
 
     def _written_before(self, text: str) -> tuple[WrittenBefore, ...]:
         runs = (runs_of(text, _MIN_REPEATED) >> np.uint64(32)).astype(np.uint32)
@@ -491,7 +521,7 @@ def _verdict(yours: float, above: float, machine: float | None) -> str:
         return "It is more like what other people write than like your posts."
     if yours < _LIKE:
         return "It could be yours, or another person’s."
-    if above < _MARKED:
+    if above < _FEW:
         return "It is partly like your posts: nearly all of your own passages are more like them."
     return "It is more like your posts than like what other people write."
 

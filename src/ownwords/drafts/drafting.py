@@ -5,7 +5,7 @@ and a sentence that cannot be shown to keep its note is not presented as written
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, groupby
@@ -16,6 +16,7 @@ from ownwords.base import catalogue
 from ownwords.base.catalogue import RECOMMENDED
 from ownwords.core.errors import OwnwordsError
 from ownwords.drafts.facts import Content
+from ownwords.drafts.mark_choices import MarkChoices
 from ownwords.drafts.notes import beginning_of, prompt_of, sentences_of_note
 from ownwords.inference.generation import BatchScheduler
 from ownwords.inference.model import Model
@@ -201,6 +202,12 @@ def write_lines(
                 end = "" if line.text.endswith(ENDS) else "."
                 text, gap = f"{text} {line.text}{end}".strip(), " "
             gap, before = "\n\n", beginning_of(text) or before
+
+
+def with_rules(lines: Iterable[DraftLine], choices: MarkChoices) -> Iterator[DraftLine]:
+    """Yield the lines of a draft with the author's own rules applied."""
+    for line in lines:
+        yield replace(line, text=choices.follow(line.text)) if line.kept else line
 
 
 def begun_lines(notes: Sequence[str], begun: Sequence[DraftLine]) -> Iterator[DraftLine]:

@@ -171,3 +171,44 @@ def _enclosed(text: str, opened: Sequence[int]) -> Iterator[Span]:
             continue
         over = close.end() if close else len(text)
         yield begin, over
+
+
+# ---- other markup
+
+_HTML_NO_PROSE = re.compile(
+    r"<!--.*?-->|<(head|script|style|pre|code|blockquote|q|cite|table|svg|math|textarea)\b"
+    r".*?(?:</\1\s*>|\Z)|<[/!?a-z][^<>]*>|&#?\w+;",
+    re.DOTALL | re.IGNORECASE,
+)
+_HTML_INLINE = re.compile(
+    r"</?(?:a|abbr|b|code|cite|em|i|kbd|mark|q|s|small|span|strong|su[bp]|u)\b|&", re.IGNORECASE
+)
+_RST_NO_PROSE = re.compile(
+    r"^([ \t]*)\.\. .*(?:\n(?:\1[ \t]+\S.*|[ \t]*$))*"  # a directive, a comment, a target
+    r"|(?<=::)[ \t]*\n(?:[ \t]*\n)+(?:[ \t]+\S.*(?:\n|\Z)|[ \t]*\n)*"  # a literal block
+    r"|^[ \t]*:[\w -]+:.*$|^[ \t]*[+|].*$"  # a field, a table, lines kept as they are
+    r"|``.+?``|:[\w:-]+:`[^`]*`|`(?=[^`<]*<[^`>]*>`_)|(?<=\S) <[^`<>]*>`__?|\|[^|\s][^|]*\|_*",
+    re.MULTILINE,
+)
+_RST_LINE = re.compile(r"^([!-/:-@[-`{-~])\1{2,}[ \t]*$", re.MULTILINE)
+
+
+def as_markdown(text: str, markup: str) -> str:
+    """Return HTML or reStructuredText with its prose in place, as Markdown of the same length.
+
+    Any other text stays as it is.
+    """
+    if markup == "html":
+        found = _HTML_NO_PROSE.sub(_html_gap, text)
+        # A block begins at the start of its line, or it would be code.
+        return re.sub(r"\s*\n\s*\n[^\S\n]+", lambda gap: "\n" * len(gap[0]), "\n\n" + found)[2:]
+    if markup == "restructuredtext":
+        found = _RST_NO_PROSE.sub(lambda part: re.sub(r"\S", " ", part[0]), text)
+        return _RST_LINE.sub(lambda line: "=" * len(line[0].rstrip()), found)
+    return text
+
+
+def _html_gap(part: re.Match[str]) -> str:
+    if _HTML_INLINE.match(part[0]):
+        return " " * len(part[0])
+    return "\n" * len(part[0])

@@ -24,6 +24,7 @@ from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.text import sentences, unwrapped
 from ownwords.drafts.facts import EXACT, Content
+from ownwords.drafts.mark_choices import MarkChoices, MarksFile
 from ownwords.drafts.prose import prose_of
 from ownwords.language.words import begins_sentence, language, number_words
 
@@ -71,7 +72,7 @@ class Edit:
     """One change: the characters at `start`, what replaces them, and why.
 
     Its kind is "stock_phrase", "long_sentence", "spelling", "numerals", "serial commas", one of
-    `MARKS`, or "wording".
+    `MARKS`, "wording", or "rule".
     """
 
     start: int
@@ -86,9 +87,10 @@ class Edit:
 
 
 class Habits:
-    """How often the author uses each form, and how long their sentences are."""
+    """How often the author uses each form, how long their sentences are, and what they decided."""
 
     def __init__(self, texts: Iterable[str]) -> None:
+        self.choices_made: Callable[[], MarkChoices] = MarkChoices
         self._counts: dict[str, Counter[int]] = defaultdict(Counter)
         self._phrases = set[str]()  # that the author uses
         self._words = Counter[str]()
@@ -104,7 +106,9 @@ class Habits:
     @classmethod
     def of(cls, archive: Archive) -> "Habits":
         """Learn from the author's texts in full, without those that are left out."""
-        return cls(text for text, is_left_out in archive.own_texts() if not is_left_out)
+        habits = cls(text for text, is_left_out in archive.own_texts() if not is_left_out)
+        habits.choices_made = MarksFile.beside(archive.path)
+        return habits
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was learned, for JSON."""
@@ -144,19 +148,32 @@ class Habits:
         """Return the edits that the prose of a draft needs, in order; no two overlap."""
         text = unwrapped(prose_of(draft)[0])
         chosen: list[Edit] = []
+        kept = self.choices_made().kept_spans(text)
         for edit in sorted(
             [*self.forms(text), *self._splits(text)], key=lambda edit: (edit.start, -edit.end)
         ):
             line = draft[draft.rfind("\n", 0, edit.start) + 1 : edit.start]
             is_prose = draft[edit.start : edit.end] == edit.before
+            is_kept = any(start <= edit.start < end for start, end in kept)
             begins_item = edit.after.startswith(" ") and not line.strip()  # a dash would be a mark
-            if is_prose and not begins_item and not (chosen and edit.start < chosen[-1].end):
+            is_free = not (chosen and edit.start < chosen[-1].end)
+            if is_prose and is_free and not begins_item and not is_kept:
                 chosen.append(edit)
         return chosen
 
     def forms(self, text: str) -> Iterator[Edit]:
-        """Yield edits for phrases that the author never uses, and forms that they rarely use."""
-        yield from self._phrase_edits(text)
+        """Yield edits for phrases that the author never uses, and forms that they rarely use.
+
+        The author's decisions are followed, and their rules are edits, too.
+        """
+        choices = self.choices_made()
+        for start, before, after in choices.replacements(text):
+            yield Edit(start, before, after, "a rule of yours", "rule")
+        for edit in (*self._phrase_edits(text), *self._form_edits(text)):
+            if not choices.hides(edit.kind, edit.before):
+                yield edit
+
+    def _form_edits(self, text: str) -> Iterator[Edit]:
         for use in _uses(text):
             counts = self._counts[use.kind]
             ((choice, count),) = counts.most_common(1) or [(use.choice, 0)]
@@ -192,7 +209,7 @@ class Habits:
 
     def _splits(self, text: str) -> Iterator[Edit]:
         """Yield an edit for each sentence that is much longer than the author's: it is split."""
-        for begin, end in sentences(text):
+        for begin, end in () if self.choices_made().hides("long_sentence") else sentences(text):
             words = len(text[begin:end].split())
             if words <= self._long:
                 continue

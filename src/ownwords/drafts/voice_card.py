@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import filterfalse
 
 import msgspec
 import numpy as np
@@ -23,6 +24,7 @@ from ownwords.ask.index import SearchIndex
 from ownwords.ask.search import ArchiveSearcher
 from ownwords.core.errors import CorpusError
 from ownwords.core.text import distinct, hash_words, shingles
+from ownwords.drafts.mark_choices import MarksFile, Rule
 from ownwords.drafts.rewriting import MARKS, Habits
 from ownwords.evaluation.manner import (
     MANNER_FILE,
@@ -159,6 +161,7 @@ class VoiceCard:
     portrait: Portrait
     passages: tuple[VoicePassage, ...]
     max_words: int  # approximate
+    rules: tuple[Rule, ...] = ()
 
     @property
     def text(self) -> str:
@@ -192,6 +195,7 @@ class VoiceCard:
         yield "\n## Words and forms"
         yield f"- Titles: {own.titles}"
         yield from (f"- {each}" for each in own.choices)
+        yield from (f"- “{each.write}” not “{each.instead_of}”" for each in self.rules)
         for label, words in (
             ("Used far more than by others", own.favourites),
             ("Set phrases", own.phrases),
@@ -263,7 +267,14 @@ def voice_card(archive: Archive, about: str = "", words: int = 1200) -> VoiceCar
     kept = KeptFile.of(archive, _KEPT_FILE, _KEPT_FORMAT, name, counts)
     documents = _documents(archive)
     found = tuple(_passages(archive, documents, about, words * _PASSAGES_SHARE))
-    return VoiceCard(_portrait(kept, name, documents), found, words)
+    portrait, decided = _portrait(kept, name, documents), MarksFile.beside(archive.path)()
+    is_own = decided.allowed.__contains__
+    portrait = replace(
+        portrait,
+        avoided=tuple(filterfalse(is_own, portrait.avoided)),
+        machine_words=tuple(filterfalse(is_own, portrait.machine_words)),
+    )
+    return VoiceCard(portrait, found, words, decided.rule)
 
 
 def passages(archive: Archive, about: str, words: int) -> tuple[VoicePassage, ...]:

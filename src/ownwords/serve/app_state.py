@@ -15,6 +15,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import encode
 from ownwords.core.workspace import SUFFIX, Workspace
 from ownwords.drafts.check import AuthorStyle
+from ownwords.drafts.mark_choices import MarksFile
 from ownwords.drafts.rewriting import Habits
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE, Stamp, base_name, model_stamp
@@ -123,6 +124,7 @@ class AppState:
         self.archive, self.searcher = self._archive_pool.archive, self._archive_pool.searcher
         self.vector_counts = self._archive_pool.vector_counts
         self.report = ReportCache(self.archive)
+        self.marks_file = MarksFile.beside(workspace.archive)
         self.sources = SourceList(workspace, sources, last_report=lambda: self.report().report)
         self.library = ModelLibrary(workspace.root)
         self.jobs = JobManager(workspace, arguments_of=self._arguments, on_done=self._on_job_done)

@@ -1,4 +1,4 @@
-"""Thread-safe access to the archive: its posts, its search, and its last report."""
+"""Thread-safe access to a workspace: its posts, search, last report, models and style."""
 
 import logging
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ownwords.archive import store
 from ownwords.archive.blog_name import new_name
@@ -17,7 +17,13 @@ from ownwords.ask.encoder import Embedder
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.search import ArchiveSearcher
 from ownwords.core.errors import OwnwordsError, WorkspaceError
+from ownwords.core.workspace import Workspace, resolve_model
+from ownwords.drafts.mark_choices import MarksFile
 from ownwords.serve.errors import conflict, not_found
+
+if TYPE_CHECKING:
+    from ownwords.drafts.check import AuthorStyle
+    from ownwords.inference.model import Model
 
 _log = logging.getLogger("ownwords.serve")
 
@@ -204,3 +210,41 @@ def _read(archive: Archive, state: str) -> CachedReport:
             hint="read your blog again: ownwords look PATH",
         ) from None
     return CachedReport(state, report, archive.tags())
+
+
+class OpenWorkspace:
+    """A workspace for one client: its archive, its models, and how the author writes."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.pool = ArchivePool(workspace.archive)
+        self.marks_file = MarksFile.beside(workspace.archive)
+        self.writing, self.checking = threading.Lock(), threading.Lock()
+        # Each with the state of what it was made from; a newer one replaces it.
+        self._models: dict[Path, tuple[object, Model]] = {}
+        self._learned: tuple[str, AuthorStyle | None] = "", None
+
+    def model(self, folder: Path) -> "Model":
+        """Return the model of a folder; hold `writing`."""
+        from ownwords.drafts.drafting import adapter_of  # noqa: PLC0415 - heavy, as the others
+        from ownwords.inference.model import Model  # noqa: PLC0415
+        from ownwords.models.directory import model_stamp  # noqa: PLC0415
+
+        stamp = model_stamp(folder)
+        if folder not in self._models or self._models[folder][0] != stamp:
+            self._models[folder] = stamp, Model.load(folder, adapter=adapter_of(folder))
+        return self._models[folder][1]
+
+    def own_model(self) -> Path:
+        return resolve_model(self.workspace.root, Path.cwd())
+
+    def style(self) -> "AuthorStyle":
+        """Return the style of the posts; hold `checking`."""
+        from ownwords.drafts.check import AuthorStyle  # noqa: PLC0415
+
+        archive = self.pool.archive()
+        state, (learned_state, style) = archive.get_meta("state"), self._learned
+        if style is None or state != learned_state:
+            style = AuthorStyle.of(archive)
+            self._learned = state, style
+        return style

@@ -6,7 +6,6 @@ because the API needs no key on this machine.
 
 import asyncio
 import re
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +17,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.text import sentences, unwrapped
 from ownwords.core.version import __version__
-from ownwords.drafts.marks import UNLIKE, Mark, TextMarker
+from ownwords.drafts.mark_choices import UNLIKE
+from ownwords.drafts.marks import Mark, TextMarker
 from ownwords.drafts.rewriting import MARKS
 from ownwords.language.words import Lexicon, is_in_the_language
 from ownwords.serve.app_state import AppState
@@ -187,8 +186,7 @@ def _category(kind: str) -> str:
 
 def _matches(plain: PlainText, marks: Sequence[Mark]) -> Iterator[dict[str, Any]]:
     text = plain.text
-    spans = sentences(unwrapped(text)) if marks else []
-    for start, end, kind, message, replacement in marks:
+    for start, end, kind, message, sentence, replacement, _ in marks:
         marked = text[start:end]
         offset, length = plain.starts[start], plain.ends[end - 1] - plain.starts[start]
         if replacement is not None and length != _units(marked):
@@ -208,7 +206,7 @@ def _matches(plain: PlainText, marks: Sequence[Mark]) -> Iterator[dict[str, Any]
                 "offset": _units(before),
                 "length": _units(marked),
             },
-            "sentence": text[slice(*spans[bisect_right(spans, (start, len(text))) - 1])],
+            "sentence": sentence,
             "type": {"typeName": "Hint"},
             "rule": {
                 "id": _rule(kind),

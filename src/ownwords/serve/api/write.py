@@ -102,6 +102,7 @@ def routes(state: AppState) -> list[BaseRoute]:
             elif loaded:
                 model = _SharedModel(loaded, state.compute_lock, events)
                 written = drafting.write_lines(model, notes, seed=asked.seed, begun=asked.lines)
+            written = drafting.with_rules(written, state.marks_file())
             lines = [next(written) for _ in asked.lines]  # raises unless they are of these notes
             events.send(notes.blocks if endpoint else notes.lines, "notes")
             for line in written:

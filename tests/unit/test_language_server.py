@@ -1,0 +1,259 @@
+"""The language server, as editors use it: with a client of the protocol, with Neovim and Emacs."""
+
+import ast
+import asyncio
+import shutil
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pygls")
+
+from lsprotocol import types as lsp
+from pygls.lsp.client import LanguageClient
+
+from ownwords.archive.look import look
+from ownwords.drafts.mark_choices import MarksFile
+
+BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
+FOREIGN = "In order to leverage best practices, users should configure appropriate settings."
+TEXT = f"# Kettles 🎉\n\nIt was late, and I was tired 🎉, prior to the rain.\n\n{FOREIGN}\n"
+COMMAND = [sys.executable, "-m", "ownwords", "lsp"]
+URI = "file:///draft.md"
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("editors") / "blog.ownwords"
+    look([BLOG], workspace=root)
+    return root
+
+
+@pytest.fixture
+def workspace(learned: Path, tmp_path: Path) -> Path:
+    """A workspace of its own in a folder above the editor's."""
+    shutil.copytree(learned, tmp_path / "blog.ownwords")
+    (tmp_path / "drafts").mkdir()
+    return tmp_path / "blog.ownwords"
+
+
+class Editor:
+    """A client of the protocol, and what the server has shown."""
+
+    def __init__(self) -> None:
+        self.client = LanguageClient("test", "1")
+        self.published = list[lsp.PublishDiagnosticsParams]()
+        self.edits = list[lsp.WorkspaceEdit]()
+        self.opened = list[str]()
+        self.messages = list[str]()
+
+        def applied(params: lsp.ApplyWorkspaceEditParams) -> lsp.ApplyWorkspaceEditResult:
+            self.edits.append(params.edit)
+            return lsp.ApplyWorkspaceEditResult(applied=True)
+
+        def shown(params: lsp.ShowDocumentParams) -> lsp.ShowDocumentResult:
+            self.opened.append(params.uri)
+            return lsp.ShowDocumentResult(success=True)
+
+        for feature, answer in (
+            (lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS, self.published.append),
+            (lsp.WORKSPACE_APPLY_EDIT, applied),
+            (lsp.WINDOW_SHOW_DOCUMENT, shown),
+            (lsp.WINDOW_SHOW_MESSAGE, lambda params: self.messages.append(params.message)),
+        ):
+            self.client.feature(feature)(lambda params, answer=answer: answer(params))
+
+    async def marks(self, version: int, after: int = 0) -> list[lsp.Diagnostic]:
+        """Wait for the marks of a version, beyond so many lists that came before."""
+        for _ in range(1200):
+            found = [each for each in self.published[after:] if each.version == version]
+            if found:
+                return list(found[-1].diagnostics)
+            await asyncio.sleep(0.05)
+        raise AssertionError(self.messages)
+
+    async def change(self, version: int, text: str) -> list[lsp.Diagnostic]:
+        self.client.text_document_did_change(
+            lsp.DidChangeTextDocumentParams(
+                lsp.VersionedTextDocumentIdentifier(version, URI),
+                [lsp.TextDocumentContentChangeWholeDocument(text)],
+            )
+        )
+        return await self.marks(version)
+
+    async def actions(self, where: lsp.Range) -> dict[str, lsp.CodeAction]:
+        params = lsp.CodeActionParams(
+            lsp.TextDocumentIdentifier(URI), where, lsp.CodeActionContext([])
+        )
+        found = await self.client.text_document_code_action_async(params)
+        return {action.title: action for action in found or ()}
+
+    async def command(self, action: lsp.CodeAction) -> object:
+        # pygls' client reads an action with a command as a command.
+        called = ast.literal_eval(str(action.command))
+        return await self.client.workspace_execute_command_async(
+            lsp.ExecuteCommandParams(called["command"], called["arguments"])
+        )
+
+
+def edit(
+    folder: Path,
+    work: Callable[[Editor], Awaitable[None]],
+    text: str = TEXT,
+    language: str = "markdown",
+    *options: str,
+    inline: bool = False,
+) -> None:
+    """Open a text in an editor whose folder this is, and work with it."""
+
+    async def run() -> None:
+        editor = Editor()
+        await editor.client.start_io(*COMMAND, *options, cwd=folder)
+        inlines = lsp.InlineCompletionClientCapabilities() if inline else None
+        capabilities = lsp.ClientCapabilities(
+            text_document=lsp.TextDocumentClientCapabilities(inline_completion=inlines),
+            window=lsp.WindowClientCapabilities(
+                show_document=lsp.ShowDocumentClientCapabilities(support=True)
+            ),
+        )
+        await editor.client.initialize_async(
+            lsp.InitializeParams(capabilities, root_uri=folder.as_uri())
+        )
+        editor.client.initialized(lsp.InitializedParams())
+        item = lsp.TextDocumentItem(URI, language, 1, text)
+        editor.client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
+        await work(editor)
+        await editor.client.shutdown_async(None)
+        editor.client.exit(None)
+        await editor.client.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 120))
+
+
+def marked(text: str, found: list[lsp.Diagnostic]) -> dict[str, str]:
+    """The words that are marked, by kind; positions are in UTF-16."""
+    lines = [line.encode("utf-16-le") for line in text.split("\n")]
+    return {
+        str(each.code): lines[each.range.start.line][
+            2 * each.range.start.character : 2 * each.range.end.character
+        ].decode("utf-16-le")
+        for each in found
+    }
+
+
+def test_a_text_is_marked_explained_and_mended(workspace: Path) -> None:
+    async def work(editor: Editor) -> None:
+        found = await editor.marks(1)
+        assert marked(TEXT, found) == {
+            "stock_phrase": "prior to",
+            "unlike you": FOREIGN,
+        }, editor.messages
+        severities = {str(each.code): each.severity for each in found}
+        assert severities["unlike you"] == lsp.DiagnosticSeverity.Information
+        assert severities["stock_phrase"] == lsp.DiagnosticSeverity.Hint
+
+        phrase, sentence = sorted(found, key=lambda each: each.range.start.line)
+        hover = await editor.client.text_document_hover_async(
+            lsp.HoverParams(lsp.TextDocumentIdentifier(URI), sentence.range.start)
+        )
+        assert hover
+        value = hover.contents.value
+        assert "Others put these words together more than you do: “" in value
+        assert "The closest that you wrote" in value
+
+        actions = await editor.actions(phrase.range)
+        document = actions["Write “before”"].edit.document_changes[0]
+        assert document.text_document.version == 1
+        (change,) = document.edits
+        assert (change.range, change.new_text) == (phrase.range, "before")
+
+        seen = len(editor.published)
+        await editor.command(actions["Never mark “prior to” again"])
+        assert "stock_phrase" not in marked(TEXT, await editor.marks(1, seen))
+        seen = len(editor.published)
+        await editor.command((await editor.actions(sentence.range))["Keep this sentence as it is"])
+        assert await editor.marks(1, seen) == []
+        decided = MarksFile(workspace / "marks.toml")()
+        assert (decided.words, decided.sentences) == (("prior to",), (FOREIGN,))
+        # What was decided by hand holds, too.
+        (workspace / "marks.toml").write_text('[[rule]]\ninstead_of = "tired"\nwrite = "worn"\n')
+        changed = TEXT.replace("late", "early")
+        assert marked(changed, await editor.change(2, changed))["rule"] == "tired"
+
+    edit(workspace.parent / "drafts", work)
+
+
+def test_only_what_changed_is_judged_again(workspace: Path) -> None:
+    """The first time a long text takes longer than a paragraph later."""
+    paragraph = f"We sat in the kitchen, and the rain came down. {FOREIGN}"
+    paragraphs = [f"{paragraph} There were {n} of us there." for n in range(150)]
+
+    async def work(editor: Editor) -> None:
+        began = time.monotonic()
+        await editor.marks(1)
+        first = time.monotonic() - began
+        paragraphs[75] += " And then it stopped."
+        began = time.monotonic()
+        await editor.change(2, "\n\n".join(paragraphs))
+        assert time.monotonic() - began < first
+
+    edit(workspace.parent, work, "\n\n".join(paragraphs))
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("plaintext", f"{FOREIGN}\r\n\r\nAnd so on."),
+        (
+            "markdown",
+            f"---\ntitle: {FOREIGN}\n---\n\n> {FOREIGN}\n\n```\n{FOREIGN}\n```\n\n{FOREIGN}\n",
+        ),
+        (
+            "html",
+            f"<html><head><title>{FOREIGN}</title></head>\n<body>\n    <pre>{FOREIGN}</pre>\n"
+            f"    <blockquote><p>{FOREIGN}</p></blockquote>\n    <p>{FOREIGN}</p>\n</body>\n",
+        ),
+        (
+            "restructuredtext",
+            f".. note to self: {FOREIGN}\n\nKettles\n=======\n\n.. code-block:: python\n\n"
+            f"   {FOREIGN}\n\nLike this::\n\n    {FOREIGN}\n\n:author: {FOREIGN}\n\n{FOREIGN}\n",
+        ),
+    ],
+)
+def test_only_prose_is_marked(workspace: Path, language: str, text: str) -> None:
+    async def work(editor: Editor) -> None:
+        (mark,) = await editor.marks(1)
+        assert marked(text, [mark]) == {"unlike you": FOREIGN}
+        last = text[: text.rindex(FOREIGN)].count("\n")
+        assert mark.range.start.line == last
+
+    edit(workspace.parent, work, text, language)
+
+
+def test_passages_about_a_selection_are_opened(workspace: Path) -> None:
+    question = "the gutter"
+
+    async def work(editor: Editor) -> None:
+        await editor.marks(1)
+        whole = lsp.Range(lsp.Position(0, 0), lsp.Position(0, len(question)))
+        actions = await editor.actions(whole)
+        passages = await editor.command(actions["Ask my posts about this"])
+        assert "gutter" in str(passages).lower()
+        assert editor.opened
+        # Without a model that can, notes stay as they are, and the reason is shown.
+        await editor.command(actions["Write sentences from these notes"])
+        assert not editor.edits
+        assert "no model here can write from notes" in editor.messages[-1]
+
+    edit(workspace.parent, work, question)
+
+
+def test_without_posts_the_editor_is_told(tmp_path: Path) -> None:
+    async def work(editor: Editor) -> None:
+        assert await editor.marks(1) == []
+        assert "ownwords look" in editor.messages[0]
+
+    edit(tmp_path, work, TEXT, "markdown", "--workspace", "none")
