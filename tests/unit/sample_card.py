@@ -13,7 +13,6 @@ from ownwords.evaluation.scorecard import (
     Memorised,
     ModelFacts,
     Scorecard,
-    StageTime,
     WritingSample,
 )
 from ownwords.evaluation.verdict import with_conclusions
@@ -66,14 +65,11 @@ def fluency(
     non_words: PairedEstimate | None = None,
     broken: PairedEstimate | None = None,
     repeated: PairedEstimate | None = None,
-    looped: PairedEstimate | None = None,
     words: int = 290,
 ) -> Fluency:
     return Fluency(
         passage_words=words,
         repeated=repeated or beside(0.012, 0.006),
-        looped=looped or beside(0.0, 0.0, 0.001),
-        loop="",
         new_words=beside(0.06, 0.05),
         non_words=non_words or beside(0.011, 0.006),
         unknown_names=beside(0.004, 0.005),
@@ -99,7 +95,7 @@ def row(name: str, bits: float, gain: float | None = None, **more: object) -> Bi
 
 def bits() -> tuple[BitsRow, ...]:
     return (
-        row(OURS, 1.48, seconds=240.0),
+        row(OURS, 1.48),
         row(BASE, 1.59, 0.11),
     )
 
@@ -156,7 +152,6 @@ def unjudged() -> Scorecard:
         memorised=memorised(),
         samples=samples(),
         plan=("Bits per byte: 1.480, expected 1.40 to 1.55: as expected.",),
-        seconds=(StageTime("train", 240.0), StageTime("scoring", 41.0)),
         notes=(
             "60 of 120 held-out posts were scored, chosen at random and on a slow machine"
             " shortened: 198 kB.",
@@ -202,7 +197,7 @@ def bare() -> Scorecard:
     card = unjudged()
     none, uncopied = Estimate(0.0, 0, None), CopiedPassage("", 0)
     nothing = PairedEstimate(Estimate(0.1, 3, None), none, None)
-    figures = dict.fromkeys(("new_words", "broken", "repeated", "looped"), nothing)
+    figures = dict.fromkeys(("new_words", "broken", "repeated"), nothing)
     return with_conclusions(
         replace(
             card,
@@ -219,7 +214,6 @@ def bare() -> Scorecard:
             memorised=Memorised(40, none, none, unguarded=uncopied, guarded=None, real=uncopied),
             samples=(WritingSample("", 1, "A text.", None),),
             plan=(),
-            seconds=(),
             notes=("No post was held out.",),
         )
     )

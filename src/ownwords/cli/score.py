@@ -42,7 +42,7 @@ def score(
     from ownwords.archive.store import Archive
     from ownwords.base import catalogue
     from ownwords.cli.write import resolve_model_directory
-    from ownwords.evaluation.scorecard import PAGE, read_scorecard
+    from ownwords.evaluation.scorecard import PAGE
     from ownwords.evaluation.scorecard_view import scorecard_view, write_scorecard
     from ownwords.evaluation.scoring import score_model
     from ownwords.view.terminal import print_view
@@ -54,8 +54,6 @@ def score(
             f"{place.root} {_NO_POSTS}",
             hint="give another with --workspace, or create one: ownwords look PATH",
         )
-    before = read_scorecard(place.root)
-    spent = {stage.name: stage.seconds for stage in before.seconds} if before else {}
     with (
         resumable("the finished measurements are saved; the same command resumes"),
         common.watched() as (progress, _),
@@ -73,7 +71,6 @@ def score(
             base_adapter=catalogue.notes_adapter(base_folder) if base_folder else None,
             workspace=place.root,
             report=_report(archive),
-            spent=spent,
             progress=progress,
             device=device,
         )

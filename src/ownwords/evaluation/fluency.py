@@ -30,8 +30,6 @@ from ownwords.language.words import Lexicon, begins_sentence, is_in_the_language
 _EXAMPLES = 8
 _RUN = 4  # words: runs of this length rarely occur twice in a page of real text
 _SENTENCE = re.compile(r"[.!?…][\"'”’»)\]]*\s++(?=\W{0,40}[^\W\da-z_])|[。！？]")
-_MIN_LOOP = 4  # repeated words; fewer may be a figure of speech
-_MAX_PERIOD = 60  # of a loop, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +38,6 @@ class Fluency:
 
     passage_words: int
     repeated: PairedEstimate  # runs of 4 words that occurred before in the same text
-    looped: PairedEstimate  # words in immediate repetitions
-    loop: str  # the longest immediate repetition in a sample; empty if there is none
     new_words: PairedEstimate  # words that occur in no training post
     non_words: PairedEstimate | None  # also not in the lexicon; without names and numbers
     unknown_names: PairedEstimate | None  # the same for capitalized words in mid-sentence
@@ -55,20 +51,8 @@ class Fluency:
         return None if field == "new_words" and self.non_words else pair
 
 
-class Repetition(NamedTuple):
-    """Counts of repetition in a text."""
-
-    words: int
-    runs: int
-    repeated: int  # runs that occurred before
-    looped: int  # words in immediate repetitions, without the first occurrence
-    loop_words: int  # of the longest immediate repetition, without the first occurrence
-    loop: str  # its text, with the first occurrence
-
-
 class _TextFindings(NamedTuple):
     counts: Counter[str]
-    repetition: Repetition
     strange: tuple[str, ...]
     broken: tuple["Sentence", ...]
 
@@ -110,13 +94,9 @@ def fluency(
         ]
         return beside(*sides)
 
-    repetitions = (text.repetition for text in findings[0])
-    longest = max(repetitions, key=lambda each: each.loop_words, default=None)
     return Fluency(
         passage_words=length,
         repeated=share("repeated", "runs"),
-        looped=share("looped", "words"),
-        loop=longest.loop if longest else "",
         new_words=share("new", "judged"),
         non_words=share("non-words", "judged") if lexicon else None,
         unknown_names=share("unknown names", "judged") if lexicon else None,
@@ -161,14 +141,12 @@ def _examine(
     text: str, own: Lexicon, lexicon: Lexicon | None, habits: "SentenceConventions"
 ) -> _TextFindings:
     """Count the faults of a text, and collect its made-up words and broken sentences."""
-    again = repetition(text)
+    runs, repeated = repetition(text)
     words, parsed = words_in(text), sentences(text, habits)
     broken = tuple(sentence for sentence in parsed if sentence.faults)
     counts = Counter(
-        words=again.words,
-        runs=again.runs,
-        repeated=again.repeated,
-        looped=again.looped,
+        runs=runs,
+        repeated=repeated,
         sentences=len(parsed),
         broken=len(broken),
         judged=len(words),
@@ -186,7 +164,7 @@ def _examine(
             strange.append(word)
         elif not begins_sentence(match):  # there a capital does not indicate a name
             counts["unknown names"] += 1
-    return _TextFindings(counts, again, tuple(strange), broken)
+    return _TextFindings(counts, tuple(strange), broken)
 
 
 def _examples(findings: Sequence[_TextFindings]) -> dict[str, tuple[str, ...]]:
@@ -204,30 +182,10 @@ def _examples(findings: Sequence[_TextFindings]) -> dict[str, tuple[str, ...]]:
     return examples
 
 
-def repetition(text: str) -> Repetition:
-    """Count repetitions in a text, ignoring case and punctuation.
-
-    A loop is an immediate repetition ("and so on and so on and so on"); a run of words may be
-    repeated anywhere in the text.
-    """
-    hashes, starts, ends = hash_words(text)
-    runs = shingles(hashes, _RUN)
-    looped = np.zeros(len(hashes), bool)
-    loop_words, loop = 0, ""
-    for unit in range(1, min(_MAX_PERIOD, len(hashes) // 2) + 1):
-        same = np.zeros(len(hashes) - unit + 2, np.int8)
-        same[1:-1] = hashes[unit:] == hashes[:-unit]
-        edges = np.diff(same)
-        first, after = np.flatnonzero(edges > 0), np.flatnonzero(edges < 0)
-        for begin, end in zip(first.tolist(), after.tolist(), strict=True):
-            if end - begin < max(unit, _MIN_LOOP):
-                continue
-            looped[begin + unit : end + unit] = True
-            if end - begin > loop_words:
-                loop_words = end - begin
-                loop = " ".join(text[starts[begin] : ends[end + unit - 1]].split())
-    repeated = len(runs) - len(distinct(runs))
-    return Repetition(len(hashes), len(runs), repeated, int(looped.sum()), loop_words, loop)
+def repetition(text: str) -> tuple[int, int]:
+    """Count the runs of words of a text, and those that occurred before in it."""
+    runs = shingles(hash_words(text).hashes, _RUN)
+    return len(runs), len(runs) - len(distinct(runs))
 
 
 # --- broken sentences -----------------------------------------------------------------------------

@@ -51,7 +51,6 @@ class BitsRow:
     gain: float | None = None
     gain_low: float | None = None
     gain_high: float | None = None
-    seconds: float | None = None  # of training
     is_ours: bool = False
 
 
@@ -103,14 +102,6 @@ class Conclusion:
 
 
 @dataclass(frozen=True, slots=True)
-class StageTime:
-    """Duration of a stage."""
-
-    name: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Scorecard:
     """Everything measured about a model."""
 
@@ -121,7 +112,6 @@ class Scorecard:
     memorised: Memorised | None
     samples: tuple[WritingSample, ...]
     plan: tuple[str, ...] = ()  # forecasts of the training, and their outcomes
-    seconds: tuple[StageTime, ...] = ()
     notes: tuple[str, ...] = ()  # limits of the figures
     verdicts: tuple[Conclusion, ...] = ()  # overall conclusion first
 

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ownwords.core.progress import duration
 from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.intervals import Estimate
 from ownwords.evaluation.scorecard import (
@@ -26,7 +25,6 @@ from ownwords.view.format import count, day, plain, quoted, size
 _NO_RANGE = "too few posts for a range"
 _UNIFORM_BITS = 8  # bits per byte of a uniform guess
 _YOURS, _MODELS, _OTHERS = "Your held-out posts", "What it writes", "Other authors"
-_STAGES = {"train": "Training", "write": "Writing a first paragraph", "scoring": "Scoring"}
 _EXAMPLES = 3  # broken sentences of each kind
 _MIN_LINE = 60  # characters that a line takes up
 _MEASURES = (
@@ -88,7 +86,7 @@ def scorecard_view(card: Scorecard) -> b.View:
             _voice(card),
             _fluency(card),
             _copying(card),
-            _making(card),
+            *_making(card),
         ],
         footer=[
             f"Measured by ownwords {plain(about.version, 30)} on {day(about.made_on)}.",
@@ -257,9 +255,8 @@ def _prediction(card: Scorecard) -> b.Section:
 
 
 def _bits_gauge(row: BitsRow) -> b.Gauge:
-    trained = f"trained for {duration(row.seconds)}" if row.seconds else ""
     compared = "" if row.gain is None else f"your model is {compared_with(row)}"
-    note = " · ".join(part for part in (plain(row.how, 120), trained, compared) if part)
+    note = " · ".join(part for part in (plain(row.how, 120), compared) if part)
     span = between(row.low, row.high, bits) or _NO_RANGE
     return b.Gauge(row.name, row.bits, bits(row.bits), row.low, row.high, span, note, row.is_ours)
 
@@ -331,8 +328,6 @@ def _fluency(card: Scorecard) -> b.Section:
         if (pair := fluency.measured(field))
     ]
     examples: list[b.Item] = []
-    if fluency.loop:
-        examples.append(_example("Repeated over and over", fluency.loop))
     for kind, texts in fluency.examples.items():
         if kind == "non-words":
             words = ", ".join(plain(text, 40) for text in texts)
@@ -394,29 +389,13 @@ def _copied(passage: CopiedPassage, whose: str) -> b.Block:
     return b.Quote(cite=where, lines=[f"… {plain(passage.text, 900)} …"])
 
 
-def _making(card: Scorecard) -> b.Section:
-    about = card.about
-    facts = [
-        (
-            "Trained on",
-            f"{count(about.training_posts, 'post')}, {count(about.training_words, 'word')}"
-            f" ({size(about.training_bytes)})",
-        ),
-        ("Held out to choose a model", count(about.validation_posts, "post")),
-        ("Held out to measure it", count(about.test_posts, "post")),
-        ("Size", f"{about.parameters / 1e6:,.1f} million parameters"),
-        ("Fine-tuned from", plain(about.base, 80) or "nothing: trained on your posts only"),
-        *(
-            (_STAGES.get(each.name, plain(each.name, 40)), duration(each.seconds))
-            for each in card.seconds
-        ),
-    ]
-    blocks: list[b.Block] = [b.Pairs(rows=facts, style="facts")]
+def _making(card: Scorecard) -> list[b.Section]:
+    blocks: list[b.Block] = []
     if card.plan:
         blocks += [b.Heading(text="Forecast and outcome"), _notes(card.plan)]
     if card.notes:
         blocks += [b.Heading(text="Limits of these figures"), _notes(card.notes)]
-    return b.Section("making", "How it was made", blocks)
+    return [b.Section("making", "How it was made", blocks)] if blocks else []
 
 
 def _share_gauge(label: str, share: Estimate, *, is_ours: bool = False) -> b.Gauge:

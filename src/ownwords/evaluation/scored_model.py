@@ -82,13 +82,6 @@ class ScoredModel:
         return count_parameters(registry.config_from_json(config))
 
     @property
-    def trained_s(self) -> float | None:
-        """Duration of its training, if recorded."""
-        outcome = self.provenance.get("outcome")  # a base's may be anybody's
-        seconds = outcome.get("seconds") if isinstance(outcome, dict) else None
-        return float(seconds) if isinstance(seconds, int | float) else None
-
-    @property
     def epochs(self) -> float | None:
         """How often it has read its training posts, if recorded."""
         return times_read(self.provenance)

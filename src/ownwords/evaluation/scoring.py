@@ -9,7 +9,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -35,7 +35,6 @@ from ownwords.evaluation.scorecard import (
     Memorised,
     ModelFacts,
     Scorecard,
-    StageTime,
     WritingSample,
 )
 from ownwords.evaluation.scored_model import SamplePrompt, ScoredModel
@@ -159,7 +158,6 @@ def score_model(
     base_adapter: Path | None = None,
     workspace: Path,
     report: Report | None = None,
-    spent: Mapping[str, float] | None = None,
     config: ScoreConfig | None = None,
     progress: Progress | None = None,
     device: str = "auto",
@@ -167,8 +165,8 @@ def score_model(
     """Measure a model directory. Raises OwnwordsError for anything that prevents it.
 
     A given base is compared under the name `base_name`, with `base_adapter` merged if training
-    began with it, so that its gain does not count as the posts'. `report` is the corpus report,
-    `spent` the seconds of earlier stages. Figures are cached in the workspace.
+    began with it, so that its gain does not count as the posts'. `report` is the corpus report.
+    Figures are cached in the workspace.
     """
     if not len(corpus.train):
         raise CorpusError(
@@ -198,10 +196,10 @@ def score_model(
             unguarded = run.samples(ours, "ours-unguarded", prompts, guarded=False)
         more = run.samples(ours, "ours-more", run.more_prompts, least=0)
         ours.release()
-        rows = [] if our_bits is None else [_bits_row(OURS, "as it is", ours, our_bits)]
+        rows = [] if our_bits is None else [_bits_row(OURS, "", our_bits)]
         if base and our_bits and base_bits:
             how = f"{base_name}, before fine-tuning"
-            rows.append(_bits_row(BASE, how, base, base_bits, our_bits))
+            rows.append(_bits_row(BASE, how, base_bits, our_bits))
         memorised = Memorised(
             words=extraction.words,
             training=extraction.training,
@@ -214,7 +212,6 @@ def score_model(
         fluency = run.fluency([*samples, *more])
     run.cache.prune()
     by_base = dict(zip(run.base_prompts, base_texts, strict=False))
-    seconds = {**(spent or {}), "scoring": sum(run.cache.seconds.values())}
     card = Scorecard(
         about=_model_facts(ours, run, base_name, report),
         bits=tuple(rows),
@@ -226,7 +223,6 @@ def score_model(
             for each, text in zip(run.prompts, samples, strict=False)
         ),
         plan=tuple(ours.provenance.get("compared") or ()),
-        seconds=tuple(StageTime(name, took) for name, took in seconds.items()),
         notes=tuple(_notes(run, ours.provenance.get("corpus") or "", len(samples) + len(more))),
     )
     return with_conclusions(card)
@@ -425,9 +421,7 @@ class _Texts:
     texts: tuple[str, ...]
 
 
-def _bits_row(
-    name: str, how: str, model: ScoredModel, score: Score, ours: Score | None = None
-) -> BitsRow:
+def _bits_row(name: str, how: str, score: Score, ours: Score | None = None) -> BitsRow:
     interval = score.interval()
     gain = ours.advantage(score) if ours else None
     return BitsRow(
@@ -439,7 +433,6 @@ def _bits_row(
         gain=score.bits_per_byte - ours.bits_per_byte if ours else None,
         gain_low=gain.low if gain else None,
         gain_high=gain.high if gain else None,
-        seconds=model.trained_s,
         is_ours=ours is None,
     )
 
@@ -496,7 +489,7 @@ def _notes(run: _Scoring, trained_on: str, samples: int) -> list[str]:
 # --- the cache ------------------------------------------------------------------------------------
 
 # Increment when the measurement of a figure changes.
-_VERSION = "7"
+_VERSION = "8"
 _MAX_FILES = 200  # about ten scorings
 
 

@@ -17,7 +17,6 @@ from ownwords.evaluation.scorecard import (
     CopiedPassage,
     Memorised,
     Scorecard,
-    Topic,
 )
 from ownwords.evaluation.voice import Voice
 from ownwords.view.format import count, day, quoted
@@ -54,7 +53,7 @@ SENTENCES = {
 SMALL_PARAMETERS = 300e6
 NO_SENSE = "A model this small picks up your words and rhythm, but its texts make no sense."
 _READ_BLIND = (
-    "read blind for sense, from 1 to 5, texts of models this small got 2.1 to 2.9, the author's 5."
+    "Read blind for sense, from 1 to 5, texts of models this small got 2.1 to 2.9, the author's 5."
 )
 
 # Share of training passages continued word for word: less than 0.01 for models of many books
@@ -72,8 +71,7 @@ _MEASURES = (
     ("new_words", 0.05, 0.20, 0.0, "{} of its words are in none of your posts"),
     ("unknown_names", 0.02, 0.05, 0.02, "{} of its words are invented names"),
     ("broken", 0.10, 0.50, 0.0, "{} of its sentences are broken"),
-    ("repeated", 0.05, 1.0, 0.05, "{} of its phrases repeat earlier ones in the same text"),
-    ("looped", 0.30, 0.30, 0.30, "{} of its words repeat at once what it has just said"),
+    ("repeated", 0.05, 0.30, 0.05, "{} of its phrases repeat earlier ones in the same text"),
 )
 
 _GOOD = (YOURS, CLEAN, BETTER, NO_BASE)
@@ -127,8 +125,7 @@ def _overall(
         praise = _conclude(WRITES_LIKE_YOU, *decisive, copying)
         if not _is_small(card):
             return praise
-        why = _READ_BLIND.replace("r", "R", 1)
-        return replace(praise, sentence=NO_SENSE, because=(why, *praise.because))
+        return replace(praise, sentence=NO_SENSE, because=(_READ_BLIND, *praise.because))
     # Unclear topics come first.
     ordered = sorted(decisive, key=lambda topic: topic.kind in _GOOD)
     kind = TOO_FEW if any(topic.kind == TOO_FEW for topic in decisive) else UNCLEAR
@@ -283,10 +280,7 @@ def _side(estimate: Estimate, limit: float) -> _Side:
     return "below" if interval.high < limit else "unsure"
 
 
-# --- limits of a model ----------------------------------------------------------------------------
-
 Tone = Literal["good", "bad", "unclear", ""]  # "": nothing was measured
-_FINE = (YOURS, CLEAN, BETTER, NO_BASE, OWN_WORDS)
 
 
 def tone(card: Scorecard | None) -> Tone:
@@ -297,39 +291,6 @@ def tone(card: Scorecard | None) -> Tone:
         return "bad"
     is_good = card.verdict.kind == WRITES_LIKE_YOU and not _is_small(card)
     return "good" if is_good else "unclear"
-
-
-def limits(card: Scorecard) -> list[str]:
-    """Return the uses that the model is not fit for, each with the reason."""
-    uses = [
-        ("Texts that make sense", _READ_BLIND if _is_small(card) else ""),
-        ("Publishing unread", _reason(card, "fluency")),
-        ("Passing for you", _reason(card, "voice")),
-        ("New texts", _reason(card, "copying", COPIES)),
-        ("Knowing your blog", _reason(card, "prediction")),
-        ("Looking up facts", _facts(card)),
-        (
-            "Questions and instructions",
-            f"with {card.about.parameters / 1e6:,.0f} million parameters it continues a text, and"
-            " does not answer.",
-        ),
-    ]
-    return [f"{use}: {reason[:1].lower()}{reason[1:]}" for use, reason in uses if reason]
-
-
-def _reason(card: Scorecard, topic: Topic, *only: str) -> str:
-    """Return the conclusion about a topic if it is not good, or only if it is of these kinds."""
-    for each in card.verdicts:
-        if each.about == topic and (each.kind in only if only else each.kind not in _FINE):
-            is_open = each.kind in (TOO_FEW, UNCLEAR) and topic != "prediction"
-            return "this is unclear. " * is_open + each.sentence
-    return ""
-
-
-def _facts(card: Scorecard) -> str:
-    names = card.fluency.unknown_names if card.fluency else None
-    share = f" ({rate(names.samples.value)} of its words are invented names)" if names else ""
-    return f"it makes up names, dates and numbers{share}. Ask finds what you actually wrote."
 
 
 # --- figures in sentences -------------------------------------------------------------------------

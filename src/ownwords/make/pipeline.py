@@ -345,7 +345,6 @@ class MakeRun:
                 base_adapter=catalogue.notes_adapter(self.base) if self.base else None,
                 workspace=root,
                 report=report,
-                spent=self.seconds("train", "write"),
                 config=config,
                 progress=self.progress,
                 device=self.request.device,

@@ -19,7 +19,7 @@ from ownwords.core.validation import Meta
 from ownwords.core.workspace import path_text
 from ownwords.evaluation import scorecard_view as card_view
 from ownwords.evaluation.scorecard import DATA, PAGE, read_scorecard
-from ownwords.evaluation.verdict import limits, tone
+from ownwords.evaluation.verdict import tone
 from ownwords.make.stages import FINISHED, SCORING_SHARE, StageCache, TrainingSummary
 from ownwords.models import atomic_dir
 from ownwords.models.directory import ADAPTER, CONFIG, PROVENANCE, base_name, times_read
@@ -184,7 +184,7 @@ def _row(
             }
             for sample in samples
         ],
-        "limits": list(limits(card)) if card else [],  # what it is not good for
+        "because": list(card.verdict.because) if card else [],
     }
 
 

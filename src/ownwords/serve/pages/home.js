@@ -452,7 +452,8 @@ function resultStep(state) {
     el("div.samples.three", model.samples.map((item) =>
       quote(beginning(item.text), { cite: said(item.beginning).replace(/ …$/, "\u00a0…"), look: "tuned" }))),
     row(score, el("a.button", { href: address("write") }, t`Let it write more`), model.sentence && sharing(model.name)),
-    model.limits.length > 0 && folded(t`What it is not good for`, bullets(model.limits.map(said))),
+    model.because.length > 0 && folded(t`Why this verdict, and what to expect`, bullets([...model.because.map(said),
+      t`It continues a text and does not answer. It makes up names, dates and numbers, and a small model writes little sense: Ask finds what you wrote.`])),
     model.figures.length > 0 && folded(t`For the curious`, totals(model.figures, said))];
   }
 
