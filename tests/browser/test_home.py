@@ -22,7 +22,7 @@ from ownwords.core.progress import JobProgress
 from ownwords.core.workspace import Workspace, write_atomically
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, FilePayload, Page, Route
+    from playwright.sync_api import Browser, FilePayload, Page
 
 pytestmark = pytest.mark.browser
 
@@ -88,36 +88,6 @@ def test_the_recommended_base_is_installed_with_one_button(page: "Page") -> None
         offered.get_by_role("button", name="Install SmolLM2 135M").click()
     asked = sent.value.post_data_json
     assert asked and (asked["kind"], asked["source"]) == ("base", "smollm2-135m")
-
-
-def test_before_something_else_begins_the_page_asks(page: "Page", expected: list[str]) -> None:
-    expected.append("Failed to load resource")
-    choices = [
-        {"base": "smollm2-135m", "title": "SmolLM2 135M", "minutes": 9},
-        {"base": "shipped", "title": "the built-in model", "minutes": 7.25},
-    ]
-    sent: list[dict[str, object]] = []
-
-    def answer(route: "Route") -> None:
-        sent.append(route.request.post_data_json or {})
-        if len(sent) == 1:
-            error = {"message": "7 min are too few", "hint": "", "choices": choices}
-            route.fulfill(status=400, json={"error": error})
-        else:
-            job = {"id": "make-1", "kind": "make", "title": "Making a model", "status": "running"}
-            unknown = {"share": None, "remaining_s": None, "ended": None}
-            route.fulfill(status=201, json=job | unknown | {"began": 0, "stages": []})
-
-    shown(page, "/")
-    page.wait_for_selector(".cards")
-    page.route(re.compile(r"/api/jobs\b"), answer)
-    page.get_by_role("button", name="Start", exact=True).click()
-    page.wait_for_selector("dialog[open]")
-    assert "SmolLM2 135M" in page.locator("dialog").inner_text()
-    page.locator("dialog input").nth(1).check()
-    page.locator("dialog").get_by_role("button", name="Start").click()
-    until(page, "!document.querySelector('dialog')")
-    assert (sent[1]["base"], sent[1]["minutes"], sent[1]["kind"]) == ("shipped", 7.25, "make")
 
 
 def test_a_model_can_be_made_stopped_and_resumed_by_keyboard(

@@ -123,8 +123,6 @@ def test_the_whole_machine_is_described(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert machine.cpu.usable_cores >= machine.threads >= 1
     assert machine.disk.total_bytes >= machine.disk.available_bytes > 0
     assert machine.full_text_search
-    assert [speed.unit for speed in machine.speeds] == ["GB/s"]
-    assert all(speed.value > 0 for speed in machine.speeds)
     torch = next(part for part in machine.parts if part.name == "torch")
     assert torch.problem == "importing it fails"
     assert torch.command == install_command("train")

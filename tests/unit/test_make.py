@@ -17,7 +17,7 @@ import tiny_make
 from ownwords.archive.report import Report
 from ownwords.base import catalogue
 from ownwords.core import hardware
-from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
+from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
 from ownwords.core.workspace import resolve_model
 from ownwords.evaluation.scorecard import BASE, Scorecard
@@ -204,40 +204,6 @@ def test_a_damaged_base_is_refused_before_the_texts_are_read(
     with pytest.raises(OwnwordsError, match=message):
         make_again(made_folder, workspace=tmp_path / "w")
     assert not (tmp_path / "w").exists()
-
-
-@pytest.mark.parametrize("next_best", [catalogue.SHIPPED_TITLE, "SmolLM2 135M"])
-def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_best_smaller_one(
-    made_folder: Path, monkeypatch: pytest.MonkeyPatch, next_best: str, tmp_path: Path
-) -> None:
-    box = made_folder / "base" / "model"
-    folders = [box, tmp_path / "smollm2-135m", tmp_path / "gemma3-270m"]
-    for folder in folders[1:]:
-        shutil.copytree(box, folder)
-    monkeypatch.setattr(catalogue, "_SHIPPED_FOLDER", box)
-    names = [catalogue.SHIPPED, *(folder.name for folder in folders[1:])]
-    entries = [catalogue.entry(*each) for each in zip(names, folders, strict=True)]
-    monkeypatch.setattr(catalogue, "entries", lambda: entries)
-    monkeypatch.setattr(hardware, "read_memory", lambda: SimpleNamespace(available_bytes=8e9))
-    plan_finetuning = recipes.plan_finetuning
-
-    def too_little(base: Path, *args: object, **more: object) -> object:
-        if catalogue.display_name(base) in (catalogue.SHIPPED_TITLE, next_best):
-            return plan_finetuning(base, *args, **more)  # type: ignore[arg-type]
-        raise ConfigError("training takes 8 GB of memory")
-
-    monkeypatch.setattr(recipes, "plan_finetuning", too_little)
-    choice = {"base": "", "workspace": tmp_path / "another"}
-    messages, result = make_again(made_folder, **choice)
-    assert messages[1].startswith("From Gemma 3 270M")
-    told = [each for each in messages[2:] if "does not allow" in each]
-    assert told[-1].startswith("This machine's free memory does not allow training")
-    assert f"{next_best} takes its place" in told[-1]
-    assert messages[2 + len(told) :][:2] == [f"planned from {next_best}", "trained"]
-    assert result.trained.steps
-    without_training(monkeypatch)
-    again, _ = make_again(made_folder, **choice)
-    assert again == ["read", told[-1], *NONE[1:]]
 
 
 def test_an_unusable_gpu_is_reported_once_and_all_stages_use_the_cpu(

@@ -7,8 +7,6 @@ measured. Nothing here needs torch or reads weights.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 from ownwords.base import catalogue
@@ -252,16 +250,8 @@ class BaseChoice:
     sentences: tuple[str, ...]
 
 
-class BaseDoesNotFitError(ConfigError):
-    """A base needs more minutes or memory; each of `choices` is a base and minutes that work."""
-
-    def __init__(self, message: str, hint: str, choices: Sequence[Mapping[str, Any]]) -> None:
-        super().__init__(message, hint)
-        self.choices = choices
-
-
 def check_fits(name: str, task: TuningTask, options: Sequence[BaseOption]) -> None:
-    """Raise BaseDoesNotFitError if a base needs notably more minutes, or memory that is not free.
+    """Raise ConfigError if a base needs notably more minutes, or memory that is not free.
 
     A base that is not among the options is not checked.
     """
@@ -271,31 +261,21 @@ def check_fits(name: str, task: TuningTask, options: Sequence[BaseOption]) -> No
     seconds = _SLACK * task.seconds
     if task.forecast(base, seconds, task.memory_bytes):
         return
-    best = best_installed(task, [option for option in options if option is not base])
-    smaller = []
-    if best and task.forecast(best, seconds, task.memory_bytes):
-        smaller = [_choice(best, task.seconds / 60)]
     if expected := task.forecast(base, seconds, UNLIMITED):
         needed = expected.memory_bytes / PLAN_CONSTANTS.memory_share
-        raise BaseDoesNotFitError(
+        raise ConfigError(
             f"training {base.title} needs {size(needed)} of free memory, and"
             f" {size(task.memory_bytes)} are free",
-            "close other programs, or start from a smaller base",
-            smaller,
+            hint="close other programs, or start from a smaller base",
         )
     if (shortest := task.shortest(base)) is None:
         return  # the plan says why
-    minutes = math.ceil(shortest.seconds / 60)
-    raise BaseDoesNotFitError(
+    needed_s = 60 * math.ceil(shortest.seconds / 60)
+    raise ConfigError(
         f"{duration(task.seconds)} is too short to train {base.title} on this machine: it needs"
-        f" {duration(60 * minutes)}",
-        f"give it {duration(60 * minutes)}, or start from a smaller base",
-        [_choice(base, minutes), *smaller],
+        f" {duration(needed_s)}",
+        hint=f"give it {duration(needed_s)}, or start from a smaller base",
     )
-
-
-def _choice(base: BaseOption, minutes: float) -> dict[str, Any]:
-    return {"base": base.name, "title": base.title, "minutes": minutes}
 
 
 def usual_minutes(name: str, task: TuningTask, options: Sequence[BaseOption]) -> float:
@@ -329,26 +309,6 @@ def best_installed(task: TuningTask, options: Sequence[BaseOption]) -> BaseOptio
             if bits and (best is None or (expected and bits < lowest)):
                 best, lowest = base, bits
     return best
-
-
-def choose_smaller_base(
-    base: Path, task: TuningTask, options: Sequence[BaseOption]
-) -> BaseChoice | None:
-    """Return the best smaller installed base, to replace one for which there is too little memory.
-
-    None if there is none, or none that knows the language.
-    """
-    smaller = list(takewhile(lambda option: option.name != base.name, options))
-    if not task.is_english:
-        smaller = [option for option in smaller if option.name != catalogue.SHIPPED]
-    chosen = best_installed(task, smaller)
-    if chosen is None or chosen.entry is None:
-        return None
-    sentences = (
-        f"This machine's free memory does not allow training {catalogue.display_name(base)}:"
-        f" {chosen.title} takes its place.",
-    )
-    return BaseChoice(chosen.name, str(chosen.entry.folder), sentences)
 
 
 def choose_base(task: TuningTask, options: Sequence[BaseOption]) -> BaseChoice | None:

@@ -1,26 +1,24 @@
 """`ownwords doctor`."""
 
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from ownwords.cli.options import DEFAULTS, CommonOptions, Settings
 from ownwords.core.config import Resolved, settings_of
-from ownwords.core.hardware import Machine, OptionalComponent, Speed, inspect_machine
+from ownwords.core.hardware import Machine, OptionalComponent, inspect_machine
 from ownwords.view.blocks import Line, Pairs
 from ownwords.view.format import count
 from ownwords.view.terminal import TerminalWriter
 
 
 def doctor(*, common: CommonOptions = DEFAULTS) -> None:
-    """Inspect and measure this machine, and show the settings in force."""
+    """Inspect this machine, and show the settings in force."""
     from ownwords.inference.model import describe_cpu_engine
 
     resolved = common.resolve({}, workspace=common.workspace)
-    with common.watched() as (progress, _), progress.stage("Measuring this machine"):
+    with common.watched() as (progress, _), progress.stage("Inspecting this machine"):
         machine = inspect_machine(common.workspace or Path.cwd())
-    speeds = machine.speeds if machine.devices else (*_native_speeds(), *machine.speeds)
-    machine = replace(machine, speeds=speeds, parts=(*machine.parts, _native_part()))
+    machine = replace(machine, parts=(*machine.parts, _native_part()))
     figures = asdict(machine)
     engine, why = describe_cpu_engine()
     figures["writing"] = {"engine": engine, "why": why}
@@ -33,17 +31,6 @@ def doctor(*, common: CommonOptions = DEFAULTS) -> None:
         figures,
         lambda console: TerminalWriter(console).blocks([Pairs(rows=rows, style="facts")]),
     )
-
-
-def _native_speeds() -> Iterator[Speed]:
-    """Yield the GFLOP/s of the C++ kernels, which do all the work without PyTorch."""
-    from ownwords.native import bindings
-
-    if library := bindings.load_library():
-        for kind, rate in asdict(library.rates).items():
-            if rate:
-                what = f"products of {kind.replace('_', ' in ')}, 1 thread, C++ kernels"
-                yield Speed(what, rate, "GFLOP/s")
 
 
 def _native_part() -> OptionalComponent:
@@ -84,8 +71,6 @@ def _rows(
         size = f", {_gb(device.memory_bytes)}" if device.memory_bytes else ""
         dtypes = ", ".join(device.dtypes) or "cannot be used with this PyTorch"
         rows.append(("Device", f"{device.kind}: {device.name}{size}; {dtypes}"))
-    for speed in machine.speeds:
-        rows.append(("Speed", f"{speed.value:,.0f} {speed.unit}: {speed.what}"))
     engine, why = writing
     rows.append(("Writing", (engine or "not possible") + (f": {why}" if why else "")))
     for part in machine.parts:

@@ -1,4 +1,4 @@
-"""Describes and measures this machine. Unknown values are empty, 0 or absent.
+"""Describes this machine. Unknown values are empty, 0 or absent.
 
 Tests pass another `root` for /proc and /sys.
 """
@@ -11,18 +11,14 @@ import platform
 import re
 import shutil
 import sqlite3
-import statistics
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import psutil
 
@@ -86,15 +82,6 @@ class ComputeDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
-    """A measured speed: the median over at least 0.2 s."""
-
-    what: str  # "matrix product, float32, 1024 x 1024, torch on cpu"
-    value: float
-    unit: str  # GFLOP/s or GB/s
-
-
-@dataclass(frozen=True, slots=True)
 class OptionalComponent:
     """An optional component; `installed` is its version or path, or empty."""
 
@@ -118,15 +105,13 @@ class Machine:
     full_text_search: bool
     threads: int
     devices: tuple[ComputeDevice, ...]  # best first; empty without torch
-    speeds: tuple[Speed, ...]
     parts: tuple[OptionalComponent, ...]
 
 
 def inspect_machine(workspace: Path) -> Machine:
-    """Describe and measure this machine; takes about two seconds, mostly for importing torch."""
+    """Describe this machine; takes about two seconds, mostly for importing torch."""
     torch, problem = import_torch()
     cpu = read_cpu()
-    devices = tuple(_devices(torch)) if torch else ()
     return Machine(
         system=f"{platform.system()} {platform.release()}",
         python=f"{platform.python_version()} ({platform.python_implementation()})",
@@ -136,8 +121,7 @@ def inspect_machine(workspace: Path) -> Machine:
         sqlite=sqlite3.sqlite_version,
         full_text_search=has_full_text_search(),
         threads=threads(cpu),
-        devices=devices,
-        speeds=tuple(_speeds(torch, devices, cpu.usable_cores)),
+        devices=tuple(_devices(torch)) if torch else (),
         parts=tuple(_parts(torch, problem)),
     )
 
@@ -251,7 +235,7 @@ def disk_capacity(workspace: Path) -> Capacity:
     return Capacity(usage.total, usage.free)
 
 
-# --- devices and their speeds ------------------------------------------------------------------
+# --- devices -----------------------------------------------------------------------------------
 
 
 def choose_device(
@@ -365,62 +349,6 @@ def _devices(torch: ModuleType) -> Iterator[ComputeDevice]:
             facts = getattr(torch, kind).get_device_properties(index)
             yield device(label, facts.name, facts.total_memory, f"{kind}:{index}")
     yield device("cpu", "processor", 0, "cpu")
-
-
-def _speeds(
-    torch: ModuleType | None, devices: tuple[ComputeDevice, ...], cores: int
-) -> Iterator[Speed]:
-    import numpy as np  # noqa: PLC0415
-
-    if torch:
-        best = next(device for device in devices if device.dtypes)
-        for dtype in best.dtypes:
-            if dtype != "float16":
-                yield torch_product(torch, best.kind, dtype)
-    # Memory, which bounds decoding, is read by all cores together.
-    megabytes = 128  # more than most caches hold
-    parts = np.array_split(np.ones(megabytes * 2**18, np.float32), cores)
-    with ThreadPoolExecutor(cores) as pool:
-        seconds = _median_s(lambda: list(pool.map(np.max, parts)))
-    what = f"memory read, {megabytes} MB by {_threads(cores)}, numpy"
-    yield Speed(what, megabytes * 2**20 / seconds / 1e9, "GB/s")
-
-
-def torch_product(torch: ModuleType, kind: str, dtype: str) -> Speed:
-    """Time torch's product of the smallest square matrices that takes over 4 ms on the device."""
-    device = "cuda" if kind == "rocm" else kind
-    where = f"cpu, {_threads(torch.get_num_threads())}" if device == "cpu" else kind
-    wait = (lambda: None) if device == "cpu" else getattr(torch, device).synchronize
-    seconds, size = 0.0, 256
-    while seconds < 0.004 and size < 8192:
-        size *= 2
-        square = torch.ones(size, size, dtype=getattr(torch, dtype), device=device)
-
-        def multiply(square: Any = square) -> None:  # noqa: ANN401 - a tensor
-            square @ square
-            wait()
-
-        multiply()
-        began = time.perf_counter()
-        multiply()
-        seconds = time.perf_counter() - began
-    speed = 2 * size**3 / _median_s(multiply) / 1e9
-    return Speed(f"matrix product, {dtype}, {size} x {size}, torch on {where}", speed, "GFLOP/s")
-
-
-def _threads(count: int) -> str:
-    return "1 thread" if count == 1 else f"{count} threads"
-
-
-def _median_s(run: Callable[[], object], for_s: float = 0.2) -> float:
-    """Return the median seconds of a run, over `for_s` seconds and at least three runs."""
-    run()
-    times: list[float] = []
-    while len(times) < 3 or sum(times) < for_s:
-        began = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
 
 
 # --- freed memory, with glibc ---------------------------------------------------------------------

@@ -18,7 +18,7 @@ from ownwords.archive.report import Report
 from ownwords.base import catalogue, estimates, trimming
 from ownwords.base.estimates import BaseChoice
 from ownwords.core import hardware
-from ownwords.core.errors import ConfigError, OwnwordsError, resumable
+from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, duration
 from ownwords.core.version import __version__
@@ -234,7 +234,6 @@ class MakeRun:
         ):
             began = time.perf_counter()
             trained = TrainingSummary.of(self._plan_and_train(texts), posts)
-            depends_on["base"] = self._base_key  # it may have been replaced by a smaller one
             seconds = time.perf_counter() - began
         self.cache.put("train", depends_on, trained, seconds)
         write_learned(self.workspace.root, report)
@@ -264,28 +263,29 @@ class MakeRun:
         return made
 
     def plan(self, texts: Corpus) -> "PlannedTraining":
-        """Plan the training of the author's model.
+        """Plan the training of the author's model, or load the plan of an unfinished one.
 
-        A base that was chosen here but does not fit into memory is replaced by the best smaller one
-        that knows the language, if there is one. A base that the request names is not replaced:
-        BaseDoesNotFitError says how many minutes it needs.
+        ConfigError if a base that the request names needs more minutes.
         """
+        from ownwords.training.recipes import TrainRequest  # noqa: PLC0415 - it brings PyTorch
+
         if self.request.base and not _SHORTENING & self.request.fixed.keys():
             self._check_fits(texts)
-        try:
-            return self._plan_from_base(texts)
-        except ConfigError:
-            choice = self._smaller_choice(texts)
-            if choice is None:
-                raise
-        self.cache.put("base", self._choice_inputs(texts), choice, 0.0)
-        self.choose_base(texts)
-        # Start the clock again: on a busy machine too few of the minutes may be left.
-        self._began = None
-        return self.plan(texts)
+        request = TrainRequest(
+            workspace=self.workspace.root,
+            seconds=self.request.resolved_minutes * 60,
+            fixed=self.request.fixed,
+            progress=self.progress,
+            device=self.request.device,
+            own_share=texts.own_share,
+            corpus=texts.key,
+            base_title=catalogue.display_name(self.base),
+            began=None if self._began is None else self._began + self._asking_s,
+        )
+        return plan_training(self.base, texts, request)
 
     def _check_fits(self, texts: Corpus) -> None:
-        """Raise BaseDoesNotFitError if the named base needs more time; a run may always resume."""
+        """Raise ConfigError if the named base needs more time; a run may always resume."""
         inputs = {**self._choice_inputs(texts), "base": self.request.base}
         if self.cache.get("fits", inputs, ChosenMinutes) is None:
             # The plan knows the exact memory.
@@ -415,12 +415,6 @@ class MakeRun:
                 self.cache.put("base", inputs, choice, 0.0)
         return choice
 
-    def _smaller_choice(self, texts: Corpus) -> BaseChoice | None:
-        """Return a smaller base to replace the chosen one; None if there is none."""
-        if self.request.base or self.base is None:
-            return None
-        return estimates.choose_smaller_base(self.base, self._task(texts), estimates.base_options())
-
     def _task(self, texts: Corpus) -> estimates.TuningTask:
         return estimates.task_here(
             texts.train.bytes,
@@ -436,23 +430,6 @@ class MakeRun:
             "minutes": f"{self.request.resolved_minutes:g}",
             "bases": " ".join(f"{entry.name} {entry.bytes}" for entry in catalogue.entries()),
         }
-
-    def _plan_from_base(self, texts: Corpus) -> "PlannedTraining":
-        """Plan a training from the base or from scratch, or load the plan of an unfinished one."""
-        from ownwords.training.recipes import TrainRequest  # noqa: PLC0415 - it brings PyTorch
-
-        request = TrainRequest(
-            workspace=self.workspace.root,
-            seconds=self.request.resolved_minutes * 60,
-            fixed=self.request.fixed,
-            progress=self.progress,
-            device=self.request.device,
-            own_share=texts.own_share,
-            corpus=texts.key,
-            base_title=catalogue.display_name(self.base),
-            began=None if self._began is None else self._began + self._asking_s,
-        )
-        return plan_training(self.base, texts, request)
 
     def _scorecard_files(self) -> str:
         paths = [self.workspace.root / name for name in (DATA, PAGE)]

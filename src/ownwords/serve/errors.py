@@ -149,10 +149,7 @@ def error_response(path: str, error: OwnwordsError, headers: Headers | None = No
 def error_body(path: str, error: OwnwordsError) -> dict[str, Any]:
     """Return the JSON of an error, for a response or an event in a stream."""
     if path != "/v1" and not path.startswith("/v1/"):
-        body: dict[str, Any] = {"message": error.message, "hint": error.hint}
-        if choices := getattr(error, "choices", ()):  # alternatives to the request
-            body["choices"] = choices
-        return {"error": body}
+        return {"error": {"message": error.message, "hint": error.hint}}
     status = status_of(error)
     is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
     default = ("server_error", "server_error") if is_ours else ("invalid_request_error", None)

@@ -392,9 +392,8 @@ function makeStep(state) {
     async function begin() {
       // The training on the card starts; with minutes typed in, the best that fits them.
       const own = Number(minutes.value), wanted = own || chosen?.minutes, called = name.value.trim();
-      const job = await start({ kind: "make", base: base.value() || (own ? "" : offered?.name ?? ""),
+      await start({ kind: "make", base: base.value() || (own ? "" : offered?.name ?? ""),
         ...wanted && { minutes: wanted }, ...called && { name: called } });
-      if (!job) return;
       isAgain = false;
       await state.refresh();
     }

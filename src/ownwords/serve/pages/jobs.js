@@ -1,7 +1,7 @@
 // The jobs of the server, what changes there, and how a part of the page follows both.
 
-import { announce, ask, bar, button, dismiss, dotted, duration, el, fill, percent, problem, quiet, radios, redraw, row,
-  sentence } from "/components.js";
+import { announce, ask, bar, button, dismiss, dotted, duration, el, fill, percent, problem, quiet, redraw, row }
+  from "/components.js";
 import { said, t } from "/language.js";
 import { listen, post, remove } from "/server.js";
 
@@ -90,7 +90,7 @@ export const isOpenScoring = (job, model) => isOpen(job, model)
 
 const pathOf = (job) => `/api/jobs/${encodeURIComponent(job.id)}`;
 
-/** Start a job, stop one, go on with one. Returns the job, or null if none of those offered instead is wanted. */
+/** Start a job, stop one, go on with one. Returns the job. */
 export const start = (request) => change("/api/jobs", request);
 export const stop = (job) => change(`${pathOf(job)}/stop`);
 export const resume = (job) => change(`${pathOf(job)}/resume`);
@@ -100,29 +100,11 @@ const forget = (kind) => Promise.all([...jobs.values()].filter((job) => job.kind
   .map((job) => remove(pathOf(job))));
 
 async function change(path, body = {}) {
-  try {
-    const job = await post(path, body);
-    take(job);
-    return job;
-  } catch (error) {
-    if (!error.choices?.length) throw error;
-    const chosen = await chooseInstead(error);
-    return chosen && change(path, { ...body, ...chosen });
-  }
+  const job = await post(path, body);
+  take(job);
+  return job;
 }
 
-/** Ask which of the possible trainings should start; null for none. */
-async function chooseInstead(error) {
-  let chosen = 0;
-  const options = error.choices.map(({ title, minutes }, i) =>
-    [i, el("strong", capital(said(title))), el("span", duration(60 * minutes))]);
-  const cards = radios("cards", el("legend", t`Which one should start?`), options, chosen, (i) => { chosen = i; });
-  if (!(await ask(sentence(error.message), cards, { yes: t`Start` }))) return null;
-  const { base, minutes } = error.choices[chosen];
-  return { base, minutes };
-}
-
-const capital = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
 const ENDS = { done: t`done`, stopped: t`paused`, failed: t`failed`, killed: t`ended unexpectedly` };
 
 function take(job) {

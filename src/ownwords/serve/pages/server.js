@@ -5,11 +5,10 @@ import { t } from "/language.js";
 
 /** An error of the server: a sentence, and what to do about it. */
 export class ApiError extends Error {
-  constructor(message, hint = "", status = 0, choices = []) {
+  constructor(message, hint = "", status = 0) {
     super(message);
     this.hint = hint;
     this.status = status;
-    this.choices = choices; // jobs that can be started instead
   }
 }
 
@@ -147,6 +146,6 @@ async function send(path, options = {}) {
 
 function errorOf(status, body) {
   if (status === 401) location.assign(`/login${location.search}${location.hash}`);
-  const { message = t`the server answered ${status}`, hint, choices } = body?.error ?? {};
-  return new ApiError(message, hint, status, choices);
+  const { message = t`the server answered ${status}`, hint } = body?.error ?? {};
+  return new ApiError(message, hint, status);
 }
