@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from browser.looking import headers, shown, sticking_out, too_faint, until, violations
+from browser.looking import shown, sticking_out, too_faint, until, violations
 from browser.site import Site, open_page
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def open_settings(page: "Page") -> None:
 
 def set_length(page: "Page", tokens: int) -> None:
     open_settings(page)
-    page.get_by_label("Length").fill(str(tokens))
+    page.get_by_label("Length").select_option(str(tokens))
     # With one seed in 35 the tiny model ends at once, and writes nothing; with this one it writes.
     page.get_by_label("Seed").fill("11")
 
@@ -188,10 +188,6 @@ def test_variants_stand_beside_one_another_and_one_is_taken(page: "Page") -> Non
     page.locator(".written").nth(1).get_by_role("button", name="Take this one").click()
     # The model writes any bytes, and a text box makes one line break of all of them.
     assert text(page) == variant.replace("\r\n", "\n").replace("\r", "\n")
-    page.get_by_label("Compare with").select_option(index=2)
-    page.get_by_role("button", name="Both models").click()
-    until(page, "document.querySelectorAll('.written button').length === 2")
-    page.get_by_label("Compare with").select_option("")
 
 
 def test_a_draft_is_put_into_the_own_voice_and_one_change_taken_back(page: "Page") -> None:
@@ -370,7 +366,7 @@ event: changed\ndata: {"what": ["bases"]}\n\n"""
     page.route("**/api/events?*", lambda route: route.fulfill(body=body))
     shown(page, "/#/write")
     open_settings(page)
-    page.get_by_label("Compare with").wait_for()
+    page.get_by_label("Model", exact=True).wait_for()
 
 
 def test_keys_alone_write_and_stop_and_leaving_ends_it(page: "Page") -> None:
@@ -399,28 +395,6 @@ def test_keys_alone_write_and_stop_and_leaving_ends_it(page: "Page") -> None:
     page.locator("#parts").get_by_text("Posts").click()
     until(page, "window.written.aborted")
     page.reload()
-
-
-def test_where_it_may_come_from_opens_the_post_at_the_words(page: "Page") -> None:
-    shown(page, "/#/write")
-    set_length(page, 50)
-    write(page)
-    # The noise of a tiny model comes from nowhere: the page is given words of a post in its place.
-    origins = page.request.post(
-        "/api/write/origins",
-        data={"text": "five inches of copper and a tube"},
-        headers=headers(page),
-    ).json()
-    assert origins["nearest"]
-    page.route("**/api/write/origins?*", lambda route: route.fulfill(json=origins))
-    page.get_by_role("button", name="Where did this come from?").click()
-    page.wait_for_selector(".origins")
-    link = page.locator(".origins cite a").first
-    title = link.inner_text()
-    link.click()
-    page.wait_for_selector("article.reading")
-    assert title in page.locator("h1").inner_text()
-    page.wait_for_selector("article mark")
 
 
 def test_without_an_own_model_the_base_writes_and_says_so(

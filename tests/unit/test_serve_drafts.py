@@ -66,6 +66,14 @@ def written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Model, "score", lambda _, __, texts, ___: [8.0 * len(x) for x in texts])
 
 
+def test_the_base_is_named_beside_the_own_model(client: TestClient) -> None:
+    answer = client.get("/api/write").json()
+    roles = {model["name"]: model["role"] for model in answer["models"]}
+    assert next(iter(roles.items())) == ("blog", "tuned")
+    assert set(roles.values()) <= {"tuned", "base", "other"}
+    assert answer["defaults"]["temperature"] > 0
+
+
 def events(client: TestClient, path: str, **body: object) -> list[tuple[str, Any]]:
     """The names of an answer's events, and their data."""
     answer = client.post(path, json=body)

@@ -23,7 +23,6 @@ _PAGE = """<!DOCTYPE html>
 <title>{message} · ownwords</title>
 <link rel="stylesheet" href="/view.css">
 <link rel="stylesheet" href="/style.css">
-<script src="/theme.js"></script>
 </head>
 <body class="login">
 <main>

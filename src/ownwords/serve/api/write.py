@@ -1,11 +1,11 @@
-"""The Write page: its models, the checks and drafts of a text, and the sources of its words.
+"""The Write page: its models, and the checks and drafts of a text.
 
 Texts themselves are written by /v1/completions.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.archive.store import Archive
-from ownwords.ask.passages import Passage, best_sentence
 from ownwords.ask.servers import Endpoint
 from ownwords.base import catalogue
 from ownwords.base.catalogue import RECOMMENDED, find_known
@@ -24,32 +22,19 @@ from ownwords.drafts import drafting, rewriting
 from ownwords.drafts.check import check_view
 from ownwords.drafts.endpoint_drafting import EndpointWriter
 from ownwords.drafts.voice_card import voice_card
-from ownwords.evaluation.verbatim import shared_passages
 from ownwords.inference.generation import BatchScheduler
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve.api.ask import EndpointCache
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import invalid
-from ownwords.serve.json_api import ApiCall, json_response, json_route, read_body
+from ownwords.serve.json_api import ApiCall, json_route, read_body
 from ownwords.serve.model_worker import FairLock, LoadedModel
 from ownwords.serve.sse import EventStreamResponse, ThreadEvents
 from ownwords.view import html
 
-_MAX_PROMPT = 20_000  # characters; longer than the context of our models
 _DEFAULT_TOKENS = 300
-_MIN_SHARED_WORDS = 5  # consecutive words; shorter runs are common English
-_MAX_SHARED, _MAX_NEAREST = 12, 4
-_QUERY_WORDS = 60  # from the end of the text; more would slow the search down
 _SHOWN_S = 0.2  # between two looks at a text that grows
-_MAX_SEARCHED = 64 << 20  # characters of posts; these take one to four seconds
-
-
-@dataclass(frozen=True)
-class OriginsRequest:
-    """The body of a POST to /api/write/origins."""
-
-    text: Annotated[str, Meta(max_length=_MAX_PROMPT)] = ""
 
 
 @dataclass(frozen=True)
@@ -83,11 +68,6 @@ def routes(state: AppState) -> list[BaseRoute]:
 
     async def chosen(asked: DraftRequest) -> Endpoint | None:
         return await state.run(lambda: found.choose(asked.endpoint)) if asked.endpoint else None
-
-    async def origins(request: Request) -> Response:
-        """Find runs of words that a text shares with the posts, and the most similar passages."""
-        asked = await read_body(state, request, OriginsRequest)
-        return json_response(await state.run_long(lambda: _origins(state, asked.text)))
 
     async def draft(request: Request) -> Response:
         asked = await read_body(state, request, DraftRequest)
@@ -129,7 +109,6 @@ def routes(state: AppState) -> list[BaseRoute]:
 
     return [
         json_route(state, "GET", "/api/write", models),
-        Route("/api/write/origins", origins, methods=["POST"]),
         json_route(state, "POST", "/api/check", check),
         Route("/api/draft", draft, methods=["POST"]),
         Route("/api/rewrite", rewrite, methods=["POST"]),
@@ -244,56 +223,3 @@ class _SharedModel(Model):
     ) -> list[float]:
         with self._turn.hold():
             return super().score(prompt, texts, scheduler)
-
-
-# --- passages and posts that resemble a text ------------------------------------------------------
-
-
-def _origins(state: AppState, text: str) -> dict[str, Any]:
-    posts = _Posts(state.archive())
-    shared = shared_passages(text, posts, _MIN_SHARED_WORDS)
-    shared.sort(key=lambda passage: -passage.words)
-    nearest: Sequence[Passage] = ()
-    if text.strip():
-        query = " ".join(text.split()[-_QUERY_WORDS:])
-        nearest = state.searcher().find(query, limit=_MAX_NEAREST).passages
-    return {
-        "shared": [
-            {
-                "text": text[passage.start : passage.end],
-                "words": passage.words,
-                **posts.rows[passage.document],
-            }
-            for passage in shared[:_MAX_SHARED]
-        ],
-        "nearest": [
-            {**asdict(passage), "matching": passage.text[slice(*(span or (0, 0)))]}
-            for passage in nearest
-            for span in [best_sentence(text, passage.text)]
-        ],
-        "is_complete": posts.is_complete,
-    }
-
-
-class _Posts:
-    """Iterates over the ids and texts of posts, up to _MAX_SEARCHED characters."""
-
-    def __init__(self, archive: Archive) -> None:
-        self._archive = archive
-        self.rows: dict[str, dict[str, Any]] = {}  # of those that were read
-        self.is_complete = True
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        characters = 0
-        for document in self._archive.documents():
-            text = f"{document.title}\n\n{document.text()}"
-            characters += len(text)
-            if characters > _MAX_SEARCHED:
-                self.is_complete = False
-                return
-            self.rows[document.id] = {
-                "document": document.id,
-                "title": document.title,
-                "date": document.date.date().isoformat() if document.date else None,
-            }
-            yield document.id, text

@@ -1,9 +1,9 @@
-// The app: addresses, keys, colours, and the line at the top with the list of blogs.
+// The app: addresses, keys, and the line at the top with the list of blogs.
 
-import { add, announce, ask, bullets, button, command, dismiss, dotted, el, field, fill, icon, input, link,
-  loading, p, problem, quiet, rows, smallButton, tag, toast } from "/components.js";
+import { add, ask, bullets, button, command, dismiss, dotted, el, field, fill, icon, input, link, loading, p, problem,
+  quiet, rows, smallButton, tag, toast } from "/components.js";
 import { ALWAYS, begin, follow, running, shareOf } from "/jobs.js";
-import { count, remember, said, t, translate } from "/language.js";
+import { count, said, t, translate } from "/language.js";
 import { ApiError, get, load, patch, post, queryOf, remove } from "/server.js";
 
 const PARTS = [["home", t`Home`], ["write", t`Write`], ["ask", t`Ask`], ["voice", t`Voice`], ["posts", t`Posts`], ["models", t`Models`],
@@ -129,33 +129,11 @@ document.addEventListener("keydown", (event) => {
   if (run && run(event) !== false) event.preventDefault(); // false: it had nothing to do
 });
 
-// ---- colours ----------------------------------------------------------------------------------
-
-const THEMES = { auto: t`System colours`, light: t`Light colours`, dark: t`Dark colours` };
-const themeNow = () => document.documentElement.dataset.theme ?? "auto";
-const themeButton = document.getElementById("theme");
-
-function nextTheme() {
-  const names = Object.keys(THEMES), theme = names[(names.indexOf(themeNow()) + 1) % names.length];
-  if (theme === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
-  remember("theme", theme);
-  showTheme();
-  announce(THEMES[theme]);
-}
-
-function showTheme() {
-  themeButton.title = THEMES[themeNow()];
-  themeButton.setAttribute("aria-label", themeButton.title);
-  fill(themeButton, icon(themeNow()));
-}
-
 // ---- the start --------------------------------------------------------------------------------
 
 for (const [name, label] of PARTS) {
   add(document.getElementById("parts"), link(address(name), icon(name), el("span", label)));
 }
-themeButton.addEventListener("click", nextTheme);
 document.getElementById("blogs").addEventListener("click", showBlogs);
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
@@ -193,7 +171,6 @@ follow(ALWAYS, {
 });
 translate(document.body);
 begin();
-showTheme();
 route().then(() => {
   // Load the other pages while the browser is idle, so that each opens at once.
   const idle = window.requestIdleCallback ?? setTimeout; // Safari has none

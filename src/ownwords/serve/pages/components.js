@@ -286,22 +286,6 @@ export function checkbox(label, checked, onChange, hint = "") {
   return el("label.check", box, el("span", label, hint && el("small", hint)));
 }
 
-/** A slider with its value beside its label; `say` puts the value into words. */
-export function slider({ label, min, max, step, value, say, onChange }) {
-  const id = uniqueId("slider"), shown = el("output", { for: id });
-  const range = el("input", { type: "range", id, min, max, step, oninput: () => onChange(moved()) });
-  function moved() {
-    const now = Number(range.value);
-    fill(shown, say(now));
-    range.setAttribute("aria-valuetext", say(now));
-    range.style.setProperty("--filled", `${(100 * (now - min)) / (max - min)}%`);
-    return now;
-  }
-  range.value = value;
-  moved();
-  return el("div.field.slider", el("div.slider-head", el("label", { for: id }, label), shown), range);
-}
-
 /** Radio buttons as cards or side by side (`look`: "cards" or "choice"): [[value, …wording]]. */
 export function radios(look, legend, choices, value, onChange) {
   const name = uniqueId("choice");

@@ -1,9 +1,8 @@
 // Write: notes or a draft on the left, the text on the right; both are saved as they grow.
 
 import { address, go, shortcut } from "/app.js";
-import { add, announce, button, checkbox, copy, day, drawn, duration, el, empty, field, fill, folded, form, input,
-  lines, link, loading, masthead, problem, quiet, quote, redraw, row, select, sentence, size, slider, smallButton,
-  title, toast } from "/components.js";
+import { add, announce, button, checkbox, copy, drawn, duration, el, empty, field, fill, folded, form, input, link,
+  loading, masthead, problem, quiet, redraw, row, select, sentence, size, smallButton, title, toast } from "/components.js";
 import { added, editor, ending } from "/editor.js";
 import { live, newest, progress, start as startJob, task } from "/jobs.js";
 import { count, fixed, remember, remembered, t } from "/language.js";
@@ -12,6 +11,8 @@ import { savedList, saver } from "/texts.js";
 
 const SEEDS = 1_000_000_000, VARIANTS = 3, SHOWN = 160; // characters before a variant
 const DRAFTER = "drafter"; // the name under which the choice of who writes from notes is stored
+const LENGTHS = [50, 150, 300, 600, 1000]; // tokens; the default is one of them, as that of the variety
+const VARIETIES = [[0, t`no randomness`], [0.5, t`calm`], [1, t`as usual`], [1.3, t`wild`]];
 // Settings stay while other pages are open.
 let settings = null;
 
@@ -35,15 +36,14 @@ export async function show(element, { path, query }, left) {
 const NOTES_HINT = t`One line of notes per sentence, with the small words: the model guesses what you leave out, and about one sentence in three comes out wrong. A blank line starts a new paragraph.`;
 const TEXT_HINT = t`A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time.`;
 const VOICES = [["", t`lightly: spelling, contractions, punctuation`],
-  ["free", t`with the model, too: rewrites each sentence, keeps its words`]];
+  ["free", t`with the model, too: rewrites each sentence, keeps what it says`]];
 
 function pageOf(element, offer, saved, query, left) {
   const named = (name) => offer.models.find((item) => item.name === name || item.label === name)?.name ?? "";
   const usual = () => offer.models.find((item) => item.role === "tuned") ?? offer.models[0];
   const { tokens, temperature } = offer.defaults;
-  const set = (settings ??= { model: "", beside: "", tokens, temperature, seed: "", guard: true, suggests: true });
+  const set = (settings ??= { model: "", tokens, temperature, seed: "", guard: true, suggests: true });
   set.model = named(saved?.model) || named(query.get("model")) || named(set.model) || usual().name;
-  set.beside = named(query.get("beside") ?? set.beside);
   const writing = task(left);
   let last = null; // the stretch that was written last: {from, to, text}
   let drafted = saved?.drafted ?? null; // the last draft from the notes: {model, seed, notes, lines}
@@ -67,13 +67,12 @@ function pageOf(element, offer, saved, query, left) {
   const several = button(t`Three variants`, variants), again = button(t`Try again`, () => begin(true));
   const end = button(t`Stop`, writing.stop, { icon: "stop" }), checking = button(t`Check it`, check, { icon: "check" });
   const copying = button(t`Copy`, () => copy(draft.text), { kind: "small", icon: "copy" });
-  const sources = button(t`Where did this come from?`, origins, { kind: "small", icon: "search" });
   const anew = smallButton(t`New text`, async () => {
     await saving.flush();
     go(address("write"));
   });
   const needs = el("div.needs"), below = el("div.below"), whose = quiet(), controls = el("div.two");
-  const keeping = row(copying, sources, anew), list = savedList(left, "text", "write", t`Saved texts`);
+  const keeping = row(copying, anew), list = savedList(left, "text", "write", t`Saved texts`);
 
   add(element, form("writing", () => begin(), el("div.desk",
     el("div", notes.node, writtenBy, row(fromNotes), row(voice, how), needs, progress(left, () => newest("base"))),
@@ -86,12 +85,11 @@ function pageOf(element, offer, saved, query, left) {
   live(left, (signal) => get("/api/write", {}, signal), (now) => {
     offer = now;
     set.model = named(set.model) || usual()?.name || "";
-    set.beside = named(set.beside);
     draw();
   }, ["bases", "model", "models"]);
 
   function draw() {
-    redraw(controls, [offer.models, set.model, set.beside], settingsOf);
+    redraw(controls, [offer.models, set.model], settingsOf);
     const chosen = by.value || remembered(DRAFTER), own = drafter();
     const option = (value, called) => el("option", { value }, called);
     fill(by, option("", own ? labelOf(own) : t`No model of yours`),
@@ -104,26 +102,19 @@ function pageOf(element, offer, saved, query, left) {
   }
 
   function settingsOf() {
-    const names = offer.models.map((item) => [item.name, labelOf(item)]), isMany = names.length > 1;
+    const names = offer.models.map((item) => [item.name, labelOf(item)]);
     const setTo = (name) => (to) => { set[name] = to; label(); };
     const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric",
       placeholder: t`random`, value: set.seed, oninput: () => { set.seed = seed.value; } });
-    const variety = (value) => {
-      const wording = value === 0 ? t`no randomness` : value < 0.6 ? t`calm` : value > 1.1 ? t`wild` : "";
-      return [fixed(value, 2), wording].filter(Boolean).join(", ");
-    };
-    return [el("div", isMany && field(t`Model`, select(names, set.model, setTo("model"))),
-      slider({ label: t`Length`, min: 50, max: 1000, step: 50, value: set.tokens, onChange: setTo("tokens"),
-        say: (n) => t`about ${count(n * 0.75, "word")}` }),
-      isMany && field(t`Compare with`, select([["", t`itself`], ...names], set.beside, setTo("beside")),
-        t`Shows both texts from the same beginning, side by side.`),
+    const lengths = LENGTHS.map((n) => [n, t`about ${count(n * 0.75, "word")}`]);
+    return [el("div", names.length > 1 && field(t`Model`, select(names, set.model, setTo("model"))),
+      field(t`Length`, select(lengths, set.tokens, (to) => setTo("tokens")(Number(to)))),
       checkbox(t`Suggest as I type`, set.suggests, setTo("suggests"),
         t`Grey text completes your sentence: Tab accepts it, Esc dismisses it.`)),
-    el("div", slider({ label: t`Variety`, min: 0, max: 1.5, step: 0.05, value: set.temperature,
-      onChange: setTo("temperature"), say: variety }),
-    field(t`Seed`, seed, t`The same seed gives the same text.`),
-    checkbox(t`Copy guard`, set.guard, setTo("guard"),
-      t`Never copies ten words in a row from the posts it learned from.`))];
+    el("div", field(t`Variety`, select(VARIETIES, set.temperature, (to) => setTo("temperature")(Number(to)))),
+      field(t`Seed`, seed, t`The same seed gives the same text.`),
+      checkbox(t`Copy guard`, set.guard, setTo("guard"),
+        t`Never copies ten words in a row from the posts it learned from.`))];
   }
 
   function labelOf({ role, name, label: called }) {
@@ -142,7 +133,7 @@ function pageOf(element, offer, saved, query, left) {
   /** What the model that is chosen to write from notes can do. */
   function abilityOf() {
     const item = offer.endpoints.find((each) => each.name === by.value), own = drafter();
-    if (item) return t`${endpointLabel(item)} gets your notes, how you write, and passages of your posts. It writes a paragraph at a time, in up to ten tries. The facts and the voice are checked here.`;
+    if (item) return t`${endpointLabel(item)} gets your notes, how you write, and passages of your posts. It writes a paragraph at a time, in up to ten tries. The facts are checked here, and the voice as far as your posts show it.`;
     return own && t`One sentence per line. It is small, and often makes no sense: a larger model on this machine writes better sense.`;
   }
 
@@ -157,11 +148,10 @@ function pageOf(element, offer, saved, query, left) {
     fill(can, abilityOf());
     by.disabled = isBusy;
     start.lastChild.textContent = draft.machine.length ? t`Continue` : t`Write`;
-    fill(several, set.beside && set.beside !== set.model ? t`Both models` : t`Three variants`);
     fromNotes.disabled = isBusy || !isNoted || !(by.value || drafter());
     voice.disabled = isBusy || !(isNoted || isBegun) || lacksVoice;
     checking.disabled = isBusy || !(isNoted || isBegun);
-    for (const each of [start, several, copying, sources, anew]) each.disabled = isBusy;
+    for (const each of [start, several, copying, anew]) each.disabled = isBusy;
     end.hidden = !isBusy;
     again.hidden = isBusy || !isIntact();
     redraw(needs, [lacksVoice, installable], () => needsOf(lacksVoice, installable));
@@ -373,7 +363,7 @@ function pageOf(element, offer, saved, query, left) {
       last = null;
       if (isAgain) draft.put(from, draft.text.length, "", signal);
       const bottom = () => draft.box.getBoundingClientRect().bottom, isFollowed = bottom() <= innerHeight + 4;
-      const result = await complete(set.model, prompt, seed, signal, (piece) => {
+      const result = await complete(prompt, seed, signal, (piece) => {
         const at = draft.text.length;
         draft.put(at, at, at ? piece : piece.trimStart(), signal);
         if (isFollowed && bottom() > innerHeight) scrollTo({ top: scrollY + bottom() - innerHeight + 90 });
@@ -384,35 +374,34 @@ function pageOf(element, offer, saved, query, left) {
     });
   }
 
-  /** The same beginning several times side by side: by one model, or by two with the same seed. */
+  /** The same beginning three times, side by side. */
   function variants() {
-    const [model, other] = [set.model, set.beside].map((name) => offer.models.find((item) => item.name === name));
-    const seed = seedNow(), prompt = draft.text, isTwo = other && other !== model;
-    const all = isTwo ? [model, other].map((item) => [item.name, seed, labelOf(item)])
-      : Array.from({ length: VARIANTS }, (_, i) => [set.model, seed + i, t`Variant ${i + 1}`]);
+    const first = seedNow(), prompt = draft.text, place = el("div.variants.three");
     const shown = prompt.length > SHOWN ? `… ${prompt.slice(-SHOWN).replace(/^\S+\s/, "")}` : prompt;
-    return busy(isTwo ? t`Writing two texts` : t`Writing three texts`, async (signal) => {
-      const place = el("div.variants", { class: isTwo ? "two" : "three" });
+
+    async function variant(i, signal) {
+      const words = document.createTextNode(""), under = el("div"), wording = t`Variant ${i + 1}`;
+      add(place, el("article.written", { "aria-label": wording }, el("h2", wording),
+        el("div.text", { dir: "auto" }, prompt && el("span.prompt", shown), words), under));
+      const result = await complete(prompt, first + i, signal, (piece) => words.appendData(piece));
+      const take = smallButton(t`Take this one`, () => {
+        const at = draft.text.length;
+        draft.put(at, at, at ? words.data : words.data.trimStart(), {});
+        fill(below);
+      });
+      fill(under, words.data && row(take), reportOf(result, first + i));
+    }
+
+    return busy(t`Writing three texts`, async (signal) => {
       fill(below, place);
-      await Promise.all(all.map(async ([name, own, wording]) => {
-        const words = document.createTextNode(""), under = el("div");
-        add(place, el("article.written", { "aria-label": wording }, el("h2", wording),
-          el("div.text", { dir: "auto" }, prompt && el("span.prompt", shown), words), under));
-        const result = await complete(name, prompt, own, signal, (piece) => words.appendData(piece));
-        const take = smallButton(t`Take this one`, () => {
-          const at = draft.text.length;
-          draft.put(at, at, at ? words.data : words.data.trimStart(), {});
-          fill(below);
-        });
-        fill(under, words.data && row(take), reportOf(result, own));
-      }));
+      await Promise.all(Array.from({ length: VARIANTS }, (_, i) => variant(i, signal)));
       return t`Written`;
     });
   }
 
   /** Write a text; returns its tokens and seconds, null if it was stopped. */
-  async function complete(model, prompt, seed, signal, onText) {
-    const body = { model, prompt: ending(prompt), max_tokens: set.tokens, temperature: set.temperature,
+  async function complete(prompt, seed, signal, onText) {
+    const body = { model: set.model, prompt: ending(prompt), max_tokens: set.tokens, temperature: set.temperature,
       seed, guard: set.guard };
     // Chunks that come faster than the screen refreshes are added together.
     let waiting = "", frame = 0;
@@ -434,20 +423,6 @@ function pageOf(element, offer, saved, query, left) {
       flush();
     }
     return signal.aborted ? null : { ...result, seconds: (performance.now() - began) / 1000 };
-  }
-
-  async function origins() {
-    sources.disabled = true;
-    try {
-      const result = await post("/api/write/origins",
-        { text: ending(last ? draft.text.slice(last.from) : draft.text) }, left);
-      below.querySelector(".origins")?.remove();
-      add(below, originsOf(result));
-      announce(originsLede(result));
-      below.querySelector(".origins h3")?.focus({ preventScroll: true });
-    } finally {
-      sources.disabled = false;
-    }
   }
 
   const goOn = (event) => (event.target === notes.box ? !fromNotes.disabled && void writeNotes() : void begin());
@@ -529,25 +504,3 @@ function withChanges(draft, changes) {
   }
   return { text: text + draft.slice(at), machine };
 }
-
-function originsLede({ shared: [longest] }) {
-  return longest ? t`The longest passage copied from a post has ${count(longest.words, "word")}.`
-    : t`No five words in a row are from your posts.`;
-}
-
-function originsOf(result) {
-  const open = (item, quoted) => link(address("posts", ["post", item.document], { quote: quoted }), title(item.title));
-  const dated = ({ date }) => date && `, ${day(date)}`;
-  const shared = result.shared.map((item) => el("li", el("q", { dir: "auto" }, item.text),
-    el("span.quiet", t`${count(item.words, "word")}, in ${open(item, item.text)}`, dated(item))));
-  const similar = result.nearest.map((item) => {
-    const words = item.matching || short(lines(item.text)[0] ?? "", 160).replace(/^> ?/, "").replace(/…$/, "");
-    return quote(short(words, 240), { cite: [open(item, words), dated(item),
-      item.whose !== "own" && [", ", t`not your words`]] });
-  });
-  return el("div.origins", el("h3", { tabindex: "-1" }, t`Where it may come from`), el("p", originsLede(result)),
-    shared.length > 0 && el("ul.shared", shared), similar.length > 0 && [el("h4", t`Similar passages`), similar],
-    !result.is_complete && quiet(t`Your archive is large; only its first 64 MB were searched.`));
-}
-
-const short = (text, most) => (text.length <= most ? text : `${text.slice(0, text.lastIndexOf(" ", most))}…`);
