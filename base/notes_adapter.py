@@ -73,7 +73,6 @@ SETTINGS = Recipe(
         sequence_length=_CONTEXT,
         precision="autocast",  # where it is faster; else give --set train.precision=float32
         patience=0,
-        memorised_limit=0.0,
         evaluations=8,
     ),
     lora=LoraSettings(rank=32, alpha=64.0),

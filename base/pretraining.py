@@ -329,7 +329,6 @@ class Pretraining:
                     precision="autocast",
                     evaluations=1 if brief else max(1, round(steps * tokens / _EVALUATE)),
                     patience=0,
-                    memorised_limit=0.0,
                     checkpoint_every_s=_CHECKPOINT_S,
                 ),
             ),

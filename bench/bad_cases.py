@@ -52,7 +52,6 @@ CASES = (
             "train.batch_size": 8,
             "train.dropout": 0.0,
             "train.evaluations": 0,  # so that the last weights are kept, however bad
-            "train.memorised_limit": 0.0,
             "optim.weight_decay": 0.0,
             "optim.embedding_weight_decay": 0.0,
         },

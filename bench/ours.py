@@ -3,12 +3,10 @@
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ownwords.archive.corpus import TrainingText
-from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.models.configs.llama import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import bpe
@@ -86,7 +84,6 @@ def make(
             run=Run.new(Path(folder) / "runs", "bench"),
             device=chosen_device,
             validation=held_out,
-            memorised=partial(extraction_rate, documents=shards) if held_out else None,
         )
         outcome = train(job)
     return TrainedModel(

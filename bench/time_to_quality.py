@@ -46,7 +46,6 @@ def recipes() -> "dict[str, Setting]":
         precision="bf16",
         evaluations=0,
         patience=0,
-        memorised_limit=0,
         checkpoint_every_s=3600,
     )
     optim = OptimConfig(

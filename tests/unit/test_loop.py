@@ -407,14 +407,6 @@ def test_early_stopping_returns_the_best_weights(tmp_path: Path) -> None:
     assert weights_of(second) == checksum(saved)
 
 
-def test_memorisation_stops_the_training(tmp_path: Path) -> None:
-    shares = iter([0.0, 0.05, 0.4])
-    loop = replace(LOOP, memorised_limit=0.1, patience=0)
-    outcome = train(job(tmp_path, replace(loop, evaluations=6), memorised=lambda _: next(shares)))
-    assert outcome.stopped == "memorised" and outcome.steps == 6
-    assert outcome.best_step == 4
-
-
 def test_observing_changes_nothing(tmp_path: Path) -> None:
     """However often the run is evaluated and whatever hooks draw, the training is the same."""
 
@@ -425,9 +417,7 @@ def test_observing_changes_nothing(tmp_path: Path) -> None:
 
     quiet = job(tmp_path, RICH, key="quiet", held_out=False)
     train(quiet)
-    loud = job(
-        tmp_path, replace(RICH, evaluations=12), key="loud", sample=draw, memorised=lambda _: 0.0
-    )
+    loud = job(tmp_path, replace(RICH, evaluations=12), key="loud", sample=draw)
     train(loud)
     for group in ("weights", "optimizer"):
         ends = [run_job.run.checkpoints.load(12).groups[group] for run_job in (quiet, loud)]
@@ -440,32 +430,32 @@ def test_observing_changes_nothing(tmp_path: Path) -> None:
 def test_a_failed_evaluation_loses_no_progress(
     number: int, error: type[BaseException], tmp_path: Path
 ) -> None:
-    uninterrupted = job(tmp_path, key="whole", memorised=lambda _: 0.0)
+    uninterrupted = job(tmp_path, key="whole", sample=lambda _: "")
     outcome = train(uninterrupted)
     calls = 0
 
-    def fail(_: CausalLM) -> float:
+    def fail(_: CausalLM) -> str:
         nonlocal calls
         calls += 1
         if calls == number:
             raise error
-        return 0.0
+        return ""
 
     with pytest.raises(TrainingInterrupted if error is KeyboardInterrupt else error):
-        train(job(tmp_path, memorised=fail))
-    resumed = job(tmp_path, memorised=lambda _: 0.0)
+        train(job(tmp_path, sample=fail))
+    resumed = job(tmp_path, sample=lambda _: "")
     assert resumed.run.checkpoints.steps()[-1] == number * 4
     assert train(resumed).evaluations == outcome.evaluations
     assert weights_of(resumed) == weights_of(uninterrupted)
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    def second(_: CausalLM) -> float:
+    def second(_: CausalLM) -> str:
         with pytest.raises(WorkspaceError, match="another process is training the run"):
             train(job(tmp_path))
-        return 0.0
+        return ""
 
-    assert train(job(tmp_path, memorised=second)).stopped == "done"
+    assert train(job(tmp_path, sample=second)).stopped == "done"
 
 
 def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(tmp_path: Path) -> None:

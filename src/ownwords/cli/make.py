@@ -278,6 +278,4 @@ def _outcome(trained: TrainingSummary) -> str:
         text = f"{trained.bits_per_byte:.2f} bits per byte on held-out posts{before}."
     if trained.stopped == "early":
         return f"{text} Ended early: more steps no longer helped."
-    if trained.stopped == "memorised":
-        return f"{text} Ended early: the model began to memorise your texts."
     return text

@@ -33,10 +33,7 @@ if TYPE_CHECKING:
     from ownwords.training.trained_model import TrainedModel
 
 _SAMPLES, _SAMPLE_TOKENS = 2, 80
-_STOPPED = {
-    "early": "Training ended early: more steps no longer helped on held-out posts.",
-    "memorised": "Training ended early: the model began to memorise the texts.",
-}
+_EARLY = "Training ended early: more steps no longer helped on held-out posts."
 
 
 @Parameter(name="*")
@@ -252,7 +249,7 @@ def _print_made(made: "TrainedModel", samples: Sequence[str], console: "Console"
         before = "" if made.before is None else f"; the base had {made.before:.3f}"
         writer.line(f"{made.bits_per_byte:.3f} bits per byte on held-out posts{before}", BOLD)
     writer.space()
-    sentences = [*made.judged, _STOPPED.get(outcome.stopped, "")]
+    sentences = [*made.judged, *([_EARLY] if outcome.stopped == "early" else [])]
     if made.bits_per_byte is not None:
         sentences.append(_saved_weights(made))
     if outcome.rollbacks:
@@ -261,7 +258,7 @@ def _print_made(made: "TrainedModel", samples: Sequence[str], console: "Console"
             f"The loss diverged {times}; training went back to a checkpoint and halved the learning"
             " rate."
         )
-    for sentence in filter(None, sentences):
+    for sentence in sentences:
         writer.line(sentence)
     writer.section("Samples", [Paragraph(line=f"“{' '.join(text.split())}”") for text in samples])
     writer.heading("The model")

@@ -4,7 +4,7 @@ Shapes: B samples, T tokens, C width, V vocabulary.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,41 +16,11 @@ from ownwords.evaluation.verbatim import Extraction
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-LENGTH = 50  # Carlini et al. 2021, 2023: tokens given, and as many to be extracted
-WORDS = 40  # about as much text as those tokens
+# About as much text as the 50 tokens of Carlini et al. 2021 and 2023, given and to be extracted.
+WORDS = 40
 
 _MIN_WORDS = 5
 _BATCH_SIZE = 32
-
-
-class EncodedDocuments(Protocol):
-    """Documents as concatenated ids, as training stores them."""
-
-    @property
-    def ids(self) -> npt.NDArray[Any]: ...
-    @property
-    def offsets_D1(self) -> npt.NDArray[np.int64]: ...  # noqa: N802
-    @property
-    def row_start(self) -> int | None: ...
-
-
-def extraction_rate(
-    model: CausalLM, documents: EncodedDocuments, *, length: int = LENGTH, samples: int = 32
-) -> float:
-    """Return the share of random passages that greedy decoding reproduces from as many tokens.
-
-    Passages do not extend across documents. If the context is too short for twice `length`, half
-    the context is used. The rate is 0 if no document is long enough.
-    """
-    if 2 * length > model.config.context:
-        length = max(1, model.config.context // 2)
-    rows = []
-    for at in _places(documents, 2 * length, samples):
-        ids = np.array(documents.ids[at : at + 2 * length], dtype=np.int64)
-        if documents.row_start is not None:
-            ids[0] = documents.row_start
-        rows.append(_Passage(ids, length))
-    return float(np.mean(_reproduced(model, rows))) if rows else 0.0
 
 
 def extraction(
@@ -142,19 +112,3 @@ def _reproduced(model: CausalLM, rows: Sequence[_Passage]) -> list[bool]:
                 is_right_T = logits_TV.gather(-1, targets_T1)[:, 0] == logits_TV.amax(-1)
                 reproduced.append(bool(is_right_T.all()))
     return reproduced
-
-
-def _places(documents: EncodedDocuments, tokens: int, samples: int) -> list[int]:
-    """Draw the start offsets of passages of `tokens` tokens, without replacement."""
-    lengths_D = np.diff(documents.offsets_D1)
-    free_D = np.maximum(0, lengths_D - tokens + 1)
-    ends_D = np.cumsum(free_D)
-    total = int(ends_D[-1]) if len(ends_D) else 0
-    if total == 0:
-        return []
-    generator = np.random.default_rng(1)
-    drawn = generator.choice(total, min(samples, total), replace=False, shuffle=False)
-    document_B = np.searchsorted(ends_D, drawn, side="right")
-    within_B = drawn - (ends_D - free_D)[document_B]
-    places: list[int] = (documents.offsets_D1[document_B] + within_B).tolist()
-    return places

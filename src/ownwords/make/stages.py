@@ -104,7 +104,7 @@ class TrainingSummary:
     parameters: int
     steps: int
     epochs: float  # passes over the author's texts
-    stopped: str  # done | early | memorised
+    stopped: str  # done | early
     bits_per_byte: float | None
     before: float | None  # bits per byte of the base; None for a model from scratch
     judged: tuple[str, ...]  # sentences that compare the plan with the outcome

@@ -27,7 +27,7 @@ from ownwords.models.untrusted_files import read_json
 from ownwords.models.weights import read_tensors, write_tensors
 from ownwords.training.distributed import World
 from ownwords.training.optim import Optimizer
-from ownwords.training.run import CHECKPOINTS, RunRecord
+from ownwords.training.run import CHECKPOINTS, RunRecord, best_of
 from ownwords.training.settings import LoopConfig
 
 _LIMITS = "limits.json"
@@ -108,7 +108,7 @@ class Checkpoints:
         path = self.path(step)
         groups: dict[str, dict[str, Tensor]] = defaultdict(dict)
         try:
-            record = decode(RunRecord, json.loads(read_metadata(path)[_RECORD]))
+            record = decode(RunRecord, json.loads(read_metadata(path)[_RECORD]), unknown="ignore")
             for name, tensor in read_tensors(path).items():
                 group, _, rest = name.partition("/")
                 groups[group][rest] = tensor
@@ -231,7 +231,7 @@ class TrainingState:
         record.seconds = time.monotonic() - self._began
         if self._world.is_first:
             groups = {"weights": self.optimizer.weights(), "optimizer": self.optimizer.state()}
-            best = record.best(self._loop.memorised_limit)
+            best = best_of(record.evaluations)
             try:
                 self._checkpoints.save(record.step, groups, record)
             except WorkspaceError as error:

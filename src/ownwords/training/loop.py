@@ -31,7 +31,7 @@ from ownwords.training.device import Device
 from ownwords.training.distributed import SINGLE_PROCESS, World
 from ownwords.training.metrics import LossModule
 from ownwords.training.optim import Optimizer, lr_scale
-from ownwords.training.run import STAGE, Evaluation, RunRecord
+from ownwords.training.run import STAGE, Evaluation, RunRecord, best_of
 from ownwords.training.settings import Recipe
 from ownwords.training.token_dataset import TokenDataset
 
@@ -62,9 +62,8 @@ class TrainJob:
     validation: TokenDataset | None = None
     world: World = SINGLE_PROCESS
     progress: Progress = field(default_factory=Progress)
-    # Called at every evaluation:
-    sample: Callable[[CausalLM], str] | None = None  # a text that the model writes; "" for none
-    memorised: Callable[[CausalLM], float] | None = None  # fraction of the text, from 0 to 1
+    # Called at every evaluation: a text that the model writes; "" for none.
+    sample: Callable[[CausalLM], str] | None = None
     # The run ends after this time, without interruptions, or after `train.max_steps`;
     # None: after `train.steps`.
     seconds: float | None = None
@@ -74,12 +73,12 @@ class TrainJob:
 class TrainOutcome:
     """The outcome of a training; `stopped` is "done" at the end of the schedule, else why before.
 
-    "early" is early stopping, "memorised" means that too much text was memorised. The model has the
-    weights of `best_step`; without held-out text these are the last ones.
+    "early" is early stopping. The model has the weights of `best_step`; without held-out text these
+    are the last ones.
     """
 
     steps: int = 0
-    stopped: Literal["done", "early", "memorised"] = "done"
+    stopped: Literal["done", "early"] = "done"
     best_step: int = 0
     bits_per_byte: float | None = None  # of the best weights, on the held-out text
     evaluations: tuple[Evaluation, ...] = ()
@@ -247,7 +246,7 @@ class _TrainingLoop:
         self.record.update_progress(self.max_steps, elapsed)
         self.report_time()
         job = self.job
-        evaluates = job.validation is not None or bool(job.memorised or job.sample)
+        evaluates = job.validation is not None or job.sample is not None
         evaluate = evaluates and self.record.is_evaluation_due(self.loop.evaluations)
         save = stop or save or evaluate
         return _Due(stop, save, evaluate, save or self.record.is_over)
@@ -283,18 +282,15 @@ class _TrainingLoop:
                 evaluation = self.evaluation()
         except KeyboardInterrupt:
             raise self.interrupted() from None
-        values = {
-            "validation_bits_per_byte": evaluation.bits_per_byte,
-            "memorised": evaluation.memorised,
-        }
-        known = {name: value for name, value in values.items() if value is not None}
-        if not all(math.isfinite(value) for value in known.values()):
-            raise _Diverged(
-                f"the loss of the held-out text is not a number after step {record.step}"
-            )
+        if (bits := evaluation.bits_per_byte) is not None:
+            if not math.isfinite(bits):
+                raise _Diverged(
+                    f"the loss of the held-out text is not a number after step {record.step}"
+                )
+            self.stage.metric(step=record.step, validation_bits_per_byte=bits)
         record.evaluations.append(evaluation)
-        record.stopped = record.stop_reason(self.loop.patience, self.loop.memorised_limit)
-        self.stage.metric(step=record.step, **known)
+        if record.is_past_best(self.loop.patience):
+            record.stopped = "early"
         self.meter.restart()
 
     def has_ended(self) -> bool:
@@ -335,7 +331,7 @@ class _TrainingLoop:
 
     def evaluation(self) -> Evaluation:
         """Score the weights, and let the model write a sample."""
-        job, record, bits, memorised = self.job, self.record, None, None
+        job, record, bits = self.job, self.record, None
         if job.validation is not None:
             bits = metrics.bits_per_byte(
                 self.task,
@@ -346,14 +342,12 @@ class _TrainingLoop:
                 precision=self.loop.precision,
                 world=self.world,
             )
-        if self.world.is_first:
+        if self.world.is_first and job.sample:
             with eval_mode(self.model):
-                memorised = job.memorised(self.model) if job.memorised else None
-                if text := job.sample(self.model) if job.sample else "":
+                if text := job.sample(self.model):
                     job.run.add_sample(record.step, text)
                     self.stage.note(f"{SAMPLE}{printable(text)}")
-        memorised = self.world.broadcast(memorised)
-        return Evaluation(record.step, bits, memorised, progress=record.progress)
+        return Evaluation(record.step, bits, progress=record.progress)
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -425,7 +419,7 @@ class _TrainingLoop:
 
     def outcome(self) -> TrainOutcome:
         """Load the best weights into the model, and return the outcome of the training."""
-        record, best = self.record, self.record.best(self.loop.memorised_limit)
+        record, best = self.record, best_of(self.record.evaluations)
         step = best.step if best else record.step
         if not self.state.load_weights(step):
             step, best = record.step, None

@@ -20,7 +20,6 @@ from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, duration
 from ownwords.core.workspace import write_atomically
-from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.inference import copy_guard
 from ownwords.inference.text_generation import generation_config
 from ownwords.models import atomic_dir, bundle, fused, lora
@@ -58,7 +57,6 @@ from ownwords.training.token_dataset import TokenDataset, build_dataset, prune_d
 from ownwords.training.trained_model import TrainedModel
 
 _PLAN = "plan.toml"  # of a run
-_PASSAGE_BYTES = 200  # a passage of this length counts as memorised if it is recited verbatim
 _SAMPLE_BYTES = 160
 _SUSPICIOUS = 1.5  # times as slow as this processor is known to be
 _SAMPLE_TIME_SHARE = 0.01  # of the training time, at most, for samples
@@ -448,14 +446,6 @@ class TrainingSession:
         if self.world.is_first:
             prune_datasets(self.tokens)
         tokens_per_byte = max(1, dataset.tokens) / max(1, dataset.text_bytes)
-        passage = max(1, min(loop.sequence_length // 2, round(_PASSAGE_BYTES * tokens_per_byte)))
-
-        def memorised(model: CausalLM) -> float:
-            # A large base's own precision: in float32 this would take longer than the evaluation.
-            precision = loop.precision if recipe.lora.rank else "float32"
-            with self.device.autocast(precision):
-                return extraction_rate(model, dataset, length=passage)
-
         job = TrainJob(
             model=model,
             batches=Batches(
@@ -479,7 +469,6 @@ class TrainingSession:
                 max(8, round(_SAMPLE_BYTES * tokens_per_byte)),
                 _SAMPLE_TIME_SHARE * self.request.seconds,
             ),
-            memorised=memorised,
             seconds=self._seconds_left(plan),
         )
         outcome = run_training_loop(job)

@@ -11,7 +11,6 @@ from ownwords.core.progress import SAMPLE, Event
 CHECKPOINTS = "checkpoints"  # name of the subfolder in a run's folder
 STAGE = "train"  # the stage that reports training metrics
 _SMOOTHED = 20  # metrics over which the bits per byte are smoothed, fewer at the start
-_EVALUATED = frozenset({"validation_bits_per_byte", "memorised"})
 
 # The time moves the schedule by at most this much per step, so that the learning rate decays over
 # several steps even after the machine was asleep.
@@ -34,7 +33,6 @@ class Evaluation:
 
     step: int
     bits_per_byte: float | None  # on held-out text; None: nothing is held out
-    memorised: float | None = None  # fraction of the training text that the model can recite
     progress: float = 0.0  # of the run, at this step
 
 
@@ -93,7 +91,7 @@ class RunRecord:
     progress: float = 0.0  # share of the schedule that is done; never decreases
     lr_factor: float = 1.0
     rollbacks: int = 0
-    stopped: Literal["", "done", "early", "memorised"] = ""  # the reason, once the run has ended
+    stopped: Literal["", "done", "early"] = ""  # the reason, once the run has ended
     evaluations: list[Evaluation] = field(default_factory=list)
     divergence: DivergenceDetector = field(default_factory=DivergenceDetector)
 
@@ -126,35 +124,16 @@ class RunRecord:
         before = self.evaluations[-1].progress if self.evaluations else 0.0
         return int(self.progress * count + _ROUNDING) > int(before * count + _ROUNDING)
 
-    def best(self, memorised_limit: float) -> Evaluation | None:
-        """The evaluation with the fewest bits per byte, the earlier of two equal ones.
-
-        Evaluations that exceed the memorisation limit are ignored, unless all exceed it.
-        """
-        fair = [each for each in self.evaluations if not exceeds(each, memorised_limit)]
-        return _best(fair) or _best(self.evaluations)
-
-    def stop_reason(
-        self, patience: int, memorised_limit: float
-    ) -> Literal["", "early", "memorised"]:
-        """ "early" or "memorised" if the last evaluation ends the run; else empty."""
-        if self.evaluations and exceeds(self.evaluations[-1], memorised_limit):
-            return "memorised"
+    def is_past_best(self, patience: int) -> bool:
+        """Whether so many evaluations were no better than one before them; never if 0."""
         scores = [each.bits_per_byte for each in self.evaluations if each.bits_per_byte is not None]
-        if patience and scores and len(scores) - scores.index(min(scores)) > patience:
-            return "early"
-        return ""
+        return bool(patience and scores) and len(scores) - scores.index(min(scores)) > patience
 
 
-def _best(evaluations: Iterable[Evaluation]) -> Evaluation | None:
+def best_of(evaluations: Iterable[Evaluation]) -> Evaluation | None:
     """Return the one with the fewest bits per byte, the earlier of two equal ones."""
     scored = [each for each in evaluations if each.bits_per_byte is not None]
     return min(scored, key=lambda each: each.bits_per_byte or 0.0, default=None)
-
-
-def exceeds(evaluation: Evaluation, memorised_limit: float) -> bool:
-    """Whether the model memorised more than the limit; 0 means no limit."""
-    return bool(memorised_limit) and (evaluation.memorised or 0.0) > memorised_limit
 
 
 # --- from the events ------------------------------------------------------------------------------
@@ -176,7 +155,7 @@ class RunHistory:
     @property
     def best(self) -> Evaluation | None:
         """The evaluation with the fewest bits per byte in this history."""
-        return _best(self.evaluations)
+        return best_of(self.evaluations)
 
     @property
     def is_best_so_far(self) -> bool:
@@ -210,8 +189,6 @@ class RunHistory:
             share = max(min(1.0, 3 / (self._metrics + 2)), 1 / _SMOOTHED)
             before = bits if math.isnan(self.smooth) else self.smooth
             self.smooth = before + share * (bits - before)
-        if values.keys() & _EVALUATED:
-            held_out = values.get("validation_bits_per_byte")
-            evaluation = Evaluation(self.step, held_out, values.get("memorised"))
+        if (held_out := values.get("validation_bits_per_byte")) is not None:
             self.evaluations = [each for each in self.evaluations if each.step < step]
-            self.evaluations.append(evaluation)
+            self.evaluations.append(Evaluation(self.step, held_out))

@@ -102,8 +102,6 @@ class LoopConfig:
     evaluations: Count = 10
     # Stop after this many evaluations without a better one; 0: never.
     patience: Count = 3
-    # Stop when the model can recite more than this fraction of the training text; 0: never.
-    memorised_limit: NonNegative = 0.1
     checkpoint_every_s: Annotated[float, Meta(ge=0)] = 180.0
 
 
