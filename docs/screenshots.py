@@ -62,7 +62,6 @@ def places(browser: Browser, link: str) -> dict[str, str]:
         "home": "/#/home",
         "posts": "/#/posts",
         "post": f"/#/posts/post/{quote(found_in, safe='')}",
-        "search": f"/#/posts/search?q={quote('limescale')}",
         "decisions": "/#/posts/decisions",
         "report": "/#/posts/report",
         "write": "/#/write",

@@ -25,7 +25,6 @@ PARTS = ("home", "write", "ask", "voice", "posts", "models", "settings")
 ADDRESSES = (
     *(f"/#/{part}" for part in PARTS),
     "/#/posts/report",
-    "/#/posts/search?q=limescale",
     "/#/posts/decisions",
 )
 

@@ -150,9 +150,7 @@ def test_a_typed_address_leads_to_the_page(tmp_path: Path) -> None:
     for path, status in (("/api/nothing", 404), ("/api/corpus", 404), ("/api/ask/", 404)):
         answer = client.get(path, headers=person)
         assert answer.status_code == status
-        assert answer.headers["content-type"].startswith("text/html"), path
-    for style in re.findall(r'(?:href|src)="(/[^"]+\.(?:css|js))"', answer.text):
-        assert client.get(style).status_code == 200, style
+        assert answer.headers["content-type"].startswith("text/plain"), path
 
 
 def test_an_archive_without_a_readable_report_is_one_to_be_read(tmp_path: Path) -> None:

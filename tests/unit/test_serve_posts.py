@@ -363,14 +363,6 @@ def test_a_new_look_is_visible_immediately(fresh: Served) -> None:
     assert ["2024", 1] in fresh.get("/api/corpus/facets")["years"]
 
 
-def test_search_finds_the_post_and_its_passage(served: Served) -> None:
-    result = served.get("/api/corpus/search", q="what I saw of the lamp")
-    first = result["passages"][0]
-    assert first["document"] == ids(served)["mixed"]
-    assert first["excerpt"] in first["text"]
-    assert served.get("/api/corpus/search", q="  ")["passages"] == []
-
-
 @pytest.mark.parametrize("id_", ["", "../../etc/passwd", "blog:none.md", "\x00", "x" * 5000])
 def test_a_missing_post_is_reported(served: Served, id_: str) -> None:
     answer = served.client.get("/api/corpus/post", params={"id": id_})
@@ -378,7 +370,7 @@ def test_a_missing_post_is_reported(served: Served, id_: str) -> None:
     assert len(answer.text) < 1000
 
 
-@pytest.mark.parametrize("path", ["", "/facets", "/posts", "/post", "/search?q=a", "/decisions"])
+@pytest.mark.parametrize("path", ["", "/facets", "/posts", "/post", "/decisions"])
 def test_before_the_first_look_the_error_says_what_to_do(unread: Served, path: str) -> None:
     answer = unread.client.get(f"/api/corpus{path}")
     assert answer.status_code == 404

@@ -280,18 +280,6 @@ def _voice(card: Scorecard) -> b.Section:
         )
         heading = "Taken for yours"
         blocks.append(b.Gauges(title=heading, meaning=meaning, rows=rows, scale_end=1.0))
-    if machines := voice.machines:
-        rows = [
-            _share_gauge(_MODELS, machines.samples, is_ours=True),
-            *([_share_gauge("The untouched base", machines.base)] if machines.base else []),
-            _share_gauge(_YOURS, machines.held_out),
-        ]
-        meaning = (
-            "The same judge as in `ownwords check`, which knows the prose of large language models"
-            " and what is usual in your posts."
-        )
-        heading = "Taken for a large language model’s"
-        blocks.append(b.Gauges(title=heading, meaning=meaning, rows=rows, scale_end=1.0))
     if voice.distances:
         real, ours = voice.distances
         rows = [_distance_gauge(_MODELS, ours, is_ours=True), _distance_gauge(_YOURS, real)]

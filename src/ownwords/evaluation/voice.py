@@ -14,11 +14,8 @@ from ownwords.evaluation.intervals import Estimate, Vector, median, share
 from ownwords.evaluation.style import (
     FOLDS,
     LENGTHS,
-    MACHINE,
     BigramModel,
     CrossValidated,
-    MachineJudge,
-    MachineProse,
     Pairs,
     ReferenceAuthors,
     StyleVocabulary,
@@ -62,15 +59,6 @@ class Distance:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineLikeness:
-    """The share of each kind of passage that is taken for a language model's prose."""
-
-    held_out: Estimate
-    samples: Estimate
-    base: Estimate | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Voice:
     """The figures; None if they could not be measured, for `reason`."""
 
@@ -81,7 +69,6 @@ class Voice:
     others: int = 0
     sources: int = 0  # of the others: blogs, books, handbooks
     classification: AuthorClassification | None = None
-    machines: MachineLikeness | None = None  # None if the posts themselves read like a machine's
     # Without other authors in this language: of held-out passages and of samples.
     distances: tuple[Distance, Distance] | None = None
     reason: str = ""
@@ -132,7 +119,6 @@ def voice(
         others=len(others.passages) * (LENGTHS[0] // length),
         sources=len(others.sources),
         classification=_classify(texts[0], kinds[1:], by_base, others, length),
-        machines=_machine_likeness(texts[0], [*kinds[1:], by_base], vocabulary.size),
     )
 
 
@@ -189,24 +175,6 @@ def _classify(
         ),
         base=taken(scores(base[0]), base[1]) if base[0] else None,
     )
-
-
-def _machine_likeness(
-    posts: Sequence[Pairs], kinds: Sequence[Passages], size: int
-) -> MachineLikeness | None:
-    """Judge held-out posts, samples and texts of the base as `check` judges a draft."""
-    judge = MachineJudge.learn(posts, MachineProse.load(size))
-    shares = []
-    for passages, sources in kinds:
-        judged = [judge.probability(passage) for passage in passages]
-        if None in judged:
-            return None
-        is_machine = np.array([each is not None and each >= MACHINE for each in judged], float)
-        shares.append(share(is_machine, sources) if passages else None)
-    held_out, samples, base = shares
-    assert held_out
-    assert samples
-    return MachineLikeness(held_out, samples, base)
 
 
 def _threshold(own: Vector, others: Vector) -> float:

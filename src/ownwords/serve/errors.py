@@ -1,6 +1,5 @@
 """API errors: an HTTP status, a message of one sentence, and a hint."""
 
-import html
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -8,34 +7,12 @@ from http import HTTPStatus
 from typing import Any
 
 from starlette.datastructures import Headers
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from ownwords.archive.store import DamagedArchiveError
 from ownwords.core.errors import InUseError, OwnwordsError
 
 _IN_USE_RETRY_S = 5  # while another process writes the archive
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{message} · ownwords</title>
-<link rel="stylesheet" href="/view.css">
-<link rel="stylesheet" href="/style.css">
-</head>
-<body class="login">
-<main>
-  <form action="/">
-    <p class="kicker">ownwords</p>
-    <h1>{message}</h1>
-    <p class="follow">{hint}</p>
-    <div class="row"><button class="primary" type="submit">Open ownwords</button></div>
-  </form>
-</main>
-</body>
-</html>
-"""
 
 # OpenAI's error type and code for each status.
 _OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
@@ -123,7 +100,7 @@ def is_navigation(headers: Headers) -> bool:
 
 
 def error_response(path: str, error: OwnwordsError, headers: Headers | None = None) -> Response:
-    """Return the response to a failed request: a page for a person, otherwise as the API has it.
+    """Return the response to a failed request: text for a person, otherwise as the API has it.
 
     The headers are those of the request.
     """
@@ -135,12 +112,8 @@ def error_response(path: str, error: OwnwordsError, headers: Headers | None = No
         answer_headers["Retry-After"] = str(_IN_USE_RETRY_S)
     if status == HTTPStatus.UNAUTHORIZED:
         answer_headers["WWW-Authenticate"] = "Bearer"
-    if headers is not None and is_navigation(headers):
-        message, hint = (
-            html.escape(f"{text[:1].upper()}{text[1:]}") for text in (error.message, error.hint)
-        )
-        return HTMLResponse(_PAGE.format(message=message, hint=hint), status, answer_headers)
-    if path.startswith("/v2/"):  # as LanguageTool sends them
+    is_read = headers is not None and is_navigation(headers)
+    if is_read or path.startswith("/v2/"):  # as LanguageTool sends them
         return PlainTextResponse(f"Error: {error}", status, answer_headers)
     return JSONResponse(error_body(path, error), status, answer_headers)
 

@@ -108,7 +108,7 @@ class Checkpoints:
         path = self.path(step)
         groups: dict[str, dict[str, Tensor]] = defaultdict(dict)
         try:
-            record = decode(RunRecord, json.loads(read_metadata(path)[_RECORD]), unknown="ignore")
+            record = decode(RunRecord, json.loads(read_metadata(path)[_RECORD]))
             for name, tensor in read_tensors(path).items():
                 group, _, rest = name.partition("/")
                 groups[group][rest] = tensor

@@ -1,6 +1,5 @@
-"""The Posts page: the report, every post, the search, and the author's decisions."""
+"""The Posts page: the report, every post, and the author's decisions."""
 
-import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,11 +25,9 @@ from ownwords.archive.selection import (
 )
 from ownwords.archive.settings import ProvenanceConfig
 from ownwords.archive.store import Archive
-from ownwords.ask.passages import Passage
 from ownwords.core.config import resolve
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace, write_atomically
-from ownwords.language.words import content_words, stems
 from ownwords.serve.app_state import AppState
 from ownwords.serve.archive_access import CachedReport
 from ownwords.serve.errors import ApiError, invalid, not_found
@@ -40,10 +37,9 @@ from ownwords.view import html
 
 _PAGE_SIZE, _MAX_PAGE_SIZE = 50, 200
 _MAX_TAGS = 200
-_MAX_PASSAGES, _MAX_QUESTION, _MAX_TWINS = 20, 1000, 20
+_MAX_TWINS = 20
 _MAX_TITLE = 60
 _UNDATED = "none"
-_WORD = re.compile(r"[^\W_]+")
 # The origin of segments that are not the author's own words.
 _ORIGINS = {"quote": "quoted", "code": "code", "table": "table", "log": "machine"}
 
@@ -58,7 +54,6 @@ def routes(state: AppState) -> list[BaseRoute]:
             state, "GET", "/api/corpus/posts", lambda s, call: find_posts(s.report(), call.query)
         ),
         json_route(state, "GET", "/api/corpus/post", show_post),
-        json_route(state, "GET", "/api/corpus/search", search),
         json_route(state, "GET", "/api/corpus/decisions", list_decisions),
         json_route(state, "POST", "/api/corpus/decide", decide),
     ]
@@ -278,36 +273,6 @@ def _adjacent(report: Report, id_: str) -> dict[str, Any]:
     around += [None]
     at = next((i for i, each in enumerate(around) if each and each["id"] == id_), None)
     return {"earlier": around[at - 1] if at else None, "later": around[at + 1] if at else None}
-
-
-# --- search --------------------------------------------------------------------------------------
-
-
-def search(state: AppState, call: ApiCall) -> dict[str, Any]:
-    """Search the passages of all posts."""
-    question = call.query.get("q", "")[:_MAX_QUESTION].strip()
-    if not question:
-        return {"passages": [], "kind": "answer", "notes": []}
-    searcher = state.searcher()
-    result = searcher.find(question, limit=_MAX_PASSAGES)
-    excerpts = searcher.excerpts(question, result.passages)
-    wanted = content_words(question).keys()
-
-    def hit(passage: Passage) -> dict[str, Any]:
-        text = passage.text
-        # The words of the text, in its own spelling, that match the query.
-        words = {word for word in _WORD.findall(text) if wanted & set(stems(word))}
-        return asdict(passage) | {
-            "title": fmt.title_of(passage.title),
-            "excerpt": text[slice(*excerpts[passage.id].span)],
-            "words": sorted(words),
-        }
-
-    return {
-        "passages": [hit(passage) for passage in result.passages],
-        "kind": result.kind,
-        "notes": list(result.notes),
-    }
 
 
 # --- decisions -----------------------------------------------------------------------------------

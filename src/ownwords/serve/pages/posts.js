@@ -1,14 +1,14 @@
-// Posts: all of them in a table, a page at a time; the search; decisions, the report, and a post to read.
+// Posts: all of them in a table, a page at a time; decisions, the report, and a post to read.
 
 import { address, go, setTitle } from "/app.js";
-import { add, announce, button, day, dotted, drawn, el, empty, field, fill, folded, form, icon, input, link, loading,
+import { add, announce, button, day, dotted, drawn, el, empty, field, fill, folded, form, icon, input, link,
   masthead, outward, p, pairs, passage, percent, problem, quiet, radios, row, select, shareLine, smallButton, table,
   tabs, tag, title, toast } from "/components.js";
 import { live } from "/jobs.js";
 import { count, said, t } from "/language.js";
 import { get, post } from "/server.js";
 
-const TABS = { "": [t`All posts`, list], search: [t`Search`, search], decisions: [t`Decisions`, decisions],
+const TABS = { "": [t`All posts`, list], decisions: [t`Decisions`, decisions],
   report: [t`The report`, report], post: ["", showPost] };
 
 const postAddress = (id, query = {}) => address("posts", ["post", id], query);
@@ -18,6 +18,7 @@ export async function show(element, where, left) {
   const [name] = where.path, tab = TABS[name] ? name : "", body = el("div.tab-body");
   const entries = Object.entries(TABS).filter(([, [wording]]) => wording)
     .map(([key, [wording]]) => [key, wording, address("posts", key ? [key] : [])]);
+  entries.splice(1, 0, ["search", t`Search`, address("ask")]); // Ask shows the passages alone, too
   add(element, tabs(t`Posts`, entries, tab === "post" ? "" : tab), body);
   if (tab !== "post") setTitle(tab ? TABS[tab][0] : t`Posts`);
   try {
@@ -142,58 +143,6 @@ async function list(body, where, left) {
       el("span", t`${count(first + 1)} to ${count(Math.min(total, first + PAGE))} of ${count(total)}`),
       button(t`Next`, () => turn(1), { disabled: first + PAGE >= total }));
   }
-}
-
-// ---- the search -------------------------------------------------------------------------------
-
-const WHOSE = { quoted: t`a quotation`, other: t`not your words` };
-const FOUND_BY = { title: t`by title`, phrase: t`exact phrase`, text: t`by words`, vectors: t`by meaning` };
-
-async function search(body, where, left) {
-  const list = el("div.found");
-  const box = input({ type: "search", placeholder: t`A word, a phrase, a question`, value: where.query.get("q") ?? "",
-    "aria-label": t`Search your posts`, autofocus: true });
-  const find = live(left, async (signal) => {
-    const q = box.value.trim();
-    go(address("posts", ["search"], { q }), { quietly: true, replace: true });
-    if (!q) return null;
-    const slow = setTimeout(() => signal.aborted || fill(list, loading(t`Searching`)), 250);
-    return get("/api/corpus/search", { q }, signal).finally(() => clearTimeout(slow));
-  }, (result) => {
-    if (result) {
-      fill(list, hits(result));
-      announce(result.passages.length ? count(result.passages.length, "passage") : t`Nothing found`);
-    } else {
-      fill(list, quiet(t`This searches all posts, also those that are not used for training. Drafts and deleted posts are not included.`));
-    }
-  });
-  const again = () => find().catch((error) => {
-    if (!left.aborted) fill(list, problem(error, again));
-  });
-  const searching = form("searching row", again, box, button(t`Search`, null,
-    { kind: "primary", type: "submit", icon: "search" }));
-  searching.setAttribute("role", "search");
-  fill(body, masthead({ heading: t`Search` }), searching, list);
-  await find();
-}
-
-function hits({ passages, notes }) {
-  if (!passages.length) return empty(t`Nothing found`, t`No post contains these words.`);
-  const posts = Map.groupBy(passages, (item) => item.document).values();
-  return [notes.map((note) => quiet(said(note))),
-    el("ol.hits", [...posts].map(([first, ...others]) => el("li", hit(first),
-      others.length > 0 && folded(t`${count(others.length)} more from this post`, others.map(hit)))))];
-}
-
-const hit = (item) => el("div", el("h2", postLink(item.document, item.title, { quote: item.excerpt.slice(0, 400) })),
-  quiet(dotted(day(item.date), item.heading, WHOSE[item.whose],
-    item.found_by.map((by) => FOUND_BY[by] ?? by).join(", "))),
-  passage(item, matches(item.words)));
-
-/** A function that marks the words of the query in a text. */
-function matches(words) {
-  const sought = words.length ? new RegExp(`(?<![\\p{L}\\p{N}])(${words.join("|")})(?![\\p{L}\\p{N}])`, "u") : null;
-  return (text) => (sought ? text.split(sought).map((part, i) => (i % 2 ? el("mark", part) : part)) : text);
 }
 
 // ---- decisions about posts that stand out -----------------------------------------------------
