@@ -57,6 +57,7 @@ class ArchivePool:
         cached: tuple[_FileId, Archive] | None = getattr(self._local, "archive", None)
         if cached is None or cached[0] != file:
             if cached is not None:
+                self._local.archive = None  # opening the new file may fail
                 cached[1].close()
             cached = self._local.archive = (file, Archive(self.path))
         return cached[1]
