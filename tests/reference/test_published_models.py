@@ -23,7 +23,7 @@ from ownwords.models import directory
 from ownwords.models.gguf.container import open_gguf
 from ownwords.models.gguf.reading import convert
 from ownwords.models.gguf.tokenizer import files_of
-from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.tokenizers.tokenizer import Tokenizer, load
 
 pytestmark = pytest.mark.reference
 
@@ -81,10 +81,6 @@ def trimmed(converted: Path) -> Path:
     full, small = (directory.read(folder).config.vocabulary for folder in (converted, trimmed_base))
     assert small < 0.3 * full if full > trimming.SMALL else trimmed_base == converted
     return trimmed_base
-
-
-def tokenizer_of(folder: Path) -> Tokenizer:
-    return Tokenizer(directory.read(folder).tokenizer_files)
 
 
 def lines(count: int) -> list[str]:
@@ -177,13 +173,13 @@ def test_an_export_begins_in_llama_cpp_as_prompts_do_here(
     trimmed: Path, is_tuned: bool, tmp_path: Path
 ) -> None:
     folder = shutil.copytree(trimmed, tmp_path / "model")
-    tokenizer = tokenizer_of(folder)
+    tokenizer = load(folder)
     begins = is_tuned or "gemma" in str(trimmed)  # SmolLM2's file says that no token is added
     tokenizer.adds_start = begins  # training sets it
     for name, data in tokenizer.files().items():
         (folder / name).write_bytes(data)
     check_prompts_in_llama_cpp(folder, tmp_path)
-    assert (encode_prompt(tokenizer_of(folder), "The")[0] == tokenizer.start) == begins
+    assert (encode_prompt(load(folder), "The")[0] == tokenizer.start) == begins
 
 
 def test_an_export_of_the_base_in_the_box_begins_in_llama_cpp_as_prompts_do_here(
@@ -204,10 +200,7 @@ def check_ids_in_llama_cpp(path: Path, ours: Tokenizer) -> None:
 def check_prompts_in_llama_cpp(folder: Path, out: Path) -> None:
     path = export(folder, "gguf", out=out / "model.gguf").path
     vocabulary = open_llama(path, vocab_only=True)
-    for tokenizer in (
-        tokenizer_of(folder),
-        Model.load(path, device="cpu").tokenizer,
-    ):
+    for tokenizer in (load(folder), Model.load(path, device="cpu").tokenizer):
         for prompt in PROMPTS:
             assert vocabulary.tokenize(prompt.encode()) == encode_prompt(tokenizer, prompt)
 

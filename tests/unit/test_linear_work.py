@@ -27,8 +27,7 @@ from ownwords.drafts.check import AuthorStyle
 from ownwords.drafts.notes import sentences_of_note
 from ownwords.drafts.rewriting import Habits, rewrite
 from ownwords.evaluation.style import ReferenceAuthors
-from ownwords.models import directory
-from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.tokenizers.tokenizer import load
 from sample_passages import PASSAGES
 
 PLAIN = "On Monday I went out, and 3 of the lupins weren't there. " * 15
@@ -110,11 +109,7 @@ def question(text: str) -> object:
         pytest.param(streamed, ('You do [1: "a"].\n', "]"), id="streamed answer"),
         pytest.param(question, PIECES, id="question"),
         pytest.param(lambda text: parse_answer(text, PASSAGES), COMMON, id="answer"),
-        pytest.param(
-            Tokenizer(directory.read(catalogue.shipped()).tokenizer_files).encode,
-            COMMON,
-            id="write",
-        ),
+        pytest.param(load(catalogue.shipped()).encode, COMMON, id="write"),
     ],
 )
 def test_work_grows_with_the_text(call: Callable[[str], object], pieces: tuple[str, ...]) -> None:

@@ -4,6 +4,7 @@ import json
 import random
 import unicodedata
 from copy import deepcopy
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from foreign_tokenizers import DOCUMENTS, ROLES, files_of
 from ownwords.tokenizers import tokenizer_json
 from ownwords.tokenizers.bpe import BPETokenizer, ByteTokenizer, train
 from ownwords.tokenizers.text import SPECIAL, TokenizerError
-from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.tokenizers.tokenizer import Tokenizer, load
 
 TEXT = "The thing in the ring: it's 2012, they'd say.\n\n  Größe, 日本語 👩‍👩‍👧 \x00\u2003!"
 LEARNED = train([TEXT * 3, TEXT.upper()], 320)
@@ -26,9 +27,11 @@ OURS: dict[str, Tokenizer] = {
 
 
 @pytest.mark.parametrize("kind", OURS)
-def test_a_saved_tokenizer_round_trips(kind: str) -> None:
+def test_a_saved_tokenizer_round_trips(kind: str, tmp_path: Path) -> None:
     ours = OURS[kind]
-    read = Tokenizer(ours.files())
+    for name, data in ours.files().items():
+        (tmp_path / name).write_bytes(data)
+    read = load(tmp_path)
     assert read.files() == ours.files()
     assert read.fingerprint() == ours.fingerprint()
     assert (read.start, read.end, read.special) == (ours.start, ours.end, ours.special)
@@ -212,9 +215,14 @@ def test_an_invalid_file_is_refused(data: bytes) -> None:
             Tokenizer({**files_of("GPT-2"), name: data})
 
 
-def test_files_without_a_tokenizer_are_refused() -> None:
+def test_a_directory_without_a_tokenizer_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match=r"no tokenizer\.json"):
+        load(tmp_path)
     with pytest.raises(TokenizerError, match=r"lack tokenizer\.json"):
         Tokenizer({})
+    (tmp_path / "tokenizer.json").mkdir()
+    with pytest.raises(TokenizerError, match="cannot be read"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -173,6 +174,24 @@ class Tokenizer:
     @cached_property
     def _fingerprint(self) -> str:
         return tokenizer_json.fingerprint(self._document)
+
+
+def load(folder: Path) -> Tokenizer:
+    """Load the tokenizer of a model directory."""
+    files = {}
+    for path in [folder / name for name in tokenizer_json.FILES if (folder / name).exists()]:
+        try:
+            if path.stat().st_size > tokenizer_json.LARGEST:
+                raise TokenizerError(f"{path} is larger than any tokenizer")
+            files[path.name] = path.read_bytes()
+        except OSError as error:
+            raise TokenizerError(f"{path} cannot be read: {error.strerror}") from error
+    if tokenizer_json.TOKENIZER not in files:
+        raise TokenizerError(
+            f"{folder} holds no {tokenizer_json.TOKENIZER}",
+            hint="a model needs the tokenizer it was trained with; copy the whole directory",
+        )
+    return Tokenizer(files)
 
 
 def _role(name: str | None, ids: Mapping[str, int]) -> int | None:
