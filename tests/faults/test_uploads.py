@@ -139,7 +139,7 @@ def tar_header(size: int) -> bytes:
         ("a.zip", zipped(**{"a.exe": b"MZ"}), "nothing to read in a.zip: it holds 1 file (1 .exe)"),
         ("a.zip", zipped(**{"a/1.jpg": b"", "a/2.JPG": b"", "b": b""}), "3 files (2 .jpg, 1 wi"),
         ("a.zip", zipped(), "nothing to read in a.zip: it is empty"),
-        ("a.pdf", b"%PDF-1.4", "none of the kinds"),
+        ("a.pdf", b"%PDF-1.4", "a.pdf is "),
         ("a.md", b"", "is empty"),
         ("a.md", b"---\ntitle: none\n---\n \n", "a.md holds no posts"),
         ("a.tar", tar_header(3 << 30), "a.tar is a tar with a header of 3,072 MiB"),

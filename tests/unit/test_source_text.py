@@ -87,7 +87,7 @@ def test_a_folder_names_the_files_it_skips(tmp_path: Path) -> None:
     assert left_out == {
         f"not plain text (.md){apart}": 1,
         f"not plain text (.html){apart}": 1,
-        "not plain text (.pdf)": 1,
+        f"not plain text (.pdf){apart}": 1,
         "a link to another folder; not followed": 1,
     }
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import stat
 import struct
+import sys
 import tarfile
 import unicodedata
 import zipfile
@@ -136,6 +137,16 @@ def count_bytes(mark: bytes, opened: IO[bytes]) -> int:
         tail = chunk[1 - len(mark) :]
     opened.seek(0)
     return count
+
+
+def bound_memory(most: int) -> None:
+    """Limit the memory of this process if the system can, so that the machine stays usable."""
+    if sys.platform != "win32":
+        import resource  # noqa: PLC0415 - not on Windows
+
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        with suppress(OSError, ValueError):  # macOS
+            resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
 class ExportFiles:

@@ -14,7 +14,6 @@ import re
 import shutil
 import sys
 import time
-from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from ownwords.archive.document import RawDocument
 from ownwords.archive.ingest import Detect, versions_in
 from ownwords.archive.settings import ArchiveConfig
 from ownwords.archive.sources import feed
+from ownwords.archive.untrusted_files import bound_memory
 from ownwords.core.errors import OwnwordsError, SourceError
 from ownwords.core.progress import Progress, Stage, print_answer, reporting_job
 from ownwords.core.validation import decode, encode
@@ -211,16 +211,6 @@ def _save(folder: Path, number: int, data: bytes) -> Path:
     return path
 
 
-def _bound_memory() -> None:
-    """Limit the memory of this process if the system can, so that the machine stays usable."""
-    if sys.platform != "win32":
-        import resource  # noqa: PLC0415 - not on Windows
-
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        with suppress(OSError, ValueError):  # macOS
-            resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, hard))
-
-
 def _fetch(url: str, host: str, folder: str) -> dict[str, Any]:
     progress = Progress()
     with reporting_job(progress, os.environ):
@@ -229,7 +219,7 @@ def _fetch(url: str, host: str, folder: str) -> dict[str, Any]:
 
 def _main(first: str, *rest: str) -> int:
     def inspect() -> dict[str, Any]:
-        _bound_memory()
+        bound_memory(_MAX_MEMORY_BYTES)
         archive, chosen = rest
         config = decode(ArchiveConfig, json.loads(chosen))
         return inspect_upload(Path(first), Path(archive), config)

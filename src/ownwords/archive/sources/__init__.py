@@ -68,18 +68,20 @@ SOURCE_NAMES = (
     "twitter",
     "bluesky",
     "dayone",
+    "chatgpt",
     "notion",
     "feed",
     "epub",
     "mail",
     "office",
+    "pdf",
     "markdown",
     "html",
     "text",
 )
 
 
-FILE_BY_FILE = frozenset({"office", "markdown", "text"})
+FILE_BY_FILE = frozenset({"office", "pdf", "markdown", "text"})
 
 
 def load_source(name: str) -> Source:
@@ -102,7 +104,7 @@ def text_suffixes() -> frozenset[str]:
 
 _FIRST_FILES = 20
 _MEDIA = {"image": "a picture", "audio": "a recording", "video": "a film"}
-_NOT_READ = frozenset({".doc", ".rtf", ".pages", ".pdf", ".org", ".rst", ".adoc", ".tex"})
+_NOT_READ = frozenset({".doc", ".rtf", ".pages", ".org", ".rst", ".adoc", ".tex"})
 # What to do with common files that cannot be read as they are, by suffix.
 _ADVICE = {
     **dict.fromkeys(
