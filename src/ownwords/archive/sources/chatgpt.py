@@ -87,7 +87,7 @@ def _document(conversation: Mapping[str, Any], skipped: Counter[str]) -> RawDocu
     )
 
 
-def _messages(conversation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _messages(conversation: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the messages from the first to the last one shown; edits make other branches."""
     mapping = as_object(conversation.get("mapping"))
     name, messages, seen = text_value(conversation, "current_node"), [], set[str]()
