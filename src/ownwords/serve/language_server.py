@@ -20,6 +20,7 @@ from typing import IO, Any, Final, TypeVar
 from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
 
+from ownwords.ask.passages import best_sentence
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.version import __version__
@@ -234,9 +235,11 @@ class EditorServer:
             if pairs:
                 listed = ", ".join(f"“{' '.join(pair.split())}”" for pair in pairs)
                 lines.append(f"Others put these words together more than you do: {listed}.")
-        for passage in opened.pool.searcher().find(mark.sentence, limit=1).passages:
-            quoted = " ".join(passage.text.split())
-            lines += [f"The closest that you wrote, in “{passage.title}”:", f"> {quoted[:400]}"]
+        for passage in opened.pool.searcher().find(mark.sentence, limit=_PASSAGES).passages:
+            place = best_sentence(mark.sentence, passage.text)
+            if passage.whose == "own" and place:
+                quoted = " ".join(passage.text[slice(*place)].split())
+                return [*lines, f"The closest that you wrote, in “{passage.title}”:", f"> {quoted}"]
         return lines
 
     async def _on_code_action(self, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
