@@ -6,7 +6,7 @@ proposal. Only a proposal that the author accepts changes anything.
 
 import re
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher, get_close_matches
@@ -115,28 +115,30 @@ class MarkChoices:
 
     def keep(self, sentence: str, text: str, kind: str, before: str, after: str) -> "MarkChoices":
         """Keep a sentence as it is, and count the form for which it was marked."""
-        kept = _on_one_line(sentence)
-        return replace(self, sentences=_with(self.sentences, kept)).chosen(
-            text, kind, before, after
-        )
+        kept = replace(self, sentences=_with(self.sentences, _on_one_line(sentence)))
+        return kept._count([*kept.choice, _choice(text, kind, before, after)])
 
-    def chosen(self, text: str, kind: str, before: str, after: str) -> "MarkChoices":
-        """Count a form that the author kept in a text."""
-        given = _choice(text, kind, before, after)
-        times = sum(each.times for each in self.choice if replace(each, times=1) == given)
-        others = [each for each in self.choice if replace(each, times=1) != given]
-        return self._with_choices([*others, replace(given, times=times + 1)])
+    def kept_forms(self, text: str, edits: Iterable[tuple[str, str, str]]) -> "MarkChoices":
+        """Count the edits that the author has undone in a text: kind, before, after.
 
-    def changed(self, text: str, drafted: Iterable[str], saved: str) -> "MarkChoices":
+        They replace what was counted in this text.
+        """
+        others = [each for each in self.choice if each.text != text or each.kind == CHANGED]
+        return self._count([*others, *(_choice(text, *edit) for edit in edits)])
+
+    def changed_words(self, text: str, drafted: Iterable[str], saved: str) -> "MarkChoices":
         """Count the words of a draft that the author has replaced in a text, instead of before."""
         others = [each for each in self.choice if (each.text, each.kind) != (text, CHANGED)]
-        pairs = list(_changed_words(drafted, saved))
-        new = [_choice(text, CHANGED, *pair) for pair in dict.fromkeys(pairs)]
-        new = [replace(each, times=pairs.count((each.before, each.after))) for each in new]
-        return self._with_choices([*others, *new])
+        pairs = _changed_words(drafted, saved)
+        return self._count([*others, *(_choice(text, CHANGED, *pair) for pair in pairs)])
 
-    def _with_choices(self, choices: Sequence[Choice]) -> "MarkChoices":
-        return replace(self, choice=tuple(choices[-_MAX_CHOICES:]))
+    def _count(self, choices: Iterable[Choice]) -> "MarkChoices":
+        """Return the decisions with these choices, each once, with its times."""
+        times = Counter[Choice]()
+        for each in choices:
+            times[replace(each, times=1)] += each.times
+        counted = [replace(each, times=number) for each, number in times.items()]
+        return replace(self, choice=tuple(counted[-_MAX_CHOICES:]))
 
     def allow(self, kind: str, words: str = "") -> "MarkChoices":
         """Never mark these words again; for a kind without words, never this kind."""
@@ -165,6 +167,15 @@ class MarkChoices:
         if kind == UNLIKE:
             return replace(settled, marked=self.marked / 2)
         return settled.allow(kind, before)
+
+    def remove(self, name: str, value: str) -> "MarkChoices":
+        """Take back a decision of a list, or `marked`; of a rule, the value is what it replaces."""
+        if name == "marked":
+            return replace(self, marked=MARKED)
+        if name == "rule":
+            return replace(self, rule=tuple(each for each in self.rule if each.instead_of != value))
+        changed: dict[str, Any] = {name: tuple(x for x in getattr(self, name) if x != value)}
+        return replace(self, **changed)
 
     def decline(self, kind: str, before: str, after: str) -> "MarkChoices":
         """Never propose this again."""

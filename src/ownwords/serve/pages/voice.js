@@ -2,16 +2,17 @@
 
 import { address } from "/app.js";
 import { add, announce, button, copy, el, empty, field, fill, folded, form, input, link, masthead, problem, quiet,
-  quote, row, section, title, totals } from "/components.js";
+  quote, row, section, smallButton, title, totals } from "/components.js";
 import { count, said, t } from "/language.js";
-import { post } from "/server.js";
+import { get, post } from "/server.js";
 
 const UNITS = { words: t`in 1,000 words`, sentences: t`of the sentences`, paragraphs: t`of the paragraphs`,
   texts: t`of the posts`, contractions: t`of the cases` };
 
 export async function show(element, { query }, left) {
-  let card;
+  let card, decided;
   try {
+    decided = await get("/api/marks", {}, left);
     card = await post("/api/voice", { about: query.get("about") ?? "" }, left);
   } catch (error) {
     if (error.status !== 404) throw error;
@@ -51,6 +52,7 @@ export async function show(element, { query }, left) {
       section(said(headings[name]), el("ul.habits", habits.filter((habit) => habit.is_marked).map(line)),
         folded(t`Like others`, el("ul.habits", habits.filter((habit) => !habit.is_marked).map(line))))),
     section(t`Your words`, wordsOf(portrait)),
+    section(t`What you decided about marks`, marksOf(decided)),
     section(t`The card`, folded(t`Read it as a model does`, el("pre", { tabindex: "0", lang: "en" }, card.text))),
     section(t`Passages for a model to write like`, choose, passages));
 }
@@ -72,6 +74,38 @@ function wordsOf({ favourites, avoided, machine_words: theirs, phrases }) {
   return [list(t`Far more than others`, favourites), list(t`Your set phrases`, phrases),
     list(t`Usual words that you never use`, avoided),
     list(t`Words that language models like, and you hardly use`, theirs)];
+}
+
+/** Decisions of marks.toml, each with what takes it back, and what is proposed. */
+function marksOf(decided) {
+  const node = el("div.body");
+  const decide = async (body) => draw(await post("/api/marks", body));
+  const line = (text, ...actions) => el("li", el("span", { dir: "auto" }, text), row(actions));
+  const taken = (name, [text, value]) =>
+    line(text, smallButton(t`Remove`, () => decide({ remove: [name, value] }), t`Remove ${text}`));
+  const list = (heading, name, values) => values.length > 0 &&
+    [el("h3", heading), el("ul.saved", values.map((value) => taken(name, value)))];
+  const plain = (values) => values.map((value) => [value, value]);
+  const rule = (before, after) => t`“${after}” instead of “${before}”`;
+  const proposed = ([kind, before, after]) => (kind === "changed" ? rule(before, after)
+    : kind === "unlike you" ? t`Mark half as many sentences as unlike yours`
+      : before ? t`Never mark “${before}”` : t`Never mark this: ${said(kind.replaceAll("_", " "))}`);
+  function draw({ sentences, silenced, words, marked, rule: rules, proposals }) {
+    const all = [
+      proposals.length > 0 && [el("h3", t`Proposed, because you often chose so`), el("ul.saved", proposals.map((each) =>
+        line(proposed(each), smallButton(t`Follow it`, () => decide({ accept: each })),
+          smallButton(t`No`, () => decide({ decline: each })))))],
+      list(t`Your rules`, "rule", rules.map((each) => [rule(each.instead_of, each.write), each.instead_of])),
+      list(t`Words that are yours`, "words", plain(words)),
+      list(t`Never marked`, "silenced", silenced.map((kind) => [said(kind.replaceAll("_", " ")), kind])),
+      list(t`Sentences that stay`, "sentences", plain(sentences)),
+      marked < 0.1 && list(t`Sentences unlike yours`, "marked",
+        [[t`${(100 * marked).toFixed(1)}% of your own may be marked`, ""]]),
+    ].filter(Boolean);
+    fill(node, all.length ? all : quiet(t`Nothing yet. “Keep mine”, and what your editor calls “keep” or “never mark this again”, is remembered here, and followed everywhere.`));
+  }
+  draw(decided);
+  return node;
 }
 
 function save(name, text) {

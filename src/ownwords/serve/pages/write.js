@@ -329,6 +329,9 @@ function pageOf(element, offer, saved, query, left) {
       if (!made.has(draft.text))
         return toast(t`You have changed the text since. Put it in your voice again to choose.`);
       change.isMine = !change.isMine;
+      const kept = changes.filter((each) => each.isMine && each.kind);
+      post("/api/marks", { text: location.hash.slice(0, 100),
+        kept: kept.map(({ kind, before, after }) => [kind, before, after]) }).catch(toast);
       return apply();
     };
     const list = el("ol.changes", changes.map((change) => {
@@ -477,7 +480,7 @@ function changesOf(draft, { edits, sentences }) {
   }
   written += draft.slice(at);
   const inWritten = placesIn(written), single = [];
-  for (const { start, before, after, because } of edits.toReversed()) { // from the end, so that earlier places hold
+  for (const { start, before, after, because, kind } of edits.toReversed()) { // from the end, so that earlier places hold
     const place = inWritten[start];
     const inside = anew.find((each) => each.start <= place && place < each.end);
     if (inside) {
@@ -486,7 +489,7 @@ function changesOf(draft, { edits, sentences }) {
     } else {
       const growth = ({ start, end, before: old }) => (end <= place ? end - start - old.length : 0);
       const from = place - anew.reduce((sum, each) => sum + growth(each), 0);
-      single.push({ from, to: from + before.length, before, after, because });
+      single.push({ from, to: from + before.length, before, after, because, kind });
     }
   }
   return [...anew, ...single].sort((a, b) => a.from - b.from);
