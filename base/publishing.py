@@ -265,7 +265,7 @@ def put(stored: Path, into: Path) -> int:
     with atomic_dir.replace_dir(into) as new_folder:
         for path in files:
             atomic_dir.write_file(new_folder / path.name, path.read_bytes())
-        Manifest.write(new_folder, "base/build.py")
+        Manifest("base/build.py").write(new_folder)
         size = sum(path.stat().st_size for path in new_folder.iterdir())
         if size > STORED_BYTES:
             raise OwnwordsError(

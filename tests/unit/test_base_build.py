@@ -314,7 +314,7 @@ def test_the_published_base_is_complete_and_correctly_described(
         rows.writerow(["c/d", "CC BY 4.0", "Nobody, d.example", "held out"])
     size = publishing.publish(finished, into, Progress(), table)
     assert size == sum(path.stat().st_size for path in into.iterdir())
-    assert catalogue.verify(into) == []
+    catalogue.check_usable(into)
     kinds = {name: tensor.dtype for name, tensor in read_header(into / "model.safetensors").items()}
     assert kinds["embedding.packed"] == "I8"
     provenance = json.loads((into / "ownwords.json").read_text(encoding="utf-8"))
@@ -380,7 +380,7 @@ def test_the_figures_of_the_advice_come_from_a_scorecard(tmp_path: Path) -> None
     alone = replace(card, bits=(replace(card.bits[0], bits=2.5),))
     other.write_text(json.dumps(alone.to_dict()), encoding="utf-8")
     publishing.put_measured(path, other, tmp_path / "shipped")
-    assert catalogue.verify(tmp_path / "shipped") == []
+    catalogue.check_usable(tmp_path / "shipped")
     quoted = json.loads((tmp_path / "shipped" / "measured.json").read_text(encoding="utf-8"))
     rows = {row.name: row.bits for row in card.bits}
     assert (quoted["base"], quoted["from_nothing"]) == (rows[scorecard.BASE], 2.5)

@@ -1,6 +1,5 @@
 """A model from a hub is complete and verified, or not there at all."""
 
-import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,14 +58,12 @@ def test_a_model_is_downloaded_checked_and_added(
     assert names(folder) == files | {"base.json"}
     for name in files:
         assert (folder / name).read_bytes() == (model / name).read_bytes()
-    assert catalogue.verify(folder) == []
+    catalogue.check_usable(folder)
     (base,) = (entry for entry in catalogue.entries() if entry.name != catalogue.SHIPPED)
     assert base.source == f"{NAME} ({server.address})"
     manifest = Manifest.read(folder)
     assert manifest is not None
     assert manifest.revision == COMMIT
-    sums = {name: hashlib.sha256((model / name).read_bytes()).hexdigest() for name in files}
-    assert manifest.files == sums
     assert names(home / "bases") == {"tiny-model", ".tiny-model.lock"}
 
 

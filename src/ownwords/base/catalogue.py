@@ -6,7 +6,7 @@ Nothing here needs torch if the C++ library is compiled; only the checks read we
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from ownwords.core.config import toml_beside
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.fingerprint import sha256_of
 from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import (
     DATA_FOLDER_VARIABLE,
@@ -121,11 +120,10 @@ def is_model_name(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Source, revision and checksums of a base at the time it was added."""
+    """Where a base came from when it was added."""
 
     source: str  # the model on the hub, or the folder or program it came from
-    revision: str  # the commit on the hub; empty otherwise
-    files: Mapping[str, str]  # the SHA-256 of each file, by name
+    revision: str = ""  # the commit on the hub; empty otherwise
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest | None":
@@ -135,12 +133,8 @@ class Manifest:
             return None
         return decode(cls, read_json(path), source=str(path), unknown="ignore")
 
-    @classmethod
-    def write(cls, folder: Path, source: str, revision: str = "") -> None:
-        """Write the manifest of all files in a folder."""
-        paths = sorted(path for path in folder.iterdir() if path.name != MANIFEST)
-        files = {path.name: sha256_of(path) for path in paths if path.is_file()}
-        text = json.dumps(encode(cls(source, revision, files)), indent=2, ensure_ascii=False)
+    def write(self, folder: Path) -> None:
+        text = json.dumps(encode(self), indent=2, ensure_ascii=False)
         write_atomically(folder / MANIFEST, text + "\n")
 
 
@@ -312,22 +306,6 @@ def _is_model(folder: Path) -> bool:
 # --- checks ---------------------------------------------------------------------------------------
 
 
-def verify(folder: Path) -> list[str]:
-    """Return the problems of a base, one sentence each; none if it is complete and readable."""
-    try:
-        known = Manifest.read(folder)
-        problems = []
-        for name, sha256 in known.files.items() if known else ():
-            path = folder / name
-            if path.parent != folder or not path.is_file():
-                problems.append(f"{name} is missing")
-            elif sha256_of(path) != sha256:
-                problems.append(f"{name} has changed: its SHA-256 is not the one in {MANIFEST}")
-        return problems or _unreadable(folder)
-    except OwnwordsError as error:
-        return [str(error)]
-
-
 def check_fits(folder: Path) -> None:
     """Raise ModelError unless weights, config and tokenizer match and can be trained further.
 
@@ -344,9 +322,26 @@ def check_fits(folder: Path) -> None:
 
 
 def check_usable(folder: Path) -> None:
-    """Raise OwnwordsError if `verify` finds a problem with the base in this folder."""
-    if problems := verify(folder):
-        raise OwnwordsError(f"the model was not added: {'; '.join(problems)}")
+    """Raise OwnwordsError unless the base in this folder opens, and a few words have logits."""
+    import numpy as np  # noqa: PLC0415 - a tenth of a second
+
+    from ownwords.inference.model import Model  # noqa: PLC0415
+
+    try:
+        check_fits(folder)
+        model = Model.load(folder)
+        ids = [int(each) for each in model.tokenizer.encode(_SAMPLE_TEXT)]
+        start = model.tokenizer.start
+        ids = (ids or ([] if start is None else [start]) or [0])[: model.engine.context]
+        is_finite = np.isfinite(model.logits(ids)).all()
+    except OwnwordsError as error:
+        raise OwnwordsError(f"the model was not added: {error.message}", error.hint) from error
+    if not is_finite:
+        raise OwnwordsError(
+            "the model was not added: its weights are damaged, because a few words give logits that"
+            " are not finite",
+            hint="copy or download it again",
+        )
 
 
 def check_disk_space(folder: Path, needed: int) -> None:
@@ -358,18 +353,3 @@ def check_disk_space(folder: Path, needed: int) -> None:
             f" {free / 1e6:,.0f} MB free",
             hint=f"free some space, or choose another folder: {DATA_FOLDER_VARIABLE}=PATH",
         )
-
-
-def _unreadable(folder: Path) -> list[str]:
-    import numpy as np  # noqa: PLC0415 - a tenth of a second
-
-    from ownwords.inference.model import Model  # noqa: PLC0415
-
-    check_fits(folder)
-    model = Model.load(folder)
-    ids = [int(each) for each in model.tokenizer.encode(_SAMPLE_TEXT)]
-    start = model.tokenizer.start
-    ids = (ids or ([] if start is None else [start]) or [0])[: model.engine.context]
-    if not np.isfinite(model.logits(ids)).all():
-        return ["its weights are damaged: a few words give logits that are not finite"]
-    return []

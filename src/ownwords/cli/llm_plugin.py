@@ -1,4 +1,4 @@
-"""A plugin for LLM (https://llm.datasette.io): the models of the user's workspaces, and encoders.
+"""A plugin for LLM (https://llm.datasette.io): the models of the user's workspaces.
 
 LLM imports this at every start, so nothing heavy is imported before a model is used.
 """
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import llm
 from pydantic import Field
 
-from ownwords.ask.encoder import KNOWN, Embedder, installed, open_embedder
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace
 from ownwords.serve.workspace_list import WorkspaceList
@@ -30,13 +29,6 @@ def register_models(register: Callable[..., None]) -> None:
             folders.setdefault(root.name.removesuffix(SUFFIX), root / "model")
     for name, folder in folders.items():
         register(WorkspaceModel(f"ownwords/{name}", folder))
-
-
-@llm.hookimpl  # type: ignore[untyped-decorator]
-def register_embedding_models(register: Callable[..., None]) -> None:
-    """Register the encoders that are installed."""
-    for known in filter(installed, KNOWN):
-        register(Encoder(f"ownwords/{known.name}", known.name))
 
 
 class WorkspaceModel(llm.Model):  # type: ignore[misc]
@@ -81,22 +73,3 @@ class WorkspaceModel(llm.Model):  # type: ignore[misc]
             yield from pieces if stream else ("".join(pieces),)
         except OwnwordsError as error:
             raise llm.ModelError(str(error)) from error
-
-
-class Encoder(llm.EmbeddingModel):  # type: ignore[misc]
-    """An encoder of `ownwords ask`."""
-
-    batch_size = 32
-
-    def __init__(self, model_id: str, name: str) -> None:
-        self.model_id, self._name = model_id, name
-
-    @cached_property
-    def _encoder(self) -> Embedder | None:
-        return open_embedder(self._name)
-
-    def embed_batch(self, items: Any, *, key: str | None = None) -> Iterator[list[float]]:  # noqa: ANN401
-        """Yield a vector for each text, embedded as a passage."""
-        encoder = self._encoder
-        assert encoder is not None  # only installed ones are registered
-        yield from encoder.embed([encoder.passage_prompt + item for item in items]).tolist()
