@@ -281,7 +281,7 @@ def check_quantized(stored: Mapping[str, TensorInfo], config: ModelConfig, folde
     if fields != _INT8:
         raise ModelError(
             f"{where} names an unknown quantisation: {str(fields)[:80]}",
-            hint="a newer ownwords may have written it",
+            hint="only int8 is read, and no longer int4: export or make the model again",
         )
     expected: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
     for ours, shape in weight_shapes(config).items():  # these files have our names
