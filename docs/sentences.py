@@ -25,6 +25,7 @@ LANGUAGES = PAGES / "languages"
 SERVER = (
     "archive/advice.py",
     "archive/analysis.py",
+    "archive/file_list.py",
     "archive/ingest.py",
     "archive/log_detection.py",
     "archive/look.py",

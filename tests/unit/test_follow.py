@@ -105,8 +105,8 @@ def test_a_served_folder_is_read_when_it_changes_and_looked_at_later(
     with page_client(state) as api:
 
         def found(word: str) -> list[str]:
-            passages = api.get("/api/corpus/search", params={"q": word}).json()["passages"]
-            return [each["document"] for each in passages if word in each["text"]]
+            passages = state.searcher().find(word, limit=5).passages
+            return [each.document for each in passages if word in each.text]
 
         assert waited(lambda: state.follower.is_following)
         monkeypatch.setattr(state.jobs, "find_worker", lambda: "Making a model is still running")

@@ -68,6 +68,7 @@ class SkippedItem:
     count: int = 1
     title: str = ""
     ref: str = ""
+    source: int = 0  # index in the report's sources
 
 
 @dataclass(frozen=True, slots=True)

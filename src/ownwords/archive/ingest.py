@@ -89,7 +89,7 @@ def ingest(
                 match item:
                     case RawDocument():
                         if left_out := _add(archive, item, prefix, config, before, result):
-                            skipped[left_out] += 1
+                            skipped[replace(left_out, source=len(result.sources) - 1)] += 1
                         stage.advance(1)
                     case ExpectedCount():
                         stage.total = (stage.total or 0) + item.documents
@@ -99,7 +99,8 @@ def ingest(
                         summary = result.sources[-1]
                         summary.site_name = summary.site_name or repair_line(item.name)
                     case SkippedItem():
-                        skipped[replace(item, count=1)] += item.count
+                        left_out = replace(item, count=1, source=len(result.sources) - 1)
+                        skipped[left_out] += item.count
                     case SourceNote():
                         result.notes.append(item.text)
     result.skipped = [replace(item, count=count) for item, count in skipped.items()]

@@ -1,11 +1,17 @@
 """`ownwords look`."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.options import DEFAULTS, CommonOptions, setting
+from ownwords.cli.options import DEFAULTS, CommonOptions, flag, setting
+from ownwords.view.format import count, plain
+
+if TYPE_CHECKING:
+    from ownwords.archive.file_list import FileEntry
 
 
 def look(
@@ -38,13 +44,16 @@ def look(
             help="Also write the texts to this file, one JSON object per line. [default: none]"
         ),
     ] = None,
+    files: Annotated[
+        bool, flag("List every file instead: whether it was read, and if not, why and what to do.")
+    ] = False,
     common: CommonOptions = DEFAULTS,
 ) -> None:
     """Read the paths, build the archive, show the report."""
+    from ownwords.archive.file_list import list_files
     from ownwords.archive.look import look as build_archive
     from ownwords.archive.report_view import report_view
     from ownwords.make.learned import count_new
-    from ownwords.view.format import count
     from ownwords.view.terminal import print_view
 
     place = common.workspace_for(paths)
@@ -70,7 +79,20 @@ def look(
             ask=ask,
             export=export,
         )
+        if files:
+            rows = list_files(report, place.root)
+            common.show({"files": [asdict(row) for row in rows]}, lambda _: _print(rows))
+            return
         page = f"{report.workspace.rstrip('/')}/report.html" if report.workspace else ""
         common.show(report.to_dict(), lambda out: print_view(report_view(report), out, page))
         if not common.json and not common.quiet and (new := count_new(place.root, report)):
             print(f"{count(new, 'new post')}, not yet learned: `ownwords make` trains on them")
+
+
+def _print(files: "Sequence[FileEntry]") -> None:
+    """Print a line per file, so that other programs can search them."""
+    for file in files:
+        why = "; ".join([*file.reasons, *filter(None, [file.advice])])
+        words = count(file.words, "word") if file.texts else ""
+        parts = [f"{file.status:<12}  {plain(file.name, 300)}", words, plain(why, 400)]
+        print("  ".join(filter(None, parts)))

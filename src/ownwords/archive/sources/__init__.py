@@ -103,7 +103,7 @@ def text_suffixes() -> frozenset[str]:
 # ---- the source of a path
 
 _FIRST_FILES = 20
-_MEDIA = {"image": "a picture", "audio": "a recording", "video": "a film"}
+MEDIA = {"image": "a picture", "audio": "a recording", "video": "a film"}
 _NOT_READ = frozenset({".doc", ".rtf", ".pages", ".org", ".rst", ".adoc", ".tex"})
 # What to do with common files that cannot be read as they are, by suffix.
 _ADVICE = {
@@ -148,9 +148,9 @@ def detect_source(path: Path) -> DetectedSource:
     if is_packed(path):
         return _detect_packed(path)
     kind = (mimetypes.guess_type(path.name)[0] or "").partition("/")[0]
-    if path.is_file() and kind in _MEDIA:
+    if path.is_file() and kind in MEDIA:
         hint = "give the file or the folder that holds your posts"
-        raise SourceError(f"{path} is {_MEDIA[kind]}", hint=hint)
+        raise SourceError(f"{path} is {MEDIA[kind]}", hint=hint)
     hint = _advice(path) or f"they are: {', '.join(readable_kinds())}"
     raise SourceError(f"{path} is none of the kinds that can be read", hint=hint)
 
@@ -160,7 +160,7 @@ def _advice(path: Path) -> str:
     if not path.is_dir():
         if not path.suffix:
             return "if it is a text, give it a name that ends in .txt or .md"
-        return _ADVICE.get(path.suffix.lower(), "")
+        return suffix_advice(path.name)
     try:
         inside = sorted(path.iterdir())
     except OSError as error:
@@ -171,6 +171,11 @@ def _advice(path: Path) -> str:
         if file.is_file() and any(load_source(name).detect(file) for name in SOURCE_NAMES):
             return f"the folder as a whole is no export, but files in it can be given, as {file}"
     return ""
+
+
+def suffix_advice(name: str) -> str:
+    """Return what to do with a file that cannot be read as it is, by its name; "" if nothing."""
+    return _ADVICE.get(PurePosixPath(name).suffix.lower(), "")
 
 
 # ---- zips and tars of texts that no source reads packed, such as one of Markdown files
@@ -268,20 +273,18 @@ def list_texts(
     a folder is read as texts of one `kind` ("Markdown files").
     """
     files: list[Path | SkippedItem] = []
-    others: Counter[str] = Counter()
     read = suffixes | text_suffixes() | _NOT_READ | {".canvas"}
     for file in walk_files(folder, read, leave, only):
-        if isinstance(file, Path) and file.suffix.lower() not in suffixes:
-            others[file.suffix.lower()] += 1
+        if isinstance(file, Path) and (suffix := file.suffix.lower()) not in suffixes:
+            apart = "; to take it in, give its path, too" if suffix in text_suffixes() else ""
+            reason = f"not {kind} ({suffix}){apart}"
+            files.append(SkippedItem("file", reason, ref=relative_name(file, folder)))
         else:
             files.append(file)
     if only is None and not any(isinstance(file, Path) for file in files):
         raise SourceError(
             f"{folder} holds no {kind}", hint="give the folder that your texts are in"
         )
-    for suffix, number in sorted(others.items()):
-        apart = "; to take it in, give its path, too" if suffix in text_suffixes() else ""
-        files.append(SkippedItem("file", f"not {kind} ({suffix}){apart}", number))
     return files
 
 

@@ -284,7 +284,7 @@ def _folder(path: Path, only: Set[Path] | None) -> Iterator[SourceItem]:
             elif _MADE_OF_TAGS.search(meta.body) and "_posts" not in name:
                 reason = "a page made of template tags, not a post"
         if reason:
-            yield SkippedItem("file", reason)
+            yield SkippedItem("file", reason, ref=name)
             return
         broken += meta.broken
         yield _document(meta, place, tool, home)

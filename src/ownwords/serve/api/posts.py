@@ -14,6 +14,7 @@ from ownwords.archive import report_view as summary
 from ownwords.archive.blog_name import blog_name
 from ownwords.archive.corpus import training_text
 from ownwords.archive.document import OWN_KINDS, Document
+from ownwords.archive.file_list import FileEntry, list_files
 from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import (
@@ -53,6 +54,7 @@ def routes(state: AppState) -> list[BaseRoute]:
         json_route(
             state, "GET", "/api/corpus/posts", lambda s, call: find_posts(s.report(), call.query)
         ),
+        json_route(state, "GET", "/api/corpus/files", find_files),
         json_route(state, "GET", "/api/corpus/post", show_post),
         json_route(state, "GET", "/api/corpus/decisions", list_decisions),
         json_route(state, "POST", "/api/corpus/decide", decide),
@@ -134,6 +136,22 @@ def find_posts(cached: CachedReport, query: Mapping[str, str]) -> dict[str, Any]
         "first": first,
         "rows": [_row(post, cached.tags) for post in rows[first : first + most]],
     }
+
+
+def find_files(state: AppState, call: ApiCall) -> dict[str, Any]:
+    """Return a page of the files that match a query, those that were left out first."""
+
+    def listed(cached: CachedReport) -> list[FileEntry]:
+        return sorted(list_files(cached.report, state.workspace.root), key=lambda file: file.status)
+
+    words, status = call.query.get("words", "")[:200].casefold().split(), call.query.get("status")
+    files: list[FileEntry] = state.report.derived("files", listed)
+    found = [file for file in files if file.matches(words)]
+    counts = Counter(file.status for file in found)
+    found = [file for file in found if not status or file.status == status]
+    first = _number(call.query.get("first", ""), 0)
+    rows = found[first : first + _PAGE_SIZE]
+    return {"total": len(found), "counts": [*counts.items()], "first": first, "rows": rows}
 
 
 def _matches(post: PostSummary, tags: Sequence[str], query: Mapping[str, str]) -> bool:

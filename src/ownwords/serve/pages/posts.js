@@ -9,7 +9,7 @@ import { count, said, t } from "/language.js";
 import { get, post } from "/server.js";
 
 const TABS = { "": [t`All posts`, list], decisions: [t`Decisions`, decisions],
-  report: [t`The report`, report], post: ["", showPost] };
+  files: [t`Files`, files], report: [t`The report`, report], post: ["", showPost] };
 
 const postAddress = (id, query = {}) => address("posts", ["post", id], query);
 const postLink = (id, wording, query) => link(postAddress(id, query), title(wording));
@@ -127,21 +127,58 @@ async function list(body, where, left) {
       item.day || "–", count(item.own_words), percent(item.share), count(item.learned_words), SAID[item.split] ?? "–"];
     };
     const heads = [t`Post`, t`Date`, t`Words`, t`Share`, t`Learned from`, t`In training`];
-    return [table({ caption: t`Posts`, heads, class: "every", rows: all.map(cells) }), pager(first, total)];
+    return [table({ caption: t`Posts`, heads, class: "every", rows: all.map(cells) }), pager({ first, total }, rows, ask)];
   }
+}
 
-  function pager(first, total) {
-    const turn = async (by) => {
-      const next = first + by * PAGE;
-      if (next < 0 || next >= total) return;
-      await ask({ first: next || "" });
-      rows.scrollIntoView({ block: "start" });
-    };
-    if (total <= PAGE) return null;
-    return el("nav.pager.row.spread", { "aria-label": t`Pages` },
-      button(t`Previous`, () => turn(-1), { disabled: !first }),
-      el("span", t`${count(first + 1)} to ${count(Math.min(total, first + PAGE))} of ${count(total)}`),
-      button(t`Next`, () => turn(1), { disabled: first + PAGE >= total }));
+/** The buttons of a long list; `ask` shows another part of it in `shown`. */
+function pager({ first, total }, shown, ask) {
+  const turn = async (by) => {
+    const next = first + by * PAGE;
+    if (next < 0 || next >= total) return;
+    await ask({ first: next || "" });
+    shown.scrollIntoView({ block: "start" });
+  };
+  if (total <= PAGE) return null;
+  return el("nav.pager.row.spread", { "aria-label": t`Pages` },
+    button(t`Previous`, () => turn(-1), { disabled: !first }),
+    el("span", t`${count(first + 1)} to ${count(Math.min(total, first + PAGE))} of ${count(total)}`),
+    button(t`Next`, () => turn(1), { disabled: first + PAGE >= total }));
+}
+
+// ---- the files --------------------------------------------------------------------------------
+
+const STATUSES = { read: t`Read`, "read in part": t`Read in part`, "left out": t`Left out` };
+
+async function files(body, where, left) {
+  const asked = Object.fromEntries(where.query), rows = el("div.posts");
+  let waiting = null;
+  const box = input({ type: "search", placeholder: t`Words in the name or the reason`, value: asked.words ?? "",
+    oninput() {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => ask({ words: box.value, first: "" }), TYPING_MS);
+    } });
+  const statuses = select([["", t`All`], ...Object.entries(STATUSES)], asked.status ?? "",
+    (status) => ask({ status, first: "" }));
+  const cells = (file) => [file.name, STATUSES[file.status], file.texts ? count(file.words) : "–",
+    el("div", file.reasons.map(said).join("; "), el("span.quiet.line-below", said(file.advice)))];
+  const read = live(left, (signal) => get("/api/corpus/files", asked, signal), (page) => {
+    const heads = [t`File`, t`What became of it`, t`Your words`, t`Why, and what to do`];
+    fill(rows, quiet(page.counts.map(([status, n]) => `${STATUSES[status]}: ${count(n)}`).join(", ")),
+      page.total ? table({ caption: t`Files`, heads, class: "every", rows: page.rows.map(cells) })
+        : empty(t`No file matches`, t`Remove a filter.`), pager(page, rows, ask));
+    announce(count(page.total, "file"));
+  }, ["blog"]);
+  left.addEventListener("abort", () => clearTimeout(waiting));
+  const filters = form("filters", () => {}, field(t`Search`, box), field(t`What became of it`, statuses));
+  filters.setAttribute("role", "search");
+  fill(body, masthead({ heading: t`Files` }), filters, rows);
+  await read();
+
+  function ask(change) {
+    Object.assign(asked, change);
+    go(address("posts", ["files"], asked), { quietly: true, replace: true });
+    return read();
   }
 }
 
