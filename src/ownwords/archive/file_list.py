@@ -15,14 +15,16 @@ from ownwords.archive.untrusted_files import NOT_TEXTS, relative_name, walk_file
 FileStatus = Literal["read", "read in part", "left out"]
 
 _BY_NAME = FILE_BY_FILE | {"html"}  # whose texts have the names of their files
-_INCLUDE = "include them under “What is read” on the page, or with"
+_DRAFTS = "include drafts: under “What is read” on the page, or with --drafts"
 # What to do about what was left out, by the reason.
 _TO_DO = {
-    "still a draft": f"{_INCLUDE} --drafts",
-    "scheduled, not yet published": f"{_INCLUDE} --drafts",
-    "a private post": f"{_INCLUDE} --private",
-    "hidden: live at its address, listed nowhere": f"{_INCLUDE} --hidden",
-    "a page, not a post": f"{_INCLUDE} --pages",
+    "still a draft": _DRAFTS,
+    "scheduled, not yet published": _DRAFTS,
+    "a private post": "include private posts: under “What is read” on the page, or with --private",
+    "hidden: live at its address, listed nowhere": (
+        "include hidden posts: under “What is read” on the page, or with --hidden"
+    ),
+    "a page, not a post": "include pages: under “What is read” on the page, or with --pages",
     "a picture without text": "let a program for text recognition add the text, such as ocrmypdf",
     "not read yet": "read the blog again",
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ownwords.archive.follow import FolderWatch, has_changed_since
 from ownwords.archive.ingest import ingest_changed
+from ownwords.archive.sources import text_suffixes
 from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.serve.archive_access import CachedReport
@@ -118,7 +119,7 @@ class Follower:
                 self.titles = titles  # before the page learns of the change
         if titles is None:
             self._needs_look, self._look_at = True, time.monotonic()
-        elif titles:
+        elif any(path.suffix.lower() in text_suffixes() for path in self._changed):
             self._look_at = time.monotonic() + self._pause_s()
 
     def _pause_s(self) -> float:
