@@ -125,8 +125,8 @@ class _Tools(OpenWorkspace):
         """Return a card on how the author writes, to write in their voice.
 
         It has rates beside other people's and language models', words, phrases, and whole passages
-        near `about`, the task. After writing, call `check` and `facts_kept`, and mend what they
-        find.
+        near `about`, the task. After writing, call `check` and `facts_kept` once, and put back
+        lost facts; do not rewrite for a better figure.
         """
         from ownwords.drafts.voice_card import voice_card
 

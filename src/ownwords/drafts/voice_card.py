@@ -39,10 +39,11 @@ from ownwords.evaluation.manner import (
 from ownwords.evaluation.style import REFERENCE
 from ownwords.language.words import content_words, is_in_the_language
 
-_KEPT_FILE, _KEPT_FORMAT = "voice.json", "2"
+_KEPT_FILE, _KEPT_FORMAT = "voice.json", "3"
 _MIN_WORDS = 1000  # of the author's
 _CERTAIN = 2.0  # standard errors
 _GENERAL, _USUAL = 0.6, 0.75  # share of others who have a word that depends on no topic
+_SPREAD = 0.75  # of posts, of the number that chance would give: "above", not "function"
 _CHOICE_CHARS = 400_000  # of posts, to learn which of several forms the author uses
 _PHRASE_WORDS = (5, 4, 3)
 _PASSAGES_SHARE = 0.6  # of the words of a card
@@ -52,7 +53,7 @@ _MAX_FORMS = 14
 _FOUND = 60  # passages of the search that are looked at
 _NO_PROSE = re.compile(r"[`{}<>|]|https?:|\n")
 _QUOTED = re.compile(r"[“\"][^”\"]*[”\"]")
-_PHRASE = re.compile(r"[\w'’]+(?: [\w'’]+)*")
+_PHRASE = re.compile(r"[\w'’]+(?: (?:I(?:['’]\w+)?|[^\WA-Z][\w'’]*))*")  # no titles of books
 GROUPS = {
     "lengths": "Sentences and paragraphs",
     "openings": "How sentences begin",
@@ -138,7 +139,7 @@ class Portrait:
     titles: str
     habits: tuple[Habit, ...]
     choices: tuple[str, ...]  # of equivalent forms
-    favourites: tuple[str, ...]  # words that they use far more than others
+    favourites: tuple[str, ...]  # words that they use twice as often as others, whatever the subject
     avoided: tuple[str, ...]  # usual words that they never use
     machine_words: tuple[str, ...]  # words of language models that they hardly use
     phrases: tuple[str, ...]
@@ -197,7 +198,7 @@ class VoiceCard:
         yield from (f"- {each}" for each in own.choices)
         yield from (f"- “{each.write}” not “{each.instead_of}”" for each in self.rules)
         for label, words in (
-            ("Used far more than by others", own.favourites),
+            ("Used more than twice as often as by others", own.favourites),
             ("Set phrases", own.phrases),
             ("Never used, though others do", own.avoided),
             ("Hardly used, though language models like them", own.machine_words),
@@ -241,10 +242,11 @@ _TASK = (
 LOOP = f"""{_TASK}
 
 1. Write the text by the card.
-2. Check it: `ownwords check draft.txt --json`, or the tool `check` of `ownwords mcp`. Compare the
-   facts with the notes: the tool `facts_kept`.
-3. Mend the sentences that are marked, for the reasons given, and put lost facts back.
-4. Repeat 2 and 3 at most three times, then show the text and say what is still marked.
+2. Check it once: `ownwords check draft.txt --json`, or the tool `check` of `ownwords mcp`. Compare
+   the facts with the notes: the tool `facts_kept`.
+3. Put lost facts back, and reword what stands in a post. Change a marked sentence only if the reason
+   names words or a habit and the sentence does not get worse: do not write for the figure.
+4. Show the text, and say what is still marked.
 """
 
 
@@ -383,7 +385,11 @@ def _habits(counted: Sequence[TextCounts], reference: ReferenceManner) -> tuple[
 def _telling_words(
     counted: Sequence[TextCounts], reference: ReferenceManner
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Return the words far more used than by others, those never used, and those of machines."""
+    """Return the words far more used than by others, those never used, and those of machines.
+
+    A word of a topic is crowded into few posts: it is left out if it is in less than `_SPREAD` of
+    the posts that would have it if it were strewn over all by chance.
+    """
     own, posts = Counter[str](), Counter[str]()
     for text in counted:
         own.update(text.words)
@@ -391,6 +397,9 @@ def _telling_words(
     total = own.total() / 1e6
     count = np.array([own[word] for word in reference.words], float)
     in_posts = np.array([posts[word] for word in reference.words])
+    lengths = np.array([text.words.total() for text in counted])
+    by_chance = sum(1 - np.exp(-count * length / own.total()) for length in lengths)
+    is_spread = in_posts >= np.maximum(_SPREAD * by_chance, max(5, 0.08 * len(counted)))
     people, machines = reference.by_people * total, reference.by_machines * total
     usual = reference.spread >= _USUAL
 
@@ -399,7 +408,7 @@ def _telling_words(
         return tuple(reference.words[n] for n in order if mask[n])
 
     more = np.log((count + 1) / (people + 1))
-    is_more = usual & (count > 3 * people) & (in_posts >= max(5, 0.08 * len(counted)))
+    is_more = usual & (count > 2 * people) & is_spread
     z = (count - people) / np.sqrt(people + 1)
     never = (count == 0) & (people > 6) & usual
     of_machines = (machines > 3 * count + 6) & (machines > 2 * people) & ~never
