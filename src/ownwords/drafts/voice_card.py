@@ -139,7 +139,7 @@ class Portrait:
     titles: str
     habits: tuple[Habit, ...]
     choices: tuple[str, ...]  # of equivalent forms
-    favourites: tuple[str, ...]  # words that they use twice as often as others, whatever the subject
+    favourites: tuple[str, ...]  # words used twice as often as by others, whatever the subject
     avoided: tuple[str, ...]  # usual words that they never use
     machine_words: tuple[str, ...]  # words of language models that they hardly use
     phrases: tuple[str, ...]
