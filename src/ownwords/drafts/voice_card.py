@@ -244,8 +244,8 @@ LOOP = f"""{_TASK}
 1. Write the text by the card.
 2. Check it once: `ownwords check draft.txt --json`, or the tool `check` of `ownwords mcp`. Compare
    the facts with the notes: the tool `facts_kept`.
-3. Put lost facts back, and reword what stands in a post. Change a marked sentence only if the reason
-   names words or a habit and the sentence does not get worse: do not write for the figure.
+3. Put lost facts back, and reword what stands in a post. Change a marked sentence only if the
+   reason names words or a habit and the sentence does not get worse: do not write for the figure.
 4. Show the text, and say what is still marked.
 """
 
