@@ -16,14 +16,16 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor
 
+from launches import LaunchCounter
 from ownwords.core.errors import WorkspaceError
 from ownwords.core.progress import Event, Progress
 from ownwords.core.workspace import translate_os_errors
 from ownwords.models.decoder import CausalLM
 from ownwords.training import loop as loop_module
-from ownwords.training import metrics
+from ownwords.training import metrics, step_graphs
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.checkpoint import Checkpoints
+from ownwords.training.device import Device
 from ownwords.training.loop import (
     MAX_ROLLBACKS,
     TrainingError,
@@ -124,6 +126,88 @@ def test_bfloat16_learns_as_float32_does(precision: Precision, tmp_path: Path) -
         for each in (precision, "float32")
     ]
     assert outcomes[0].bits_per_byte == pytest.approx(outcomes[1].bits_per_byte, rel=0.02)
+
+
+class Card(Device):
+    """The processor in the place of a GPU: what runs there runs here, operation by operation."""
+
+    def later(self, value: Tensor) -> Callable[[], Tensor]:
+        return value.detach().clone
+
+    def release_memory(self) -> None:
+        pass
+
+
+class PlainCapturer:
+    """In the place of CUDA graphs: replays a step by calling it, and fails if it would wait."""
+
+    captured = 0
+    problem: RuntimeError | None = None
+
+    def __init__(self, _: torch.device) -> None:
+        pass
+
+    def capture(self, function: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        if self.problem:
+            raise self.problem
+
+        def replay() -> Tensor:
+            PlainCapturer.captured += 1
+            with LaunchCounter(is_captured=True):
+                return function()
+
+        return replay
+
+
+@pytest.fixture
+def on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train as on CUDA: without the library, with an optimizer that does not wait, captured."""
+    monkeypatch.setattr("ownwords.models.fused.find_library", lambda: None)
+    monkeypatch.setattr(
+        Optimizer, "_waits", property(lambda _: False, lambda *_: None), raising=False
+    )
+    monkeypatch.setattr(step_graphs, "Capturer", PlainCapturer)
+    monkeypatch.setattr(PlainCapturer, "captured", 0)
+
+
+@pytest.mark.usefixtures("on_a_card")
+@pytest.mark.parametrize("kind", ["rich", "adapter", "autocast"])
+def test_a_captured_step_is_the_same_step_and_waits_for_nothing(kind: str, tmp_path: Path) -> None:
+    def make(key: str, device: str) -> TrainJob:
+        loop = replace(RICH if kind == "rich" else LOOP, steps=20)
+        if kind == "autocast":
+            loop = replace(loop, precision="autocast")
+        made = job(tmp_path, loop, key=key, device=Card(device, torch.device("cpu")))
+        if kind == "adapter":
+            attach_adapter(made)
+        return made
+
+    plain, captured = make("plain", "cpu"), make("captured", "cuda")
+    outcome = train(plain)
+    assert not PlainCapturer.captured
+    assert train(captured).evaluations == outcome.evaluations
+    assert PlainCapturer.captured > 8
+    with pytest.raises(TrainingInterrupted):
+        train(stop_after(make("parts", "cuda"), 13))
+    parts = make("parts", "cuda")
+    train(parts)
+    assert weights_of(captured) == weights_of(plain) == weights_of(parts)
+
+
+@pytest.mark.usefixtures("on_a_card")
+def test_a_step_that_cannot_be_captured_is_launched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PlainCapturer, "problem", RuntimeError("operation not permitted\nAnd more"))
+    recorder = EventLog()
+    device = Card("cuda", torch.device("cpu"))
+    made = job(tmp_path, device=device, progress=recorder.progress())
+    assert train(made).steps == 12 and not PlainCapturer.captured
+    assert "Training without a CUDA graph: operation not permitted." in recorder.notes()
+    full = torch.OutOfMemoryError("CUDA out of memory")
+    monkeypatch.setattr(PlainCapturer, "problem", full)
+    with pytest.raises(TrainingError, match="one row of 24 tokens does not fit"):
+        train(job(tmp_path, key="full", device=device))
 
 
 class Clock:
@@ -287,20 +371,20 @@ def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
 def test_out_of_memory_in_the_optimizer_leaves_no_half_updated_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step_of, failures = Optimizer.step, list[int]()
+    update_of, calls = Optimizer.update, list[int]()
 
-    def step(optimizer: Optimizer, scale: float, step: int) -> None:
-        if step == 6 and not failures:
-            failures.append(step)
+    def update(optimizer: Optimizer) -> None:
+        calls.append(1)
+        if len(calls) == 7:
             for weight in optimizer.weights().values():
                 weight.zero_()
             raise torch.OutOfMemoryError("no room")
-        step_of(optimizer, scale, step)
+        update_of(optimizer)
 
-    monkeypatch.setattr(Optimizer, "step", step)
+    monkeypatch.setattr(Optimizer, "update", update)
     run_job = job(tmp_path)
     outcome = train(run_job)
-    assert failures and outcome.micro_batch_size == 2
+    assert len(calls) > 7 and outcome.micro_batch_size == 2
     assert outcome.rollbacks == 0 and outcome.steps == 12
     assert torch.isfinite(torch.tensor(outcome.bits_per_byte))
 
@@ -326,19 +410,19 @@ def test_out_of_memory_in_an_evaluation_is_met_once(tmp_path: Path) -> None:
 def test_a_nan_loss_rolls_back_and_halves_the_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorder, moved, step = EventLog(), list[Tensor](), Optimizer.step
+    recorder, moved, update = EventLog(), list[Tensor](), Optimizer.update
     spoilt = ChangedLoss(lambda call, loss: loss * math.nan if call == 7 else loss)
     made = job(tmp_path, objective=spoilt, progress=recorder.progress())
 
     def flat() -> Tensor:
         return torch.cat([weight.detach().flatten() for weight in made.model.parameters()])
 
-    def record(optimizer: Optimizer, scale: float, number: int) -> None:
+    def record(optimizer: Optimizer) -> None:
         before = flat()
-        step(optimizer, scale, number)
+        update(optimizer)
         moved.append(flat() - before)
 
-    monkeypatch.setattr(Optimizer, "step", record)
+    monkeypatch.setattr(Optimizer, "update", record)
     outcome = train(made)
     # Step 5 of both attempts: the same weights, moments and batch, and half the rate.
     torch.testing.assert_close(moved[7], moved[4] / 2, rtol=1e-3, atol=1e-6)

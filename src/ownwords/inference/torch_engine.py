@@ -3,11 +3,9 @@
 Shapes: R rows of the cache, B rows of a batch, T tokens, N positions, C width, V vocabulary.
 """
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +24,7 @@ from ownwords.inference.engine import (
     not_finite_error,
 )
 from ownwords.models import bundle
+from ownwords.models.cuda_graph import Capturer
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.models.kv_cache import KVCache, KVCacheRows, StaticKVCache
 from ownwords.models.quantize import quantize
@@ -34,7 +33,6 @@ from ownwords.models.weight_mapping import find_tensors, is_quantized
 _CHUNK = 1024  # tokens of a row per forward pass; bounds the memory of attention scores and masks
 _SHORT = 16  # tokens per row up to which padding is free, since reading the weights dominates
 _MIN_SPAN = 128  # smallest number of attended KV slots to capture CUDA graphs for
-_capturing = threading.Lock()  # PyTorch allows one capture at a time in a process
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 _FORMATS: dict[torch.dtype, WeightFormat] = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
@@ -202,10 +200,7 @@ class _GraphedForward:
     def __init__(self, engine: TorchEngine, kv_cache: KVCache) -> None:
         self._network, self._kv_cache = engine.network, kv_cache
         self._graphs: dict[tuple[int, int], _CapturedStep] = {}
-        self._capture_on: tuple[torch.cuda.Stream, Any] | None = None
-        if engine.device.type == "cuda":
-            stream = torch.cuda.Stream(engine.device)  # type: ignore[no-untyped-call]
-            self._capture_on = stream, torch.cuda.graph_pool_handle()
+        self._capturer = Capturer(engine.device) if engine.device.type == "cuda" else None
 
     def fits(self, inputs: RowInputs) -> bool:
         return all(len(ids) <= _SHORT for ids in inputs.values())
@@ -221,7 +216,7 @@ class _GraphedForward:
             ids_RT[row, : len(ids)] = ids
             slots_RT[row, : len(ids)] = range(kv_cache.lengths[row], ends[row])
         if (tokens, span) not in self._graphs:
-            step = _CapturedStep(self._network, kv_cache, tokens, span, self._capture_on)
+            step = _CapturedStep(self._network, kv_cache, tokens, span, self._capturer)
             self._graphs[tokens, span] = step
         logits_RTV = self._graphs[tokens, span].replay(ids_RT, slots_RT)
         for row, end in ends.items():
@@ -241,51 +236,28 @@ class _CapturedStep:
         kv_cache: KVCache,
         tokens: int,
         span: int,
-        capture_on: tuple[torch.cuda.Stream, Any] | None,
+        capturer: Capturer | None,
     ) -> None:
         shape = (kv_cache.batch, tokens)
         self._network, self._kv_cache, self._span = network, kv_cache, span
         self._ids_RT = torch.zeros(shape, dtype=torch.int64, device=kv_cache.device)
         # While capturing, everything is written to a spare slot that nothing attends to.
         self._slots_RT = torch.full_like(self._ids_RT, kv_cache.length)
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._logits_RTV: Tensor
-        if capture_on is not None:
-            self._capture(*capture_on)
+        self._run = self._forward
+        # A layer that synchronises with the device, as a replaced one may, cannot be captured: then
+        # the same kernels are launched one by one.
+        with suppress(RuntimeError):
+            if capturer is not None:
+                self._run = capturer.capture(self._forward, warm_up=2)
 
     def replay(self, ids_RT: npt.NDArray[np.int64], slots_RT: npt.NDArray[np.int64]) -> Tensor:
         self._ids_RT.copy_(torch.from_numpy(ids_RT))
         self._slots_RT.copy_(torch.from_numpy(slots_RT))
-        if self._graph is None:
-            return self._forward()
-        self._graph.replay()
-        return self._logits_RTV
+        return self._run()
 
     def _forward(self) -> Tensor:
         static = StaticKVCache(self._kv_cache, self._slots_RT, self._span)
         return self._network.logits(self._network(self._ids_RT, cache=static))
-
-    def _capture(self, stream: torch.cuda.Stream, pool: Any) -> None:  # noqa: ANN401 - a handle
-        device = self._ids_RT.device
-        current = torch.cuda.current_stream(device)
-        # The outer `stream` makes `current` current again: a failed capture leaves its own so.
-        with _capturing, torch.cuda.device(device), torch.cuda.stream(current):
-            stream.wait_stream(current)
-            try:
-                with torch.cuda.stream(stream):
-                    for _ in range(2):  # warm-up: the setup must not be captured
-                        self._forward()
-                current.wait_stream(stream)
-                graph = torch.cuda.CUDAGraph()
-                # Thread-local: what other threads of the server do must not end the capture.
-                with torch.cuda.graph(graph, pool, stream, "thread_local"):
-                    logits_RTV = self._forward()
-            except RuntimeError:
-                # A layer synchronises with the device, as a replaced layer may: fall back to
-                # launching the same kernels one by one.
-                torch.cuda.synchronize(device)
-                return
-        self._graph, self._logits_RTV = graph, logits_RTV
 
 
 def _groups(counts: Mapping[int, int]) -> Iterator[list[int]]:

@@ -143,6 +143,7 @@ class Batch:
     documents_BT: Tensor | None  # int32, the number of each token's document; None: no mask needed
     counts_B: tuple[int, ...]  # the number of targets in the loss, per row
     weights_BT: Tensor | None = None  # float32, of each target; None: all 1
+    max_documents: int = 1  # no row has more; a power of two, so that few shapes occur
 
     @property
     def tokens(self) -> int:
@@ -160,6 +161,22 @@ class Batch:
         """
         return self._changed(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
 
+    def copy_(self, batch: "Batch") -> None:
+        """Replace the numbers of this batch by those of another with the same `form`."""
+        for place, tensor in zip(self._tensors, batch._tensors, strict=True):
+            place.copy_(tensor, non_blocking=tensor.is_pinned())
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What the kernels of a step depend on, beside the numbers."""
+        optional = self.documents_BT is None, self.weights_BT is None
+        return *self.ids_BT.shape, *optional, self.max_documents
+
+    @property
+    def _tensors(self) -> list[Tensor]:
+        every = self.ids_BT, self.targets_BT, self.documents_BT, self.weights_BT
+        return [tensor for tensor in every if tensor is not None]
+
     def pinned(self) -> "Batch":
         """The batch in pinned memory."""
         return self._changed(Tensor.pin_memory)
@@ -171,6 +188,7 @@ class Batch:
             None if self.documents_BT is None else change(self.documents_BT),
             self.counts_B,
             None if self.weights_BT is None else change(self.weights_BT),
+            self.max_documents,
         )
 
 
@@ -285,9 +303,10 @@ def _batch(
     documents_BT1: npt.NDArray[Any],
 ) -> Batch:
     counts_B = tuple(counted_BT.sum(axis=1).tolist())
-    documents_BT = None
+    documents_BT, most = None, 1
     # Document numbers only grow along a row: if the ends are equal, no row needs a mask.
-    if (documents_BT1[:, 0] != documents_BT1[:, -2]).any():
+    if between := int((documents_BT1[:, -2] - documents_BT1[:, 0]).max()):
+        most = 1 << between.bit_length()
         numbers_BT = documents_BT1[:, :-1] - documents_BT1[:, :1]
         documents_BT = torch.from_numpy(numbers_BT.astype(np.int32))
     return Batch(
@@ -295,6 +314,7 @@ def _batch(
         torch.from_numpy(np.where(counted_BT, ids_BT1[:, 1:], IGNORED)),
         documents_BT,
         counts_B,
+        max_documents=most,
     )
 
 

@@ -33,6 +33,7 @@ from ownwords.training.metrics import LossModule
 from ownwords.training.optim import Optimizer, lr_scale
 from ownwords.training.run import STAGE, Evaluation, RunRecord, best_of
 from ownwords.training.settings import Recipe
+from ownwords.training.step_graphs import StepGraphs
 from ownwords.training.token_dataset import TokenDataset
 
 MAX_ROLLBACKS = 5
@@ -179,10 +180,11 @@ class _TrainingLoop:
         rows = -(-self.loop.batch_size // self.world.size)
         at_once = min(rows, self.loop.micro_batch_size or rows)
         self.micro_batch_size = self.world.min(job.run.micro_batch_limit(at_once))
-        self.pending: deque[tuple[int, Callable[[], Tensor]]] = deque()
+        self.pending: deque[tuple[int, int, Callable[[], Tensor]]] = deque()
         self.meter = metrics.Meter(job.batches.dataset, self.loop)
         self.max_steps = (job.seconds and self.loop.max_steps) or self.loop.steps
         self.stage: Stage
+        self.graphs = self.new_graphs()
 
     @property
     def record(self) -> RunRecord:
@@ -231,8 +233,7 @@ class _TrainingLoop:
             if self.has_ended():
                 return
             batch = next(batches)
-            loss, tokens = self.forward_backward(batch)
-            self.optimizer_step(loss, tokens)
+            self.take_step(batch)
 
     # --- a step ----------------------------------------------------------------------------------
 
@@ -255,8 +256,9 @@ class _TrainingLoop:
         """Report the losses that have arrived; all of them before a pause."""
         keep = LAG if self.device.is_asynchronous and not due.pause else 0
         while len(self.pending) > keep:
-            step, figures = self.pending.popleft()
+            step, tokens, figures = self.pending.popleft()
             loss, norm = figures().tolist()
+            loss /= tokens
             if problem := self.record.divergence.check(loss, norm):
                 raise _Diverged(f"{problem} at step {step + 1}")
             self.meter.add(self.stage, step + 1, loss, norm)
@@ -298,36 +300,44 @@ class _TrainingLoop:
             self.record.stopped = "done"
         return bool(self.record.stopped)
 
-    def forward_backward(self, batch: Batch) -> tuple[Tensor, int]:
-        """Compute the gradient of the batch's mean loss; returns that loss, [], and its tokens."""
-        torch.manual_seed(step_seed(self.loop.seed, self.record.step, self.world.rank))
-        self.optimizer.zero_grad()
+    def take_step(self, batch: Batch) -> None:
+        """Take a step, and queue its loss and gradient norm for the log."""
+        record, optim = self.record, self.job.settings.optim
+        torch.manual_seed(step_seed(self.loop.seed, record.step, self.world.rank))
         # A tensor in the memory of the host: no device is waited for.
         tokens = max(1, int(self.world.sum(torch.tensor(batch.tokens))))
-        batch = batch.to(self.device.torch_device)
+        scale = lr_scale(record.step, self.loop.steps, record.progress, self.job.settings.schedule)
+        self.optimizer.schedule(scale, record.step)
+        # Processes average their gradients; `world.size` turns the mean into a sum.
+        figures = self.graphs(batch, self.world.size / tokens)
+        self.pending.append((record.step, tokens, self.device.later(figures)))
+        record.step += 1
+        record.tokens += tokens
+        peak = optim.muon_lr if optim.kind == "muon" else optim.learning_rate
+        self.meter.learning_rate = scale * self.optimizer.lr_factor * peak
+        self.stage.advance()
+
+    def compute(self, batch: Batch, share: float | Tensor) -> Tensor:
+        """Compute the gradient of the summed loss times `share`, and update the weights.
+
+        Returns the summed loss and the norm of the gradient, [2]. On CUDA all of it is captured, so
+        nothing here may wait for the device.
+        """
+        self.optimizer.zero_grad()
         loss_sum = torch.zeros((), device=self.device.torch_device)
         slices = micro_batches(len(batch.ids_BT), self.micro_batch_size)
         for rows in slices:
             with self.world.gradient_sync(self.task, now=rows is slices[-1]):
                 with self.device.autocast(self.loop.precision):
                     loss = self.task(batch.part(rows))
-                # Processes average their gradients; `world.size` turns the mean into a sum.
-                torch.autograd.backward(loss * (self.world.size / tokens))
+                torch.autograd.backward(loss * share)
             loss_sum += loss.detach().float()
-        return self.world.sum(loss_sum) / tokens, tokens
+        self.optimizer.update()
+        return torch.stack((self.world.sum(loss_sum), self.optimizer.gradient_norm.to(loss_sum)))
 
-    def optimizer_step(self, loss: Tensor, tokens: int) -> None:
-        """Update the weights, and queue the step's loss and gradient norm for the log."""
-        record, optim = self.record, self.job.settings.optim
-        scale = lr_scale(record.step, self.loop.steps, record.progress, self.job.settings.schedule)
-        self.optimizer.step(scale, record.step)
-        norm = self.optimizer.gradient_norm.detach().to(loss)
-        self.pending.append((record.step, self.device.later(torch.stack((loss, norm)))))
-        record.step += 1
-        record.tokens += tokens
-        peak = optim.muon_lr if optim.kind == "muon" else optim.learning_rate
-        self.meter.learning_rate = scale * self.optimizer.lr_factor * peak
-        self.stage.advance()
+    def new_graphs(self) -> StepGraphs:
+        is_captured = self.world.size == 1
+        return StepGraphs(self.device, self.compute, self.progress.note, is_captured=is_captured)
 
     def evaluation(self) -> Evaluation:
         """Score the weights, and let the model write a sample."""
@@ -393,6 +403,7 @@ class _TrainingLoop:
     def halve_micro_batch(self) -> None:
         """Go back to the newest checkpoint with half the rows at once; TrainingError with one."""
         self.optimizer.zero_grad()
+        self.graphs = self.new_graphs()
         self.device.release_memory()
         failed = self.micro_batch_size
         if failed == 1:

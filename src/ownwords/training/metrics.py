@@ -39,6 +39,7 @@ class LossModule(nn.Module):
             batch.ids_BT,
             batch.targets_BT,
             documents_BT=batch.documents_BT,
+            max_documents=batch.max_documents,
             weights_BT=batch.weights_BT,
         )[0]
 

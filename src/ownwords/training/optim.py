@@ -88,6 +88,10 @@ class Optimizer:
             names = [name for name, each in self._parameters.items() if each is table]
             self._start = (names[0], start_token) if names else None
         self.gradient_norm = torch.zeros((), dtype=torch.float32, device=device)
+        # Of the next step: the share of the peak learning rates, and Muon's momentum. In tensors,
+        # so that a captured step reads them, unless each step waits anyway.
+        self._scale, self._momentum = (torch.zeros((), device=device) for _ in range(2))
+        self._now: tuple[float | Tensor, float | Tensor] = 0.0, 0.0
         matrices = _matrices(model) if config.kind == "muon" else set()
         rest = {name: p for name, p in self._parameters.items() if name not in matrices}
         self._muon: Muon | None = None
@@ -107,13 +111,27 @@ class Optimizer:
             for decay in dict.fromkeys(decays[name] for name in rest)
         ]
 
-    @torch.no_grad()
     def step(self, scale: float, step: int) -> None:
         """Update the weights at `scale` times the peak learning rates; frees the gradients."""
-        self._step(scale, step)
+        self.schedule(scale, step)
+        self.update()
+
+    def schedule(self, scale: float, step: int) -> None:
+        """Set the learning rates and the momentum of the next `update`."""
+        config, steps = self.config, self.config.momentum_warmup_steps
+        risen = min(1.0, step / steps) if steps else 1.0
+        momentum = config.momentum_start + risen * (config.momentum - config.momentum_start)
+        self._now = scale * self.lr_factor, momentum
+        if not self._waits:
+            self._now = self._scale.fill_(self._now[0]), self._momentum.fill_(momentum)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Update the weights as scheduled; frees the gradients. On CUDA it can be captured."""
+        self._update()
         self.zero_grad()
 
-    def _step(self, scale: float, step: int) -> None:
+    def _update(self) -> None:
         gradients = self._gradients()
         norm = self.gradient_norm = self._norm(gradients)
         if self._waits:
@@ -127,17 +145,14 @@ class Optimizer:
             if self.config.grad_clip:
                 factor = (self.config.grad_clip / norm).clamp(max=1.0)
             clip = GradClip(factor, norm.isfinite().float())
-        scale *= self.lr_factor
-        config, weights = self.config, self.weights()
+        (scale, momentum), config, weights = self._now, self.config, self.weights()
         narrow, rounded = self._narrow(self._master_weights), set[str]()
         if self._muon is not None:
-            steps = config.momentum_warmup_steps
-            risen = min(1.0, step / steps) if steps else 1.0
             rounded |= self._muon.step(
                 weights,
                 gradients,
                 lr=config.muon_lr * scale,
-                momentum=config.momentum_start + risen * (config.momentum - config.momentum_start),
+                momentum=momentum,
                 decay=config.weight_decay,
                 clip=clip,
                 narrow=narrow,
@@ -292,7 +307,7 @@ class GradClip:
             # Not a product: zero times NaN is NaN.
             gradients.copy_(torch.where(self.ok.bool(), gradients, otherwise))
 
-    def unless_skipped(self, number: float) -> float | Tensor:
+    def unless_skipped(self, number: float | Tensor) -> float | Tensor:
         """The number, or zero if the step is skipped."""
         return number if self.ok is None else self.ok * number
 
@@ -370,8 +385,8 @@ class Muon:
         weights: Mapping[str, Tensor],
         gradients: Mapping[str, Tensor],
         *,
-        lr: float,
-        momentum: float,
+        lr: float | Tensor,
+        momentum: float | Tensor,
         decay: float,
         clip: GradClip,
         narrow: Mapping[str, Tensor],
@@ -383,16 +398,18 @@ class Muon:
         """
         native = [stack for stack in self.stacks if self._is_native(stack)]
         if native:
-            self._step_native(native, weights, gradients, lr, momentum, lr * decay, clip, narrow)
+            rates = float(lr), float(momentum), float(lr) * decay
+            self._step_native(native, weights, gradients, *rates, clip, narrow)
         for stack in self.stacks:
             if stack in native:
                 continue
             update_NRC = torch.stack([gradients[name] for name in stack.names]).float()
-            updates = list(self._orthogonal_update(stack, update_NRC, momentum, clip).unbind())
+            update_NRC = self._orthogonal_update(stack, update_NRC, momentum, clip)
+            update_NRC.mul_(lr * stack.scale)
             here = [weights[name] for name in stack.names]
             if decay:
                 torch._foreach_mul_(here, 1 - clip.unless_skipped(lr * decay))
-            torch._foreach_add_(here, updates, alpha=-lr * stack.scale)
+            torch._foreach_sub_(here, list(update_NRC.unbind()))
         return {name for stack in native for name in stack.names}
 
     def _is_native(self, stack: MatrixStack) -> bool:
@@ -425,7 +442,11 @@ class Muon:
         )
 
     def _orthogonal_update(
-        self, stack: MatrixStack, update_NRC: Tensor, momentum: float, clip: GradClip
+        self,
+        stack: MatrixStack,
+        update_NRC: Tensor,
+        momentum: float | Tensor,
+        clip: GradClip,
     ) -> Tensor:
         """Update the momenta from the gradients, in place of which come orthogonalized updates."""
         clip.apply(update_NRC, stack.momentum_NRC)
@@ -477,7 +498,7 @@ class AdamW:
         weights: Mapping[str, Tensor],
         gradients: Mapping[str, Tensor],
         *,
-        lr: float,
+        lr: float | Tensor,
         clip: GradClip,
         narrow: Mapping[str, Tensor],
     ) -> bool:
@@ -488,7 +509,7 @@ class AdamW:
         """
         is_native = any(gradients[name].dtype != torch.float32 for name in self.names)
         if is_native:
-            self._step_native(weights, gradients, lr, float(clip.factor), narrow)
+            self._step_native(weights, gradients, float(lr), float(clip.factor), narrow)
         else:
             here = [weights[name] for name in self.names]
             self._step_fused(here, [gradients[name] for name in self.names], lr, clip)
@@ -520,7 +541,7 @@ class AdamW:
             )
 
     def _step_fused(
-        self, weights: list[Tensor], gradients: list[Tensor], lr: float, clip: GradClip
+        self, weights: list[Tensor], gradients: list[Tensor], lr: float | Tensor, clip: GradClip
     ) -> None:
         # The kernel divides the gradients by `scale`, on a CPU and with CUDA.
         scale: Tensor | None = None
