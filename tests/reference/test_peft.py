@@ -119,13 +119,6 @@ def _store_in_int8(path: Path, tensors: Mapping[str, Tensor]) -> None:
     write_tensors(path, stored)
 
 
-def _merge(model: CausalLM, path: Path) -> None:
-    stored = read_tensors(path)
-    for name in {name.rpartition(".")[0] for name in stored if name.endswith(".up")}:
-        up, down = (lora.stored_matrix(stored, f"{name}.{each}") for each in ("up", "down"))
-        model.get_parameter(f"{name}.weight").detach().add_(up @ down)
-
-
 def _attached(model: CausalLM, rank: int) -> lora.LoraAdapter:
     adapter = lora.attach(model, AdapterConfig(rank, 8.0, 0.1), seed=7)
     _fill([each for each in model.parameters() if each.requires_grad])
@@ -141,7 +134,7 @@ def test_two_adapters_of_ours_load_in_peft_as_one_of_the_plain_base(
     before = _attached(ours, 4)
     _store_in_int8(tmp_path / "before", lora.stored_tensors(before))
     before.detach()
-    _merge(ours, tmp_path / "before")
+    lora.merge_stored(ours, tmp_path / "before")
     assert _distance(ours, theirs) > 1e-2  # or the comparison would show nothing
     author = _attached(ours, 3)
     write_tensors(tmp_path / "a", lora.stored_tensors(author, tmp_path / "before"))
@@ -189,7 +182,7 @@ def test_a_tuned_model_is_exported_as_an_adapter_of_its_plain_base(
     write_tensors(tmp_path / "author", author)
     tuned = bundle.load(used).model
     for each in ("notes", "author"):
-        _merge(tuned, tmp_path / each)
+        lora.merge_stored(tuned, tmp_path / each)
     theirs_of = _same_tokens(used, base)
     ids = torch.tensor([*theirs_of])[torch.randint(len(theirs_of), (2, 20))]
     twins = torch.tensor([[theirs_of[int(each)] for each in row] for row in ids])

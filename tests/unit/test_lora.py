@@ -150,7 +150,11 @@ def test_a_stored_adapter_gets_the_names_of_peft(tmp_path: Path) -> None:
 
 
 def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
     stored = lora.stored_tensors(_filled(lora.attach(_model(), AdapterConfig(4), seed=1)))
+    write_tensors(path, stored)
+    with pytest.raises(ModelError, match="not an adapter for this model"):
+        lora.merge_stored(_model(GPT2), path)
     del stored["blocks.1.mlp.up.down"]
     write_tensors(tmp_path / "b.safetensors", stored)
     with pytest.raises(ModelError, match="not an adapter for this model"):

@@ -98,6 +98,18 @@ def attach(model: CausalLM, settings: AdapterConfig, seed: int) -> LoraAdapter:
     return LoraAdapter(model, settings, layers)
 
 
+def merge_stored(model: CausalLM, path: Path) -> None:
+    """Add a stored adapter to the weights of a model; ModelError if their shapes differ."""
+    stored = read_tensors(path)
+    try:
+        for name in {name.rpartition(".")[0] for name in stored if name.endswith(".up")}:
+            weight = model.get_parameter(f"{name}.weight").detach()
+            delta = stored_matrix(stored, f"{name}.up") @ stored_matrix(stored, f"{name}.down")
+            weight.copy_(weight.float() + delta.to(weight.device))
+    except (AttributeError, LookupError, RuntimeError) as error:
+        raise ModelError(f"{path} is not an adapter for this model ({error})") from error
+
+
 def stored_tensors(adapter: LoraAdapter, before: Path | None = None) -> dict[str, Tensor]:
     """Return an adapter's tensors as stored, and those of `before`, one merged into its base."""
     earlier = read_tensors(before) if before else {}

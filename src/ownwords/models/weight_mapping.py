@@ -239,7 +239,7 @@ def _map_stored(folder: Path, config: ModelConfig) -> list[StoredWeight]:
 
 
 def _add_adapter(weights: Iterable[StoredWeight], path: Path) -> list[StoredWeight]:
-    """Add an adapter to weights that are not quantised; without torch."""
+    """Add an adapter to weights that are not quantised: `lora.merge_stored` without torch."""
     left = map_arrays(read_header(path).values())
 
     def matrix(name: str) -> Array:

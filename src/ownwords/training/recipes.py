@@ -148,11 +148,13 @@ def plan_finetuning(
             f"the tuned model would replace its base {base}", hint="give another folder for it"
         )
     session = TrainingSession(request, texts, held_out)
-    loaded = bundle.load(base, device=str(session.device.torch_device), adapter=adapter)
+    loaded = bundle.load(base, device=str(session.device.torch_device))
     tokenizer = tokenizers.Tokenizer(loaded.tokenizer_files)
     loaded.check_tokenizer(tokenizer)
     model, config = loaded.model, loaded.model.config
     dtype = next(model.parameters()).dtype
+    if adapter:
+        lora.merge_stored(model, adapter)
     fingerprint = model_fingerprint(base) + (digest(adapter.read_bytes()) if adapter else "")
     kind = "lora" if by_lora else "finetune"
     session.prepare(tokenizer, kind, fingerprint, pairs)
