@@ -92,7 +92,6 @@ def test_a_scorecard_is_told() -> None:
         "Made-up words",
         "Known by heart",
         "On Idling, 4 May 2009",
-        "Scoring 41 s",
         "60 of 120 held-out posts were scored, chosen at random",
         PAGE,
     ):
