@@ -201,7 +201,7 @@ def test_narrow_files_are_read_without_conversion(
     close(logits, wanted)
     engine = open_(tmp_path / "m")
     assert engine.weights == ("bf16" if dtype is torch.bfloat16 else "stored")
-    near(engine.cache(1, 24).forward({0: ids}, all_positions=True), wanted, 0.03)
+    near(engine.cache(1, 24).forward({0: ids}, all_positions=True), wanted, 0.05)
 
 
 def near(logits: Logits, wanted: Logits, share: float) -> None:
