@@ -8,7 +8,7 @@
     python base/build.py status         the curve so far
     python base/build.py finish         the rate falls to nothing: a model, and the run can go on
     python base/build.py publish        score it, write its card, store both in the package
-    python base/build.py measured TUNED.json NOTHING.json  what tuning it gave, quoted by the advice
+    python base/build.py measured TUNED.json NOTHING.json  what tuning it gave, for its card
 
 Everything is in one folder (`--folder`), which may move to another machine. The rate of `train`
 stays the same for ever (arXiv 2405.18392), so that each more hour counts; `finish` takes the newest
@@ -154,8 +154,8 @@ def publish(args: argparse.Namespace) -> int:
 
 
 def measured(args: argparse.Namespace) -> int:
-    """Store in the package what tuning the base gave."""
-    size = publishing.put_measured(args.tuned, args.from_nothing, args.into)
+    """Let the base's card show what tuning it gave."""
+    size = publishing.put_tuned(args.tuned, args.from_nothing, args.into)
     print(f"{args.into}: {size / 1e6:.1f} MB")
     return 0
 

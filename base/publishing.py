@@ -14,11 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 import mix
 import texts
-from ownwords.archive.advice import MEASURED, MeasuredBase
 from ownwords.archive.corpus import TrainingText
 from ownwords.base import catalogue
 from ownwords.base.catalogue import Manifest
@@ -104,9 +101,6 @@ def publish(
             int8=True,
         )
         catalogue.check_fits(stored)
-        # As they were, until `measured` replaces them: what tuning gives is not known before.
-        former = into if (into / MEASURED).exists() else catalogue.shipped()
-        shutil.copyfile(former / MEASURED, stored / MEASURED)
         (stored / token_dataset.REPLAY).write_bytes(
             lzma.compress(token_dataset.DIVIDER.join(replay).encode())
         )
@@ -161,44 +155,12 @@ def text_licenses(sources: Sequence[Mapping[str, str]]) -> list[str]:
     return sorted({name for source in sources for name in _LICENCE.findall(source["licence"])[:1]})
 
 
-def put_measured(tuned: Path, from_nothing: Path, into: Path) -> int:
-    """Store the figures that the advice of `ownwords look` quotes: the base, tuned and not.
+def put_tuned(tuned: Path, from_nothing: Path, into: Path) -> int:
+    """Let the card show what tuning gives: the base, tuned and not. Returns the base's bytes.
 
-    The card shows them, too. They are from the scorecard.json of an `ownwords make` with this
-    base, and of one with none. Returns the base's bytes.
+    The figures are from the scorecard.json of an `ownwords make` with this base, and of one with
+    none.
     """
-    parameters = catalogue.entry(catalogue.SHIPPED, into).parameters
-    with tempfile.TemporaryDirectory() as scratch:
-        stored = Path(scratch) / "shipped"
-        shutil.copytree(into, stored, ignore=shutil.ignore_patterns(catalogue.MANIFEST))
-        measured = read_scorecards(tuned, from_nothing, parameters)
-        text = json.dumps(msgspec.to_builtins(measured), indent=2) + "\n"
-        (stored / MEASURED).write_text(text, encoding="utf-8")
-        shown = with_measured((stored / directory.CARD).read_text(encoding="utf-8"), measured)
-        (stored / directory.CARD).write_text(shown, encoding="utf-8")
-        return put(stored, into)
-
-
-def with_measured(card_text: str, measured: MeasuredBase) -> str:
-    """The card with what tuning gives, before what the base writes."""
-    scores, _, samples = card_text.partition(_SAMPLES_HEADING)
-    scores = scores.partition(_TUNED_HEADING)[0]
-    author = f"one columnist, {measured.training_words:,} words to learn from"
-    bits = f"{measured.from_nothing:.3f} | {measured.base:.3f} | **{measured.tuned:.3f}**"
-    return f"""{scores}{_TUNED_HEADING}
-
-Bits per byte of an author's posts that were held out, after `ownwords make` with the others;
-docs/performance.md in the repository of ownwords has more blogs, and what was hoped for.
-
-| author | from these texts alone | this base, untouched | tuned |
-|---|---:|---:|---:|
-| {author} | {bits} |
-
-{_SAMPLES_HEADING}{samples}"""
-
-
-def read_scorecards(tuned: Path, from_nothing: Path, parameters: int) -> MeasuredBase:
-    """The figures of two scorecards on the same posts: a tuned base, a model from nothing."""
     card, other = (
         decode(Scorecard, json.loads(path.read_bytes()), source=str(path))
         for path in (tuned, from_nothing)
@@ -210,14 +172,30 @@ def read_scorecards(tuned: Path, from_nothing: Path, parameters: int) -> Measure
             f"{tuned} does not compare a tuned model with its base, or {from_nothing} has a base",
             hint="run `ownwords make` on the same posts, with this base and with --base none",
         )
-    return MeasuredBase(
-        training_bytes=card.about.training_bytes,
-        training_words=card.about.training_words,
-        base_parameters=parameters,
-        from_nothing=round(from_nothing_bits[OURS], 4),
-        base=round(bits[BASE], 4),
-        tuned=round(bits[OURS], 4),
-    )
+    row = f"{from_nothing_bits[OURS]:.3f} | {bits[BASE]:.3f} | **{bits[OURS]:.3f}**"
+    with tempfile.TemporaryDirectory() as scratch:
+        stored = Path(scratch) / "shipped"
+        shutil.copytree(into, stored, ignore=shutil.ignore_patterns(catalogue.MANIFEST))
+        shown = (stored / directory.CARD).read_text(encoding="utf-8")
+        shown = _with_tuned(shown, card.about.training_words, row)
+        (stored / directory.CARD).write_text(shown, encoding="utf-8")
+        return put(stored, into)
+
+
+def _with_tuned(card_text: str, words: int, bits: str) -> str:
+    """The card with what tuning gives, before what the base writes."""
+    scores, _, samples = card_text.partition(_SAMPLES_HEADING)
+    scores = scores.partition(_TUNED_HEADING)[0]
+    return f"""{scores}{_TUNED_HEADING}
+
+Bits per byte of an author's posts that were held out, after `ownwords make` with the others;
+docs/performance.md in the repository of ownwords has more blogs, and what was hoped for.
+
+| author | from these texts alone | this base, untouched | tuned |
+|---|---:|---:|---:|
+| one columnist, {words:,} words to learn from | {bits} |
+
+{_SAMPLES_HEADING}{samples}"""
 
 
 def by_document(score: Score) -> Score:

@@ -39,7 +39,7 @@ NAMED = (ast.ClassDef, ast.FunctionDef)
 
 SHOWN_FROM, SHOWN_TO = "<!-- what `look` prints -->", "<!-- up to here -->"
 # The parts of it shown: from a line that holds the first, to before one that holds the second.
-EXCERPTS = (("The Hundred Steps", "The figures below were measured"),)
+EXCERPTS = (("The Hundred Steps", "From this much text"),)
 
 HEAD = """\
 # Reference

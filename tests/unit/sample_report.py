@@ -59,7 +59,6 @@ def sample() -> Report:
     report.advice = Advice(
         "Enough to teach a small model your turns of phrase.",
         ["Starting from a model that already knows English is the better use of this text."],
-        [("Will it know what I know?", "No. Ask the archive instead; it answers with links.")],
     )
     report.split = SplitCounts(
         {"train": 37, "validation": 4, "test": 3},
@@ -184,7 +183,7 @@ def hostile() -> Report:
     report.dumps = [LogBlock("p0", 1, 1, bad, bad)]
     report.style_outliers = [UnlikePost("p0", 4.0)]
     report.excluded = [SkippedItem(bad, bad, 2, bad, bad)]
-    report.advice = Advice(bad, [bad], [(bad, bad)])
+    report.advice = Advice(bad, [bad])
     report.split = SplitCounts({bad: 1}, {bad: 5})
     report.notes = [bad]
     for post, url in zip(

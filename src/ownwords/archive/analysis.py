@@ -133,7 +133,7 @@ class ArchiveAnalysis:
         dropped = sorted(self._archive.dropped().items(), key=lambda item: -item[1])
         parts = [SkippedItem("part", reason, number) for reason, number in dropped]
         report.excluded = [*self._ingested.skipped, *parts]
-        report.advice = advise(report.totals, report.split)
+        report.advice = advise(report.totals)
         self._archive.set_selection(
             (p.id, p.decision, p.training_words, p.split) for p in report.posts
         )

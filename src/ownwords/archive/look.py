@@ -43,7 +43,7 @@ from ownwords.core.workspace import (
 from ownwords.view import html
 
 # Increment when the report on an unchanged archive changes.
-_REPORT_VERSION = "8"
+_REPORT_VERSION = "9"
 
 
 def look(

@@ -140,11 +140,10 @@ class UnlikePost:
 
 @dataclass(slots=True)
 class Advice:
-    """What can be trained with this much text; `rows` are (question, answer) pairs."""
+    """What can be trained with this much text."""
 
     headline: str = ""
     sentences: list[str] = field(default_factory=list)
-    rows: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

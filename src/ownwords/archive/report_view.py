@@ -234,7 +234,6 @@ def _training(report: Report) -> list[b.Block]:
     return [
         *([b.Paragraph(line=advice.headline, style="statement")] if advice.headline else []),
         *(b.Paragraph(line=text) for text in sentences),
-        *([b.Pairs(rows=advice.rows)] if advice.rows else []),
     ]
 
 

@@ -29,7 +29,7 @@ def doctor(*, common: CommonOptions = DEFAULTS) -> None:
     rows = _rows(machine, (engine, why), resolved)
     common.show(
         figures,
-        lambda console: TerminalWriter(console).blocks([Pairs(rows=rows, style="facts")]),
+        lambda console: TerminalWriter(console).blocks([Pairs(rows=rows)]),
     )
 
 

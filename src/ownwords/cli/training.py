@@ -225,7 +225,7 @@ def print_plan(plan: "Plan", console: "Console") -> None:
     writer.heading("The plan")
     for section, rows in sections.items():
         writer.space()
-        writer.blocks([Paragraph(line=section, style="quiet"), Pairs(rows=rows, style="facts")])
+        writer.blocks([Paragraph(line=section, style="quiet"), Pairs(rows=rows)])
     expected = plan.expected.sentences()
     writer.section("What to expect", [Paragraph(line=sentence) for sentence in expected])
     writer.space()

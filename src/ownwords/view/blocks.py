@@ -58,10 +58,9 @@ class Figures(Block, tag="figures", frozen=True):
 
 
 class Pairs(Block, tag="pairs", frozen=True):
-    """Labels and their values; the labels of `answers` are questions."""
+    """Labels and their values."""
 
     rows: Sequence[tuple[str, Line]] = ()
-    style: Literal["answers", "facts"] = "answers"
 
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -147,11 +147,6 @@ class TerminalWriter:
 
     def _pairs(self, block: b.Pairs) -> None:
         """Print labels and their values, aligned on a wide terminal."""
-        if block.style == "answers":
-            for label, line in block.rows:
-                self.line(label, ACCENT)
-                self.line(line, indent=2)
-            return
         if not self._is_wide:
             for label, line in block.rows:
                 self.line([f"{label}: " if label else "", *b.spans(line)])
@@ -189,7 +184,7 @@ class TerminalWriter:
         rows = [list(row) for row in block.rows[: _FEW if self._shortens else None]]
         if len(block.heads) == 2:
             pairs = [(b.text_of(left), right) for left, right in rows]
-            self._pairs(b.Pairs(rows=pairs, style="facts"))
+            self._pairs(b.Pairs(rows=pairs))
         elif self._is_wide:
             grid = self.grid()
             for cells in zip(*rows, strict=True):

@@ -165,7 +165,7 @@ async function files(body, where, left) {
   const read = live(left, (signal) => get("/api/corpus/files", asked, signal), (page) => {
     const heads = [t`File`, t`What became of it`, t`Your words`, t`Why, and what to do`];
     fill(rows, quiet(page.counts.map(([status, n]) => `${STATUSES[status]}: ${count(n)}`).join(", ")),
-      page.total ? table({ caption: t`Files`, heads, class: "every", rows: page.rows.map(cells) })
+      page.total ? table({ caption: t`Files`, heads, class: "files", rows: page.rows.map(cells) })
         : empty(t`No file matches`, t`Remove a filter.`), pager(page, rows, ask));
     announce(count(page.total, "file"));
   }, ["blog"]);
