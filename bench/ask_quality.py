@@ -2,13 +2,13 @@
 
     python -m bench.ask_quality FOLDER                 a table of all kinds of questions
     python -m bench.ask_quality FOLDER --misses both   with the questions that a column misses
-    python -m bench.ask_quality FOLDER --marked        whether what is marked answers
 
-FOLDER holds workspaces named NAME.ownwords; `bench/ask_questions.tsv`, or another file of
-`--questions`, holds kind, NAME, question and what is right, separated by tabs. What is right is a
-regular expression of the ids of the posts that answer (two, joined by "&", where both are needed)
-or, for the kind "dates", of the sentence; there COUNT, LAST, YEAR and MONTH with a word stand for
-what the archive's own texts say. Nothing is fitted on these questions; ranges are of 95%.
+FOLDER holds workspaces named NAME.ownwords; `ask_questions.tsv`, or another file of `--questions`,
+holds kind, NAME, question and what is right, separated by tabs. What is right is a regular
+expression of the ids of the posts that answer (two, joined by "&", where both are needed) or, for
+the kind "dates", of the sentence; there COUNT, LAST, YEAR and MONTH with a word stand for what the
+archive's own texts say. `ask_marked.tsv` and `ask_marked_fresh.tsv` hold words that what is marked
+must have. Nothing is fitted on these questions; ranges are of 95%.
 """
 
 import argparse
@@ -94,11 +94,7 @@ def main() -> int:
     parser.add_argument("--columns", default=",".join(COLUMNS))
     parser.add_argument("--misses", default="", help="a column whose misses are printed")
     parser.add_argument("--embed", default="minilm")
-    parser.add_argument("--marked", action="store_true", help="ask for marked sentences")
     options = parser.parse_args()
-    if options.marked:
-        _marked(options.folder, open_embedder(options.embed))
-        return 0
     questions = list(_questions(options.questions))
     columns = options.columns.split(",")
     embedder = open_embedder(options.embed) if {"both", "minilm"} & set(columns) else None
@@ -124,6 +120,8 @@ def main() -> int:
         for kind in KINDS:
             if some := results[column, kind]:
                 _row(kind, some)
+        if column in ("words", "both") and options.questions == QUESTIONS:
+            _marked(options.folder, embedder if column == "both" else None)
     return 0
 
 
@@ -147,11 +145,12 @@ def _share(count: int, total: int) -> str:
     z, p = 1.96, count / total
     middle, half = p + z * z / 2 / total, z * sqrt(p * (1 - p) / total + (z / 2 / total) ** 2)
     low, high = ((middle + sign * half) / (1 + z * z / total) for sign in (-1, 1))
-    return f"{count} ({low:.0%} to {high:.0%})"
+    return f"{count} ({max(0, low):.0%} to {high:.0%})"
 
 
 def _marked(folder: Path, embedder: Embedder | None) -> None:
     """Of the first passage with the words that answer: whether they are in what is shown of it."""
+    print(f"\n{'':14}{'passage shown':>20}{'a mark has it':>20}{'excerpt has it':>20}")
     for name in ("ask_marked.tsv", "ask_marked_fresh.tsv"):
         lines = QUESTIONS.with_name(name).read_text(encoding="utf-8").splitlines()
         rows = [line.split("\t") for line in lines if not line.startswith("#")]
@@ -159,20 +158,17 @@ def _marked(folder: Path, embedder: Embedder | None) -> None:
             blog: ArchiveSearcher(SearchIndex(folder / f"{blog}.ownwords/archive.sqlite"), embedder)
             for blog in {row[0] for row in rows}
         }
-        hits = dict.fromkeys(("shown", "first", "first mark", "a mark", "excerpt"), 0)
+        hits = [0, 0, 0]
         for blog, question, words in rows:
-            passages = searchers[blog].find(question, reads=True).passages
-            with_words = [each for each in passages if words.casefold() in each.text.casefold()]
-            for each in with_words[:1]:
-                excerpt = searchers[blog].excerpts(question, passages)[each.id]
-                marks = [each.text[slice(*span)].casefold() for span in excerpt.matching]
-                part = each.text[slice(*excerpt.span)].casefold()
-                hits["shown"] += 1
-                hits["first"] += each is passages[0]
-                hits["first mark"] += any(words.casefold() in mark for mark in marks[:1])
-                hits["a mark"] += any(words.casefold() in mark for mark in marks)
-                hits["excerpt"] += words.casefold() in part
-        print(name, f"of {len(rows)}:", hits)
+            result = answer(question, searchers[blog])
+            having = [x for x in result.passages if words.casefold() in x.text.casefold()]
+            for each in having[:1]:
+                excerpt = result.excerpts[each.id]
+                parts = [[(0, len(each.text))], excerpt.matching, [excerpt.span]]
+                for n, spans in enumerate(parts):
+                    texts = (each.text[slice(*span)].casefold() for span in spans)
+                    hits[n] += any(words.casefold() in text for text in texts)
+        print(f"{f'marks ({len(rows)})':14}" + "".join(f"{_share(x, len(rows)):>20}" for x in hits))
 
 
 def _questions(path: Path) -> Iterator[QualityQuestion]:
