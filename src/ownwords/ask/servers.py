@@ -114,7 +114,8 @@ class Endpoint:
 
     def list_models(self, silence_s: float = _SILENCE_S) -> None:
         """Request the list of models, and choose the first that writes if none is named."""
-        reply = self._answer("/models", silence_s=silence_s)
+        with self._response("/models", None, silence_s) as response:
+            reply = self._parsed(response.read())
         try:
             self.models = tuple(printable(entry["id"]) for entry in reply["data"])
         except _OTHER_SHAPE as error:
@@ -211,12 +212,6 @@ class Endpoint:
             why = plain(str(error), _EXCERPT) or type(error).__name__
             hint = "it may still be loading its model: try again in a moment"
             raise self._error(f"broke off: {why}", hint) from error
-
-    def _answer(
-        self, path: str, body: Mapping[str, object] | None = None, silence_s: float = _SILENCE_S
-    ) -> Any:  # noqa: ANN401 - JSON
-        with self._response(path, body, silence_s) as response:
-            return self._parsed(response.read())
 
     def _events(self, path: str, body: Mapping[str, object]) -> Iterator[Any]:
         """Yield the objects of an event stream as they arrive, or the one of a plain answer.
