@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from growth import is_far_from_quadratic
-from ownwords.ask.dates import Period, _marks, answer_from_dates, find_period
+from ownwords.ask.dates import Period, _is_mentioned, answer_from_dates, find_period
 from ownwords.ask.index import SearchIndex
 from small_archives import DATED_POSTS, TODAY, Entry, put
 
@@ -249,5 +249,5 @@ def test_questions_without_a_time_are_unchanged() -> None:
     )
 
 
-def test_mentions_in_a_script_without_spaces_are_counted_in_proportion() -> None:
-    assert is_far_from_quadratic(_marks, "語" * 40_000 + "\x01")
+def test_mentions_in_a_script_without_spaces_are_found_in_proportion() -> None:
+    assert is_far_from_quadratic(_is_mentioned, "語" * 40_000 + "\x01")

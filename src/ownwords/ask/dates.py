@@ -277,8 +277,6 @@ class _Question:
                 counts = Counter(post.day[:4] for post in dated)
             times = joined(f"{counts[time]} in {_month(time)}" for time in sorted(counts))
             parts = [f"{parts[0]}: {times}"]
-        elif "how-often" in words and self._topic and self._topic[2]:
-            parts.append(f"{self._times(posts)} in all")
         is_open = only_lists and bool(topic) and not is_when
         parts += [] if self._period and only_lists else _span_of(posts)
         return DateAnswer(f"{', '.join(parts)}.", self._passages(posts), not is_open)
@@ -316,21 +314,11 @@ class _Question:
         )
         return one if number == 1 else many
 
-    def _times(self, posts: Sequence[IndexedPost]) -> str:
-        """Return how often the posts mention the topic.
-
-        Count each title once, although every chunk repeats it.
-        """
-        documents = {post.document for post in posts}
-        chunks = [row for row in self._marked if row[0] in documents]
-        titles = {document: _marks(title) for document, title, _, _ in chunks}
-        return count(sum(titles.values()) + sum(_marks(text) for *_, text in chunks), "time")
-
     # ---- posts
 
     @cached_property
-    def _topic(self) -> tuple[str, str, bool] | None:
-        """The topic as an FTS5 query, its label, and whether it is one phrase; None if unclear.
+    def _topic(self) -> tuple[str, str] | None:
+        """The topic as an FTS5 query, and its label; None if unclear.
 
         A topic is a quotation, a word, words that some post has in this order, or several of these
         with "and" between them. Others, such as "rain but not snow", are not understood.
@@ -356,7 +344,7 @@ class _Question:
                     return None
             terms.append(term.match)
             labels.append(f"“{shown}”")
-        return " AND ".join(terms), " and ".join(labels), len(terms) == 1
+        return " AND ".join(terms), " and ".join(labels)
 
     @cached_property
     def _own(self) -> list[IndexedPost]:
@@ -365,7 +353,7 @@ class _Question:
 
     def _posts(self) -> list[IndexedPost]:
         """Return the author's posts of all times, on the topic if there is one."""
-        about = {row[0] for row in self._marked if any(map(_marks, row[1:]))}
+        about = {row[0] for row in self._marked() if any(map(_is_mentioned, row[1:]))}
         return [post for post in self._own if not self._topic or post.document in about]
 
     def _passages(self, posts: Sequence[IndexedPost]) -> tuple[Passage, ...]:
@@ -387,7 +375,6 @@ class _Question:
         ranked = [(id_, 1.0 / place) for place, id_ in enumerate(ids, 1)]
         return tuple(self._index.passages(ranked, {"date": ids}))
 
-    @cached_property
     def _marked(self) -> list[tuple[str, str, str, str]]:
         """(document, title, heading, text) of the author's chunks with the topic marked."""
         if not self._topic:
@@ -405,8 +392,8 @@ class _Question:
 _FILE_NAME = re.compile(r"(?<!\S)(?:\S*/|\S*\.[a-z][a-z0-9]{1,4}(?![\w.]))\S*", re.IGNORECASE)
 
 
-def _marks(text: str) -> int:
-    return _FILE_NAME.sub("", text).count("\x01") if "\x01" in text else 0
+def _is_mentioned(text: str) -> bool:
+    return "\x01" in text and "\x01" in _FILE_NAME.sub("", text)
 
 
 def _span_of(posts: Sequence[IndexedPost]) -> list[str]:
