@@ -37,9 +37,7 @@ from ownwords.training import (
     trained_model,
 )
 from ownwords.training.device import choose
-from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.loop import TrainJob
-from ownwords.training.metrics import LossModule
 from ownwords.training.plan import read_plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.recipes import (
@@ -123,13 +121,12 @@ def bits(folder: Path, texts: list[TrainingText], folder_path: Path) -> float:
         texts, tokenizers.Tokenizer(loaded.tokenizer_files), folder_path / "again"
     )
     return metrics.bits_per_byte(
-        LossModule(loaded.model),
+        loaded.model,
         dataset,
         rows=8,
         context=32,
         device=choose("cpu"),
         precision="float32",
-        world=SINGLE_PROCESS,
     )
 
 
