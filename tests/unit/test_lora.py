@@ -1,4 +1,5 @@
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor, nn
 
+from launches import launches
 from ownwords.models import lora, registry
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.lora import AdapterConfig, LoraAdapter
@@ -166,6 +168,90 @@ def test_a_second_adapter_is_refused() -> None:
         lora.attach(model, AdapterConfig(4), seed=1)
 
 
+class _Twins:
+    """Two models with equal adapters; the second computes each layer and its adapter by itself."""
+
+    def __init__(self, settings: dict[str, object], rank: int, dtype: torch.dtype) -> None:
+        self.models = [_model(settings, dtype).train() for _ in range(2)]
+        config = AdapterConfig(rank, 4.0)
+        self.adapters = [lora.attach(each, config, seed=1) for each in self.models]
+        self.models[1].adapter_groups = ()
+
+    def losses(self) -> list[Tensor]:
+        ids_BT, documents_BT = _ids(5, 24), (torch.arange(23) >= 9).int().expand(5, 23)
+        return [
+            each.loss(ids_BT[:, :-1], ids_BT[:, 1:], documents_BT=documents_BT)[0]
+            for each in self.models
+        ]
+
+    def gradients(self) -> list[Tensor]:
+        return [torch.cat([p.grad.flatten() for p in trained(a)]) for a in self.adapters]  # type: ignore[union-attr]
+
+
+QWEN2 = {**QWEN, "model_type": "qwen2", "use_sliding_window": False}
+LLAMA = {**QWEN, "model_type": "llama"}
+
+
+@pytest.fixture
+def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: no compiled blocks."""
+    monkeypatch.setattr("ownwords.models.fused.find_library", lambda: None)
+
+
+@pytest.mark.usefixtures("without_library")
+@pytest.mark.parametrize("rank", [2, 12])  # gradients by x and dy, and by that of the weight
+@pytest.mark.parametrize("settings", [QWEN, QWEN2, LLAMA, GPT2])
+def test_adapters_added_to_the_weights_learn_as_layers_beside_them(
+    settings: dict[str, object], rank: int
+) -> None:
+    twins = _Twins(settings, rank, torch.float64)
+    for adapter in twins.adapters:
+        _filled(adapter)
+    first, second = twins.losses()
+    torch.testing.assert_close(first, second)
+    torch.autograd.backward(first + second)
+    ours, expected = twins.gradients()
+    assert (ours - expected).norm() < 1e-5 * expected.norm()
+
+
+@pytest.mark.usefixtures("without_library")
+def test_twenty_steps_in_bfloat16_stay_with_those_in_float32() -> None:
+    losses: list[list[float]] = []
+    for dtype in (torch.bfloat16, torch.float32):
+        twins = _Twins(LLAMA, 4, dtype)
+        optimizer = torch.optim.AdamW(trained(twins.adapters[0]), lr=2e-2)
+        losses.append([])
+        for _ in range(20):
+            loss = twins.losses()[0]
+            optimizer.zero_grad()
+            torch.autograd.backward(loss / 100)
+            optimizer.step()
+            losses[-1].append(float(loss.detach()))
+    assert losses[0][-1] < 0.99 * losses[0][0]
+    assert losses[0] == pytest.approx(losses[1], rel=5e-3)
+
+
+@pytest.mark.usefixtures("without_library")
+@pytest.mark.parametrize("settings", [LLAMA, GPT2])
+def test_a_block_with_adapters_takes_few_more_kernels_than_a_plain_one(
+    settings: dict[str, object],
+) -> None:
+    def kernels(layers: int, *, has_adapter: bool) -> int:
+        key = "num_hidden_layers" if "num_hidden_layers" in settings else "n_layer"
+        model = _model({**settings, key: layers}, torch.bfloat16).train()
+        if has_adapter:
+            lora.attach(model, AdapterConfig(2), seed=1)
+        ids_BT = _ids(4, 24)
+        step = partial(model.loss, ids_BT[:, :-1], ids_BT[:, 1:])
+        return launches(lambda: torch.autograd.backward(step()[0])).total()
+
+    plain, adapted = (
+        kernels(3, has_adapter=each) - kernels(2, has_adapter=each) for each in (False, True)
+    )
+    assert adapted <= 1.3 * plain
+
+
+@pytest.mark.usefixtures("without_library")
 def test_generation_and_merging_use_the_current_adapter() -> None:
     model = _model()
     adapter = _filled(lora.attach(model, AdapterConfig(4, 8.0), seed=1))

@@ -4,7 +4,7 @@ Shapes: B batch, T tokens of this call, C width, V vocabulary.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,14 +15,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ownwords.models import fused_block
+from ownwords.models import fused, fused_block
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.kv_cache import KVCache
 from ownwords.models.layers import (
     Angles,
     AttentionMask,
     Embedding,
+    LoraLinear,
     ResidualBlock,
+    computing_dtype,
+    join_adapters,
     supports_varlen,
 )
 from ownwords.models.loss import chunked_cross_entropy
@@ -56,6 +59,8 @@ class CausalLM(nn.Module):
     blocks: nn.ModuleList
     final_norm: nn.Module
     head: nn.Linear | None  # None: tied, the embedding is the head
+    # The layers with adapters, if there are any: by product, block, and layer of the product.
+    adapter_groups: Sequence[Sequence[Sequence[LoraLinear]]] = ()
 
     def __init__(
         self,
@@ -105,6 +110,7 @@ class CausalLM(nn.Module):
         devices need no mask (0: unknown). With a cache, the tokens follow the cached ones;
         `lengths_B` is the number of real tokens in each row, before padding on the right.
         """
+        self.prepare_adapters(ids_BT, is_cached=cache is not None)
         context = self.context(ids_BT, documents_BT, max_documents, cache, lengths_B)
         x_BTC = self.run_blocks(ids_BT, context)
         context.finish()
@@ -179,6 +185,20 @@ class CausalLM(nn.Module):
             device=weight.device,
             dtype=weight.dtype if dtype is None else dtype,
         )
+
+    def prepare_adapters(self, ids_BT: Tensor, *, is_cached: bool) -> None:
+        """Add the adapters to the weights for a whole forward pass, where that is faster.
+
+        Not for a pass of few tokens, with a cache, nor for the blocks in C++.
+        """
+        groups = self.adapter_groups
+        if not groups:
+            return
+        for group in groups:
+            for product in group:
+                product[0].joined = None
+        if not (is_cached or fused.runs_blocks(ids_BT) or groups[0][0][0].active_dropout):
+            join_adapters(groups, computing_dtype(self.embedding.weight))
 
     def context(
         self,

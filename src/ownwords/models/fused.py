@@ -92,7 +92,7 @@ def find_library() -> NativeLibrary | None:
 
 
 def library() -> NativeLibrary:
-    """Return the library; call only if `is_supported` returned True."""
+    """Return the library; call only if `is_supported` or `runs_blocks` returned True."""
     native = find_library()
     assert native is not None
     return native
@@ -126,6 +126,11 @@ def is_supported(*tensors: Tensor) -> bool:
         )
         and find_library() is not None
     )
+
+
+def runs_blocks(ids_BT: Tensor) -> bool:
+    """Whether whole blocks may run on these tokens; they need `first_BT` instead of a mask."""
+    return ids_BT.device.type == "cpu" and find_library() is not None
 
 
 def supports_head_loss(hidden_NC: Tensor, head_VC: Tensor, dtype: torch.dtype) -> bool:

@@ -16,14 +16,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import torch
 from torch import Tensor, nn
 
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, seed_of
-from ownwords.models.layers import LoraLinear
+from ownwords.models.fused_block import products_of
+from ownwords.models.layers import LoraLinear, ResidualBlock
 from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import hf_names
 from ownwords.models.weights import read_tensors
@@ -61,11 +62,18 @@ class LoraAdapter:
                 weight = layer.base.get_parameter("weight").detach()
                 weight.copy_(weight.float() + layer.delta())
                 layer.merged = True
+        self._end_joining()
 
     def detach(self) -> None:
         """Remove the adapter; the base layers keep its changes if it was merged."""
+        self._end_joining()
         for name, layer in self.layers.items():
             self.model.set_submodule(name, layer.base)
+
+    def _end_joining(self) -> None:
+        self.model.adapter_groups = ()
+        for layer in self.layers.values():
+            layer.joined = None
 
 
 def attach(model: CausalLM, settings: AdapterConfig, seed: int) -> LoraAdapter:
@@ -85,6 +93,8 @@ def attach(model: CausalLM, settings: AdapterConfig, seed: int) -> LoraAdapter:
             layer = LoraLinear(module, settings.rank, settings.scale, settings.dropout, layer_seed)
             layers[name] = layer.train(model.training)
             model.set_submodule(name, layer)
+    products = [products_of(cast(ResidualBlock, block)) for block in model.blocks]
+    model.adapter_groups = [*zip(*products, strict=True)]
     return LoraAdapter(model, settings, layers)
 
 
