@@ -41,8 +41,9 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.batches import Batches
 from ownwords.training.checkpoint import Run
 from ownwords.training.device import Device, choose
+from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.loop import TrainJob, train
-from ownwords.training.metrics import bits_per_byte
+from ownwords.training.metrics import LossModule, bits_per_byte
 from ownwords.training.settings import (
     DataConfig,
     LoopConfig,
@@ -168,12 +169,13 @@ class NotesTraining:
     def bits(self, model: CausalLM, dataset: TokenDataset, device: Device) -> float:
         """Bits per byte of held-out texts."""
         return bits_per_byte(
-            model,
+            LossModule(model),
             dataset,
             rows=2,
             context=_CONTEXT,
             device=device,
             precision="autocast" if device.has_fast_bf16 else "float32",
+            world=SINGLE_PROCESS,
         )
 
     def dataset(self, name: str) -> TokenDataset:

@@ -22,8 +22,9 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.batches import Batches
 from ownwords.training.checkpoint import Checkpoint, Run
 from ownwords.training.device import choose
+from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.loop import TrainJob, train
-from ownwords.training.metrics import SampleWriter, bits_per_byte
+from ownwords.training.metrics import LossModule, SampleWriter, bits_per_byte
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Recipe, ScheduleConfig
 from ownwords.training.token_dataset import TokenDataset
@@ -380,12 +381,13 @@ class HeldOutReport:
     def books(self, model: CausalLM) -> float:
         """Bits per byte of the held-out books."""
         return bits_per_byte(
-            model,
+            LossModule(model),
             self._books,
             rows=_ROWS_AT_ONCE,
             context=self._chosen.context,
             device=self._owner.device,
             precision="autocast",
+            world=SINGLE_PROCESS,
         )
 
 

@@ -32,6 +32,8 @@ def batches_of(
     seed: int = 1,
     config: DataConfig | None = None,
     replay: TokenDataset | None = None,
+    rank: int = 0,
+    world: int = 1,
 ) -> Batches:
     return Batches(
         dataset,
@@ -40,6 +42,8 @@ def batches_of(
         seed=seed,
         config=config or DataConfig(),
         replay=replay,
+        rank=rank,
+        world=world,
     )
 
 

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ownwords.core.errors import CorpusError
+from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.models.loss import IGNORED, chunked_cross_entropy
 from ownwords.training.batches import (
     Batch,
@@ -70,7 +70,7 @@ def test_a_target_is_the_next_token_of_the_same_document(
     st.integers(2, 9),
     st.sampled_from([0.0, 0.3, 0.75]),
 )
-def test_any_step_can_be_computed_directly(
+def test_any_step_can_be_computed_directly_and_is_split_among_ranks(
     lengths: list[int], context: int, rows: int, replay: float
 ) -> None:
     dataset, base = dataset_of(lengths, special=3), dataset_of([70, 30], key="base")
@@ -79,14 +79,30 @@ def test_any_step_can_be_computed_directly(
     base = replace(base, ids=base.ids % dataset.vocabulary)
     config = DataConfig(replay=replay)
 
-    def fresh() -> Batches:
-        return batches_of(dataset, rows=rows, context=context, config=config, replay=base)
+    def fresh(rank: int = 0, world: int = 1) -> Batches:
+        return batches_of(
+            dataset,
+            rows=rows,
+            context=context,
+            config=config,
+            replay=base,
+            rank=rank,
+            world=world,
+        )
 
     loader = fresh()
     sequential = [loader.batch(step) for step in range(9)]
     for step in (8, 3, 1000):
         expected = sequential[step] if step < 9 else loader.batch(step)
         assert same(fresh().batch(step), expected)
+        for world in (2, min(3, rows)):
+            parts = [fresh(rank, world) for rank in range(world)]
+            shares = [part.batch(step) for part in parts]
+            assert torch.equal(torch.cat([share.ids_BT for share in shares]), expected.ids_BT)
+            assert torch.equal(
+                torch.cat([share.targets_BT for share in shares]), expected.targets_BT
+            )
+            assert sum(share.tokens for share in shares) == expected.tokens
 
 
 @pytest.mark.parametrize(("share", "rows"), [(0.5, 5), (0.1, 3), (0.7, 10), (0.33, 1), (0.01, 7)])
@@ -141,8 +157,11 @@ def test_too_little_text_is_reported_with_both_numbers() -> None:
 
 
 def test_impossible_settings_are_refused() -> None:
+    dataset = dataset_of([50])
+    with pytest.raises(ConfigError, match="2 rows cannot be shared among 3 processes"):
+        batches_of(dataset, rows=2, world=3)
     with pytest.raises(CorpusError, match="there is none"):
-        batches_of(dataset_of([50]), config=DataConfig(replay=0.5))
+        batches_of(dataset, config=DataConfig(replay=0.5))
 
 
 @settings(max_examples=60)

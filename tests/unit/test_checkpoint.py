@@ -144,6 +144,9 @@ def test_events_are_recorded_while_the_run_is_open(run: Run) -> None:
     lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     assert [line["message"] for line in lines] == ["first", "second"]
     assert lines_seen == ["first", "second", "after"]
+    with run.opened(outer, writes=False) as progress:
+        progress.note("by another rank")
+    assert len(run.metrics.read_text().splitlines()) == 2
 
 
 def test_what_a_killed_process_left_half_written_is_removed(run: Run) -> None:

@@ -228,6 +228,34 @@ def test_an_interrupt_says_how_to_resume(play: Play, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
+    ("rank", "local_rank", "reads"), [(0, 0, True), (1, 1, False), (8, 0, True)]
+)
+def test_of_several_processes_one_on_each_machine_reads_and_only_the_first_speaks(
+    rank: int,
+    local_rank: int,
+    reads: bool,
+    play: Play,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from ownwords.archive import look
+    from ownwords.training import distributed
+
+    assert main(["look", BLOG, "--quiet"]) == 0
+    capsys.readouterr()
+    calls: list[object] = []
+    monkeypatch.setattr(look, "look", lambda *_, **__: calls.append(1))
+    for name in ("barrier", "close"):
+        monkeypatch.setattr(distributed.World, name, lambda _: None)
+    monkeypatch.setattr(distributed.World, "broadcast", lambda _, value: value)
+    world = distributed.World(rank, 16, local_rank)
+    monkeypatch.setattr(distributed, "init_distributed", lambda *_: world)
+    assert main(["pretrain", BLOG]) == 0
+    assert len(calls) == reads
+    assert bool("".join(capsys.readouterr())) == (rank == 0)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["pretrain"], "ownwords pretrain needs a PATH"),

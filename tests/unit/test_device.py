@@ -112,6 +112,18 @@ def test_one_of_two_gpus_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch
         choose("cuda:2")
 
 
+def test_every_process_of_torchrun_takes_its_own_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    current = with_devices(monkeypatch, "cuda", broken=["cuda:1"])
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    for name in ("auto", "cuda", "cuda:1"):
+        assert choose(name).torch_device == torch.device("cuda:0") and current.pop() == 0
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(ConfigError, match="cannot be used"):  # the others would wait for it
+        choose("auto")
+    with_devices(monkeypatch)
+    assert choose("auto") == CPU
+
+
 def test_a_card_without_bfloat16_trains_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     with_devices(monkeypatch, "cuda")
     for major, tried in ((7, {"float32"}), (8, {"autocast", "bf16"})):

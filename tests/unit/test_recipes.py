@@ -37,7 +37,9 @@ from ownwords.training import (
     trained_model,
 )
 from ownwords.training.device import choose
+from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.loop import TrainJob
+from ownwords.training.metrics import LossModule
 from ownwords.training.plan import read_plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.recipes import (
@@ -121,12 +123,13 @@ def bits(folder: Path, texts: list[TrainingText], folder_path: Path) -> float:
         texts, tokenizers.Tokenizer(loaded.tokenizer_files), folder_path / "again"
     )
     return metrics.bits_per_byte(
-        loaded.model,
+        LossModule(loaded.model),
         dataset,
         rows=8,
         context=32,
         device=choose("cpu"),
         precision="float32",
+        world=SINGLE_PROCESS,
     )
 
 

@@ -67,7 +67,7 @@ def has_begun(workspace: Workspace) -> bool:
 def test_a_job_gets_a_clean_environment(
     workspace: Workspace, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("OPENAI_API_KEY", "HF_TOKEN", "MY_PASSWORD"):
+    for name in ("OPENAI_API_KEY", "HF_TOKEN", "MY_PASSWORD", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("OWNWORDS_HOME", str(workspace.root / "somewhere"))
     jobs = begin("ends")

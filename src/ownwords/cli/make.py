@@ -1,5 +1,6 @@
 """`ownwords make`: on a terminal a line per stage, the first paragraph, and the verdict."""
 
+import os
 import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -25,6 +26,7 @@ from ownwords.cli.output import (
     stdout,
 )
 from ownwords.cli.training import command_start, plan_figures, print_plan, training_settings
+from ownwords.core.errors import ConfigError
 from ownwords.core.progress import duration
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scorecard_view import headline, judged_on
@@ -89,6 +91,11 @@ def make(
     """
     began = command_start()
     require_package("torch", "making a model")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError(
+            "`ownwords make` runs in one process, and several were started",
+            hint="train with `ownwords finetune` under torchrun, then use `ownwords score`",
+        )
     from ownwords.make import pipeline
 
     workspace = common.workspace_for(paths)

@@ -3,7 +3,7 @@
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,20 +105,28 @@ def _train(
     from ownwords.base.trimming import TRIMMED, trim
     from ownwords.make.pipeline import plan_training
     from ownwords.make.stages import check_minutes
+    from ownwords.training.device import choose
+    from ownwords.training.distributed import init_distributed
     from ownwords.training.recipes import TrainRequest
 
     began = command_start()
     check_minutes(options.minutes)
+    world = init_distributed(choose(options.device).torch_device)
+    if not world.is_first:  # only the first process asks and shows anything
+        common = replace(common, yes=True, quiet=True)
     workspace = common.workspace_for(paths)
     resolved = common.resolve({}, workspace.root)
     with common.watched() as (progress, ask):
-        look(
-            paths,
-            workspace=workspace.root,
-            settings=resolved.settings,
-            progress=progress,
-            ask=ask,
-        )
+        # One process of each machine reads; the others load what it stored.
+        with world.in_rank_order():
+            if world.local_rank == 0:
+                look(
+                    paths,
+                    workspace=workspace.root,
+                    settings=resolved.settings,
+                    progress=progress,
+                    ask=ask,
+                )
         texts = read_corpus(workspace.archive)
         request = TrainRequest(
             workspace=workspace.root,
@@ -126,37 +134,42 @@ def _train(
             fixed=training_settings(resolved),
             progress=progress,
             device=options.device,
+            world=world,
             own_share=texts.own_share,
             corpus=texts.key,
             out=options.out,
             base_title=catalogue.display_name(base),
             began=began,
         )
-        if base and trims:
+        if base and trims and world.size == 1:
             own, out = (text.text for text in texts.train), workspace.runs / TRIMMED / base.name
             base = trim(base, own, out, progress=progress)
         planned = plan_training(base, texts, request, by_lora=by_lora)
-        if options.plan or not common.json:
+        if world.is_first and not (common.json and not options.plan):
             common.show(
                 plan_figures(planned.plan), lambda console: print_plan(planned.plan, console)
             )
         asks = ask is not None and not options.plan
-        if options.plan or (asks and not confirm("Train with this plan?", default=True)):
+        if options.plan or not world.broadcast(
+            not asks or confirm("Train with this plan?", default=True)
+        ):
+            world.close()
             return
         made = planned.train()
-        samples = _write_samples(made, progress, options.device)
-    figures = {
-        "model": str(made.folder),
-        "run": str(made.run.folder),
-        "bits_per_byte": made.bits_per_byte,
-        "share": made.share,
-        "bits_per_byte_before": made.before,
-        "judged": list(made.judged),
-        "outcome": asdict(made.outcome),
-        "samples": samples,
-        **plan_figures(made.plan),
-    }
-    common.show(figures, lambda console: _print_made(made, samples, console))
+        samples = _write_samples(made, progress, options.device) if world.is_first else []
+    if world.is_first:
+        figures = {
+            "model": str(made.folder),
+            "run": str(made.run.folder),
+            "bits_per_byte": made.bits_per_byte,
+            "share": made.share,
+            "bits_per_byte_before": made.before,
+            "judged": list(made.judged),
+            "outcome": asdict(made.outcome),
+            "samples": samples,
+            **plan_figures(made.plan),
+        }
+        common.show(figures, lambda console: _print_made(made, samples, console))
 
 
 def command_start() -> float:

@@ -256,8 +256,11 @@ def choose_device(
         if name in (None, "auto"):
             torch, _ = import_torch()
             kinds = [kind for kind in best if torch and _is_available(torch, kind)]
-            works = (k for k in kinds if torch and _is_usable(torch, k, memory_bytes, note))
-            return next(works, "cpu")
+            # The processes of `torchrun` must use the same kind, so none falls back.
+            if "LOCAL_RANK" not in os.environ:
+                works = (k for k in kinds if torch and _is_usable(torch, k, memory_bytes, note))
+                return next(works, "cpu")
+            name = next(iter(kinds), "cpu")
         return "cpu" if name == "cpu" else _named_device(str(name))
 
 
@@ -274,7 +277,7 @@ def _named_device(name: str) -> str:
     if kind not in ("cuda", "xpu"):
         device = kind
     else:
-        accelerator = getattr(torch, kind)
+        accelerator, index = getattr(torch, kind), os.environ.get("LOCAL_RANK", index)
         device = f"{kind}:{index}" if index else kind
         if index and int(index) >= accelerator.device_count():
             raise ConfigError(

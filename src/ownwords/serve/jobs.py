@@ -47,8 +47,9 @@ PYTHON = (sys.executable, "-P", "-m")  # -P keeps the current folder off sys.pat
 PROGRAM: tuple[str, ...] = (*PYTHON, "ownwords")
 _INTERRUPTED = "interrupted"  # prefix of the error message of an interrupted process
 _KILL_AFTER = 2  # requests to stop; a kill does not damage what is saved
-# A job must not inherit secrets.
+# A job must not inherit secrets, or the variables of a distributed launcher (torchrun).
 _SECRET = re.compile(r"KEY|TOKEN(?!IZERS)|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+_LAUNCHER = re.compile(r"(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
 _NEEDED = {"base": "HF_TOKEN"}  # access to models whose licence was accepted on the hub
 
 # --- requests -------------------------------------------------------------------------------------
@@ -416,11 +417,11 @@ def file_stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def clean_environment(environment: Mapping[str, str], needed: str = "") -> dict[str, str]:
-    """Return the environment of a job, without secrets it does not need."""
+    """Return the environment of a job, without launcher variables and secrets it does not need."""
     inherited = {
         name: value
         for name, value in environment.items()
-        if name == needed or not _SECRET.search(name)
+        if name == needed or (not _SECRET.search(name) and not _LAUNCHER.fullmatch(name))
     }
     return {**inherited, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ownwords.core.errors import CorpusError
+from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.fingerprint import digest
 from ownwords.models.loss import IGNORED
 from ownwords.training.settings import DataConfig
@@ -204,8 +204,20 @@ class Batches:
         seed: int,
         config: DataConfig,
         replay: TokenDataset | None = None,
+        rank: int = 0,
+        world: int = 1,
     ) -> None:
+        """`rows` is the size of the whole batch; each of `world` processes gets its share of it.
+
+        The shares of all ranks together are the batch of a single process.
+        """
+        if rows < world:
+            raise ConfigError(
+                f"a batch of {rows} rows cannot be shared among {world} processes",
+                hint=f"set train.batch_size to {world} or more, or start fewer processes",
+            )
         self.dataset, self.rows, self.context, self.config = dataset, rows, context, config
+        self._low, self._high = rank * rows // world, (rank + 1) * rows // world
         self._own = TokenStream(dataset, context=context, seed=seed, rows=rows, name="own")
         # The decimal value as written: 0.1 * 30 must be exactly 3.
         self._share = Fraction(repr(float(config.replay)))
@@ -219,8 +231,8 @@ class Batches:
             self._base = TokenStream(replay, context=context, seed=seed, rows=rows, name="base")
 
     def batch(self, step: int) -> Batch:
-        """The rows of a step."""
-        own, base = self._rows(step)
+        """The rows of a step that belong to this rank."""
+        own, base = self._rows(step, self._low, self._high)
         shape = (len(own) + len(base), self.context + 1)
         ids_BT1: npt.NDArray[np.int64] = np.empty(shape, np.int64)
         documents_BT1: npt.NDArray[np.int32] = np.empty(shape, np.int32)
@@ -245,12 +257,16 @@ class Batches:
         )
         return replace(batch, weights_BT=torch.from_numpy(weights_BT))
 
-    def _rows(self, step: int) -> tuple[range, range]:
-        """The rows of a step, as row numbers in the own and in the base's stream."""
+    def _rows(self, step: int, low: int, high: int) -> tuple[range, range]:
+        """Rows `low` to `high` of a step, as row numbers in the own and in the base's stream."""
         before = int(step * self.rows * self._share)
         after = int((step + 1) * self.rows * self._share)
-        first, end = step * self.rows, (step + 1) * self.rows
-        return range(first - before, end - after), range(before, after)
+        border = self.rows - (after - before)  # the base's rows come last
+        own, base = step * self.rows - before, before - border
+        return (
+            range(own + min(low, border), own + min(high, border)),
+            range(base + max(low, border), base + max(high, border)),
+        )
 
 
 def sequential_batches(dataset: TokenDataset, *, rows: int, context: int) -> Iterator[Batch]:

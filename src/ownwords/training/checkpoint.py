@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -25,6 +25,7 @@ from ownwords.core.workspace import (
 from ownwords.models.safetensors_header import read_metadata
 from ownwords.models.untrusted_files import read_json
 from ownwords.models.weights import read_tensors, write_tensors
+from ownwords.training.distributed import World
 from ownwords.training.optim import Optimizer
 from ownwords.training.run import CHECKPOINTS, RunRecord, best_of
 from ownwords.training.settings import LoopConfig
@@ -144,11 +145,15 @@ class Run:
         return cls(runs / key)
 
     @contextmanager
-    def opened(self, progress: Progress) -> Iterator[Progress]:
+    def opened(self, progress: Progress, *, writes: bool = True) -> Iterator[Progress]:
         """Lock the run within the block, and record its events in `metrics.jsonl`.
 
-        InUseError if another process has the lock.
+        InUseError if another process has the lock. In distributed training only the process with
+        `writes` locks and records.
         """
+        if not writes:
+            yield progress
+            return
         with locked(
             self.folder / ".lock",
             f"another process is training the run {self.folder}",
@@ -179,23 +184,27 @@ class Run:
 
 
 class TrainingState:
-    """The optimizer, with the weights, and the record of a run; saved in checkpoints."""
+    """The optimizer, with the weights, and the record of a run; saved in checkpoints.
+
+    All processes must call each method; only the first one reads and writes files.
+    """
 
     def __init__(
         self,
         checkpoints: Checkpoints,
         optimizer: Optimizer,
         loop: LoopConfig,
+        world: World,
         note: Callable[[str], None],
     ) -> None:
         self.record, self.optimizer = RunRecord(), optimizer
-        self._checkpoints, self._loop, self._note = checkpoints, loop, note
+        self._checkpoints, self._loop, self._world, self._note = checkpoints, loop, world, note
         self._saved_step = self._rolled_back_to = -1
         self._saved_at = self._began = time.monotonic()
 
     def begin(self) -> None:
         """Restore the newest checkpoint, or save the first one, so that rollback has one."""
-        checkpoint = self._checkpoints.newest(self._note)
+        checkpoint = self._newest()
         if checkpoint is None:
             self.save()
             return
@@ -220,18 +229,21 @@ class TrainingState:
         if self._saved_step == record.step and not again:
             return
         record.seconds = time.monotonic() - self._began
-        groups = {"weights": self.optimizer.weights(), "optimizer": self.optimizer.state()}
-        best = best_of(record.evaluations)
-        try:
-            self._checkpoints.save(record.step, groups, record)
-        except WorkspaceError as error:
-            saved_step = max(0, self._saved_step)
-            if lost := record.step - saved_step:
-                error.message += (
-                    f"; the last checkpoint is of step {saved_step:,}, so {lost:,} steps are lost"
-                )
-            raise
-        self._checkpoints.prune([best.step] if best else [])
+        if self._world.is_first:
+            groups = {"weights": self.optimizer.weights(), "optimizer": self.optimizer.state()}
+            best = best_of(record.evaluations)
+            try:
+                self._checkpoints.save(record.step, groups, record)
+            except WorkspaceError as error:
+                saved_step = max(0, self._saved_step)
+                if lost := record.step - saved_step:
+                    error.message += (
+                        f"; the last checkpoint is of step {saved_step:,}, so {lost:,} steps are"
+                        " lost"
+                    )
+                raise
+            self._checkpoints.prune([best.step] if best else [])
+        self._world.barrier()
         self._saved_step, self._saved_at = record.step, time.monotonic()
 
     def roll_back(self, lr_factor: float) -> bool:
@@ -244,9 +256,9 @@ class TrainingState:
         rollbacks = self.record.rollbacks + has_diverged
         lr_factor *= self.record.lr_factor
         elapsed = self.record.elapsed
-        checkpoint = self._checkpoints.newest(self._note)
+        checkpoint = self._newest()
         if has_diverged and checkpoint and checkpoint.step == self._rolled_back_to:
-            checkpoint = self._checkpoints.newest(self._note, checkpoint.step) or checkpoint
+            checkpoint = self._newest(before=checkpoint.step) or checkpoint
         if checkpoint is None:
             return False
         self._restore(checkpoint)
@@ -256,24 +268,48 @@ class TrainingState:
         self.record.rollbacks, self.record.lr_factor = rollbacks, lr_factor
         self.record.elapsed = elapsed  # the steps come back, the time does not
         self.optimizer.lr_factor = lr_factor
-        self._checkpoints.delete_after(checkpoint.step)
+        if self._world.is_first:
+            self._checkpoints.delete_after(checkpoint.step)
         self.save(again=True)  # so that the lower rate survives a crash
         return True
 
     def load_weights(self, step: int) -> bool:
         """Load the weights of a step into the model; False if its checkpoint is damaged."""
         if step != self.record.step:
-            try:
-                checkpoint = self._checkpoints.load(step)
-            except CheckpointError as error:
-                self._note(f"{error.message}; the last weights are kept instead.")
+            checkpoint = None
+            if self._world.is_first:
+                try:
+                    checkpoint = self._checkpoints.load(step)
+                except CheckpointError as error:
+                    self._note(f"{error.message}; the last weights are kept instead.")
+            checkpoint = self._shared(checkpoint)
+            if checkpoint is None:
                 return False
-            self.optimizer.load_weights(checkpoint.groups["weights"])
+            self._load(checkpoint)
         return True
+
+    def _newest(self, before: int | None = None) -> Checkpoint | None:
+        checkpoint = None
+        if self._world.is_first:
+            checkpoint = self._checkpoints.newest(self._note, before)
+        return self._shared(checkpoint)
+
+    def _shared(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
+        """Broadcast the first process's checkpoint: its record, without the tensors."""
+        if self._world.size == 1:
+            return checkpoint
+        if checkpoint is None or not self._world.is_first:
+            return self._world.broadcast(checkpoint)
+        groups: Groups = {group: {} for group in checkpoint.groups}
+        self._world.broadcast(replace(checkpoint, groups=groups))
+        return checkpoint
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.record = checkpoint.record
         self._began = time.monotonic() - self.record.seconds
-        self.optimizer.load_weights(checkpoint.groups["weights"])
-        self.optimizer.load_state(checkpoint.groups["optimizer"])
+        self._load(checkpoint)
+        self.optimizer.load_state(self._world.share(checkpoint.groups["optimizer"]))
         self.optimizer.lr_factor = self.record.lr_factor
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        self.optimizer.load_weights(self._world.share(checkpoint.groups["weights"]))

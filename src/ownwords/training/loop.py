@@ -1,7 +1,7 @@
 """The training loop, for pretraining, full fine-tuning and LoRA.
 
-All randomness of a step follows from the seed and the step number, so a resumed run gives the same
-bits as an uninterrupted one. In a timed run the learning rate and the end follow the clock
+All randomness of a step follows from the seed, the step number and the rank, so a resumed run gives
+the same bits as an uninterrupted one. In a timed run the learning rate and the end follow the clock
 too: it resumes with the share of its time that is left.
 """
 
@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
@@ -28,7 +28,8 @@ from ownwords.training import metrics
 from ownwords.training.batches import Batch, Batches, prefetched
 from ownwords.training.checkpoint import Run, TrainingState
 from ownwords.training.device import Device
-from ownwords.training.metrics import summed_loss
+from ownwords.training.distributed import SINGLE_PROCESS, World
+from ownwords.training.metrics import LossModule
 from ownwords.training.optim import Optimizer, lr_scale
 from ownwords.training.run import STAGE, Evaluation, RunRecord, best_of
 from ownwords.training.settings import Recipe
@@ -60,6 +61,7 @@ class TrainJob:
     run: Run
     device: Device
     validation: TokenDataset | None = None
+    world: World = SINGLE_PROCESS
     progress: Progress = field(default_factory=Progress)
     # Called at every evaluation: a text that the model writes; "" for none.
     sample: Callable[[CausalLM], str] | None = None
@@ -85,7 +87,7 @@ class TrainOutcome:
     seconds: float = 0.0  # including evaluations, without interruptions
     rollbacks: int = 0
     micro_batch_size: int = 0  # at the end
-    # The upper quartile of the speeds, corrected for other processes on the machine.
+    # The upper quartile of this process's speeds, corrected for other processes on the machine.
     tokens_per_s: float = field(default=0.0, compare=False)
 
 
@@ -137,7 +139,7 @@ def train(job: TrainJob) -> TrainOutcome:
     if training cannot continue. Earlier checkpoints always stay intact.
     """
     with (
-        job.run.opened(job.progress) as progress,
+        job.run.opened(job.progress, writes=job.world.is_first) as progress,
         InterruptHandler() as signals,
     ):
         return _TrainingLoop(job, progress, signals).run()
@@ -161,7 +163,7 @@ class _TrainingLoop:
         self.counted_at = time.monotonic()  # until when the time is counted in `record.elapsed`
         self.job, self.progress, self.signals = job, progress, signals
         self.loop, self.model = job.settings.train, job.model
-        self.device = job.device
+        self.device, self.world = job.device, job.world
         self.model.to(self.device.torch_device).train()
         self.model.dropout = self.loop.dropout
         self.model.gradient_checkpointing = self.loop.gradient_checkpointing
@@ -171,10 +173,13 @@ class _TrainingLoop:
             exact=float32_weights(self.model, is_bf16=self.loop.precision == "bf16"),
             start_token=job.batches.dataset.pure_start,
         )
-        self.state = TrainingState(job.run.checkpoints, self.optimizer, self.loop, progress.note)
-        rows = self.loop.batch_size
+        self.state = TrainingState(
+            job.run.checkpoints, self.optimizer, self.loop, self.world, progress.note
+        )
+        self.task = self.world.wrap(LossModule(self.model))
+        rows = -(-self.loop.batch_size // self.world.size)
         at_once = min(rows, self.loop.micro_batch_size or rows)
-        self.micro_batch_size = job.run.micro_batch_limit(at_once)
+        self.micro_batch_size = self.world.min(job.run.micro_batch_limit(at_once))
         self.pending: deque[tuple[int, int, Callable[[], Tensor]]] = deque()
         self.meter = metrics.Meter(job.batches.dataset, self.loop)
         self.max_steps = (job.seconds and self.loop.max_steps) or self.loop.steps
@@ -233,14 +238,18 @@ class _TrainingLoop:
     # --- a step ----------------------------------------------------------------------------------
 
     def due(self) -> _Due:
-        """Count the time, and decide what to do before the next step."""
-        stop = self.signals.wanted
-        self.record.update_progress(self.max_steps, self.elapsed())
+        """Count the time, and decide what to do before the next step; all processes agree."""
+        stop, save, elapsed = self.signals.wanted, self.state.is_due(), self.elapsed()
+        if self.world.size > 1:  # any process may get a signal; the first has the clock
+            mine = [stop, save, elapsed] if self.world.is_first else [stop, False, 0.0]
+            total = self.world.sum(torch.tensor(mine, dtype=torch.float64))
+            stop, save, elapsed = bool(total[0]), bool(total[1]), float(total[2])
+        self.record.update_progress(self.max_steps, elapsed)
         self.report_time()
         job = self.job
         evaluates = job.validation is not None or job.sample is not None
         evaluate = evaluates and self.record.is_evaluation_due(self.loop.evaluations)
-        save = stop or self.state.is_due() or evaluate
+        save = stop or save or evaluate
         return _Due(stop, save, evaluate, save or self.record.is_over)
 
     def log(self, due: _Due) -> None:
@@ -271,7 +280,7 @@ class _TrainingLoop:
         record = self.record
         try:
             # The state has just been saved, so an interrupt need not wait for the evaluation.
-            with self.signals.at_once():
+            with self.signals.at_once() if self.world.size == 1 else nullcontext():
                 evaluation = self.evaluation()
         except KeyboardInterrupt:
             raise self.interrupted() from None
@@ -294,11 +303,13 @@ class _TrainingLoop:
     def take_step(self, batch: Batch) -> None:
         """Take a step, and queue its loss and gradient norm for the log."""
         record, optim = self.record, self.job.settings.optim
-        torch.manual_seed(step_seed(self.loop.seed, record.step))
-        tokens = max(1, batch.tokens)
+        torch.manual_seed(step_seed(self.loop.seed, record.step, self.world.rank))
+        # A tensor in the memory of the host: no device is waited for.
+        tokens = max(1, int(self.world.sum(torch.tensor(batch.tokens))))
         scale = lr_scale(record.step, self.loop.steps, record.progress, self.job.settings.schedule)
         self.optimizer.schedule(scale, record.step)
-        figures = self.graphs(batch, 1 / tokens)
+        # Processes average their gradients; `world.size` turns the mean into a sum.
+        figures = self.graphs(batch, self.world.size / tokens)
         self.pending.append((record.step, tokens, self.device.later(figures)))
         record.step += 1
         record.tokens += tokens
@@ -314,30 +325,34 @@ class _TrainingLoop:
         """
         self.optimizer.zero_grad()
         loss_sum = torch.zeros((), device=self.device.torch_device)
-        for rows in micro_batches(len(batch.ids_BT), self.micro_batch_size):
-            with self.device.autocast(self.loop.precision):
-                loss = summed_loss(self.model, batch.part(rows))
-            torch.autograd.backward(loss * share)
+        slices = micro_batches(len(batch.ids_BT), self.micro_batch_size)
+        for rows in slices:
+            with self.world.gradient_sync(self.task, now=rows is slices[-1]):
+                with self.device.autocast(self.loop.precision):
+                    loss = self.task(batch.part(rows))
+                torch.autograd.backward(loss * share)
             loss_sum += loss.detach().float()
         self.optimizer.update()
-        return torch.stack((loss_sum, self.optimizer.gradient_norm.to(loss_sum)))
+        return torch.stack((self.world.sum(loss_sum), self.optimizer.gradient_norm.to(loss_sum)))
 
     def new_graphs(self) -> StepGraphs:
-        return StepGraphs(self.device, self.compute, self.progress.note)
+        is_captured = self.world.size == 1
+        return StepGraphs(self.device, self.compute, self.progress.note, is_captured=is_captured)
 
     def evaluation(self) -> Evaluation:
         """Score the weights, and let the model write a sample."""
         job, record, bits = self.job, self.record, None
         if job.validation is not None:
             bits = metrics.bits_per_byte(
-                self.model,
+                self.task,
                 job.validation,
                 rows=self.micro_batch_size,
                 context=self.loop.sequence_length,
                 device=self.device,
                 precision=self.loop.precision,
+                world=self.world,
             )
-        if job.sample:
+        if self.world.is_first and job.sample:
             with eval_mode(self.model):
                 if text := job.sample(self.model):
                     job.run.add_sample(record.step, text)
@@ -400,10 +415,10 @@ class _TrainingLoop:
             )
         self.micro_batch_size = failed // 2
         self.job.run.limit_micro_batch(self.micro_batch_size)
-        self.stage.note(
-            f"{failed} rows at once do not fit into memory; from now on {self.micro_batch_size} are"
-            " computed at once. The batch size stays the same."
-        )
+        note = f"{failed} rows at once do not fit into memory; from now on {self.micro_batch_size}"
+        if self.world.size > 1:  # the other processes are in the middle of the step
+            raise TrainingError(note, hint="run the same command again: it resumes with fewer rows")
+        self.stage.note(f"{note} are computed at once. The batch size stays the same.")
         self.restore_checkpoint("the memory is full", lr_factor=1.0)
 
     def restore_checkpoint(self, problem: str, lr_factor: float) -> None:
@@ -451,9 +466,9 @@ def float32_weights(model: torch.nn.Module, *, is_bf16: bool) -> dict[str, Tenso
     return exact
 
 
-def step_seed(seed: int, step: int) -> int:
-    """The seed of all randomness in one step."""
-    return int(digest(str(seed), str(step), "0")[:15], 16)  # "0": so do earlier versions
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """The seed of all randomness in one step of one process."""
+    return int(digest(str(seed), str(step), str(rank))[:15], 16)
 
 
 def micro_batches(rows: int, at_once: int) -> list[slice]:

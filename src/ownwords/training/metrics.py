@@ -2,9 +2,10 @@
 
 import math
 import time
+from itertools import islice
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ownwords.core.progress import Stage
 from ownwords.inference.model import Model
@@ -13,6 +14,7 @@ from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.batches import Batch, sequential_batches
 from ownwords.training.device import Device
+from ownwords.training.distributed import World
 from ownwords.training.settings import LoopConfig, Precision
 from ownwords.training.token_dataset import TokenDataset
 
@@ -20,19 +22,26 @@ _EVERY_S = 0.3
 _IDLE_SHARE = 0.85  # of the processor's time that a training uses if nothing else runs
 
 
-def summed_loss(model: CausalLM, batch: Batch) -> Tensor:
-    """Return the cross-entropy of the next token, summed over the targets that are not masked, [].
+class LossModule(nn.Module):
+    """A model and its loss as one module: DDP acts when `forward` is called."""
 
-    A sum, because the loop divides by the tokens of the whole batch, so that splitting it into
-    micro-batches does not change the gradient.
-    """
-    return model.loss(
-        batch.ids_BT,
-        batch.targets_BT,
-        documents_BT=batch.documents_BT,
-        max_documents=batch.max_documents,
-        weights_BT=batch.weights_BT,
-    )[0]
+    def __init__(self, model: CausalLM) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Cross-entropy of the next token, summed over the targets that are not masked, [].
+
+        A sum, because the loop divides by the tokens of the whole batch, so that splitting it into
+        micro-batches or among processes does not change the gradient.
+        """
+        return self.model.loss(
+            batch.ids_BT,
+            batch.targets_BT,
+            documents_BT=batch.documents_BT,
+            max_documents=batch.max_documents,
+            weights_BT=batch.weights_BT,
+        )[0]
 
 
 class Meter:
@@ -83,13 +92,14 @@ class Meter:
 
 
 def bits_per_byte(
-    model: CausalLM,
+    task: nn.Module,
     dataset: TokenDataset,
     *,
     rows: int,
     context: int,
     device: Device,
     precision: Precision,
+    world: World,
 ) -> float:
     """Bits per byte of text; each token is predicted once from the tokens before it in its row.
 
@@ -97,11 +107,14 @@ def bits_per_byte(
     compare weights of one run. Published scores come from `evaluation.bits_per_byte`.
     """
     batches = sequential_batches(dataset, rows=rows, context=context)
-    with eval_mode(model), device.autocast(precision):
-        losses = [summed_loss(model, batch.to(device.torch_device)).float() for batch in batches]
+    with eval_mode(task), device.autocast(precision):
+        mine = islice(batches, world.rank, None, world.size)
+        losses = [task(batch.to(device.torch_device)).float() for batch in mine]
     # Sum on the CPU in float64, which not every device supports.
-    nats = float(torch.stack(losses).cpu().double().sum()) if losses else 0.0
-    return nats / math.log(2) / max(1, dataset.text_bytes)
+    nats = (
+        torch.stack(losses).cpu().double().sum() if losses else torch.zeros((), dtype=torch.float64)
+    )
+    return float(world.sum(nats)) / math.log(2) / max(1, dataset.text_bytes)
 
 
 class SampleWriter:

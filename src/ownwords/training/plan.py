@@ -69,6 +69,7 @@ class PlanInputs:
     spent_s: float = 0.0  # before the plan is made
     replay_bytes: int = 0  # of text of the base
     base: BaseModelInfo | None = None
+    processes: int = 1  # training together
 
 
 @dataclass(frozen=True)
@@ -444,7 +445,7 @@ class _Planner:
         least = constants.lora_steps if self.rank else constants.steps_least
         while batch / 2 >= constants.batch_min and read / batch < least:
             batch /= 2
-        return max(1, round(batch / self.context))
+        return max(self.facts.processes, round(batch / self.context))
 
     def speed(self, shape: ModelConfig, rows: int) -> tuple[Precision, float]:
         """The precision, and the seconds per step."""
@@ -452,7 +453,8 @@ class _Planner:
         fastest = speeds.fastest(shape, rows, self.context, self.rank)
         precision = self.fixed.get("train.precision", fastest)
         step_time = speeds.step_times.get(precision) or next(iter(speeds.step_times.values()))
-        return precision, step_time.step_s(shape, rows, self.context, self.rank)
+        in_each = math.ceil(rows / self.facts.processes)
+        return precision, step_time.step_s(shape, in_each, self.context, self.rank)
 
     def training_bytes(self, shape: ModelConfig, parameters: int, rows: int) -> float:
         """Peak memory in bytes of training with so many rows at once."""

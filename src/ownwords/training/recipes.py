@@ -38,8 +38,10 @@ from ownwords.training import metrics, step_time, throughput, token_dataset, tra
 from ownwords.training.batches import Batches
 from ownwords.training.checkpoint import Run
 from ownwords.training.device import choose
+from ownwords.training.distributed import SINGLE_PROCESS, World
 from ownwords.training.loop import TrainJob, TrainOutcome
 from ownwords.training.loop import train as run_training_loop
+from ownwords.training.metrics import LossModule
 from ownwords.training.plan import (
     BaseModelInfo,
     Plan,
@@ -73,6 +75,7 @@ class TrainRequest:
     fixed: Mapping[str, object] = field(default_factory=dict)  # the user's settings
     progress: Progress = field(default_factory=Progress)
     device: str | None = None
+    world: World = SINGLE_PROCESS  # the processes that train together
     own_share: float = 1.0  # fraction of the words found that are the author's own
     corpus: str = ""  # key of the archive's texts
     out: Path | None = None  # the model's folder; `model` in the workspace unless given
@@ -101,7 +104,10 @@ def plan_pretraining(
     session = TrainingSession(request, texts, held_out)
     rough = session.rough_plan()
     vocab_size = rough.recipe.model.vocab_size
-    tokenizer = load_or_train_tokenizer(session.texts, vocab_size, session.tokens, request.progress)
+    with session.world.in_rank_order():
+        tokenizer = load_or_train_tokenizer(
+            session.texts, vocab_size, session.tokens, session.progress
+        )
     session.prepare(tokenizer, "pretrain", str(vocab_size))
 
     def shape(recipe: Recipe) -> ModelConfig:
@@ -253,7 +259,7 @@ class TrainingSession:
         texts: Iterable[TrainingText],
         held_out: Iterable[TrainingText],
     ) -> None:
-        self.request, self.progress = request, request.progress
+        self.request, self.world = request, request.world
         start = time.perf_counter() - PLAN_CONSTANTS.start_s
         self.began = start if request.began is None else request.began
         self.spent_s = 0.0  # up to the plan; the user may then think about it
@@ -262,6 +268,10 @@ class TrainingSession:
         self.device = choose(request.device, request.progress.note)
         if self.device.kind == "cpu" and (problem := bindings.library_problem()):
             request.progress.note(f"Training is slower than this processor allows: {problem}.")
+        if self.world.size > 1 and self.device.kind in ("cuda", "rocm", "xpu"):
+            name = f"{self.device.torch_device.type}:{self.world.local_rank}"
+            self.device = replace(self.device, torch_device=torch.device(name))
+        self.progress = request.progress if self.world.is_first else Progress()
         # What is known for the plan; memory is read before anything is loaded.
         self.facts = PlanInputs(
             self.texts.bytes,
@@ -270,6 +280,7 @@ class TrainingSession:
             memory_bytes=self.device.free_memory() or 2**33,
             validation_bytes=self.held_out_texts.bytes,
             own_share=request.own_share,
+            processes=self.world.size,
         )
         self.replay: TokenDataset | None = None  # text of the base, or notes and the text from them
         self.has_notes = False
@@ -295,12 +306,13 @@ class TrainingSession:
         # Documents begin with the start token, so prompts of the tuned model do too.
         tokenizer.adds_start = tokenizer.start is not None
         request = self.request
-        self.dataset = self._encode(self.texts)
-        if pairs:
-            # Fewer tokens than the texts have may be too few for a row, and teach little.
-            notes = self._encode(pairs)
-            self.has_notes = notes.tokens >= self.dataset.tokens
-            self.replay = notes if self.has_notes else None
+        with self.world.in_rank_order():
+            self.dataset = self._encode(self.texts)
+            if pairs:
+                # Fewer tokens than the texts have may be too few for a row, and teach little.
+                notes = self._encode(pairs)
+                self.has_notes = notes.tokens >= self.dataset.tokens
+                self.replay = notes if self.has_notes else None
         self.facts = replace(
             self.facts,
             tokens=self.dataset.tokens,
@@ -315,7 +327,8 @@ class TrainingSession:
             self.replay.key if self.replay else "",
             f"{float(request.seconds)} {settings_key(request.fixed)}",
         )
-        self.run = Run.new(request.workspace / "runs", f"{kind}-{key[:12]}")
+        with self.world.in_rank_order():
+            self.run = Run.new(request.workspace / "runs", f"{kind}-{key[:12]}")
 
     def _encode(self, texts: Iterable[TrainingText], *, marks: bool = True) -> TokenDataset:
         return build_dataset(
@@ -330,25 +343,27 @@ class TrainingSession:
         path = base / token_dataset.REPLAY
         if path.exists():
             texts = map(token_dataset.without_opening, token_dataset.read_replay(path))
-            self.replay = self._encode(texts, marks=False)
+            with self.world.in_rank_order():
+                self.replay = self._encode(texts, marks=False)
             self.facts = replace(self.facts, replay_bytes=self.replay.text_bytes)
 
     def encode_held_out(self, max_bytes: int) -> TokenDataset | None:
         """Encode at most `max_bytes` of held-out texts for evaluations; None if there are none."""
         if not self.held_out_texts.bytes:
             return None
-        return self._encode(self.held_out_texts.sample(max_bytes))
+        with self.world.in_rank_order():
+            return self._encode(self.held_out_texts.sample(max_bytes))
 
     # --- plan ------------------------------------------------------------------------------------
 
     @property
     def is_planned(self) -> bool:
         """Whether the run has a plan from an earlier process."""
-        return (self.run.folder / _PLAN).exists()
+        return self.world.broadcast((self.run.folder / _PLAN).exists())
 
     def rough_plan(self) -> Plan:
         """Make a plan from assumed speeds: it costs nothing, and refuses what cannot work."""
-        return self._make_plan(self._assumed_speeds())
+        return self._shared(lambda: self._make_plan(self._assumed_speeds()))
 
     def plan(self, rough: Plan, shape: Shape, base: CausalLM | None = None) -> Plan:
         """The stored plan of the run; for a new run, measure the machine's speed and make one.
@@ -356,31 +371,34 @@ class TrainingSession:
         `base` is the model that gets a LoRA, if it is in memory.
         """
         path = self.run.folder / _PLAN
-        if path.exists():
-            plan = read_plan(path.read_text(encoding="utf-8"))
-        else:
-            plan = self._new_plan(rough.recipe, shape, base)
-            write_atomically(path, plan.to_toml())
-        self.spent_s = time.perf_counter() - self.began
-        return plan
 
-    def _new_plan(self, recipe: Recipe, shape: Shape, base: CausalLM | None) -> Plan:
-        plan = self._make_plan(self._measure_speeds(recipe, shape, base))
-        longest_s = plan.expected.seconds
-        if plan.recipe.lora.rank and longest_s > self.request.seconds:
-            # The run follows the clock: plan for the processor, not for its load right now.
-            usual = self._make_plan(self._assumed_speeds())
-            if usual.expected.seconds < longest_s:
-                self.progress.note(
-                    "This machine is slower at the moment than expected. If it stays so, training"
-                    f" takes longer than asked: up to {duration(longest_s)}."
-                )
-                return usual
+        def stored_or_new() -> Plan:
+            if path.exists():
+                return read_plan(path.read_text(encoding="utf-8"))
+            plan = self._make_plan(self._measure_speeds(rough.recipe, shape, base))
+            if plan.recipe.lora.rank and plan.expected.seconds > self.request.seconds:
+                # The run follows the clock: plan for the processor, not for its load right now.
+                longest_s, usual = plan.expected.seconds, self._make_plan(self._assumed_speeds())
+                if usual.expected.seconds < longest_s:
+                    plan = usual
+                    self.progress.note(
+                        "This machine is slower at the moment than expected. If it stays so,"
+                        f" training takes longer than asked: up to {duration(longest_s)}."
+                    )
+            write_atomically(path, plan.to_toml())
+            return plan
+
+        plan = self._shared(stored_or_new)
+        self.spent_s = time.perf_counter() - self.began
         return plan
 
     def _make_plan(self, speeds: DeviceSpeeds) -> Plan:
         facts = replace(self.facts, speeds=speeds, spent_s=time.perf_counter() - self.began)
         return make_plan(facts, self.request.seconds, self.request.fixed)
+
+    def _shared(self, plan: Callable[[], Plan]) -> Plan:
+        """The first process's plan; the speed and the memory that others see may differ."""
+        return cast(Plan, self.world.broadcast(plan() if self.world.is_first else None))
 
     def _assumed_speeds(self) -> DeviceSpeeds:
         base = self.facts.base
@@ -396,7 +414,7 @@ class TrainingSession:
             model = replace(recipe.model, parameters=smaller)
             with suppress(ConfigError):  # the embedding alone may exceed that size
                 shapes.append(shape(replace(recipe, model=model)))
-        rows = recipe.train.batch_size
+        rows = max(1, recipe.train.batch_size // self.world.size)
         measure = partial(
             throughput.measure_speeds,
             self.device,
@@ -425,7 +443,8 @@ class TrainingSession:
         """Train an untrained model as planned, or resume; it then has the best weights."""
         self.held_out = self.encode_held_out(plan.expected.held_out_bytes)
         recipe, dataset, loop = plan.recipe, self.dataset, plan.recipe.train
-        prune_datasets(self.tokens)
+        if self.world.is_first:
+            prune_datasets(self.tokens)
         tokens_per_byte = max(1, dataset.tokens) / max(1, dataset.text_bytes)
         job = TrainJob(
             model=model,
@@ -436,11 +455,14 @@ class TrainingSession:
                 seed=loop.seed,
                 config=recipe.data,
                 replay=self.replay,
+                rank=self.world.rank,
+                world=self.world.size,
             ),
             settings=recipe,
             run=self.run,
             device=self.device,
             validation=self.held_out,
+            world=self.world,
             progress=self.progress,
             sample=metrics.SampleWriter(
                 self.tokenizer,
@@ -452,7 +474,7 @@ class TrainingSession:
         outcome = run_training_loop(job)
         base = self.facts.base
         is_telling = base is not None and base.parameters >= step_time.MIN_PARAMETERS
-        if is_telling and self.device.kind == "cpu":
+        if is_telling and self.device.kind == "cpu" and self.world.size == 1:
             step_time.remember(
                 model.config,
                 loop.batch_size,
@@ -480,12 +502,13 @@ class TrainingSession:
         if held_out is None:
             return None
         return metrics.bits_per_byte(
-            model,
+            LossModule(model),
             held_out,
             rows=rows or recipe.train.micro_batch_size or recipe.train.batch_size,
             context=recipe.train.sequence_length,
             device=self.device,
             precision=recipe.train.precision,  # as in training, with whose bits these are compared
+            world=self.world,
         )
 
     # --- save ------------------------------------------------------------------------------------
@@ -550,29 +573,31 @@ class TrainingSession:
             stopped_early=outcome.stopped != "done",
         )
         made = TrainedModel(request.folder, self.run, plan, outcome, bits, judged, share, before)
-        library = ModelLibrary(request.workspace)
-        kept = library.keep() if request.out is None else None
-        name, corpus = request.workspace.name, request.corpus or texts.key
-        bundle.save(
-            request.folder,
-            model,
-            self.tokenizer,
-            generation=generation_config(),
-            card=trained_model.card(name, model, made, texts, how),
-            provenance={
-                **trained_model.provenance(made, kind, corpus),
-                **(provenance or {}),
-            },
-            dtype=dtype,
-            # Half the disk and faster writing; `export` restores bfloat16 (docs/log.md).
-            int8=kind == "lora",
-            copy_guard=self._copy_guard(),
-            adapter=adapter or {},
-            license=license or BaseLicense(),
-        )
-        if kept:
-            library.forget_score()
-            self.progress.note(f"The model before this one is kept as {kept.name}.")
+        if self.world.is_first:
+            library = ModelLibrary(request.workspace)
+            kept = library.keep() if request.out is None else None
+            name, corpus = request.workspace.name, request.corpus or texts.key
+            bundle.save(
+                request.folder,
+                model,
+                self.tokenizer,
+                generation=generation_config(),
+                card=trained_model.card(name, model, made, texts, how),
+                provenance={
+                    **trained_model.provenance(made, kind, corpus),
+                    **(provenance or {}),
+                },
+                dtype=dtype,
+                # Half the disk and faster writing; `export` restores bfloat16 (docs/log.md).
+                int8=kind == "lora",
+                copy_guard=self._copy_guard(),
+                adapter=adapter or {},
+                license=license or BaseLicense(),
+            )
+            if kept:
+                library.forget_score()
+                self.progress.note(f"The model before this one is kept as {kept.name}.")
+        self.world.close()
         return made
 
     def _copy_guard(self) -> bytes:

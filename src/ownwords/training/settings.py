@@ -88,7 +88,7 @@ class LoopConfig:
     steps: Positive = 1000
     # Maximum number of steps in a timed run; 0: `train.steps`.
     max_steps: Count = 0
-    # Rows per batch.
+    # Rows per batch, over all processes.
     batch_size: Positive = 16
     # Tokens per row.
     sequence_length: Positive = 256

@@ -21,10 +21,13 @@ class StepGraphs:
     recurs, or a step that cannot be captured, is launched kernel by kernel, with the same result.
     """
 
-    def __init__(self, device: Device, step: Step, note: Callable[[str], object]) -> None:
+    def __init__(
+        self, device: Device, step: Step, note: Callable[[str], object], *, is_captured: bool = True
+    ) -> None:
         self._device, self._step, self._note = device, step, note
-        is_captured = device.kind in ("cuda", "rocm")
-        self._capturer = Capturer(device.torch_device) if is_captured else None
+        self._capturer = None
+        if is_captured and device.kind in ("cuda", "rocm"):
+            self._capturer = Capturer(device.torch_device)
         self._factor = torch.zeros((), device=device.torch_device)
         self._calls: dict[tuple[object, ...], int] = {}
         self._graphs: dict[tuple[object, ...], tuple[Batch, Callable[[], Tensor]]] = {}
