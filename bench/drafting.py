@@ -62,7 +62,9 @@ def main() -> None:
     bits, sizes = {"with": 0.0, "without": 0.0}, 0
     for number, pair in enumerate(pairs[: args.paragraphs], 1):
         noted = [line[2:] for line in pair.prompt.split("\n") if line.startswith("- ")]
-        draft = drafting.draft(model, drafting.Notes("", (tuple(noted),)))
+        draft = drafting.Draft(
+            tuple(drafting.write_lines(model, drafting.Notes("", (tuple(noted),))))
+        )
         lines += draft.lines
         written = " ".join(line.text for line in draft.lines if line.kept)
         invented += Content.of(written).invented(Content.of("\n".join(noted)))
@@ -96,7 +98,8 @@ def write_jotted(blog: str, model: Model) -> None:
     written = total = 0
     for block in Path(__file__).with_name("jotted_notes.txt").read_text("utf-8").split("\n\n"):
         if block.startswith(f"### {blog}\n"):
-            draft = drafting.draft(model, drafting.Notes.parse(block.partition("\n")[2]))
+            found = drafting.Notes.parse(block.partition("\n")[2])
+            draft = drafting.Draft(tuple(drafting.write_lines(model, found)))
             print(f"{block}\nNOW {draft}\n")
             written += sum(line.kept for line in draft.lines)
             total += len(draft.lines)

@@ -352,9 +352,7 @@ def test_where_nothing_writes_from_notes_the_page_installs_what_does(
     page.get_by_role("button", name="Install it: 144 MB").click()
     until(page, "!!document.querySelector('.toast')")
     assert jobs[0]["source"] == "smollm2-135m"
-    page.get_by_label("How to put it in my voice").select_option("free")
-    assert page.get_by_text("Only a model made from your posts has your voice").is_visible()
-    assert page.get_by_role("button", name="Put it in my voice").is_disabled()
+    assert page.get_by_label("How to put it in my voice").is_hidden()
 
 
 def test_a_model_that_is_installed_meanwhile_is_offered(page: "Page") -> None:

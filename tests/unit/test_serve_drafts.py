@@ -124,13 +124,6 @@ def test_a_light_rewrite_is_that_of_the_command(client: TestClient, state: AppSt
     assert found["edits"]
 
 
-@pytest.mark.usefixtures("written")
-def test_a_free_rewrite_keeps_the_sentences_that_it_would_change(client: TestClient) -> None:
-    draft = "We counted 14 umbrellas at Leeds station. The kettle stayed at home with Hale."
-    found = sent(client, "/api/rewrite", text=draft, free=True, model="noted")
-    assert [each["before"] == each["after"] for each in found["sentences"]] == [True, True]
-
-
 def test_only_a_model_that_has_learned_notes_writes_from_them(client: TestClient) -> None:
     answer = client.post("/api/draft", json={"text": NOTES})
     assert answer.status_code == 400
@@ -157,8 +150,6 @@ def test_a_base_with_the_notes_adapter_drafts_before_there_is_a_model_that_can(
         (base,) = (model for model in offer["models"] if model["writes_from_notes"])
         assert (base["name"], base["role"]) == ("tiny", "base")
         assert sent(client, "/api/draft", text=NOTES, model="tiny")["text"].endswith("there]")
-        body = {"text": NOTES, "free": True, "model": "tiny"}  # not the author's manner
-        assert client.post("/api/rewrite", json=body).status_code == 400
 
 
 def test_a_check_is_drawn_as_in_the_terminal(client: TestClient) -> None:
@@ -216,8 +207,8 @@ def test_a_model_of_a_server_here_writes_a_paragraph_at_a_time(
         monkeypatch.setattr(servers, "discover", lambda: [there])
         (offered,) = client.get("/api/write").json()["endpoints"]
         assert offered["label"] == "writer"
-        draft = {"text": "It does not matter at all to us, does it?", "free": True}
-        anew = sent(client, "/api/rewrite", **draft, endpoint=offered["name"])
+        draft = "It does not matter at all to us, does it?"
+        anew = sent(client, "/api/rewrite", text=draft, endpoint=offered["name"])
         text = "# Umbrellas\n- count 14 umbrellas at Leeds station\n\n- they stayed there"
         body = {"text": text, "endpoint": offered["name"]}
         fake.replies[:] = [KEPT, breaks_off("They s")]

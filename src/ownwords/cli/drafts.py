@@ -3,7 +3,6 @@
 import sys
 from collections import deque
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,11 +16,10 @@ from ownwords.cli.options import (
     WorkspaceOption,
     check_positive,
     described,
-    flag,
     text_in,
 )
 from ownwords.cli.output import print_json, relative_path, stderr
-from ownwords.cli.write import MODEL, ModelOptions, Threads, show_pieces
+from ownwords.cli.write import MODEL, ModelOptions, show_pieces
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import has_model, path_text, resolve_workspace
 
@@ -39,7 +37,7 @@ With = Annotated[
     str,
     described(
         "The model that writes: one that runs here (ollama:gemma3:4b), the address of a server"
-        " (with --model NAME), or own. [default: for draft what Ollama, llama.cpp, LM Studio or"
+        " (http://127.0.0.1:8080/v1#NAME), or own. [default: what Ollama, llama.cpp, LM Studio or"
         " vLLM run here, once you allowed it, else own]",
         name="--with",
     ),
@@ -108,8 +106,6 @@ def draft(
     notes: NotesFile = None,
     *,
     with_: With = "",
-    samples: Annotated[int, Parameter(help="Write this many drafts.")] = 1,
-    threads: Threads = None,
     options: ModelOptions = MODEL,
     output: OutputOptions = OUTPUT,
 ) -> None:
@@ -120,65 +116,56 @@ def draft(
     from ownwords.drafts import drafting
     from ownwords.drafts.mark_choices import MarkChoices, MarksFile
 
-    check_positive("--samples", samples)
-    check_positive("--threads", threads)
     text = text_in(notes, "notes")
     read, seed = drafting.Notes.parse(text), options.first_seed
-    drafts: list[drafting.Draft] = []
+    lines: list[drafting.DraftLine] = []
     problem, choices = "", MarkChoices()
     with suppress(OwnwordsError):  # there need be none
         choices = MarksFile.beside(resolve_workspace(options.workspace, Path.cwd()).archive)()
     with ExitStack() as opened:
         if endpoint := _endpoint(with_, options, output):
-            writer = opened.enter_context(_endpoint_writer(endpoint, text, options, output))
-            name, unit, write = endpoint.name, "paragraph", partial(writer.paragraphs, read)
+            writer = opened.enter_context(
+                _endpoint_writer(endpoint, text, options.workspace, output)
+            )
+            name, unit, written = endpoint.name, "paragraph", writer.paragraphs(read, seed=seed)
         else:
-            folder, model = _load_drafting(options, threads, is_quiet=output.quiet or output.json)
+            folder, model = _load_drafting(options, is_quiet=output.quiet or output.json)
             name, unit = path_text(folder), "line"
-            write = partial(drafting.write_lines, model, read, others=drafts)
-        for number in range(samples):
-            if samples > 1 and not output.json:
-                print(f"--- {number + 1}")
-            lines: list[drafting.DraftLine] = []
-            is_shown = endpoint is not None and _shows_tries(output)
-            written = drafting.with_rules(write(seed=seed + number), choices)
-            pieces = _pieces(written, lines, has_status=is_shown)
-            try:
-                if output.json:
-                    deque(pieces, maxlen=0)
-                else:
-                    show_pieces(pieces, has_whole_words=True)
-            except OwnwordsError as error:
-                if not (output.json and (lines or drafts)):  # what was printed stays
-                    raise
-                problem = str(error)
-            if lines or not problem:
-                drafts.append(drafting.Draft(tuple(lines)))
-            if not output.json and not output.quiet:
-                _print_left(lines, unit)
-            if problem:
-                break
+            written = drafting.write_lines(model, read, seed=seed)
+        is_shown = endpoint is not None and _shows_tries(output)
+        pieces = _pieces(drafting.with_rules(written, choices), lines, has_status=is_shown)
+        try:
+            if output.json:
+                deque(pieces, maxlen=0)
+            else:
+                show_pieces(pieces, has_whole_words=True)
+        except OwnwordsError as error:
+            if not (output.json and lines):  # what was printed stays
+                raise
+            problem = str(error)
     if output.json:
-        about = {"model": name} | ({"problem": problem} if problem else {})
-        figures = [about | {"seed": seed + n} | each.to_dict() for n, each in enumerate(drafts)]
-        print_json(figures[0] if samples == 1 else {"drafts": figures})
+        about = {"model": name, "seed": seed} | ({"problem": problem} if problem else {})
+        print_json(about | drafting.Draft(tuple(lines)).to_dict())
+    elif not output.quiet:
+        _print_left(lines, unit)
 
 
 def rewrite(
     text: DraftFile = None,
     *,
-    free: Annotated[
-        bool,
-        flag(
-            "Also let the model rewrite each sentence; changes of more than its manner are dropped."
+    with_: Annotated[
+        str,
+        described(
+            "Also let this model rewrite each sentence: ollama:gemma3:4b, or the address of a"
+            " server (http://127.0.0.1:8080/v1#NAME). [default: none]",
+            name="--with",
         ),
-    ] = False,
-    with_: With = "",
+    ] = "",
     without: Annotated[
         tuple[int, ...],
         described("Undo the edit of this number; may be repeated. [default: none]"),
     ] = (),
-    options: ModelOptions = MODEL,
+    workspace: WorkspaceOption = None,
     output: OutputOptions = OUTPUT,
 ) -> None:
     """Rewrite a draft by your habits: contractions, spelling, numerals, marks, long sentences.
@@ -188,23 +175,21 @@ def rewrite(
     from rich.text import Text
 
     from ownwords.archive.store import Archive
+    from ownwords.ask.servers import open_backend
     from ownwords.core.fingerprint import digest
     from ownwords.drafts import rewriting
     from ownwords.drafts.mark_choices import MarksFile
     from ownwords.drafts.rewriting import Habits
 
     draft = text_in(text, "a draft to rewrite")
-    endpoint = _endpoint(with_, options, output) if with_ else None
-    named = None if endpoint else options.model
-    place = resolve_workspace(options.workspace or named, Path.cwd())
+    endpoint = open_backend(with_) if with_ else None
+    place = resolve_workspace(workspace, Path.cwd())
     with Archive(place.archive) as archive:
         habits = Habits.of(archive)
-    used = replace(options, model=named or place.root)  # the workspace's own model
-    model = _load_model(used) if free and not endpoint else None
     with (
-        _endpoint_writer(endpoint, draft, options, output) if endpoint else nullcontext()
+        _endpoint_writer(endpoint, draft, workspace, output) if endpoint else nullcontext()
     ) as writer:
-        whole = rewriting.rewrite(draft, habits, model, seed=options.seed or 1, endpoint=writer)
+        whole = rewriting.rewrite(draft, habits, writer)
     rewritten = whole.without(without)
     if undone := [whole.edits[number - 1] for number in without if 0 < number <= len(whole.edits)]:
         forms = [(edit.kind, edit.before, edit.after) for edit in undone]
@@ -223,7 +208,7 @@ def rewrite(
             console.print(f"+ {sentence.after}", style="green", markup=False, highlight=False)
     if rewritten.problem:
         print(f"The other sentences stay as they are: {rewritten.problem}", file=sys.stderr)
-    if free or endpoint:
+    if endpoint:
         print(
             f"Unchanged: {rewritten.unchanged} of {len(rewritten.sentences)} sentences.",
             file=sys.stderr,
@@ -269,8 +254,7 @@ def _endpoint(named: str, options: ModelOptions, output: OutputOptions) -> "Endp
     if named == OWN or (options.model and not named):
         return None
     if named:
-        endpoint = open_backend(named)
-        return replace(endpoint, model=str(options.model)) if options.model else endpoint
+        return open_backend(named)
     try:
         has_posts = resolve_workspace(options.workspace, Path.cwd()).archive.exists()
     except OwnwordsError:
@@ -283,7 +267,7 @@ def _endpoint(named: str, options: ModelOptions, output: OutputOptions) -> "Endp
 
 @contextmanager
 def _endpoint_writer(
-    endpoint: "Endpoint", about: str, options: ModelOptions, output: OutputOptions
+    endpoint: "Endpoint", about: str, workspace: Path | None, output: OutputOptions
 ) -> "Iterator[EndpointWriter]":
     """A writer with the author's card for a text; says which model gets what."""
     from ownwords.archive.store import Archive
@@ -310,8 +294,7 @@ def _endpoint_writer(
                 file=sys.stderr,
             )
 
-    place = resolve_workspace(options.workspace, Path.cwd())
-    with Archive(place.archive) as archive:
+    with Archive(resolve_workspace(workspace, Path.cwd()).archive) as archive:
 
         def card(words: int) -> str:
             return voice_card(archive, about=about, words=words).text
@@ -319,9 +302,7 @@ def _endpoint_writer(
         yield EndpointWriter(endpoint, partial(AuthorStyle.of, archive), card, on_text)
 
 
-def _load_drafting(
-    options: ModelOptions, threads: int | None, *, is_quiet: bool
-) -> "tuple[Path, Model]":
+def _load_drafting(options: ModelOptions, *, is_quiet: bool) -> "tuple[Path, Model]":
     """Load the model given, that of the workspace, or a base with its adapter; print which."""
     from ownwords.base import catalogue
     from ownwords.drafts import drafting
@@ -329,11 +310,9 @@ def _load_drafting(
 
     place = options.workspace or Path.cwd()
     own = options.directory if options.model or has_model(place) or not place.exists() else None
-    if options.model and own and not drafting.can_write(own):
-        drafting.require_learned(own)
-    folder = drafting.choose_model(own)
+    folder = drafting.choose_model(own, is_required=options.model is not None)
     adapter = drafting.adapter_of(folder)
-    model = Model.load(folder, device=options.device, threads=threads, adapter=adapter)
+    model = Model.load(folder, device=options.device, adapter=adapter)
     if not is_quiet:
         name = f"the model in {relative_path(folder)}"
         if adapter:
@@ -342,13 +321,3 @@ def _load_drafting(
             name += f"; the model in {relative_path(own)} has not learned to write from notes"
         print(f"Writing with {name}.", file=sys.stderr)
     return folder, model
-
-
-def _load_model(options: ModelOptions) -> "Model":
-    """Load a model that has learned to write from notes; OwnwordsError for any other."""
-    from ownwords.drafts import drafting
-    from ownwords.inference.model import Model
-
-    folder = options.directory
-    drafting.require_learned(folder)
-    return Model.load(folder, device=options.device)

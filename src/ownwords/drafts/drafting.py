@@ -42,19 +42,18 @@ def has_learned(folder: Path) -> bool:
     return path.exists() and read_json(path).get("writes_from_notes") is True
 
 
-def require_learned(folder: Path) -> None:
-    """Raise OwnwordsError for a model that has not learned to write from notes."""
-    if not has_learned(folder):
-        raise OwnwordsError(
-            f"the model in {folder} has not learned to write from notes",
-            hint=f"make another from a base that can: ownwords make PATH --base {RECOMMENDED}",
-        )
+def choose_model(own: Path | None, *, is_required: bool = False) -> Path:
+    """Return the user's own model if it can write from notes, else an installed base that can.
 
-
-def choose_model(own: Path | None) -> Path:
-    """The user's own model if it can write from notes, else an installed base that can."""
+    Raises OwnwordsError if there is none, or if the own model is required and cannot.
+    """
     if own and can_write(own):
         return own
+    if own and is_required:
+        raise OwnwordsError(
+            f"the model in {own} has not learned to write from notes",
+            hint=f"make another from a base that can: ownwords make PATH --base {RECOMMENDED}",
+        )
     if base := catalogue.note_writer():
         return base
     raise OwnwordsError(
@@ -159,27 +158,15 @@ class Draft:
         return {"text": str(self), "lines": [asdict(line) for line in self.lines]}
 
 
-def draft(model: Model, notes: Notes, *, seed: int = 1, others: Sequence[Draft] = ()) -> Draft:
-    """Write a text from notes with a model that has learned to; see `write_lines`."""
-    return Draft(tuple(write_lines(model, notes, seed=seed, others=others)))
-
-
 def write_lines(
-    model: Model,
-    notes: Notes,
-    *,
-    seed: int = 1,
-    others: Sequence[Draft] = (),
-    begun: Sequence[DraftLine] = (),
+    model: Model, notes: Notes, *, seed: int = 1, begun: Sequence[DraftLine] = ()
 ) -> Iterator[DraftLine]:
-    """Write a text from notes, and yield each line as soon as it is written.
+    """Write a text from notes with a model that has learned to; yield each line once written.
 
-    A sentence of `others`, earlier drafts of these notes, is used only if nothing else keeps the
-    line. `begun` are the first lines of an interrupted draft: with the same seed, the rest is the
-    same as without the interruption. Raises OwnwordsError if they are not of these notes.
+    `begun` are the first lines of an interrupted draft: with the same seed, the rest is the same as
+    without the interruption. Raises OwnwordsError if they are not of these notes.
     """
     rest = begun_lines(notes.lines, begun)
-    used = {line.text for other in others for line in other.lines}
     gap, before = f"{notes.title}\n\n" if notes.title else "", ""
     with closing(SentenceWriter(model)) as writer:
         for number, paragraph in enumerate(notes.paragraphs):
@@ -194,7 +181,7 @@ def write_lines(
                     found = map(Content.of, writer.candidates(prompt + text, note, first_seed))
                     kept = [x for x in found if x.text not in text and _keeps(x, wanted, known)]
                     scores = _scores(writer, kept, wanted, later, prompt, text) if kept else {}
-                    best = max(scores, key=lambda x: (x not in used, scores[x], x), default="")
+                    best = max(scores, key=lambda x: (scores[x], x), default="")
                     line = DraftLine(note, best or note, bool(best))
                 yield replace(line, before=gap)
                 # A line that stays a note is followed by the next line, too. It gets a full stop,

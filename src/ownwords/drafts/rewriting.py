@@ -1,36 +1,27 @@
-"""Rewrites a draft in the author's manner: by single edits, and with a model sentence by sentence.
+"""Rewrites a draft in the author's manner, by single edits.
 
 An edit keeps what the draft says: it replaces a form by an equivalent one that the author nearly
 always uses, such as "do not" by "don't", or splits a sentence that is longer than almost all of the
-author's. Each edit can be undone alone. A model that has learned to write from notes rewrites each
-sentence with itself as its note. A sentence that changes more than the manner is not accepted
-(`says_the_same`), nor is one that the author was less likely to write. A model on a server may
-change more (`endpoint_drafting`).
+author's. Each edit can be undone alone. A model on a server may rewrite the sentences first
+(`endpoint_drafting`).
 """
 
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from functools import cache
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.text import sentences, unwrapped
-from ownwords.drafts.facts import EXACT, Content
 from ownwords.drafts.mark_choices import MarkChoices, MarksFile
 from ownwords.drafts.prose import prose_of
 from ownwords.language.words import begins_sentence, language, number_words
-
-if TYPE_CHECKING:
-    from ownwords.drafts.drafting import SentenceWriter
-    from ownwords.inference.model import Model
 
 _WORDS: Final[dict[str, Any]] = language("en")["edits"]
 _MIN_USES = 3  # of a form by the author
@@ -54,7 +45,7 @@ _JOINED = re.compile(r"(?:;|,? (?:and|but|so))( )(?=(?:I|we|you|he|she|it|they|t
 _OPENING = re.compile(r",? (and|but|so) $")
 _FOLLOWING = re.compile(r" (\w)")
 _PARAGRAPH = re.compile(r"\S.*(?:\n[ \t]*\S.*)*")
-_UNMARKED = str.maketrans("*_", "  ")  # emphasis is kept as `says_the_same` keeps all signs
+_UNMARKED = str.maketrans("*_", "  ")  # emphasis may stay
 
 
 class Use(NamedTuple):
@@ -293,28 +284,11 @@ class SentenceRewriter(Protocol):
     def rewritten(self, own: Sequence[str]) -> Iterator[str]: ...
 
 
-def rewrite(
-    text: str,
-    habits: Habits,
-    model: "Model | None" = None,
-    *,
-    seed: int = 1,
-    endpoint: SentenceRewriter | None = None,
-) -> Rewrite:
-    """Rewrite a draft by single edits; with a model or an endpoint, also sentence by sentence.
-
-    The model is one that writes from notes.
-    """
+def rewrite(text: str, habits: Habits, endpoint: SentenceRewriter | None = None) -> Rewrite:
+    """Rewrite a draft by single edits; with an endpoint, first sentence by sentence."""
     if not text.strip():
         raise OwnwordsError("the draft is empty", hint="give a text file, or pipe a text in")
-    replaced: tuple[Sentence, ...] = ()
-    if endpoint:
-        replaced = tuple(_sentences(text, endpoint.rewritten))
-    elif model:
-        from ownwords.drafts.drafting import SentenceWriter  # noqa: PLC0415
-
-        with closing(SentenceWriter(model)) as writer:
-            replaced = tuple(_sentences(text, partial(_by_model, writer, seed)))
+    replaced = tuple(_rewritten_sentences(text, endpoint)) if endpoint else ()
     parts, at = [], 0
     for sentence in replaced:
         parts += [text[at : sentence.start], sentence.after]
@@ -324,13 +298,8 @@ def rewrite(
     return Rewrite(written, tuple(habits.edits(written)), replaced, problem)
 
 
-def _sentences(
-    text: str, rewritten: Callable[[Sequence[str]], Iterator[str]]
-) -> Iterator[Sentence]:
-    """Yield the sentences of the paragraphs that are all prose, in order.
-
-    `rewritten` yields the best form of each sentence of a paragraph.
-    """
+def _rewritten_sentences(text: str, endpoint: SentenceRewriter) -> Iterator[Sentence]:
+    """Yield the sentences of the paragraphs that are all prose, in order."""
     from ownwords.drafts.notes import is_prose  # noqa: PLC0415
 
     masked, _ = prose_of(text)
@@ -342,27 +311,9 @@ def _sentences(
             continue
         spans = sentences(plain)
         own = [plain[begin:end] for begin, end in spans]
-        for sentence, best, (begin, end) in zip(own, rewritten(own), spans, strict=True):
+        for sentence, after, (begin, end) in zip(own, endpoint.rewritten(own), spans, strict=True):
             before = paragraph[begin:end]
-            yield Sentence(start + begin, before, before if best == sentence else best)
-
-
-def _by_model(writer: "SentenceWriter", seed: int, own: Sequence[str]) -> Iterator[str]:
-    """Yield the form of each sentence that a model finds likeliest and that says the same."""
-    from ownwords.drafts.drafting import CANDIDATES, SEEDS  # noqa: PLC0415
-    from ownwords.drafts.notes import prompt_of  # noqa: PLC0415
-
-    prompt, written = prompt_of([sentence.rstrip(".!") for sentence in own]), ""
-    for number, sentence in enumerate(own):
-        first_seed = seed * SEEDS + CANDIDATES * number
-        found = writer.candidates(prompt + written, sentence, first_seed)
-        found.update(variants(sentence))
-        same = sorted(each for each in found if says_the_same(each, sentence))
-        texts = [sentence, *same]
-        bits = writer.bits(written, texts)
-        best = texts[bits.index(min(bits))]
-        yield best
-        written = f"{written} {best}".strip()
+            yield Sentence(start + begin, before, before if after == sentence else after)
 
 
 def applied(text: str, edits: Sequence[Edit]) -> str:
@@ -372,63 +323,6 @@ def applied(text: str, edits: Sequence[Edit]) -> str:
         parts += [text[at : edit.start], edit.after]
         at = edit.end
     return "".join([*parts, text[at:]])
-
-
-# ---- what changes the manner alone
-
-# A word, a number with its point, or a sign; of the marks of punctuation only what ends a sentence.
-_MEANT = re.compile(r"(?<!\S)[-–](?=\d)|\w+(?:[.,:'-]\w+)*|'\w+|\(\)|[^\w\s,;:'\"“”()–—…-]")
-_SPELT_OUT = {"can't": "cannot", "won't": "will not", "n't": " not", "'s": " is", "'m": " am"}
-_SPELT_OUT |= {"'re": " are", "'ve": " have", "'ll": " will"}
-_CONTRACTED = re.compile(
-    r"\b(?:can't|won't)\b|(?:n't|'m|'re|'ve|'ll|(?:(?<=\bit)|(?<=he)|(?<=re)|(?<=\bthat))'s)\b"
-)
-_SAME = {"which": "that", "who": "that", "an": "a"}
-_COUNTING = frozenset(("few", "little", "lot", "bit", "number", "couple", "one", "other"))
-_SUBJECTS = frozenset(("I", "we", "you", "he", "she", "it", "they", "there"))
-
-
-def variants(sentence: str) -> Iterator[str]:
-    """Yield the sentence with one of its forms replaced by each equivalent one."""
-    for use in _pattern().finditer(sentence):
-        for form in _groups()[_lower(use[0])][1]:
-            yield sentence[: use.start()] + _like(use[0], form) + sentence[use.end() :]
-
-
-def says_the_same(one: str, other: str) -> bool:
-    """Whether two sentences have the same words and signs in order, and so differ only in manner.
-
-    Links, code and quotations must be equal letter for letter. Ignored are punctuation within the
-    sentence, an optional "that", which of several equivalent forms they use, and an article that
-    only one of them has.
-    """
-    words, others = _meant(one), _meant(other)
-    return (
-        len(words) == len(others)
-        and all(
-            word == same and (not article or not another or article == another)
-            for (article, word), (another, same) in zip(words, others, strict=True)
-        )
-        and Content.of(one).keeps_facts_of(Content.of(other))
-    )
-
-
-def _meant(sentence: str) -> list[tuple[str, str]]:
-    """Return the words and signs, each with the article before it, then what must be exact."""
-    plain = _phrase().sub(
-        lambda phrase: _phrases()[_lower(phrase[0])][0], sentence.replace("’", "'")
-    )
-    plain = _pattern().sub(lambda use: _groups()[_lower(use[0])][1][0], plain)
-    plain = _CONTRACTED.sub(lambda use: _SPELT_OUT[use[0]], plain[:1].lower() + plain[1:])
-    words = [_SAME.get(word, word) for word in _MEANT.findall(plain)]
-    found, article = list[tuple[str, str]](), ""
-    for word, following in zip_longest(words, words[1:], fillvalue=""):
-        if word in ("a", "the") and following not in _COUNTING:
-            article = word
-        elif not (word == "that" and following in _SUBJECTS):
-            found.append((article, word))
-            article = ""
-    return found + [("", exact.strip('"“”')) for exact in EXACT.findall(sentence)]
 
 
 # ---- the forms and phrases of the language

@@ -4,10 +4,9 @@ Texts themselves are written by /v1/completions.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 from starlette.requests import Request
@@ -41,12 +40,11 @@ _SHOWN_S = 0.2  # between two looks at a text that grows
 class DraftRequest:
     """The body of a POST to /api/check, /api/rewrite, or /api/draft, where the text holds notes.
 
-    With `free`, the model writes each sentence, too. `lines` are those of a draft to continue.
-    With `endpoint`, the `name` of one of /api/write, that model writes instead of one of ours.
+    `lines` are those of a draft to continue. With `endpoint`, the `name` of one of /api/write, that
+    model writes instead of one of ours; without it, a rewrite needs no model.
     """
 
     text: Annotated[str, Meta(max_length=200_000)] = ""
-    free: bool = False
     lines: tuple[drafting.DraftLine, ...] = ()
     model: Annotated[str, Meta(max_length=300)] = ""
     endpoint: Annotated[str, Meta(max_length=500)] = ""
@@ -56,10 +54,10 @@ class DraftRequest:
 def routes(state: AppState) -> list[BaseRoute]:
     """Return the routes of the Write page.
 
-    /api/draft and /api/rewrite stream `begun` events with the number of texts begun so far, and
-    `end` with the output of `ownwords draft --json` or `rewrite --json`. A draft also streams its
-    `notes` at the start, and each `line` that is written: with an endpoint, a paragraph, with
-    `trying` events for its tries, each with its text so far.
+    /api/draft and /api/rewrite stream `end` with the output of `ownwords draft --json` or
+    `rewrite --json`, and with an endpoint `trying` events for its tries, each with its text so far.
+    A draft also streams its `notes` at the start, and each `line` that is written: with an
+    endpoint, a paragraph; else after `begun` with the number of lines begun so far.
     """
     found = EndpointCache()
 
@@ -73,7 +71,7 @@ def routes(state: AppState) -> list[BaseRoute]:
         asked = await read_body(state, request, DraftRequest)
         notes = await state.run(lambda: drafting.Notes.parse(asked.text))
         endpoint = await chosen(asked)
-        loaded = await _model_for_notes(state, asked, drafting.can_write)
+        loaded = await _model_for_notes(state, asked)
 
         def write(events: ThreadEvents) -> dict[str, Any]:
             if endpoint:
@@ -96,14 +94,10 @@ def routes(state: AppState) -> list[BaseRoute]:
         asked = await read_body(state, request, DraftRequest)
         _require_draft(asked.text)
         endpoint = await chosen(asked)
-        loaded = await _model_for_notes(state, asked, drafting.has_learned) if asked.free else None
 
         def write(events: ThreadEvents) -> dict[str, Any]:
-            model = _SharedModel(loaded, state.compute_lock, events) if loaded else None
             writer = _endpoint_writer(state, endpoint, asked.text, events) if endpoint else None
-            return rewriting.rewrite(
-                asked.text, state.habits(), model, seed=asked.seed, endpoint=writer
-            ).to_dict()
+            return rewriting.rewrite(asked.text, state.habits(), writer).to_dict()
 
         return EventStreamResponse(partial(state.send_work, write, "end"))
 
@@ -159,9 +153,7 @@ def _require_draft(text: str) -> None:
         raise invalid("there is no draft", hint="write or paste one first")
 
 
-async def _model_for_notes(
-    state: AppState, asked: DraftRequest, is_able: Callable[[Path], bool]
-) -> LoadedModel | None:
+async def _model_for_notes(state: AppState, asked: DraftRequest) -> LoadedModel | None:
     """Load the model that is asked for; None if an endpoint is.
 
     Raises ApiError if it has not learned to write from notes.
@@ -169,7 +161,7 @@ async def _model_for_notes(
     if asked.endpoint:
         return None
     loaded = await state.get_model(asked.model)
-    if not await state.run(lambda: is_able(loaded.folder)):
+    if not await state.run(lambda: drafting.can_write(loaded.folder)):
         raise invalid(
             f"{state.label_of(loaded.name)} has not learned to write from notes",
             hint="make one from a starting model that can: ownwords base add smollm2-135m",

@@ -36,7 +36,7 @@ export async function show(element, { path, query }, left) {
 const NOTES_HINT = t`One line of notes per sentence, with the small words: the model guesses what you leave out, and about one sentence in three comes out wrong. A blank line starts a new paragraph.`;
 const TEXT_HINT = t`A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time.`;
 const VOICES = [["", t`lightly: spelling, contractions, punctuation`],
-  ["free", t`with the model, too: rewrites each sentence, keeps what it says`]];
+  ["model", t`with the model, too: rewrites each sentence, keeps what it says`]];
 
 function pageOf(element, offer, saved, query, left) {
   const named = (name) => offer.models.find((item) => item.name === name || item.label === name)?.name ?? "";
@@ -123,10 +123,9 @@ function pageOf(element, offer, saved, query, left) {
     return name === "shipped" ? t`Built-in model` : t`${called} (starting model)`;
   }
 
-  /** The model that writes from notes: the chosen one if it can, else another, such as a starting model.
-   *  Only one that was made from the posts has the author's voice. */
-  function drafter(isOwn = false) {
-    const able = offer.models.filter((item) => item.writes_from_notes && !(isOwn && item.role === "base"));
+  /** The model that writes from notes: the chosen one if it can, else another, such as a starting model. */
+  function drafter() {
+    const able = offer.models.filter((item) => item.writes_from_notes);
     return able.find((item) => item.name === set.model) ?? able[0];
   }
 
@@ -144,17 +143,18 @@ function pageOf(element, offer, saved, query, left) {
 
   function label() {
     const isBusy = writing.isBusy(), isNoted = Boolean(notes.text.trim()), isBegun = Boolean(draft.text.trim());
-    const lacksVoice = how.value && !by.value && !drafter(true), installable = isNoted && !by.value && offer.installable;
+    const installable = isNoted && !by.value && offer.installable;
     fill(can, abilityOf());
     by.disabled = isBusy;
+    how.hidden = !by.value;
     start.lastChild.textContent = draft.machine.length ? t`Continue` : t`Write`;
     fromNotes.disabled = isBusy || !isNoted || !(by.value || drafter());
-    voice.disabled = isBusy || !(isNoted || isBegun) || lacksVoice;
+    voice.disabled = isBusy || !(isNoted || isBegun);
     checking.disabled = isBusy || !(isNoted || isBegun);
     for (const each of [start, several, copying, anew]) each.disabled = isBusy;
     end.hidden = !isBusy;
     again.hidden = isBusy || !isIntact();
-    redraw(needs, [lacksVoice, installable], () => needsOf(lacksVoice, installable));
+    redraw(needs, [installable], () => needsOf(installable));
     notes.freeze(isBusy);
     draft.freeze(isBusy);
     keeping.hidden = !isBegun && !isNoted;
@@ -164,11 +164,8 @@ function pageOf(element, offer, saved, query, left) {
       el("span.machine", t`${count(theirs)} of the model’s`)]);
   }
 
-  /** What is missing to write from notes or in the author's voice. */
-  function needsOf(lacksVoice, installable) {
-    if (lacksVoice) {
-      return quiet(t`Only a model made from your posts has your voice, and none here can rewrite sentences. ${link(address("home"), t`Make one`)} from a starting model that can write from notes, such as SmolLM2.`);
-    }
+  /** What is missing to write from notes. */
+  function needsOf(installable) {
     if (!installable) return null;
     const { name, title: called, bytes } = installable;
     return [quiet(t`No model here can write from notes yet. ${called} can, even before you make your own.`),
@@ -284,16 +281,15 @@ function pageOf(element, offer, saved, query, left) {
   function rewrite() {
     return busy(t`Comparing with your posts`, async (signal) => {
       if (!notes.text.trim()) notes.replace(draft.text, draft.machine); // what it was stays on the left
-      const text = notes.text, free = Boolean(how.value), endpoint = free ? by.value : "";
-      const model = free && !endpoint ? drafter(true).name : "";
-      const result = await rewritten({ text, free, model, endpoint, seed: seedNow() }, signal);
+      const text = notes.text, endpoint = how.value ? by.value : "";
+      const result = await rewritten({ text, endpoint }, signal);
       if (!result) return "";
       const changes = changesOf(text, result), { sentences, unchanged } = result;
       const why = result.problem && problem(new ApiError(result.problem, ""));
       const outcome = changes.length ? sentence(count(changes.length, "change"))
-        : free && !sentences.length ? t`The model found no paragraph to rewrite: it takes whole sentences, neither very short nor very long.`
+        : endpoint && !sentences.length ? t`The model found no paragraph to rewrite: it takes whole sentences, neither very short nor very long.`
           : t`Nothing to change: it already has the forms that your posts have.`;
-      fill(below, why, quiet(outcome, free && changes.length > 0 && [" ",
+      fill(below, why, quiet(outcome, endpoint && changes.length > 0 && [" ",
         t`Unchanged: ${count(unchanged)} of ${count(sentences.length, "sentence")}. Read each of the others: a small model may say what you did not mean.`]),
       choices(text, changes));
       return outcome;
@@ -305,8 +301,7 @@ function pageOf(element, offer, saved, query, left) {
     for await (const { event, data } of stream("/api/rewrite", body, signal)) {
       if (event === "error") throw new ApiError(data.message, data.hint);
       if (event === "end") return data;
-      fill(below, loading(event === "trying" ? t`Comparing with your posts` : t`Writing sentence ${data.number}`),
-        data.text && quiet(data.text));
+      fill(below, loading(t`Comparing with your posts`), data.text && quiet(data.text));
     }
     return null;
   }
