@@ -10,7 +10,7 @@ from ownwords.cli.options import WorkspaceOption, require_package
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import encode
 from ownwords.core.version import __version__
-from ownwords.core.workspace import has_model, resolve_workspace
+from ownwords.core.workspace import resolve_workspace
 from ownwords.serve.archive_access import OpenWorkspace
 
 if TYPE_CHECKING:
@@ -159,9 +159,8 @@ class _Tools(OpenWorkspace):
         Also lists the sentences that are not, and why, and says whether the draft is more like a
         language model's prose (`machine`, from 0 to 1).
         """
-        with self.checking:
-            found: dict[str, Any] = encode(self.style().check(draft))
-            return found
+        found: dict[str, Any] = encode(self.learned.style().check(draft))
+        return found
 
     def draft(self, notes: str, seed: int = 1) -> str:
         """Write a text from notes, one sentence per line, in the author's voice.
@@ -169,14 +168,7 @@ class _Tools(OpenWorkspace):
         A blank line begins a paragraph. A line that stays a note is in [brackets]. Until the
         author's own model can write from notes, an installed base does.
         """
-        from ownwords.drafts import drafting
-
-        own = self.own_model() if has_model(self.workspace.root) else None
-        with self.writing:
-            model = self.model(drafting.choose_model(own))
-            written = drafting.write_lines(model, drafting.Notes.parse(notes), seed=seed)
-            lines = drafting.with_rules(written, self.marks_file())
-            return str(drafting.Draft(tuple(lines)))
+        return super().draft(notes, seed)
 
     def complete(self, text: str, seed: int = 1) -> str:
         """Continue a text in the author's voice to the end of the sentence."""

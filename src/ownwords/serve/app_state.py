@@ -14,14 +14,12 @@ from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import encode
 from ownwords.core.workspace import SUFFIX, Workspace
-from ownwords.drafts.check import AuthorStyle
 from ownwords.drafts.mark_choices import MarksFile
-from ownwords.drafts.rewriting import Habits
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE, Stamp, base_name, model_stamp
 from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
-from ownwords.serve.archive_access import ArchivePool, ReportCache
+from ownwords.serve.archive_access import ArchivePool, Learned, ReportCache
 from ownwords.serve.errors import ApiError
 from ownwords.serve.following import Follower
 from ownwords.serve.jobs import (
@@ -123,7 +121,7 @@ class AppState:
         self._archive_pool = ArchivePool(workspace.archive, self.settings.embed)
         self.archive, self.searcher = self._archive_pool.archive, self._archive_pool.searcher
         self.vector_counts = self._archive_pool.vector_counts
-        self.report = ReportCache(self.archive)
+        self.report, self.learned = ReportCache(self.archive), Learned(self.archive)
         self.marks_file = MarksFile.beside(workspace.archive)
         self.sources = SourceList(workspace, sources, last_report=lambda: self.report().report)
         self.library = ModelLibrary(workspace.root)
@@ -225,16 +223,6 @@ class AppState:
         for model_to_drop in idle[: max(0, len(self._loaded) - self.settings.loaded)]:
             self._retire(self._loaded.pop(model_to_drop.name))
         return loaded
-
-    def style(self) -> AuthorStyle:
-        """Return how the author writes, learned once per look."""
-        style: AuthorStyle = self.report.derived("style", lambda _: AuthorStyle.of(self.archive()))
-        return style
-
-    def habits(self) -> Habits:
-        """Return the author's choices of forms, learned once per look."""
-        habits: Habits = self.report.derived("habits", lambda _: Habits.of(self.archive()))
-        return habits
 
     def _retire(self, loaded: LoadedModel) -> None:
         task = asyncio.create_task(loaded.close_when_idle())

@@ -3,10 +3,11 @@
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ownwords.archive import store
 from ownwords.archive.blog_name import new_name
@@ -16,15 +17,18 @@ from ownwords.ask import encoder
 from ownwords.ask.encoder import Embedder
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.search import ArchiveSearcher
-from ownwords.core.errors import OwnwordsError, WorkspaceError
-from ownwords.core.workspace import Workspace, resolve_model
+from ownwords.core.errors import CorpusError, OwnwordsError, WorkspaceError
+from ownwords.core.workspace import Workspace, has_model, resolve_model
 from ownwords.drafts.mark_choices import MarksFile
 from ownwords.serve.errors import conflict, not_found
 
 if TYPE_CHECKING:
     from ownwords.drafts.check import AuthorStyle
+    from ownwords.drafts.marks import TextMarker
+    from ownwords.drafts.rewriting import Habits
     from ownwords.inference.model import Model
 
+T = TypeVar("T")
 _log = logging.getLogger("ownwords.serve")
 
 _FileId = tuple[int, int]  # device and inode
@@ -213,21 +217,65 @@ def _read(archive: Archive, state: str) -> CachedReport:
     return CachedReport(state, report, archive.tags())
 
 
+class Learned:
+    """How the author writes, each part learned at its first use after a look; thread-safe."""
+
+    def __init__(self, archive: Callable[[], Archive]) -> None:
+        self._archive = archive
+        self._lock = threading.RLock()
+        self._state = ""  # the archive's
+        self._parts: dict[str, Any] = {}
+
+    def _part(self, name: str, learn: Callable[[Archive], T]) -> T:
+        archive = self._archive()
+        with self._lock:
+            if (state := archive.get_meta("state")) != self._state:
+                self._state, self._parts = state, {}
+            if name not in self._parts:
+                self._parts[name] = learn(archive)
+            part: T = self._parts[name]
+            return part
+
+    def style(self) -> "AuthorStyle":
+        """Return the style. Raises CorpusError if there are too few words, or not in English."""
+        from ownwords.drafts.check import AuthorStyle  # noqa: PLC0415 - heavy, as the others
+
+        return self._part("style", AuthorStyle.of)
+
+    def habits(self) -> "Habits":
+        """Return the author's choices of forms."""
+        from ownwords.drafts.rewriting import Habits  # noqa: PLC0415
+
+        return self._part("habits", Habits.of)
+
+    def marker(self) -> "TextMarker":
+        """Return what marks texts; without a style, it marks only other forms."""
+        from ownwords.drafts.marks import TextMarker  # noqa: PLC0415
+
+        def learn(_: Archive) -> TextMarker:
+            style = None
+            with suppress(CorpusError):
+                style = self.style()
+            return TextMarker(style, style.habits if style else self.habits())
+
+        return self._part("marker", learn)
+
+
 class OpenWorkspace:
     """A workspace for one client: its archive, its models, and how the author writes."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self.pool = ArchivePool(workspace.archive)
+        self.learned = Learned(self.pool.archive)
         self.marks_file = MarksFile.beside(workspace.archive)
-        self.writing, self.checking = threading.Lock(), threading.Lock()
+        self.writing = threading.Lock()
         # Each with the state of what it was made from; a newer one replaces it.
         self._models: dict[Path, tuple[object, Model]] = {}
-        self._learned: tuple[str, AuthorStyle | None] = "", None
 
     def model(self, folder: Path) -> "Model":
         """Return the model of a folder; hold `writing`."""
-        from ownwords.drafts.drafting import adapter_of  # noqa: PLC0415 - heavy, as the others
+        from ownwords.drafts.drafting import adapter_of  # noqa: PLC0415
         from ownwords.inference.model import Model  # noqa: PLC0415
         from ownwords.models.directory import model_stamp  # noqa: PLC0415
 
@@ -239,13 +287,12 @@ class OpenWorkspace:
     def own_model(self) -> Path:
         return resolve_model(self.workspace.root, Path.cwd())
 
-    def style(self) -> "AuthorStyle":
-        """Return the style of the posts; hold `checking`."""
-        from ownwords.drafts.check import AuthorStyle  # noqa: PLC0415
+    def draft(self, notes: str, seed: int = 1) -> str:
+        """Write a text from notes with the own model, or with a base until that has learned to."""
+        from ownwords.drafts import drafting  # noqa: PLC0415
 
-        archive = self.pool.archive()
-        state, (learned_state, style) = archive.get_meta("state"), self._learned
-        if style is None or state != learned_state:
-            style = AuthorStyle.of(archive)
-            self._learned = state, style
-        return style
+        read = drafting.Notes.parse(notes)
+        own = self.own_model() if has_model(self.workspace.root) else None
+        with self.writing:
+            written = drafting.write_lines(self.model(drafting.choose_model(own)), read, seed=seed)
+            return str(drafting.Draft(tuple(drafting.with_rules(written, self.marks_file()))))

@@ -25,11 +25,9 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.version import __version__
 from ownwords.core.workspace import has_model, nearest_workspace, resolve_workspace
-from ownwords.drafts import drafting
 from ownwords.drafts.mark_choices import UNLIKE, WORD_KINDS, MarkChoices
-from ownwords.drafts.marks import Mark, TextMarker
+from ownwords.drafts.marks import Mark
 from ownwords.drafts.prose import as_markdown
-from ownwords.drafts.rewriting import Habits
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.language.words import Lexicon, is_in_the_language
 from ownwords.serve.archive_access import OpenWorkspace
@@ -106,7 +104,6 @@ class EditorServer:
     def __init__(self, workspace: Path | None) -> None:
         self._given = workspace
         self._opened: OpenWorkspace | None = None
-        self._marker: tuple[object, TextMarker] | None = None
         self._turn = asyncio.Lock()
         self._texts: dict[str, _Text] = {}
         self._waiting: dict[str, asyncio.Task[None]] = {}
@@ -202,17 +199,10 @@ class EditorServer:
         return _Text(uri, document.version, document.source, units, [])
 
     def _marks(self, text: str, markup: str) -> list[Mark]:
-        opened = self._open()
-        archive = opened.pool.archive()
-        if self._marker is None or self._marker[0] != archive.get_meta("state"):
-            style = None
-            with suppress(OwnwordsError), opened.checking:  # too few words, or not in English
-                style = opened.style()
-            habits = style.habits if style else Habits.of(archive)
-            self._marker = archive.get_meta("state"), TextMarker(style, habits)
+        marker = self._open().learned.marker()
         if not is_in_the_language([text], Lexicon.load().frequent):
             return []
-        return self._marker[1].marks(as_markdown(text, markup), lambda _: True)
+        return marker.marks(as_markdown(text, markup), lambda _: True)
 
     # ---- why, and what to do
 
@@ -229,12 +219,10 @@ class EditorServer:
         """Return why a text is marked, and the author's own passage that is closest."""
         lines = [mark.message]
         opened = self._open()
-        if mark.kind == UNLIKE:
-            with opened.checking:
-                pairs = opened.style().telling_pairs(mark.sentence)
-            if pairs:
-                listed = ", ".join(f"“{' '.join(pair.split())}”" for pair in pairs)
-                lines.append(f"Others put these words together more than you do: {listed}.")
+        style = opened.learned.style() if mark.kind == UNLIKE else None
+        if pairs := style and style.telling_pairs(mark.sentence):
+            listed = ", ".join(f"“{' '.join(pair.split())}”" for pair in pairs)
+            lines.append(f"Others put these words together more than you do: {listed}.")
         for passage in opened.pool.searcher().find(mark.sentence, limit=_PASSAGES).passages:
             place = best_sentence(mark.sentence, passage.text)
             if passage.whose == "own" and place:
@@ -280,20 +268,8 @@ class EditorServer:
         text, notes = self._selected(given)
         self._say("writing sentences from your notes")
 
-        def write() -> str:
-            opened = self._open()
-            parsed = drafting.Notes.parse(notes)
-            own = opened.own_model() if has_model(opened.workspace.root) else None
-            with opened.writing:
-                written = drafting.write_lines(
-                    opened.model(drafting.choose_model(own)), parsed, seed=1
-                )
-                lines = drafting.with_rules(written, opened.marks_file())
-                return str(drafting.Draft(tuple(lines)))
-
-        if (draft := await self._try(write)) is not None:
-            lines = len(notes) - len(notes.rstrip())
-            end = given["end"] - lines
+        if (draft := await self._try(lambda: self._open().draft(notes))) is not None:
+            end = given["start"] + len(notes.rstrip())
             edit = text.edit(given["start"], end, draft)
             await self.server.workspace_apply_edit_async(
                 lsp.ApplyWorkspaceEditParams(edit, "Sentences from notes")

@@ -16,14 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 from ownwords.drafts.mark_choices import UNLIKE
-from ownwords.drafts.marks import Mark, TextMarker
+from ownwords.drafts.marks import Mark
 from ownwords.drafts.rewriting import MARKS
 from ownwords.language.words import Lexicon, is_in_the_language
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError, invalid, status_of
+from ownwords.serve.errors import ApiError, invalid
 from ownwords.serve.json_api import decode_fields, json_response, parse_json
 from ownwords.serve.security import form_fields
 
@@ -131,8 +130,9 @@ def _check(state: AppState, fields: Mapping[str, str]) -> dict[str, Any]:
         code = next((variant for variant in variants if variant in _ENGLISH), "en-US")
     # Browser add-ons ask a second time for marks on the text as a whole, of which there are none.
     is_judged = is_english and fields.get("mode") != "textLevelOnly"
-    marker = _marker(state) if is_judged else None
-    marks = marker.marks(plain.text, partial(_is_wanted, fields)) if marker else ()
+    marks: Sequence[Mark] = ()
+    if is_judged and state.workspace.archive.exists():
+        marks = state.learned.marker().marks(plain.text, partial(_is_wanted, fields))
     language = {"name": _ENGLISH.get(code, code), "code": code}
     detected = {**language, "confidence": float(is_english), "source": ""}
     return {
@@ -141,27 +141,6 @@ def _check(state: AppState, fields: Mapping[str, str]) -> dict[str, Any]:
         "language": {**language, "detectedLanguage": detected},
         "matches": list(_matches(plain, marks)),
     }
-
-
-def _marker(state: AppState) -> TextMarker | None:
-    """Return what marks texts, made once per look; None before posts have been read."""
-
-    def learn(_: object) -> TextMarker:
-        style = None
-        try:
-            style = state.style()
-        except OwnwordsError as error:  # too few words, or not in English
-            if status_of(error) != HTTPStatus.BAD_REQUEST:
-                raise
-        return TextMarker(style, state.habits())
-
-    try:
-        marker: TextMarker = state.report.derived("marker", learn)
-    except ApiError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            raise
-        return None
-    return marker
 
 
 def _is_wanted(fields: Mapping[str, str], kind: str) -> bool:

@@ -97,7 +97,7 @@ def routes(state: AppState) -> list[BaseRoute]:
 
         def write(events: ThreadEvents) -> dict[str, Any]:
             writer = _endpoint_writer(state, endpoint, asked.text, events) if endpoint else None
-            return rewriting.rewrite(asked.text, state.habits(), writer).to_dict()
+            return rewriting.rewrite(asked.text, state.learned.habits(), writer).to_dict()
 
         return EventStreamResponse(partial(state.send_work, write, "end"))
 
@@ -144,7 +144,7 @@ def check(state: AppState, call: ApiCall) -> dict[str, Any]:
     """Check a draft; return the output of `ownwords check --json`, and the same as HTML."""
     text = call.body(DraftRequest).text
     _require_draft(text)
-    found = state.style().check(text)
+    found = state.learned.style().check(text)
     return {**encode(found), "html": html.drawn(check_view(found))}
 
 
@@ -185,7 +185,7 @@ def _endpoint_writer(
 
     return EndpointWriter(
         endpoint,
-        state.style,
+        state.learned.style,
         lambda words: voice_card(state.archive(), about=about, words=words).text,
         show,
     )
