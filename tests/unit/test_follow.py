@@ -1,8 +1,6 @@
 """A folder that is followed: what changes in it is noticed, read and found at once."""
 
-import importlib.util
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.archive.follow import FolderWatch
+from ownwords.archive import follow
 from ownwords.archive.ingest import ingest_changed
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
@@ -41,16 +39,13 @@ def waited(check: Callable[[], object]) -> bool:
     return bool(check())
 
 
-@pytest.mark.parametrize("how", ["polling", "notices"])
 def test_changed_new_and_deleted_files_are_noticed(
-    how: str, blog: Path, monkeypatch: pytest.MonkeyPatch
+    blog: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if how == "polling":
-        monkeypatch.setitem(sys.modules, "watchfiles", None)
-    elif importlib.util.find_spec("watchfiles") is None:
-        pytest.skip("needs watchfiles")
+    monkeypatch.setattr(follow, "_MIN_POLL_S", 0.05)
+    monkeypatch.setattr(follow, "_QUIET_S", 0.1)
     changed, stopped = blog / "2021" / "1.md", threading.Event()
-    changes = FolderWatch([blog], stopped).changes()
+    changes = follow.FolderWatch([blog], stopped).changes()
 
     def following_set() -> set[Path]:
         return next(filter(None, changes))
@@ -99,6 +94,8 @@ def test_a_served_folder_is_read_when_it_changes_and_looked_at_later(
 ) -> None:
     monkeypatch.setattr(following, "_MIN_PAUSE_S", 0.2)
     monkeypatch.setattr(following, "_PAUSES", 0)
+    monkeypatch.setattr(follow, "_MIN_POLL_S", 0.05)
+    monkeypatch.setattr(follow, "_QUIET_S", 0.1)
     workspace = Workspace(tmp_path / "mine.ownwords")
     look([blog], workspace=workspace.root)
     state = AppState(workspace, sources=[blog])

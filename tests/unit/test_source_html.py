@@ -90,6 +90,7 @@ def test_the_title(tmp_path: Path, head: str, inner: str, title: str) -> None:
         '<script type="application/ld+json">[{"datePublished": "2020-01-31"}]</script>',
         '<script type="application/ld+json">{broken</script><time datetime="2020-01-31">',
         '<meta name="dc.date" content="January 31, 2020">',
+        "<!-- date: 2020-01-31 -->",
         '<time datetime="nonsense">x</time><meta name="date" content="2020-01-31">',
     ],
 )

@@ -241,7 +241,8 @@ def test_an_error_page_is_no_post_and_one_about_the_author_is_a_page(tmp_path: P
     assert set(texts) == set(names) - {"404.md"}  # not one of a numbered series
     pages = {name for name, text in texts.items() if text.kind == "page"}
     assert pages == {"about.md", "days/about.md"}
-    assert read_one(tmp_path, "---\ndate: 2020-01-31\n---\nText", "now.md").kind == "post"
+    for head in ("---\ndate: 2020-01-31\n---\n", "<!-- date: 2020-01-31 -->\n"):
+        assert read_one(tmp_path, f"{head}Text", "now.md").kind == "post"
 
 
 def test_a_folder_mostly_of_html_pages_is_not_detected_as_markdown(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ _WITH_WORDS = [
 _YEAR_FIRST = re.compile(r"^(\d{4})[-/.](\d{1,2})(?:[-/.](\d{1,2}))?(?:$|[T\s])")
 _IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)([-_./]?)(\d{2})\2(\d{2})(?!\d)")
 _IN_FOLDERS = re.compile(r"(?:^|/)((?:19|20)\d\d/\d{2})[-_/](\d{2})(?!\d)")
+_IN_COMMENT = re.compile(r"<!--\s*(?:date|published)\s*:\s*([^<>]+?)\s*-->", re.IGNORECASE)
 _LONGEST = 64
+_HEAD_CHARACTERS = 2_000
 
 
 def parse_date(value: object) -> datetime | None:
@@ -59,6 +61,12 @@ def _from_text(text: str) -> datetime | None:
     if match := _YEAR_FIRST.match(text):
         return datetime(int(match[1]), int(match[2]), int(match[3] or 1), tzinfo=UTC)
     return None
+
+
+def date_in_comment(text: str) -> datetime | None:
+    """Find the date in a comment at the head of a page ("<!-- date: 2024-05-01 -->")."""
+    match = _IN_COMMENT.search(text[:_HEAD_CHARACTERS])
+    return parse_date(match[1]) if match else None
 
 
 def date_in_name(name: str) -> datetime | None:

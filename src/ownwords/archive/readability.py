@@ -19,6 +19,7 @@ _SELECTORS: Final = toml_beside(__file__, "selectors.toml")
 # A comments section with fewer words and no comment elements only says "no comments yet".
 _WORDS_OF_A_COMMENT = 20
 _LONGEST_SIGN = 3
+_HEAD_BYTES = 4096  # of a page: its declared encoding, and comments about it
 # Encodings a page may declare; Python also knows codecs that are not text ("zip", "punycode").
 _ENCODINGS = re.compile(
     r"utf-8|cp125\d|cp866|cp87\d|cp9\d\d|iso8859-\d+|koi8-[rut]|mac-\w+|shift_jis|euc_(jp|kr)"
@@ -39,7 +40,7 @@ def decode(data: bytes) -> str:
     """Decode a page by its byte order mark, else its declared encoding, else `decode_text`."""
     if data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return untrusted_files.decode_text(data)
-    declared = _DECLARED.search(data[:4096])
+    declared = _DECLARED.search(data[:_HEAD_BYTES])
     if declared:
         try:
             label = (declared[1] or declared[2]).decode("ascii", "replace")
@@ -197,7 +198,7 @@ def web_url(text: str) -> str:
 
 
 def page_date(tree: LexborHTMLParser, path: str) -> datetime | None:
-    """Find the publication date in a page's metadata, its `time` elements or its path."""
+    """Find the publication date in a page's metadata, `time` elements, comments or path."""
     published = dates.parse_date(
         meta_content(tree, "article:published_time", "datePublished", "parsely-pub-date")
     )
@@ -215,6 +216,7 @@ def page_date(tree: LexborHTMLParser, path: str) -> datetime | None:
     return (
         published
         or dates.parse_date(meta_content(tree, "date", "dc.date", "DC.date"))
+        or dates.date_in_comment((tree.raw_html or b"")[:_HEAD_BYTES].decode(errors="replace"))
         or dates.date_in_name(path)
     )
 

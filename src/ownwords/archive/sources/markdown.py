@@ -339,7 +339,7 @@ def _no_post(path: PurePosixPath, tool: str, is_project: bool) -> str:
 def _document(meta: FrontMatter, path: PurePosixPath, tool: str, home: str) -> RawDocument:
     # A text with its own folder is called index.md; its name is that of the folder.
     called = path.parent if path.stem == "index" and path.parent.name else path.with_suffix("")
-    date = meta.date() or dates.date_in_path(called)
+    date = meta.date() or dates.date_in_comment(meta.body) or dates.date_in_path(called)
     title, body = meta.text("title"), meta.body
     if _is_markdown(path):
         body = rewrite_wikilinks(body, vault=tool == "obsidian")
