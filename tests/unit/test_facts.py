@@ -29,6 +29,12 @@ ROWS = [
         ["At night the temperature was −5 °C.", "The temperature at night was minus five celsius."],
         ["The temperature at night was 5 C.", "The temperature at night was -5 F."],
     ),
+    ("balance=-5", ["The balance was -5.", "Balance: -5."], ["The balance was 5."]),
+    (
+        "0.3 metre lost in half hour",
+        ["I lost 0.3 of a metre in half an hour."],
+        ["I lost 0.3 of a mile in half an hour.", "I lost 0.3 of a metre in an hour."],
+    ),
     (
         "5 people came to the talk",
         ["Five people came to the talk.", "Five old people came to the talk."],

@@ -87,7 +87,8 @@ _UNIT = re.compile(
 _DIGITS = re.compile(r"([$£€#]?)(\d(?:[\d.,:/]*\d)?)(.*)")
 _DECIMAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d+))?")
 _YEAR = re.compile(r"1\d{3}|20\d\d")
-_MINUS = re.compile(r"(?<![^\s(])[-–−]")
+_PART_OF = re.compile(r" (?:of )?an?(?= )")  # half an hour, 0.3 of a metre
+_MINUS = re.compile(r"(?<![^\s(=:<>~“\"])[-–−]")
 _BOUNDARY = re.compile(r"[,;!?()—–]|\.\s+(?=[A-Z])|\s-\s")
 _ONES, _TENS, _MULTIPLES = map(number_words, ("numbers", "tens", "multiples"))
 _SMALL = rf"(?:(?:{either(_TENS)})(?:[ -](?:{either(_ONES)}))?|{either(_ONES)})"
@@ -367,7 +368,8 @@ def _measure(token: re.Match[str]) -> tuple[str, str, int]:
         digits = f"{whole}.{part}" if part else whole
     sign = "-" if _MINUS.match(text, max(0, token.start() - 1)) else ""
     unit = _unit(currency) + _unit(letters)
-    if not unit and (found := _UNIT.match(text, end)):
+    part_of = _PART_OF.match(text, end) if "/" in digits or "." in digits else None
+    if not unit and (found := _UNIT.match(text, part_of.end() if part_of else end)):
         unit, end = _unit(found[1]), found.end()
     return sign + digits, unit, end
 
