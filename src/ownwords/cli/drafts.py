@@ -176,7 +176,9 @@ def rewrite(
 
     from ownwords.archive.store import Archive
     from ownwords.ask.servers import open_backend
+    from ownwords.core.fingerprint import digest
     from ownwords.drafts import rewriting
+    from ownwords.drafts.mark_choices import MarksFile
     from ownwords.drafts.rewriting import Habits
 
     draft = text_in(text, "a draft to rewrite")
@@ -189,6 +191,10 @@ def rewrite(
     ) as writer:
         whole = rewriting.rewrite(draft, habits, writer)
     rewritten = whole.without(without)
+    if undone := [whole.edits[number - 1] for number in without if 0 < number <= len(whole.edits)]:
+        forms = [(edit.kind, edit.before, edit.after) for edit in undone]
+        marks = MarksFile.beside(place.archive)
+        marks.change(lambda choices: choices.kept_forms(digest(draft)[:8], forms))
     if output.json:
         print_json(rewritten.to_dict())
         return

@@ -1,9 +1,15 @@
-"""The author's decisions about marks, in marks.toml: what is not marked, and rules to follow."""
+"""The author's decisions about marks, in marks.toml: what is not marked, and rules to follow.
+
+A mark that is dismissed again and again, or a word of a draft that is always replaced, becomes a
+proposal. Only a proposal that the author accepts changes anything.
+"""
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher, get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,9 +22,13 @@ from ownwords.core.workspace import locked, write_atomically
 
 MARKS_FILE: Final = "marks.toml"
 UNLIKE: Final = "unlike you"
+CHANGED: Final = "changed"  # words of a draft that the author replaced
 WORD_KINDS: Final = frozenset(("wording", "stock_phrase", "spelling", "numerals"))
 MARKED: Final = 0.1  # share of the author's own sentences that are marked
-_BEFORE: Final = ("choice", "declined")  # sections of earlier versions, which were counted
+_MIN_ALIKE, _MIN_TEXTS = 5, 3
+_MAX_CHOICES = 2000  # that are kept; the oldest go first
+_MAX_CHANGED_WORDS = 3
+_ALIKE = 0.5  # of a draft's sentence and what became of it
 _HEAD = Path(__file__).with_name("marks.toml")
 _LOCK = ".marks.lock"
 
@@ -32,6 +42,24 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """What the author chose in one text: a form that they kept, or words that they replaced.
+
+    `before` and `after` are empty for kinds without words, such as a long sentence.
+    """
+
+    text: str  # an id
+    kind: str
+    before: str = ""
+    after: str = ""
+    times: int = 1
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.kind, self.before, self.after
+
+
+@dataclass(frozen=True)
 class MarkChoices:
     """All decisions."""
 
@@ -40,6 +68,8 @@ class MarkChoices:
     words: tuple[str, ...] = ()
     marked: Annotated[float, Meta(ge=0, le=0.3)] = MARKED
     rule: tuple[Rule, ...] = ()
+    choice: tuple[Choice, ...] = ()
+    declined: tuple[tuple[str, str, str], ...] = field(default=())
 
     # ---- what is marked
 
@@ -83,15 +113,60 @@ class MarkChoices:
 
     # ---- decisions
 
-    def keep(self, sentence: str) -> "MarkChoices":
-        """Keep a sentence as it is."""
-        return replace(self, sentences=_with(self.sentences, _on_one_line(sentence)))
+    def keep(self, sentence: str, text: str, kind: str, before: str, after: str) -> "MarkChoices":
+        """Keep a sentence as it is, and count the form for which it was marked."""
+        kept = replace(self, sentences=_with(self.sentences, _on_one_line(sentence)))
+        return kept._count([*kept.choice, _choice(text, kind, before, after)])
+
+    def kept_forms(self, text: str, edits: Iterable[tuple[str, str, str]]) -> "MarkChoices":
+        """Count the edits that the author has undone in a text: kind, before, after.
+
+        They replace what was counted in this text.
+        """
+        others = [each for each in self.choice if each.text != text or each.kind == CHANGED]
+        return self._count([*others, *(_choice(text, *edit) for edit in edits)])
+
+    def changed_words(self, text: str, drafted: Iterable[str], saved: str) -> "MarkChoices":
+        """Count the words of a draft that the author has replaced in a text, instead of before."""
+        others = [each for each in self.choice if (each.text, each.kind) != (text, CHANGED)]
+        pairs = _changed_words(drafted, saved)
+        return self._count([*others, *(_choice(text, CHANGED, *pair) for pair in pairs)])
+
+    def _count(self, choices: Iterable[Choice]) -> "MarkChoices":
+        """Return the decisions with these choices, each once, with its times."""
+        times = Counter[Choice]()
+        for each in choices:
+            times[replace(each, times=1)] += each.times
+        counted = [replace(each, times=number) for each, number in times.items()]
+        return replace(self, choice=tuple(counted[-_MAX_CHOICES:]))
 
     def allow(self, kind: str, words: str = "") -> "MarkChoices":
         """Never mark these words again; for a kind without words, never this kind."""
         if kind in WORD_KINDS or (kind == UNLIKE and words):
             return replace(self, words=_with(self.words, plain_form(words)))
         return replace(self, silenced=_with(self.silenced, kind))
+
+    def proposals(self) -> list[tuple[str, str, str]]:
+        """Return the kind, the form and what is beside it, of choices that were often alike."""
+        times, texts = defaultdict[tuple[str, str, str], int](int), defaultdict[Any, set[str]](set)
+        for each in self.choice:
+            times[each.key] += each.times
+            texts[each.key].add(each.text)
+        return [
+            key
+            for key, number in times.items()
+            if number >= _MIN_ALIKE and len(texts[key]) >= _MIN_TEXTS and key not in self.declined
+        ]
+
+    def accept(self, kind: str, before: str, after: str) -> "MarkChoices":
+        """Follow a proposal from now on."""
+        rest = tuple(each for each in self.choice if each.key != (kind, before, after))
+        settled = replace(self, choice=rest)
+        if kind == CHANGED:
+            return replace(settled, rule=_with(self.rule, Rule(before, after)))
+        if kind == UNLIKE:
+            return replace(settled, marked=self.marked / 2)
+        return settled.allow(kind, before)
 
     def remove(self, name: str, value: str) -> "MarkChoices":
         """Take back a decision of a list, or `marked`; of a rule, the value is what it replaces."""
@@ -102,13 +177,22 @@ class MarkChoices:
         changed: dict[str, Any] = {name: tuple(x for x in getattr(self, name) if x != value)}
         return replace(self, **changed)
 
+    def decline(self, kind: str, before: str, after: str) -> "MarkChoices":
+        """Never propose this again."""
+        return replace(self, declined=_with(self.declined, (kind, before, after)))
+
     def to_toml(self) -> str:
         lists = {"sentences": self.sentences, "silenced": self.silenced, "words": self.words}
         lines = [f"{name} = {_in_lines(values)}\n" for name, values in lists.items() if values]
         lines += [f"marked = {self.marked}\n"] if self.marked != MARKED else []
-        for rule in self.rule:
-            values = "".join(f"{key} = {as_toml(value)}\n" for key, value in vars(rule).items())
-            lines.append(f"\n[[rule]]\n{values}")
+        if self.declined:
+            lines.append(f"declined = {as_toml(self.declined)}\n")
+        for name, tables in (("rule", self.rule), ("choice", self.choice)):
+            for table in tables:
+                values = "".join(
+                    f"{key} = {as_toml(value)}\n" for key, value in vars(table).items()
+                )
+                lines.append(f"\n[[{name}]]\n{values}")
         return _HEAD.read_text("utf-8") + "".join(lines)
 
 
@@ -141,8 +225,7 @@ class MarksFile:
             raise ConfigError(
                 f"{self._path} cannot be read: {error}", hint="correct it, or move the file away"
             ) from error
-        known = {name: value for name, value in document.items() if name not in _BEFORE}
-        return decode(MarkChoices, known, source=str(self._path))
+        return decode(MarkChoices, document, source=str(self._path))
 
     def change(self, update: Callable[[MarkChoices], MarkChoices]) -> MarkChoices:
         """Change the decisions, and return them."""
@@ -160,6 +243,12 @@ def plain_form(words: str) -> str:
     return words.lower().replace("’", "'")
 
 
+def _choice(text: str, kind: str, before: str, after: str) -> Choice:
+    if kind not in (*WORD_KINDS, CHANGED):
+        return Choice(text, kind)
+    return Choice(text, kind, plain_form(before), plain_form(after))
+
+
 def _on_one_line(text: str) -> str:
     return " ".join(text.split())
 
@@ -170,3 +259,17 @@ def _with(values: tuple[Any, ...], value: object) -> tuple[Any, ...]:
 
 def _in_lines(values: Sequence[str]) -> str:
     return "[\n" + "".join(f"  {as_toml(value)},\n" for value in values) + "]"
+
+
+def _changed_words(drafted: Iterable[str], saved: str) -> Iterator[tuple[str, str]]:
+    """Yield the words of a draft's sentences that were replaced by others in the saved text."""
+    there = [_on_one_line(saved[start:end]) for start, end in sentences(saved)]
+    for line in drafted:
+        for start, end in sentences(line):
+            sentence = _on_one_line(line[start:end])
+            if sentence in there or not (close := get_close_matches(sentence, there, 1, _ALIKE)):
+                continue
+            own, theirs = (re.findall(r"[\w'’-]+", each) for each in (sentence, close[0]))
+            for kind, a, b, c, d in SequenceMatcher(None, own, theirs).get_opcodes():
+                if kind == "replace" and max(b - a, d - c) <= _MAX_CHANGED_WORDS:
+                    yield plain_form(" ".join(own[a:b])), plain_form(" ".join(theirs[c:d]))

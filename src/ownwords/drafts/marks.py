@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -48,7 +49,7 @@ class TextMarker:
         """Return the marks of the kinds that are wanted, in order; no two overlap."""
         text = text.replace("\r\n", " \n").replace("\r", "\n")
         prose, headings = prose_of(text)
-        choices = self._habits.choices_made()
+        choices = replace(self._habits.choices_made(), choice=())  # which are only counted
         found = self._edit_marks(text, prose, choices)
         marks = [mark for mark in found if is_wanted(mark.kind)]
         if is_wanted(UNLIKE):

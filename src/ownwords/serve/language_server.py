@@ -22,6 +22,7 @@ from pygls.lsp.server import LanguageServer
 
 from ownwords.ask.passages import best_sentence
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.fingerprint import digest
 from ownwords.core.version import __version__
 from ownwords.core.workspace import has_model, nearest_workspace, resolve_workspace
 from ownwords.drafts.mark_choices import UNLIKE, WORD_KINDS, MarkChoices
@@ -245,14 +246,18 @@ class EditorServer:
         return found
 
     async def _keep(self, given: dict[str, Any]) -> None:
-        await self._decide(lambda choices: choices.keep(given["sentence"]))
+        about = digest(given["uri"])[:8]
+        how = given["sentence"], about, given["kind"], given["before"], given["after"]
+        await self._decide(lambda choices: choices.keep(*how))
 
     async def _allow(self, given: dict[str, Any]) -> None:
         await self._decide(lambda choices: choices.allow(given["kind"], given["before"]))
 
     async def _decide(self, update: Callable[[MarkChoices], MarkChoices]) -> None:
         """Write a decision to marks.toml, and mark all open texts by it."""
-        await self._try(lambda: self._open().marks_file.change(update))
+        decided = await self._try(lambda: self._open().marks_file.change(update))
+        if decided and (proposals := decided.proposals()):
+            self._say(f"{len(proposals)} rules are proposed for marks.toml; see Voice on the page")
         self._texts.clear()
         for uri in list(self._waiting):
             await self._judge_soon(uri, 0.0)
@@ -374,7 +379,9 @@ def _actions(text: _Text, mark: Mark) -> Iterator[lsp.CodeAction]:
         title = f"Write “{after.strip()}”" if after.strip() else f"Delete “{before.strip()}”"
         edit = text.edit(mark.start, mark.end, after)
         yield lsp.CodeAction(title, kind, here, is_preferred=True, edit=edit)
-    yield _command("Keep this sentence as it is", "keep", kind, {"sentence": mark.sentence}, here)
+    given = {"kind": mark.kind, "before": before, "after": after or ""}
+    about = {**given, "uri": text.uri, "sentence": mark.sentence}
+    yield _command("Keep this sentence as it is", "keep", kind, about, here)
     for word in mark.new_words:
         allowed = {"kind": UNLIKE, "before": word}
         yield _command(f"“{word}” is a word of mine", "allow", kind, allowed, here)
@@ -384,7 +391,7 @@ def _actions(text: _Text, mark: Mark) -> Iterator[lsp.CodeAction]:
         title = f"Never mark “{before}” again"
     else:
         title = f"Never mark this again: {mark.kind.replace('_', ' ')}"
-    never = {"kind": mark.kind, "before": "" if mark.kind == UNLIKE else before}
+    never = {**given, "before": "" if mark.kind == UNLIKE else before}
     yield _command(title, "allow", kind, never, here)
 
 

@@ -6,6 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
@@ -20,6 +21,7 @@ from ownwords.ask.search import Kind
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import Meta, decode
 from ownwords.core.workspace import Workspace, translate_os_errors, write_atomically
+from ownwords.drafts.mark_choices import MarksFile
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import not_found
 from ownwords.serve.json_api import ApiCall, json_route
@@ -135,7 +137,18 @@ def change(state: AppState, call: ApiCall) -> SavedText:
         text = get(state.workspace, call.path["id"])
         if text.title == _title(text):  # the user has not changed it
             values.setdefault("title", "")
-        return _write(state.workspace, replace(text, **values, changed=time.time()))
+        saved = _write(state.workspace, replace(text, **values, changed=time.time()))
+    _count_changes(state.marks_file, saved)
+    return saved
+
+
+def _count_changes(marks: MarksFile, text: SavedText) -> None:
+    """Count which words of a draft the user has replaced by hand."""
+    lines = (text.drafted or {}).get("lines", ())
+    drafted = [str(each.get("text", "")) for each in lines if each.get("kept")]
+    with suppress(OwnwordsError):  # what is counted must not keep a text from being saved
+        if marks().changed_words(text.id, drafted, text.text) != marks():
+            marks.change(lambda choices: choices.changed_words(text.id, drafted, text.text))
 
 
 def delete(state: AppState, call: ApiCall) -> None:

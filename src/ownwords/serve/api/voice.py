@@ -1,11 +1,11 @@
 """The Voice page: how the author writes, the card for other models, decisions about marks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from starlette.routing import BaseRoute
 
-from ownwords.core.validation import Meta
+from ownwords.core.validation import Meta, encode
 from ownwords.drafts.mark_choices import MarkChoices
 from ownwords.drafts.voice_card import GROUPS, Habit, voice_card
 from ownwords.serve.app_state import AppState
@@ -33,20 +33,43 @@ def routes(state: AppState) -> list[BaseRoute]:
 
 @dataclass(frozen=True)
 class MarksRequest:
-    """The body of a POST to /api/marks: a list of marks.toml, and a value in it to take back."""
+    """The body of a POST to /api/marks: one decision.
 
-    remove: tuple[Literal["sentences", "silenced", "words", "rule", "marked"], str]
+    `kept` are the edits that were undone in a text: kind, before, after. `accept` and `decline`
+    name a proposal in the same way; `remove` names a list of marks.toml and a value in it.
+    """
+
+    text: Annotated[str, Meta(max_length=100)] = ""
+    kept: tuple[tuple[str, str, str], ...] | None = None
+    accept: tuple[str, str, str] | None = None
+    decline: tuple[str, str, str] | None = None
+    remove: tuple[Literal["sentences", "silenced", "words", "rule", "marked"], str] | None = None
 
 
-def marks(state: AppState, _: ApiCall) -> MarkChoices:
-    """Return what the author decided about marks."""
-    return state.marks_file()
+def marks(state: AppState, _: ApiCall) -> dict[str, Any]:
+    """Return what the author decided about marks, and what is proposed."""
+    return _decided(state.marks_file())
 
 
-def decide(state: AppState, call: ApiCall) -> MarkChoices:
-    """Take back one decision in marks.toml; return all others."""
+def decide(state: AppState, call: ApiCall) -> dict[str, Any]:
+    """Write one decision to marks.toml; return all of them."""
     asked = call.body(MarksRequest)
-    return state.marks_file.change(lambda choices: choices.remove(*asked.remove))
+
+    def update(choices: MarkChoices) -> MarkChoices:
+        if asked.kept is not None:
+            choices = choices.kept_forms(asked.text, asked.kept)
+        if asked.accept:
+            choices = choices.accept(*asked.accept)
+        if asked.decline:
+            choices = choices.decline(*asked.decline)
+        return choices.remove(*asked.remove) if asked.remove else choices
+
+    return _decided(state.marks_file.change(update))
+
+
+def _decided(choices: MarkChoices) -> dict[str, Any]:
+    found = encode(replace(choices, choice=(), declined=()))
+    return {**found, "proposals": choices.proposals()}
 
 
 def voice(state: AppState, call: ApiCall) -> dict[str, Any]:

@@ -76,7 +76,7 @@ function wordsOf({ favourites, avoided, machine_words: theirs, phrases }) {
     list(t`Words that language models like, and you hardly use`, theirs)];
 }
 
-/** Decisions of marks.toml, each with what takes it back. */
+/** Decisions of marks.toml, each with what takes it back, and what is proposed. */
 function marksOf(decided) {
   const node = el("div.body");
   const decide = async (body) => draw(await post("/api/marks", body));
@@ -87,8 +87,14 @@ function marksOf(decided) {
     [el("h3", heading), el("ul.saved", values.map((value) => taken(name, value)))];
   const plain = (values) => values.map((value) => [value, value]);
   const rule = (before, after) => t`“${after}” instead of “${before}”`;
-  function draw({ sentences, silenced, words, marked, rule: rules }) {
+  const proposed = ([kind, before, after]) => (kind === "changed" ? rule(before, after)
+    : kind === "unlike you" ? t`Mark half as many sentences as unlike yours`
+      : before ? t`Never mark “${before}”` : t`Never mark this: ${said(kind.replaceAll("_", " "))}`);
+  function draw({ sentences, silenced, words, marked, rule: rules, proposals }) {
     const all = [
+      proposals.length > 0 && [el("h3", t`Proposed, because you often chose so`), el("ul.saved", proposals.map((each) =>
+        line(proposed(each), smallButton(t`Follow it`, () => decide({ accept: each })),
+          smallButton(t`No`, () => decide({ decline: each })))))],
       list(t`Your rules`, "rule", rules.map((each) => [rule(each.instead_of, each.write), each.instead_of])),
       list(t`Words that are yours`, "words", plain(words)),
       list(t`Never marked`, "silenced", silenced.map((kind) => [said(kind.replaceAll("_", " ")), kind])),
@@ -96,7 +102,7 @@ function marksOf(decided) {
       marked < 0.1 && list(t`Sentences unlike yours`, "marked",
         [[t`${(100 * marked).toFixed(1)}% of your own may be marked`, ""]]),
     ].filter(Boolean);
-    fill(node, all.length ? all : quiet(t`Nothing yet. What your editor calls “keep” or “never mark this again” is remembered here, and followed everywhere.`));
+    fill(node, all.length ? all : quiet(t`Nothing yet. “Keep mine”, and what your editor calls “keep” or “never mark this again”, is remembered here, and followed everywhere.`));
   }
   draw(decided);
   return node;

@@ -324,6 +324,9 @@ function pageOf(element, offer, saved, query, left) {
       if (!made.has(draft.text))
         return toast(t`You have changed the text since. Put it in your voice again to choose.`);
       change.isMine = !change.isMine;
+      const kept = changes.filter((each) => each.isMine && each.kind);
+      post("/api/marks", { text: location.hash.slice(0, 100),
+        kept: kept.map(({ kind, before, after }) => [kind, before, after]) }).catch(toast);
       return apply();
     };
     const list = el("ol.changes", changes.map((change) => {
