@@ -12,7 +12,9 @@ import mmap
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 
 import torch
@@ -24,7 +26,9 @@ from ownwords.native.bindings import NativeLibrary, interface
 
 TILE = 32  # the sides of matrices must be multiples of this
 DTYPES = {torch.float32: 0, torch.bfloat16: 1}  # as api.h numbers them
+PRODUCT_DTYPES = {**DTYPES, torch.int16: interface().constants["PRODUCTS_INT16"]}
 _PART = 2**18  # numbers that one thread sums
+_in_int16: ContextVar[bool] = ContextVar("int16_products", default=False)
 
 
 class MemoryPool:
@@ -104,6 +108,29 @@ def has_fast_bf16() -> bool:
     return native is not None and native.has_fast_bf16() == 1
 
 
+def has_fast_int16() -> bool:
+    """Whether the library multiplies int16 faster than float32 and bfloat16, as measured."""
+    native = find_library()
+    if native is None:
+        return False
+    rates = native.rates
+    return rates.int16 > 1.2 * max(rates.float32, rates.bfloat16, rates.bfloat16_tiles)
+
+
+@contextmanager
+def int16_products() -> Iterator[None]:
+    """Multiply with frozen weights in int16, forward and backward, where the library does.
+
+    Inputs and weights keep some 11 bits, with one scale per row: see simd/int16_rows.h. All other
+    products are in float32.
+    """
+    token = _in_int16.set(True)
+    try:
+        yield
+    finally:
+        _in_int16.reset(token)
+
+
 def keeps_bf16(weight: Tensor) -> bool:
     """Whether a weight is in bfloat16 and the library computes with it as it is."""
     if weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
@@ -112,8 +139,10 @@ def keeps_bf16(weight: Tensor) -> bool:
     return native is not None and native.keeps_bf16
 
 
-def product_dtype(wanted: torch.dtype) -> torch.dtype:
+def product_dtype(wanted: torch.dtype, *, is_frozen: bool = False) -> torch.dtype:
     """Return the dtype of products: float32 also if bfloat16 is wanted but slower."""
+    if is_frozen and _in_int16.get():
+        return torch.int16
     return torch.bfloat16 if wanted == torch.bfloat16 and has_fast_bf16() else torch.float32
 
 
@@ -165,8 +194,9 @@ def head_loss(
     hidden_grad_NC = torch.empty_like(hidden_NC) if needs_grad[0] else None
     head_grad_VC = torch.empty_like(head_VC, dtype=head_dtype) if needs_grad[1] else None
     total = ctypes.c_double(0.0)
+    products = product_dtype(dtype, is_frozen=not needs_grad[1])
     args = interface().structs["HeadLossArgs"](
-        *(DTYPES[hidden_NC.dtype], DTYPES[product_dtype(dtype)], N, C, V, chunk_rows),
+        *(DTYPES[hidden_NC.dtype], PRODUCT_DTYPES[products], N, C, V, chunk_rows),
         *_pointers(hidden_NC, head_VC, targets_N, weights_N, ctypes.addressof(total)),
         *_pointers(hidden_grad_NC, head_grad_VC),
     )

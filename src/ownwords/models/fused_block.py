@@ -12,8 +12,8 @@ Shapes: B batch, T tokens, C width, I inputs, O outputs, R rank of an adapter.
 """
 
 import ctypes
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,13 @@ from ownwords.native.bindings import interface
 
 _BlockArgs: Any = interface().structs["BlockArgs"]
 _ROLES = {name: interface().constants[f"ROLE_{name}"] for name in interface().names("ROLE_")}
+
+
+class BlockWeights(NamedTuple):
+    """A block's weights by role, and the dtype of its products with them."""
+
+    by_role: dict[str, Tensor]
+    product_dtype: torch.dtype
 
 
 def products_of(block: ResidualBlock) -> tuple[Sequence[nn.Module], ...]:
@@ -100,7 +107,7 @@ def joined_adapters(layers: Sequence[nn.Module]) -> tuple[Tensor, Tensor] | None
 
 def forward(
     block: ResidualBlock,
-    weights: Mapping[str, Tensor],
+    weights: BlockWeights,
     x_BTC: Tensor,
     mask: AttentionMask,
     angles: Angles | None,
@@ -110,25 +117,29 @@ def forward(
     Dropout depends on a seed drawn from PyTorch's random state, not on the number of threads.
     """
     seed = int(torch.randint(2**63 - 1, ())) if block.active_dropout else 0
-    roles = [_ROLES[name] for name in weights]
+    roles = [_ROLES[name] for name in weights.by_role]
+    product_dtype = fused.PRODUCT_DTYPES[weights.product_dtype]
     adapters = [joined_adapters(layers) for layers in products_of(block)]
     ranks = [0 if pair is None else len(pair[0]) for pair in adapters]
     pairs = [each for pair in adapters if pair is not None for each in pair]
     y_BTC: Tensor = _BlockFunction.apply(  # type: ignore[no-untyped-call]
-        *(x_BTC, block, mask.first_BT, angles, seed, roles, ranks), *weights.values(), *pairs
+        *(x_BTC, block, mask.first_BT, angles, seed, product_dtype, roles, ranks),
+        *weights.by_role.values(),
+        *pairs,
     )
     return y_BTC
 
 
 def fusable_weights(
     block: ResidualBlock, x_BTC: Tensor, mask: AttentionMask
-) -> dict[str, Tensor] | None:
-    """Return the block's weights by role; None if it must be computed layer by layer."""
+) -> BlockWeights | None:
+    """Return the block's weights; None if it must be computed layer by layer."""
     if not fused.is_supported(x_BTC):
         return None
     if x_BTC.numel() == 0 or not mask.suits_fused or not _is_plain(block):
         return None
-    if _wanted_dtype(x_BTC) not in fused.DTYPES:
+    wanted = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x_BTC.dtype
+    if wanted not in fused.DTYPES:
         return None
     weights = weights_of(block)
     for weight in weights.values():
@@ -136,11 +147,9 @@ def fusable_weights(
             return None
         if weight.dim() == 2 and any(side % fused.TILE for side in weight.shape):
             return None
-    return weights
-
-
-def _wanted_dtype(x_BTC: Tensor) -> torch.dtype:
-    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x_BTC.dtype
+    is_frozen = not any(each.requires_grad for each in weights.values() if each.dim() == 2)
+    # Decided here, because checkpointing computes the block again outside of such contexts.
+    return BlockWeights(weights, fused.product_dtype(wanted, is_frozen=is_frozen))
 
 
 def _block_args(
@@ -149,12 +158,13 @@ def _block_args(
     first_BT: Tensor | None,
     angles: Angles | None,
     seed: int,
+    product_dtype: int,
 ) -> Any:  # noqa: ANN401 - a structure of ctypes
     (B, T, C), attention = x_BTC.shape, block.attention
     head_norm = attention.query_norm
     return _BlockArgs(
         dtype=fused.DTYPES[x_BTC.dtype],
-        product_dtype=fused.DTYPES[fused.product_dtype(_wanted_dtype(x_BTC))],
+        product_dtype=product_dtype,
         batch=B,
         tokens=T,
         width=C,
@@ -226,12 +236,13 @@ class _BlockFunction(torch.autograd.Function):
         first_BT: Tensor | None,
         angles: Angles | None,
         seed: int,
+        product_dtype: int,
         roles: Sequence[int],
         ranks: Sequence[int],
         *tensors: Tensor,
     ) -> Tensor:
         x_BTC = x_BTC.contiguous()
-        args = _block_args(x_BTC, block, first_BT, angles, seed)
+        args = _block_args(x_BTC, block, first_BT, angles, seed, product_dtype)
         _set_weights(args, "weights", roles, tensors[: len(roles)])
         _set_adapters(args, "", ranks, tensors[len(roles) :])
         if angles is not None:
@@ -272,7 +283,7 @@ class _BlockFunction(torch.autograd.Function):
         _set_adapters(args, "_grad", ranks, grads[count:])
         args.dy, args.dx = dy_BTC.data_ptr(), dx_BTC.data_ptr()
         fused.library().block_backward(ctypes.addressof(args))
-        return dx_BTC, None, None, None, None, None, None, *grads
+        return dx_BTC, *([None] * 7), *grads
 
 
 def _set_inputs(

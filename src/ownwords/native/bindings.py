@@ -118,7 +118,7 @@ def interface() -> Interface:
 
 @dataclass(frozen=True)
 class Rates:
-    """GFLOP/s of one core by number type, in vectors and in AMX tiles; 0 where there are none.
+    """GFLOP/s of one core by number type, in vectors or AMX tiles; 0 where there are none.
 
     The fields are in the order of `Rate` in api.h.
     """
@@ -126,6 +126,7 @@ class Rates:
     float32: float
     bfloat16: float
     bfloat16_tiles: float
+    int16: float
 
 
 class NativeLibrary:

@@ -48,7 +48,9 @@ class Device:
             self._runtime.synchronize()
 
     def autocast(self, precision: Precision) -> AbstractContextManager[object]:
-        """A context that computes matrix products in bfloat16 if the precision is "autocast"."""
+        """A context that computes products in bfloat16, or with frozen weights in int16."""
+        if precision == "int16":
+            return fused.int16_products()
         if precision == "autocast":
             return torch.autocast(self.torch_device.type, dtype=torch.bfloat16)
         return nullcontext()

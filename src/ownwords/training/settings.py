@@ -8,7 +8,7 @@ from ownwords.core.validation import Meta
 
 # "autocast": matrix products in bfloat16. "bf16": bfloat16 weights, with float32 master weights
 # in the optimizer.
-Precision = Literal["float32", "autocast", "bf16"]
+Precision = Literal["float32", "autocast", "bf16", "int16"]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 BelowOne = Annotated[float, Meta(ge=0, lt=1)]
 AtLeastOne = Annotated[float, Meta(ge=1, le=1000)]

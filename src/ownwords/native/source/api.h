@@ -97,15 +97,19 @@ enum CheckFigures { CHECK_PRODUCTS = 3360, CHECK_FIGURES = 11552 };
 OWNWORDS_API int ownwords_check(float *figures);
 
 // How fast this library multiplies on this processor, in GFLOP/s of one core, by Rate: float32 and
-// bfloat16 in vectors, bfloat16 in AMX tiles; 0 for what the instruction set lacks. The first call
+// bfloat16 in vectors, bfloat16 in AMX tiles, int16; 0 for what the instruction set lacks. The first call
 // measures, for a few milliseconds.
-enum Rate { RATE_FLOAT32, RATE_BFLOAT16, RATE_BFLOAT16_TILES, RATE_COUNT };
+enum Rate { RATE_FLOAT32, RATE_BFLOAT16, RATE_BFLOAT16_TILES, RATE_INT16, RATE_COUNT };
 OWNWORDS_API void ownwords_measure_rates(double *rates);
 // Whether it multiplies bfloat16 faster than float32, as measured: 1 or 0.
 OWNWORDS_API int ownwords_has_fast_bf16(void);
 
 // Run the training kernels on this many threads; before, they run on the caller's.
 OWNWORDS_API int ownwords_set_threads(int64_t threads);
+
+// Values of product_dtype: as `dtype`, and of int16, exact in int32, for products with weights; all
+// others are then of float32.
+enum ProductDtype { PRODUCTS_FLOAT32, PRODUCTS_BFLOAT16, PRODUCTS_INT16 };
 
 // --- training: the loss --------------------------------------------------------------------------
 

@@ -36,11 +36,11 @@ double measure(double products, const Work &work) {
 }
 
 // GFLOP/s of add(sum), which adds `depth` products in each lane, on as many sums as fit in registers.
-template <typename Add>
+template <typename Vec = VecF32, typename Add>
 double measure_vectors(int depth, Add add) {
     constexpr int SUMS = engine::SUM_REGISTERS, TURNS = 2000;
     return measure(double(depth) * LANES * SUMS * TURNS, [&] {
-        VecF32 sums[SUMS] = {};
+        Vec sums[SUMS] = {};
         for (int turn = 0; turn < TURNS; ++turn)
 #pragma GCC unroll 24
             for (int i = 0; i < SUMS; ++i) add(sums[i]);
@@ -54,6 +54,10 @@ Rates vector_rates() {
     rates[RATE_FLOAT32] = measure_vectors(1, [x = splat(1.0f)](VecF32 &sum) mutable {
         touch(x);
         sum = engine::fma(sum, x, x);
+    });
+    rates[RATE_INT16] = measure_vectors<VecI32>(2, [x = VecU32{} + 0x10001u](VecI32 &sum) mutable {
+        touch(x);
+        add_products<int16_t>(sum, 0x10001u, x);
     });
 #if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
     constexpr uint32_t ONES = 0x3f803f80u;

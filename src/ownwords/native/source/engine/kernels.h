@@ -7,18 +7,6 @@
 #include "engine/matmul.h"
 #include "simd/vec.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#elif defined(__ARM_FEATURE_DOTPROD)
-#include <arm_neon.h>
-#endif
-
-#if defined(__FMA__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
 namespace ownwords {
 
 // Whether vectors multiply bfloat16 faster than float, as measured: see rates.cpp.
@@ -171,20 +159,9 @@ inline void store_codes(VecI32 from, Code *to) {
 
 inline VecI32 int8_operand(VecI32 line) { return line; }
 
-inline VecI32 madd_pairs(VecI32 a, VecI32 b) {
-#if defined(__AVX2__)
-    return (VecI32)_mm256_madd_epi16((__m256i)a, (__m256i)b);
-#elif defined(__SSE2__)
-    return (VecI32)_mm_madd_epi16((__m128i)a, (__m128i)b);
-#else
-    const VecI32 low = ((VecI32)((VecU32)a << 16) >> 16) * ((VecI32)((VecU32)b << 16) >> 16);
-    return low + (a >> 16) * (b >> 16);
-#endif
-}
-
 inline VecI32 dot_add(VecI32 sum, VecI32 weights, const Activations4 &four) {
     const VecI32 low = VecI32{} + 0x00ff00ff;
-    return sum + madd_pairs(weights & low, four.even) + madd_pairs((weights >> 8) & low, four.odd);
+    return add_pairs(add_pairs(sum, weights & low, four.even), (weights >> 8) & low, four.odd);
 }
 
 #endif

@@ -2,9 +2,6 @@
 #pragma once
 
 #include "simd/vec.h"
-#if defined(__AMX_BF16__)
-#include <immintrin.h>
-#endif
 
 namespace ownwords {
 

@@ -1,7 +1,8 @@
-// C = A B for small matrices of bfloat16 or float, summed in float, 32 x 32 numbers at a time.
-// A tile of A is 16 rows of 32 numbers, row-major. A tile of B is 32 rows of 16 numbers; in bfloat16
-// pairs of rows are interleaved, as AMX requires. Both have 16 words of 32 bits per line. pack_b_t,
-// pack_b and pack_a_t below convert other orders. Without AMX, vectors multiply the same tiles.
+// C = A B for small matrices of bfloat16 or float, summed in float, or of int16, summed exactly in
+// int32, 32 x 32 numbers at a time. A tile of A is 16 rows of 32 numbers, row-major. A tile of B is
+// 32 rows of 16 numbers; of 16 bits, pairs of rows are interleaved, as AMX requires. Both have 16
+// words of 32 bits per line. pack_b_t, pack_b and pack_a_t below convert other orders. Without AMX,
+// vectors multiply the same tiles.
 #pragma once
 
 #include <algorithm>
@@ -50,14 +51,23 @@ inline TilesA<P> tiled(const P *at, i64 steps) {
     return {at, steps * TILE_SIZE, TILE_SIZE, TILE_K};
 }
 
-// Add the product of a word of A, a float or a pair of bfloat16, with each word of B.
+// The sums of products of P, and vectors of them.
 template <typename P>
-inline void add_products(VecF32 &sum, uint32_t word, VecU32 words) {
+using Sum = std::conditional_t<std::is_same_v<P, int16_t>, int32_t, float>;
+template <typename P>
+using VecSum = std::conditional_t<std::is_same_v<P, int16_t>, VecI32, VecF32>;
+
+// Add the product of a word of A, a float or a pair of bfloat16 or int16, with each word of B.
+template <typename P>
+inline void add_products(VecSum<P> &sum, uint32_t word, VecU32 words) {
     const VecU32 broadcast = VecU32{} + word;
-    if constexpr (sizeof(P) == sizeof(float)) {
+    if constexpr (std::is_same_v<P, int16_t>) {
+        sum = add_pairs(sum, (VecI32)broadcast, (VecI32)words);
+        return;
+    } else if constexpr (sizeof(P) == sizeof(float)) {
         sum += (VecF32)broadcast * (VecF32)words;
         return;
-    }
+    } else {
 #if defined(__AVX512BF16__)
     sum = (VecF32)_mm512_dpbf16_ps((__m512)sum, (__m512bh)broadcast, (__m512bh)words);
 #elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
@@ -66,6 +76,7 @@ inline void add_products(VecF32 &sum, uint32_t word, VecU32 words) {
     sum += (VecF32)(broadcast << 16) * (VecF32)(words << 16);
     sum += (VecF32)(broadcast & 0xffff0000u) * (VecF32)(words & 0xffff0000u);
 #endif
+    }
 }
 
 #if defined(__AMX_BF16__)
@@ -107,26 +118,28 @@ inline void matmul_tile_amx(const TilesA<Bf16> &a, bool two_rows, const Bf16 *b,
 }
 #endif
 
-// With 32 registers, both halves of a panel at once: 10 loads for 16 products.
-constexpr int KERNEL_ROWS = LANES == 16 ? 8 : 4, KERNEL_HALVES = LANES == 16 ? 2 : 1;
+// With 32 registers, both halves of a panel at once: 10 loads for 16 products. With 16 of 256 bits,
+// up to 6 rows, because 8 sums would just cover the latency of their additions.
+constexpr int KERNEL_ROWS = LANES == 16 ? 8 : LANES == 8 ? 6 : 4,
+              KERNEL_HALVES = LANES == 16 ? 2 : 1;
 
-// Some rows of c [32, 32] = rows of A times half of a panel of B, or all of it; with accumulate
+// ROWS rows of c [32, 32] = rows of A times half of a panel of B, or all of it; with accumulate
 // that is added. noinline: the pointers to the rows must stay in registers.
-template <bool accumulate, typename P>
+template <bool accumulate, int ROWS, typename P>
 __attribute__((noinline)) void matmul_rows(const P *rows, i64 stride, i64 k_stride, const P *b,
-                                           i64 steps, float *c, const P *next) {
+                                           i64 steps, Sum<P> *c, const P *next) {
     constexpr int VECS = KERNEL_HALVES * int(TILE_ROWS) / LANES;
     constexpr i64 WORD = 4 / sizeof(P), LINE = TILE_ROWS * WORD;  // in numbers
-    VecF32 sum[KERNEL_ROWS][VECS];
+    VecSum<P> sum[ROWS][VECS];
 #pragma GCC unroll 8
-    for (int i = 0; i < KERNEL_ROWS; ++i)
+    for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 4
         for (int j = 0; j < VECS; ++j)
-            sum[i][j] = accumulate ? load(c + i * PANEL + j * LANES) : VecF32{};
+            sum[i][j] = accumulate ? load(c + i * PANEL + j * LANES) : VecSum<P>{};
     for (i64 s = 0; s < steps; ++s, rows += k_stride, b += TILE_PAIR, next += TILE_PAIR)
         for (i64 p = 0; p < TILE_LINES<P>; ++p) {
             // Floats take twice as long to multiply, so the hardware's prefetching is early enough.
-            if (KERNEL_HALVES == 2 && std::is_same_v<P, Bf16> && p % 2 == 0)
+            if (KERNEL_HALVES == 2 && sizeof(P) == 2 && p % 2 == 0)
                 __builtin_prefetch(next + p / 2 * LINE, 0, 2);
             VecU32 words[VECS];
 #pragma GCC unroll 4
@@ -136,7 +149,7 @@ __attribute__((noinline)) void matmul_rows(const P *rows, i64 stride, i64 k_stri
                             sizeof words[j]);
             }
 #pragma GCC unroll 8
-            for (int i = 0; i < KERNEL_ROWS; ++i) {
+            for (int i = 0; i < ROWS; ++i) {
                 uint32_t word;
                 std::memcpy(&word, rows + i * stride + p * WORD, sizeof word);
 #pragma GCC unroll 4
@@ -144,44 +157,54 @@ __attribute__((noinline)) void matmul_rows(const P *rows, i64 stride, i64 k_stri
             }
         }
 #pragma GCC unroll 8
-    for (int i = 0; i < KERNEL_ROWS; ++i)
+    for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 4
         for (int j = 0; j < VECS; ++j) store(c + i * PANEL + j * LANES, sum[i][j]);
 }
 
 // c [32, 32] = the first 32 rows of A, or 16 if not two_rows, times a panel of B; with accumulate
-// that is added to c. Without AMX, as much bfloat16 as is read of B is prefetched from `next`.
+// that is added to c. Without AMX, as much of 16 bits as is read of B is prefetched from `next`.
 template <bool accumulate, typename P>
-inline void matmul_tile(const TilesA<P> &a, bool two_rows, const P *b, i64 steps, float *c,
+inline void matmul_tile(const TilesA<P> &a, bool two_rows, const P *b, i64 steps, Sum<P> *c,
                         const P *next) {
 #if defined(__AMX_BF16__)
     if constexpr (std::is_same_v<P, Bf16>)
         return matmul_tile_amx<accumulate>(a, two_rows, b, steps, c, [] {});
 #endif
-    const i64 count = two_rows ? PANEL : TILE_ROWS;
-    for (i64 row = 0; row < count; row += KERNEL_ROWS)
+    const auto multiply = [&](auto rows, i64 row) {
         for (i64 half = 0; half < 2; half += KERNEL_HALVES)
-            matmul_rows<accumulate>(
+            matmul_rows<accumulate, rows>(
                 a.at + row / TILE_ROWS * a.row_stride + row % TILE_ROWS * a.stride, a.stride,
                 a.k_stride, b + half * TILE_SIZE, steps, c + row * PANEL + half * TILE_ROWS,
                 next + row * (TILE_PAIR / PANEL));
+    };
+    // The rows of a tile, divided as evenly as possible.
+    constexpr int PARTS = (TILE_ROWS + KERNEL_ROWS - 1) / KERNEL_ROWS, FEWER = TILE_ROWS / PARTS,
+                  MORE_ROWS = TILE_ROWS % PARTS * (FEWER + 1);  // of parts with one row more
+    for (i64 tile = 0; tile < (two_rows ? PANEL : TILE_ROWS); tile += TILE_ROWS) {
+        if constexpr (MORE_ROWS > 0)
+            for (i64 row = 0; row < MORE_ROWS; row += FEWER + 1)
+                multiply(std::integral_constant<int, FEWER + 1>{}, tile + row);
+        for (i64 row = MORE_ROWS; row < TILE_ROWS; row += FEWER)
+            multiply(std::integral_constant<int, FEWER>{}, tile + row);
+    }
 }
 
 // Compute all of C, and call epilogue(row, panel, 32 numbers). The sums of a block of C stay in the
 // second-level cache, and K_BLOCK steps of A and B are read at a time.
 #if defined(__AMX_BF16__)
 template <typename P>  // with fewer, loading and storing sums would take too long
-constexpr i64 K_BLOCK = std::is_same_v<P, Bf16> ? 32 : 6;
+constexpr i64 K_BLOCK = std::is_same_v<P, Bf16> ? 32 : sizeof(P) == 2 ? 12 : 6;
 #else
 template <typename P>  // as much of a panel of B as fits in the first-level cache with A
-constexpr i64 K_BLOCK = std::is_same_v<P, Bf16> ? 12 : 6;
+constexpr i64 K_BLOCK = sizeof(P) == 2 ? 12 : 6;
 #endif
 constexpr i64 BLOCK_ROWS = 4 * PANEL, BLOCK_PANELS = 8;
 
 template <typename P, typename Epilogue>
 inline void matmul_deep(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, i64 rows,
                         i64 panels, i64 steps, const Epilogue &epilogue) {
-    ScratchBuffer<float> sums(BLOCK_ROWS * BLOCK_PANELS * PANEL);
+    ScratchBuffer<Sum<P>> sums(BLOCK_ROWS * BLOCK_PANELS * PANEL);
     const auto multiply = [&](i64 row, i64 row_count, i64 panel, i64 panel_count, i64 step) {
         const i64 count = std::min(K_BLOCK<P>, steps - step);
         for (i64 j = 0; j < panel_count; ++j)
@@ -189,7 +212,7 @@ inline void matmul_deep(const TilesA<P> &a, const Same<P> *b, i64 panel_stride, 
                 const TilesA<P> tiles = a.from((row + i) / TILE_ROWS, step);
                 const P *columns = b + (panel + j) * panel_stride + step * TILE_PAIR;
                 const bool two_rows = row_count - i > TILE_ROWS;
-                float *c = steps > count ? sums + (j * BLOCK_ROWS + i) * PANEL : sums;
+                Sum<P> *c = steps > count ? sums + (j * BLOCK_ROWS + i) * PANEL : sums;
                 // Prefetch what the next steps read: B during the first rows, then a tiled A.
                 const P *next = columns;
                 if (step + count < steps && i == 0)
@@ -260,6 +283,13 @@ inline Line<P> load_line(const T *from, i64 count) {
     Line<P> line{};
     for_each_vec(std::clamp<i64>(count, 0, TILE_K),
                  [&](i64 i, auto part) { store(line.at + i, load(from + i, part), part); });
+    return line;
+}
+
+template <>
+inline Line<int16_t> load_line(const int16_t *from, i64 count) {
+    Line<int16_t> line{};
+    std::memcpy(line.at, from, size_t(std::clamp<i64>(count, 0, TILE_K)) * sizeof *from);
     return line;
 }
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
-#if defined(__AVX512F__)
+#if defined(__x86_64__)
 #include <immintrin.h>
-#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
 
@@ -125,6 +125,50 @@ inline void store(T *to, VecF32 x, TailVec part) {
     T lanes[LANES];
     store(lanes, x);
     std::memcpy(to, lanes, size_t(part.count) * sizeof(T));
+}
+
+inline VecI32 load(const int32_t *from) {
+    VecI32 result;
+    std::memcpy(&result, from, sizeof result);
+    return result;
+}
+
+inline void store(int32_t *to, VecI32 x) { std::memcpy(to, &x, sizeof x); }
+
+inline VecF32 to_float(VecI32 x) { return __builtin_convertvector(x, VecF32); }
+
+// The nearest integers, to even; `x` is within 32 bits.
+inline VecI32 round_to_int(VecF32 x) {
+#if defined(__AVX512F__)
+    return (VecI32)_mm512_cvtps_epi32((__m512)x);
+#elif defined(__AVX__)
+    return (VecI32)_mm256_cvtps_epi32((__m256)x);
+#elif defined(__SSE2__)
+    return (VecI32)_mm_cvtps_epi32((__m128)x);
+#elif defined(__aarch64__)
+    return (VecI32)vcvtnq_s32_f32((float32x4_t)x);
+#else
+    return __builtin_convertvector(x + 12582912.0f - 12582912.0f, VecI32);
+#endif
+}
+
+// Add the products of pairs of int16: exactly, modulo 2^32.
+inline VecI32 add_pairs(VecI32 sum, VecI32 a, VecI32 b) {
+#if defined(__AVX512VNNI__)
+    return (VecI32)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+#elif defined(__AVXVNNI__)
+    return (VecI32)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
+#else
+#if defined(__AVX2__)
+    const VecI32 products = (VecI32)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__)
+    const VecI32 products = (VecI32)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+    const VecI32 low = ((VecI32)((VecU32)a << 16) >> 16) * ((VecI32)((VecU32)b << 16) >> 16);
+    const VecI32 products = (VecI32)((VecU32)low + (VecU32)((a >> 16) * (b >> 16)));
+#endif
+    return (VecI32)((VecU32)sum + (VecU32)products);
+#endif
 }
 
 // Set the lanes beyond the tail to `others`.

@@ -1,13 +1,14 @@
 // Shared by the forward and the backward pass of a transformer block, which api.h describes.
 // Weights, x and y have type T, operands of products type P, either float or bfloat16; sums are
-// float. A tile of tokens passes through everything between two attentions while it is in the cache.
+// float. Products with weights may be of int16, exact in int32, while P is float. A tile of tokens passes through everything between two attentions while it is in the cache.
 // No sum depends on the number of threads.
 #pragma once
 
 #include <array>
 
-#include "train/flash_attention.h"
+#include "simd/int16_rows.h"
 #include "simd/scratch.h"
+#include "train/flash_attention.h"
 #include "train/layers.h"
 #include "train/parallel.h"
 #include "simd/tile_matmul.h"
@@ -35,6 +36,9 @@ struct Block : BlockArgs {
     bool is_gated() const { return weights[ROLE_GATE] != nullptr; }
     i64 mlp_width() const { return is_gated() ? 2 * hidden : hidden; }
     bool has_rope() const { return cos != nullptr; }
+    bool uses_int16() const { return product_dtype == PRODUCTS_INT16; }
+    // Where an adapter's part of the packed floats begins; rounded weights are packed separately.
+    i64 low_at(i64 inner) const { return uses_int16() ? 0 : inner; }
     bool has_output_norms() const { return weights[ROLE_MLP_OUTPUT_NORM] != nullptr; }
     ProductShape product(int of) const {
         const i64 inputs[] = {width, attn_width(), width, hidden};
@@ -106,14 +110,19 @@ template <typename P>
 struct PackedWeights {
     P *wide[PRODUCT_COUNT];  // with the adapter's second factor in that direction
     P *low[PRODUCT_COUNT];   // its first factor
+    // Instead of the weights in `wide`, if products are of int16, with the scale of each column.
+    int16_t *rounded[PRODUCT_COUNT];
+    float *scales[PRODUCT_COUNT];
 
     PackedWeights(const Block &b, bool is_forward, MemoryLayout &layout) {
         for (int of = 0; of < PRODUCT_COUNT; ++of) {
             const ProductShape shape = b.product(of);
             const i64 from = is_forward ? shape.inputs : shape.outputs;
             const i64 to = is_forward ? shape.outputs : shape.inputs;
-            wide[of] = layout.next<P>((from + shape.rank) * to);
+            wide[of] = layout.next<P>((b.low_at(from) + shape.rank) * to);
             low[of] = layout.next<P>(from * shape.rank);
+            rounded[of] = layout.next<int16_t>(b.uses_int16() ? from * to : 0);
+            scales[of] = layout.next<float>(b.uses_int16() ? to : 0);
         }
     }
 };
@@ -126,6 +135,41 @@ void append_low(P *rows, i64 stride, i64 width, i64 rank, const P *factor, i64 c
                P *to = rows + row * stride + width + panel * PANEL;
                for (i64 c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
            });
+}
+
+// Multiply `count` rows of `inner` numbers, followed by an adapter's, with packed weights.
+template <typename P, typename Epilogue>
+void multiply_weights(const Block &b, const PackedWeights<P> &packed, int of, const P *rows,
+                      i64 stride, i64 inner, i64 count, i64 panels, const Epilogue &epilogue) {
+    const i64 rank = b.product(of).rank, low_steps = rank / TILE_K, steps = inner / TILE_K;
+    if (!b.uses_int16()) {
+        matmul(row_major(rows, stride), packed.wide[of], (steps + low_steps) * TILE_PAIR, count,
+               panels, steps + low_steps, epilogue);
+        return;
+    }
+    if constexpr (std::is_same_v<P, float>) {
+        const i64 rounded_stride = padded_stride(inner);
+        ScratchBuffer<int16_t> rounded(TILE_TOKENS * rounded_stride);
+        float scales[TILE_TOKENS];
+        for (i64 row = 0; row < count; ++row)
+            scales[row] = round_row(rows + row * stride, inner, rounded + row * rounded_stride);
+        alignas(64) float adapted[PANEL * PANEL] = {}, sums[PANEL];
+        const auto add_adapter = [&](i64 row, i64 panel, const int32_t *line) {
+            if (rank > 0 && row % PANEL == 0) {
+                const P *factor = packed.wide[of] + panel * low_steps * TILE_PAIR;
+                matmul_tile<false>(row_major(rows + row * stride + inner, stride), true, factor,
+                                   low_steps, adapted, factor);
+            }
+            for (i64 c = 0; c < PANEL; c += LANES) {
+                const VecF32 scale = load(packed.scales[of] + panel * PANEL + c) * scales[row];
+                store(sums + c, to_float(load(line + c)) * scale +
+                                    load(adapted + row % PANEL * PANEL + c));
+            }
+            epilogue(row, panel, sums);
+        };
+        matmul(row_major<int16_t>(rounded, rounded_stride), packed.rounded[of], steps * TILE_PAIR,
+               count, panels, steps, add_adapter);
+    }
 }
 
 // The rows of an activation that tiles of tokens read; results beyond the last token are ignored.
@@ -249,7 +293,7 @@ inline auto store_floats(const Block &b, float *to) {
 template <typename Body>
 int run_block(const BlockArgs &args, const Body &body) {
     return run_kernel(args.dtype, [&](auto type) {
-        dispatch_dtype(args.product_dtype, [&](auto product) { body(type, product); });
+        dispatch_dtype(args.product_dtype % PRODUCTS_INT16, [&](auto product) { body(type, product); });
     });
 }
 

@@ -136,24 +136,52 @@ class BlockBackward {
             }
     }
 
+    // The columns of all matrices of a product.
+    struct RoundedColumns {
+        Product product;
+        i64 columns;
+
+        i64 units() const { return (columns + COLUMN_BAND - 1) / COLUMN_BAND; }
+    };
+
+    void round_band(const RoundedColumns &part, i64 band) const {
+        const ProductShape shape = b.product(part.product);
+        const i64 first = band * COLUMN_BAND,
+                  columns = std::min(COLUMN_BAND, part.columns - first);
+        round_columns(shape.outputs, columns, packed.rounded[part.product] + first * shape.outputs,
+                      packed.scales[part.product] + first, [&](const auto &body) {
+                          for (const Block::ProductMatrix &m : b.matrices())
+                              for (i64 row = 0; m.product == part.product && row < m.rows; ++row)
+                                  body(m.first + row, weight(m.role) + row * shape.inputs + first);
+                      });
+    }
+
     void pack() const {
         std::vector<PackedPart<T>> weights;
         std::vector<PackedPart<float>> adapters;
+        std::vector<RoundedColumns> rounded;
         for (const Block::ProductMatrix &m : b.matrices()) {
             const ProductShape shape = b.product(m.product);
-            weights.push_back({packed.wide[m.product], m.first, shape.wide_outputs(),
-                               weight(m.role), m.rows, shape.inputs});
+            if (!b.uses_int16())
+                weights.push_back({packed.wide[m.product], m.first, shape.wide_outputs(),
+                                   weight(m.role), m.rows, shape.inputs});
         }
+        for (const Product of : {PRODUCT_QKV, PRODUCT_OUTPUT, PRODUCT_UP, PRODUCT_DOWN})
+            if (b.uses_int16()) rounded.push_back({of, b.product(of).inputs});
         for (int of = 0; of < PRODUCT_COUNT; ++of) {
             const ProductShape shape = b.product(of);
             const Adapter &adapter = b.adapters[of];
             if (shape.rank == 0) continue;
             adapters.push_back(
                 {packed.low[of], 0, shape.outputs, adapter.up, shape.outputs, shape.rank});
-            adapters.push_back({packed.wide[of], shape.outputs, shape.wide_outputs(), adapter.down,
+            const i64 low_at = b.low_at(shape.outputs);
+            adapters.push_back({packed.wide[of], low_at, low_at + shape.rank, adapter.down,
                                 shape.rank, shape.inputs});
         }
         parallel_over(weights, 4, pack_bands<T>);
+        parallel_over(rounded, 1, [this](const RoundedColumns &part, i64 band, i64) {
+            round_band(part, band);
+        });
         parallel_over(adapters, 4, pack_bands<float>);
     }
 
@@ -403,9 +431,8 @@ class BlockBackward {
     template <typename Epilogue>
     void multiply(Product of, i64 count, const P *grads, const Epilogue &epilogue) const {
         const ProductShape shape = b.product(of);
-        const i64 inner = shape.wide_outputs() / TILE_K;
-        matmul(row_major(grads, shape.out_stride()), packed.wide[of], inner * TILE_PAIR, count,
-               shape.inputs / PANEL, inner, epilogue);
+        multiply_weights(b, packed, of, grads, shape.out_stride(), shape.outputs, count,
+                         shape.inputs / PANEL, epilogue);
     }
 
     // Whether a matrix of the product is trained, or its adapter.

@@ -54,8 +54,34 @@ class BlockForward {
         }
     }
 
+    // The same in int16.
+    struct RoundedPart {
+        int16_t *to;
+        float *scales;  // of B's columns
+        i64 first, interval;
+        const T *from;
+        i64 rows, columns;
+
+        i64 units() const { return rows / TILE_ROWS; }
+    };
+
+    static void round_bands(const RoundedPart &part, i64 begin, i64 end) {
+        ScratchBuffer<int16_t> rows(TILE_ROWS * part.columns);
+        for (i64 band = begin; band < end; ++band) {
+            const i64 at = part.first + band * part.interval, steps = part.columns / TILE_K;
+            for (i64 row = 0; row < TILE_ROWS; ++row)
+                part.scales[at * TILE_ROWS + row] =
+                    round_row(part.from + (band * TILE_ROWS + row) * part.columns, part.columns,
+                              rows + row * part.columns);
+            int16_t *to = part.to + at / 2 * steps * TILE_PAIR + at % 2 * TILE_SIZE;
+            for (i64 c = 0; c < part.columns; c += TILE_K, to += TILE_PAIR)
+                pack_b_t<int16_t, int16_t>(rows + c, part.columns, TILE_ROWS, TILE_K, to);
+        }
+    }
+
     void pack() const {
         std::vector<PackedPart<T>> weights;
+        std::vector<RoundedPart> rounded;
         std::vector<PackedPart<float>> adapters;
         for (const Block::ProductMatrix &m : b.matrices()) {
             const ProductShape shape = b.product(m.product);
@@ -63,12 +89,17 @@ class BlockForward {
             const bool is_interleaved = m.product == PRODUCT_UP && b.is_gated();
             const i64 first = is_interleaved ? m.role == ROLE_UP : m.first / TILE_ROWS,
                       interval = is_interleaved ? 2 : 1;
-            weights.push_back({packed.wide[m.product], first, interval, weight(m.role), m.rows,
-                               shape.inputs, shape.wide_inputs(), 0});
+            if (b.uses_int16())
+                rounded.push_back({packed.rounded[m.product], packed.scales[m.product], first,
+                                   interval, weight(m.role), m.rows, shape.inputs});
+            else
+                weights.push_back({packed.wide[m.product], first, interval, weight(m.role), m.rows,
+                                   shape.inputs, shape.wide_inputs(), 0});
+            const i64 low_at = b.low_at(shape.inputs);
             if (shape.rank > 0)
                 adapters.push_back({packed.wide[m.product], first, interval,
                                     b.adapters[m.product].up + m.first * shape.rank, m.rows,
-                                    shape.rank, shape.wide_inputs(), shape.inputs});
+                                    shape.rank, low_at + shape.rank, low_at});
         }
         for (int of = 0; of < PRODUCT_COUNT; ++of) {
             const ProductShape shape = b.product(of);
@@ -76,13 +107,13 @@ class BlockForward {
                                 shape.inputs, shape.inputs, 0});
         }
         parallel_over(weights, 8, pack_bands<T>);
+        parallel_over(rounded, 8, round_bands);
         parallel_over(adapters, 8, pack_bands<float>);
     }
 
     void norm_and_qkv(i64 begin) const {
         const ProductShape shape = b.product(PRODUCT_QKV);
-        const i64 count = rows_from(begin), qkv_stride = shape.out_stride(),
-                  steps = shape.wide_inputs() / TILE_K;
+        const i64 count = rows_from(begin), qkv_stride = shape.out_stride();
         ScratchBuffer<P> normed(TILE_TOKENS * shape.in_stride());
         const T *x = static_cast<const T *>(b.x) + begin * b.width;
         for (i64 row = 0; row < count; ++row)
@@ -94,18 +125,14 @@ class BlockForward {
         const i64 query_panels = b.attn_width() / PANEL,
                   kv_panels = b.kv_heads * b.head_dim / PANEL;
         P *qkv = saved.qkv + begin * qkv_stride;
-        matmul(row_major<P>(normed, shape.in_stride()), packed.wide[PRODUCT_QKV], steps * TILE_PAIR,
-               count, b.qkv_width() / PANEL, steps, [&](i64 row, i64 panel, const float *line) {
-                   const i64 projection =
-                       (panel >= query_panels) + (panel >= query_panels + kv_panels);
-                   const i64 first =
-                       projection == 0 ? 0 : query_panels + (projection - 1) * kv_panels;
-                   const T *bias = biases[projection];
-                   if (bias != nullptr) bias += (panel - first) * PANEL;
-                   P *to = qkv + row * qkv_stride + panel * PANEL;
-                   for (i64 c = 0; c < PANEL; c += LANES)
-                       store(to + c, biased(load(line + c), bias, c));
-               });
+        multiply(PRODUCT_QKV, count, normed, [&](i64 row, i64 panel, const float *line) {
+            const i64 projection = (panel >= query_panels) + (panel >= query_panels + kv_panels);
+            const i64 first = projection == 0 ? 0 : query_panels + (projection - 1) * kv_panels;
+            const T *bias = biases[projection];
+            if (bias != nullptr) bias += (panel - first) * PANEL;
+            P *to = qkv + row * qkv_stride + panel * PANEL;
+            for (i64 c = 0; c < PANEL; c += LANES) store(to + c, biased(load(line + c), bias, c));
+        });
         if (b.has_rope()) rotate_qkv<T>(b, begin, count, saved.qkv, qkv_rope);
     }
 
@@ -138,7 +165,7 @@ class BlockForward {
             b.has_output_norms() ? (T *)resid_mid_rows : saved.resid_mid + begin * b.width;
         P *attn_out = saved.attn_out + begin * attn_stride;
         append_low(PRODUCT_OUTPUT, count, attn_out);
-        project(PRODUCT_OUTPUT, count, attn_out, out);
+        multiply(PRODUCT_OUTPUT, count, attn_out, store_floats(b, out));
         add(0, begin, static_cast<const T *>(b.x) + begin * b.width, out, resid_mid);
         for (i64 row = 0; row < count; ++row)
             norm(resid_mid + row * b.width, ROLE_MLP_NORM, saved.stats[1] + begin + row,
@@ -149,7 +176,7 @@ class BlockForward {
         else
             activate<Silu>(begin, count, normed, act);
         append_and_save_low(PRODUCT_DOWN, begin, act);
-        project(PRODUCT_DOWN, count, act, out);
+        multiply(PRODUCT_DOWN, count, act, store_floats(b, out));
         add(1, begin, resid_mid, out, static_cast<T *>(b.y) + begin * b.width);
     }
 
@@ -159,43 +186,39 @@ class BlockForward {
                              count);
     }
 
-    void project(Product of, i64 count, const P *rows, float *out) const {
+    template <typename Epilogue>
+    void multiply(Product of, i64 count, const P *rows, const Epilogue &epilogue) const {
         const ProductShape shape = b.product(of);
-        const i64 steps = shape.wide_inputs() / TILE_K;
-        matmul(row_major(rows, shape.in_stride()), packed.wide[of], steps * TILE_PAIR, count,
-               b.width / PANEL, steps, store_floats(b, out));
+        multiply_weights(b, packed, of, rows, shape.in_stride(), shape.inputs, count,
+                         shape.outputs / PANEL, epilogue);
     }
 
     template <typename Activation>
     void activate(i64 begin, i64 count, const P *normed, P *act) const {
-        const ProductShape shape = b.product(PRODUCT_UP);
         const i64 act_stride = b.in_stride(PRODUCT_DOWN), stride = b.gate_up_stride(),
-                  hidden = b.hidden, steps = shape.wide_inputs() / TILE_K;
+                  hidden = b.hidden;
         const T *bias = weight(ROLE_UP_BIAS);
         P *gate_up = saved.gate_up + begin * stride;
-        const TilesA<P> rows = row_major(normed, shape.in_stride());
         if (!b.is_gated()) {
-            matmul(rows, packed.wide[PRODUCT_UP], steps * TILE_PAIR, count, hidden / PANEL, steps,
-                   [=](i64 row, i64 panel, const float *line) {
-                       for (i64 c = 0, at = panel * PANEL; c < PANEL; c += LANES) {
-                           const VecF32 up = biased(load(line + c), bias, at + c);
-                           store(gate_up + row * stride + at + c, up);
-                           store(act + row * act_stride + at + c,
-                                 Activation::template at<FAST_MATH<P>>(up).value);
-                       }
-                   });
+            multiply(PRODUCT_UP, count, normed, [=](i64 row, i64 panel, const float *line) {
+                for (i64 c = 0, at = panel * PANEL; c < PANEL; c += LANES) {
+                    const VecF32 up = biased(load(line + c), bias, at + c);
+                    store(gate_up + row * stride + at + c, up);
+                    store(act + row * act_stride + at + c,
+                          Activation::template at<FAST_MATH<P>>(up).value);
+                }
+            });
             return;
         }
-        matmul(rows, packed.wide[PRODUCT_UP], steps * TILE_PAIR, count, 2 * hidden / PANEL, steps,
-               [=](i64 row, i64 panel, const float *line) {
-                   for (i64 c = 0, at = panel * TILE_ROWS; c < TILE_ROWS; c += LANES) {
-                       const VecF32 gate = load(line + c), up = load(line + TILE_ROWS + c);
-                       store(gate_up + row * stride + at + c, gate);
-                       store(gate_up + row * stride + hidden + at + c, up);
-                       store(act + row * act_stride + at + c,
-                             Activation::template at<FAST_MATH<P>>(gate).value * up);
-                   }
-               });
+        multiply(PRODUCT_UP, count, normed, [=](i64 row, i64 panel, const float *line) {
+            for (i64 c = 0, at = panel * TILE_ROWS; c < TILE_ROWS; c += LANES) {
+                const VecF32 gate = load(line + c), up = load(line + TILE_ROWS + c);
+                store(gate_up + row * stride + at + c, gate);
+                store(gate_up + row * stride + hidden + at + c, up);
+                store(act + row * act_stride + at + c,
+                      Activation::template at<FAST_MATH<P>>(gate).value * up);
+            }
+        });
     }
 
     void norm(const T *x, Role part, NormStats *stats, P *normed) const {

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "simd/tile_matmul.h"
-#include "simd/scratch.h"
-#include "simd/vec.h"
+#include "simd/int16_rows.h"
 #include "train/parallel.h"
 
 namespace ownwords {
@@ -25,6 +23,7 @@ class HeadLoss {
   public:
     explicit HeadLoss(const HeadLossArgs &args, void *scratch)
         : a(args),
+          is_int16(a.product_dtype == PRODUCTS_INT16),
           vocabulary_panels(panels_of(a.vocabulary)),
           steps(a.width / TILE_K),
           hidden_stride(padded_stride(a.width)),
@@ -35,7 +34,13 @@ class HeadLoss {
         hidden_rows = layout.next<P>(rows * hidden_stride);
         logits = layout.next<P>(rows * logits_stride);
         hidden_tiles = layout.next<P>(a.head_grad ? rows * a.width : 0);
-        head_tiles = layout.next<P>(a.hidden_grad ? part_panels * PANEL * a.width : 0);
+        const i64 part = a.hidden_grad ? part_panels * PANEL : 0;
+        head_tiles = layout.next<P>(is_int16 ? 0 : part * a.width);
+        rounded_hidden = layout.next<int16_t>(is_int16 ? rows * hidden_stride : 0);
+        rounded_head = layout.next<int16_t>(is_int16 ? part * a.width : 0);
+        rounded_grads = layout.next<int16_t>(is_int16 ? rows * padded_stride(part) : 0);
+        row_scales = layout.next<float>(rows);
+        column_scales = layout.next<float>(a.width);
         sums = layout.next<float>(
             a.hidden_grad && part_panels < vocabulary_panels ? rows * a.width : 0);
         losses = layout.next<double>(rows);
@@ -64,15 +69,18 @@ class HeadLoss {
 
   private:
     const HeadLossArgs a;
+    const bool is_int16;
     const i64 vocabulary_panels, steps, hidden_stride, logits_stride;
     const i64 part_panels;  // of the head, at a time for the hidden states' gradient
     P *hidden_rows, *logits, *hidden_tiles, *head_tiles;
+    int16_t *rounded_hidden, *rounded_head, *rounded_grads;  // of int16 products
+    float *row_scales, *column_scales;
     float *sums;
     double *losses;
 
     const T *head(i64 row) const { return static_cast<const T *>(a.head) + row * a.width; }
 
-    // Rows of P, zero up to a multiple of PANEL, and as tiles of B.
+    // Rows of P, zero up to a multiple of PANEL, also in int16, and as tiles of B.
     void pack_hidden(i64 first, i64 count) const {
         parallel_tasks(panels_of(count), [&](i64 block) {
             const T *from = static_cast<const T *>(a.hidden) + (first + block * PANEL) * a.width;
@@ -81,6 +89,9 @@ class HeadLoss {
                 P *to = hidden_rows + (block * PANEL + row) * hidden_stride;
                 for (i64 c = 0; c < a.width; c += LANES)
                     store(to + c, row < rows ? load(from + row * a.width + c) : VecF32{});
+                if (is_int16)
+                    row_scales[block * PANEL + row] = round_row(
+                        to, a.width, rounded_hidden + (block * PANEL + row) * hidden_stride);
             }
             if (a.head_grad == nullptr) return;
             for (i64 panel = 0; panel < steps; ++panel) {
@@ -97,6 +108,7 @@ class HeadLoss {
         parallel_tasks((vocabulary_panels + panels_at_once - 1) / panels_at_once, [&](i64 task) {
             const i64 first = task * panels_at_once,
                       panels = std::min(panels_at_once, vocabulary_panels - first);
+            if (is_int16) return compute_rounded_logits(count, first, panels);
             ScratchBuffer<P> packed(panels * PANEL * a.width);
             for (i64 half = 0; half < 2 * panels; ++half) {
                 const i64 row = first * PANEL + half * TILE_ROWS;
@@ -111,6 +123,28 @@ class HeadLoss {
                        for (i64 c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
                    });
         });
+    }
+
+    void compute_rounded_logits(i64 count, i64 first, i64 panels) const {
+        ScratchBuffer<int16_t> packed(panels * PANEL * a.width), rows(TILE_ROWS * a.width);
+        ScratchBuffer<float> scales(panels * PANEL);
+        for (i64 half = 0; half < 2 * panels; ++half) {
+            const i64 row = first * PANEL + half * TILE_ROWS,
+                      used = std::clamp<i64>(a.vocabulary - row, 0, TILE_ROWS);
+            for (i64 i = 0; i < TILE_ROWS; ++i)
+                scales[half * TILE_ROWS + i] =
+                    i < used ? round_row(head(row + i), a.width, rows + i * a.width) : 0.0f;
+            int16_t *to = packed + half / 2 * steps * TILE_PAIR + half % 2 * TILE_SIZE;
+            for (i64 step = 0; step < steps; ++step, to += TILE_PAIR)
+                pack_b_t<int16_t, int16_t>(rows + step * TILE_K, a.width, used, TILE_K, to);
+        }
+        matmul(row_major(rounded_hidden, hidden_stride), packed, steps * TILE_PAIR, count, panels,
+               steps, [&](i64 row, i64 panel, const int32_t *line) {
+                   P *to = logits + row * logits_stride + (first + panel) * PANEL;
+                   for (i64 c = 0; c < PANEL; c += LANES)
+                       store(to + c, to_float(load(line + c)) *
+                                         (load(scales + panel * PANEL + c) * row_scales[row]));
+               });
     }
 
     // Return the weighted loss of a row, and replace its logits by their gradient.
@@ -141,35 +175,72 @@ class HeadLoss {
     void add_hidden_grad(i64 first, i64 count, i64 first_panel) const {
         const i64 panels = std::min(part_panels, vocabulary_panels - first_panel);
         const bool is_first = first_panel == 0, is_last = first_panel + panels == vocabulary_panels;
-        parallel_tasks(panels, [&](i64 step) {
-            const i64 row = (first_panel + step) * PANEL;
-            for (i64 panel = 0; panel < steps; ++panel) {
-                P *to = head_tiles + (panel * panels + step) * TILE_PAIR;
-                pack_b(head(row) + panel * PANEL, a.width, a.vocabulary - row, PANEL, to,
-                       to + TILE_SIZE);
-            }
-        });
+        if (is_int16)
+            round_for_hidden_grad(count, first_panel, panels);
+        else
+            parallel_tasks(panels, [&](i64 step) {
+                const i64 row = (first_panel + step) * PANEL;
+                for (i64 panel = 0; panel < steps; ++panel) {
+                    P *to = head_tiles + (panel * panels + step) * TILE_PAIR;
+                    pack_b(head(row) + panel * PANEL, a.width, a.vocabulary - row, PANEL, to,
+                           to + TILE_SIZE);
+                }
+            });
         const i64 panel_blocks = (steps + BLOCK_PANELS - 1) / BLOCK_PANELS,
                   row_blocks = (count + BLOCK_ROWS - 1) / BLOCK_ROWS;
         parallel_tasks(row_blocks * panel_blocks, [&](i64 task) {
             const i64 row = task / panel_blocks * BLOCK_ROWS,
-                      panel = task % panel_blocks * BLOCK_PANELS;
+                      panel = task % panel_blocks * BLOCK_PANELS,
+                      rows = std::min(BLOCK_ROWS, count - row),
+                      columns = std::min(BLOCK_PANELS, steps - panel);
             T *grads = static_cast<T *>(a.hidden_grad) + (first + row) * a.width + panel * PANEL;
             float *partial = sums + row * a.width + panel * PANEL;
+            const auto add = [=](i64 at, VecF32 sum) {
+                if (!is_first) sum += load(partial + at);
+                if (is_last)
+                    store(grads + at, sum);
+                else
+                    store(partial + at, sum);
+            };
+            const i64 part = panel * panels * TILE_PAIR;
+            if (is_int16) {
+                const i64 stride = padded_stride(panels * PANEL);
+                matmul_deep(row_major(rounded_grads + row * stride, stride), rounded_head + part,
+                            panels * TILE_PAIR, rows, columns, panels,
+                            [=](i64 i, i64 j, const int32_t *line) {
+                                const float *scales = column_scales + (panel + j) * PANEL;
+                                for (i64 c = 0; c < PANEL; c += LANES)
+                                    add(i * a.width + j * PANEL + c,
+                                        to_float(load(line + c)) *
+                                            (load(scales + c) * row_scales[row + i]));
+                            });
+                return;
+            }
             matmul_deep(row_major(logits + row * logits_stride + first_panel * PANEL, logits_stride),
-                        head_tiles + panel * panels * TILE_PAIR, panels * TILE_PAIR,
-                        std::min(BLOCK_ROWS, count - row), std::min(BLOCK_PANELS, steps - panel),
-                        panels, [=](i64 i, i64 j, const float *line) {
-                            const i64 at = i * a.width + j * PANEL;
-                            for (i64 c = 0; c < PANEL; c += LANES) {
-                                VecF32 sum = load(line + c);
-                                if (!is_first) sum += load(partial + at + c);
-                                if (is_last)
-                                    store(grads + at + c, sum);
-                                else
-                                    store(partial + at + c, sum);
-                            }
+                        head_tiles + part, panels * TILE_PAIR, rows, columns, panels,
+                        [=](i64 i, i64 j, const float *line) {
+                            for (i64 c = 0; c < PANEL; c += LANES)
+                                add(i * a.width + j * PANEL + c, load(line + c));
                         });
+        });
+    }
+
+    // Each part has scales of its own, because that of the target has by far the largest gradient.
+    void round_for_hidden_grad(i64 count, i64 first_panel, i64 panels) const {
+        const i64 first = first_panel * PANEL, rows = std::min(panels * PANEL, a.vocabulary - first);
+        parallel_tasks((a.width + COLUMN_BAND - 1) / COLUMN_BAND, [&](i64 band) {
+            const i64 column = band * COLUMN_BAND;
+            round_columns(rows, std::min(COLUMN_BAND, a.width - column),
+                          rounded_head + column * panels * PANEL, column_scales + column,
+                          [&](const auto &body) {
+                              for (i64 row = 0; row < rows; ++row)
+                                  body(row, head(first + row) + column);
+                          });
+        });
+        parallel_tasks(panels_of(count), [&](i64 block) {
+            for (i64 row = block * PANEL; row < std::min(count, (block + 1) * PANEL); ++row)
+                row_scales[row] = round_row(logits + row * logits_stride + first, panels * PANEL,
+                                            rounded_grads + row * padded_stride(panels * PANEL));
         });
     }
 
@@ -202,7 +273,7 @@ class HeadLoss {
 template <typename Body>
 int with_head_loss(const HeadLossArgs &args, void *scratch, const Body &body) {
     return run_kernel(args.dtype, [&](auto type) {
-        dispatch_dtype(args.product_dtype, [&](auto product) {
+        dispatch_dtype(args.product_dtype % PRODUCTS_INT16, [&](auto product) {
             using T = decltype(type);
             using P = decltype(product);
             if (args.rows > args.chunk_rows)
