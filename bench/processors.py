@@ -306,7 +306,8 @@ class Table:
         """How often a second this machine can do what costs so much."""
         if "bytes" in costs:
             return 1e9 * bandwidth(int(costs["bytes"])) / costs["bytes"]
-        return max(self.rates.values()) / costs["flops"] if "flops" in costs else 0.0
+        floats = max(rate for name, rate in self.rates.items() if name != "int16")
+        return floats / costs["flops"] if "flops" in costs else 0.0
 
     def _print(self, name: str, row: Sequence[Cell], fastest: Sequence[float] = ()) -> None:
         cells = [name]
@@ -436,10 +437,8 @@ def _precisions(work: Work) -> dict[str, list[str]]:
     from ownwords.training.device import choose
     from ownwords.training.throughput import precisions
 
-    lora = SHAPES[work.subject].rank > 0
-    return {
-        "precisions": [each for each in precisions(choose("cpu")) if not (lora and each == "bf16")]
-    }
+    is_lora = SHAPES[work.subject].rank > 0
+    return {"precisions": list(precisions(choose("cpu"), is_lora=is_lora))}
 
 
 def _train(work: Work) -> Prepared:

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "api.h"
-#include "simd/vec.h"
+#include "simd/int16_rows.h"
 
 using namespace ownwords;
 
@@ -55,7 +55,7 @@ void expect_finite(const std::string &what, const std::vector<T> &values) {
 }
 
 template <typename T>
-constexpr int DTYPE = sizeof(T) == 4 ? 0 : 1;
+constexpr int DTYPE = std::is_same_v<T, int16_t> ? PRODUCTS_INT16 : sizeof(T) == 4 ? 0 : 1;
 
 // What each token may see first: documents that begin where they like.
 std::vector<int32_t> document_starts(i64 texts, i64 tokens) {
@@ -241,12 +241,64 @@ void blocks(Family family) {
     }
 }
 
+// Products of int16 against plain sums of 64 bits; a column is also a row, their largest product.
+void int16_products(i64 inner, i64 columns) {
+    const i64 rows = 45, padded = 64, used = std::min(COLUMN_BAND, columns);
+    auto x = numbers<float>(padded * inner), weights = numbers<float>(inner * columns);
+    for (i64 i = 0; i < inner; ++i) {
+        x[size_t(i)] = i == 3 ? 4e4f : 0.01f, x[size_t(inner + i)] = 0, x[size_t(2 * inner + i)] = -7;
+        x[size_t(3 * inner + i)] = 1e-25f * float(i % 2), x[size_t(4 * inner + i)] = weights[size_t(i * columns)];
+    }
+    x[size_t(5 * inner + 1)] = NAN, x[size_t(6 * inner + 2)] = INFINITY;
+    const i64 steps = (inner + TILE_K - 1) / TILE_K, stride = steps * TILE_K;
+    std::vector<int16_t> rounded(size_t(padded * stride)), tiles(size_t(stride * columns));
+    std::vector<float> scales(size_t(columns)), row_scales;
+    for (i64 row = 0; row < padded; ++row) {
+        std::vector<float> line(x.begin() + row * inner, x.begin() + (row + 1) * inner);
+        line.resize(size_t(stride));
+        int16_t *to = rounded.data() + row * stride;
+        row_scales.push_back(round_row(line.data(), stride, to));
+        int64_t squares = 0;
+        for (i64 i = 0; i < stride; ++i) squares += int64_t(to[i]) * to[i];
+        expect(squares < INT32_MAX, "a rounded row is short enough");
+        double largest = 0, off = 0;
+        for (const float number : line) largest = std::max(largest, double(std::fabs(number)));
+        for (i64 i = 0; i < stride; ++i)
+            off = std::max(off, std::fabs(double(to[i]) * row_scales.back() - line[size_t(i)]));
+        if (row == 5 || row == 6)
+            expect(std::isnan(row_scales.back()), "what is not finite stays so");
+        else
+            expect(off <= largest * std::sqrt(double(stride)) / 46000, "numbers are rounded");
+    }
+    round_columns(inner, used, tiles.data(), scales.data(), [&](const auto &body) {
+        for (i64 row = 0; row < inner; ++row) body(row, weights.data() + row * columns);
+    });
+    bool exact = true;
+    matmul(row_major<int16_t>(rounded.data(), stride), tiles.data(), steps * TILE_PAIR, rows,
+           used / PANEL, steps, [&](i64 row, i64 panel, const int32_t *line) {
+               for (i64 c = 0; c < PANEL; ++c) {
+                   const int16_t *tile = tiles.data() + panel * steps * TILE_PAIR + c / 16 * TILE_SIZE;
+                   int64_t sum = 0, squares = 0;
+                   for (i64 i = 0; i < stride; ++i) {
+                       const i64 k = i % TILE_K;
+                       const int64_t weight =
+                           tile[i / TILE_K * TILE_PAIR + k / 2 * TILE_K + c % 16 * 2 + k % 2];
+                       sum += rounded[size_t(row * stride + i)] * weight, squares += weight * weight;
+                   }
+                   exact &= sum == line[c] && squares < INT32_MAX;
+               }
+           });
+    expect(exact, "products of int16 are exact");
+}
+
 template <typename T, typename P>
 void each() {
-    for (const bool has : {false, true}) adamw<T>(has);
+    if constexpr (!std::is_same_v<P, int16_t>) {
+        for (const bool has : {false, true}) adamw<T>(has);
+        muon<T, P>();
+    }
     for (const i64 chunk_rows : {32, 96})
         expect(head_loss<T, P>(chunk_rows) == STATUS_OK, "a head's loss is computed");
-    muon<T, P>();
 }
 
 }  // namespace
@@ -277,10 +329,13 @@ int main() {
         each<float, Bf16>();
         each<Bf16, float>();
         each<Bf16, Bf16>();
+        each<float, int16_t>(), each<Bf16, int16_t>();
     }
+    for (const i64 inner : {16, 96, 576, 3072}) int16_products(inner, 96), int16_products(inner, 160);
     for (const Family family : {GPT2, QWEN3, GEMMA3}) {
         blocks<float, float>(family), blocks<float, Bf16>(family);
         blocks<Bf16, float>(family), blocks<Bf16, Bf16>(family);
+        blocks<float, int16_t>(family), blocks<Bf16, int16_t>(family);
     }
     for (const int64_t wrong : {int64_t(333), int64_t(-1), INT64_MAX})
         expect(head_loss<float, float>(96, 64, wrong) == STATUS_BAD_ID,

@@ -14,8 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from families import TINY, some_ids, tiny
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError
-from ownwords.models import lora
+from ownwords.models import fused, lora
 from ownwords.models.decoder import build
+from ownwords.native.bindings import NativeLibrary, Rates
 from ownwords.training import step_time, throughput
 from ownwords.training.device import Device, choose
 
@@ -131,6 +132,17 @@ def test_a_card_without_bfloat16_trains_in_float32(monkeypatch: pytest.MonkeyPat
         card = SimpleNamespace(major=major)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, card=card: card)
         assert set(throughput.precisions(choose("cuda"))) == tried
+
+
+def test_a_lora_multiplies_in_int16_where_that_is_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {"float32": 90.0, "bfloat16": 0.0, "bfloat16_tiles": 0.0, "int16": 150.0}
+    for changed, expected in ({}, "int16"), ({"int16": 95.0}, "float32"):
+        library = object.__new__(NativeLibrary)
+        library.__dict__["rates"] = Rates(**rates | changed)
+        monkeypatch.setattr(throughput, "find_library", lambda library=library: library)
+        monkeypatch.setattr(fused, "has_fast_bf16", lambda: False)
+        assert throughput.precisions(CPU, is_lora=True)[0] == expected
+        assert "int16" not in throughput.precisions(CPU)
 
 
 def test_out_of_memory_errors_are_recognised() -> None:

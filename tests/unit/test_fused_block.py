@@ -21,6 +21,8 @@ from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.layers import AttentionMask, LoraLinear, RotaryEmbedding
+from ownwords.training.device import choose
+from ownwords.training.settings import Precision
 
 if fused.find_library() is None:
     pytest.skip("the part in C++ is not built", allow_module_level=True)
@@ -166,6 +168,56 @@ def test_blocks_learn_the_same(
     assert ours.max() < max(0.1, 2 * float(theirs.max()))
 
 
+class _Int16Product(torch.autograd.Function):
+    """x W^T with frozen W, as the library rounds it: the reference."""
+
+    @staticmethod
+    def forward(ctx: Any, x_NI: Tensor, weight_OI: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(weight_OI)
+        return _rounded(x_NI) @ _rounded(weight_OI).T
+
+    @staticmethod
+    def backward(ctx: Any, dy_NO: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        (weight_OI,) = ctx.saved_tensors
+        return _rounded(dy_NO) @ _rounded(weight_OI.T).T, None
+
+
+def _rounded(rows: Tensor) -> Tensor:
+    """Rows as int16 times a scale, with a norm of at most the root of 2^31."""
+    norm, largest = rows.norm(dim=-1, keepdim=True), rows.abs().amax(dim=-1, keepdim=True)
+    scale = torch.maximum(largest / 32767, norm / (46294 - 0.5 * rows.shape[-1] ** 0.5))
+    scale = scale.clamp(min=1e-30)
+    return (rows / scale).round() * scale
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("dtype", fused.DTYPES)
+def test_int16_products_with_frozen_weights(
+    name: str, dtype: torch.dtype, counts_seen: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As near to float64 as the reference in PyTorch; trained weights are not rounded."""
+    truth = _slopes(_model(name, dtype, ALL_LAYERS).double(), False)
+    with fused.int16_products():
+        ours = _slopes(_model(name, dtype, ALL_LAYERS), False)
+        trained = _slopes(_model(name), False)
+    assert len(counts_seen) == 4
+    assert all(map(torch.equal, trained, _slopes(_model(name), False)))
+    _plainly(monkeypatch)
+    linear = torch.nn.Linear.forward
+
+    def rounded(layer: torch.nn.Linear, x: Tensor) -> Tensor:
+        if layer.weight.requires_grad:
+            return linear(layer, x)
+        y: Tensor = _Int16Product.apply(x, layer.weight)  # type: ignore[no-untyped-call]
+        return y if layer.bias is None else y + layer.bias
+
+    monkeypatch.setattr(torch.nn.Linear, "forward", rounded)
+    reference = _slopes(_model(name, dtype, ALL_LAYERS), False)
+    assert _errors(ours, truth).mean() < 1.5 * _errors(reference, truth).mean()
+    if dtype == torch.float32:
+        assert 1e-5 < _errors(ours, truth).max() < 2e-3
+
+
 def test_rows_of_any_length_are_whole_blocks(
     counts_seen: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,8 +249,9 @@ def test_every_isa_that_runs_here_computes_the_same(
 @pytest.mark.parametrize("name", ["qwen3", "gemma3"])
 @pytest.mark.parametrize("targets", [(), ALL_LAYERS], ids=["full", "lora"])
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("precision", ["autocast", "int16"])
 def test_neither_threads_nor_checkpointing_change_a_bit(
-    name: str, targets: tuple[str, ...], dropout: float
+    name: str, targets: tuple[str, ...], dropout: float, precision: Precision
 ) -> None:
     runs = []
     for threads, checkpointing in ((1, False), (2, False), (1, True), (1, False)):
@@ -211,7 +264,7 @@ def test_neither_threads_nor_checkpointing_change_a_bit(
         angles = RotaryEmbedding(model.config.head_dim, 10_000.0).angles(
             torch.arange(64)[None], torch.float32
         )
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with choose("cpu").autocast(precision):
             y_BTC = model.run_block(
                 model.blocks[0], x_BTC, AttentionMask(None, causal=True), angles
             )

@@ -77,6 +77,27 @@ def test_loss_and_gradients_are_those_of_float64(
     assert _distance(head.grad, twins[1].grad) < bound
 
 
+# The last has more rows of the head than are multiplied at once.
+@pytest.mark.parametrize("shape", [*SHAPES, (40, 5000, 1024)])
+@pytest.mark.parametrize("dtype", fused.DTYPES)
+def test_a_frozen_head_in_int16(
+    shape: tuple[int, int, int], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MIN_ROWS", 32)
+    monkeypatch.setattr(module, "CHUNK_LOGITS", 1)
+    hidden, head, targets = _inputs(shape, dtype)
+    head.requires_grad_(False)
+    with fused.int16_products():
+        loss = _run(hidden, head, targets, mixed=False)
+    backward(loss)
+    twin = hidden.detach().double().requires_grad_()
+    expected = cross_entropy(twin @ head.double().T, targets, ignore_index=-100, reduction="sum")
+    backward(expected)
+    bound = 1e-3 if dtype == torch.float32 else 0.02
+    torch.testing.assert_close(loss.double(), expected, rtol=bound, atol=0)
+    assert 1e-6 < _distance(hidden.grad, twin.grad) < bound
+
+
 def test_only_wanted_gradients_are_computed_and_are_the_same() -> None:
     hidden, head, targets = _inputs(SHAPES[2], torch.bfloat16)
     loss = _run(hidden, head, targets)

@@ -108,15 +108,6 @@ def has_fast_bf16() -> bool:
     return native is not None and native.has_fast_bf16() == 1
 
 
-def has_fast_int16() -> bool:
-    """Whether the library multiplies int16 faster than float32 and bfloat16, as measured."""
-    native = find_library()
-    if native is None:
-        return False
-    rates = native.rates
-    return rates.int16 > 1.2 * max(rates.float32, rates.bfloat16, rates.bfloat16_tiles)
-
-
 @contextmanager
 def int16_products() -> Iterator[None]:
     """Multiply with frozen weights in int16, forward and backward, where the library does.

@@ -158,6 +158,12 @@ class NativeLibrary:
         """Whether weights may stay in bfloat16: without its instructions PyTorch is slow."""
         return self.rates.bfloat16 > 0
 
+    @property
+    def has_fast_int16(self) -> bool:
+        """Whether int16 is multiplied faster than float32 and bfloat16, as measured."""
+        rates = self.rates
+        return rates.int16 > 1.2 * max(rates.float32, rates.bfloat16, rates.bfloat16_tiles)
+
     def agrees_with(self, other: "NativeLibrary") -> bool:
         """Whether this library and another agree in small problems, up to rounding."""
         figures = np.zeros((2, interface().constants["CHECK_FIGURES"]), np.float32)

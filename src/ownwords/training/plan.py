@@ -495,7 +495,7 @@ class _Planner:
         if self.steps_are_fixed:
             why = "the steps that you set"
         self.choose("train.max_steps", run.max_steps, why)
-        multiplied = "float32" if run.precision == "float32" else "bfloat16"
+        multiplied = run.precision if run.precision in ("float32", "int16") else "bfloat16"
         why = f"this device multiplies {multiplied} fastest"
         if len(facts.speeds.step_times) > 1:
             rates = []

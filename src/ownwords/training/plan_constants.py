@@ -243,6 +243,8 @@ class PlanConstants:
             flops = 1e9 * max(vectors, tiles) * hardware.threads(hardware.read_cpu())
         flops = best_flops(flops, is_lora=is_lora)
         precision = "autocast" if is_fast else "float32"
+        if is_lora and library is not None and library.has_fast_int16:
+            precision = "int16"
         cpu = StepTimeModel(self.assumed_cpu_layer_s, flops)
         return DeviceSpeeds(kind, {precision: cpu})
 

@@ -26,7 +26,12 @@ _RECENT = 6  # measurements that count: a processor may become slower for good
 _ENOUGH = 3  # from which they count even if they are slower than was assumed
 MIN_PARAMETERS = 10_000_000  # of a base: the speed of a smaller one tells little about others
 # A less exact precision is chosen only if it is faster by this factor.
-_MARGIN: Mapping[Precision, float] = {"float32": 1.0, "autocast": 1.03, "bf16": 1.08}
+_MARGIN: Mapping[Precision, float] = {
+    "float32": 1.0,
+    "int16": 1.01,
+    "autocast": 1.03,
+    "bf16": 1.08,
+}
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ class StepTiming(NamedTuple):
 
 def assumed_speeds(device: Device, *, is_lora: bool = False) -> DeviceSpeeds:
     """The speeds to assume as long as nothing has been measured."""
-    return PLAN_CONSTANTS.assumed_speeds(device.kind, precisions(device)[0], is_lora=is_lora)
+    precision = precisions(device, is_lora=is_lora)[0]
+    return PLAN_CONSTANTS.assumed_speeds(device.kind, precision, is_lora=is_lora)
 
 
 def measure_speeds(
@@ -57,9 +58,9 @@ def measure_speeds(
     likeliest precision is timed. Returns assumed speeds if nothing could be timed.
     """
     ends = time.perf_counter() + seconds
-    tried = precisions(device)
+    tried = precisions(device, is_lora=base is not None)
     if base:
-        tried = tuple(each for each in tried if each != "bf16")[:1]
+        tried = tried[:1]
     guess = assumed_speeds(device, is_lora=bool(rank))
     step_times: dict[Precision, StepTimeModel] = {}
     samples: dict[Precision, list[StepTiming]] = {}
@@ -93,17 +94,21 @@ def measure_speeds(
     return replace(guess, step_times=step_times) if step_times else guess
 
 
-def precisions(device: Device) -> tuple[Precision, ...]:
+def precisions(device: Device, *, is_lora: bool = False) -> tuple[Precision, ...]:
     """The precisions to try on a device, the most exact first: there may be time for only one.
 
     The faster product of the device decides. If that is float32, the compiled blocks multiply
-    "bf16" in float32 too, and it moves fewer bytes.
+    "bf16" in float32 too, and it moves fewer bytes. The frozen weights under a LoRA may be
+    multiplied in int16, and are not kept in "bf16", which would leave them rounded.
     """
+    library = find_library() if device.kind == "cpu" else None
+    if is_lora and library is not None and library.has_fast_int16:
+        return ("int16", "float32")
     if device.kind == "mps":
         return ("float32", "autocast")
     if device.has_fast_bf16:
-        return ("autocast", "bf16")
-    return ("float32", "bf16") if device.kind == "cpu" and find_library() else ("float32",)
+        return ("autocast",) if is_lora else ("autocast", "bf16")
+    return ("float32", "bf16") if library is not None and not is_lora else ("float32",)
 
 
 def fit_step_time(samples: Sequence[StepTiming], before: StepTimeModel) -> StepTimeModel:

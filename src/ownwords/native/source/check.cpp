@@ -4,6 +4,7 @@
 
 #include "api.h"
 #include "engine/matmul.h"
+#include "simd/int16_rows.h"
 #include "simd/status.h"
 #include "train/flash_attention.h"
 
@@ -25,7 +26,6 @@ std::vector<float> some_numbers(i64 count) {
 float *check_products(float *to) {
     using namespace engine;
     constexpr i64 OUTPUTS = 40, INPUTS = 96, MANY = 20;
-    static_assert(4 * (1 + MANY) * OUTPUTS == CHECK_PRODUCTS);
     const std::vector<float> weights = some_numbers(OUTPUTS * INPUTS);
     const std::vector<float> x = some_numbers(MANY * INPUTS);
     MatmulInput input(MANY, INPUTS);
@@ -43,6 +43,26 @@ float *check_products(float *to) {
         }
     }
     return to;
+}
+
+// A product of rows and columns that are rounded to int16.
+float *check_int16(float *to) {
+    constexpr i64 COLUMNS = 64, INNER = 96, STEPS = INNER / TILE_K;
+    static_assert(4 * 21 * 40 + PANEL * COLUMNS == CHECK_PRODUCTS);
+    const std::vector<float> weights = some_numbers(INNER * COLUMNS), x = some_numbers(PANEL * INNER);
+    std::vector<int16_t> rows(x.size()), tiles(weights.size());
+    float row_scales[PANEL], scales[COLUMNS];
+    for (i64 row = 0; row < PANEL; ++row)
+        row_scales[row] = round_row(x.data() + row * INNER, INNER, rows.data() + row * INNER);
+    round_columns(INNER, COLUMNS, tiles.data(), scales, [&](const auto &body) {
+        for (i64 row = 0; row < INNER; ++row) body(row, weights.data() + row * COLUMNS);
+    });
+    matmul(row_major<int16_t>(rows.data(), INNER), tiles.data(), STEPS * TILE_PAIR, PANEL,
+           COLUMNS / PANEL, STEPS, [&](i64 row, i64 panel, const int32_t *line) {
+               for (i64 c = 0, at = panel * PANEL; c < PANEL; ++c)
+                   to[row * COLUMNS + at + c] = float(line[c]) * (row_scales[row] * scales[at + c]);
+           });
+    return to + PANEL * COLUMNS;
 }
 
 // Attention in tiles of P.
@@ -68,7 +88,7 @@ float *check_attention(float *to) {
 int ownwords_check(float *figures) {
     return ownwords::with_status([&] {
         using namespace ownwords;
-        check_attention<float>(check_attention<Bf16>(check_products(figures)));
+        check_attention<float>(check_attention<Bf16>(check_int16(check_products(figures))));
         return STATUS_OK;
     });
 }
