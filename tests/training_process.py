@@ -131,7 +131,7 @@ def observed(
         losses.append(loss)
         return check(watch, loss, gradient_norm)
 
-    def record_block(*arguments: Any) -> dict[str, Tensor] | None:  # noqa: ANN401
+    def record_block(*arguments: Any) -> fused_block.BlockWeights | None:  # noqa: ANN401
         weights = fusable(*arguments)
         by_library.append(weights is not None)
         return weights
