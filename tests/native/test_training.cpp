@@ -252,7 +252,8 @@ void int16_products(i64 inner, i64 columns) {
     x[size_t(5 * inner + 1)] = NAN, x[size_t(6 * inner + 2)] = INFINITY;
     const i64 steps = (inner + TILE_K - 1) / TILE_K, stride = steps * TILE_K;
     std::vector<int16_t> rounded(size_t(padded * stride)), tiles(size_t(stride * columns));
-    std::vector<float> scales(size_t(columns)), row_scales;
+    auto scales = std::vector<float>(size_t(columns));
+    std::vector<float> row_scales;
     for (i64 row = 0; row < padded; ++row) {
         std::vector<float> line(x.begin() + row * inner, x.begin() + (row + 1) * inner);
         line.resize(size_t(stride));
