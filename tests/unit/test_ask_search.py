@@ -109,22 +109,6 @@ def test_the_only_title_with_all_words_of_a_question_ranks_first(tmp_path: Path)
     assert documents(searching(searcher.index.path, second), "quipu")[0] != "about"
 
 
-def test_within_a_post_the_passage_with_the_best_sentence_comes_first(tmp_path: Path) -> None:
-    parts = (
-        Segment("heading", "Complaints", "2"),
-        f"That kettle, the old kettle. What broke there? {filler(1, 150)}",
-        Segment("heading", "Numbers", "2"),
-        f"In two years seven kettles broke. {filler(2, 250)}",
-    )
-    others = {str(n): Entry(f"Day {n}", (filler(9 + n, 300),)) for n in range(60)}
-    posts = {"kettles": Entry("Kitchen", parts)} | others
-    searcher = searching(tmp_path / "archive.sqlite", posts)
-    first, second = searcher.find("How many kettles broke?").passages[:2]
-    assert (first.heading, second.heading) == ("Numbers", "Complaints")
-    assert first.score >= second.score  # the scores stay in order
-    assert searcher.find("the old kettle").passages[0].heading == "Complaints"
-
-
 def test_all_posts_of_the_same_title_are_found(tmp_path: Path) -> None:
     same = {str(n): Entry("January", (f"Cold {n}. " + filler(n),)) for n in range(3)}
     other_posts = {
@@ -404,8 +388,6 @@ def test_the_reader_decides_what_is_said_and_what_comes_first(
     searcher, reader = read_with(tmp_path, {"plum tree": odds, "": -9.0})
     result = searcher.find(f"Where did they go after {kind}?", reads=True)
     assert (result.kind, result.passages[0].document) == (kind, "bees")
-    noted = [note for note in result.notes if note.startswith("“A swarm” comes closest")]
-    assert len(noted) == (kind == "nearest")
     assert len(reader.windows) == len({*reader.windows})
 
 

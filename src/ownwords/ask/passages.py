@@ -274,13 +274,8 @@ def is_code(text: str) -> bool:
 def windows(title: str, heading: str, text: str) -> list[str]:
     """Return the texts to embed for a passage; at least one, so that its title has a vector."""
     head = head_of(title, heading)
-    parts = ["\n".join(text[slice(*at)].strip() for at in pieces) for pieces in _windows(text)]
+    parts = [text[slice(*at)].strip() for at in window_spans(text)]
     return [f"{head}\n{part}" if head else part for part in parts] or [head]
-
-
-def window_spans(text: str) -> list[Span]:
-    """Return the spans of the windows of a passage."""
-    return [(pieces[0][0], pieces[-1][1]) for pieces in _windows(text)]
 
 
 def head_of(title: str, heading: str) -> str:
@@ -288,17 +283,17 @@ def head_of(title: str, heading: str) -> str:
     return "\n".join(_cut(part, _HEAD_BYTES) for part in (title, heading) if part)
 
 
-def _windows(text: str) -> list[list[Span]]:
-    """Return the pieces of each window."""
-    found: list[list[Span]] = []
+def window_spans(text: str) -> list[Span]:
+    """Return the spans of the windows of a passage."""
+    found: list[Span] = []
     size = 0
     for begin, end in _pieces(text):
         added = len(text[begin:end].strip().encode())
         if found and size + 1 + added <= WINDOW_BYTES:
-            found[-1].append((begin, end))
+            found[-1] = (found[-1][0], end)
             size += 1 + added
         else:
-            found.append([(begin, end)])
+            found.append((begin, end))
             size = added
     return found
 
@@ -401,7 +396,7 @@ def excerpt_of(question: str, text: str, shares: Sequence[float] = ()) -> Passag
     most = max(own) or 1.0
     scores = [0.0] * len(spans)
     if any(own) or shares:
-        scores = [_FITTING * fits for fits in has_asked(question, text, spans, narrow=True)]
+        scores = [_FITTING * fits for fits in has_asked(question, text, spans)]
     before = 0.0
     for at, (begin, end) in enumerate(spans):
         share = 1.0 if is_code(text[begin:end]) else _BEFORE_SHARE

@@ -138,7 +138,7 @@ def telling_stems(text: str) -> frozenset[str]:
 
 @cache
 def _asked() -> list[tuple[re.Pattern[str], re.Pattern[str]]]:
-    """Return pairs: what asks for a time, a count, any number or a name, and what is one."""
+    """Return pairs: what asks for a duration, a count, a number or a name, and what is one."""
     asks = zip(*in_all_languages("asks").values(), strict=True)
     return [
         (re.compile(rf"\b(?:{'|'.join(filter(None, patterns))})\b"), re.compile(filled(answer)))
@@ -146,22 +146,14 @@ def _asked() -> list[tuple[re.Pattern[str], re.Pattern[str]]]:
     ]
 
 
-@lru_cache(maxsize=64)
-def _answers_to(question: str) -> list[re.Pattern[str] | None]:
-    """Return the kinds of answers that a question asks for, in order; None for the others."""
-    return [answer if asks.search(question) else None for asks, answer in _asked()]
-
-
-def has_asked(
-    question: str, text: str, spans: Sequence[tuple[int, int]], *, narrow: bool = False
-) -> list[bool]:
+def has_asked(question: str, text: str, spans: Sequence[tuple[int, int]]) -> list[bool]:
     """Whether each span has what the question asks for and does not have, a number or a name.
 
-    If `narrow`, a time or a count, where any span has one.
+    Where any span has a duration or a count that is asked for, no other number will do.
     """
     asked, has = question.casefold(), [False] * len(spans)
-    for answer in _answers_to(asked)[0 if narrow else 2 :]:
-        if answer and not any(has):
+    for asks, answer in _asked():
+        if not any(has) and asks.search(asked):
             found = (answer.findall(text[begin:end]) for begin, end in spans)
             has = [any(part.casefold() not in asked for part in each) for each in found]
     return has

@@ -7,11 +7,9 @@ functions for hybrid retrieval"). What is said of the result rests on `reader.py
 """
 
 import math
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
@@ -26,10 +24,9 @@ from ownwords.ask.passages import (
     units,
     window_spans,
 )
-from ownwords.ask.query import Query, QueryTerm, has_asked
+from ownwords.ask.query import Query, QueryTerm
 from ownwords.ask.reader import Reader, Reading, Window
 from ownwords.core.text import Span
-from ownwords.language.words import forms_of, stems
 from ownwords.view import format as say
 
 if TYPE_CHECKING:
@@ -80,37 +77,6 @@ _READ, _READING_WEIGHT = 12, 0.6
 # some; the archive has nothing about it if no log odds are positive and the cosine is so low.
 _ANSWERED, _USUAL_COSINE, _COSINE_WEIGHT, _ABSENT = 0.0, 0.45, 5.0, 0.27
 
-# The note if none of the closest passages clearly has what a question asks for, by its last words.
-_SOUGHT = {
-    note.removesuffix(".").partition(" say ")[2]: note
-    for note in (
-        "“{}” comes closest, but does not clearly say how many.",
-        "“{}” comes closest, but does not clearly say how much.",
-        "“{}” comes closest, but does not clearly say how long.",
-        "“{}” comes closest, but does not clearly say how often.",
-        "“{}” comes closest, but does not clearly say when.",
-        "“{}” comes closest, but does not clearly say where.",
-        "“{}” comes closest, but does not clearly say why.",
-        "“{}” comes closest, but does not clearly say who.",
-    )
-}
-# Only at the beginning do "when", "where", "why" and "who" ask: "what do I do when it rains?"
-_ANYWHERE = "|".join(each for each in _SOUGHT if " " in each)
-_FIRST = "|".join(each for each in _SOUGHT if " " not in each)
-_SEEKS = re.compile(
-    rf"\b({_ANYWHERE})\b"
-    rf"|^\W*(?:(?:and|but|so|since|from|until|to|with|for) )?({_FIRST})\b",
-    re.IGNORECASE,
-)
-
-
-# Questions about the whole archive, which no passage answers.
-_OVERVIEW = re.compile(
-    r"\b(?:summari[sz]e|summary|overview|sum up|main (?:themes?|topics?|subjects?))\b"
-    r"|\bwhat (?:is|are) (?:my|this|the) (?:blog|archive|site|posts|writing) (?:\w+ )?about\b",
-    re.IGNORECASE,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class RetrievalResult:
@@ -133,20 +99,10 @@ def kind_of(odds: float, cosine: float) -> Kind:
     return "absent" if odds < 0 and cosine < _ABSENT else "nearest"
 
 
-def _not_said(question: str, passages: Sequence[Passage]) -> list[str]:
-    """Return a note of what the closest passage does not say, if the question makes it clear."""
-    sought = {found[found.lastindex or 1].lower() for found in _SEEKS.finditer(question)}
-    if len(sought) != 1 or not passages:
-        return []
-    return [_SOUGHT[sought.pop()].format(say.title_of(passages[0].title, 60))]
-
-
 def _limits(query: Query, unread: int) -> Iterator[str]:
     """Yield notes of what a search for the question cannot do."""
     if not query.has_subject:
         yield "The question has no word to search for."
-    if _OVERVIEW.search(query.text):
-        yield "A search cannot summarise the whole archive; the report does."
     if unread:
         of = say.count(unread, "passage")
         yield f"The search by meaning has yet to read {of}; it compared words there."
@@ -168,8 +124,6 @@ _MAX_HELD = 6000
 _MAX_WORDS = 24
 # A passage is a copy if this share of its runs of 5 words occurs in those before it.
 _COPY_SHARE, _RUN = 0.6, 5
-# Weight of a passage's best sentence among the passages of its post. Measured: docs/log.md.
-_SENTENCE_WEIGHT = 4.0
 # Score factor of somebody else's words.
 _OTHERS_FACTOR = 0.8
 # A chunk gains this share of the scores of the 2 best other chunks of its post.
@@ -219,8 +173,7 @@ class ArchiveSearcher:
             "text": {id_ for id_, _ in by_text},
             "vectors": {id_ for id_, _ in nearest(ids, closeness, RANKED)},
         }
-        worth = _score if answers else partial(words.worth, query.text)
-        passages = self._top_passages(ranking, limit, found_by, worth)
+        passages = self._top_passages(ranking, limit, found_by)
         notes = []
         unknown = [term for term, chunks in words.chunks_of.items() if not chunks]
         if query.phrases and not phrase_chunks and not is_title:
@@ -239,8 +192,6 @@ class ArchiveSearcher:
             kind = "answer"  # "limescale" asks where the word is
         elif kind == "absent" and unread:
             kind = "nearest"  # a passage without a vector may be about it
-        if kind == "nearest":
-            notes += _not_said(question, passages)
         if kind == "absent":
             firsts = {passage.document: passage for passage in reversed(passages)}
             passages = [each for each in passages if firsts[each.document] is each][:_NEAREST]
@@ -354,22 +305,18 @@ class ArchiveSearcher:
         return [id_ for ids in best for id_ in ids], bool(exact)
 
     def _top_passages(
-        self,
-        ranking: Ranking,
-        limit: int,
-        found_by: Mapping[str, set[int]],
-        worth: Callable[[Passage], tuple[bool, float]],
+        self, ranking: Ranking, limit: int, found_by: Mapping[str, set[int]]
     ) -> list[Passage]:
         """Return the first passages, without copies and with at most three per post.
 
-        The order of the posts stays; within a post, the passages that are worth more come first.
+        The order of the posts stays; within a post, those with an exact phrase come first.
         """
         chosen: list[Passage] = []
         of_post: Counter[str] = Counter()
         shown: set[tuple[str, ...]] = set()
         for start in range(0, len(ranking), _AT_ONCE):
             found = self.index.passages(ranking[start : start + _AT_ONCE], found_by)
-            left = sorted(found, key=worth, reverse=True)
+            left = sorted(found, key=lambda each: "phrase" not in each.found_by)
             for place in found:
                 passage = next(each for each in left if each.document == place.document)
                 left.remove(passage)
@@ -399,26 +346,12 @@ class _Words:
     def _idf(self, chunks: Set[int]) -> float:
         return max(_MIN_IDF, math.log((self.size - len(chunks) + 0.5) / (len(chunks) + 0.5)))
 
-    @cached_property
-    def _stems(self) -> dict[QueryTerm, set[str]]:
-        return {x: set(stems(" ".join([*x.words, *forms_of(x.words[0])]))) for x in self.chunks_of}
-
-    def _told_by(self, terms: Iterable[QueryTerm]) -> float:
-        return sum(self._idf(self.chunks_of[term]) for term in terms)
-
-    @cached_property
-    def _present(self) -> float:
-        return self._told_by(term for term, chunks in self.chunks_of.items() if chunks)
-
     @property
     def rarity(self) -> float:
         """The mean IDF of the words relative to the largest, 0 for absent words."""
         most = len(self.chunks_of) * self._idf(set())
-        return self._present / most if self.chunks_of else 0.0
-
-    def share_of(self, terms: Iterable[QueryTerm]) -> float:
-        """Return the share of the summed IDF that these words have."""
-        return self._told_by(terms) / self._told_by(self.chunks_of) if self.chunks_of else 0.0
+        present = sum(self._idf(chunks) for chunks in self.chunks_of.values() if chunks)
+        return present / most if self.chunks_of else 0.0
 
     def stand_together(self, by_text: Ranking) -> bool:
         return any(all(id_ in chunks for chunks in self.chunks_of.values()) for id_, _ in by_text)
@@ -428,20 +361,6 @@ class _Words:
         ids = {passage.id for passage in passages}
         absent = (term for term, chunks in self.chunks_of.items() if not chunks & ids)
         return sorted(absent, key=lambda term: -self._idf(self.chunks_of[term]))
-
-    def worth(self, question: str, passage: Passage) -> tuple[bool, float]:
-        """Return the rank of a passage within its post: an exact phrase first, then its score.
-
-        Its best sentence adds the share of the IDF in it, twice that if it also has what the
-        question asks for.
-        """
-        spans = units(passage.text)
-        best = 0.0
-        for at, fits in zip(spans, has_asked(question, passage.text, spans), strict=True):
-            said = set(stems(passage.text[slice(*at)]))
-            share = self.share_of(term for term in self.chunks_of if self._stems[term] & said)
-            best = max(best, share * (1 + fits))
-        return "phrase" in passage.found_by, passage.score + _SENTENCE_WEIGHT * best
 
     def by_frequency(self) -> tuple[list[QueryTerm], list[QueryTerm]]:
         """Return the rare words that select chunks, and the common ones that only add to scores."""
@@ -473,10 +392,6 @@ def window_of(passage: Passage, at: Span) -> Window:
     inside = (spans[n] for n in _units_in(spans, at))
     sentences = tuple((max(a, begin) - begin, min(b, end) - begin) for a, b in inside)
     return Window(head_of(passage.title, passage.heading), passage.text[begin:end], sentences)
-
-
-def _score(passage: Passage) -> tuple[bool, float]:
-    return "phrase" in passage.found_by, passage.score
 
 
 def _with_post_scores(rows: Iterable[tuple[int, str, float]]) -> Ranking:
