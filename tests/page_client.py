@@ -7,7 +7,7 @@ from ownwords.serve.app_state import AppState
 
 
 def page_client(state: AppState) -> TestClient:
-    headers = {"X-Ownwords": "1", "Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json"}
     if state.settings.key:
         headers["Authorization"] = f"Bearer {state.settings.key}"
     return TestClient(create_app(state), base_url="http://127.0.0.1:8377", headers=headers)

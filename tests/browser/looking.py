@@ -165,7 +165,7 @@ def violations(page: "Page") -> list[str]:
 
 def headers(page: "Page") -> dict[str, str]:
     """Those of the page's own requests, to change something behind its back."""
-    return {"X-Ownwords": "1", "Origin": page.evaluate("location.origin")}
+    return {"Origin": page.evaluate("location.origin")}
 
 
 def nameless(page: "Page") -> list[str]:

@@ -114,7 +114,7 @@ def test_a_training_waits_for_one_of_another_blog(browser: "Browser", site: Site
         garden = diary.context.new_page()
         query = f"blog={root.with_name('garden.ownwords')}"
         started = {"kind": "make"}
-        diary.request.post(f"/api/jobs?{query}", data=started, headers={"X-Ownwords": "1"})
+        diary.request.post(f"/api/jobs?{query}", data=started)
         shown(diary, "/")
         diary.get_by_role("button", name="Start", exact=True).click()
         diary.get_by_text("Waiting: garden is being trained").first.wait_for()

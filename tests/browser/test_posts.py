@@ -20,7 +20,7 @@ POSTS = 55  # of examples/blog, a page and the hostile one among them
 
 
 def fetch_json(page: "Page", path: str) -> Any:  # noqa: ANN401 - JSON
-    answer = page.request.get(path, headers={"X-Ownwords": "1"})
+    answer = page.request.get(path)
     return json.loads(answer.text())
 
 

@@ -31,7 +31,7 @@ from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.settings import ServeSettings
 
-HEADERS = {"X-Ownwords": "1", "Content-Type": "application/octet-stream"}
+HEADERS = {"Content-Type": "application/octet-stream"}
 MUTATIONS = 12
 
 
@@ -79,7 +79,7 @@ def test_every_kind_of_export_can_be_uploaded(
     listed = api.get("/api/sources").json()["sources"]
     assert [item["id"] for item in listed] == [source["id"]]
     assert look([Path(source["path"])], workspace=workspace).posts
-    headers = {"X-Ownwords": "1", "Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json"}
     assert api.delete(f"/api/sources/{source['id']}", headers=headers).status_code == 204
     assert not left_over(workspace)
     assert path.exists()
@@ -175,8 +175,7 @@ def test_no_file_name_leads_out_of_the_workspace(
 def test_another_site_cannot_upload(api: TestClient, workspace: Path) -> None:
     url = "/api/uploads?name=a.md"
     for headers in (
-        {"Content-Type": "application/octet-stream"},
-        {"X-Ownwords": "1", "Content-Type": "multipart/form-data; boundary=x"},
+        {"Content-Type": "multipart/form-data; boundary=x"},
         {**HEADERS, "Origin": "https://evil.example"},
         {**HEADERS, "Sec-Fetch-Site": "cross-site"},
         {**HEADERS, "Host": "evil.example"},
@@ -216,11 +215,10 @@ def test_a_local_path_is_accepted_only_from_this_machine(workspace: Path, tmp_pa
     blog = tmp_path / "blog"
     blog.mkdir()
     (blog / "a.md").write_text("# A\n\nWords.\n")
-    headers = {"X-Ownwords": "1"}
     for host, status in (("127.0.0.1", 201), ("0.0.0.0", 403)):
         settings = ServeSettings(key="k" * 16, host=host)
         app = create_app(AppState(Workspace(workspace), settings))
-        client = TestClient(app, base_url="http://127.0.0.1:8377", headers=headers)
+        client = TestClient(app, base_url="http://127.0.0.1:8377")
         client.headers["Authorization"] = "Bearer " + "k" * 16
         answer = client.post("/api/sources", json={"path": str(blog)})
         assert answer.status_code == status, answer.text
@@ -230,11 +228,11 @@ def test_a_local_path_is_accepted_only_from_this_machine(workspace: Path, tmp_pa
 
 def client_at(workspace: Path) -> TestClient:
     app = create_app(AppState(Workspace(workspace), ServeSettings(key="")))
-    return TestClient(app, base_url="http://127.0.0.1:8377", headers={"X-Ownwords": "1"})
+    return TestClient(app, base_url="http://127.0.0.1:8377")
 
 
 def test_json_stays_bounded(api: TestClient) -> None:
-    headers = {"X-Ownwords": "1", "Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json"}
     big = json.dumps({"path": "x" * (5 << 20)})
     assert api.post("/api/sources", content=big, headers=headers).status_code == 413
 

@@ -19,7 +19,7 @@ from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.settings import ServeSettings
 
-HEADERS = {"X-Ownwords": "1", "Content-Type": "application/json"}
+HEADERS = {"Content-Type": "application/json"}
 
 
 def put(root: Path, content: str) -> None:

@@ -73,7 +73,7 @@ def status_of(app: Starlette, path: str, method: str = "GET") -> int:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    headers = {"host": "localhost", "content-type": "application/json", "x-ownwords": "1"}
+    headers = {"host": "localhost", "content-type": "application/json"}
     asyncio.run(app(http_scope(path, method, headers), receive, send))
     return int(sent[0]["status"])
 

@@ -186,7 +186,7 @@ def test_a_model_at_work_ends_when_the_reader_leaves(
     async def send(_: object) -> None:
         pass
 
-    headers = {"Host": "127.0.0.1:8377", "X-Ownwords": "1", "Content-Type": "application/json"}
+    headers = {"Host": "127.0.0.1:8377", "Content-Type": "application/json"}
     own = AppState(state.workspace, state.settings, models=state._extra_models)
 
     async def ask() -> None:

@@ -133,7 +133,7 @@ def serve(
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
         try:
             with announced(place, settings.port, address, settings.key):
-                http_server.serve(create_app(state), state, [listener])
+                http_server.HttpServer(create_app(state), state).run([listener])
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)
 

@@ -1,11 +1,8 @@
 """The HTTP server: its socket, and its shutdown."""
 
 import errno
-import ipaddress
 import socket
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -52,13 +49,11 @@ def bind(settings: ServeSettings, tries: int = 1) -> socket.socket:
     raise AssertionError("the last port is either free or refused")
 
 
-def serve(app: "Starlette", state: "AppState", sockets: Sequence[socket.socket]) -> None:
-    """Serve until stopped, then close all streams; if by Ctrl-C, raise KeyboardInterrupt."""
-    HttpServer(app, state).run(list(sockets))
-
-
 class HttpServer(uvicorn.Server):
-    """A uvicorn server that ends all streams before it waits for them."""
+    """A uvicorn server that ends all streams before it waits for them.
+
+    After Ctrl-C, `run` raises KeyboardInterrupt.
+    """
 
     def __init__(self, app: "Starlette", state: "AppState") -> None:
         config = uvicorn.Config(
@@ -90,13 +85,10 @@ class HttpServer(uvicorn.Server):
 
 
 def _address(host: str) -> tuple[socket.AddressFamily, str]:
-    if host == "localhost":  # IPv4: every program tries this address of localhost
-        return socket.AF_INET, "127.0.0.1"
-    with suppress(ValueError):
-        is_ipv6 = ipaddress.ip_address(host).version == 6
-        return (socket.AF_INET6 if is_ipv6 else socket.AF_INET), host
+    # Every program tries the IPv4 address of localhost.
+    family = socket.AF_INET if host == "localhost" else socket.AF_UNSPEC
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(host, 0, family, socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise OwnwordsError(
             f"there is no host called {host}", hint="give an address of this machine to --host"

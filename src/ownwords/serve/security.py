@@ -153,7 +153,6 @@ def _digest(text: str) -> bytes:
 _log = logging.getLogger("ownwords.serve")
 
 _READS = ("GET", "HEAD")
-_CSRF_HEADER = "x-ownwords"  # an HTML form of another site cannot send it
 _JSON, _FILE = "application/json", "application/octet-stream"
 _FORM = "application/x-www-form-urlencoded"
 _FORM_BYTES = 400_000  # about 100 kB of text
@@ -274,12 +273,11 @@ class SecurityMiddleware:
                 )
             raise _no_key("send it as: Authorization: Bearer KEY")
         if not reads and path != LOGIN:
-            is_ours = path not in self._editors and not path.startswith("/v1/")
             media_type = _FILE if path in self._uploads else _JSON
             media_type = _FORM if path in self._editors else media_type
             if media_type == _FORM and "content-type" not in headers:  # as LTeX sends it
                 return None
-            _check_media_type(headers, media_type, needs_header=is_ours)
+            _check_media_type(headers, media_type)
         return None
 
     def _admits(self, headers: Headers) -> bool:
@@ -365,10 +363,10 @@ def _check_origin(headers: Headers, *, is_visit: bool) -> None:
     raise forbidden("pages of other sites may not use this server")
 
 
-def _check_media_type(headers: Headers, expected: str, *, needs_header: bool) -> None:
-    """Raise ApiError unless the request has that media type, and our own header if needed.
+def _check_media_type(headers: Headers, expected: str) -> None:
+    """Raise ApiError unless the request has that media type.
 
-    Forms and images of other sites' pages can send neither.
+    Forms of other sites' pages cannot send JSON, and their scripts not without a preflight request.
     """
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != expected:
@@ -377,11 +375,6 @@ def _check_media_type(headers: Headers, expected: str, *, needs_header: bool) ->
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             f"the request must be {what}, not {media_type[:80] or 'without a Content-Type'}",
             hint=f"send it with the header Content-Type: {expected}",
-        )
-    if needs_header and headers.get(_CSRF_HEADER) != "1":
-        raise forbidden(
-            "the request lacks the header X-Ownwords, which shows that our own page has sent it",
-            hint="send it with the header X-Ownwords: 1",
         )
 
 

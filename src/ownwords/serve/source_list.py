@@ -138,11 +138,12 @@ class SourceList:
         """The filter as `look` takes it."""
         return ArchiveConfig(**encode(self.filter))
 
-    def set_filter(self, changes: Mapping[str, bool]) -> None:
+    def set_filter(self, changes: Mapping[str, object]) -> None:
         """Change which posts the next look reads."""
         with self._mutex:
             contents = self._read()
-            self._write(replace(contents, filter=replace(contents.filter, **changes)))
+            changed = decode(PostFilter, encode(contents.filter) | dict(changes))
+            self._write(replace(contents, filter=changed))
 
     def find_version(
         self, path: Path, found: Iterable[SourceVersion] | None = None

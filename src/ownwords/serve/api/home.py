@@ -41,7 +41,6 @@ Open = Callable[[Workspace], Awaitable[None]]
 UPLOADS: Final = "/api/uploads"
 _BLOCK_BYTES = 4 << 20
 _INSPECTION_MINUTES = 5
-_PATH = Meta(max_length=4000)
 
 
 def routes(state: AppState, open_workspace: Open) -> list[BaseRoute]:
@@ -112,20 +111,9 @@ class BlogOverview:
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class FilterRequest:
-    """Which posts are read from now on; missing fields stay unchanged."""
-
-    drafts: bool | None = None
-    hidden: bool | None = None
-    private: bool | None = None
-    pages: bool | None = None
-
-
 def change_filter(state: AppState, call: ApiCall) -> None:
-    """Change which posts the next look reads."""
-    changes = encode(call.body(FilterRequest)).items()
-    state.sources.set_filter({name: value for name, value in changes if value is not None})
+    """Change which posts the next look reads; missing fields stay unchanged."""
+    state.sources.set_filter(call.fields)
 
 
 def overview(state: AppState) -> BlogOverview:
@@ -339,26 +327,17 @@ def _new_file(state: AppState, name: str, length: int) -> Path:
 
 
 @dataclass(frozen=True)
-class OpenRequest:
-    """A listed workspace, or the name of a new one."""
+class WorkspaceRequest:
+    """A listed workspace, the name of a new one, or both: a new name for its blog."""
 
-    path: Annotated[str, _PATH] = ""
-    name: Annotated[str, Meta(max_length=100)] = ""
-
-
-@dataclass(frozen=True)
-class RenameRequest:
-    """A listed workspace, and a new name for its blog."""
-
-    path: Annotated[str, _PATH]
-    name: Annotated[str, Meta(max_length=MAX_CHARACTERS)]
+    path: Annotated[str, Meta(max_length=4000)] = ""
+    name: Annotated[str, Meta(max_length=MAX_CHARACTERS)] = ""
 
 
-@dataclass(frozen=True)
-class DeleteRequest:
+@dataclass(frozen=True, kw_only=True)
+class DeleteRequest(WorkspaceRequest):
     """A listed workspace."""
 
-    path: Annotated[str, _PATH]
     deletes: Literal[True]  # earlier pages left it out to hide a blog and keep its files
 
 
@@ -369,7 +348,7 @@ def list_workspaces(state: AppState, _: ApiCall) -> dict[str, Any]:
 
 def rename_workspace(state: AppState, call: ApiCall) -> None:
     """Rename a blog; its folder keeps its name."""
-    asked = call.body(RenameRequest)
+    asked = call.body(WorkspaceRequest)
     WorkspaceList(state.workspace).rename(asked.path, asked.name)
 
 
@@ -383,7 +362,7 @@ def delete_workspace(state: AppState, call: ApiCall) -> None:
 
 async def _open_workspace(state: AppState, open_workspace: Open, request: Request) -> Response:
     """Open another workspace or a new one, which becomes the default for requests."""
-    asked = await read_body(state, request, OpenRequest)
+    asked = await read_body(state, request, WorkspaceRequest)
 
     def find() -> Workspace:
         if bool(asked.path) == bool(asked.name):

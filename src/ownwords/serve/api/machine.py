@@ -1,7 +1,6 @@
 """The Settings page: this machine, how other programs connect, and stopping the server."""
 
 import asyncio
-import json
 import platform
 from contextlib import suppress
 from http import HTTPStatus
@@ -24,7 +23,6 @@ from ownwords.serve.json_api import ApiCall, json_route
 from ownwords.training.run import CHECKPOINTS
 
 _STOP_AFTER_S: Final = 0.1  # so that the answer is sent first
-_PROMPT, _MAX_TOKENS = "The trouble with backups", 100
 
 
 def routes(state: AppState) -> list[BaseRoute]:
@@ -80,27 +78,13 @@ def _unfinished(state: AppState) -> list[Path]:
 
 
 def show_connection(state: AppState, _: ApiCall) -> dict[str, str]:
-    """Show how another program uses the model: address, key, and code to copy."""
-    settings, model = state.settings, next(iter(state.models()), "")
-    address = f"{settings.address}v1"
-    body = json.dumps({"model": model, "prompt": _PROMPT, "max_tokens": _MAX_TOKENS})
-    body = body.replace("'", "'\\''")  # within the quotation marks of a shell
-    header = f' -H "Authorization: Bearer {settings.key}"' if settings.key else ""
-    header += ' -H "Content-Type: application/json"'
-    python = (
-        "from openai import OpenAI\n\n"
-        f"client = OpenAI(base_url={address!r}, api_key={settings.key or 'none'!r})\n"
-        f"answer = client.completions.create(model={model!r}, prompt={_PROMPT!r},"
-        f" max_tokens={_MAX_TOKENS})\n"
-        "print(answer.choices[0].text)"
-    )
+    """Show how another program uses the model: addresses, key, and the model's name."""
+    settings = state.settings
     return {
-        "address": address,
+        "address": f"{settings.address}v1",
         "editors": f"{settings.address}v2",
         "key": settings.key,
-        "model": model,
-        "curl": f"curl {address}/completions{header} -d '{body}'",
-        "python": python,
+        "model": next(iter(state.models()), ""),
     }
 
 

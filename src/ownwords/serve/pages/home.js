@@ -532,9 +532,8 @@ function exportsOf({ options, exports: made }) {
     button(t`Export`, begin, { icon: "drop" }))];
 }
 
-function connection({ address: at, editors, key, model, curl, python }) {
+function connection({ address: at, editors, key, model }) {
   return [quiet(t`An API like OpenAI’s, on this machine only. In programs, the model is called ${model}.`),
     pairs("facts", [[t`Address`, command(at)], key && [t`Key`, command(key, { isSecret: true })]]),
-    quiet(t`Programs that check a text with LanguageTool, such as LibreOffice and add-ons of browsers, show the marks of your own check with this address:`), command(editors),
-    folded(t`With curl`, command(curl)), folded(t`With the openai package of Python`, command(python))];
+    quiet(t`Programs that check a text with LanguageTool, such as LibreOffice and add-ons of browsers, show the marks of your own check with this address:`), command(editors)];
 }

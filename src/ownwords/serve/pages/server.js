@@ -49,7 +49,6 @@ export function upload(path, file, onShare, signal) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest(); // fetch reports no progress
     request.open("POST", ofBlog(path));
-    request.setRequestHeader("X-Ownwords", "1");
     request.setRequestHeader("Content-Type", "application/octet-stream");
     request.responseType = "json";
     request.upload.onprogress = ({ loaded, total }) => onShare(total ? loaded / total : 0);
@@ -136,7 +135,7 @@ export async function* completion(body, signal, outcome = {}) {
 export const load = (path) => import(path).catch(() => { throw unreachable(); });
 
 async function send(path, options = {}) {
-  const headers = { "X-Ownwords": "1", ...options.body && { "Content-Type": "application/json" }, ...options.headers };
+  const headers = { ...options.body && { "Content-Type": "application/json" }, ...options.headers };
   const answer = await fetch(ofBlog(path), { ...options, headers, credentials: "same-origin" }).catch((error) => {
     throw options.signal?.aborted ? error : unreachable();
   });
