@@ -1,8 +1,10 @@
 """The HTTP server: its socket, and its shutdown."""
 
 import errno
+import ipaddress
 import socket
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -85,10 +87,13 @@ class HttpServer(uvicorn.Server):
 
 
 def _address(host: str) -> tuple[socket.AddressFamily, str]:
-    # Every program tries the IPv4 address of localhost.
-    family = socket.AF_INET if host == "localhost" else socket.AF_UNSPEC
+    if host == "localhost":  # IPv4: every program tries this address of localhost
+        return socket.AF_INET, "127.0.0.1"
+    with suppress(ValueError):
+        is_ipv6 = ipaddress.ip_address(host).version == 6
+        return (socket.AF_INET6 if is_ipv6 else socket.AF_INET), host
     try:
-        found = socket.getaddrinfo(host, 0, family, socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise OwnwordsError(
             f"there is no host called {host}", hint="give an address of this machine to --host"
