@@ -55,13 +55,6 @@ def toml(folder: Path, text: str, name: str = "ownwords.toml") -> Path:
     return path
 
 
-def test_defaults_come_from_the_dataclass() -> None:
-    resolved = resolve(House)
-    assert resolved.settings == House()
-    assert set(resolved.origins.values()) == {"default"}
-    assert "room.deep.rate" in resolved.origins
-
-
 def test_the_later_source_wins_and_every_value_names_its_source(tmp_path: Path) -> None:
     first = toml(tmp_path, "[room]\nlamps = 3\nshare = 1\nname = 'a'\n[room.deep]\nrate=2")
     second = toml(tmp_path, "[room]\nshare = 0.25\nname = 'b'\n", "second.toml")

@@ -103,15 +103,6 @@ def test_a_gguf_file_is_exported_with_its_exact_weights(
     assert list(cache_folder().iterdir()) == []
 
 
-def test_a_workspace_stands_for_its_model(folder: Path, tmp_path: Path) -> None:
-    place = tmp_path / "blog.ownwords"
-    place.mkdir()
-    assert main(["export", str(place), "--to", "gguf"]) == 2
-    folder.rename(place / "model")
-    assert main(["export", str(place), "--to", "gguf"]) == 0
-    assert (place / "blog.gguf").is_file()
-
-
 def test_a_zip_of_the_directory_opens_as_one(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,10 +29,9 @@ from ownwords.models.configs.llama import Gemma3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.gguf import container, reading, saving
 from ownwords.models.gguf.container import Value, tensor_type, tensor_types
-from ownwords.models.gguf.reading import from_gguf, model_directory
+from ownwords.models.gguf.reading import model_directory
 from ownwords.models.gguf.tokenizer import files_of, metadata_of
 from ownwords.models.untrusted_files import ModelError
-from ownwords.models.weight_mapping import gguf_names
 from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 
@@ -52,27 +51,28 @@ def model_of(name: str, **changes: Any) -> CausalLM:  # noqa: ANN401 - any setti
 
 @pytest.mark.parametrize("type", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "qwen3", "gemma3"])
-def test_a_rewritten_file_is_identical(name: str, type: str, tmp_path: Path) -> None:
+def test_a_file_has_the_weights_of_the_model_and_rewritten_is_identical(
+    name: str, type: str, tmp_path: Path
+) -> None:
+    model, tokenizer = model_of(name), ByteTokenizer()
     generation = {"bos_token_id": 256, "eos_token_id": [257, 260], "temperature": 0.7, "top_k": 40}
     first, second = tmp_path / "a.gguf", tmp_path / "b.gguf"
-    saving.save(
-        first,
-        model_of(name),
-        ByteTokenizer().files(),
-        type=type,
-        name="Дневник",
-        generation=generation,
-    )
+    options: dict[str, Any] = {"type": type, "name": "Дневник"}
+    saving.save(first, model, tokenizer.files(), generation=generation, **options)
     back = small_bases.read_gguf(first)
     assert back.generation == generation | {"bos_token_id": 256}
-    saving.save(
-        second,
-        back.model,
-        back.tokenizer_files,
-        type=type,
-        name="Дневник",
-        generation=back.generation,
-    )
+    assert back.config.to_hf() == model.config.to_hf()
+    assert Tokenizer(back.tokenizer_files).encode("Zażółć 🙂") == tokenizer.encode("Zażółć 🙂")
+    dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[type]
+    opened = bundle.load(model_directory(first)).model
+    assert {parameter.dtype for parameter in opened.parameters()} == {dtype}
+    weights = dict(back.model.named_parameters())
+    for key, weight in model.named_parameters():
+        rounded = weight.to(dtype).float() if weight.dim() > 1 else weight
+        # One is added to Gemma's norms for llama.cpp, and taken off again.
+        atol = 1e-6 if name == "gemma3" and "norm" in key else 0.0
+        torch.testing.assert_close(weights[key], rounded, rtol=0, atol=atol, msg=key)
+    saving.save(second, back.model, back.tokenizer_files, generation=back.generation, **options)
     assert first.read_bytes() == second.read_bytes()
 
 
@@ -123,36 +123,6 @@ def test_blocks_of_every_type_are_read_or_refused_with_a_sentence() -> None:
     assert read > {"f32", "q4_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs"}
 
 
-@pytest.mark.parametrize("kind", ["q5_0", "q2_k", "q6_k", "iq4_xs", "mxfp4"])
-def test_a_file_of_blocks_opens_as_its_weights(kind: str, tmp_path: Path) -> None:
-    dequantize = pytest.importorskip("gguf").quants.dequantize
-    model = model_of("llama", width=256, heads=8, head_dim=32, hidden=512)
-    config = model.config
-    plain = saving.save(tmp_path / "a.gguf", model, ByteTokenizer().files(), type="f32").path
-    block, random_bytes = tensor_type(kind), np.random.default_rng(0)
-    data, table = {}, []
-    with container.open_gguf(plain) as contents:
-        metadata = contents.metadata
-        for name, entry in contents.tensors.items():
-            if len(entry.shape) > 1:  # small bytes make finite scales
-                data[name] = random_bytes.integers(0, 60, block.bytes_of(entry.shape), np.uint8)
-                table.append(replace(entry, type=block))
-            else:
-                data[name] = contents.tensor(name).view(np.uint8)
-                table.append(entry)
-    with (tmp_path / "b.gguf").open("wb") as file:
-        container.write_header(file, metadata, table)
-        for entry in table:
-            container.write_tensor(file, data[entry.name])
-    parameters = dict(small_bases.read_gguf(tmp_path / "b.gguf").model.named_parameters())
-    for ours, stored in gguf_names(config).items():
-        expected = data[stored].view(np.float32)
-        if len(parameters[ours].shape) > 1:
-            rows = data[stored].reshape(parameters[ours].shape[0], -1)
-            expected = from_gguf(config, stored, dequantize(rows, block.number))
-        assert np.array_equal(parameters[ours].detach().numpy(), expected), ours
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [("qwen3-window", "use_sliding_window"), ("gemma3", "query_pre_attn_scalar")],
@@ -190,7 +160,7 @@ def test_a_damaged_file_is_read_or_refused_with_a_sentence(name: str, tmp_path: 
     data = path.read_bytes()
     generator = random.Random(4)
     head = data[:20_000]
-    for number in range(150):
+    for number in range(60):
         # Most of the file is weights, in which no damage can be seen: half go for the header.
         spoilt = damage.of_bytes(head, generator) + data[20_000:]
         path.write_bytes(spoilt if number % 2 else damage.of_bytes(data, generator))
@@ -333,23 +303,6 @@ def file_of(path: Path, type: str = "f32", seed: int = 1) -> Path:
 def conversions() -> list[Path]:
     folder = cache_folder() / "gguf"
     return sorted(folder.iterdir()) if folder.exists() else []
-
-
-@pytest.mark.parametrize("type", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "qwen3", "gemma3"])
-def test_a_conversion_has_the_weights_of_the_model(name: str, type: str, tmp_path: Path) -> None:
-    model, tokenizer = model_of(name), ByteTokenizer()
-    path = saving.save(tmp_path / "m.gguf", model, tokenizer.files(), type=type).path
-    back = bundle.load(model_directory(path))
-    assert back.config.to_hf() == model.config.to_hf()
-    assert Tokenizer(back.tokenizer_files).encode("Zażółć 🙂") == tokenizer.encode("Zażółć 🙂")
-    dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[type]
-    weights = dict(back.model.named_parameters())
-    for key, weight in model.named_parameters():
-        assert weights[key].dtype == dtype
-        # One is added to Gemma's norms for llama.cpp, and taken off again.
-        atol = 1e-6 if name == "gemma3" and "norm" in key else 0.0
-        torch.testing.assert_close(weights[key], weight.to(dtype), rtol=0, atol=atol, msg=key)
 
 
 def test_float16_that_cannot_hold_a_weight_says_so(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from ownwords.training.loop import (
     train,
 )
 from ownwords.training.optim import Optimizer
-from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Precision
+from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig
 from training_jobs import (
     LOOP,
     attach_adapter,
@@ -117,15 +117,6 @@ def test_stopped_and_resumed_is_as_if_never_stopped(kind: str, tmp_path: Path) -
     for group in ends[0].groups:
         assert checksum(ends[0].groups[group]) == checksum(ends[1].groups[group]), group
     assert {each.dtype for each in ends[0].groups["weights"].values()} == {torch.float32}
-
-
-@pytest.mark.parametrize("precision", ["autocast", "bf16"])
-def test_bfloat16_learns_as_float32_does(precision: Precision, tmp_path: Path) -> None:
-    outcomes = [
-        train(job(tmp_path, replace(LOOP, precision=each), key=each))
-        for each in (precision, "float32")
-    ]
-    assert outcomes[0].bits_per_byte == pytest.approx(outcomes[1].bits_per_byte, rel=0.02)
 
 
 class Card(Device):
@@ -325,7 +316,7 @@ def test_the_validation_figure_is_the_loss_of_every_token(tmp_path: Path) -> Non
     )
 
 
-@pytest.mark.parametrize("micro", [1, 2, 3])
+@pytest.mark.parametrize("micro", [1, 3])
 def test_micro_batches_give_the_gradient_of_the_whole(micro: int, tmp_path: Path) -> None:
     """The moments after one step are in proportion to the gradient."""
     moments = []
@@ -368,45 +359,6 @@ def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
         train(job(tmp_path, key="none", objective=LimitedMemory(0)))
 
 
-def test_out_of_memory_in_the_optimizer_leaves_no_half_updated_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    update_of, calls = Optimizer.update, list[int]()
-
-    def update(optimizer: Optimizer) -> None:
-        calls.append(1)
-        if len(calls) == 7:
-            for weight in optimizer.weights().values():
-                weight.zero_()
-            raise torch.OutOfMemoryError("no room")
-        update_of(optimizer)
-
-    monkeypatch.setattr(Optimizer, "update", update)
-    run_job = job(tmp_path)
-    outcome = train(run_job)
-    assert len(calls) > 7 and outcome.micro_batch_size == 2
-    assert outcome.rollbacks == 0 and outcome.steps == 12
-    assert torch.isfinite(torch.tensor(outcome.bits_per_byte))
-
-
-def test_out_of_memory_in_an_evaluation_is_met_once(tmp_path: Path) -> None:
-    by_one = job(tmp_path, replace(LOOP, micro_batch_size=1), key="by-one")
-    expected = train(by_one)
-    rows: list[int] = []
-
-    def limited(model: CausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
-        if not torch.is_grad_enabled():
-            rows.append(len(batch.ids_BT))
-            if rows[-1] > 1:
-                raise torch.OutOfMemoryError("no room")
-        return next_token(model, batch)
-
-    run_job = job(tmp_path, objective=limited)
-    outcome = train(run_job)
-    assert outcome.micro_batch_size == 1 and rows[:3] == [4, 2, 1] and set(rows[2:]) == {1}
-    assert outcome.bits_per_byte == pytest.approx(expected.bits_per_byte, rel=1e-4)
-
-
 def test_a_nan_loss_rolls_back_and_halves_the_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -434,18 +386,6 @@ def test_a_nan_loss_rolls_back_and_halves_the_steps(
     assert rates[-1] < 0.5 * 0.02
     # The lesson is kept: a run resumed after it goes on at the lower rate.
     assert job(tmp_path).run.checkpoints.load(12).record.lr_factor == 0.5
-
-
-def test_full_memory_after_a_rollback_leads_no_further_back(tmp_path: Path) -> None:
-    def spoil(call: int, loss: Tensor) -> Tensor:
-        if call == 9:
-            raise torch.OutOfMemoryError("no room")
-        return loss * math.nan if call == 7 else loss
-
-    spoilt = ChangedLoss(spoil)
-    outcome = train(job(tmp_path, objective=spoilt))
-    assert outcome.rollbacks == 1 and outcome.micro_batch_size == 2
-    assert spoilt.calls == 9 + 2 * (12 - 4)  # from the checkpoint of step 4 both times
 
 
 def test_a_loss_that_never_is_a_number_ends_with_a_sentence(tmp_path: Path) -> None:

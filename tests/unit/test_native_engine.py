@@ -5,8 +5,6 @@ Scores, cuts, copies and refusals are of every engine: tests/contract/test_engin
 
 import dataclasses
 import gc
-import os
-import warnings
 
 import numpy as np
 import pytest
@@ -132,19 +130,3 @@ def test_a_cache_outlives_its_engine() -> None:
     del engine
     gc.collect()
     np.testing.assert_array_equal(read(cache, [0], [ids]), expected)
-
-
-def test_a_forked_process_reads_on() -> None:
-    if not hasattr(os, "fork"):
-        pytest.skip("there is no fork here")
-    engine, ids = engine_of(tiny("gpt2")), some(20)
-    cache = engine.cache(1, 64)
-    expected = read(cache, [0], [ids], every=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # that other threads are left behind
-        child = os.fork()
-    if child == 0:
-        cache.truncate(0, 0)
-        same = np.array_equal(read(cache, [0], [ids], every=True), expected)
-        os._exit(0 if same else 1)
-    assert os.waitpid(child, 0)[1] == 0

@@ -105,22 +105,6 @@ def test_no_token_is_requested_after_the_end(monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
-def test_a_continuation_keeps_its_leading_space() -> None:
-    """A tokenizer that drops the first space of a text must not drop that of a continuation."""
-    tokenizer = Tokenizer(foreign.files_of("Llama 2"))
-    prompt, full_text = "in the", "in the thing the"
-    assert tokenizer.start is not None
-    assert tokenizer.end is not None
-    engine = CountingEngine(tokenizer.vocabulary_size)
-    engine.text = [tokenizer.start, *tokenizer.encode(full_text), tokenizer.end]
-    assert "".join(write(engine, tokenizer, prompt, max_tokens=9, sampling=GREEDY)) == " thing the"
-    model = Model(engine, tokenizer)
-    request = model.request(prompt, max_tokens=9, sampling=GREEDY)
-    texts = model.generate_texts([request] * 2)
-    assert texts == [" thing the"] * 2
-    assert "".join(write(engine, tokenizer, "", max_tokens=9, sampling=GREEDY)) == full_text
-
-
 def test_token_ids_can_be_continued_and_extra_stop_ids_end_the_text(plan_tokens: Plan) -> None:
     tokenizer = ByteTokenizer()
     model = Model(ENGINE, tokenizer, stop_ids=[33])
@@ -241,18 +225,6 @@ def test_a_character_is_shown_with_its_last_byte(ids: list[int]) -> None:
         assert text in [end.decode("utf-8", "replace") for end in ends]
         if not data or data[-1] < 0x80:
             assert text == data.decode("utf-8", "replace")
-
-
-def test_invalid_bytes_are_replaced_once() -> None:
-    assert pieces_of(ByteTokenizer(), b"\xf0\x9f\xa6a") == ["", "", "", "\ufffda", ""]
-    assert pieces_of(ByteTokenizer(), b"a\xf0\x9f") == ["a", "", "", "\ufffd"]
-    assert "".join(pieces_of(ByteTokenizer(), b"\xff\x80b")) == "\ufffd\ufffdb"
-
-
-def test_an_incomplete_character_can_complete_a_stop_string() -> None:
-    decoding = IncrementalDetokenizer(ByteTokenizer(), [], ["a\ufffd"])
-    assert [decoding.feed(i) for i in b"ba\xc3"] == ["b", "", ""]
-    assert (decoding.finish(), decoding.stop) == ("", "a\ufffd")
 
 
 @pytest.mark.parametrize("kind", foreign.DOCUMENTS)

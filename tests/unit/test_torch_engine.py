@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from families import TINY, some_ids, tiny
-from ownwords.inference.torch_engine import TorchEngine, _GraphedForward, _groups
+from ownwords.inference.torch_engine import TorchEngine, _GraphedForward
 from ownwords.models.decoder import CausalLM
 
 MODELS = {name: tiny(name, torch.float64).eval() for name in TINY}
@@ -23,12 +23,6 @@ def at_once(network: CausalLM, ids: list[int]) -> np.ndarray:
 def close(logits: np.ndarray, expected: np.ndarray) -> None:
     assert logits.dtype == np.float32
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_rows_that_are_padded_together_are_in_order() -> None:
-    """Successive rows are a view of the cache; in another order they are a copy."""
-    assert [*_groups({0: 1, 1: 9, 2: 4})] == [[0, 1, 2]]
-    assert [*_groups({3: 90, 0: 50, 1: 2, 2: 100})] == [[0, 2, 3], [1]]
 
 
 @pytest.mark.parametrize("name", TINY)

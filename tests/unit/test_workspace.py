@@ -1,4 +1,3 @@
-import multiprocessing
 import os
 import stat
 from contextlib import ExitStack
@@ -15,28 +14,15 @@ from ownwords.core.workspace import (
 )
 
 
-def _hold(root: Path, is_held: "multiprocessing.synchronize.Event", go: object) -> None:
-    with Workspace(root).opened():
-        is_held.set()
-        go.wait(20)  # type: ignore[attr-defined]
-
-
-def test_a_second_process_is_told_that_the_workspace_is_locked(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    is_held, go = context.Event(), context.Event()
-    process = context.Process(target=_hold, args=(tmp_path / "w.ownwords", is_held, go))
-    process.start()
-    try:
-        assert is_held.wait(20)
-        with (
-            pytest.raises(WorkspaceError, match="another ownwords process is working in"),
-            Workspace(tmp_path / "w.ownwords").opened(),
-        ):
-            pass
-    finally:
-        go.set()
-        process.join()
-    with Workspace(tmp_path / "w.ownwords").opened():
+def test_a_second_opening_is_told_that_the_workspace_is_locked(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "w.ownwords")
+    with (
+        workspace.opened(),
+        pytest.raises(InUseError, match="another ownwords process is working in"),
+        workspace.opened(),
+    ):
+        pass
+    with workspace.opened():
         pass
 
 
