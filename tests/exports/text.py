@@ -1,4 +1,4 @@
-"""A folder of text files: several encodings, one file of many documents, one binary file."""
+"""A folder of text files: several encodings, one binary file."""
 
 from pathlib import Path
 
@@ -7,8 +7,7 @@ from exports import NON_ASCII, write_folder
 PUBLISHED = {
     "2020-01-31-on-hats.txt": ("On hats", "2020-01-31"),
     "coats.txt": ("coats", ""),
-    "more/books.txt#1": ("Ann Author/First.md", ""),
-    "more/books.txt#2": ("Ann Author/Second.md", ""),
+    "more/books.txt": ("books", ""),
     "old.txt": ("old", ""),
     "wide.text": ("wide", ""),
 }
@@ -16,8 +15,7 @@ PUBLISHED = {
 BYTES = {
     "2020-01-31-on-hats.txt": f"On hats\n\nA hat is a roof one wears. {NON_ASCII}\n".encode(),
     "coats.txt": b"After hats, coats.\r\nThen shoes.\r\n=====\r\nStill coats.\r\n",
-    "more/books.txt": b"\x1cAnn Author/First.md\nThe first.\n* * *\nStill the first.\n"
-    b"\x1cAnn Author/Second.md\nThe second.\n",
+    "more/books.txt": b"The first.\n* * *\nStill the first.\n\fThe second.\n",
     "old.txt": "Ein Hut für jeden Kopf, größer als nötig.".encode("cp1252"),
     "wide.text": "Kapelusz i płaszcz.".encode("utf-16"),
     "empty.txt": b"\n",

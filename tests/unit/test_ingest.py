@@ -17,7 +17,6 @@ from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.selection import read_choices
 from ownwords.archive.settings import ArchiveConfig, LookSettings, SplitConfig
-from ownwords.archive.sources import DetectedSource
 
 DATED = {
     "wordpress": ("hats.WordPress.2024-01-31.xml", "hats.WordPress.2025-02-28.xml"),
@@ -234,7 +233,7 @@ def test_exports_of_two_blogs_do_not_share_a_workspace(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     blogs = {"export": range(20), "export-2024-02-01": range(30, 50)}
-    names = ("export-2024-01-01", "export-2024-02-01", "export-2024-03-01", "export-2024-04-01")
+    names = ("export-2024-01-01", "export-2024-02-01", "export-2024-03-01")
     for n, name in enumerate(names):  # by turns of one blog and of the other
         [workspace, numbers] = list(blogs.items())[n % 2]
         report = look([zip_of(tmp_path / "in" / f"{name}.zip", numbers)])
@@ -243,35 +242,12 @@ def test_exports_of_two_blogs_do_not_share_a_workspace(
     assert len(list(tmp_path.glob("*.ownwords"))) == 2
 
 
-def test_only_the_usual_workspace_may_be_damaged_or_without_a_report(tmp_path: Path) -> None:
+def test_a_damaged_archive_keeps_its_workspace(tmp_path: Path) -> None:
     export = zip_of(tmp_path / "export-2024-03-01.zip", range(20))
-    usual, other = tmp_path / "export.ownwords", tmp_path / "export-2024-01-01.ownwords"
-    look([zip_of(tmp_path / "export-2024-02-01.zip", range(30, 50))], workspace=usual)
-    other.mkdir()
-    for damaged in (b"not a database" * 100, b""):
-        (other / "archive.sqlite").write_bytes(damaged)
-        full = tmp_path / "export-2024-03-01.ownwords"
-        assert workspace_for(export, tmp_path).root == full
+    usual = tmp_path / "export.ownwords"
+    usual.mkdir()
     (usual / "archive.sqlite").write_bytes(b"not a database" * 100)
     assert workspace_for(export, tmp_path).root == usual
-
-
-def test_finding_the_workspace_reads_an_export_at_most_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for n, name in enumerate(("export", "export-a", "export-b", "export-c")):
-        posts = zip_of(tmp_path / "in" / f"{n}.zip", range(20 * n, 20 * n + 9))
-        look([posts], workspace=tmp_path / f"{name}.ownwords")
-    export = zip_of(tmp_path / "export-2024-03-01.zip", range(200, 209))
-    reads: list[Path] = []
-
-    def counted(path: Path) -> DetectedSource:
-        reads.append(path)
-        return sources.detect_source(path)
-
-    expected = tmp_path / "export-2024-03-01.ownwords"
-    assert workspace_for(export, tmp_path, counted).root == expected
-    assert len(reads) == 2
 
 
 @pytest.mark.parametrize("form", ["zip", "gztar", "tar"])

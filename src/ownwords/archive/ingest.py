@@ -1,11 +1,9 @@
 """Update an archive from paths, and recognise new versions of the sources that it was made from."""
 
-import glob
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import cast
@@ -322,44 +320,16 @@ def workspace_for(
     blog, whose exports happen to have the same name, gets one with the date.
     """
     usual = Workspace.default_for(source, folder)
-    full = usual.root.with_name(source_name(source, full=True) + SUFFIX)
-    if full == usual.root or not usual.archive.exists():
+    full = Workspace(usual.root.with_name(source_name(source, full=True) + SUFFIX))
+    if full.root == usual.root or not usual.archive.exists():
         return usual
-    name = glob.escape(usual.root.name.removesuffix(SUFFIX))
-    others = sorted(usual.root.parent.glob(f"{name}[-_. ]*{SUFFIX}"))
-    read = cache(lambda keys: list(_posts_at(detect(source), ArchiveConfig(), keys)))
-    for root in dict.fromkeys([usual.root, full, *others]):
-        is_usual = root == usual.root
-        try:
-            if _holds(Workspace(root), source, read, reads_all=not is_usual):
-                return Workspace(root)
-        except OwnwordsError:  # the archive or the source is damaged, or there is no report
-            if is_usual:
-                return usual
-    return Workspace(full)
-
-
-def _holds(
-    workspace: Workspace,
-    source: Path,
-    read: Callable[[Set[str]], Sequence[KnownPost]],
-    *,
-    reads_all: bool,
-) -> bool:
-    """Return whether the archive was made from the source, or from another version of it.
-
-    `read` parses the source's posts but those with the keys given; with `reads_all` there are none,
-    so that several archives share what was read.
-    """
-    if not workspace.archive.exists():
-        return False
-    with Archive(workspace.archive) as archive:
+    # Damage to the archive or the source is reported later.
+    with suppress(OwnwordsError), Archive(usual.archive) as archive:
         report = Report.from_json(archive.get_meta("report"))
-        if source.resolve() in report.sources_by_path(archive.path.parent):
-            return True
-        new = read(frozenset() if reads_all else frozenset(archive.keys().values()))
-        known = _known_sources(archive, report)
-        return any(_compare(of, old, str(source), new).is_one for of, _, old in known)
+        is_known = source.resolve() in report.sources_by_path(archive.path.parent)
+        if not (is_known or find_versions(archive, [source], ArchiveConfig(), detect)):
+            return full
+    return usual
 
 
 def stored_report(archive: Archive) -> Report | None:

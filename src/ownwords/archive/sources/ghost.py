@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from ownwords.archive import readability, untrusted_files
 from ownwords.archive.dates import parse_moment
 from ownwords.archive.document import (
     ExpectedCount,
+    Kind,
     Markup,
     RawDocument,
     SiteInfo,
@@ -40,7 +41,6 @@ _CHROME = """
 .kg-product-card-button, .kg-product-card-rating, .kg-cta-button, .kg-cta-sponsor-label-wrapper
 """
 _SITE_URL = "__GHOST_URL__"
-_KEYS = ("id", "post_id", "tag_id", "author_id", "visibility")
 
 
 def detect(path: Path) -> str | None:
@@ -61,7 +61,7 @@ def read(path: Path) -> Iterator[SourceItem]:
             f"{name} is JSON, but has no posts where a Ghost export has them (db, data, posts)",
             hint="give the file of Settings > Export in Ghost",
         )
-    settings = {str(row.get("key")): row.get("value") for row in _rows(tables, "settings")}
+    settings = {str(row.get("key")): row.get("value") for row in objects_in(tables.get("settings"))}
     home = text_value(settings, "url").rstrip("/")
     title = text_value(settings, "title")
     yield SiteInfo(title or path.stem, identity=site_identity(home, title))
@@ -69,54 +69,49 @@ def read(path: Path) -> Iterator[SourceItem]:
         yield SourceNote(
             "A Ghost export lacks the site's address, so posts are cited by title and date."
         )
-    library = _ExportTables(tables, home)
-    posts = _rows(tables, "posts")
+    users = {str(row.get("id")): text_value(row, "name") for row in objects_in(tables.get("users"))}
+    tags = {
+        str(row.get("id")): text_value(row, "name")
+        for row in objects_in(tables.get("tags"))
+        if row.get("visibility") != "internal" and not text_value(row, "name").startswith("#")
+    }
+    tags_of = _joined(tables, "posts_tags", "tag_id", tags)
+    authors_of = _joined(tables, "posts_authors", "author_id", users)
+    posts = objects_in(tables["posts"])
     yield ExpectedCount(len(posts))
     for post in posts:
-        yield library.document(post)
-    if comments := len(_rows(tables, "comments")):
+        id_ = str(post.get("id") or text_value(post, "slug"))
+        authors = authors_of[id_] or [users.get(str(post.get("author_id")), "")]
+        yield _document(post, id_, home, ", ".join(authors), tags_of[id_])
+    if comments := len(objects_in(tables.get("comments"))):
         yield SkippedItem("comment", "other people's words", comments)
     if broken := len(tables["posts"]) - len(posts):
         yield SkippedItem("post", "not in the form of a post", broken)
 
 
-class _ExportTables:
-    """The export's tags and authors, joined to their posts."""
-
-    def __init__(self, tables: Row, home: str) -> None:
-        self._home = home
-        tags = {
-            row.get("id"): text_value(row, "name")
-            for row in _rows(tables, "tags")
-            if row.get("visibility") != "internal" and not text_value(row, "name").startswith("#")
-        }
-        users = {row.get("id"): text_value(row, "name") for row in _rows(tables, "users")}
-        self._tags = _joined(tables, "posts_tags", "tag_id", tags)
-        self._authors = _joined(tables, "posts_authors", "author_id", users)
-        self._users = users
-
-    def document(self, post: Row) -> RawDocument | SkippedItem:
-        identity = post.get("id") or text_value(post, "slug")
-        kind = "page" if post.get("type") == "page" or post.get("page") in (1, True) else "post"
-        ref, title, slug = f"{kind}/{identity}", text_value(post, "title"), text_value(post, "slug")
-        if not identity:
-            return SkippedItem("post", "it has neither an id nor a name", title=title)
-        body, markup = _body(post)
-        url = f"{self._home}/{slug}/" if self._home and slug else ""
-        canonical = text_value(post, "canonical_url").replace(_SITE_URL, self._home)
-        author = ", ".join(self._authors.get(identity, ()))
-        return RawDocument(
-            ref=ref,
-            title=title,
-            body=body.replace(_SITE_URL, self._home),
-            markup=markup,
-            status=status_of(text_value(post, "status")),
-            kind="page" if kind == "page" else "post",
-            date=parse_moment(post.get("published_at")) or parse_moment(post.get("created_at")),
-            url=canonical if canonical.startswith("http") else url,
-            author=author or self._users.get(post.get("author_id"), ""),
-            tags=tuple(self._tags.get(identity, ())),
-        )
+def _document(
+    post: Row, id_: str, home: str, author: str, tags: list[str]
+) -> RawDocument | SkippedItem:
+    title, slug = text_value(post, "title"), text_value(post, "slug")
+    if not id_:
+        return SkippedItem("post", "it has neither an id nor a name", title=title)
+    is_page = post.get("type") == "page" or post.get("page") in (1, True)
+    kind: Kind = "page" if is_page else "post"
+    body, markup = _body(post)
+    canonical = text_value(post, "canonical_url").replace(_SITE_URL, home)
+    url = f"{home}/{slug}/" if home and slug else ""
+    return RawDocument(
+        ref=f"{kind}/{id_}",
+        title=title,
+        body=body.replace(_SITE_URL, home),
+        markup=markup,
+        status=status_of(text_value(post, "status")),
+        kind=kind,
+        date=parse_moment(post.get("published_at")) or parse_moment(post.get("created_at")),
+        url=canonical if canonical.startswith("http") else url,
+        author=author,
+        tags=tuple(tags),
+    )
 
 
 def _body(post: Row) -> tuple[str, Markup]:
@@ -129,17 +124,17 @@ def _body(post: Row) -> tuple[str, Markup]:
 
 
 def _joined(
-    tables: Row, through: str, to: str, names: Mapping[object, str]
-) -> dict[object, list[str]]:
+    tables: Row, through: str, to: str, names: dict[str, str]
+) -> defaultdict[str, list[str]]:
     """Return the names linked to each post by the join table `through`, in its sort order."""
-    joined: defaultdict[object, list[str]] = defaultdict(list)
+    joined: defaultdict[str, list[str]] = defaultdict(list)
 
     def order(row: Row) -> int:
         return row["sort_order"] if isinstance(row.get("sort_order"), int) else 0
 
-    for row in sorted(_rows(tables, through), key=order):
-        if name := names.get(row.get(to)):
-            joined[row.get("post_id")].append(name)
+    for row in sorted(objects_in(tables.get(through)), key=order):
+        if name := names.get(str(row.get(to))):
+            joined[str(row.get("post_id"))].append(name)
     return joined
 
 
@@ -147,12 +142,3 @@ def _tables(export: object) -> Row | None:
     inner = (*objects_in(as_object(export).get("db")), as_object(export))[0]
     data = as_object(inner.get("data"))
     return data if isinstance(data.get("posts"), list) else None
-
-
-def _rows(tables: Row, name: str) -> list[Row]:
-    """Return the rows of a table, without those whose ids are not scalars."""
-    return [
-        row
-        for row in objects_in(tables.get(name))
-        if not any(isinstance(row.get(key), list | dict) for key in _KEYS)
-    ]

@@ -1,9 +1,7 @@
 """Source: a plain-text file or a folder of them."""
 
-import re
 from collections.abc import Iterator, Set
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from ownwords.archive import dates, untrusted_files
 from ownwords.archive.document import RawDocument, SkippedItem, SourceItem
@@ -12,19 +10,8 @@ from ownwords.archive.sources import read_texts
 NAME = "plain text"
 
 SUFFIXES = frozenset({".txt", ".text"})
-# A form feed ends a page; U+001C, the file separator, is followed by the next document's name.
-_SEPARATOR = re.compile("[\f\x1c]")
 _PART_CHARACTERS = 1_000_000
 _LONGEST_TITLE = 80
-_LONGEST_NAME = 300
-
-
-class _TextPart(NamedTuple):
-    """A document or a part of one: its name ("" for none) and part number (0 for all of it)."""
-
-    name: str
-    part: int
-    text: str
 
 
 def detect(path: Path) -> str | None:
@@ -36,76 +23,43 @@ def detect(path: Path) -> str | None:
 
 
 def read(path: Path, only: Set[Path] | None = None) -> Iterator[SourceItem]:
-    """Yield the documents of each file in order; any over a million characters come in parts."""
-    yield from read_texts(path, SUFFIXES, _documents, "plain text", only, expected=_expected)
+    """Yield each file as a document; any over a million characters come in parts."""
 
+    def expected(file: Path) -> int:
+        return 1 + file.stat().st_size // _PART_CHARACTERS
 
-def _expected(file: Path) -> int:
-    """Estimate how many documents and parts a file yields."""
-    try:
-        with file.open("rb") as opened:
-            separators = untrusted_files.count_bytes(b"\x1c", opened)
-        return 1 + separators + file.stat().st_size // _PART_CHARACTERS
-    except OSError:
-        return 0  # `_documents` reports it
+    yield from read_texts(path, SUFFIXES, _documents, "plain text", only, expected=expected)
 
 
 def _documents(file: Path, name: str) -> Iterator[SourceItem]:
     text = untrusted_files.read_lines(file, untrusted_files.MAX_EXPORT_BYTES)
-    parts = [part for part in _parts(text) if part.text.strip()]
-    if not parts:
+    if not text.strip():
         yield SkippedItem("file", "empty", ref=name)
+        return
+    path = PurePosixPath(name)
+    title, body = _titled(text)
+    title = title or dates.title_from_filename(path.stem)
+    parts = list(_parts(body))
     for number, part in enumerate(parts, 1):
-        yield _document(name, part, number if len(parts) > 1 else 0)
+        yield RawDocument(
+            ref=f"{name}#{number}" if len(parts) > 1 else name,
+            title=f"{title}, part {number}" if len(parts) > 1 else title,
+            body=part.strip("\n"),
+            markup="text",
+            date=dates.date_in_name(path.name),
+        )
 
 
-def _parts(text: str) -> Iterator[_TextPart]:
-    """Yield the documents of a file in parts of at most a million characters."""
-    name, position = "", 0
-    while True:
-        separator = _SEPARATOR.search(text, position)
-        end = separator.start() if separator else len(text)
-        part = 0
-        while end - position > _PART_CHARACTERS:
-            cut = _end_of_part(text, position)
-            part += 1
-            yield _TextPart(name, part, text[position:cut])
-            position = cut
-        yield _TextPart(name, part + 1 if part else 0, text[position:end])
-        if not separator:
-            return
-        name, position = "", separator.end()
-        if separator[0] == "\x1c":
-            line, newline, _ = text[position : position + _LONGEST_NAME].partition("\n")
-            if newline or len(line) < _LONGEST_NAME:
-                name, position = line.strip(), position + len(line) + len(newline)
-
-
-def _end_of_part(text: str, start: int) -> int:
-    """Return the index to cut at: after the last blank line, line or word that fits."""
-    half, most = start + _PART_CHARACTERS // 2, start + _PART_CHARACTERS
-    for mark in ("\n\n", "\n", " "):
-        end = text.rfind(mark, half, most)
-        if end >= 0:
-            return end + len(mark)
-    return most
-
-
-def _document(file: str, piece: _TextPart, number: int) -> RawDocument:
-    """Return a RawDocument; `number` counts the file's documents from 1, and is 0 for only one."""
-    path = PurePosixPath(file)
-    name = dates.title_from_filename(path.stem)
-    title, body = piece.name, piece.text
-    if not title and not piece.part:
-        title, body = _titled(body)
-    title = title or (f"{name}, {number}" if number and not piece.part else name)
-    return RawDocument(
-        ref=f"{file}#{number}" if number else file,
-        title=f"{title}, part {piece.part}" if piece.part else title,
-        body=body.strip("\n"),
-        markup="text",
-        date=dates.date_in_name(path.name),
-    )
+def _parts(text: str) -> Iterator[str]:
+    """Yield the text in parts that end after the last blank line, line or word that fits."""
+    start = 0
+    while len(text) - start > _PART_CHARACTERS:
+        half, end = start + _PART_CHARACTERS // 2, start + _PART_CHARACTERS
+        ends = (text.rfind(mark, half, end) + len(mark) for mark in ("\n\n", "\n", " "))
+        end = next((each for each in ends if each > half), end)
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def _titled(text: str) -> tuple[str, str]:
