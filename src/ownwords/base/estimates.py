@@ -243,11 +243,12 @@ def task_here(
 
 @dataclass(frozen=True)
 class BaseChoice:
-    """The base that was chosen, and the sentences that say why."""
+    """The minutes, and the base that was chosen, with the sentences that say why; "" for none."""
 
-    name: str
-    folder: str
-    sentences: tuple[str, ...]
+    minutes: float
+    name: str = ""
+    folder: str = ""
+    sentences: tuple[str, ...] = ()
 
 
 def check_fits(name: str, task: TuningTask, options: Sequence[BaseOption]) -> None:
@@ -338,4 +339,5 @@ def choose_base(task: TuningTask, options: Sequence[BaseOption]) -> BaseChoice |
                 f"With {base.title} and {duration(60 * minutes)}: about"
                 f" {1 - better / bits:.0%} fewer.{how}"
             )
-    return BaseChoice(chosen.name, str(chosen.entry.folder), tuple(sentences))
+    folder = str(chosen.entry.folder)
+    return BaseChoice(task.seconds / 60, chosen.name, folder, tuple(sentences))

@@ -35,7 +35,6 @@ from ownwords.make.stages import (
     FINISHED,
     MAX_TOKENS,
     SEED,
-    ChosenMinutes,
     FirstParagraph,
     MakeCallbacks,
     MakeRequest,
@@ -199,11 +198,25 @@ class MakeRun:
     def choose_base(self, texts: Corpus) -> None:
         """Choose the base and the minutes that the request leaves open; trim a large vocabulary.
 
-        The same command always chooses the same.
+        The same command always chooses the same. ConfigError if a base that the request names needs
+        more minutes.
         """
-        if self.request.minutes is None:
-            self._choose_minutes(texts)
-        if not self.request.base and (choice := self._choice(texts)):
+        request = self.request
+        inputs = {
+            "texts": texts.key,
+            "minutes": "" if request.minutes is None else f"{request.minutes:g}",
+            "base": request.base,
+            "settings": settings_key(request.fixed),
+            "bases": " ".join(f"{entry.name} {entry.bytes}" for entry in catalogue.entries()),
+        }
+        choice = self.cache.get("base", inputs, BaseChoice)
+        if choice is None:
+            choice = self._choice(texts)
+            self.cache.put("base", inputs, choice, 0.0)
+        if request.minutes is None:
+            self.request = replace(request, minutes=choice.minutes)
+            self.announce_parts()
+        if choice.folder:
             self.base = Path(choice.folder)
             self.callbacks.on_notice("Base", " ".join(choice.sentences))
         if self.base and self.request.trims:
@@ -263,14 +276,9 @@ class MakeRun:
         return made
 
     def plan(self, texts: Corpus) -> "PlannedTraining":
-        """Plan the training of the author's model, or load the plan of an unfinished one.
-
-        ConfigError if a base that the request names needs more minutes.
-        """
+        """Plan the training of the author's model, or load the plan of an unfinished one."""
         from ownwords.training.recipes import TrainRequest  # noqa: PLC0415 - it brings PyTorch
 
-        if self.request.base and not _SHORTENING & self.request.fixed.keys():
-            self._check_fits(texts)
         request = TrainRequest(
             workspace=self.workspace.root,
             seconds=self.request.resolved_minutes * 60,
@@ -283,15 +291,6 @@ class MakeRun:
             began=None if self._began is None else self._began + self._asking_s,
         )
         return plan_training(self.base, texts, request)
-
-    def _check_fits(self, texts: Corpus) -> None:
-        """Raise ConfigError if the named base needs more time; a run may always resume."""
-        inputs = {**self._choice_inputs(texts), "base": self.request.base}
-        if self.cache.get("fits", inputs, ChosenMinutes) is None:
-            # The plan knows the exact memory.
-            task = replace(self._task(texts), memory_bytes=estimates.UNLIMITED)
-            estimates.check_fits(self.request.base, task, estimates.base_options())
-            self.cache.put("fits", inputs, ChosenMinutes(self.request.resolved_minutes), 0.0)
 
     def write_paragraph(self, trained: TrainingSummary, report: Report) -> FirstParagraph:
         """Generate the first paragraph, streaming it to the callbacks."""
@@ -395,41 +394,25 @@ class MakeRun:
     def _base_key(self) -> str:
         return model_fingerprint(self.base, provenance=True) if self.base else ""
 
-    def _choose_minutes(self, texts: Corpus) -> None:
-        inputs = {**self._choice_inputs(texts), "minutes": "", "base": self.request.base}
-        chosen = self.cache.get("minutes", inputs, ChosenMinutes)
-        if chosen is None:
-            task, bases = self._task(texts), estimates.base_options()
-            chosen = ChosenMinutes(estimates.usual_minutes(self.request.base, task, bases))
-            self.cache.put("minutes", inputs, chosen, 0.0)
-        self.request = replace(self.request, minutes=chosen.minutes)
-        self.announce_parts()
-
-    def _choice(self, texts: Corpus) -> BaseChoice | None:
-        """The best installed base, or what was chosen before; None if none is measured."""
-        inputs = self._choice_inputs(texts)
-        choice = self.cache.get("base", inputs, BaseChoice)
-        if choice is None:
-            choice = estimates.choose_base(self._task(texts), estimates.base_options())
-            if choice:
-                self.cache.put("base", inputs, choice, 0.0)
-        return choice
-
-    def _task(self, texts: Corpus) -> estimates.TuningTask:
-        return estimates.task_here(
+    def _choice(self, texts: Corpus) -> BaseChoice:
+        """Return the base and the minutes, as far as the request leaves them open."""
+        request, options = self.request, estimates.base_options()
+        task = estimates.task_here(
             texts.train.bytes,
             len(texts.train),
-            seconds=self.request.resolved_minutes * 60,
+            seconds=request.resolved_minutes * 60,
             is_english=trimming.are_english([text.text for text in texts.train]),
-            device=self.request.device,
+            device=request.device,
         )
-
-    def _choice_inputs(self, texts: Corpus) -> dict[str, str]:
-        return {
-            "texts": texts.key,
-            "minutes": f"{self.request.resolved_minutes:g}",
-            "bases": " ".join(f"{entry.name} {entry.bytes}" for entry in catalogue.entries()),
-        }
+        if request.minutes is None:
+            minutes = estimates.usual_minutes(request.base, task, options)
+            task = replace(task, seconds=60 * minutes)
+        if request.base and not _SHORTENING & request.fixed.keys():
+            # The plan knows the exact memory.
+            unlimited = replace(task, memory_bytes=estimates.UNLIMITED)
+            estimates.check_fits(request.base, unlimited, options)
+        chosen = None if request.base else estimates.choose_base(task, options)
+        return chosen or BaseChoice(task.seconds / 60)
 
     def _scorecard_files(self) -> str:
         paths = [self.workspace.root / name for name in (DATA, PAGE)]

@@ -129,13 +129,6 @@ class TrainingSummary:
 
 
 @dataclass(frozen=True)
-class ChosenMinutes:
-    """The minutes of a training for which none were given."""
-
-    minutes: float
-
-
-@dataclass(frozen=True)
 class FirstParagraph:
     """A text and the title it continues; the title is "" if no test post has a usable one."""
 
