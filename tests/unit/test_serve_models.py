@@ -80,6 +80,17 @@ def test_what_broken_off_trainings_keep_is_shown_and_freed(
 
 def test_without_a_card_the_answer_says_why(client: TestClient, workspace: Workspace) -> None:
     nothing = client.get("/api/score").json()
-    assert nothing == {"html": "", "has_model": False, "unreadable": False}
+    assert nothing == {"html": "", "unreadable": False}
     (workspace.root / DATA).write_text("{}")
     assert client.get("/api/score").json()["unreadable"] is True
+
+
+def test_each_model_has_its_own_scorecard(client: TestClient, workspace: Workspace) -> None:
+    old = workspace.root / "models" / "old"
+    (old / "model").mkdir(parents=True)
+    (old / "model" / "config.json").write_text("{}")
+    write_scorecard(sample_card.good(), old)
+    assert client.get("/api/score").json()["html"] == ""
+    shown = client.get("/api/score", params={"model": "old"}).json()["html"]
+    assert "old/model" in HTMLParser(shown).text()
+    assert client.get("/api/score/page", params={"model": "old"}).status_code == 200

@@ -461,7 +461,7 @@ def _split(report: Report) -> list[b.Block]:
     heads = ("Split", "Posts", "Words", "Share")
     return [
         b.Paragraph(line=why, detail=True),
-        b.Shares(title="Words per split", rows=rows, heads=heads, is_slim=True),
+        b.Shares(title="Words per split", rows=rows, heads=heads),
     ]
 
 

@@ -45,12 +45,11 @@ class ArchivePool:
         self.path = path
         self._embed = embed
         self._local = threading.local()
-        self._opening, self._refreshing, self._embedding = (threading.Lock() for _ in range(3))
-        self._index: SearchIndex | None = None
+        self._refreshing, self._embedding = threading.Lock(), threading.Lock()
+        self._indexes: list[SearchIndex] = []
         self._index_file: _FileId | None = None
         self._searcher: ArchiveSearcher | None = None
         self._indexed_state: tuple[int, ...] = ()
-        self._stale: list[SearchIndex] = []
         self._embedder: Embedder | None = None
         self._vectors: threading.Thread | None = None
         self._is_closing = threading.Event()
@@ -66,29 +65,23 @@ class ArchivePool:
             cached = self._local.archive = (file, Archive(self.path))
         return cached[1]
 
-    def index(self) -> SearchIndex:
-        """Return the search index of passages, as of the last indexing."""
-        file = self._check_file()
-        with self._opening:
-            if self._index is None or self._index_file != file:
-                if self._index is not None:
-                    self._stale.append(self._index)  # a search may still be using it
-                self._index, self._index_file = SearchIndex(self.path), file
-            return self._index
-
     def searcher(self) -> ArchiveSearcher:
         """Return the search, after updating the index to the archive's current state."""
-        index, embedder = self.index(), self.embedder()
+        file, embedder = self._check_file(), self.embedder()
         with self._refreshing:
-            former = self._searcher
-            if former is None or (former.index, former.embedder) != (index, embedder):
-                self._searcher, self._indexed_state = ArchiveSearcher(index, embedder), ()
+            if not self._indexes or self._index_file != file:
+                # The index before stays open: a search may still be using it.
+                self._indexes.append(SearchIndex(self.path))
+                self._index_file = file
+            index, searcher = self._indexes[-1], self._searcher
+            if searcher is None or (searcher.index, searcher.embedder) != (index, embedder):
+                searcher = self._searcher = ArchiveSearcher(index, embedder)
+                self._indexed_state = ()
             if self._indexed_state != self._file_state():
                 index.refresh()
                 self._indexed_state = self._file_state()
                 self._start_vectors(index)
-            assert self._searcher is not None
-            return self._searcher
+            return searcher
 
     def embedder(self) -> Embedder | None:
         """Return the embedder if one is installed; OwnwordsError if it cannot be opened."""
@@ -109,15 +102,13 @@ class ArchivePool:
         return passages - len(searcher.index.without_vectors(searcher.embedder.name)), passages
 
     def close(self) -> None:
-        """Close the index; each thread's connection closes when the thread ends."""
+        """Close the indexes; each thread's connection closes when the thread ends."""
         self._is_closing.set()
         if self._vectors:
             self._vectors.join(_JOIN_S)
-        with self._opening:
-            for index in [*self._stale, *([self._index] if self._index else [])]:
-                index.close()
-            self._stale.clear()
-            self._index = None
+        with self._refreshing:
+            while self._indexes:
+                self._indexes.pop().close()
 
     def _check_file(self) -> _FileId:
         try:

@@ -110,7 +110,6 @@ class Shares(Block, tag="shares", frozen=True):
     rows: Sequence[Share] = ()
     heads: Sequence[str] = ()
     form: Literal["stack", "rows"] = "stack"
-    is_slim: bool = False
 
 
 class Year(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ _POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 _OPEN_ROWS = 8  # of a list; the others are folded
+_BAR_PX = 28
 # Heights in pixels: the tallest column, the number above it, the labels of the years, the longest
 # column below the axis, the number below that.
 _COLUMN_PX, _NUMBER_PX, _YEARS_PX, _POSTS_PX, _BELOW_PX = 132, 20, 26, 34, 16
@@ -291,8 +292,7 @@ class _Writer:
         ]
         if block.form == "rows":
             return table(block.title, block.heads, rows, "shares titled")
-        bar = self._stacked_bar(block, total)
-        stack = tag("figure", bar, class_="slim" if block.is_slim else None)
+        stack = tag("figure", self._stacked_bar(block, total))
         return join(stack, table(block.title, block.heads, rows, "legend"))
 
     def _share_label(self, row: b.Share, block: b.Shares, most: int) -> Html:
@@ -323,19 +323,19 @@ class _Writer:
             )
             left += width
         parts = (f"{b.text_of(row.label)} ({percent(row.value / total)})" for row in block.rows)
-        height = 14 if block.is_slim else 44
-        return _svg(name, "stack", block.title, f"{', '.join(parts)}.", height, *rects)
+        return _svg(name, "stack", block.title, f"{', '.join(parts)}.", _BAR_PX, *rects)
 
     def _years(self, block: b.Years) -> Html:
         """Return a column chart by year: words above the axis, posts below it."""
         years, name = block.rows, f"years-{next(self._ids)}"
         # With few years the columns keep a sensible width instead of filling the page.
         slot = 100 / max(len(years), 8)
-        words, posts = [year.words for year in years], [year.posts for year in years]
+        most_words = max((year.words for year in years), default=0) or 1
+        most_posts = max((year.posts for year in years), default=0) or 1
         parts = [_hatch(name)] if any(year.left_out for year in years) else []
         for i, year in enumerate(years):
-            rise = _COLUMN_PX * year.words / (max(words) or 1)
-            hang = _POSTS_PX * year.posts / (max(posts) or 1)
+            rise = _COLUMN_PX * year.words / most_words
+            hang = _POSTS_PX * year.posts / most_posts
             out = rise * min(1.0, ratio(year.left_out, year.words))
             columns = [
                 (count(year.words, "word"), "own", _AXIS_PX - rise + out, rise - out),
@@ -356,19 +356,19 @@ class _Writer:
                 for label, class_, y, height in columns
                 if class_ != "out" or out
             ]
-            is_named = i % math.ceil(len(years) / _WIDE_MAX) == 0
-            is_always = i % math.ceil(len(years) / _NARROW_MAX) == 0
+            if i % math.ceil(len(years) / _WIDE_MAX):
+                continue  # there is no room for its numbers
+            wide = "wide" if i % math.ceil(len(years) / _NARROW_MAX) else ""
             texts = [
-                (compact(words[i]), _AXIS_PX - rise - 6, "", _number_class(words, i)),
-                (f"{posts[i]:,}", _AXIS_PX + 39 + hang, "quiet ", _number_class(posts, i)),
-                (f"{year.year}", _AXIS_PX + 17, "year ", ("wide", "")[is_always]),
+                (compact(year.words), _AXIS_PX - rise - 6, wide),
+                (f"{year.posts:,}", _AXIS_PX + 39 + hang, "quiet " + wide),
+                (f"{year.year}", _AXIS_PX + 17, "year " + wide),
             ]
+            place = _css_percent(slot * (i + 0.5))
             parts += [
-                tag(
-                    "text", text, x=_css_percent(slot * (i + 0.5)), y=f"{y:.1f}", class_=look + wide
-                )
-                for text, y, look, wide in texts[: 3 if is_named else 2]
-                if wide is not None
+                tag("text", text, x=place, y=f"{y:.1f}", class_=look.strip())
+                for text, y, look in texts
+                if text != "0"
             ]
         axis = str(_AXIS_PX)
         rule = tag("line", x1="0", x2="100%", y1=axis, y2=axis, class_="axis")
@@ -445,14 +445,6 @@ def _hatch(name: str) -> Html:
     units = "userSpaceOnUse"
     pattern = tag("pattern", *parts, id=f"{name}-hatch", width="6", height="6", patternUnits=units)
     return tag("defs", pattern)
-
-
-def _number_class(values: list[int], i: int) -> str | None:
-    """Return the class of a column's number: "" always shows it, "wide" only on wide pages."""
-    # If not all numbers fit, the highest is shown for scale.
-    if values[i] and (len(values) <= _NARROW_MAX or i == values.index(max(values))):
-        return ""
-    return "wide" if values[i] and len(values) <= _WIDE_MAX else None
 
 
 def _svg(

@@ -273,24 +273,11 @@ class TerminalWriter:
         indent = 0 if self._indent else 2
         if block.cite:
             self.line([*b.spans(block.cite), ":"], DIM, indent)
-        self.line(self._quoted(block), indent=indent)
-
-    @staticmethod
-    def _quoted(block: b.Quote) -> str:
-        return plain(" ".join(map(b.text_of, (*block.lines, *block.rest))), _QUOTE_CHARACTERS)
+        words = " ".join(map(b.text_of, (*block.lines, *block.rest)))
+        self.line(plain(words, _QUOTE_CHARACTERS), indent=indent)
 
     def _beside(self, block: b.Beside) -> None:
-        """Print two passages in two columns, or one below the other."""
-        quotes = [inner for inner in block.blocks if isinstance(inner, b.Quote)]
-        if len(quotes) != 2 or not self._is_wide:
-            self.blocks(block.blocks)
-            return
-        left, right = (f"{b.text_of(q.cite)}: {self._quoted(q)}" for q in quotes)
-        grid = self.grid()
-        for _ in quotes:
-            grid.add_column(ratio=1, overflow="fold")
-        grid.add_row(self.text(left), self.text(right, DIM))
-        self.put(grid, indent=2)
+        self.blocks(block.blocks)
 
     def _aside(self, block: b.Aside) -> None:
         self.line(block.title, DIM)

@@ -247,24 +247,29 @@ def tuning_task(state: AppState) -> estimates.TuningTask:
 # --- the scorecard and the exports ---------------------------------------------------------------
 
 
-def show_scorecard(state: AppState, _: ApiCall) -> dict[str, Any]:
-    """Show the scorecard of the current model, drawn."""
-    folder, has_model = state.workspace.root, bool(state.own_model)
+def show_scorecard(state: AppState, call: ApiCall) -> dict[str, Any]:
+    """Show the scorecard of a model, drawn."""
+    folder = _scored_folder(state, call.query)
     card = read_scorecard(folder)
     if card is None:
         # Written by another version of ownwords, or damaged; scoring again fixes both.
-        is_there = (folder / DATA).exists()
-        return {"html": "", "has_model": has_model, "unreadable": is_there}
+        return {"html": "", "unreadable": (folder / DATA).exists()}
     # The card contains the model's path when it was measured; the workspace may have moved.
     path = path_text((folder / "model").absolute())
-    here = replace(card.about, model=path, name=new_name(folder) or card.about.name)
+    here = replace(card.about, model=path, name=new_name(state.workspace.root) or card.about.name)
     drawn = str(html.fragment(card_view.scorecard_view(replace(card, about=here))))
-    return {"html": drawn, "has_model": has_model, "unreadable": False}
+    return {"html": drawn, "unreadable": False}
 
 
-async def _download_scorecard(state: AppState, _: Request) -> Response:
+def _scored_folder(state: AppState, query: Mapping[str, str]) -> Path:
+    """Return the folder with the scorecard of the query's model, by default of the current one."""
+    others = {each.name: each.folder for each in state.library.models() if not each.is_current}
+    return others.get(query.get("model", ""), state.workspace.root)
+
+
+async def _download_scorecard(state: AppState, request: Request) -> Response:
     """Download the scorecard as one self-contained HTML file."""
-    page = state.workspace.root / PAGE
+    page = await state.run(lambda: _scored_folder(state, request.query_params) / PAGE)
     if not await state.run(page.exists):
         raise not_found("this model has not been scored yet")
     name = as_file_name(blog_name(state.workspace.root)) or "scorecard"

@@ -254,6 +254,8 @@ export function command(text, { isSecret = false } = {}) {
 
 // ---- controls ---------------------------------------------------------------------------------
 
+const TYPING_MS = 200;
+
 /** `kind`: "", "primary", "small", "plain", "danger"; `label`: for screen readers. */
 export const button = (wording, run, { kind = "", icon: name = "", label = null, type = "button", disabled } = {}) =>
   el("button", { type, class: kind, "aria-label": label, disabled, onclick: run }, name && icon(name), wording);
@@ -272,6 +274,17 @@ export function field(label, control, hint = "") {
 }
 
 export const input = (options = {}) => el("input", { type: "text", autocomplete: "off", ...options });
+
+/** A box to search in: `search(words)` is called when the typing pauses. */
+export function searchBox(left, search, options) {
+  let waiting = 0;
+  const box = input({ type: "search", ...options, oninput() {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => search(box.value), TYPING_MS);
+  } });
+  left.addEventListener("abort", () => clearTimeout(waiting));
+  return box;
+}
 
 /** `choices`: [[value, label]]. */
 export function select(choices, value, onChange = () => {}, options = {}) {

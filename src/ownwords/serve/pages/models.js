@@ -1,14 +1,12 @@
 // Models: all of them in a table, each with its scorecard, and the models to start from.
 
 import { address, go, setTitle } from "/app.js";
-import { add, ask, button, checkbox, compact, confirm, dotted, drawn, duration, el, empty, field, fill, input, lines,
-  link, masthead, outward, quiet, quote, redraw, row, rows, section, select, size, smallButton, table, tag, title,
-  totals, when } from "/components.js";
+import { add, ask, button, checkbox, compact, confirm, dotted, drawn, duration, el, empty, field, fill, input, link,
+  masthead, outward, quiet, redraw, row, rows, section, select, size, smallButton, table, tag, title,
+  when } from "/components.js";
 import { exclusive, follow, isOpenScoring, isRunning, live, newest, progress, start } from "/jobs.js";
 import { count, fixed, language, said, t } from "/language.js";
-import { get, ofBlog, patch, post, remove, text } from "/server.js";
-
-const SCORECARD = "/api/score/page";
+import { get, ofBlog, patch, post, queryOf, remove, text } from "/server.js";
 
 export async function show(element, where, left) {
   if (where.path[0]) return one(element, where.path[0], left);
@@ -40,7 +38,7 @@ function listed({ models, bases }) {
     quiet(t`Bits per byte: how much unseen posts surprise the model. Lower is better.`));
 }
 
-/** One model: its names and uses, and its scorecard if it is the current one. */
+/** One model: its names and uses, and its scorecard. */
 async function one(element, name, left) {
   const head = el("div"), card = el("div");
   let model = null, score = null;
@@ -53,7 +51,7 @@ async function one(element, name, left) {
   await live(left, async (signal) => {
     const all = (await get("/api/models", {}, signal)).models;
     const found = all.find((item) => item.name === name);
-    return [found, found?.is_current ? await get("/api/score", {}, signal) : null];
+    return [found, found && await get("/api/score", { model: name }, signal)];
   }, (answer) => {
     [model, score] = answer;
     draw();
@@ -63,11 +61,10 @@ async function one(element, name, left) {
     const job = exclusive(), isScoring = isRunning(newest("score"));
     scoring.update();
     redraw(head, [model, job?.title], () => model && actions(job));
-    redraw(card, [model, score, isScoring], () => {
-      if (score) return scorecard(score, isScoring ? null : () => start({ kind: "score" }));
-      return model ? unscored(model) : [masthead({ heading: name }),
-        empty(t`There is no such model`, t`It was renamed or deleted.`, link(address("models"), t`All models`))];
-    });
+    redraw(card, [model, score, isScoring], () => (model
+      ? scorecard(name, score, model.is_current && !isScoring && (() => start({ kind: "score" })))
+      : [masthead({ heading: name }),
+        empty(t`There is no such model`, t`It was renamed or deleted.`, link(address("models"), t`All models`))]));
   }
 
   function actions(job) {
@@ -101,13 +98,6 @@ async function one(element, name, left) {
     job && quiet(t`You can change this model when “${said(job.title)}” has ended.`));
   }
 }
-
-/** A model that is not the current one: what is stored of its scorecard. */
-const unscored = ({ name, made_at: made, sentence, figures, samples }) => [
-  masthead({ kicker: el("span", t`${title(name)}, made ${when(made)}`), heading: said(sentence) || title(name) }),
-  figures.length > 0 && totals(figures, said), quiet(t`Its full scorecard is shown while it is the current model.`),
-  samples.length > 0 && section(t`What it writes`, samples.map((item) =>
-    quote(lines(item.text), { cite: said(item.beginning), look: "ours" })))];
 
 // ---- the models to start from -----------------------------------------------------------------
 
@@ -191,10 +181,11 @@ function expected({ minutes, memory_bytes: memory, is_too_large: isTooLarge, exp
 
 /** A link that saves the scorecard as a page, in the language of this one. */
 export function sharing(name) {
-  const node = el("a.button", { href: ofBlog(SCORECARD), download: `${name}.html` }, t`Save as a page to share`);
+  const path = `/api/score/page?${queryOf({ model: name })}`;
+  const node = el("a.button", { href: ofBlog(path), download: `${name}.html` }, t`Save as a page to share`);
   if (language !== "en") node.addEventListener("click", async (event) => {
     event.preventDefault();
-    const page = el("html", { lang: language }, drawn(await text(SCORECARD)));
+    const page = el("html", { lang: language }, drawn(await text(path)));
     node.href = URL.createObjectURL(new Blob([`<!DOCTYPE html>\n${page.outerHTML}`], { type: "text/html" }));
     node.click();
   }, { once: true });
@@ -202,14 +193,14 @@ export function sharing(name) {
 }
 
 /** The scorecard, with sections that unfold so that its main figures fit one screen; or why there is none. */
-function scorecard({ html, unreadable }, measure) {
+function scorecard(name, { html, unreadable }, measure) {
   if (html) {
     const content = drawn(html);
     for (const part of content.querySelectorAll(".part")) {
       const [head, ...rest] = part.childNodes;
       part.replaceWith(el("details.unfolding", { id: part.id }, el("summary", head), rest));
     }
-    return [content, row(sharing("scorecard"))];
+    return [content, row(sharing(name))];
   }
   const [heading, wording] = unreadable
     ? [t`This scorecard was made by another version`, t`Score the model again. The model itself has not changed.`]

@@ -1,9 +1,9 @@
 // Posts: all of them in a table, a page at a time; decisions, the report, and a post to read.
 
 import { address, go, setTitle } from "/app.js";
-import { add, announce, button, day, dotted, drawn, el, empty, field, fill, folded, form, icon, input, link,
-  masthead, outward, p, pairs, passage, percent, problem, quiet, radios, row, select, shareLine, smallButton, table,
-  tabs, tag, title, toast } from "/components.js";
+import { add, announce, button, day, dotted, drawn, el, empty, field, fill, folded, form, icon, link,
+  masthead, outward, p, pairs, passage, percent, problem, quiet, radios, row, searchBox, select, shareLine,
+  smallButton, table, tabs, tag, title, toast } from "/components.js";
 import { live } from "/jobs.js";
 import { count, said, t } from "/language.js";
 import { get, post } from "/server.js";
@@ -33,7 +33,7 @@ export async function show(element, where, left) {
 
 // ---- all posts --------------------------------------------------------------------------------
 
-const PAGE = 50, TYPING_MS = 200;
+const PAGE = 50;
 const FILTERS = ["title", "year", "tag", "decision", "split", "kind", "flag"];
 const SORTS = [["date", t`Date`], ["words", t`Your words`], ["share", t`Share of your words`],
   ["learned_words", t`Words learned from`], ["title", t`Title`]];
@@ -54,11 +54,8 @@ function orderOf({ sort = "date", order }) {
 async function list(body, where, left) {
   const asked = Object.fromEntries(where.query);
   const rows = el("div.posts"), summary = quiet();
-  let waiting = null;
-  const box = input({ type: "search", placeholder: t`Words in the title`, value: asked.title ?? "", oninput() {
-    clearTimeout(waiting);
-    waiting = setTimeout(() => ask({ title: box.value, first: "" }), TYPING_MS);
-  } });
+  const box = searchBox(left, (title) => ask({ title, first: "" }),
+    { placeholder: t`Words in the title`, value: asked.title ?? "" });
   const sort = select(SORTS, asked.sort ?? "date",
     (value) => ask({ sort: value, order: value === "title" ? "up" : "", first: "" }), { id: "sort-by" });
   const order = smallButton("", () => ask({ order: asked.order === "up" ? "" : "up", first: "" }));
@@ -83,7 +80,6 @@ async function list(body, where, left) {
     const choices = select([["", t`All`], ...options], asked[name] ?? "", (value) => ask({ [name]: value, first: "" }));
     return (known.length > 1 || asked[name]) && field(label, choices);
   };
-  left.addEventListener("abort", () => clearTimeout(waiting));
   const [facets] = await Promise.all([get("/api/corpus/facets", {}, left), draw()]);
   const filters = form("filters", () => {}, field(t`Title`, box), option("year", t`Year`, facets.years),
     option("tag", t`Tag`, facets.tags), option("decision", t`Decision`, facets.decisions),
@@ -152,12 +148,8 @@ const STATUSES = { read: t`Read`, "read in part": t`Read in part`, "left out": t
 
 async function files(body, where, left) {
   const asked = Object.fromEntries(where.query), rows = el("div.posts");
-  let waiting = null;
-  const box = input({ type: "search", placeholder: t`Words in the name or the reason`, value: asked.words ?? "",
-    oninput() {
-      clearTimeout(waiting);
-      waiting = setTimeout(() => ask({ words: box.value, first: "" }), TYPING_MS);
-    } });
+  const box = searchBox(left, (words) => ask({ words, first: "" }),
+    { placeholder: t`Words in the name or the reason`, value: asked.words ?? "" });
   const statuses = select([["", t`All`], ...Object.entries(STATUSES)], asked.status ?? "",
     (status) => ask({ status, first: "" }));
   const cells = (file) => [file.name, STATUSES[file.status], file.texts ? count(file.words) : "–",
@@ -169,7 +161,6 @@ async function files(body, where, left) {
         : empty(t`No file matches`, t`Remove a filter.`), pager(page, rows, ask));
     announce(count(page.total, "file"));
   }, ["blog"]);
-  left.addEventListener("abort", () => clearTimeout(waiting));
   const filters = form("filters", () => {}, field(t`Search`, box), field(t`What became of it`, statuses));
   filters.setAttribute("role", "search");
   fill(body, masthead({ heading: t`Files` }), filters, rows);

@@ -1,22 +1,19 @@
 // Saved texts and conversations: a list that can be searched, beside Write and Ask.
 
 import { address, go } from "/app.js";
-import { confirm, day, dotted, el, fill, folded, input, link, quiet, row, smallButton, title, toast } from
+import { confirm, day, dotted, el, fill, folded, link, quiet, row, searchBox, smallButton, title, toast } from
   "/components.js";
 import { live } from "/jobs.js";
 import { count, t } from "/language.js";
 import { get, ofBlog, post, put, remove } from "/server.js";
 
-const WAIT_MS = 800, TYPING_MS = 200;
+const WAIT_MS = 800;
 
 /** The list of one kind ("text" or "conversation"); `part` is the page on which they open. `mark(id)` marks the open
  *  one. */
 export function savedList(left, kind, part, heading) {
-  let waiting = null, current = "";
-  const box = input({ type: "search", placeholder: t`Search`, "aria-label": t`Search: ${heading}`, oninput() {
-    clearTimeout(waiting);
-    waiting = setTimeout(reload, TYPING_MS);
-  } });
+  let current = "";
+  const box = searchBox(left, () => reload(), { placeholder: t`Search`, "aria-label": t`Search: ${heading}` });
   const list = el("ul.saved"), rest = el("div");
   const all = el("a.button.small", { href: ofBlog("/api/texts/markdown"), download: "texts.md" }, t`Download all`);
   const node = folded(heading, box, list, rest, row(all));
