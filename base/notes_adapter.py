@@ -64,7 +64,7 @@ _CONTEXT = 512
 SETTINGS = Recipe(
     # The weight keeps how texts begin: else every token would come to follow the start alike.
     data=DataConfig(replay=0.3, opening_weight=20.0),
-    optim=OptimConfig(kind="adamw", learning_rate=1e-3, beta1=0.9, beta2=0.99, weight_decay=0.0),
+    optim=OptimConfig(kind="adamw", learning_rate=1e-3, beta2=0.99, weight_decay=0.0),
     schedule=ScheduleConfig(warmup_fraction=0.02, decay_fraction=0.8),
     train=LoopConfig(
         steps=1_000,  # a guess, by which the rate rises; the time ends the run

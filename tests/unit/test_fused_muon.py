@@ -22,7 +22,7 @@ def _steps(precision: torch.dtype, threads: int = 1) -> tuple[dict[str, Tensor],
     fused.library().set_threads(threads)
     generator = torch.Generator().manual_seed(2)
     weights = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
-    muon = Muon(weights, steps=5, precision=precision)
+    muon = Muon(weights, precision=precision)
     for _ in range(3):
         gradients = {n: torch.randn(s, generator=generator) for n, s in SHAPES.items()}
         muon.step(

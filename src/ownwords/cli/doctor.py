@@ -53,7 +53,6 @@ def _rows(
     rows: list[tuple[str, Line]] = [
         ("System", f"{machine.system}, Python {machine.python}"),
         ("Processor", f"{cpu.model or 'unknown'}, {cpu.architecture}"),
-        ("", ", ".join(cpu.instruction_sets) or "instruction sets unknown"),
         (
             "Cores",
             f"{cpu.physical_cores or 'unknown'} physical, {cpu.logical_cores} logical,"

@@ -34,20 +34,6 @@ RUNNING_DEVICES = ("cuda",)  # elsewhere the CPU, with the native engine
 MIN_MEMORY = 1 << 30  # free bytes of a card that "auto" takes
 _noted: set[str] = set()  # each reason is reported once, not at every stage of a run
 
-# Names in /proc/cpuinfo -> common names.
-_INSTRUCTION_SETS = {
-    "avx2": "AVX2",
-    "avx512f": "AVX-512",
-    "avx512_bf16": "AVX-512 BF16",
-    "avx512_vnni": "AVX-512 VNNI",
-    "avx_vnni": "AVX VNNI",
-    "amx_tile": "AMX",
-    "amx_bf16": "AMX BF16",
-    "asimd": "NEON",
-    "bf16": "BF16",
-    "i8mm": "I8MM",
-    "sve": "SVE",
-}
 _COMPILERS = ("c++", "g++", "clang++", "cl")
 
 
@@ -57,7 +43,6 @@ class Cpu:
 
     model: str
     architecture: str
-    instruction_sets: tuple[str, ...]
     physical_cores: int
     logical_cores: int
     usable_cores: int
@@ -164,18 +149,12 @@ def read_cpu(root: Path = _ROOT, system: str = sys.platform) -> Cpu:
     """Return the processor, as the operating system describes it."""
     text = _text(root / "proc/cpuinfo")
     name = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
-    model, names = name[1].strip() if name else "", flags[1].split() if flags else []
+    model = name[1].strip() if name else ""
     if system == "darwin":
         model = _sysctl("machdep.cpu.brand_string")
-        names = ["asimd"] if platform.machine() == "arm64" else []
-        names += ["bf16"] if _sysctl("hw.optional.arm.FEAT_BF16") == "1" else []
     return Cpu(
         model=model or platform.processor(),
         architecture=platform.machine(),
-        instruction_sets=tuple(
-            _INSTRUCTION_SETS[each] for each in _INSTRUCTION_SETS if each in names
-        ),
         physical_cores=psutil.cpu_count(logical=False) or 0,
         logical_cores=os.cpu_count() or 1,
         usable_cores=usable_cores(root),

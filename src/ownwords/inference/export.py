@@ -3,6 +3,7 @@
 import re
 import tempfile
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,14 @@ import torch
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import cache_folder, translate_os_errors, writing_atomically
 from ownwords.inference.text_generation import generation_config
-from ownwords.models import atomic_dir, bundle, directory, lora, ollama
+from ownwords.models import atomic_dir, bundle, directory, lora
 from ownwords.models.bundle import Bundle
 from ownwords.models.directory import BaseLicense
 from ownwords.models.gguf import saving
 from ownwords.models.gguf.reading import convert
+from ownwords.models.gguf.saving import GGUFFile
 from ownwords.models.model_library import name_of
+from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weights import write_tensors
 from ownwords.tokenizers import tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -29,6 +32,16 @@ _DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 _SUFFIXES = {"gguf": ".gguf", "zip": ".zip"}
 # Ollama users expect small files; a GGUF file can be quantized further with other tools.
 _DEFAULT_TYPES = {"gguf": "f16", "ollama": "q8_0"}
+
+# https://github.com/ollama/ollama/blob/main/docs/modelfile.md
+_MODELFILE = "Modelfile"
+# Upper bound for num_ctx: Ollama's default is 4,096, and it allocates the whole context at once.
+_LARGEST_CONTEXT = 8192
+# generation_config.json's names to Ollama's.
+_OLLAMA_NAMES = {
+    **{name: name for name in ("temperature", "top_k", "top_p", "min_p")},
+    "repetition_penalty": "repeat_penalty",
+}
 
 _TRIMMED = "The model uses part of its base's vocabulary; the adapter fits the whole base."
 _OPENING = Path(__file__).with_name("adapter.md")  # how to open an adapter, for its card
@@ -99,12 +112,7 @@ def export(
     if form == "gguf":
         written = write(out)
     else:
-        ends = [token for token, i in own_tokenizer.special.items() if i == own_tokenizer.end]
-        written = ollama.save(
-            *(out, write, name, loaded.generation, loaded.config.context),
-            chats=bool(own_tokenizer.template),
-            stops=ends[:1],
-        )
+        written = _ollama(out, write, name, loaded, own_tokenizer)
     return ExportResult(written.path, form, kind, written.bytes, written.notes)
 
 
@@ -123,6 +131,41 @@ def _directory(
     )
     size = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
     return ExportResult(out, "hf", type or "", size, ())
+
+
+def _ollama(
+    out: Path,
+    write: Callable[[Path], GGUFFile],
+    name: str,
+    loaded: Bundle,
+    own_tokenizer: Tokenizer,
+) -> GGUFFile:
+    """Write a folder with `NAME.gguf`, which `write` makes, and its Modelfile."""
+    if out.exists() and not out.is_dir():
+        raise ModelError(f"{out} is a file", hint="give the name of a folder")
+    names = [path.name for path in out.iterdir()] if out.exists() else []
+    if not all(each == _MODELFILE or each.endswith(".gguf") for each in names):
+        raise ModelError(
+            f"{out} holds other files, and is not replaced", hint="give an empty or new folder"
+        )
+    # No quoting is needed in a Modelfile for such a name.
+    file = (re.sub(r"[^\w.-]", "-", name).strip(".-") or "model") + ".gguf"
+    lines = [f"FROM ./{file}"]
+    if not own_tokenizer.template:  # else Ollama uses the one in the GGUF file if it knows it
+        lines.append('TEMPLATE """{{ .Prompt }}"""')
+    for token, i in own_tokenizer.special.items():
+        if i == own_tokenizer.end:
+            quotes = '"""' if '"' in token else '"'
+            lines.append(f"PARAMETER stop {quotes}{token}{quotes}")
+    for theirs, ours in _OLLAMA_NAMES.items():
+        value = loaded.generation.get(theirs)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            lines.append(f"PARAMETER {ours} {value:g}")
+    lines.append(f"PARAMETER num_ctx {min(loaded.config.context, _LARGEST_CONTEXT)}")
+    with atomic_dir.replace_dir(out) as draft:
+        written = write(draft / file)
+        atomic_dir.write_file(draft / _MODELFILE, ("\n".join(lines) + "\n").encode())
+    return replace(written, path=out / file)
 
 
 def _adapter(source: Path, out: Path, type: str) -> ExportResult:

@@ -44,11 +44,6 @@ _MODEL_FILES = re.compile(
     + "|".join(map(re.escape, (ADAPTER, COPY_GUARD, *TOKENIZER_FILES)))
 )
 NO_LICENSE = BaseLicense()
-_DTYPE_NAMES = {
-    torch.float32: "float32",
-    torch.bfloat16: "bfloat16",
-    torch.float16: "float16",
-}
 
 
 @dataclass(frozen=True)
@@ -98,9 +93,9 @@ def save(
 
     ids = {"bos_token_id": tokenizer.start, "eos_token_id": tokenizer.end}
     dtypes = {dtype or parameter.dtype for parameter in model.parameters()}
-    stored = _DTYPE_NAMES.get(min(dtypes, key=lambda torch_dtype: torch_dtype.itemsize), "float32")
-    if int8:  # transformers then refuses it, rather than start from random weights
-        stored = "int8"
+    narrowest = min(dtypes, key=lambda torch_dtype: torch_dtype.itemsize)
+    # With "int8" transformers refuses it, rather than start from random weights.
+    stored = "int8" if int8 else str(narrowest).removeprefix("torch.")
     files[CONFIG] = encode_json({**config.to_hf(), **ids, "torch_dtype": stored})
     files[GENERATION] = encode_json({**ids, **(generation or {})})
     files |= license.files

@@ -173,7 +173,7 @@ class CausalLM(nn.Module):
                 softcap=self.config.logit_softcap,
             )
 
-    def new_cache(self, batch: int, length: int, dtype: torch.dtype | None = None) -> KVCache:
+    def new_cache(self, batch: int, length: int) -> KVCache:
         """Allocate a KV cache for `batch` texts of up to `length` tokens each."""
         weight = next(self.final_norm.parameters())
         return KVCache(
@@ -183,7 +183,7 @@ class CausalLM(nn.Module):
             kv_heads=self.config.kv_heads,
             head_dim=self.config.head_dim,
             device=weight.device,
-            dtype=weight.dtype if dtype is None else dtype,
+            dtype=weight.dtype,
         )
 
     def prepare_adapters(self, ids_BT: Tensor, *, is_cached: bool) -> None:

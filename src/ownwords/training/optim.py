@@ -24,7 +24,10 @@ from ownwords.training.settings import OptimConfig, ScheduleConfig
 
 # A quintic that takes every singular value in (0, 1] to about [0.7, 1.2] in five steps.
 A, B, C = 3.4445, -4.7750, 2.0315
+NEWTON_SCHULZ_STEPS = 5
 EPS = 1e-7
+MOMENTUM_START = 0.85  # of Muon, before its warmup
+BETA1, ADAMW_EPS = 0.9, 1e-8
 
 
 def lr_scale(step: int, steps: int, progress: float, config: ScheduleConfig) -> float:
@@ -35,14 +38,13 @@ def lr_scale(step: int, steps: int, progress: float, config: ScheduleConfig) -> 
 
     The warmup takes a fraction of the planned `steps`: in a timed run a slow first step, which
     compiles, would otherwise use it up. The decay follows `progress`, the share of the run before
-    this step. It reaches `final_lr_fraction` at the end, so it is never zero in a step.
+    this step. It would be zero after the last step, and is zero in none.
     """
     warmup, decay = config.warmup_fraction * steps, config.decay_fraction
     rising = (step + 1) / warmup if step + 1 < warmup else 1.0
     left = max(0.0, 1 - progress)
     falling = left / decay if left < decay else float(left > 0)
-    final = config.final_lr_fraction
-    return min(rising, final + (1 - final) * falling)
+    return min(rising, falling)
 
 
 class Optimizer:
@@ -96,16 +98,13 @@ class Optimizer:
         rest = {name: p for name, p in self._parameters.items() if name not in matrices}
         self._muon: Muon | None = None
         if muon := {name: p for name, p in self._parameters.items() if name in matrices}:
-            self._muon = Muon(
-                muon, steps=config.newton_schulz_steps, precision=_precision(config, device)
-            )
+            self._muon = Muon(muon, precision=_precision(config, device))
         decays = _decays(model, config)
         here = self.weights()
         self._adamw = [
             AdamW(
                 {name: here[name] for name in rest if decays[name] == decay},
-                betas=(config.beta1, config.beta2),
-                eps=config.eps,
+                beta2=config.beta2,
                 decay=decay,
             )
             for decay in dict.fromkeys(decays[name] for name in rest)
@@ -120,7 +119,7 @@ class Optimizer:
         """Set the learning rates and the momentum of the next `update`."""
         config, steps = self.config, self.config.momentum_warmup_steps
         risen = min(1.0, step / steps) if steps else 1.0
-        momentum = config.momentum_start + risen * (config.momentum - config.momentum_start)
+        momentum = MOMENTUM_START + risen * (config.momentum - MOMENTUM_START)
         self._now = scale * self.lr_factor, momentum
         if not self._waits:
             self._now = self._scale.fill_(self._now[0]), self._momentum.fill_(momentum)
@@ -370,10 +369,8 @@ class MatrixStack:
 class Muon:
     """The Muon optimizer for a set of matrices."""
 
-    def __init__(
-        self, parameters: dict[str, Tensor], *, steps: int, precision: torch.dtype
-    ) -> None:
-        self.steps, self.precision = steps, precision
+    def __init__(self, parameters: dict[str, Tensor], *, precision: torch.dtype) -> None:
+        self.precision = precision
         shapes: dict[torch.Size, list[str]] = {}
         for name, parameter in parameters.items():
             shapes.setdefault(parameter.shape, []).append(name)
@@ -438,7 +435,7 @@ class Muon:
         fused.library().muon(
             *(fused.DTYPES[gradients[stacks[0].names[0]].dtype], fused.DTYPES[self.precision]),
             *((struct * len(matrices))(*matrices), len(matrices)),
-            *(float(clip.factor), momentum, 1 - decay, self.steps),
+            *(float(clip.factor), momentum, 1 - decay, NEWTON_SCHULZ_STEPS),
         )
 
     def _orthogonal_update(
@@ -455,7 +452,7 @@ class Muon:
         update_NRC.lerp_(stack.momentum_NRC, momentum)
         norm_N11 = torch.linalg.vector_norm(update_NRC, dim=(1, 2), keepdim=True)
         update_NRC.mul_(1 / (norm_N11 + EPS))
-        update_NRC.copy_(newton_schulz(update_NRC.to(self.precision), self.steps))
+        update_NRC.copy_(newton_schulz(update_NRC.to(self.precision), NEWTON_SCHULZ_STEPS))
         return update_NRC if clip.ok is None else update_NRC.mul_(clip.ok)
 
     def momenta(self) -> dict[str, Tensor]:
@@ -482,12 +479,11 @@ class AdamW:
         self,
         weights: dict[str, Tensor],
         *,
-        betas: tuple[float, float],
-        eps: float,
+        beta2: float,
         decay: float,
     ) -> None:
         self.names = tuple(weights)
-        self.betas, self.eps, self.decay = betas, eps, decay
+        self.beta2, self.decay = beta2, decay
         self.means = [torch.zeros(each.shape, device=each.device) for each in weights.values()]
         self.squares = [torch.zeros_like(mean) for mean in self.means]
         # One count for all parameters: they are always updated together.
@@ -533,8 +529,8 @@ class AdamW:
                 square,
                 step=step,
                 learning_rate=lr,
-                betas=self.betas,
-                eps=self.eps,
+                betas=(BETA1, self.beta2),
+                eps=ADAMW_EPS,
                 weight_decay=self.decay,
                 scale=scale,
                 bf16_copy=narrow.get(name),
@@ -561,10 +557,10 @@ class AdamW:
             [],
             [self.count] * len(weights),
             lr=lr,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
+            beta1=BETA1,
+            beta2=self.beta2,
             weight_decay=self.decay,
-            eps=self.eps,
+            eps=ADAMW_EPS,
             amsgrad=False,
             maximize=False,
             grad_scale=scale,

@@ -41,16 +41,12 @@ class OptimConfig:
     # Times `learning_rate`, for the embedding of the token that texts begin with: a soft prompt
     # that learns fast how they begin.
     start_lr_scale: NonNegative = 1.0
-    beta1: BelowOne = 0.9
     beta2: BelowOne = 0.95
-    eps: Annotated[float, Meta(gt=0)] = 1e-8
-    # Muon's momentum rises from `momentum_start` to `momentum` over `momentum_warmup_steps`.
+    # Muon's momentum rises to `momentum` over `momentum_warmup_steps`.
     momentum: BelowOne = 0.95
-    momentum_start: BelowOne = 0.85
     momentum_warmup_steps: Count = 300
-    # Newton-Schulz iterations per step.
-    newton_schulz_steps: Count = 5
-    # Their precision; auto: bfloat16 if the hardware multiplies it faster.
+    # Precision of Muon's Newton-Schulz iterations; auto: bfloat16 if the hardware multiplies it
+    # faster.
     newton_schulz_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     # For matrices: each step shrinks a weight by learning rate times weight decay.
     weight_decay: NonNegative = 0.1
@@ -68,8 +64,6 @@ class ScheduleConfig:
     warmup_fraction: Fraction = 0.01
     # Fraction of the run, of its time or its steps, over which the learning rate decays.
     decay_fraction: Fraction = 0.6
-    # The learning rate at the end, as a fraction of its peak.
-    final_lr_fraction: Fraction = 0.0
 
     def __post_init__(self) -> None:
         if self.warmup_fraction + self.decay_fraction > 1:

@@ -34,7 +34,7 @@ from ownwords.view import html
 _SAMPLES = 3
 _MIN_SAMPLE_CHARS = 120  # of a sample that is worth showing
 _BYTES_PER_WORD = 6  # of English, spaces included
-MODELFILE = "Modelfile"  # as in models.ollama, which imports torch
+MODELFILE = "Modelfile"  # as in inference.export, which imports torch
 # Bits of a weight in each type of GGUF: blocks of 32 share a scale of 16 bits.
 _GGUF = {
     "q8_0": (8.5, "GGUF, 8 bits"),
