@@ -13,7 +13,7 @@ from ownwords.core.errors import ConfigError
 from ownwords.core.workspace import Workspace
 from ownwords.drafts.check import AuthorStyle
 from ownwords.drafts.drafting import DraftLine, with_rules
-from ownwords.drafts.mark_choices import CHANGED, UNLIKE, MarkChoices, MarksFile, Rule
+from ownwords.drafts.mark_choices import CHANGED, MARKED, UNLIKE, MarkChoices, MarksFile, Rule
 from ownwords.drafts.rewriting import Habits, rewrite
 from ownwords.drafts.voice_card import voice_card
 from ownwords.serve.app_state import AppState
@@ -87,7 +87,7 @@ def test_only_what_is_often_alike_is_proposed() -> None:
     # A kind without words is silenced, and sentences are marked half as often.
     for kind, expected in (
         ("long_sentence", MarkChoices(silenced=("long_sentence",))),
-        (UNLIKE, MarkChoices(marked=0.05)),
+        (UNLIKE, MarkChoices(marked=MARKED / 2)),
     ):
         choices = MarkChoices()
         for number in range(5):
@@ -113,7 +113,7 @@ def test_the_file_is_written_as_it_is_read(marks: MarksFile, tmp_path: Path) -> 
         sentences=('She said "no" \\ and left.',),
         silenced=("ellipses",),
         words=("it's",),
-        marked=0.05,
+        marked=0.02,
         rule=(Rule("a", "b"),),
         declined=(("wording", "x", "y"),),
     ).keep("One.", "t", "wording", "a", "b")

@@ -1,22 +1,21 @@
 """Checks whether a draft is more like the author's posts than like other prose, and why.
 
-The measure is that of the scorecard (`evaluation.style`): the pairs of words in the author's posts
-against those of other people today. The scores of the author's own posts are cross-validated, so
-that a draft is compared with posts that the measure has not read. A second measure, which has read
-what language models make of people's paragraphs, compares the draft with a language model's prose;
-what is usual for the author is learned from the posts.
+Two measures are used (`evaluation.style`): the pairs of words in the author's posts against those
+of other people today, and a regression that has read sentences by language models. What is usual
+for the author is learned from the posts; the first measure is cross-validated, so that a draft is
+compared with posts that it has not read. Whether a sentence is marked depends on nothing else in
+the draft; the verdict is about the whole.
 """
 
 import io
-import math
 import re
 import zipfile
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
-from typing import TYPE_CHECKING
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,6 +28,15 @@ from ownwords.core.text import abbreviations_of, sentences, unwrapped
 from ownwords.drafts.mark_choices import UNLIKE, MarksFile, plain_form
 from ownwords.drafts.prose import prose_of
 from ownwords.drafts.rewriting import Edit, Habits
+from ownwords.evaluation.manner import (
+    MANNER_FILE,
+    Habit,
+    ReferenceManner,
+    TextCounts,
+    count_text,
+    habits_of,
+    rates,
+)
 from ownwords.evaluation.style import (
     AUTHORS_FILE,
     LENGTHS,
@@ -46,23 +54,18 @@ from ownwords.evaluation.style import (
     StyleVocabulary,
     Vector,
     folds,
-    likelihood,
+    log_odds,
+    probability,
 )
 from ownwords.evaluation.verbatim import runs_of, shared_passages
-from ownwords.language.words import (
-    Lexicon,
-    begins_sentence,
-    folded,
-    is_in_the_language,
-    words_in,
-)
+from ownwords.language.words import Lexicon, content_words, is_in_the_language, words_in
 from ownwords.view import blocks as b
 from ownwords.view.format import count, day, plain
 
 if TYPE_CHECKING:
     from ownwords.archive.corpus import TrainingText
 
-_LEARNED_FILE, _LEARNED_FORMAT = "style.npz", "2"
+_LEARNED_FILE, _LEARNED_FORMAT = "style.npz", "3"
 _MIN_PASSAGES = 12  # of about 80 words in the posts
 _MIN_WORDS = 8  # of a sentence that is judged; shorter ones show too little
 _MIN_DRAFT = LENGTHS[-1] // 2  # pairs, about 40 words, for a verdict on a whole draft
@@ -71,22 +74,26 @@ _MAX_SENTENCES = 5000  # of the author's, to learn what is usual
 # archive of one novel also has parts that the measure has not read.
 _LONG_SHARE, _PART_SHARE = 1 / 8, 1 / 32
 _MIN_PART = 500  # characters
-# A word that the measure masks counts by how often the author and other people write it; this is
-# added to both frequencies, so that few occurrences count little.
-_SMOOTHING = 1e-5
+# In a sentence, the measure against other people counts less: it drifts with subjects and years.
+_OTHERS_SHARE = 0.3
 _FEW = 0.1  # of the author's own passages
 _SHARES = tuple(n / 100 for n in range(31))  # of their sentences, that may be marked
 _LIKE, _UNLIKE = 0.8, 0.2  # thresholds of the verdict
-_LONG = 0.99  # share of the author's sentences that are shorter than one that is called long
-_MAX_NEW = 3  # new words that are listed
-_MAX_TELLING = 4  # pairs of words
+_CLOSE = 0.6  # probability from which it is too close to tell whether a language model wrote it
+_LONG = 0.9  # share of the author's sentences that are shorter than one that is called long
+_MAX_REASONS = 3
+_MAX_TELLING, _MAX_PAIRS = 4, 2  # pairs of words, and those that are reasons
+_MAX_COUNTS = 6  # of what the draft has more or less often
+_UNUSUAL = 1.6  # standard deviations, of a count
 _MIN_REPEATED = 8  # words in a row
+_NEAR, _MIN_COMMON = 5, 3  # passages searched for a sentence like a marked one; words of both
 _FREQUENT = 400
+_USUAL = 0.5  # share of other people who use a word, so that it is no term of a subject
+_MIN_EXPECTED = 3  # times that a language model would have used a word in as many words
 _MAX_QUOTED = 300  # characters of a sentence
-_NO_REASON = "other people put words together in this way more often than you"
 _TOO_SHORT = "The draft is too short for a verdict: about 40 words of prose are needed."
 _TITLE = re.compile(
-    r"\A\s*\S.*[^\s.!?…:;,”\"’')][ \t]*\n(?=[ \t]*\n)"
+    r"\A\s*\S.*[^\s.!?…:;,”\"\'’)][ \t]*\n(?=[ \t]*\n)"
 )  # a first line without an end
 
 
@@ -97,12 +104,12 @@ class CheckedSentence:
     text: str
     start: int
     end: int
-    yours: float  # the probability that it is the author's rather than another person's
-    # One in ten of the author's own sentences are as unusual; or it is one of those that make the
-    # draft read like a language model's.
-    is_marked: bool
-    because: tuple[str, ...]
+    yours: float  # the probability that it is the author's
+    is_marked: bool  # about one in ten of the author's own sentences would be
+    because: tuple[str, ...] = ()  # of a marked one
+    # Words that language models like, whatever the subject, and the author never uses.
     new_words: tuple[str, ...] = ()
+    example: str = ""  # the closest sentence of the author's posts
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,7 @@ class Check:
     others: Range
     sentences: tuple[CheckedSentence, ...]  # long enough to be judged, without headings
     written_before: tuple[WrittenBefore, ...]
+    counts: tuple[str, ...] = ()  # what the draft has more or less often than the posts
 
     @property
     def is_machine(self) -> bool:
@@ -155,15 +163,13 @@ class LearnedFigures:
     key: str  # of what it was learned from
     own: Normal
     others: Normal
-    usual: Normal  # of `MachineJudge`, as the next two
-    machine: Normal
-    mistaken: float  # share of the author's passages that would be called a machine's
+    machines: MachineJudge
     thresholds: tuple[float, ...]  # of a sentence that is marked, for each of `_SHARES`
     abbreviations: frozenset[str]
     vocabulary: tuple[str, ...]
-    topics: dict[str, int]
-    counts: dict[str, int]  # of the author's words
-    words: frozenset[str]  # in all texts, also those that are left out
+    words: int  # of the author
+    never: frozenset[str]  # words that language models like and the author never uses
+    rates: tuple[tuple[float, float], ...]  # of each measure of the manner, with its error
     habits: dict[str, object]
     posts: tuple[str, ...]  # their ids
 
@@ -186,7 +192,7 @@ class AuthorStyle:
     """The author's usual style, learned once from the posts, for any number of drafts.
 
     `posts` returns the posts by their ids; it is called once, for the first draft that has words in
-    a row of a post.
+    a row of a post. `closest` returns the sentence of the posts that is closest to a sentence.
     """
 
     def __init__(
@@ -194,21 +200,20 @@ class AuthorStyle:
         figures: LearnedFigures,
         arrays: LearnedArrays,
         posts: "Callable[[], Mapping[str, TrainingText]]",
+        closest: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._learned, self._arrays, self._posts = figures, arrays, cache(posts)
+        self._closest = closest
         self._vocabulary = StyleVocabulary(figures.vocabulary)
         size = self._vocabulary.size
         self._model = StyleModel(
             BigramModel(arrays.own_pairs, arrays.own_counts, size),
             BigramModel(arrays.others_pairs, arrays.others_counts, size),
         )
-        prose = MachineProse.load(size)
-        self._machines = MachineJudge(prose, figures.usual, figures.machine, figures.mistaken)
+        self._prose = MachineProse.load(size)
         self.habits = Habits.from_dict(figures.habits)
-        self._long = self.habits.words_of_sentences(_LONG)
-        self._words = Lexicon(figures.words)
-        self._total = sum(figures.counts.values())
-        self._unmasked = frozenset(figures.vocabulary)
+        rate, error = np.array(figures.rates).T
+        self._manner = habits_of(rate, error, ReferenceManner.load())
 
     @classmethod
     def learn(
@@ -240,24 +245,33 @@ class AuthorStyle:
         known = CrossValidated(pairs, others.passages, others.source_of, size, length)
         own, away = ([row for fold in side for row in fold] for side in (known.own, known.others))
         model = StyleModel.of(pairs, others.passages, size)
-        machines = MachineJudge.learn(pairs, MachineProse.load(size))
         texts = texts or [(post.text, False) for post in posts]
         runs = [runs_of(post.text, _MIN_REPEATED) >> np.uint64(32) for post in posts]
         every = np.concatenate(runs).astype(np.uint32)
         order = np.argsort(every, kind="stable")
+        counted = [count_text(text) for text in whole]
+        total = sum(each.words.total() for each in counted)
+        abbreviations = abbreviations_of(whole)
+        fold_of = zip(parts, folds([len(part) for part in pairs]), strict=True)
+        read, number = list[tuple[list[_Sentence], StyleModel]](), 0
+        for text, fold in sorted(fold_of, key=lambda each: digest(each[0])):  # from all times
+            if number < _MAX_SENTENCES:
+                found = list(_sentences_of(text, others.vocabulary, abbreviations))
+                read.append((found, known.models[fold]))
+                number += len(found)
+        prose = MachineProse.load(size)
+        weights = [[prose.of(each.pairs) for each in found] for found, _ in read]
         figures = LearnedFigures(
             key=key,
             own=Normal.of(own),
             others=Normal.of(away),
-            usual=machines.usual,
-            machine=machines.machine,
-            mistaken=machines.mistaken,
+            machines=MachineJudge.learn(weights, prose.unseen),
             thresholds=(),
-            abbreviations=abbreviations_of(whole),
+            abbreviations=abbreviations,
             vocabulary=others.vocabulary.words,
-            topics=dict(others.topics),
-            counts=Counter(word for text in parts for word in _folded_words(text)),
-            words=Lexicon.of(text for text, _ in texts).words,
+            words=total,
+            never=_never_used(Lexicon.of(text for text, _ in texts), total),
+            rates=tuple(zip(*(each.tolist() for each in rates(counted)), strict=True)),
             habits=Habits(text for text, is_left_out in texts if not is_left_out).to_dict(),
             posts=tuple(post.id for post in posts),
         )
@@ -275,12 +289,12 @@ class AuthorStyle:
         )
         by_id = {post.id: post for post in posts}
         style = cls(figures, arrays, lambda: by_id)
-        usual_sentences: list[float] = []
-        fold_of = zip(parts, folds([len(part) for part in pairs]), strict=True)
-        for text, fold in sorted(fold_of, key=lambda each: digest(each[0])):  # from all times
-            if len(usual_sentences) < _MAX_SENTENCES:
-                judged = style._judge(text, known.models[fold], is_post=True)
-                usual_sentences += [yours for *_, yours in judged]
+        usual_sentences = [
+            style._sentence_odds(each, model)
+            for found, model in read
+            for each in found
+            if each.words >= _MIN_WORDS
+        ]
         thresholds = np.quantile(usual_sentences or [0.0], _SHARES).tolist()
         return cls(replace(figures, thresholds=tuple(thresholds)), arrays, style._posts)
 
@@ -290,20 +304,22 @@ class AuthorStyle:
 
         What was learned is kept beside the archive, until posts or the reference change.
         """
-        counted = ((REFERENCE / name).read_bytes() for name in (AUTHORS_FILE, MACHINES_FILE))
+        names = (AUTHORS_FILE, MACHINES_FILE, MANNER_FILE)
+        counted = ((REFERENCE / name).read_bytes() for name in names)
         kept = KeptFile.of(archive, _LEARNED_FILE, _LEARNED_FORMAT, *counted)
+        path = archive.path
 
         def posts() -> "dict[str, TrainingText]":
-            with Archive(archive.path) as opened:
+            with Archive(path) as opened:
                 return _posts_of(opened)
 
-        if stored := _unpacked(kept):
-            style = cls(*stored, posts)
-        else:
+        if not (stored := _unpacked(kept)):
             texts, read = list(archive.own_texts()), [*_posts_of(archive).values()]
             style = cls.learn(read, ReferenceAuthors.load(), texts, kept.key)
-            kept.write(_packed(style._learned, style._arrays))
-        style.habits.choices_made = MarksFile.beside(archive.path)
+            stored = style._learned, style._arrays
+            kept.write(_packed(*stored))
+        style = cls(*stored, posts, partial(_closest_sentence, path))
+        style.habits.choices_made = MarksFile.beside(path)
         return style
 
     def check(self, draft: str) -> Check:
@@ -313,101 +329,76 @@ class AuthorStyle:
         for start, end in [*headings, *([title.span()] if title else [])]:
             letters[start:end] = re.sub(r"\S", " ", prose[start:end])
         text = unwrapped("".join(letters))
-        pairs = self._vocabulary.pairs(text)
-        weights = self._model.weights(pairs)
+        weights = self._model.weights(self._vocabulary.pairs(text))
         if not len(weights):
             raise OwnwordsError(
                 "the draft has no prose to check", hint="give a text file, or pipe a text in"
             )
+        read = list(_sentences_of(text, self._vocabulary, self._learned.abbreviations))
+        judge, machine = self._learned.machines, None
+        if read and judge.can_tell:
+            as_machine = np.concatenate([self._prose.of(each.pairs) for each in read])
+            machine = probability(judge.odds(as_machine))
+        is_long_enough = len(weights) >= _MIN_DRAFT
+        own, others = self._arrays.own_scores, self._arrays.others_scores
+        yours, above = self.yours(weights), float((own < weights.mean()).mean())
+        return Check(
+            sentence=verdict(yours, above, machine) if is_long_enough else _TOO_SHORT,
+            is_long_enough=is_long_enough,
+            yours=yours,
+            above=above,
+            machine=machine,
+            own_machine=judge.mistaken,
+            own=self._range(own),
+            others=self._range(others),
+            sentences=tuple(self._checked(draft, text, read)),
+            written_before=self._written_before(text),
+            counts=tuple(self._counts(count_text(text))) if is_long_enough else (),
+        )
+
+    def _checked(
+        self, draft: str, text: str, read: "Sequence[_Sentence]"
+    ) -> Iterator[CheckedSentence]:
+        """Yield the long sentences; whether one is marked depends on itself alone."""
         forms = [edit for edit in self.habits.forms(text) if any(map(str.isalpha, edit.before))]
         forms.sort(key=lambda edit: edit.start)
         places = [edit.start for edit in forms]
         choices = self.habits.choices_made()
         threshold = float(np.interp(choices.marked, _SHARES, self._learned.thresholds))
-        judged = list(self._judge(text, self._model, choices.allowed))
-        machine, is_long_enough = self._machines.probability(pairs), len(weights) >= _MIN_DRAFT
-        telling = [False] * len(judged)
-        if is_long_enough and _is_machine(machine):
-            telling = self._most_like_a_machine(pairs, [part for _, _, part, _ in judged])
-        checked = []
-        for (start, end, _, yours), is_telling in zip(judged, telling, strict=True):
-            better = forms[bisect_left(places, start) : bisect_left(places, end)]
-            sentence = text[start:end]
-            new = self._new_words(sentence, choices.allowed)
-            because = dict.fromkeys(self._because(sentence, better, new))
-            if is_telling:
-                because |= {"without it, the draft would read less like a language model’s": None}
-            is_marked = (is_telling or yours < threshold) and not (
-                choices.hides(UNLIKE) or choices.keeps(sentence)
-            )
-            checked.append(
-                CheckedSentence(draft[start:end], start, end, yours, is_marked, tuple(because), new)
-            )
-        own, others = self._arrays.own_scores, self._arrays.others_scores
-        yours, above = self.yours(weights), float((own < weights.mean()).mean())
-        return Check(
-            sentence=_verdict(yours, above, machine) if is_long_enough else _TOO_SHORT,
-            is_long_enough=is_long_enough,
-            yours=yours,
-            above=above,
-            machine=machine,
-            own_machine=self._learned.mistaken,
-            own=self._range(own),
-            others=self._range(others),
-            sentences=tuple(checked),
-            written_before=self._written_before(text),
-        )
-
-    def _judge(
-        self,
-        text: str,
-        model: StyleModel,
-        allowed: frozenset[str] = frozenset(),
-        *,
-        is_post: bool = False,
-    ) -> Iterator[tuple[int, int, slice, float]]:
-        """Yield the span of each long sentence, that of its pairs, how likely it is the author's.
-
-        Of a post, which the author's counts include, the own words do not count; nor do words
-        that the author allows.
-        """
-        tokens = list(self._vocabulary.tokens(text))
-        starts = np.array([token.start for token in tokens])
-        weights = model.weights(self._vocabulary.pairs_of(tokens))
-        here = Counter(_folded_words(text) if is_post else ())
-        total = max(1, self._total - here.total())
-        for start, end in sentences(text, self._learned.abbreviations):
-            pairs = slice(*np.searchsorted(starts, (start, end)))
-            words = _folded_words(text[start:end])
-            if len(words) < _MIN_WORDS:
+        for each in read:
+            if each.words < _MIN_WORDS:
                 continue
-            topic = sum(
-                math.log(
-                    ((self._learned.counts.get(word, 0) - here[word]) / total + _SMOOTHING)
-                    / (self._learned.topics.get(word, 0) / 1e6 + _SMOOTHING)
-                )
-                for word in words
-                if word not in self._unmasked and word not in allowed
+            start, end = each.start, each.end
+            sentence, odds = text[start:end], self._sentence_odds(each, self._model)
+            found = CheckedSentence(
+                draft[start:end], start, end, probability(odds), is_marked=False
             )
-            yield start, end, pairs, self.yours(weights[pairs], topic)
+            is_kept = choices.hides(UNLIKE) or choices.keeps(sentence)
+            if odds < threshold and not is_kept:
+                better = forms[bisect_left(places, start) : bisect_left(places, end)]
+                new = self._new_words(sentence, choices.allowed)
+                because = dict.fromkeys(self._because(sentence, better, new))
+                found = replace(
+                    found,
+                    is_marked=True,
+                    because=tuple(because)[:_MAX_REASONS],
+                    new_words=new,
+                    example=self._closest(sentence),
+                )
+            yield found
 
-    def _most_like_a_machine(self, pairs: Pairs, parts: Sequence[slice]) -> list[bool]:
-        """Tell which third of the sentences make a draft read like a language model's the most."""
-        whole = self._machines.score(pairs)
-        gains = [whole - self._machines.score(np.delete(pairs, part)) for part in parts]
-        least = sorted(gains, reverse=True)[: max(1, len(gains) // 3)][-1:]
-        return [gain > 0 and gain >= least[0] for gain in gains]
+    def _sentence_odds(self, sentence: "_Sentence", model: StyleModel) -> float:
+        """Return the log odds that a sentence is the author's, not a person's or a machine's."""
+        learned, pairs = self._learned, sentence.pairs
+        odds = log_odds(learned.own, learned.others, model.score(pairs), len(pairs))
+        if learned.machines.can_tell:
+            odds = _OTHERS_SHARE * odds - learned.machines.odds(self._prose.of(pairs))
+        return odds
 
-    def yours(self, weights: Vector, more: float = 0.0) -> float:
-        """Return the probability that some pairs are the author's rather than another person's.
-
-        `more` are log odds from other evidence.
-        """
-        pairs = len(weights)
-        if not pairs:
-            return 0.5
+    def yours(self, weights: Vector) -> float:
+        """Return the probability that some pairs are the author's rather than another person's."""
         own, others = self._learned.own, self._learned.others
-        return likelihood(own, others, float(weights.mean()), pairs, more)
+        return probability(log_odds(own, others, float(weights.mean()), len(weights)))
 
     def _range(self, scores: Vector) -> Range:
         low, middle, high = (
@@ -417,35 +408,75 @@ class AuthorStyle:
         return Range(middle, low, high)
 
     def _because(self, sentence: str, forms: Sequence[Edit], new: Sequence[str]) -> Iterator[str]:
-        """Yield the reasons why a sentence is unlike the author's."""
+        """Yield why a sentence is unlike the author's, what is said the plainest first."""
         for edit in forms:
             if " " in edit.before and len(edit.after) < 2:  # a stock phrase that needs no other
                 yield f"you never write “{edit.before.rpartition(' ')[0]}”"
             else:
-                yield f"you write “{edit.after}” rather than “{edit.before}”"
-        if len(sentence.split()) > self._long:
-            yield "99 of 100 of your sentences are shorter"
-        if new:
-            words = ", ".join(f"“{word}”" for word in new)
-            yield f"you have not written {words} before"
+                yield f"you write “{edit.after}” rather than “{edit.before}”: {edit.because}"
+        for word in new:
+            yield f"you never write “{word}”, which language models like"
+        words, usual = len(sentence.split()), self.habits.words_of_sentences
+        if words > usual(_LONG):
+            yield (
+                f"it has {words} words; nine in ten of your sentences have at most"
+                f" {usual(_LONG):.0f}, half of them at most {usual(0.5):.0f}"
+            )
+        has = count_text(sentence).counts
+        rare = [
+            habit
+            for habit, number in zip(self._manner, has, strict=True)
+            if number and habit.is_marked and habit.group not in ("lengths", "ends")
+            if 2 * habit.own < (habit.middle if habit.machines is None else habit.machines)
+        ]
+        yield from map(_in_words, sorted(rare, key=lambda each: -each.distance))
+        for pair, number in self._telling(sentence)[:_MAX_PAIRS]:
+            yield (
+                f"“{pair}” is typical of language models; you wrote it {number:,} times in"
+                f" {self._learned.words:,} words"
+            )
 
     def _new_words(self, sentence: str, allowed: frozenset[str]) -> tuple[str, ...]:
-        """Return the first words of a sentence that the author has never written."""
-        new = {
-            folded(word[0]): word[0].strip("_")
-            for word in words_in(sentence)
-            if not self._words.knows(word[0])
-            and (begins_sentence(word) or not word[0][0].isupper())
-            and plain_form(word[0]) not in allowed
-        }
-        return tuple(list(new.values())[:_MAX_NEW])
+        """Return the words that language models like and the author has never written."""
+        never, words = self._learned.never - allowed, (word[0] for word in words_in(sentence))
+        return tuple(dict.fromkeys(word for word in words if plain_form(word) in never))
+
+    def _telling(self, sentence: str) -> list[tuple[str, int]]:
+        """Return the pairs of words that are the most like a language model's.
+
+        Each is with how often the author wrote it.
+        """
+        tokens = list(self._vocabulary.tokens(sentence))
+        pairs, known = self._vocabulary.pairs_of(tokens), len(self._vocabulary.words)
+        weights = self._prose.of(pairs) - self._model.weights(pairs) / 4
+        found = list[tuple[str, int]]()
+        for n in np.argsort(-weights).tolist():
+            is_plain = n and tokens[n - 1].number < known and tokens[n].number < known
+            if is_plain and weights[n] > 0 and len(found) < _MAX_TELLING:
+                words = sentence[tokens[n - 1].start : tokens[n].end]
+                found.append((" ".join(words.split()), self._model.own.count(int(pairs[n]))))
+        return found
 
     def telling_pairs(self, sentence: str) -> list[str]:
         """Return the words of a sentence that others put together more than the author does."""
-        tokens = list(self._vocabulary.tokens(sentence))
-        weights = self._model.weights(self._vocabulary.pairs_of(tokens))
-        found = [n for n in np.argsort(weights)[:_MAX_TELLING].tolist() if n and weights[n] < 0]
-        return [sentence[tokens[n - 1].start : tokens[n].end] for n in found]
+        return [pair for pair, _ in self._telling(sentence)]
+
+    def _counts(self, draft: TextCounts) -> Iterator[str]:
+        """Yield what the draft has more or less often than the posts, the most unusual first."""
+        found = list[tuple[float, str]]()
+        for habit, number, total in zip(self._manner, draft.counts, draft.totals, strict=True):
+            if habit.group == "ends" or habit.per in ("texts", "paragraphs") or not total:
+                continue
+            expected = habit.own * total
+            unusual = abs(number - expected) / (expected + 1) ** 0.5
+            line = f"{habit.label}: {number:.0f}; in as much text of yours about {expected:.0f}"
+            if habit.is_length:
+                lengths = self.habits.spread_of_sentences() / total**0.5
+                unusual = abs(number / total - habit.own) / max(lengths, 1e-6)
+                line = f"{habit.label}: {number / total:.0f} on average; yours {habit.own:.0f}"
+            if unusual > _UNUSUAL:
+                found.append((unusual, line))
+        yield from (line for _, line in sorted(found, reverse=True)[:_MAX_COUNTS])
 
     def _written_before(self, text: str) -> tuple[WrittenBefore, ...]:
         runs = (runs_of(text, _MIN_REPEATED) >> np.uint64(32)).astype(np.uint32)
@@ -506,21 +537,77 @@ def _parts(texts: Sequence[str]) -> list[str]:
     ]
 
 
-def _folded_words(text: str) -> list[str]:
-    return [word for found in words_in(text) if (word := folded(found[0]))]
+class _Sentence(NamedTuple):
+    """The place of a sentence in a text, its words, and its pairs of tokens."""
+
+    start: int
+    end: int
+    words: int
+    pairs: Pairs
+
+
+def _sentences_of(
+    text: str, vocabulary: StyleVocabulary, abbreviations: frozenset[str]
+) -> Iterator[_Sentence]:
+    """Yield the sentences of a text, each as if it began a paragraph."""
+    for start, end in sentences(text, abbreviations):
+        pairs = vocabulary.pairs(text[start:end])
+        if len(pairs):
+            yield _Sentence(start, end, len(text[start:end].split()), pairs)
+
+
+def _never_used(own: Lexicon, total: int) -> frozenset[str]:
+    """Return the words that language models like, whatever the subject, and the author never."""
+    manner = ReferenceManner.load()
+    are_liked = manner.by_machines > 2 * manner.by_people
+    is_expected = manner.by_machines * total / 1e6 >= _MIN_EXPECTED
+    usual = np.flatnonzero(are_liked & is_expected & (manner.spread >= _USUAL)).tolist()
+    return frozenset(word for n in usual if not own.knows(word := manner.words[n]))
+
+
+def _closest_sentence(path: Path, sentence: str) -> str:
+    """Return the sentence of the author's posts that is about the same; "" if there is none."""
+    from ownwords.ask.index import SearchIndex  # noqa: PLC0415 - for marked sentences alone
+    from ownwords.ask.passages import best_sentence  # noqa: PLC0415
+    from ownwords.ask.search import ArchiveSearcher  # noqa: PLC0415
+
+    with SearchIndex(path) as index:
+        index.refresh()
+        for passage in ArchiveSearcher(index, None).find(sentence, _NEAR).passages:
+            place = best_sentence(sentence, passage.text)
+            if passage.whose == "own" and place:
+                found = " ".join(passage.text[slice(*place)].split())
+                common = content_words(found).keys() & content_words(sentence).keys()
+                if found != sentence and len(common) >= _MIN_COMMON:
+                    return found
+    return ""
+
+
+def _in_words(habit: Habit) -> str:
+    of = "of sentences" if habit.per == "sentences" else "in 1,000 words"
+    own, others = habit.said(habit.own), habit.said(habit.middle)
+    if habit.machines is None:
+        return f"{habit.label}: you {own} {of}, others {others}"
+    return (
+        f"{habit.label}: you {own} {of}, others {others}, language models"
+        f" {habit.said(habit.machines)}"
+    )
 
 
 def _is_machine(probability: float | None) -> bool:
     return probability is not None and probability >= MACHINE
 
 
-def _verdict(yours: float, above: float, machine: float | None) -> str:
+def verdict(yours: float, above: float, machine: float | None) -> str:
+    """Return what a draft is more like, or that it is too close to tell."""
     if _is_machine(machine):
         return "It is more like a language model’s prose than like your posts."
+    if machine is not None and machine >= _CLOSE:
+        return "It is too close to tell: it could be yours, or a language model’s."
     if yours < _UNLIKE:
         return "It is more like what other people write than like your posts."
     if yours < _LIKE:
-        return "It could be yours, or another person’s."
+        return "It is too close to tell: it could be yours, or another person’s."
     if above < _FEW:
         return "It is partly like your posts: nearly all of your own passages are more like them."
     return "It is more like your posts than like what other people write."
@@ -544,26 +631,27 @@ def check_view(check: Check) -> list[b.Block]:
             b.Gauges(title="Yours rather than another person’s", rows=rows, scale_end=1.0),
             *_machine_blocks(check),
         ]
-    sentences = count(len(check.sentences), "sentence")
-    heading = f"None of {sentences} is unlike yours"
+    judged = count(len(check.sentences), "sentence")
+    heading = f"None of {judged} is unlike yours"
     if marked:
-        heading = f"{len(marked)} of {sentences} are unlike yours"
+        heading = f"{len(marked)} of {judged} are unlike yours"
     elif not check.sentences:
         heading = "No sentence is long enough to be judged"
     found.append(b.Heading(text=heading))
     if marked:
         usual = (
-            "Sentences of eight words or more are judged; about one in ten of your own would be"
-            " marked, too."
+            "Each sentence of eight words or more is judged by itself; about one in ten of your own"
+            " would be marked, too."
         )
-        items = [
-            b.Item(title=_quoted(each.text), lines=list(each.because) or [_NO_REASON])
-            for each in marked
-        ]
-        found += [
-            b.Paragraph(line=usual, style="quiet"),
-            b.Items(rows=items, style="notes"),
-        ]
+        items = []
+        for sentence in marked:
+            lines: list[b.Line] = list(sentence.because)
+            if sentence.example:
+                lines.append(["You wrote: ", _quoted(sentence.example)])
+            items.append(b.Item(title=_quoted(sentence.text), lines=lines))
+        found += [b.Paragraph(line=usual, style="quiet"), b.Items(rows=items, style="notes")]
+    if check.counts:
+        found += [b.Heading(text="Counted in the whole draft"), _lines(check.counts)]
     if check.written_before:
         items = []
         for each in check.written_before:
@@ -598,5 +686,9 @@ def _gauge(label: str, of: Range) -> b.Gauge:
     return b.Gauge(label, of.middle, f"{of.middle:.0%}", of.low, of.high, span)
 
 
-def _quoted(text: str) -> b.Line:
+def _lines(lines: Sequence[str]) -> b.Items:
+    return b.Items(rows=[b.Item(title=line) for line in lines], style="notes")
+
+
+def _quoted(text: str) -> b.Span:
     return b.Span(plain(text, _MAX_QUOTED), "quote")

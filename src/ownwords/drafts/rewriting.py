@@ -135,6 +135,10 @@ class Habits:
         """Return how many words this share of the author's sentences do not exceed."""
         return float(np.quantile(self._lengths, share)) if self._lengths else 0.0
 
+    def spread_of_sentences(self) -> float:
+        """Return the standard deviation of the words of the author's sentences."""
+        return float(np.std(self._lengths or [0]))
+
     def edits(self, draft: str) -> list[Edit]:
         """Return the edits that the prose of a draft needs, in order; no two overlap."""
         text = unwrapped(prose_of(draft)[0])

@@ -29,11 +29,12 @@ from ownwords.drafts.rewriting import MARKS, Habits
 from ownwords.evaluation.manner import (
     MANNER_FILE,
     Floats,
+    Habit,
     ReferenceManner,
     TextCounts,
     count_text,
+    habits_of,
     lengths_of,
-    measures,
     rates,
 )
 from ownwords.evaluation.style import REFERENCE
@@ -41,7 +42,6 @@ from ownwords.language.words import content_words, is_in_the_language
 
 _KEPT_FILE, _KEPT_FORMAT = "voice.json", "3"
 _MIN_WORDS = 1000  # of the author's
-_CERTAIN = 2.0  # standard errors
 _GENERAL, _USUAL = 0.6, 0.75  # share of others who have a word that depends on no topic
 _SPREAD = 0.75  # of posts, of the number that chance would give: "above", not "function"
 _CHOICE_CHARS = 400_000  # of posts, to learn which of several forms the author uses
@@ -64,66 +64,6 @@ GROUPS = {
     "asides": "Asides and jokes",
     "ends": "How posts begin and end",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Habit:
-    """A rate of the author beside others'."""
-
-    group: str
-    label: str
-    per: str
-    own: float
-    error: float  # standard
-    others: tuple[float, ...]  # of each of the reference authors, in ascending order
-    machines: float | None
-
-    @property
-    def middle(self) -> float:
-        return float(np.median(self.others))
-
-    @property
-    def is_marked(self) -> bool:
-        """Whether it is beyond the middle half of others, or unlike machines, and not by chance."""
-        known = [self.middle] if self.machines is None else [self.middle, self.machines]
-        if {self.said(each) for each in known} == {self.said(self.own)}:
-            return False
-        low, high = np.quantile(self.others, (0.25, 0.75))
-        margin = _CERTAIN * self.error
-        if self.own + margin < low or self.own - margin > high:
-            return self.own >= 5 * self.error or self.middle >= 5 * self.error
-        if self.machines is None or abs(self.own - self.machines) < margin:
-            return False
-        return max(self.own, self.machines) > 2 * min(self.own, self.machines) + margin
-
-    @property
-    def distance(self) -> float:
-        """How far it is from others and from machines, as the logarithm of a factor."""
-        others = (self.middle, *([] if self.machines is None else [self.machines]))
-        least = 0.1 * max(self.own, *others) + 1e-6
-        return max(abs(float(np.log((self.own + least) / (each + least)))) for each in others)
-
-    def __str__(self) -> str:
-        machines = "" if self.machines is None else f", language models {self.said(self.machines)}"
-        return f"{self.label}: {self.said(self.own)}; others {self.said(self.middle)}{machines}"
-
-    @property
-    def quantiles(self) -> list[float]:
-        """The rates that 10, 25, 50, 75 and 90 of 100 others do not exceed."""
-        found: list[float] = np.quantile(self.others, (0.1, 0.25, 0.5, 0.75, 0.9)).tolist()
-        return found
-
-    @property
-    def is_length(self) -> bool:
-        return self.group in ("lengths", "ends") and self.label.startswith("Words in ")
-
-    def said(self, rate: float) -> str:
-        """Return a rate as "12%", or the number in 1,000 words."""
-        if self.is_length:
-            return f"{rate:.0f}"
-        if self.per != "words":
-            return f"{rate:.0%}" if rate >= 0.02 or not rate else f"{rate:.1%}"
-        return f"{1000 * rate:.0f}" if rate >= 0.01 else f"{1000 * rate:.1f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +266,7 @@ def _count(documents: Sequence[Document]) -> Portrait:
         sentences=sentences,
         paragraphs=paragraphs,
         titles=_titles([each.title for each in documents if each.title]),
-        habits=_habits(counted, reference),
+        habits=habits_of(*rates(counted), reference),
         choices=tuple(_choices(Habits(texts[::every]))),
         favourites=favourites,
         avoided=avoided,
@@ -367,19 +307,6 @@ def _choices(habits: Habits) -> Iterator[str]:
             words.append(f"“{form}” not “{others}”")
     if words:
         yield f"Of forms that mean the same: {', '.join(words[:_MAX_FORMS])}"
-
-
-def _habits(counted: Sequence[TextCounts], reference: ReferenceManner) -> tuple[Habit, ...]:
-    rate, error = rates(counted)
-    found = list[Habit]()
-    for n, measure in enumerate(measures()):
-        if measure.label in reference.labels:
-            at = reference.labels.index(measure.label)
-            others = tuple(np.sort(reference.people[:, at]).tolist())
-            machines = float(reference.machines[at])
-            known = None if np.isnan(machines) else machines
-            found.append(Habit(*measure, float(rate[n]), float(error[n]), others, known))
-    return tuple(found)
 
 
 def _telling_words(

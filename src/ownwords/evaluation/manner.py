@@ -26,6 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 _FREQUENT, _MIN_FREQUENT = 400, 0.35  # words, and their share of a text in the language
 _SHORT, _LONG = 6, 30  # words of a sentence
+_CERTAIN = 2.0  # standard errors
 _TOKEN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 # A paragraph that ends like one, and neither a heading nor a list.
 _PROSE = re.compile(r"(?![*+#>|-]\s|\d+[.)]\s).*[.!?…:;,][\"'”»)\]*_]*\Z", re.DOTALL)
@@ -199,6 +200,78 @@ class ReferenceManner:
         """Whether so many of its words are frequent ones that it is no translation."""
         known = sum(text.words[word] for word in self.frequent)
         return known >= _MIN_FREQUENT * text.words.total()
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """A rate of the author beside others'."""
+
+    group: str
+    label: str
+    per: str
+    own: float
+    error: float  # standard
+    others: tuple[float, ...]  # of each of the reference authors, in ascending order
+    machines: float | None
+
+    @property
+    def middle(self) -> float:
+        return float(np.median(self.others))
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it is beyond the middle half of others, or unlike machines, and not by chance."""
+        known = [self.middle] if self.machines is None else [self.middle, self.machines]
+        if {self.said(each) for each in known} == {self.said(self.own)}:
+            return False
+        low, high = np.quantile(self.others, (0.25, 0.75))
+        margin = _CERTAIN * self.error
+        if self.own + margin < low or self.own - margin > high:
+            return self.own >= 5 * self.error or self.middle >= 5 * self.error
+        if self.machines is None or abs(self.own - self.machines) < margin:
+            return False
+        return max(self.own, self.machines) > 2 * min(self.own, self.machines) + margin
+
+    @property
+    def distance(self) -> float:
+        """How far it is from others and from machines, as the logarithm of a factor."""
+        others = (self.middle, *([] if self.machines is None else [self.machines]))
+        least = 0.1 * max(self.own, *others) + 1e-6
+        return max(abs(float(np.log((self.own + least) / (each + least)))) for each in others)
+
+    def __str__(self) -> str:
+        machines = "" if self.machines is None else f", language models {self.said(self.machines)}"
+        return f"{self.label}: {self.said(self.own)}; others {self.said(self.middle)}{machines}"
+
+    @property
+    def quantiles(self) -> list[float]:
+        """The rates that 10, 25, 50, 75 and 90 of 100 others do not exceed."""
+        found: list[float] = np.quantile(self.others, (0.1, 0.25, 0.5, 0.75, 0.9)).tolist()
+        return found
+
+    @property
+    def is_length(self) -> bool:
+        return self.group in ("lengths", "ends") and self.label.startswith("Words in ")
+
+    def said(self, rate: float) -> str:
+        """Return a rate as "12%", or the number in 1,000 words."""
+        if self.is_length:
+            return f"{rate:.0f}"
+        if self.per != "words":
+            return f"{rate:.0%}" if rate >= 0.02 or not rate else f"{rate:.1%}"
+        return f"{1000 * rate:.0f}" if rate >= 0.01 else f"{1000 * rate:.1f}"
+
+
+def habits_of(rate: Floats, error: Floats, reference: ReferenceManner) -> tuple[Habit, ...]:
+    """Return what `rates` found for each measure, beside the rates of others."""
+    found = list[Habit]()
+    for n, measure in enumerate(measures()):
+        at = reference.labels.index(measure.label)
+        others = tuple(np.sort(reference.people[:, at]).tolist())
+        machines = float(reference.machines[at])
+        known = None if np.isnan(machines) else machines
+        found.append(Habit(*measure, float(rate[n]), float(error[n]), others, known))
+    return tuple(found)
 
 
 def lengths_of(texts: Iterable[TextCounts]) -> tuple[Floats, Floats]:

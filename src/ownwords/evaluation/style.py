@@ -12,7 +12,7 @@ repository computes; no text of theirs is stored.
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,6 +125,11 @@ class BigramModel:
         found = np.concatenate([*texts, np.array([], np.uint32)])
         return cls(*np.unique(found, return_counts=True), size)
 
+    def count(self, pair: int) -> int:
+        """Return how often a pair occurs."""
+        at = int(np.searchsorted(self.pairs, pair))
+        return int(self.counts[at]) if at < len(self.pairs) and self.pairs[at] == pair else 0
+
     def log_probabilities(self, pairs: Pairs) -> Vector:
         """Return the log probability of each pair's token after the previous one."""
         before, after = np.divmod(pairs, self._size)
@@ -198,10 +203,11 @@ class Normal:
 
     @classmethod
     def of(cls, passages: Sequence[Vector]) -> "Normal":
-        """Estimate the distribution from the weights of passages of one length."""
+        """Estimate the distribution from the weights of passages of similar lengths."""
         means = np.array([weights.mean() for weights in passages])
         within = float(np.mean([weights.var() for weights in passages]))
-        between = float(means.var()) - within / len(passages[0])
+        by_chance = within * float(np.mean([1 / len(weights) for weights in passages]))
+        between = float(means.var()) - by_chance
         return cls(float(means.mean()), max(between, 1e-4), within)
 
     def variance(self, pairs: int) -> float:
@@ -251,110 +257,107 @@ class CrossValidated:
 
 # --- language models ------------------------------------------------------------------------------
 
+_LENGTHS, _PER_LENGTH = 13, 4  # classes of sentences by length, and tokens of each
+MACHINE = 0.8  # probability from which a text is called a language model's
+MACHINE_ODDS = float(np.log(MACHINE / (1 - MACHINE)))
+_MIN_APART = 0.75  # of the means of both, in spreads; else the posts read like a machine's
+_MIN_PASSAGES = 8  # to estimate how much an author varies
 
-def tokens_and_pairs(pairs: Pairs, size: int) -> tuple[Pairs, Vector]:
-    """Return the pairs and the tokens of a passage, sorted, and the root of each one's percent."""
+
+def sentence_features(pairs: Pairs, size: int) -> Pairs:
+    """Return what is counted in a sentence: its pairs, its tokens, and its length."""
     tokens = np.uint32(size) * np.uint32(size) + pairs % np.uint32(size)
-    kinds, counts = np.unique(np.concatenate([pairs, tokens]), return_counts=True)
-    return kinds, np.sqrt(100 * counts / max(1, len(pairs)))
-
-
-def values_of(features: Pairs, kinds: Pairs, values: Vector) -> tuple[Indices, Vector]:
-    """Return the places of the kinds that are features, and their values; both are sorted."""
-    at = np.minimum(np.searchsorted(features, kinds), len(features) - 1)
-    is_feature = features[at] == kinds
-    return at[is_feature], values[is_feature]
+    length = min(len(pairs) // _PER_LENGTH, _LENGTHS - 1)
+    return np.concatenate([pairs, tokens, [np.uint32(size * size + size + length)]])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MachineProse:
-    """Tells prose by large language models from prose by people.
+    """Tells sentences by large language models from sentences by people.
 
-    A logistic regression on `tokens_and_pairs`, fitted by `base/machine_prose.py` to paragraphs by
-    people and to what language models made of them in twelve manners.
+    A logistic regression on `sentence_features`, each divided by the root of the sentence's length,
+    fitted by `base/machine_prose.py` to the sentences of paragraphs by people and of what language
+    models made of them in twelve manners.
     """
 
     features: Pairs  # sorted
     weights: Vector
-    bias: float
     size: int  # of the vocabulary
-    unseen: tuple[float, float] = (0.0, 1.0)  # mean and spread of scores of machines' `UNIT` pairs
+    unseen: "Normal"  # of the scores of machines' paragraphs that were not learned
 
     @classmethod
     def load(cls, size: int, folder: Path = REFERENCE) -> "MachineProse":
         packed = io.BytesIO(unpacked(folder / MACHINES_FILE))
         with np.load(packed, allow_pickle=False) as stored:
             features = np.cumsum(stored["steps"], dtype=np.uint32)
-            bias, mean, spread = stored["fitted"].tolist()
-            return cls(features, stored["weights"].astype(float), bias, size, (mean, spread))
+            unseen = Normal(*stored["unseen"].tolist())
+            return cls(features, stored["weights"].astype(float), size, unseen)
+
+    def of(self, pairs: Pairs) -> Vector:
+        """Return the weight of each token of a sentence; its length counts with the first."""
+        kinds = sentence_features(pairs, self.size)
+        at = np.minimum(np.searchsorted(self.features, kinds), len(self.features) - 1)
+        found = np.where(self.features[at] == kinds, self.weights[at], 0.0)
+        weights: Vector = found[: len(pairs)] + found[len(pairs) : -1]
+        weights[:1] += found[-1]
+        return weights
 
     def score(self, pairs: Pairs) -> float:
-        """Return the log odds that a language model wrote a passage."""
-        at, values = values_of(self.features, *tokens_and_pairs(pairs, self.size))
-        return self.bias + float(self.weights[at] @ values)
-
-
-MACHINE = 0.8  # probability from which a text is called a language model's
-_MIN_APART = 0.75  # of the means of both, in spreads; else the posts read like a machine's
-_MIN_SPREAD = 0.5  # of the author's scores: posts that repeat each other do not vary
+        """Return the log odds of one sentence, up to a constant."""
+        return float(self.of(pairs).sum() / max(1, len(pairs)) ** 0.5)
 
 
 @dataclass(frozen=True, slots=True)
 class MachineJudge:
     """Tells a language model's prose from the author's, for whom it knows what is usual."""
 
-    prose: MachineProse
-    usual: Normal  # scores of the author's passages
+    usual: Normal  # mean weights of the author's passages
     machine: Normal
-    mistaken: float  # share of the author's passages that would be called a machine's
+    mistaken: float = 0.0  # share of the author's passages that would be called a machine's
 
     @classmethod
-    def learn(cls, posts: Sequence[Pairs], prose: MachineProse) -> "MachineJudge":
-        units, post_of = cut(posts, UNIT)
-        scores = np.array([prose.score(unit) for unit in units])
-        spread = max(float(scores.std()), _MIN_SPREAD)
-        # The share of the variance that is between posts: a longer draft does not reduce it.
-        between = float(np.clip(1 - _variance_within(scores, post_of) / spread**2, 0.1, 0.9))
-        usual, machine = (
-            Normal(mean, between * spread**2, (1 - between) * spread**2 * UNIT)
-            for mean, spread in ((float(scores.mean()), spread), prose.unseen)
-        )
-        judged = np.array([likelihood(machine, usual, each, UNIT) for each in scores])
-        return cls(prose, usual, machine, float((judged >= MACHINE).mean()))
+    def learn(cls, posts: Sequence[Sequence[Vector]], machine: Normal) -> "MachineJudge":
+        """Learn from the weights of the sentences of each post."""
+        passages = [passage for post in posts for passage in _passages(post)]
+        if len(passages) < _MIN_PASSAGES:
+            return cls(machine, machine)
+        judge = cls(Normal.of(passages), machine)
+        called = [judge.odds(each) > MACHINE_ODDS for each in passages]
+        return replace(judge, mistaken=float(np.mean(called)))
 
-    def probability(self, pairs: Pairs) -> float | None:
-        """Return the probability that some pairs are a language model's rather than the author's.
+    @property
+    def can_tell(self) -> bool:
+        """Whether the author's own posts do not read like a language model's."""
+        apart = self.machine.mean - self.usual.mean
+        return bool(apart > _MIN_APART * self.machine.variance(UNIT) ** 0.5)
 
-        None if the author's own posts read like a language model's.
-        """
-        if self.machine.mean - self.usual.mean <= _MIN_APART * self.prose.unseen[1]:
-            return None
-        return likelihood(self.machine, self.usual, self.score(pairs), len(pairs))
-
-    def score(self, pairs: Pairs) -> float:
-        """Return the mean score of the passages of a text."""
-        parts = np.array_split(pairs, max(1, len(pairs) // UNIT))
-        return float(np.mean([self.prose.score(part) for part in parts]))
+    def odds(self, weights: Vector) -> float:
+        """Return the log odds that a text is a language model's rather than the author's."""
+        return log_odds(self.machine, self.usual, float(weights.mean()), len(weights))
 
 
-def likelihood(kind: Normal, other: Normal, score: float, pairs: int, more: float = 0.0) -> float:
-    """Return the probability that a text is of one kind rather than another, each half of all.
+def _passages(sentences: Sequence[Vector]) -> Iterator[Vector]:
+    """Yield the weights of whole sentences, joined until there are `UNIT` of them."""
+    joined: list[Vector] = []
+    for weights in sentences:
+        joined.append(weights)
+        if sum(map(len, joined)) >= UNIT:
+            yield np.concatenate(joined)
+            joined = []
 
-    By linear discriminant analysis, which assumes that both kinds vary alike. `more` are log odds
-    from other evidence.
+
+def log_odds(kind: Normal, other: Normal, score: float, pairs: int) -> float:
+    """Return the log odds that a text is of one kind rather than another, each half of all.
+
+    By linear discriminant analysis, which assumes that both kinds vary alike.
     """
     variance = (kind.variance(pairs) + other.variance(pairs)) / 2
-    odds = (kind.mean - other.mean) * (score - (kind.mean + other.mean) / 2) / variance + more
+    return float((kind.mean - other.mean) * (score - (kind.mean + other.mean) / 2) / variance)
+
+
+def probability(odds: float) -> float:
+    """Return the probability of some log odds."""
     return 1 / (1 + float(np.exp(-np.clip(odds, -50, 50))))
-
-
-def _variance_within(scores: Vector, post_of: Sequence[int]) -> float:
-    """Return the mean variance of the scores of each post that has several."""
-    counts = np.bincount(post_of)
-    means = np.bincount(post_of, scores) / np.maximum(counts, 1)
-    squares = np.bincount(post_of, (scores - means[post_of]) ** 2)
-    several = counts > 1
-    return float((squares[several] / counts[several]).mean()) if several.any() else 0.0
 
 
 # --- other authors --------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from starlette.routing import BaseRoute
 
 from ownwords.core.validation import Meta, encode
 from ownwords.drafts.mark_choices import MarkChoices
-from ownwords.drafts.voice_card import GROUPS, Habit, voice_card
+from ownwords.drafts.voice_card import GROUPS, voice_card
+from ownwords.evaluation.manner import Habit
 from ownwords.serve.app_state import AppState
 from ownwords.serve.json_api import ApiCall, json_route
 

@@ -99,7 +99,7 @@ function marksOf(decided) {
       list(t`Words that are yours`, "words", plain(words)),
       list(t`Never marked`, "silenced", silenced.map((kind) => [said(kind.replaceAll("_", " ")), kind])),
       list(t`Sentences that stay`, "sentences", plain(sentences)),
-      marked < 0.1 && list(t`Sentences unlike yours`, "marked",
+      marked < 0.05 && list(t`Sentences unlike yours`, "marked",
         [[t`${(100 * marked).toFixed(1)}% of your own may be marked`, ""]]),
     ].filter(Boolean);
     fill(node, all.length ? all : quiet(t`Nothing yet. “Keep mine”, and what your editor calls “keep” or “never mark this again”, is remembered here, and followed everywhere.`));
