@@ -99,7 +99,7 @@ def test_blogs_are_renamed_and_deleted(browser: "Browser", site: Site) -> None:
         page.locator("dialog").last.get_by_role("button", name="Copy").click()
         page.locator("dialog").last.get_by_role("button", name="Copied").wait_for()
         wording = agree(page, "Delete")
-        assert "Dear diary" in wording and "1 model\n" in wording
+        assert "Dear diary" in wording
         assert str(site.place.root) in wording
         page.wait_for_url("**#/home?blogs=1")  # the list of those that are left
         page.get_by_role("heading", name="Your blogs").wait_for()

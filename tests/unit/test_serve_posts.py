@@ -225,10 +225,6 @@ def test_a_post_is_shown_as_the_archive_has_it(served: Served) -> None:
     learned = {"own"} if side == "train" else set()
     assert all(segment["learned"] == (segment["whose"] in learned) for segment in post["segments"])
     assert sorted(post["post"]["tags"]) == ["books", "rain"]
-    named = ids(served)
-    # "again" and "copy" lie before it in time, "spring" after it.
-    assert post["around"]["earlier"]["id"] == named["again"]
-    assert post["around"]["later"]["id"] == named["spring"]
 
 
 def test_an_excluded_post_is_not_learned_and_its_copy_is_named(served: Served) -> None:
@@ -236,7 +232,7 @@ def test_an_excluded_post_is_not_learned_and_its_copy_is_named(served: Served) -
     post = served.get("/api/corpus/post", id=named["again"])
     assert post["post"]["decision"] == "leave out"
     assert not any(segment["learned"] for segment in post["segments"])
-    assert [twin["id"] for twin in post["findings"]["twins"]] == [named["copy"]]
+    assert [twin["id"] for twin in post["twins"]] == [named["copy"]]
 
 
 def test_the_next_look_follows_the_decisions(fresh: Served) -> None:

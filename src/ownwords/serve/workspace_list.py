@@ -29,17 +29,12 @@ _FILE = "workspaces.json"
 
 @dataclass(frozen=True)
 class WorkspaceEntry:
-    """A workspace as the page lists it, with the numbers of things that are deleted with it.
-
-    `posts` is None if none were read.
-    """
+    """A workspace as the page lists it; `posts` is None if none were read."""
 
     path: str
     name: str
     posts: int | None
     models: int
-    texts: int
-    uploads: int
     is_current: bool
 
 
@@ -125,9 +120,7 @@ class WorkspaceList:
             path=path_text(path),
             name=blog_name(path),
             posts=_count_posts(path / "archive.sqlite"),
-            models=max(_count_inside(path / "models"), int(has_model)),
-            texts=_count_inside(path / "texts"),
-            uploads=_count_inside(path / "uploads"),
+            models=max(sum(1 for _ in path.glob("models/[!.]*")), int(has_model)),
             is_current=path == self._current,
         )
 
@@ -155,7 +148,3 @@ def _count_posts(archive: Path) -> int | None:
     ):
         return int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
     return None
-
-
-def _count_inside(folder: Path) -> int:
-    return sum(1 for _ in folder.glob("[!.]*"))

@@ -227,8 +227,7 @@ def show_post(state: AppState, call: ApiCall) -> dict[str, Any]:
     return {
         "post": _row(post, cached.tags) | {"author": document.author, "url": document.url},
         "segments": _segments(document, word_counts([post]).learned_words, post.decision),
-        "findings": _findings(cached.report, id_),
-        "around": _adjacent(cached.report, id_),
+        "twins": _twins(cached.report, id_),
         "decision": decision,
     }
 
@@ -268,7 +267,7 @@ def _segments(document: Document, words: int, decision: str) -> list[dict[str, A
     return rows
 
 
-def _findings(report: Report, id_: str) -> dict[str, Any]:
+def _twins(report: Report, id_: str) -> list[dict[str, str]]:
     """Return the posts that share text with a post."""
     titles = {post.id: fmt.title_of(post.title) for post in report.posts}
     twins = [
@@ -280,17 +279,7 @@ def _findings(report: Report, id_: str) -> dict[str, Any]:
         for pair in report.duplicates
         if id_ in (pair.id, pair.other_id)
     ]
-    return {"twins": twins[:_MAX_TWINS]}
-
-
-def _adjacent(report: Report, id_: str) -> dict[str, Any]:
-    """Return the previous and the next post by date."""
-    dated = sorted((post for post in report.posts if post.day), key=lambda p: (p.day, p.id))
-    around: list[dict[str, str] | None] = [None]
-    around += [{"id": post.id, "title": fmt.title_of(post.title)} for post in dated]
-    around += [None]
-    at = next((i for i, each in enumerate(around) if each and each["id"] == id_), None)
-    return {"earlier": around[at - 1] if at else None, "later": around[at + 1] if at else None}
+    return twins[:_MAX_TWINS]
 
 
 # --- decisions -----------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.ask.search import Kind
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import Meta, decode
 from ownwords.core.workspace import Workspace, translate_os_errors, write_atomically
@@ -34,25 +33,11 @@ _CHANGING: Final = threading.Lock()  # held from reading a text to writing it
 
 
 @dataclass(frozen=True)
-class SavedMessage:
-    """A message of a conversation: a question, or an answer as it was shown."""
-
-    role: Literal["user", "assistant"]
-    text: str = ""
-    searched: str = ""  # of a follow-up question: the query it was searched with
-    kind: Kind = "answer"
-    sentence: str = ""
-    why: str = ""
-    notes: tuple[str, ...] = ()
-    model: str = ""
-    citations: tuple[dict[str, Any], ...] = ()
-    passages: tuple[dict[str, Any], ...] = ()
-
-
-@dataclass(frozen=True)
 class SavedText:
     """A text with its notes or draft, or a conversation, and the model that wrote.
 
+    A message of a conversation is a question or, as it was shown, the answer of /api/ask; `role`
+    says which, and `text` is what was asked or answered.
     `machine` are the ranges of the text that a model wrote, in UTF-16 units as in JavaScript;
     `drafted` is the last draft from the notes, with its lines so far, which the page can continue.
     """
@@ -62,7 +47,7 @@ class SavedText:
     model: Annotated[str, Meta(max_length=300)] = ""
     text: Annotated[str, Meta(max_length=2_000_000)] = ""
     notes: Annotated[str, Meta(max_length=2_000_000)] = ""
-    messages: tuple[SavedMessage, ...] = ()
+    messages: tuple[dict[str, Any], ...] = ()
     machine: tuple[tuple[int, int], ...] = ()
     drafted: dict[str, Any] | None = None
     id: str = ""
@@ -71,7 +56,7 @@ class SavedText:
     @property
     def content(self) -> str:
         """All of its text, to be counted and searched."""
-        parts = (self.text, self.notes, *(message.text for message in self.messages))
+        parts = (self.text, self.notes, *(str(each.get("text", "")) for each in self.messages))
         return "\n\n".join(parts).strip()
 
 
@@ -223,9 +208,9 @@ def _body(text: SavedText) -> str:
         return (text.text or text.notes).strip()
     parts = []
     for message in text.messages:
-        answer = message.text or message.why or f"{message.sentence}:"
-        parts.append(f"## {message.text}" if message.role == "user" else answer)
-        for number, item in enumerate(message.citations or message.passages, 1):
+        said = message.get("text") or message.get("why") or f"{message.get('sentence', '')}:"
+        parts.append(f"## {said}" if message.get("role") == "user" else str(said))
+        for number, item in enumerate(message.get("citations") or message.get("passages") or (), 1):
             about = ", ".join(str(item[key]) for key in ("title", "date") if item.get(key))
             quoted = " ".join(str(item.get("quote") or item.get("excerpt", "")).split())
             parts.append(f"> {quoted}\n>\n> [{number}] {about}")

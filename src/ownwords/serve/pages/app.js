@@ -1,6 +1,6 @@
 // The app: addresses, keys, and the line at the top with the list of blogs.
 
-import { add, ask, bullets, button, command, dismiss, dotted, el, field, fill, icon, input, link, loading, p, problem,
+import { add, ask, button, command, dismiss, dotted, el, field, fill, icon, input, link, loading, p, problem,
   quiet, rows, smallButton, tag, toast } from "/components.js";
 import { ALWAYS, begin, follow, running, shareOf } from "/jobs.js";
 import { count, said, t, translate } from "/language.js";
@@ -220,11 +220,8 @@ async function rename(item) {
 
 /** Delete a blog. If it was open, open another one, or begin a new one. */
 async function drop(item, all) {
-  const parts = [t`everything read from your posts`, item.models && count(item.models, "model"),
-    item.texts && count(item.texts, "saved text"),
-    item.uploads && t`${count(item.uploads, "file")} that you dropped or fetched here`];
-  const wording = [p(t`Its folder is deleted for good, with:`), bullets(parts.filter(Boolean)), command(item.path),
-    p(t`Files and folders elsewhere on your disk are not touched.`)];
+  const wording = [p(t`Its folder is deleted for good, with its models, your saved texts, and the files that you dropped or fetched here.`),
+    command(item.path), p(t`Files and folders elsewhere on your disk are not touched.`)];
   if (!(await ask(t`Delete ${item.name}?`, wording, { yes: t`Delete`, danger: true }))) return;
   await remove("/api/workspaces", { path: item.path, deletes: true });
   if (!item.is_current) return void await showBlogsAgain();

@@ -449,7 +449,7 @@ function resultStep(state) {
       : p(t`This model has not been scored yet.`),
     row(advice(model)),
     el("div.samples.three", model.samples.map((item) =>
-      quote(beginning(item.text), { cite: said(item.beginning).replace(/ …$/, "\u00a0…"), look: "tuned" }))),
+      quote(beginning(item.text), { cite: said(item.beginning).replace(/ …$/, "\u00a0…"), look: "ours" }))),
     row(score, el("a.button", { href: address("write") }, t`Let it write more`), model.sentence && sharing(model.name)),
     model.because.length > 0 && folded(t`Why this verdict, and what to expect`, bullets([...model.because.map(said),
       t`It continues a text and does not answer. It makes up names, dates and numbers, and a small model writes little sense: Ask finds what you wrote.`])),

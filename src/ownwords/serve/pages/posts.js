@@ -1,7 +1,7 @@
 // Posts: all of them in a table, a page at a time; decisions, the report, and a post to read.
 
 import { address, go, setTitle } from "/app.js";
-import { add, announce, button, day, dotted, drawn, el, empty, field, fill, folded, form, icon, link,
+import { add, announce, button, day, dotted, drawn, el, empty, field, fill, folded, form, link,
   masthead, outward, p, pairs, passage, percent, problem, quiet, radios, row, searchBox, select, shareLine,
   smallButton, table, tabs, tag, title, toast } from "/components.js";
 import { live } from "/jobs.js";
@@ -270,11 +270,11 @@ const LABELS = { quoted: t`Quoted`, code: t`Code`, table: t`Table`, machine: t`M
 
 async function showPost(body, where, left) {
   const result = await get("/api/corpus/post", { id: where.path[1] ?? "" }, left);
-  const sought = where.query.get("quote"), { post: line, around: { earlier, later } } = result;
+  const sought = where.query.get("quote"), { post: line } = result;
   const text = el("article.reading", { "aria-label": t`The text`, dir: "auto" });
   const marks = drawText(text, result.segments, sought);
   setTitle(line.title);
-  fill(body, neighbours(earlier, later), masthead({ heading: title(line.title),
+  fill(body, masthead({ heading: title(line.title),
     kicker: el("span", dotted(day(line.day) || t`No date`, line.kind === "page" && t`a page`, line.author)) }),
   el("div.beside", el("div", sought && !marks.length
     && quiet(t`This passage is no longer in the post, which has changed.`), text), aside(result)));
@@ -284,22 +284,13 @@ async function showPost(body, where, left) {
   }
 }
 
-function neighbours(earlier, later) {
-  const way = (item, rel, ...inside) =>
-    (item ? el("a", { href: postAddress(item.id), rel, title: item.title }, inside) : el("span"));
-  const named = (wording, item) => el("span", wording, " ", el("bdi", item?.title));
-  return el("nav.around", { "aria-label": t`By date` },
-    way(earlier, "prev", icon("back"), named(t`Earlier:`, earlier)),
-    way(later, "next", named(t`Later:`, later), el("span.forth", icon("back"))));
-}
-
 const USES = { train: t`The model learns from it`, validation: t`Used to decide when training stops; never learned from`,
   test: t`Kept for the final test; never learned from` };
 
-function aside({ post: line, findings, segments, decision }) {
+function aside({ post: line, twins: found, segments, decision }) {
   const kinds = [...new Set(segments.map((item) => item.whose))].filter((item) => item !== "own");
   const tags = line.tags.map((item, i) => [i ? ", " : "", link(address("posts", [], { tag: item }), item)]);
-  const twins = findings.twins.map((item) =>
+  const twins = found.map((item) =>
     el("span.line-below", postLink(item.id, item.title), ` (${said(item.shared)})`));
   return el("aside.about", { "aria-label": t`About this text` },
     pairs("facts", [
