@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from ownwords.base import estimates
 from ownwords.base.catalogue import KNOWN_BASES, RECOMMENDED, Entry, find_known
@@ -18,9 +17,7 @@ from ownwords.base.estimates import (
     usual_minutes,
 )
 from ownwords.core.errors import ConfigError
-from ownwords.models.configs.llama import Gemma3Config, config_for_budget
-from ownwords.models.decoder import build
-from ownwords.models.lora import AdapterConfig, attach
+from ownwords.models.configs.llama import config_for_budget
 from ownwords.training.plan import Plan, make_plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.step_time import DeviceSpeeds, StepTimeModel
@@ -173,28 +170,3 @@ def test_more_time_and_more_text_never_promise_less() -> None:
             bits.append(task.bits(base, task.forecast(base, seconds, task.memory_bytes)))
         assert bits == sorted(bits, key=lambda value: -(value or 0))
         assert base.measured and bits[0] == base.measured.english
-
-
-@pytest.mark.parametrize("name", KNOWN)
-def test_a_layer_of_each_real_shape_learns_by_a_lora_beside_bfloat16_weights(name: str) -> None:
-    """With random weights, and few tokens: most of these bases cannot be had everywhere."""
-    shape = KNOWN[name].config
-    assert shape is not None
-    small: dict[str, Any] = {"layers": 1, "vocabulary": 512}
-    if isinstance(shape, Gemma3Config):
-        small["sliding"] = (True,)
-    config = replace(shape, **small)
-    model = build(config, dtype=torch.bfloat16)
-    model.init_weights(1)
-    attach(model, AdapterConfig(rank=16), seed=1)
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
-    ids_BT = torch.arange(65).remainder(7)[None]
-    losses = []
-    for _ in range(4):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss, count = model.loss(ids_BT[:, :-1], ids_BT[:, 1:])
-        losses.append(float(loss.detach() / count))
-        optimizer.zero_grad()
-        torch.autograd.backward(loss / count)
-        optimizer.step()
-    assert losses[-1] < losses[0]

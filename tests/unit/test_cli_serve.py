@@ -147,15 +147,6 @@ def test_after_a_restart_the_key_and_an_open_page_are_still_good(tmp_path: Path)
 
 
 @POSIX
-def test_without_a_key_only_if_it_is_asked_for(tmp_path: Path) -> None:
-    with serving("--port", "0", "--no-key", cwd=tmp_path) as server:
-        assert server.key is None
-        assert "every account on this machine can read your posts" in server.said
-        assert server.get("/v1/models", Accept="*/*")[0] == 200
-        server.end()
-
-
-@POSIX
 def test_other_machines_need_the_key_too_and_a_given_one_is_not_printed(tmp_path: Path) -> None:
     (tmp_path / "key.txt").write_text("a-key-of-my-own\n")
     options = ("--port", "0", "--host", "0.0.0.0", "--key-file", "key.txt")
@@ -186,7 +177,8 @@ def test_a_port_that_was_asked_for_and_is_taken_is_said(
 
 
 @POSIX
-def test_where_the_usual_port_is_taken_it_is_the_next_one(tmp_path: Path) -> None:
+def test_the_next_port_and_no_key(tmp_path: Path) -> None:
+    """The usual port is taken; without a key only if that is asked for."""
     with closing(socket.socket()) as taken_socket:
         taken_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -194,9 +186,12 @@ def test_where_the_usual_port_is_taken_it_is_the_next_one(tmp_path: Path) -> Non
             taken_socket.listen()
         except OSError:
             pass  # another program has it already, which is as good
-        with serving(cwd=tmp_path) as server:
+        with serving("--no-key", cwd=tmp_path) as server:
             assert server.port != PORT
             assert f"Port {PORT} is in use; using the next free one." in server.said
+            assert server.key is None
+            assert "every account on this machine can read your posts" in server.said
+            assert server.get("/v1/models", Accept="*/*")[0] == 200
             server.end()
 
 

@@ -161,7 +161,7 @@ def test_a_failing_server_gives_one_sentence_and_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if reply is is_silent:
-        monkeypatch.setattr(servers, "_SILENCE_S", 5.0)
+        monkeypatch.setattr(servers, "_SILENCE_S", 3.0)
     with writing(monkeypatch, FIRST, reply) as (writer, _):
         lines = writer.paragraphs(Notes.parse(NOTES))
         assert next(lines).text == FIRST

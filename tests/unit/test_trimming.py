@@ -67,20 +67,21 @@ def test_reserved_tokens_go_and_the_start_keeps_its_name() -> None:
     assert len(old_ids) == 3 + 256 + 10  # special tokens, bytes, single characters
 
 
+COMMON_WORDS = trimming.common_words()
+
+
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Allow tiny vocabularies to be trimmed."""
+    """Allow tiny vocabularies to be trimmed, and keep few words of English."""
     monkeypatch.setattr(trimming, "SMALL", 100)
+    monkeypatch.setattr(trimming, "common_words", lambda: [" the", "in", "ra"])
 
 
 TEXTS = ["rest in rain", "art is raisin\n\n", "sea  stairs"]
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_trimmed_model_gives_kept_tokens_the_same_logits(
-    tied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trimming, "common_words", lambda: [" the", "in", "ra"])
+def test_a_trimmed_model_gives_kept_tokens_the_same_logits(tied: bool, tmp_path: Path) -> None:
     folder = large_vocabulary.write(tmp_path / "b", tied=tied)
     trimmed = trim(folder, TEXTS, tmp_path / "out" / "b")
     assert trimmed == tmp_path / "out" / "b"
@@ -102,7 +103,7 @@ def test_a_trimmed_model_gives_kept_tokens_the_same_logits(
     assert counts["tokens"] == small.tokenizer.vocabulary_size < counts["tokens_before"]  # type: ignore[index]
 
 
-def test_the_same_texts_are_trimmed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_texts_are_trimmed_once(tmp_path: Path) -> None:
     folder = large_vocabulary.write(tmp_path / "b")
     trim(folder, TEXTS, tmp_path / "out")
     stamp = (tmp_path / "out" / "model.safetensors").stat().st_ino
@@ -150,7 +151,7 @@ def test_other_languages_and_scripts_keep_their_tokens() -> None:
 
 
 def test_common_english_words_contain_no_blanks_within() -> None:
-    words = trimming.common_words()
+    words = COMMON_WORDS
     assert {" the", " website", "The", "."} <= set(words)
     assert len(words) == len(set(words)) and max(map(len, words)) <= 24
     assert not any("\n" in word or " " in word.strip() for word in words)

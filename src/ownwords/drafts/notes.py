@@ -31,12 +31,11 @@ from ownwords.drafts.facts import (
     is_name,
     is_negation,
 )
+from ownwords.drafts.prose import is_prose
 from ownwords.language.words import dictionary_form, language, number_words
 
-_WORDS_OF_PARAGRAPH: Final = range(8, 160)
 _MAX_BEFORE: Final = 12  # words of the paragraph before
 _IRREGULAR_NOT = {"can't": "cannot", "won't": "will not", "shan't": "shall not"}
-_UNPROSAIC = re.compile(r"https?:\S{60}|[|{}<>\[\]\\]| = |\n")
 _NUMBER = re.compile(
     r"[$£€#]?\d|(?!one\b)(?:{})\b".format(
         "|".join(word for kind in ("numbers", "tens", "multiples") for word in number_words(kind))
@@ -125,15 +124,6 @@ def pairs(text: TrainingText) -> Iterator[TrainingText]:
             )
             yield TrainingText(f"{text.id}/{number}", paragraph, prompt=prompt)
         before = beginning_of(paragraph) if words > 2 else before
-
-
-def is_prose(paragraph: str) -> bool:
-    """Whether a paragraph consists of sentences, and is neither too short nor too long."""
-    return (
-        len(paragraph.split()) in _WORDS_OF_PARAGRAPH
-        and paragraph.rstrip()[-1] in '.!?”")…'
-        and not _UNPROSAIC.search(paragraph)
-    )
 
 
 def notes_of(paragraph: str, rng: random.Random) -> list[str]:

@@ -71,6 +71,8 @@ _NO_WORD = re.compile(
 _AFTER_WORDS = ".,;:!?…)]}\"'”’*_"
 _OTHERS = frozenset(("blockquote", "table"))  # blocks that hold none of the author's prose
 _CODE_BLOCK = re.compile(r"\s*<(?:[!?]|(?:script|pre|style|textarea)\b)", re.IGNORECASE)
+_WORDS_OF_PARAGRAPH = range(8, 160)
+_UNPROSAIC = re.compile(r"https?:\S{60}|[|{}<>\[\]\\]| = |\n")
 _MAX_MISSING = 20  # kinds of tags that are never closed, each of which is looked for to the end
 
 
@@ -89,6 +91,15 @@ def prose_of(draft: str) -> tuple[str, list[Span]]:
         is_prose[begin:end] = bytes(end - begin)
     characters = zip(draft, is_prose, strict=True)
     return "".join(c if kept or c.isspace() else " " for c, kept in characters), headings
+
+
+def is_prose(paragraph: str) -> bool:
+    """Whether a paragraph consists of sentences, and is neither too short nor too long."""
+    return (
+        len(paragraph.split()) in _WORDS_OF_PARAGRAPH
+        and paragraph.rstrip()[-1] in '.!?”")…'
+        and not _UNPROSAIC.search(paragraph)
+    )
 
 
 @cache

@@ -20,7 +20,7 @@ from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.text import sentences, unwrapped
 from ownwords.drafts.mark_choices import MarkChoices, MarksFile
-from ownwords.drafts.prose import prose_of
+from ownwords.drafts.prose import is_prose, prose_of
 from ownwords.language.words import begins_sentence, language, number_words
 
 _WORDS: Final[dict[str, Any]] = language("en")["edits"]
@@ -304,8 +304,6 @@ def rewrite(text: str, habits: Habits, endpoint: SentenceRewriter | None = None)
 
 def _rewritten_sentences(text: str, endpoint: SentenceRewriter) -> Iterator[Sentence]:
     """Yield the sentences of the paragraphs that are all prose, in order."""
-    from ownwords.drafts.notes import is_prose  # noqa: PLC0415
-
     masked, _ = prose_of(text)
     for match in _PARAGRAPH.finditer(text):
         paragraph, start = match[0], match.start()
