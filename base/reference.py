@@ -42,8 +42,6 @@ MIN_AUTHORS, MIN_OF_FOUR_LETTERS, MIN_OF_FEWER, MIN_PROPOSALS = 3, 6, 12, 4
 
 VOCABULARY = 2000  # words, those in the most sources: with more, the topic would count
 FREQUENT = 400  # of them tell the language of a text
-# Of the other words, which tell a sentence by its topic: so many sources, and times in a million.
-MIN_SOURCES, MIN_PER_MILLION = 5, 5
 PASSAGES, MIN_PASSAGES = 20, 3  # of a source
 
 _PARTED = re.compile(r"\w+-\s+\w+|-\w+")
@@ -159,12 +157,6 @@ def modern_authors(texts: Mapping[str, Sequence[str]], words: int) -> ReferenceA
         often.update({word: n / total for word, n in counts.items()})  # type: ignore[arg-type]
     ranked = sorted(spread, key=lambda word: (-spread[word], -often[word], word))
     vocabulary = StyleVocabulary(ranked[:words])
-    per_million = {word: round(1e6 * often[word] / len(texts)) for word in ranked[words:]}
-    topics = {
-        word: n
-        for word, n in sorted(per_million.items(), key=lambda item: -item[1])
-        if n >= MIN_PER_MILLION and spread[word] >= MIN_SOURCES
-    }
     sources: list[str] = []
     passages: list[Pairs] = []
     source_of: list[int] = []
@@ -175,7 +167,7 @@ def modern_authors(texts: Mapping[str, Sequence[str]], words: int) -> ReferenceA
             source_of += [len(sources)] * len(found)
             sources.append(source)
             passages += found
-    return ReferenceAuthors(vocabulary, topics, tuple(sources), tuple(passages), tuple(source_of))
+    return ReferenceAuthors(vocabulary, tuple(sources), tuple(passages), tuple(source_of))
 
 
 def cut(text: str, vocabulary: StyleVocabulary) -> list[Pairs]:
@@ -209,8 +201,6 @@ def save_authors(authors: ReferenceAuthors, folder: Path) -> Path:
         source_of=np.array(authors.source_of, np.uint16),
         sources=np.frombuffer("\n".join(authors.sources).encode(), np.uint8),
         vocabulary=np.frombuffer("\n".join(authors.vocabulary.words).encode(), np.uint8),
-        topics=np.frombuffer("\n".join(authors.topics).encode(), np.uint8),
-        per_million=np.array(list(authors.topics.values()), np.uint16),
     )
     write_atomically(folder / AUTHORS_FILE, lzma.compress(file.getvalue(), preset=9))
     return folder / AUTHORS_FILE

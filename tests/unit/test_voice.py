@@ -150,7 +150,6 @@ def test_others_round_trip_and_damage_is_one_sentence(
     data = reference.save_authors(authors, tmp_path).read_bytes()
     loaded = ReferenceAuthors.load(tmp_path)
     assert loaded.vocabulary.words == authors.vocabulary.words
-    assert loaded.topics == authors.topics
     assert (loaded.sources, loaded.source_of) == (authors.sources, authors.source_of)
     assert np.array_equal(loaded.passages, authors.passages)
     for damaged in (data[: len(data) // 2], b"", b"PK" + data, json.dumps([]).encode()):

@@ -53,3 +53,17 @@ def test_the_card_has_the_form_that_is_asked_for(
     assert text in written("modelfile").split('SYSTEM """')[1]
     found = json.loads(written("json"))
     assert all(passage["text"] in text for passage in found["passages"])
+
+
+def test_the_card_counts_a_paragraph_shows_habits_and_always_has_the_spelling(
+    workspace: Path,
+) -> None:
+    card = card_of(workspace)
+    lines = card.text.split("\n")
+    (counted,) = (line for line in lines if line.startswith("- A paragraph of 54 words has"))
+    assert "sentences: 4, " in counted and "question marks: 1 in " in counted
+    assert "- Spelling: British (15 of 19)" in lines
+    with Archive(workspace / "archive.sqlite") as archive:
+        posts = "\n".join(each.text() for each in archive.documents())
+    shown = [line.partition(", such as: ")[2] for line in lines if ", such as: " in line]
+    assert len(shown) > 4 and all(example in posts for example in shown)

@@ -82,7 +82,7 @@ _LIKE, _UNLIKE = 0.8, 0.2  # thresholds of the verdict
 _CLOSE = 0.6  # probability from which it is too close to tell whether a language model wrote it
 _LONG = 0.9  # share of the author's sentences that are shorter than one that is called long
 _MAX_REASONS = 3
-_MAX_TELLING, _MAX_PAIRS = 4, 2  # pairs of words, and those that are reasons
+_MAX_TELLING = 2  # pairs of words that are reasons
 _MAX_COUNTS = 6  # of what the draft has more or less often
 _UNUSUAL = 1.6  # standard deviations, of a count
 _MIN_REPEATED = 8  # words in a row
@@ -430,7 +430,7 @@ class AuthorStyle:
             if 2 * habit.own < (habit.middle if habit.machines is None else habit.machines)
         ]
         yield from map(_in_words, sorted(rare, key=lambda each: -each.distance))
-        for pair, number in self._telling(sentence)[:_MAX_PAIRS]:
+        for pair, number in self._telling(sentence):
             yield (
                 f"“{pair}” is typical of language models; you wrote it {number:,} times in"
                 f" {self._learned.words:,} words"
@@ -456,10 +456,6 @@ class AuthorStyle:
                 words = sentence[tokens[n - 1].start : tokens[n].end]
                 found.append((" ".join(words.split()), self._model.own.count(int(pairs[n]))))
         return found
-
-    def telling_pairs(self, sentence: str) -> list[str]:
-        """Return the words of a sentence that others put together more than the author does."""
-        return [pair for pair, _ in self._telling(sentence)]
 
     def _counts(self, draft: TextCounts) -> Iterator[str]:
         """Yield what the draft has more or less often than the posts, the most unusual first."""

@@ -131,6 +131,10 @@ class Habits:
                 others = (form for n, form in enumerate(forms[kind]) if n != choice)
                 yield kind, forms[kind][choice], ", ".join(others), count, counts.total()
 
+    def spellings(self) -> tuple[int, int]:
+        """Return how many words are spelt as in British, and as in American English."""
+        return self._counts["spelling"][0], self._counts["spelling"][1]
+
     def words_of_sentences(self, share: float) -> float:
         """Return how many words this share of the author's sentences do not exceed."""
         return float(np.quantile(self._lengths, share)) if self._lengths else 0.0

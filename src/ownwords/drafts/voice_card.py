@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import filterfalse
+from itertools import filterfalse, islice
 
 import msgspec
 import numpy as np
@@ -23,7 +23,7 @@ from ownwords.archive.store import Archive, KeptFile
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.search import ArchiveSearcher
 from ownwords.core.errors import CorpusError
-from ownwords.core.text import distinct, hash_words, shingles
+from ownwords.core.text import distinct, hash_words, sentences, shingles
 from ownwords.drafts.mark_choices import MarksFile, Rule
 from ownwords.drafts.rewriting import MARKS, Habits
 from ownwords.evaluation.manner import (
@@ -40,7 +40,7 @@ from ownwords.evaluation.manner import (
 from ownwords.evaluation.style import REFERENCE
 from ownwords.language.words import content_words, is_in_the_language
 
-_KEPT_FILE, _KEPT_FORMAT = "voice.json", "3"
+_KEPT_FILE, _KEPT_FORMAT = "voice.json", "4"
 _MIN_WORDS = 1000  # of the author's
 _GENERAL, _USUAL = 0.6, 0.75  # share of others who have a word that depends on no topic
 _SPREAD = 0.75  # of posts, of the number that chance would give: "above", not "function"
@@ -51,6 +51,14 @@ _MIN_PASSAGES, _MAX_PASSAGES = 5, 10
 _PASSAGE_WORDS = (50, 160)
 _MAX_FORMS = 14
 _FOUND = 60  # passages of the search that are looked at
+_PER_PARAGRAPH = (
+    *("Question marks", "Exclamation marks", "Parentheses", "Dashes", "Colons", "Semicolons"),
+    "Commas",
+)
+_EXAMPLE_WORDS = (5, 22)  # of a sentence that shows a habit
+_EXAMPLE_POSTS, _EXAMPLE_SENTENCES = 60, 3000  # that are looked at for them
+_NO_EXAMPLE = re.compile(r"[`{}<>|%=_]|https?:|\n|\w[(./]\w|:\Z")
+_EXEMPLARY = ("openings", "joining", "attitude", "marks", "asides")  # groups with examples
 _NO_PROSE = re.compile(r"[`{}<>|]|https?:|\n")
 _QUOTED = re.compile(r"[“\"][^”\"]*[”\"]")
 _PHRASE = re.compile(r"[\w'’]+(?: (?:I(?:['’]\w+)?|[^\WA-Z][\w'’]*))*")  # no titles of books
@@ -78,11 +86,32 @@ class Portrait:
     paragraphs: tuple[int, int, int]
     titles: str
     habits: tuple[Habit, ...]
+    examples: dict[str, str]  # a sentence of the author's for the label of a habit
     choices: tuple[str, ...]  # of equivalent forms
     favourites: tuple[str, ...]  # words used twice as often as by others, whatever the subject
     avoided: tuple[str, ...]  # usual words that they never use
     machine_words: tuple[str, ...]  # words of language models that they hardly use
     phrases: tuple[str, ...]
+
+    @property
+    def per_paragraph(self) -> list[str]:
+        """What a paragraph of the middle length has, on average."""
+        words, rates = self.paragraphs[1], {each.label: each.own for each in self.habits}
+        sentences = max(1.0, words / rates["Words in a sentence"])
+        short = next(label for label in rates if label.startswith("Sentences of up to"))
+        expected = {"sentences": sentences, "of them short": sentences * rates[short]}
+        expected |= {label.lower(): words * rates[label] for label in _PER_PARAGRAPH}
+        return [
+            f"{label}: {number:.0f}" if number >= 1.5 else f"{label}: {_now_and_then(number)}"
+            for label, number in expected.items()
+        ]
+
+
+def _now_and_then(number: float) -> str:
+    """Return how often something is in a paragraph that has less than two of it."""
+    if number >= 0.75:
+        return "1"
+    return f"1 in {1 / number:.0f} paragraphs" if number >= 0.01 else "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +156,10 @@ class VoiceCard:
         )
         low, middle, high = own.paragraphs
         yield f"- Paragraphs: {middle} words in the middle, one in ten longer than {high}"
+        yield f"- A paragraph of {middle} words has on average {', '.join(own.per_paragraph)}"
         shown = self._habits()
         for group, heading in GROUPS.items():
-            lines = [f"- {each}" for each in shown if each.group == group]
+            lines = [self._line(each) for each in shown if each.group == group]
             if lines and group != "lengths":
                 yield f"\n## {heading}"
             yield from lines
@@ -147,6 +177,10 @@ class VoiceCard:
                 yield f"- {label}: {', '.join(words)}"
         yield "\n## Passages by the author: write like these, about something else"
         yield from (f"\n{passage.text}" for passage in self.passages)
+
+    def _line(self, habit: Habit) -> str:
+        example = self.portrait.examples.get(habit.label)
+        return f"- {habit}, such as: {example}" if example else f"- {habit}"
 
     def _habits(self) -> list[Habit]:
         """Return the habits that tell the author apart most, as many as there is room for."""
@@ -256,6 +290,7 @@ def _count(documents: Sequence[Document]) -> Portrait:
             hint="add posts, and read the blog again: ownwords look PATH",
         )
     favourites, avoided, machine_words = _telling_words(counted, reference)
+    habits = habits_of(*rates(counted), reference)
     every = max(1, sum(map(len, texts)) // _CHOICE_CHARS)
     sentences, paragraphs = (_spread(each) for each in lengths_of(counted))
     return Portrait(
@@ -266,7 +301,8 @@ def _count(documents: Sequence[Document]) -> Portrait:
         sentences=sentences,
         paragraphs=paragraphs,
         titles=_titles([each.title for each in documents if each.title]),
-        habits=habits_of(*rates(counted), reference),
+        habits=habits,
+        examples=_examples(texts, habits),
         choices=tuple(_choices(Habits(texts[::every]))),
         favourites=favourites,
         avoided=avoided,
@@ -292,18 +328,42 @@ def _titles(titles: Sequence[str]) -> str:
     return found + (f"; {parted:.0%} have a colon" if parted >= 0.1 else "")
 
 
+def _examples(texts: Sequence[str], habits: Sequence[Habit]) -> dict[str, str]:
+    """Return a short sentence for each habit that the author has more than others."""
+    wanted = {
+        n: habit.label
+        for n, habit in enumerate(habits)
+        if habit.group in _EXEMPLARY and habit.is_marked and habit.own > habit.middle
+    }
+    found = dict[str, str]()
+    every = texts[:: max(1, len(texts) // _EXAMPLE_POSTS)]  # from all times
+    found_sentences = (text[start:end] for text in every for start, end in sentences(text))
+    for sentence in islice(found_sentences, _EXAMPLE_SENTENCES):
+        least, most = _EXAMPLE_WORDS
+        if not least <= len(sentence.split()) <= most or _NO_EXAMPLE.search(sentence):
+            continue
+        counts = count_text(sentence).counts
+        if n := next((n for n in wanted if counts[n]), None):
+            found[wanted.pop(n)] = sentence
+    return found
+
+
 def _choices(habits: Habits) -> Iterator[str]:
     """Yield which of several equivalent forms the author uses."""
     words = list[str]()
+    british, american = habits.spellings()
+    if total := british + american:
+        name = "British" if british > american else "American"
+        yield f"Spelling: {name} ({max(british, american):,} of {total:,})"
+    else:
+        yield "Spelling: no word of the posts tells American from British"
     for kind, form, others, count, total in sorted(habits.choices(), key=lambda each: -each[3]):
         of = f"{count:,} of {total:,}"
-        if kind == "spelling":
-            yield f"Spelling: {form} ({of})"
-        elif kind == "numerals":
+        if kind == "numerals":
             yield f"Numbers from 2 to 12: in {form} ({of})"
         elif kind in MARKS:
             yield f"{kind.capitalize()}: “{form}” ({of})"
-        else:
+        elif kind != "spelling":
             words.append(f"“{form}” not “{others}”")
     if words:
         yield f"Of forms that mean the same: {', '.join(words[:_MAX_FORMS])}"

@@ -11,7 +11,7 @@ repository computes; no text of theirs is stored.
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -368,7 +368,6 @@ class ReferenceAuthors:
     """Passages by others, in one language: which pairs of tokens each has, sorted."""
 
     vocabulary: StyleVocabulary
-    topics: Mapping[str, int]  # other words, and how often in a million they write each
     sources: tuple[str, ...]
     passages: tuple[Pairs, ...]  # of `LENGTHS[0]` pairs, in sorted units
     source_of: tuple[int, ...]  # by passage
@@ -381,7 +380,6 @@ class ReferenceAuthors:
             pairs = np.cumsum(stored["steps"], axis=1, dtype=np.uint32)
             return cls(
                 StyleVocabulary(_as_words(stored["vocabulary"])),
-                dict(zip(_as_words(stored["topics"]), stored["per_million"].tolist(), strict=True)),
                 _as_words(stored["sources"]),
                 tuple(pairs.reshape(-1, LENGTHS[0])),
                 tuple(stored["source_of"].tolist()),

@@ -219,10 +219,6 @@ class EditorServer:
         """Return why a text is marked, and the author's own passage that is closest."""
         lines = [mark.message]
         opened = self._open()
-        style = opened.learned.style() if mark.kind == UNLIKE else None
-        if pairs := style and style.telling_pairs(mark.sentence):
-            listed = ", ".join(f"“{' '.join(pair.split())}”" for pair in pairs)
-            lines.append(f"Others put these words together more than you do: {listed}.")
         for passage in opened.pool.searcher().find(mark.sentence, limit=_PASSAGES).passages:
             place = best_sentence(mark.sentence, passage.text)
             if passage.whose == "own" and place:
