@@ -401,6 +401,17 @@ def test_nothing_is_absent_if_a_passage_is_close_or_rather_answers(
     assert kind_of(odds, cosine) == kind
 
 
+@pytest.mark.parametrize(
+    ("question", "kind"),
+    [("How many bees were there?", "nearest"), ("What did the bees do then?", "answer")],
+)
+def test_a_sentence_without_the_number_that_is_asked_for_answers_less(
+    tmp_path: Path, question: str, kind: str
+) -> None:
+    searcher, _ = read_with(tmp_path, {"plum tree": 0.3, "": -9.0})
+    assert searcher.find(question, reads=True).kind == kind
+
+
 def test_a_literal_hit_is_an_answer_whatever_the_reader_says(tmp_path: Path) -> None:
     searcher, _ = read_with(tmp_path, {})
     assert searcher.find("The same bicycle", reads=True).kind == "answer"

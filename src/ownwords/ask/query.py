@@ -157,3 +157,12 @@ def has_asked(question: str, text: str, spans: Sequence[tuple[int, int]]) -> lis
             found = (answer.findall(text[begin:end]) for begin, end in spans)
             has = [any(part.casefold() not in asked for part in each) for each in found]
     return has
+
+
+def lacks_amount(question: str, text: str) -> bool:
+    """Whether a question asks for a duration or a count that a text does not have."""
+    asked = question.casefold()
+    return any(
+        asks.search(asked) and all(part.casefold() in asked for part in answer.findall(text))
+        for asks, answer in _asked()[:2]
+    )

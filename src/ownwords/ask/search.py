@@ -7,6 +7,7 @@ functions for hybrid retrieval"). What is said of the result rests on `reader.py
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from ownwords.ask.passages import (
     units,
     window_spans,
 )
-from ownwords.ask.query import Query, QueryTerm
+from ownwords.ask.query import Query, QueryTerm, lacks_amount
 from ownwords.ask.reader import Reader, Reading, Window
 from ownwords.core.text import Span
 from ownwords.view import format as say
@@ -73,9 +74,19 @@ def nearest(passages: Ids, scores: Floats, limit: int) -> Ranking:
 # Passages that the reader reads, and what its log odds weigh in their order, in standard deviations
 # of the cosines. All of these were chosen on sources that it was not trained with: docs/log.md.
 _READ, _READING_WEIGHT = 12, 0.6
+# What they lose if the best sentence lacks a duration or a count that is asked for.
+_NO_AMOUNT = 1.0
 # The best passage is said to answer from these log odds on, of which a low highest cosine takes
 # some; the archive has nothing about it if no log odds are positive and the cosine is so low.
-_ANSWERED, _USUAL_COSINE, _COSINE_WEIGHT, _ABSENT = 0.0, 0.45, 5.0, 0.27
+_ANSWERED, _USUAL_COSINE, _COSINE_WEIGHT, _ABSENT = -0.35, 0.45, 5.0, 0.33
+
+
+# Questions about the whole archive, which no passage answers.
+_OVERVIEW = re.compile(
+    r"\b(?:summari[sz]e|summary|overview|sum up|main (?:themes?|topics?|subjects?))\b"
+    r"|\bwhat (?:is|are) (?:my|this|the) (?:blog|archive|site|posts|writing) (?:\w+ )?about\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,8 @@ def _limits(query: Query, unread: int) -> Iterator[str]:
     """Yield notes of what a search for the question cannot do."""
     if not query.has_subject:
         yield "The question has no word to search for."
+    if _OVERVIEW.search(query.text):
+        yield "A search cannot summarise the whole archive; the report does."
     if unread:
         of = say.count(unread, "passage")
         yield f"The search by meaning has yet to read {of}; it compared words there."
@@ -212,9 +225,13 @@ class ArchiveSearcher:
             chosen[passage.id] = window_of(passage, spans[number])
         readings = self._readings(query, chosen.values())
         weight = self._reader.cosine_weight if self._reader else 0.0
-        return {
-            id_: readings[window].answers + weight * cosines[id_] for id_, window in chosen.items()
-        }
+        answers = {}
+        for id_, window in chosen.items():
+            reading = readings[window]
+            best = max(zip(reading.sentences, window.sentences, strict=True), default=(0, (0, 0)))
+            is_lacking = lacks_amount(query.text, window.text[slice(*best[1])])
+            answers[id_] = reading.answers + weight * cosines[id_] - _NO_AMOUNT * is_lacking
+        return answers
 
     def _readings(self, query: Query, windows: Iterable[Window]) -> dict[Window, Reading]:
         """Return the question's readings, with those of these windows; each is read once."""
