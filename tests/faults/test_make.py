@@ -33,7 +33,7 @@ def test_after_a_kill_at_any_moment_make_resumes(kind: str, tmp_path: Path) -> N
     )
     assert process.returncode == 0, process.stderr
     result = json.loads(process.stdout.splitlines()[-1])
-    assert len(result["statuses"]) > 8
+    assert len(result["statuses"]) > 5
     assert set(result["statuses"].values()) == {-signal.SIGKILL}, result["statuses"]
     assert result["end"] == result["calm"]
     assert not list(tmp_path.rglob("*.unfinished"))
