@@ -121,7 +121,7 @@ def test_models_can_be_read_while_one_is_switched(root: Path) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         readers = [pool.submit(read) for _ in range(3)]
-        for number in range(40):
+        for number in range(10):
             state.library.use(names[number % 2])
         is_over.set()
         for reader in readers:
