@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import re
 import socket
 import sqlite3
 import threading
@@ -21,7 +20,7 @@ from asgi_scope import http_scope
 from ownwords.archive.look import look
 from ownwords.base import catalogue
 from ownwords.core.workspace import Workspace
-from ownwords.serve import http_server, static_files
+from ownwords.serve import http_server
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.settings import ServeSettings
@@ -95,28 +94,6 @@ def test_the_page_is_there_with_all_its_files(tmp_path: Path) -> None:
         assert (cached.status_code, cached.content) == (304, b"")
         head = client.head(f"/{name}")
         assert (head.status_code, head.content) == (200, b"")
-
-
-def test_the_pages_obey_their_content_security_policy() -> None:
-    for name, file in static_files.read().items():
-        text = file.data.decode("utf-8")
-        if name.endswith(".html"):
-            assert " style=" not in text, name
-            assert " onclick=" not in text, name
-            assert "<style" not in text, name
-            assert not [
-                script for script in text.split("<script")[1:] if " src=" not in script[:80]
-            ], name
-        if name.endswith((".html", ".js", ".css")):
-            assert "http://" not in text.replace("http://www.w3.org/", "").replace(
-                "http://127.0.0.1", ""
-            ), name
-        if name.endswith(".js"):
-            # Only what the server has drawn becomes markup, in one place and under one policy.
-            text = text.replace("template.innerHTML = policy", "", name == "components.js")
-            assert not re.search(r"HTML\s*\+?=", text), name
-            for word in ("insertAdjacentHTML", "document.write", "eval("):
-                assert word not in text, (name, word)
 
 
 @pytest.mark.parametrize(

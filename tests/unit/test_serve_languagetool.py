@@ -115,7 +115,7 @@ def test_matches_are_the_marks_of_the_page_in_utf_16(
 ) -> None:
     style, habits = known
     counted = 0
-    for seed in range(200):
+    for seed in range(40):
         text = generated(seed)
         found = matches(client, text)
         data = text.encode("utf-16-le")
@@ -154,7 +154,7 @@ def test_matches_are_the_marks_of_the_page_in_utf_16(
         for match, (start, end) in zip(unlike, spans, strict=True):
             assert start <= match["offset"] < match["offset"] + match["length"] <= end
         counted += len(found)
-    assert counted > 500
+    assert counted > 100
 
 
 def test_offsets_count_the_markup_of_an_annotated_text(client: TestClient) -> None:

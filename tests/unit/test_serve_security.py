@@ -385,30 +385,12 @@ def test_every_answer_has_security_headers(path: str, headers: dict[str, str], s
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_only_our_own_scripts_and_styles_are_allowed() -> None:
-    policy = dict(part.split(" ", 1) for part in HEADERS["Content-Security-Policy"].split("; "))
-    assert policy["default-src"] == "'none'"
-    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
-    assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
-    assert "unsafe" not in HEADERS["Content-Security-Policy"]
-    assert "http" not in HEADERS["Content-Security-Policy"]
-
-
 def test_a_bug_is_logged_and_not_disclosed(caplog: pytest.LogCaptureFixture) -> None:
     answer = request(app_of(), "/api/broken")
     assert answer.status_code == 500
     assert "only the log" not in answer.text
     assert set(answer.json()["error"]) == {"message", "hint"}
     assert "only the log" in caplog.text
-
-
-def test_errors_have_the_form_the_client_expects() -> None:
-    app = app_of(ServeSettings(key=KEY))
-    ours = request(app, "/api/posts/1").json()["error"]
-    assert set(ours) == {"message", "hint"}
-    theirs = request(app, "/v1/models").json()["error"]
-    assert set(theirs) == {"message", "type", "param", "code"}
-    assert theirs["code"] == "invalid_api_key"
 
 
 def test_a_websocket_is_closed() -> None:

@@ -93,6 +93,8 @@ class Endpoint:
     model: str = ""
     key: str = field(default="", repr=False)
     ended: FinishReason | None = None  # why the last answer ended
+    _socket: socket.socket | None = field(default=None, init=False, repr=False, compare=False)
+    _is_cancelled: bool = field(default=False, init=False, repr=False, compare=False)
 
     @property
     def is_local(self) -> bool:
@@ -111,6 +113,13 @@ class Endpoint:
     def option(self) -> str:
         """The value of --model that selects this model."""
         return f"{self.url}#{self.model}"
+
+    def cancel(self) -> None:
+        """End the requests of another thread, even one that waits for an answer."""
+        self._is_cancelled = True
+        if self._socket:
+            with suppress(OSError):  # it has just ended
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def list_models(self, silence_s: float = _SILENCE_S) -> None:
         """Request the list of models, and choose the first that writes if none is named."""
@@ -191,6 +200,12 @@ class Endpoint:
         """A response whose body has not been read."""
         import httpx  # noqa: PLC0415 - most questions ask no server
 
+        def follow(event: str, info: Mapping[str, Any]) -> None:
+            if event == "connection.connect_tcp.complete":
+                self._socket = info["return_value"].get_extra_info("socket")
+            if self._is_cancelled:
+                raise self._error("was not waited for")
+
         headers = {b"Authorization": f"Bearer {self.key}".encode()} if self.key else {}
         try:
             with (
@@ -201,7 +216,12 @@ class Endpoint:
                     timeout=httpx.Timeout(silence_s, connect=min(silence_s, _CONNECT_S)),
                     headers=headers,
                 ) as client,
-                client.stream("POST" if body else "GET", self.url + path, json=body) as response,
+                client.stream(
+                    "POST" if body else "GET",
+                    self.url + path,
+                    json=body,
+                    extensions={"trace": follow},
+                ) as response,
             ):
                 if response.status_code != 200:
                     raise self._refusal(response.status_code, response.read())

@@ -153,7 +153,7 @@ class AppState:
                 await events.keep_alive()
             await events.send(task.result(), last)
         finally:
-            sender.has_left = True
+            sender.leave()
             task.cancel()
 
     # --- models ----------------------------------------------------------------------------------

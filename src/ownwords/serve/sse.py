@@ -65,7 +65,8 @@ class ThreadEvents:
 
     def __init__(self, events: EventSender) -> None:
         self._events, self._loop = events, asyncio.get_running_loop()
-        self.has_left = False
+        self._has_left = False
+        self.on_leave: Callable[[], None] = lambda: None  # ends what does not check
 
     def send(self, value: object, event: str) -> None:
         """Send an event, and wait until it is sent."""
@@ -74,8 +75,13 @@ class ThreadEvents:
 
     def check(self) -> None:
         """Raise ReaderLeftError if the reader has left."""
-        if self.has_left:
+        if self._has_left:
             raise ReaderLeftError("the reader has left")
+
+    def leave(self) -> None:
+        """End the work of the other thread."""
+        self._has_left = True
+        self.on_leave()
 
 
 class EventStreamResponse(Response):

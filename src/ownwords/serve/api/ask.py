@@ -75,6 +75,8 @@ def routes(state: AppState) -> list[BaseRoute]:
         await state.run(state.archive)  # raises ApiError if the archive is missing
 
         def work(events: ThreadEvents) -> dict[str, Any]:
+            if backend:
+                events.on_leave = backend.cancel
             return answer(
                 question,
                 state.searcher(),

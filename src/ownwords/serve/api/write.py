@@ -175,6 +175,7 @@ def _endpoint_writer(
 ) -> EndpointWriter:
     """Return a writer that sends its tries as they grow, and ends once the reader has left."""
     sent_at = float("-inf")
+    events.on_leave = endpoint.cancel
 
     def show(number: int, text: str) -> None:
         nonlocal sent_at
