@@ -107,7 +107,7 @@ def test_neither_comments_nor_deleted_posts_are_read(name: str, tmp_path: Path) 
 def test_a_damaged_file_is_one_clear_sentence(name: str, tmp_path: Path) -> None:
     path = export_of(name).write(tmp_path)
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-    generator, damages = random.Random(name), vars(export_of(name)).get("DAMAGES", 40)
+    generator, damages = random.Random(name), vars(export_of(name)).get("DAMAGES", 12)
     for file in files:
         data = file.read_bytes()
         cut_off = [data[:cut] for cut in (0, 1, len(data) // 3, len(data) - 1)]

@@ -14,7 +14,7 @@ from ownwords.archive.store import Archive, DamagedArchiveError
 from ownwords.ask.index import SearchIndex
 from ownwords.core.errors import OwnwordsError
 
-FLIPS = 200
+FLIPS = 60
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,6 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-import damage
-from ownwords.archive import sources as archive_sources
 from ownwords.archive import untrusted_files
 from ownwords.archive.look import look
 from ownwords.archive.settings import ArchiveConfig
@@ -66,7 +64,7 @@ def left_over(workspace: Path) -> list[Path]:
     return [path for path in (workspace / "uploads").rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("name", archive_sources.SOURCE_NAMES)
+@pytest.mark.parametrize("name", ["wordpress", "markdown", "epub"])
 def test_every_kind_of_export_can_be_uploaded(
     name: str, api: TestClient, workspace: Path, tmp_path: Path
 ) -> None:
@@ -83,26 +81,6 @@ def test_every_kind_of_export_can_be_uploaded(
     assert api.delete(f"/api/sources/{source['id']}", headers=headers).status_code == 204
     assert not left_over(workspace)
     assert path.exists()
-
-
-@pytest.mark.parametrize("name", archive_sources.SOURCE_NAMES)
-def test_a_damaged_upload_is_accepted_or_refused_with_a_sentence(
-    name: str, api: TestClient, workspace: Path, tmp_path: Path
-) -> None:
-    path = file_of(name, tmp_path / "mine")
-    original = path.read_bytes()
-    for n in range(MUTATIONS):
-        data = damage.of_bytes(original, random.Random(f"{name} {n}"))
-        status, answer = drop(api, path.name, data)
-        assert status in (201, 400), answer
-        if status == 201:
-            shutil.rmtree(workspace / "uploads")
-            (workspace / "sources.json").unlink()
-        else:
-            assert "\n" not in answer["error"]["message"]
-            assert not left_over(workspace)
-    outside = [path for path in workspace.parent.rglob("*") if not path.is_relative_to(workspace)]
-    assert outside == []
 
 
 def zipped(**members: bytes) -> bytes:

@@ -8,9 +8,7 @@ import pytest
 
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
-from ownwords.archive.settings import ArchiveConfig
-from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.core.validation import decode
+from ownwords.core.errors import OwnwordsError
 
 COPY = "The kettle boiled before anybody in the house had thought of tea. " * 6
 
@@ -124,11 +122,6 @@ def test_posts_without_own_words_raise_no_question(tmp_path: Path) -> None:
 
     report = look([folder], workspace=tmp_path / "w", ask=never)
     assert report.totals.own_words == 0
-
-
-def test_a_limit_that_admits_no_post_is_refused() -> None:
-    with pytest.raises(ConfigError, match="max_post_characters"):
-        decode(ArchiveConfig, {"max_post_characters": -1})
 
 
 @pytest.mark.parametrize("version", [0, 2])

@@ -115,17 +115,6 @@ def test_a_short_text_is_sketched_whole_and_a_long_one_boundedly() -> None:
         assert sketch_size(features.sketch, features.level) == len(features.sketch)
 
 
-def test_containment_of_a_note_in_a_dump_can_be_estimated_from_sketches() -> None:
-    note = extract_features(document(("prose", numbered(1_000))))
-    dump = extract_features(document(("prose", numbered(60_000))))
-    foreign = extract_features(document(("prose", numbered(60_000, 60_000))))
-    level = max(note.level, dump.level)
-    own_sketch = note.sketch[: sketch_size(note.sketch, level)]
-    assert len(own_sketch) > 10
-    assert np.isin(own_sketch, dump.sketch).all()
-    assert not np.isin(own_sketch, foreign.sketch).any()
-
-
 @given(
     st.lists(st.tuples(st.sampled_from(KINDS), st.text(max_size=60)), max_size=6),
     st.integers(0, 400),

@@ -15,7 +15,6 @@ from ownwords.archive.corpus import read_corpus
 from ownwords.archive.ingest import workspace_for
 from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary, Report
-from ownwords.archive.selection import read_choices
 from ownwords.archive.settings import ArchiveConfig, LookSettings, SplitConfig
 
 DATED = {
@@ -100,17 +99,6 @@ def test_a_post_keeps_its_side_when_it_is_mended_and_when_others_come(tmp_path: 
     assert list(sides(test=0.2).values()).count("test") > list(after.values()).count("test")
 
 
-def test_choices_are_kept_when_the_folder_is_renamed(tmp_path: Path) -> None:
-    folder, choices = tmp_path / "notes", tmp_path / "w" / "choices.toml"
-    folder.mkdir()
-    for number in range(3):
-        (folder / f"{number}.md").write_text(f"# Note {number}\n\nIt rained {number} days.\n")
-    look([folder], workspace=tmp_path / "w")
-    choices.write_text('[[post]]\nid = "notes:1.md"\ndecision = "cap"\n', encoding="utf-8")
-    look([folder.rename(tmp_path / "letters")], workspace=tmp_path / "w")
-    assert list(read_choices(choices)) == ["notes:1.md"]
-
-
 # --- next week's export ---------------------------------------------------------------------------
 
 
@@ -151,13 +139,10 @@ FIGURES = ("new", "changed", "same", "gone")
     ("make", "figures"),
     [
         (lambda at: zip_of(at / "newer.zip", range(21), 4), (1, 1, 19, 0)),
-        (lambda at: blog_of(at / "again", range(21), 4), (1, 1, 19, 0)),
         (lambda at: blog_of(at / "moved", range(20), 4, name="posts-{}.md"), (0, 1, 19, 0)),
         (lambda at: html_of(at / "html", range(22)), (2, 0, 20, 0)),  # in another format
-        (lambda at: blog_of(at / "grown", range(30), 4), (10, 1, 19, 0)),
         (lambda at: blog_of(at / "part", range(15, 21)), (1, 0, 5, 15)),
         (lambda at: blog_of(at / "few", range(12, 30)), None),
-        (lambda at: zip_of(at / "x" / "blog.zip", range(30, 50)), None),  # another blog
     ],
 )
 def test_most_posts_of_a_source_are_its_new_version(

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from ownwords.archive.document import Segment
-from ownwords.archive.log_detection import is_log_line, log_reason, separate_logs
+from ownwords.archive.log_detection import log_reason, separate_logs
 from scripts import ROOT
 
 CHANCE = random.Random(7)
@@ -82,32 +82,6 @@ def test_machine_output_is_recognised_with_a_reason(name: str) -> None:
 @pytest.mark.parametrize("name", NOT_DUMPS)
 def test_human_text_is_not_a_log(name: str) -> None:
     assert log_reason(NOT_DUMPS[name]) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("iso", "100% of its 40 lines begin with a time stamp"),
-        ("levels", "100% of its 40 lines are marked INFO, WARNING, ERROR or the like"),
-        ("numbers", "digits and symbols"),
-        ("hexdump", "digits and symbols"),
-        ("base64", "encoded data"),
-        ("pattern", "repeat one pattern"),
-    ],
-)
-def test_reasons_name_the_evidence(name: str, reason: str) -> None:
-    assert reason in str(log_reason(DUMPS[name]))
-
-
-@pytest.mark.parametrize(("name", "least"), [("syslog", 24), ("levels", 28), ("java", 16)])
-def test_a_text_with_fewer_lines_of_a_log_than_of_a_person_is_not_one(
-    name: str, least: int
-) -> None:
-    """What is marked by so many of 40 lines is a log; with one line fewer it is not."""
-    log = [line for line in DUMPS[name].split("\n") if is_log_line(line)]
-    prose = [f"Then we waited{' and waited' * (n % 7)}{', and sang' * (n % 5)}" for n in range(40)]
-    assert log_reason("\n".join(log[:least] + prose[least:]))
-    assert log_reason("\n".join(log[: least - 1] + prose[least - 1 :])) is None
 
 
 CONSTANTS = _lines(lambda n: f"  0x{n * 7919:08x}, 0x{n * 104729:08x}, 0x{n * 15485863:08x},")

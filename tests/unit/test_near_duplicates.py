@@ -3,14 +3,12 @@
 import random
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from ownwords.archive.document import Document, Segment
 from ownwords.archive.features import Features, extract_features
 from ownwords.archive.near_duplicates import duplicate_groups, find_near_duplicates
 from ownwords.archive.report import Duplicate
-from ownwords.core.text import hash_words, shingles
 
 SHARE = 0.5
 
@@ -58,15 +56,6 @@ def test_a_short_post_inside_a_very_long_one_is_found() -> None:
     dump = f"{prose(2, 30_000)} {note} {prose(3, 30_000)}"
     (pair,) = find_near_duplicates(*archive({"note": note, "dump": dump}), SHARE)
     assert pair.share == 1.0
-
-
-def test_the_share_is_that_of_the_distinct_shingles_of_the_shorter() -> None:
-    texts = {"a": prose(1, 600), "b": f"{prose(1, 600)} {prose(4, 900)} and more"}
-    texts["a"] = " ".join(texts["a"].split()[:400] + prose(5, 200).split())
-    (pair,) = find_near_duplicates(*archive(texts), SHARE)
-    first, second = (np.unique(shingles(hash_words(texts[id_]).hashes)) for id_ in "ab")
-    assert pair.share == round(len(np.intersect1d(first, second)) / min(len(first), len(second)), 4)
-    assert find_near_duplicates(*archive(texts), 0.9) == []
 
 
 def test_a_footer_in_many_posts_makes_no_candidates() -> None:

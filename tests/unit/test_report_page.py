@@ -71,21 +71,6 @@ def test_one_dominant_post_is_the_headline_and_can_be_changed() -> None:
     assert "ownwords look /home/ida/shavings" in decisions.text()
 
 
-def test_the_same_figure_of_words_to_learn_from_stands_everywhere() -> None:
-    report = sample_report.sample()
-    learned, *_ = words = report.split.words.values()
-    left_out = report.totals.own_words - sum(words)
-    becomes = (
-        f"A model learns from {learned:,} words; {sum(words) - learned:,} are held back to judge it"
-        f" by; {left_out:,} are left out."
-    )
-    assert summary.becomes_of_words(report) == becomes
-    assert summary.lede(report)[1].endswith(becomes)
-    view = summary.report_view(report)
-    (figures,) = (block for block in view.intro if isinstance(block, blocks.Figures))
-    assert figures.rows[-1].figure == f"{learned:,}"
-
-
 @pytest.mark.parametrize(("distinct", "is_said"), [(0, False), (85, True), (400, False)])
 def test_much_repetition_is_said(distinct: int, is_said: bool) -> None:
     report = sample_report.one_post()

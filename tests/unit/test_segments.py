@@ -1,6 +1,5 @@
 import json
 import re
-import unicodedata
 
 import pytest
 from hypothesis import given
@@ -688,19 +687,6 @@ def test_no_body_fails_and_every_segment_is_clean(body: str, markup: Markup) -> 
         if segment.kind in ("prose", "list", "table"):
             assert "\n\n" not in segment.text
     assert all(count > 0 for count in reading.dropped.values())
-
-
-def _letters(text: str) -> str:
-    letters = (c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c)[0] == "L")
-    return "".join(letters)
-
-
-@given(st.text(alphabet=st.characters(exclude_categories=["Cs"])) | BODIES)
-def test_plain_text_loses_no_letters(text: str) -> None:
-    reading = parse_body(text, "text")
-    mended = {"encoding damage mended", "control characters", "broken characters replaced"}
-    if not mended & set(reading.dropped):
-        assert _letters("".join(s.text for s in reading.segments)) == _letters(text)
 
 
 @given(st.lists(FRAGMENTS, max_size=20).map("".join))

@@ -83,11 +83,6 @@ def test_a_dump_keeps_its_prose_only() -> None:
     assert "machine output is never trained on: 900 of its 920 words" in decision.reason
 
 
-def test_a_post_without_own_words_is_kept_but_not_trained_on() -> None:
-    decision = one_of("x", [*posts(), post("x", 0, log=5)])
-    assert (decision.decision, decision.training_words) == ("keep", 0)
-
-
 def test_of_copies_the_earliest_is_kept() -> None:
     facts = [
         *posts(),
@@ -128,13 +123,6 @@ def test_the_author_s_choice_overrides_the_defaults() -> None:
     assert (excluded.decision, excluded.training_words) == ("leave out", 0)
     both = [near("01", "02", 1.0)]
     assert one_of("02", facts, both, choice="keep").decision == "keep"
-
-
-def test_few_posts_are_capped_at_twice_an_even_share_with_a_reason() -> None:
-    decision = one_of("x", [*posts(9), post("x", 3_000)])
-    assert decision.decision == "cap"
-    assert decision.training_words == 225  # 20% of 225 + 900
-    assert "of 10 posts" in decision.reason
 
 
 def test_a_capped_post_is_not_said_to_be_kept() -> None:

@@ -18,14 +18,6 @@ def of(
     return list(blogger.read(path))
 
 
-def test_the_site_and_skipped_items_are_reported(tmp_path: Path) -> None:
-    items = list(blogger.read(export.write(tmp_path)))
-    assert items[0] == SiteInfo("Hats & Heads", identity="blogger")
-    assert skipped(items) == [SkippedItem("comment", "other people's words", export.OTHERS)]
-    assert "INTRUDER" not in repr(items)
-    assert not notes(items)
-
-
 def test_a_post_comes_with_its_metadata(tmp_path: Path) -> None:
     post = documents(blogger.read(export.write(tmp_path)))["post/101"]
     assert post.url == "https://hats.blogspot.com/2019/12/hats.html"

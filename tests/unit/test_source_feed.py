@@ -59,15 +59,6 @@ def test_excerpts_and_a_short_feed_are_reported(tmp_path: Path) -> None:
     assert "The feed holds 4 entries" in messages
 
 
-@pytest.mark.parametrize("end", ["and so [...]", "<p>and</p><a>Read more</a>"])
-def test_excerpts_are_recognised(tmp_path: Path, end: str) -> None:
-    item = f"<item><title>A</title><description><![CDATA[{end}]]></description></item>"
-    path = save_feed(
-        tmp_path, f'<rss version="2.0"><channel><title>T</title>{item}</channel></rss>'
-    )
-    assert "1 of 1 entries look like excerpts" in notes(path)
-
-
 def test_a_comments_feed_is_counted_as_other_peoples_words(tmp_path: Path) -> None:
     path = save_feed(tmp_path, export.RSS.replace("Hats &amp; Heads", "Comments on: Hats"))
     assert documents(path) == []

@@ -55,7 +55,7 @@ def test_the_address_of_the_site_is_taken_from_the_settings(tmp_path: Path) -> N
 
 def test_a_post_that_cannot_be_read_is_skipped(tmp_path: Path) -> None:
     content = export.export()
-    data(content)["posts"] += [None, {"id": ["x"]}]
+    data(content)["posts"] += [None, 7]
     items = of(tmp_path, content)
     left_out = [(e.what, e.title, e.count) for e in skipped(items)]
     assert ("post", "", 2) in left_out

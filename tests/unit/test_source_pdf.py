@@ -72,9 +72,12 @@ def test_a_hostile_file_ends_in_a_sentence(tmp_path: Path, monkeypatch: pytest.M
     pytest.importorskip("pypdf")
     path = tmp_path / "a.pdf"
     page = framed(1, lines(*PARAGRAPH))
-    # A stream of a few kB that unpacks to 3 GB.
+    # A stream of a few MB that unpacks to 3 GB.
     packer = zlib.compressobj(9)
-    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(3000)) + packer.flush()
+    first, again = (
+        packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2)
+    )
+    bomb = first + again * 3000
     data = pdf([page])
     start, end = data.rindex(b"<< /Length"), data.rindex(b"endstream")
     stream = b"<< /Filter /FlateDecode /Length %d >>\nstream\n" % len(bomb) + bomb + b"\n"

@@ -97,29 +97,6 @@ def test_status_is_a_list_of_flags(database: Path, flags: str, kind: str, status
     assert (post.kind, post.status) == (kind, status)
 
 
-@pytest.mark.parametrize(
-    ("stored", "expected"),
-    [
-        ("NULL", None),
-        ("''", None),
-        ("0", None),
-        ("'" + "9" * 5000 + "'", None),
-        ("'1546345800000'", "2019-01-01T12:30:00+00:00"),
-        ("'2019-01-01 12:30:00'", "2019-01-01T12:30:00+00:00"),
-        ("-86400000", "1969-12-31T00:00:00+00:00"),
-    ],
-)
-def test_dates_of_any_kind(database: Path, stored: str, expected: str | None) -> None:
-    change(database, f"UPDATE posts SET created_at = {stored} WHERE id = 1")
-    date = documents_of(database)["post/1"].date
-    assert (date and date.isoformat()) == expected
-
-
-def test_text_that_is_not_utf8_is_read(database: Path) -> None:
-    change(database, "UPDATE posts SET text = CAST(x'3c703e63616665e9' AS TEXT) WHERE id = 1")
-    assert documents_of(database)["post/1"].body == "<p>cafeé"
-
-
 def test_a_site_without_settings_is_read_with_a_notice(site: Path) -> None:
     for content in ("{broken", None):
         file = site / "input/config/site.config.json"

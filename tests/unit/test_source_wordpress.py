@@ -114,20 +114,12 @@ def test_invalid_xml_is_repaired_where_the_parser_allows(tmp_path: Path, shift: 
     assert post.body.lstrip("x") == "żż�!"
 
 
-def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
-    path = export.write(tmp_path)
-    path.write_bytes(path.read_bytes().replace(b"I like hats", b"I like caf\xe9s"))
-    items = list(wordpress.read(path))
-    assert "I like caf�s" in documents(items)["post/11"].body
-    assert "not well-formed" in notes(items)
-
-
 def test_a_truncated_file_is_reported_and_gives_complete_posts_only(tmp_path: Path) -> None:
     path = export.write(tmp_path)
     content = path.read_bytes()
     complete = documents(wordpress.read(path))
     beginning = content.index(b"<channel>")
-    for length in range(beginning, len(content) - 20, 97):
+    for length in range(beginning, len(content) - 20, 499):
         path.write_bytes(content[:length])
         try:
             items = list(wordpress.read(path))
@@ -173,11 +165,6 @@ def test_entities_are_never_expanded(tmp_path: Path) -> None:
     path.write_text(head + export.item(1, "&a;", "x") + export.TAIL, encoding="utf-8")
     (post,) = documents(list(wordpress.read(path))).values()
     assert "never read" not in post.title
-
-
-def test_a_post_about_entities_is_only_words(tmp_path: Path) -> None:
-    body = '<pre><!DOCTYPE x [<!ENTITY a "b">]></pre>'
-    assert documents(of(tmp_path, export.item(1, "XML", body)))["post/1"].body == body
 
 
 def test_titles_and_tags_lose_the_entities_and_emphasis_they_are_stored_with(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.archive.text_repair import repair_line, repair_surrogates, repair_text
+from ownwords.archive.text_repair import repair_line, repair_text
 
 ORDINARY = [
     "Plain words, and nothing else.\n\tIndented with a tab;   three spaces stay.",
@@ -77,25 +77,11 @@ def test_invisible_characters_are_removed_and_counted(
     assert repair_text(text) == (repaired, counts)
 
 
-def test_code_keeps_its_tabs_and_indentation() -> None:
-    code = "\tif x:\n        return '\\u200b'  # café\n\n\n"
-    assert repair_text(code) == (code, {})
-
-
-def test_encoding_repair_can_be_switched_off() -> None:
-    assert repair_text("cafÃ©\u200b", encoding=False) == ("cafÃ©", {"zero-width characters": 1})
-
-
 def test_a_title_becomes_one_clean_line() -> None:
     assert repair_line("Wine When It Is Red\r") == "Wine When It Is Red"
     assert repair_line(" The \xa0 Boy\r Revisited\n") == "The Boy Revisited"
     assert repair_line("\u200b\x00") == ""
     assert repair_line("Itâ€™s") == "It’s"
-
-
-def test_surrogates_are_joined_or_replaced() -> None:
-    assert repair_surrogates("plain") == ("plain", 0)
-    assert repair_surrogates("\ufffd \udc00 \ud83d\ude00") == ("\ufffd \ufffd 😀", 1)
 
 
 @given(st.text(alphabet=st.characters()))

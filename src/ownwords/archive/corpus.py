@@ -109,8 +109,11 @@ def load_corpus(archive: Archive) -> Corpus:
 
     CorpusError if none of them is for training.
     """
-    selection, keys, counts = archive.selection(), archive.keys(), archive.word_counts()
-    own = {id_: sum(n for kind, n in by.items() if kind in OWN_KINDS) for id_, by in counts.items()}
+    selection, keys = archive.selection(), archive.keys()
+    own, total = dict[str, int](), 0
+    for id_, features in archive.features():
+        own[id_] = features.own_words
+        total += features.all_words
     sides: dict[str, list[TrainingText]] = {side: [] for side in get_args(Side)}
     used = {
         id_: (words, side)
@@ -130,7 +133,6 @@ def load_corpus(archive: Archive) -> Corpus:
             hint="report.html beside it says why; `ownwords ask` can still search them",
         )
     train, validation, test = map(TextCollection.read, sides.values())
-    total = sum(map(sum, (by.values() for by in counts.values())))
     entries = sorted(f"{id_} {keys[id_]} {side} {words}" for id_, (words, side) in used.items())
     share = sum(own.values()) / total if total else 1.0
     return Corpus(train, validation, test, own_share=share, key=digest(*entries))

@@ -206,14 +206,5 @@ def decode_features(data: bytes) -> Features:
     return msgspec.msgpack.decode(data, type=Features, dec_hook=_array)
 
 
-class _WordCounts(msgspec.Struct):
-    words: dict[SegmentKind, int]
-
-
-def decode_word_counts(data: bytes) -> dict[SegmentKind, int]:
-    """Parse only the word counts of the bytes that `encode_features` wrote."""
-    return msgspec.msgpack.decode(data, type=_WordCounts).words
-
-
 def _array(type_: object, data: bytes) -> npt.NDArray[np.generic]:
     return np.frombuffer(data, get_args(get_args(type_)[1])[0])

@@ -256,14 +256,6 @@ class Archive:
                 features = decode_features(data)
             yield id_, features
 
-    def word_counts(self) -> "dict[str, dict[SegmentKind, int]]":
-        """Return the number of words by kind in each document, as counted when it was stored."""
-        from ownwords.archive.features import decode_word_counts  # noqa: PLC0415 - as above
-
-        rows = self._rows("SELECT id, features FROM documents")
-        with self._unreadable_is_damage():
-            return {id_: decode_word_counts(data) for id_, data in rows}
-
     def dropped(self) -> dict[str, int]:
         """Return how much was removed from the bodies of all documents, by reason."""
         totals = "SELECT j.key, sum(j.value) FROM documents, json_each(dropped) j GROUP BY j.key"

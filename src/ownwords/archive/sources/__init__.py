@@ -1,15 +1,4 @@
-"""Choose the source that reads a path, and read folders of texts.
-
-A source is a module with
-    NAME                 its name in a list: "WordPress", "plain text"
-    detect(path)         a short description if `path` is of this kind, else None; cheap, and
-                         never raises for a bad file (`read` reports it)
-    read(path)           its SourceItems, streamed; raises SourceError if nothing can be read
-and, if it reads texts that are files of their own,
-    SUFFIXES             of these files, in lower case
-and, if it reads each file of a folder by itself, and is among FILE_BY_FILE,
-    read(path, only)     the same, of the files in `only` alone
-"""
+"""Choose the source that reads a path, and read folders of texts."""
 
 import mimetypes
 import shutil
@@ -41,19 +30,25 @@ from ownwords.view.format import count
 
 
 class Source(Protocol):
-    """The interface of every source module."""
+    """The interface of every source module.
 
-    NAME: str
+    One that reads texts that are files of their own also has their SUFFIXES, in lower case.
+    """
 
-    def detect(self, path: Path) -> str | None: ...
+    NAME: str  # in a list: "WordPress", "plain text"
 
-    def read(self, path: Path) -> Iterator[SourceItem]: ...
+    def detect(self, path: Path) -> str | None:
+        """Return a short description if `path` is of this kind; cheap, and never raises."""
+
+    def read(self, path: Path) -> Iterator[SourceItem]:
+        """Yield its items, streamed; raises SourceError if nothing can be read."""
 
 
 class FileByFile(Source, Protocol):
-    """The interface of those in FILE_BY_FILE."""
+    """The interface of those in FILE_BY_FILE, which read each file of a folder by itself."""
 
-    def read(self, path: Path, only: Set[Path] | None = None) -> Iterator[SourceItem]: ...
+    def read(self, path: Path, only: Set[Path] | None = None) -> Iterator[SourceItem]:
+        """Yield the same of the files in `only` alone."""
 
 
 # The first source that recognises a path reads it, so specific sources precede general ones.

@@ -7,12 +7,9 @@ import sqlite3
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import dataclass
-from functools import partial
-from io import FileIO
+from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from urllib.parse import quote
 
 from ownwords.archive import untrusted_files
@@ -40,7 +37,7 @@ _PACKED_SUFFIXES = {".tar", ".tgz", ".gz", ".zip"}
 # With its journal or log copied along, SQLite completes or undoes an unfinished write in the copy.
 _DATABASE_FILES = ("db.sqlite", "db.sqlite-journal", "db.sqlite-wal")
 _BLOCKS = re.compile(r'\s*\[\s*\{\s*"')
-_SETTINGS, _PAGES = "config/site.config.json", "config/pages.config.json"
+_SETTINGS = ("config/site.config.json", "config/pages.config.json")
 _POSTS = "SELECT id, title, authors, slug, text, created_at, status FROM posts ORDER BY id"
 _TAGS = """
 SELECT post_id, coalesce(name, '') FROM tags JOIN posts_tags ON tags.id = tag_id
@@ -73,13 +70,10 @@ def read(path: Path) -> Iterator[SourceItem]:
     """Yield the site, then its posts and pages ordered by id; bodies keep the editor's markup."""
     try:
         with tempfile.TemporaryDirectory(prefix="ownwords-") as folder:
-            with ExitStack() as stack:
-                site = _find(path, stack)
-                # A private copy, so that nothing beside the author's file is written or locked.
-                site.copy_database(Path(folder))
-                settings, pages = as_object(site.json(_SETTINGS)), site.json(_PAGES)
+            site = _copy(path, Path(folder))
             with _open_copy(Path(folder, "db.sqlite"), site.shown) as connection:
-                yield from _items(connection, site, settings, pages)
+                settings, pages = (_json(Path(folder, Path(name).name)) for name in _SETTINGS)
+                yield from _items(connection, site, as_object(settings), pages)
     except OSError as error:
         raise SourceError(
             f"{path} cannot be read: {error.strerror or error}",
@@ -90,73 +84,68 @@ def read(path: Path) -> Iterator[SourceItem]:
 # ---- the database, with the settings beside it
 
 
-@dataclass(frozen=True)
-class _Site:
-    """The files of a site, by their names within its folder `input`."""
+class _Site(NamedTuple):
+    """The path of a site's database to show, and its name."""
 
     shown: Path
     name: str
-    files: Mapping[str, Callable[[], AbstractContextManager[IO[bytes]]]]
     identity: str = ""  # of a backup, whose file name changes from one to the next
-    database: Path | None = None  # None in a backup, which does not change
-
-    def json(self, name: str) -> object:
-        """Read a settings file; None if it is missing or damaged."""
-        if name not in self.files:
-            return None
-        with self.files[name]() as file:
-            return parse_json(untrusted_files.decode_text(file.read()))
-
-    def copy_database(self, folder: Path) -> None:
-        before = self._state()
-        for name in _DATABASE_FILES:
-            if name in self.files:
-                with self.files[name]() as file, (folder / name).open("wb") as copy:
-                    shutil.copyfileobj(file, copy)
-        # A copy of old and new pages may lack posts although SQLite finds it sound.
-        if self._state() != before:
-            raise SourceError(
-                f"{self.shown} changed while it was read: another program is writing it",
-                hint="close Publii, then try again",
-            )
-
-    def _state(self) -> tuple[int, int]:
-        stat = self.database.stat() if self.database else None
-        return (stat.st_mtime_ns, stat.st_size) if stat else (0, 0)
 
 
-def _find(path: Path, stack: ExitStack) -> _Site:
-    if path.suffix.lower() in _PACKED_SUFFIXES and path.is_file():
-        with path.open("rb") as opened:
-            is_packed = opened.read(len(MAGIC)) != MAGIC
-        if is_packed:
-            return _in_backup(path, stack.enter_context(untrusted_files.open_packed(path)))
+def _copy(path: Path, folder: Path) -> _Site:
+    """Copy a site's database and settings, so that nothing of the author's is written or locked."""
+    head = untrusted_files.read_head(path, len(MAGIC))
+    if path.suffix.lower() in _PACKED_SUFFIXES and path.is_file() and head != MAGIC:
+        return _copy_from_backup(path, folder)
     database = _database_in(path) if path.is_dir() else path
     if database is None:
         hint = "give the folder of a Publii site"
         raise SourceError(f"{path} holds no input/db.sqlite", hint=hint)
     real = database.resolve()
-    beside = {name: real.with_name(real.name + name[9:]) for name in _DATABASE_FILES}
-    beside |= {name: database.parent / name for name in (_SETTINGS, _PAGES)}
-    files = {name: partial(FileIO, file) for name, file in beside.items() if file.is_file()}
-    name = (real.parents[1] if real.parent.name == "input" else real.parent).name
-    return _Site(database, name, files, database=real)
+    before = real.stat()
+    files = {name: real.with_name(real.name + name[9:]) for name in _DATABASE_FILES}
+    files |= {name: database.parent / name for name in _SETTINGS}
+    for name, file in files.items():
+        if file.is_file():
+            with file.open("rb") as opened:
+                _write(folder, name, opened)
+    # A copy of old and new pages may lack posts although SQLite finds it sound.
+    after = real.stat()
+    if (after.st_mtime_ns, after.st_size) != (before.st_mtime_ns, before.st_size):
+        raise SourceError(
+            f"{database} changed while it was read: another program is writing it",
+            hint="close Publii, then try again",
+        )
+    return _Site(database, (real.parents[1] if real.parent.name == "input" else real.parent).name)
 
 
-def _in_backup(path: Path, members: untrusted_files.ExportFiles) -> _Site:
-    databases = _databases_among(members)
-    if not databases:
-        hint = "give a backup that Publii made, or the folder of a Publii site"
-        raise SourceError(f"{path} holds no input/db.sqlite", hint=hint)
-    if len({len(inside.parts) for inside in databases[:2]}) < len(databases[:2]):
-        several = ", ".join(map(str, databases[:4]))
-        hint = "unpack it, and give the folder of one"
-        raise SourceError(f"{path} holds several Publii sites ({several})", hint=hint)
-    inside = databases[0]
+def _copy_from_backup(path: Path, folder: Path) -> _Site:
+    with untrusted_files.open_packed(path) as members:
+        databases = _databases_among(members)
+        if not databases:
+            hint = "give a backup that Publii made, or the folder of a Publii site"
+            raise SourceError(f"{path} holds no input/db.sqlite", hint=hint)
+        if len({len(inside.parts) for inside in databases[:2]}) < len(databases[:2]):
+            several = ", ".join(map(str, databases[:4]))
+            hint = "unpack it, and give the folder of one"
+            raise SourceError(f"{path} holds several Publii sites ({several})", hint=hint)
+        inside = databases[0]
+        for name in (*_DATABASE_FILES, *_SETTINGS):
+            if (member := str(inside.parent / name)) in members.names:
+                with members.open(member) as opened:
+                    _write(folder, name, opened)
     name = inside.parts[-3] if len(inside.parts) > 2 else path.stem
-    names = {name: str(inside.parent / name) for name in (*_DATABASE_FILES, _SETTINGS, _PAGES)}
-    files = {name: partial(members.open, m) for name, m in names.items() if m in members.names}
-    return _Site(path / inside, name, files, identity=name)
+    return _Site(path / inside, name, identity=name)
+
+
+def _write(folder: Path, name: str, opened: IO[bytes]) -> None:
+    with (folder / Path(name).name).open("wb") as copy:
+        shutil.copyfileobj(opened, copy)
+
+
+def _json(file: Path) -> object:
+    """Read a settings file; None if it is missing or damaged."""
+    return parse_json(untrusted_files.decode_text(file.read_bytes())) if file.exists() else None
 
 
 def _database_in(folder: Path) -> Path | None:
@@ -212,14 +201,14 @@ def _items(
         str(number): _text(name) or _text(user)
         for number, name, user in connection.execute("SELECT id, name, username FROM authors")
     }
-    addresses = _addresses(connection, settings, pages)
+    address = _addresses(connection, settings, pages)
     name = text_value(settings, "name")
     yield SiteInfo(
         text_value(settings, "displayName") or name or site.name,
         identity=site_identity("", name or site.identity) if site.identity else "",
     )
     yield ExpectedCount(connection.execute("SELECT count(*) FROM posts").fetchone()[0])
-    if not addresses.domain:
+    if address is None:
         yield SourceNote(
             "The site's settings (input/config/site.config.json) are missing or contain no address,"
             " so the addresses of its posts are unknown."
@@ -229,43 +218,34 @@ def _items(
         tags[number].append(_text(tag))
     cores = {number: _text(core) for number, core in connection.execute(_SETTINGS_OF_POSTS)}
     for row in connection.execute(_POSTS):
-        yield _document(row, tags[row[0]], cores.get(row[0], ""), authors, addresses)
-
-
-@dataclass(frozen=True)
-class _SiteAddresses:
-    """The addresses of the posts and pages of one site."""
-
-    domain: str
-    is_clean: bool
-    posts_prefix: str
-    above_pages: Mapping[int, str]  # the slugs of the pages above a page: "about/tools"
-
-    def of(self, kind: Kind, number: int, slug: str) -> str:
-        """Return the address of a post or page; "" if the site's address is unknown."""
-        if not self.domain or not slug:
-            return ""
-        above = self.above_pages.get(number, "") if kind == "page" else self.posts_prefix
-        path = "/".join(part.strip("/") for part in (above, slug) if part.strip("/"))
-        # Escape only what would end an attribute, a Markdown link or a JSON string.
-        safe = re.sub(r"[\s\"'<>()\\]", lambda match: quote(match[0]), path)
-        return f"{self.domain}/{safe}{'/' if self.is_clean else '.html'}"
+        yield _document(row, tags[row[0]], cores.get(row[0], ""), authors, address)
 
 
 def _addresses(
     connection: sqlite3.Connection, settings: dict[str, Any], pages: object
-) -> _SiteAddresses:
+) -> Callable[[Kind, int, str], str] | None:
+    """Return what gives the address of a post by its kind, number and slug.
+
+    None if the site's address is unknown.
+    """
     urls = as_object(as_object(settings.get("advanced")).get("urls"))
     domain = text_value(settings, "domain").strip().rstrip("/")
-    if domain and not re.match(r"(?:https?:)?//", domain):
+    if not domain:
+        return None
+    if not re.match(r"(?:https?:)?//", domain):
         domain = f"https://{domain}"
-    is_clean = urls.get("cleanUrls") is True
-    return _SiteAddresses(
-        domain=re.sub(r"[\s\"'<>\\]", "", domain),
-        is_clean=is_clean,
-        posts_prefix=text_value(urls, "postsPrefix"),
-        above_pages=_above_pages(connection, pages) if is_clean else {},
-    )
+    domain = re.sub(r"[\s\"'<>\\]", "", domain)
+    end = "/" if urls.get("cleanUrls") is True else ".html"
+    above_pages = _above_pages(connection, pages) if end == "/" else {}
+
+    def address(kind: Kind, number: int, slug: str) -> str:
+        above = above_pages.get(number, "") if kind == "page" else text_value(urls, "postsPrefix")
+        path = "/".join(part.strip("/") for part in (above, slug) if part.strip("/"))
+        # Escape only what would end an attribute, a Markdown link or a JSON string.
+        safe = re.sub(r"[\s\"'<>()\\]", lambda match: quote(match[0]), path)
+        return f"{domain}/{safe}{end}" if slug else ""
+
+    return address
 
 
 def _above_pages(connection: sqlite3.Connection, pages: object) -> dict[int, str]:
@@ -289,7 +269,7 @@ def _document(
     tags: list[str],
     core: str,
     authors: Mapping[str, str],
-    addresses: _SiteAddresses,
+    address: Callable[[Kind, int, str], str] | None,
 ) -> RawDocument | SkippedItem:
     number, title, by, slug, text, created, flags = row
     title = _text(title)
@@ -299,7 +279,7 @@ def _document(
     kind, status = _kind_and_status(_text(flags))
     body = _text(text)
     canonical = str(settings.get("canonicalUrl", "")).strip()
-    url = addresses.of(kind, number, _text(slug))
+    url = address(kind, number, _text(slug)) if address else ""
     by_ids = _text(by).split(",")
     return RawDocument(
         ref=f"{kind}/{number}",

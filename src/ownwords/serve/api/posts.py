@@ -234,16 +234,15 @@ def show_post(state: AppState, call: ApiCall) -> dict[str, Any]:
 
 def _unreported(archive: Archive, document: Document) -> PostSummary:
     """Return the entry of a text that was read after the last look."""
-    words = archive.word_counts()[document.id]
-    own = sum(number for kind, number in words.items() if kind in OWN_KINDS)
+    ((_, features),) = archive.features([document.id])
     return PostSummary(
         id=document.id,
         title=document.title,
         url=document.url,
         day=document.day,
         kind=document.kind,
-        words=sum(words.values()),
-        own_words=own,
+        words=features.all_words,
+        own_words=features.own_words,
         decision="leave out",
     )
 
