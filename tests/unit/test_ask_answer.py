@@ -18,8 +18,6 @@ from ownwords.ask.passages import Passage, best_sentence
 from ownwords.ask.search import RetrievalResult
 from ownwords.ask.servers import ContextLengthError, Endpoint, Message
 from ownwords.core.errors import ConfigError
-from ownwords.core.text import sentences
-from ownwords.language.words import content_words, stems
 from sample_passages import BACKUPS, PASSAGES, PLANTED, QUOTED, FakeSearcher, passage
 
 QUESTION = "How many copies do I keep?"
@@ -307,18 +305,8 @@ def test_the_estimated_token_count_errs_on_the_high_side() -> None:
     assert estimate_tokens("") == 0
 
 
-def test_the_best_matching_sentences_are_selected() -> None:
-    text = "Rain fell. I mended the gutter, e.g. with tar. Mr. Gray helped! Gutters again in May…"
-    assert [text[slice(*span)] for span in sentences(text)] == [
-        "Rain fell.",
-        "I mended the gutter, e.g. with tar.",
-        "Mr. Gray helped!",
-        "Gutters again in May…",
-    ]
+def test_the_best_matching_sentence_is_selected() -> None:
+    text = "Rain fell. I mended the gutter, e.g. with tar. Gutters again in May…"
     best = best_sentence("Did I mend gutters?", text)
     assert best is not None and text[slice(*best)] == "I mended the gutter, e.g. with tar."
     assert best_sentence("What of the moon?", text) is None
-    assert sentences("") == []
-    assert stems("stories") == stems("story")
-    assert list(content_words("What did I say about the gutters?")) == stems("gutter")
-    assert content_words("猫が好き").keys() & content_words("好きな猫が")

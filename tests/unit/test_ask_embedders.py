@@ -2,8 +2,6 @@
 
 import json
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -93,17 +91,6 @@ def test_its_name_identifies_the_model_and_not_the_folder(tmp_path: Path) -> Non
     asked, with_prompt = replace(TINY, question_prompt="my "), replace(TINY, passage_prompt="my ")
     assert SentenceModel(tmp_path / "first", asked).name == name
     assert SentenceModel(tmp_path / "first", with_prompt).name != name
-
-
-def test_embedding_imports_no_torch(tmp_path: Path) -> None:
-    folder = folder_in(tmp_path)
-    code = (
-        "import sys; import ownwords.cli.ask; from ownwords.ask import answer, encoder, search;"
-        f"path = encoder.Path({str(folder)!r});"
-        "assert encoder.SentenceModel(path, encoder.KNOWN[0]).embed(['rain']).shape == (1, 12);"
-        "sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 Damage = Callable[[Path], object]

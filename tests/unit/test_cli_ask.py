@@ -103,13 +103,6 @@ def test_the_best_matching_passage_comes_first(
     assert all(len(line) <= 80 for line in output.out.splitlines())
 
 
-def test_without_a_running_model_the_output_says_so(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["ask", "How many copies do I keep?"]) == 0
-    assert "No model runs on this machine" in capsys.readouterr().out
-
-
 @pytest.fixture
 def running(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEndpoint]:
     """A model server on this machine that was not named."""

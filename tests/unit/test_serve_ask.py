@@ -137,18 +137,6 @@ def test_without_a_model_the_passages_are_shown(workspace: Workspace) -> None:
     assert answer["passages"][0]["document"] == events[0][1][0]["document"]
 
 
-def test_a_question_without_an_answer_is_refused_without_a_model(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with running(monkeypatch, "It is so.") as endpoint:
-        events = ask_question(
-            workspace, f"{endpoint.url}#writer", "Did I ever parachute from a zeppelin?"
-        )
-    answer = dict(events)["answer"]
-    assert (answer["kind"], answer["answer"]) == ("unjudged", "")
-    assert endpoint.bodies() == []
-
-
 def test_the_passages_come_before_the_answer_and_only_supported_sentences_are_shown(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
