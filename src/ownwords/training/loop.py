@@ -181,7 +181,7 @@ class _TrainingLoop:
         at_once = min(rows, self.loop.micro_batch_size or rows)
         self.micro_batch_size = self.world.min(job.run.micro_batch_limit(at_once))
         self.pending: deque[tuple[int, int, Callable[[], Tensor]]] = deque()
-        self.meter = metrics.Meter(job.batches.dataset, self.loop)
+        self.meter = metrics.Meter(job.batches.dataset, self.loop, self.device)
         self.max_steps = (job.seconds and self.loop.max_steps) or self.loop.steps
         self.stage: Stage
         self.graphs = self.new_graphs()

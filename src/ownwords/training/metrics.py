@@ -47,10 +47,11 @@ class LossModule(nn.Module):
 class Meter:
     """Reports metrics a few times a second, as means over the steps since the last report."""
 
-    def __init__(self, dataset: TokenDataset, loop: LoopConfig) -> None:
+    def __init__(self, dataset: TokenDataset, loop: LoopConfig, device: Device) -> None:
         # The first token of a document is not predicted.
         self._tokens_per_byte = (dataset.tokens - dataset.documents) / max(1, dataset.text_bytes)
         self._step_tokens = loop.batch_size * loop.sequence_length
+        self._on_processor = not device.is_asynchronous
         self._step = 0
         self._gradient_norm = 0.0
         self.learning_rate = 0.0
@@ -77,8 +78,10 @@ class Meter:
             return
         seconds = max(1e-9, time.monotonic() - self._since)
         speed = self._count * self._step_tokens / seconds
-        share = (time.process_time() - self._cpu_since) / (seconds * torch.get_num_threads())
-        self.speeds.append(speed / min(1.0, max(0.5, share / _IDLE_SHARE)))
+        self.speeds.append(speed)
+        if self._on_processor:
+            share = (time.process_time() - self._cpu_since) / (seconds * torch.get_num_threads())
+            self.speeds[-1] /= min(1.0, max(0.5, share / _IDLE_SHARE))
         nats = self._sum / self._count
         stage.metric(
             step=self._step,
