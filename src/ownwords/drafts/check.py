@@ -82,15 +82,16 @@ _LIKE, _UNLIKE = 0.8, 0.2  # thresholds of the verdict
 _CLOSE = 0.6  # probability from which it is too close to tell whether a language model wrote it
 _LONG = 0.9  # share of the author's sentences that are shorter than one that is called long
 _MAX_REASONS = 3
-_MAX_TELLING = 2  # pairs of words that are reasons
+_TOO_OFTEN = 5  # times as often as in the author's sentences, to be a reason
 _MAX_COUNTS = 6  # of what the draft has more or less often
 _UNUSUAL = 1.6  # standard deviations, of a count
 _MIN_REPEATED = 8  # words in a row
 _NEAR, _MIN_COMMON = 5, 3  # passages searched for a sentence like a marked one; words of both
 _FREQUENT = 400
 _USUAL = 0.5  # share of other people who use a word, so that it is no term of a subject
-_MIN_EXPECTED = 3  # times that a language model would have used a word in as many words
+_MIN_EXPECTED = 3  # times that others would have written something in as many words
 _MAX_QUOTED = 300  # characters of a sentence
+_NO_REASON = "as a whole, a language model would rather put words together in this way than you"
 _TOO_SHORT = "The draft is too short for a verdict: about 40 words of prose are needed."
 _TITLE = re.compile(
     r"\A\s*\S.*[^\s.!?…:;,”\"\'’)][ \t]*\n(?=[ \t]*\n)"
@@ -381,7 +382,7 @@ class AuthorStyle:
                 found = replace(
                     found,
                     is_marked=True,
-                    because=tuple(because)[:_MAX_REASONS],
+                    because=tuple(because)[:_MAX_REASONS] or (_NO_REASON,),
                     new_words=new,
                     example=self._closest(sentence),
                 )
@@ -422,40 +423,40 @@ class AuthorStyle:
                 f"it has {words} words; nine in ten of your sentences have at most"
                 f" {usual(_LONG):.0f}, half of them at most {usual(0.5):.0f}"
             )
-        has = count_text(sentence).counts
+        counts = count_text(sentence)
         rare = [
             habit
-            for habit, number in zip(self._manner, has, strict=True)
-            if number and habit.is_marked and habit.group not in ("lengths", "ends")
-            if 2 * habit.own < (habit.middle if habit.machines is None else habit.machines)
+            for habit, number, total in zip(self._manner, counts.counts, counts.totals, strict=True)
+            if number > _TOO_OFTEN * habit.own * total
+            and habit.is_marked
+            and habit.group not in ("lengths", "ends")
+            and not (forms and habit.per == "contractions")
+            and 2 * habit.own < (habit.middle if habit.machines is None else habit.machines)
         ]
         yield from map(_in_words, sorted(rare, key=lambda each: -each.distance))
-        for pair, number in self._telling(sentence):
-            yield (
-                f"“{pair}” is typical of language models; you wrote it {number:,} times in"
-                f" {self._learned.words:,} words"
-            )
+        yield from self._telling(sentence)
 
     def _new_words(self, sentence: str, allowed: frozenset[str]) -> tuple[str, ...]:
         """Return the words that language models like and the author has never written."""
         never, words = self._learned.never - allowed, (word[0] for word in words_in(sentence))
         return tuple(dict.fromkeys(word for word in words if plain_form(word) in never))
 
-    def _telling(self, sentence: str) -> list[tuple[str, int]]:
-        """Return the pairs of words that are the most like a language model's.
-
-        Each is with how often the author wrote it.
-        """
+    def _telling(self, sentence: str) -> Iterator[str]:
+        """Yield the words that others put together more often, first the most like a machine's."""
         tokens = list(self._vocabulary.tokens(sentence))
-        pairs, known = self._vocabulary.pairs_of(tokens), len(self._vocabulary.words)
-        weights = self._prose.of(pairs) - self._model.weights(pairs) / 4
-        found = list[tuple[str, int]]()
+        pairs, shown = self._vocabulary.pairs_of(tokens), self._vocabulary.shown
+        own, others = self._model.own, self._model.others
+        weights = self._prose.of(pairs)
         for n in np.argsort(-weights).tolist():
-            is_plain = n and tokens[n - 1].number < known and tokens[n].number < known
-            if is_plain and weights[n] > 0 and len(found) < _MAX_TELLING:
-                words = sentence[tokens[n - 1].start : tokens[n].end]
-                found.append((" ".join(words.split()), self._model.own.count(int(pairs[n]))))
-        return found
+            before, after = shown(tokens[n - 1].number), shown(tokens[n].number)
+            number = own.count(pairs[n])
+            expected = others.count(pairs[n]) * own.total / others.total
+            is_telling = n and weights[n] > 0 and expected > max(_MIN_EXPECTED, 2 * number)
+            if is_telling and before and after:
+                yield (
+                    f"“{before} {after}”: you {count(number, 'time')}, others about"
+                    f" {expected:,.0f} times in as many words"
+                )
 
     def _counts(self, draft: TextCounts) -> Iterator[str]:
         """Yield what the draft has more or less often than the posts, the most unusual first."""
@@ -580,7 +581,7 @@ def _closest_sentence(path: Path, sentence: str) -> str:
 
 
 def _in_words(habit: Habit) -> str:
-    of = "of sentences" if habit.per == "sentences" else "in 1,000 words"
+    of = {"sentences": "of sentences", "contractions": "of cases"}.get(habit.per, "in 1,000 words")
     own, others = habit.said(habit.own), habit.said(habit.middle)
     if habit.machines is None:
         return f"{habit.label}: you {own} {of}, others {others}"

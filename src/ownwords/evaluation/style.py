@@ -35,6 +35,7 @@ _ENDINGS = (
     *("ous", "ive", "able", "ful", "ed", "ly", "er", "al", "es", "s"),
 )
 _MARKS = tuple("¶0.,;:!?()\"—-'…/&%")
+_PRINTED = frozenset(_MARKS) - set("¶0\"'")
 _CLASSES = (*_MARKS, "#", "Name", "NAME", "~", *(f"~{ending}" for ending in _ENDINGS))
 # The lookbehind keeps a long run of spaces from being tried again from each of them.
 _TOKEN = re.compile(
@@ -63,6 +64,13 @@ class StyleVocabulary:
     @property
     def size(self) -> int:
         return len(self._numbers)
+
+    def shown(self, number: int) -> str:
+        """Return a word or a mark, "…ing" for an ending; "" for other classes."""
+        if number < len(self.words):
+            return self.words[number]
+        name = _CLASSES[number - len(self.words)]
+        return f"…{name[1:]}" if name[0] == "~" != name else name if name in _PRINTED else ""
 
     def tokens(self, text: str) -> Iterator[Token]:
         """The tokens of a text, in order."""
@@ -125,10 +133,22 @@ class BigramModel:
         found = np.concatenate([*texts, np.array([], np.uint32)])
         return cls(*np.unique(found, return_counts=True), size)
 
-    def count(self, pair: int) -> int:
+    @property
+    def total(self) -> int:
+        return int(self.counts.sum())
+
+    def count(self, pair: np.uint32) -> int:
         """Return how often a pair occurs."""
-        at = int(np.searchsorted(self.pairs, pair))
-        return int(self.counts[at]) if at < len(self.pairs) and self.pairs[at] == pair else 0
+        first, last = np.searchsorted(self.pairs, (pair, pair + np.uint32(1)))
+        return int(self.counts[first:last].sum())
+
+    def after(self, token: int) -> list[int]:
+        """Return the tokens that follow a token, the most frequent first."""
+        bounds = np.array([token, token + 1], np.uint32) * self._size
+        first, last = np.searchsorted(self.pairs, bounds)
+        order = np.argsort(-self.counts[first:last], kind="stable")
+        found: list[int] = (self.pairs[first:last][order] % self._size).tolist()
+        return found
 
     def log_probabilities(self, pairs: Pairs) -> Vector:
         """Return the log probability of each pair's token after the previous one."""
