@@ -3,12 +3,12 @@
     python -m bench.ask_quality FOLDER                 a table of all kinds of questions
     python -m bench.ask_quality FOLDER --misses both   with the questions that a column misses
 
-FOLDER holds workspaces named NAME.ownwords; `ask_questions.tsv`, or another file of `--questions`,
-holds kind, NAME, question and what is right, separated by tabs. What is right is a regular
-expression of the ids of the posts that answer (two, joined by "&", where both are needed) or, for
-the kind "dates", of the sentence; there COUNT, LAST, YEAR and MONTH with a word stand for what the
-archive's own texts say. `ask_marked.tsv` and `ask_marked_fresh.tsv` hold words that what is marked
-must have. Nothing is fitted on these questions; ranges are of 95%.
+FOLDER holds workspaces named NAME.ownwords; `ask_questions.tsv` and `ask_questions_unseen.tsv` hold
+kind, NAME, question and what is right, separated by tabs. Those whose workspace is there are asked.
+What is right is a regular expression of the ids of the posts that answer (two, joined by "&", where
+both are needed) or, for the kind "dates", of the sentence; there COUNT, LAST, YEAR and MONTH with a
+word stand for what the archive's own texts say. `ask_marked.tsv` and `ask_marked_fresh.tsv` hold
+words that what is marked must have. Ranges are of 95%.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import re
 import sqlite3
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
@@ -34,7 +34,10 @@ RANKED_KINDS = ("own", "para", "two")
 KINDS = (*RANKED_KINDS, "near", "foreign", "dates")
 SAID = ("answer", "nearest", "absent", "unjudged")
 COLUMNS = ("words", "both", "minilm", "bm25 posts", "bm25 paragraphs")
-QUESTIONS = Path(__file__).with_name("ask_questions.tsv")
+FILES = [
+    Path(__file__).with_name(f"ask_{name}.tsv")
+    for name in ("questions", "questions_unseen", "marked", "marked_fresh")
+]
 SHOWN = 5  # posts, of which at most three passages each are shown
 _STOP = re.compile(r"[^\W_]+")
 _FILE_OR_ADDRESS = re.compile(r"\S*/\S*|\S+\.[a-z][a-z0-9]{1,4}\b\S*")
@@ -90,14 +93,35 @@ class Workspace:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--questions", type=Path, default=QUESTIONS)
     parser.add_argument("--columns", default=",".join(COLUMNS))
     parser.add_argument("--misses", default="", help="a column whose misses are printed")
     parser.add_argument("--embed", default="minilm")
     options = parser.parse_args()
-    questions = list(_questions(options.questions))
     columns = options.columns.split(",")
     embedder = open_embedder(options.embed) if {"both", "minilm"} & set(columns) else None
+    for path in FILES[:2]:
+        if rows := _rows(path, options.folder, 1):
+            print(f"\n{path.name}")
+            _asked([QualityQuestion(*row) for row in rows], columns, embedder, options)
+    for column in {"words", "both"} & set(columns):
+        _marked(options.folder, embedder if column == "both" else None)
+    return 0
+
+
+def _rows(path: Path, folder: Path, place: int) -> list[list[str]]:
+    """Return the lines of a file whose workspace, named at a place of the line, is in a folder."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = [line.split("\t") for line in lines if not line.startswith("#")]
+    return [row for row in rows if (folder / f"{row[place]}.ownwords").exists()]
+
+
+def _asked(
+    questions: list[QualityQuestion],
+    columns: Sequence[str],
+    embedder: Embedder | None,
+    options: argparse.Namespace,
+) -> None:
+    """Ask the questions, and print the table of each column."""
     results: dict[tuple[str, str], list[tuple[QualityQuestion, ColumnOutput, int, bool]]]
     results = defaultdict(list)
     for name in sorted({question.archive for question in questions}):
@@ -120,9 +144,6 @@ def main() -> int:
         for kind in KINDS:
             if some := results[column, kind]:
                 _row(kind, some)
-        if column in ("words", "both") and options.questions == QUESTIONS:
-            _marked(options.folder, embedder if column == "both" else None)
-    return 0
 
 
 def _row(kind: str, some: list[tuple[QualityQuestion, ColumnOutput, int, bool]]) -> None:
@@ -151,9 +172,8 @@ def _share(count: int, total: int) -> str:
 def _marked(folder: Path, embedder: Embedder | None) -> None:
     """Of the first passage with the words that answer: whether they are in what is shown of it."""
     print(f"\n{'':14}{'passage shown':>20}{'a mark has it':>20}{'excerpt has it':>20}")
-    for name in ("ask_marked.tsv", "ask_marked_fresh.tsv"):
-        lines = QUESTIONS.with_name(name).read_text(encoding="utf-8").splitlines()
-        rows = [line.split("\t") for line in lines if not line.startswith("#")]
+    for path in FILES[2:]:
+        rows = _rows(path, folder, 0)
         searchers = {
             blog: ArchiveSearcher(SearchIndex(folder / f"{blog}.ownwords/archive.sqlite"), embedder)
             for blog in {row[0] for row in rows}
@@ -168,15 +188,9 @@ def _marked(folder: Path, embedder: Embedder | None) -> None:
                 for n, spans in enumerate(parts):
                     texts = (each.text[slice(*span)].casefold() for span in spans)
                     hits[n] += any(words.casefold() in text for text in texts)
-        print(f"{f'marks ({len(rows)})':14}" + "".join(f"{_share(x, len(rows)):>20}" for x in hits))
-
-
-def _questions(path: Path) -> Iterator[QualityQuestion]:
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("#"):
-            continue
-        kind, archive, text, right = line.split("\t")
-        yield QualityQuestion(kind, archive, text, right)
+        if rows:
+            shares = (f"{_share(each, len(rows)):>20}" for each in hits)
+            print(f"{f'marks ({len(rows)})':14}" + "".join(shares))
 
 
 def _answerer(
