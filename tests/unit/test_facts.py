@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.drafts.facts import Content
+from ownwords.drafts.facts import Content, lines_not_shown_in
 
 # A note, the sentences that keep its facts, and those that do not.
 ROWS = [
@@ -136,6 +136,16 @@ def test_a_fact_is_kept_in_other_words_and_not_with_another_sense(
     wanted = Content.of(note)
     assert [text for text in kept if not Content.of(text).keeps_facts_of(wanted)] == []
     assert [text for text in lost if Content.of(text).keeps_facts_of(wanted)] == []
+
+
+def test_a_line_is_shown_in_a_sentence_that_says_more_and_not_where_its_sense_is_turned() -> None:
+    notes = ["no lawyers needed", "simple to do", "no way to test without spare server"]
+    text = (
+        "It's simple to do, and doesn't need lawyers. Without a spare server, I've no way to test."
+    )
+    assert [*lines_not_shown_in(text, notes)] == []
+    turned = "It isn't simple to do, and needs lawyers. With a spare server, I've no way to test."
+    assert [*lines_not_shown_in(turned, notes)] == notes
 
 
 def test_what_other_notes_say_is_not_made_up() -> None:

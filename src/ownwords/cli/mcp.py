@@ -136,7 +136,7 @@ class _Tools(OpenWorkspace):
         """Compare a draft with its notes: lines that it does not show, and what is `made_up`.
 
         Facts are numbers, names, links, quotations and negations, as far as single words show them;
-        one line in six that is `not_shown` was kept in other words, so read it.
+        a line that is `not_shown` may be kept in other words, so read it.
         """
         from ownwords.drafts.drafting import Notes
         from ownwords.drafts.facts import Content, lines_not_shown_in

@@ -7,6 +7,7 @@ small model swaps them. A mistake in any other word, such as a wrong verb, is no
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -186,11 +187,12 @@ class Content:
         """Whether this has all facts of a note, and only others that are in it or in `known`."""
         return self._has_facts_of(note) and not self.invented(known or note)
 
-    def _has_facts_of(self, note: "Content") -> bool:
+    def _has_facts_of(self, note: "Content", *, is_part: bool = False) -> bool:
+        """Whether this has the facts of a note, which may be only part of what this says."""
         return (
             self._has_names_of(note)
             and self._has_numbers_of(note)
-            and self._has_directions_of(note)
+            and self._has_directions_of(note, is_part=is_part)
         )
 
     def invented(self, known: "Content") -> frozenset[str]:
@@ -276,20 +278,35 @@ class Content:
         after = takewhile(lambda p: p.is_content or p.word in _SKIPPED, self.parts[place + 1 :])
         return [part for part in after if part.is_content][:_MAX_COUNTED]
 
-    def _has_directions_of(self, note: "Content") -> bool:
+    def _has_directions_of(self, note: "Content", *, is_part: bool) -> bool:
         """Whether nothing becomes its opposite: no side of a line is replaced by another.
 
         With both sides, and with a negation, each applies to the same word as in the note.
         """
+        if is_part and not self._negates_same(note):
+            return False
         own, theirs = (frozenset(s for p in each.parts for s in p.sides) for each in (self, note))
-        for line in {line for line, _ in own | theirs}:
+        for line in {line for line, _ in own | theirs} - ({_NOT[0]} if is_part else set()):
             here, there = ({side for side in sides if side[0] == line} for sides in (own, theirs))
             is_scoped = line == _NOT[0] or (line < _BOUND_LINES and len(there) > 1)
             if there - here and (here - there or is_scoped):
                 return False
             if is_scoped and not all(self._applies_to_same(side, note) for side in there):
                 return False
-        return _NOT in theirs or _NOT not in own
+        return is_part or _NOT in theirs or _NOT not in own
+
+    def _negates_same(self, note: "Content") -> bool:
+        """Whether a note's negations are here, in any order, and others deny none of its words."""
+        keys = _contents(self.parts) & _contents(note.parts)
+        own = [{*after, *before} for after, before in self._scopes(_NOT, keys)]
+        for after, before in note._scopes(_NOT, keys):
+            wanted = {*after, *before}
+            same = max(own, key=lambda scope: len(scope & wanted), default=None)
+            if same is None or (after and not same & wanted):
+                return False
+            own.remove(same)
+        often = Counter(part.key for part in self.parts)
+        return all(often[key] > 1 for scope in own for key in scope)
 
     def _applies_to_same(self, side: tuple[int, int], note: "Content") -> bool:
         """Whether each part on a side is before what it is before in a note, or else after it."""
@@ -322,15 +339,15 @@ class Content:
 def lines_not_shown_in(text: str, notes: Iterable[str]) -> Iterator[str]:
     """Yield the lines of notes that cannot be shown to be kept in a text.
 
-    A line is kept if a sentence, or two in a row, have some of its words and all its facts. Of a
-    careful writer's lines one in six cannot be shown to be kept, and of lines that are left out
-    three in four are noticed (docs/log.md).
+    A line is kept if a sentence, or two in a row, have some of its words and all its facts. A few
+    lines that a careful writer kept cannot be shown to be (measured: docs/log.md).
     """
     parts = [text[begin:end] for begin, end in sentences(text)]
     found = [Content.of(part) for part in [*parts, *map(" ".join, pairwise(parts))]]
     for line in notes:
         note = Content.of(line)
-        if not any(x.share_of(note) >= _MIN_SHARE and x._has_facts_of(note) for x in found):
+        shares = (each for each in found if each.share_of(note) >= _MIN_SHARE)
+        if not any(each._has_facts_of(note, is_part=True) for each in shares):
             yield line
 
 
