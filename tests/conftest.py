@@ -10,7 +10,10 @@ import pytest
 from hypothesis import settings
 
 from ownwords.archive import untrusted_files
+from ownwords.archive.look import look
+from ownwords.archive.store import Archive
 from ownwords.ask import encoder
+from ownwords.drafts.check import AuthorStyle
 from ownwords.native import bindings
 from ownwords.training import step_time
 
@@ -67,6 +70,20 @@ def opened_members(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(untrusted_files.ExportFiles, "read", watch)
     return opened
+
+
+@pytest.fixture(scope="session")
+def sample_blog(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace that has read the sample blog and learned its style; to be copied, or only read.
+
+    Learning takes seconds, and is kept beside the archive.
+    """
+    blog = Path(__file__).resolve().parents[1] / "examples" / "blog"
+    workspace = tmp_path_factory.mktemp("sample") / "blog.ownwords"
+    look([blog], workspace=workspace)
+    with Archive(workspace / "archive.sqlite") as archive:
+        AuthorStyle.of(archive)
+    return workspace
 
 
 @pytest.fixture(scope="session")

@@ -21,32 +21,20 @@ from lsprotocol import types as lsp
 from pygls.io_ import run_async
 from pygls.lsp.client import LanguageClient
 
-from ownwords.archive.look import look
-from ownwords.archive.store import Archive
 from ownwords.drafts.check import AuthorStyle, Check
 from ownwords.drafts.mark_choices import MarksFile
 from ownwords.serve.language_server import EditorServer
 
-BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
 FOREIGN = "In order to leverage best practices, users should configure appropriate settings."
 TEXT = f"# Kettles 🎉\n\nIt was late, and I was tired 🎉, prior to the rain.\n\n{FOREIGN}\n"
 COMMAND = [sys.executable, "-m", "ownwords", "lsp"]
 URI = "file:///draft.md"
 
 
-@pytest.fixture(scope="module")
-def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("editors") / "blog.ownwords"
-    look([BLOG], workspace=root)
-    with Archive(root / "archive.sqlite") as archive:
-        AuthorStyle.of(archive)  # which is kept beside it
-    return root
-
-
 @pytest.fixture
-def workspace(learned: Path, tmp_path: Path) -> Path:
+def workspace(sample_blog: Path, tmp_path: Path) -> Path:
     """A workspace of its own in a folder above the editor's."""
-    shutil.copytree(learned, tmp_path / "blog.ownwords")
+    shutil.copytree(sample_blog, tmp_path / "blog.ownwords")
     (tmp_path / "drafts").mkdir()
     return tmp_path / "blog.ownwords"
 
@@ -336,6 +324,7 @@ EMACS = """
 (let ((default-directory "/usr/share/emacs/site-lisp/elpa/"))
   (when (file-exists-p default-directory) (normal-top-level-add-subdirs-to-load-path)))
 (require 'eglot)
+(setq eglot-sync-connect 60)
 (find-file "draft.txt")
 (eglot--connect '(text-mode) (cons 'transient default-directory) 'eglot-lsp-server
                 (json-parse-string (getenv "SERVER") :array-type 'list) "plaintext")

@@ -1,12 +1,12 @@
 """marks.toml: what the author decided is followed everywhere, and only that."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 import openai_server
-from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.cli.main import main
 from ownwords.core.errors import ConfigError
@@ -19,16 +19,14 @@ from ownwords.drafts.voice_card import voice_card
 from ownwords.serve.app_state import AppState
 from page_client import page_client
 
-BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
 FOREIGN = "In order to leverage best practices, users should configure appropriate settings."
 DRAFT = f"We waited, prior to the rain, in the shed.\n\n{FOREIGN}\n"
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    workspace = Workspace(tmp_path_factory.mktemp("marks") / "blog.ownwords")
-    look([BLOG], workspace=workspace.root)
-    return workspace
+def workspace(sample_blog: Path, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    root = tmp_path_factory.mktemp("marks") / "blog.ownwords"
+    return Workspace(shutil.copytree(sample_blog, root))
 
 
 @pytest.fixture

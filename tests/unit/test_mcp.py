@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,9 @@ BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(sample_blog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("mcp") / "w.ownwords"
-    look([BLOG], workspace=root)
+    shutil.copytree(sample_blog, root)
     bundle.save(root / "model", model_directories.model("qwen3", vocab_size=300), ByteTokenizer())
     return root
 

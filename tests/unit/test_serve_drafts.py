@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,6 @@ from starlette.testclient import TestClient
 import openai_server
 from asgi_scope import http_scope
 from fake_endpoint import breaks_off, fake_endpoint
-from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.ask import servers
 from ownwords.base import catalogue
@@ -27,19 +27,17 @@ from ownwords.serve.app_state import AppState
 from ownwords.tokenizers.bpe import ByteTokenizer
 from page_client import page_client
 
-BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
 NOTES = "# Umbrellas\n- count 14 umbrellas at Leeds station\n- they stayed there"
 KEPT = "We counted 14 umbrellas at Leeds station."
 FOREIGN = "In order to leverage best practices, users should configure appropriate settings."
 
 
 @pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> AppState:
+def state(sample_blog: Path, tmp_path_factory: pytest.TempPathFactory) -> AppState:
     """The sample blog, its own model, and one that has learned to write from notes."""
     folder = tmp_path_factory.mktemp("drafts")
     workspace = openai_server.workspace(folder)
-    (workspace.root / "ownwords.toml").touch()
-    look([BLOG], workspace=workspace.root)
+    shutil.copytree(sample_blog, workspace.root, dirs_exist_ok=True)
     tokenizer = ByteTokenizer()
     openai_server.save(folder / "noted", tokenizer)
     known = {"tokenizer": {"fingerprint": tokenizer.fingerprint()}, "writes_from_notes": True}

@@ -19,7 +19,6 @@ from ownwords.drafts.rewriting import Habits
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 
-BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
 KEY = "a-key-that-nobody-knows"
 HERE = "http://127.0.0.1:8377"
 FOREIGN = "In order to leverage best practices, users should configure appropriate settings."
@@ -28,10 +27,8 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    workspace = Workspace(tmp_path_factory.mktemp("editors") / "blog.ownwords")
-    look([BLOG], workspace=workspace.root)
-    return workspace
+def workspace(sample_blog: Path) -> Workspace:
+    return Workspace(sample_blog)
 
 
 @pytest.fixture(scope="module")

@@ -1,23 +1,19 @@
 """The voice card: how the author writes, beside others, with passages."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.cli.main import main
 from ownwords.drafts.voice_card import LOOP, VoiceCard, voice_card
 
-BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
-
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("voice") / "w.ownwords"
-    look([BLOG], workspace=root)
-    return root
+def workspace(sample_blog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shutil.copytree(sample_blog, tmp_path_factory.mktemp("voice") / "w.ownwords")
 
 
 def card_of(workspace: Path, about: str = "", words: int = 1200) -> VoiceCard:
