@@ -137,7 +137,6 @@ class Stage:
     def report(
         self, kind: EventKind, message: str = "", values: dict[str, float] | None = None
     ) -> None:
-        """Pass an event of this stage to every subscriber."""
         if not self._progress.subscribers:
             return
         now = time.monotonic()
@@ -172,7 +171,6 @@ class RateEstimator:
         self._weighted_units = self._weighted_s = 0.0
 
     def update(self, done: int, now: float) -> None:
-        """Record the count at a time."""
         elapsed = now - self._now
         fade = math.exp(-elapsed / _RATE_WINDOW_S)
         self._weighted_units = self._weighted_units * fade + (done - self._done)

@@ -58,7 +58,6 @@ class Workspace:
         return cls((folder or Path.cwd()) / (source_name(source) + SUFFIX))
 
     def create(self) -> None:
-        """Make the folder a workspace, unless it is one."""
         with self.opened():
             pass
 

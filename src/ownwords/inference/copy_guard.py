@@ -114,7 +114,6 @@ class CopyGuard:
         return GuardedText(self).append(history)
 
     def to_bytes(self) -> bytes:
-        """Return the contents of the index file."""
         about = np.frombuffer(json.dumps(asdict(self.about)).encode(), np.uint8)
         arrays = {**self.arrays, "about": about}
         # Widest item size first, so that every array is aligned.
@@ -288,7 +287,6 @@ def _pieces(tokenizer: Tokenizer) -> list[bytes | None]:
 
 
 def _stretches(ids_N: Array, breaks_V: Array) -> list[Array]:
-    """Split a document at tokens without text."""
     at = np.flatnonzero(breaks_V[ids_N])
     parts = np.split(ids_N, at)
     return [part for part in (parts[0], *(part[1:] for part in parts[1:])) if len(part)]

@@ -169,7 +169,6 @@ def _ollama(
 
 
 def _adapter(source: Path, out: Path, type: str) -> ExportResult:
-    """Write a model's LoRA as an adapter of its plain base."""
     with directory.open_directory(source) as folder:
         contents, stored = directory.read(folder), folder / directory.ADAPTER
         if not stored.exists():

@@ -212,7 +212,6 @@ class BatchScheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether any text is unfinished."""
         return bool(self._running or self._waiting)
 
     def submit(self, request: GenerationRequest) -> GenerationState:

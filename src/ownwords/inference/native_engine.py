@@ -203,7 +203,6 @@ def _tensor(weight: StoredWeight) -> Any:  # noqa: ANN401 - a structure of ctype
 
 
 def _shape(config: ModelConfig, kind: Kind, is_bf16: bool) -> tuple[Any, object]:
-    """Return the ModelShape of api.h for a config, and the arrays that it points to."""
     tables = [frequencies(config.head_dim, *spec) for spec in config.rope_specs()]
     table_rows = np.ascontiguousarray(tables, np.float32)
     windows = np.array([window or 0 for window in config.windows()], np.int64)

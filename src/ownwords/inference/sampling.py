@@ -227,7 +227,6 @@ def draw_uniform(seed: int, drawn: int) -> float:
 
 
 def _no_token_error(top: np.float32) -> OwnwordsError:
-    """The error for logits with this maximum, among which none can be sampled."""
     if top == _NEG_INF:
         return OwnwordsError(
             "every token of the vocabulary is forbidden, so none can be sampled",

@@ -144,7 +144,6 @@ class Bert:
         return rows
 
     def states(self, ids: Sequence[int], layers: int) -> Floats:
-        """Return the hidden states [T, C] of one text after the first layers."""
         w = self._weights
         x_TC = w["embedding.weight"][list(ids)] + w["positions.weight"][: len(ids)]
         x_TC = self._norm(x_TC + w["token_types.weight"][0], "embedding_norm")
@@ -247,7 +246,6 @@ class NativeBert:
         return rows
 
     def states(self, ids: Sequence[int], layers: int) -> Floats:
-        """Return the hidden states [T, C] of one text after the first layers."""
         x_TC = np.empty((len(ids), self._width), np.float32)
         self._states(x_TC, np.asarray(ids, np.int32).ctypes, layers)
         return x_TC

@@ -253,7 +253,6 @@ class CausalLM(nn.Module):
             cast(ResidualBlock, block).dropout = share
 
     def apply_dropout(self, x_BTC: Tensor) -> Tensor:
-        """Apply dropout to the embedded ids in training."""
         return F.dropout(x_BTC, self._dropout, self.training)
 
     def run_block(

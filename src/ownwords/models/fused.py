@@ -43,7 +43,6 @@ class MemoryPool:
         self._lock = threading.Lock()
 
     def allocate(self, size: int) -> Tensor:
-        """Return an uninitialized tensor of `size` bytes."""
         return self._tensor(self._unused(size) or self._map(size), size)
 
     def borrow(self, size: int) -> Tensor:
@@ -52,7 +51,6 @@ class MemoryPool:
         return self._tensor(memory, size) if memory else torch.empty(size, dtype=torch.uint8)
 
     def release(self) -> None:
-        """Give all unused memory back to the system."""
         with self._lock:
             self._free.clear()
 

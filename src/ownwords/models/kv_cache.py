@@ -39,7 +39,6 @@ class KVCache:
         self.values_BKSD = [torch.zeros_like(keys_BKSD) for keys_BKSD in self.keys_BKSD]
 
     def counts(self, tokens: int, lengths_B: Tensor | None) -> list[int]:
-        """Return the number of real tokens per row in the next call."""
         return [tokens] * self.batch if lengths_B is None else [int(n) for n in lengths_B.tolist()]
 
     def positions(self, tokens: int) -> Tensor:

@@ -147,11 +147,9 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """The number of targets in the loss."""
         return sum(self.counts_B)
 
     def part(self, rows: slice) -> "Batch":
-        """The batch that consists of these rows only."""
         return replace(self._changed(lambda tensor: tensor[rows]), counts_B=self.counts_B[rows])
 
     def to(self, device: torch.device | str) -> "Batch":
@@ -178,7 +176,6 @@ class Batch:
         return [tensor for tensor in every if tensor is not None]
 
     def pinned(self) -> "Batch":
-        """The batch in pinned memory."""
         return self._changed(Tensor.pin_memory)
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> "Batch":

@@ -95,7 +95,6 @@ class Checkpoints:
         self._delete(set(self.steps()[:-2]) - set(best))
 
     def delete_after(self, step: int) -> None:
-        """Delete all later checkpoints."""
         self._delete(each for each in self.steps() if each > step)
 
     def _delete(self, steps: Iterable[int]) -> None:
@@ -166,7 +165,6 @@ class Run:
                 yield Progress(*progress.subscribers, log)
 
     def add_sample(self, step: int, text: str) -> None:
-        """Append what the model wrote at that step to `samples.txt`."""
         with translate_os_errors(self.samples), self.samples.open("a", encoding="utf-8") as file:
             file.write(f"\n--- step {step}\n{printable(text)}\n")
 

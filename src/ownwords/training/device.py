@@ -43,7 +43,6 @@ class Device:
         return runtime
 
     def synchronize(self) -> None:
-        """Wait until the device has finished all queued work."""
         if self.is_asynchronous:
             self._runtime.synchronize()
 
@@ -57,7 +56,6 @@ class Device:
 
     @staticmethod
     def is_out_of_memory(error: BaseException) -> bool:
-        """Whether the error means that memory ran out."""
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
             return True
         message = str(error).lower()
@@ -70,7 +68,6 @@ class Device:
             self._runtime.empty_cache()
 
     def free_memory(self) -> int:
-        """The number of bytes still available."""
         if self.kind in ("cuda", "rocm"):
             return int(torch.cuda.mem_get_info(self.torch_device)[0])
         if self.kind == "xpu":

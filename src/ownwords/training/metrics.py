@@ -73,7 +73,6 @@ class Meter:
             self.report(stage)
 
     def report(self, stage: Stage) -> None:
-        """Report the steps since the last report, if there are any."""
         if not self._count:
             return
         seconds = max(1e-9, time.monotonic() - self._since)

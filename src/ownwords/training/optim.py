@@ -183,7 +183,6 @@ class Optimizer:
         return gradients
 
     def _norm(self, gradients: Mapping[str, Tensor]) -> Tensor:
-        """The norm of all gradients together."""
         groups = [group.names for group in self._adamw]
         if self._muon is not None:
             groups.insert(0, self._muon.names)
@@ -192,7 +191,6 @@ class Optimizer:
         return norm
 
     def _narrow(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """The narrow parameters of these master weights."""
         return {name: self._parameters[name].detach() for name in names}
 
     def _round_masters(self, rounded: Set[str] = frozenset()) -> None:
@@ -212,7 +210,6 @@ class Optimizer:
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Load weights as returned by `weights`."""
         _fill(self.weights(), weights, "weights")
         self._round_masters()
 
@@ -456,7 +453,6 @@ class Muon:
         return update_NRC if clip.ok is None else update_NRC.mul_(clip.ok)
 
     def momenta(self) -> dict[str, Tensor]:
-        """The momenta by parameter name, as views."""
         return {
             name: momentum
             for stack in self.stacks

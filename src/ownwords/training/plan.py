@@ -98,7 +98,6 @@ class Forecast:
     evaluation_s: float = 0.0  # seconds for that
 
     def epochs_of(self, tokens: int) -> float:
-        """How often the text is read with so many tokens."""
         return tokens / max(self.tokens, 1) * self.epochs
 
     def sentences(self) -> tuple[str, ...]:
@@ -448,7 +447,6 @@ class _Planner:
         return max(self.facts.processes, round(batch / self.context))
 
     def speed(self, shape: ModelConfig, rows: int) -> tuple[Precision, float]:
-        """The precision, and the seconds per step."""
         speeds = self.facts.speeds
         fastest = speeds.fastest(shape, rows, self.context, self.rank)
         precision = self.fixed.get("train.precision", fastest)
@@ -457,7 +455,6 @@ class _Planner:
         return precision, step_time.step_s(shape, in_each, self.context, self.rank)
 
     def training_bytes(self, shape: ModelConfig, parameters: int, rows: int) -> float:
-        """Peak memory in bytes of training with so many rows at once."""
         bf16 = self.facts.base is not None and self.facts.base.bf16
         return constants.training_bytes(shape, parameters, rows, self.context, self.rank, bf16=bf16)
 

@@ -22,7 +22,7 @@ from ownwords.core.progress import Progress, duration
 from ownwords.core.workspace import write_atomically
 from ownwords.inference import copy_guard
 from ownwords.inference.text_generation import generation_config
-from ownwords.models import atomic_dir, bundle, fused, lora
+from ownwords.models import bundle, fused, lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.llama import Qwen3Config, config_for_budget, parameter_count
 from ownwords.models.decoder import CausalLM, build
@@ -32,7 +32,6 @@ from ownwords.native import bindings
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.bpe import ByteTokenizer
-from ownwords.tokenizers.text import TokenizerError
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import metrics, step_time, throughput, token_dataset, trained_model
 from ownwords.training.batches import Batches
@@ -104,10 +103,7 @@ def plan_pretraining(
     session = TrainingSession(request, texts, held_out)
     rough = session.rough_plan()
     vocab_size = rough.recipe.model.vocab_size
-    with session.world.in_rank_order():
-        tokenizer = load_or_train_tokenizer(
-            session.texts, vocab_size, session.tokens, session.progress
-        )
+    tokenizer = train_tokenizer(session.texts, vocab_size, session.progress)
     session.prepare(tokenizer, "pretrain", str(vocab_size))
 
     def shape(recipe: Recipe) -> ModelConfig:
@@ -498,7 +494,6 @@ class TrainingSession:
     def bits_per_byte(
         self, model: CausalLM, recipe: Recipe, held_out: TokenDataset | None, rows: int = 0
     ) -> float | None:
-        """Bits per byte on held-out texts; None without texts."""
         if held_out is None:
             return None
         return metrics.bits_per_byte(
@@ -608,22 +603,13 @@ class TrainingSession:
         return copy_guard.build(documents, self.tokenizer).to_bytes()
 
 
-def load_or_train_tokenizer(
-    train: TextCollection, vocabulary: int, root: Path, progress: Progress
-) -> Tokenizer:
-    """A BPE tokenizer of `vocabulary` tokens, trained on these texts and cached in `root`.
+def train_tokenizer(train: TextCollection, vocabulary: int, progress: Progress) -> Tokenizer:
+    """Return a BPE tokenizer of `vocabulary` tokens for these texts; if 0, each byte is a token.
 
-    If `vocabulary` is 0, each byte is a token. Pass only training texts: merges learned from
-    held-out texts would improve their score.
+    Pass only training texts: merges learned from held-out texts would improve their score.
     """
     if not vocabulary:
         return ByteTokenizer()
-    folder = root / f"tokenizer-{digest(train.key, str(vocabulary))[:16]}"
-    if atomic_dir.readable_dir(folder).exists():
-        try:
-            return tokenizers.load(atomic_dir.readable_dir(folder))
-        except TokenizerError as error:
-            progress.note(f"{error.message}; the tokenizer is trained again")
     with progress.stage("Training a tokenizer", len(train), "texts") as stage:
 
         def texts() -> Iterator[str]:
@@ -631,8 +617,4 @@ def load_or_train_tokenizer(
                 yield text.text
                 stage.advance()
 
-        trained = bpe.train(texts(), vocabulary)
-    with atomic_dir.replace_dir(folder) as beside:
-        for name, data in trained.files().items():
-            atomic_dir.write_file(beside / name, data)
-    return trained
+        return bpe.train(texts(), vocabulary)

@@ -154,7 +154,6 @@ class RunHistory:
 
     @property
     def best(self) -> Evaluation | None:
-        """The evaluation with the fewest bits per byte in this history."""
         return best_of(self.evaluations)
 
     @property
@@ -163,7 +162,6 @@ class RunHistory:
         return len(self.evaluations) > 1 and self.best is self.evaluations[-1]
 
     def add(self, event: Event) -> None:
-        """Add the next event of the run."""
         if event.kind == "note" and event.message.startswith(SAMPLE):
             self.sample = event.message.removeprefix(SAMPLE)
         if event.stage != STAGE:

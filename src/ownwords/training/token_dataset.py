@@ -58,7 +58,6 @@ class TokenDataset:
     prompts_D: npt.NDArray[np.int64] | None = None
 
     def learned(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return whether the tokens at these places of the dataset are learned."""
         if self.prompts_D is None:
             return np.ones(len(places), np.bool_)
         documents = np.searchsorted(self.offsets_D1, places, side="right") - 1

@@ -113,32 +113,26 @@ class ModelConfig:
 
     @property
     def q_width(self) -> int:
-        """The width of all queries together."""
         return self.heads * self.head_dim
 
     @property
     def kv_width(self) -> int:
-        """The width of all keys together, and of all values."""
         return self.kv_heads * self.head_dim
 
     @property
     def qkv_width(self) -> int:
-        """The width of queries, keys and values together."""
         return self.q_width + 2 * self.kv_width
 
     @property
     def attention_scale(self) -> float:
-        """The scale of attention scores."""
         return float(self.head_dim**-0.5)
 
     @property
     def embedding_scale(self) -> float:
-        """The factor that token embeddings are multiplied by."""
         return 1.0
 
     @property
     def logit_softcap(self) -> float | None:
-        """The soft cap of the logits, or None."""
         return None
 
     def windows(self) -> tuple[int | None, ...]:
@@ -160,7 +154,6 @@ class ModelConfig:
 
     @classmethod
     def hf_values(cls, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the constructor's arguments from a parsed config.json."""
         check_supported(data, cls.HF_SUPPORTED)
         kinds = get_type_hints(cls)
         return {

@@ -152,7 +152,6 @@ class GGUFContents:
     _path: Path
 
     def tensor(self, name: str) -> Floats:
-        """Read a tensor as float32."""
         entry = self.tensors[name]
         self._file.seek(entry.offset)
         data = self._file.read(entry.nbytes)

@@ -59,7 +59,6 @@ def model_directory(path: Path, progress: Progress | None = None) -> Path:
 
 
 def _delete_oldest(conversions: Path, newest: Path) -> None:
-    """Delete the least recently used conversions beyond `_KEPT`."""
     folders = [each for each in conversions.iterdir() if not each.name.startswith(".")]
     folders.sort(key=lambda each: (each == newest, each.stat().st_mtime), reverse=True)
     for folder in folders[_KEPT:]:

@@ -218,7 +218,6 @@ def _numbers(
 
 
 def _starting_with(token: str, number: int) -> dict[str, Any]:
-    """Return the post-processor that puts a token before every text."""
     start = {"SpecialToken": {"id": token, "type_id": 0}}
     first = {"Sequence": {"id": "A", "type_id": 0}}
     second = {"Sequence": {"id": "B", "type_id": 1}}
