@@ -31,19 +31,6 @@ TINY: dict[str, ModelConfig] = {
     "qwen3": Qwen3Config(
         vocabulary=97, context=64, width=20, layers=2, heads=4, kv_heads=2, head_dim=6, hidden=36
     ),
-    "qwen3-window": Qwen3Config(
-        vocabulary=97,
-        context=64,
-        width=20,
-        layers=3,
-        heads=3,
-        kv_heads=1,
-        head_dim=8,
-        hidden=36,
-        tied=False,
-        window=7,
-        sliding=(True, False, True),
-    ),
     "gemma3": Gemma3Config(
         vocabulary=97,
         context=64,

@@ -145,7 +145,7 @@ def test_rows_continue_after_any_cut_and_any_copy(
 
 
 def test_a_long_text_is_read_whole(open_: Open, tmp_path: Path) -> None:
-    config = dataclasses.replace(TINY["qwen3-window"], context=1500)
+    config = dataclasses.replace(TINY["gemma3"], context=1500)
     model = build(config)
     model.init_weights(3)
     bundle.save(tmp_path / "m", model, models.Letters())

@@ -72,18 +72,12 @@ CONFIGS = {
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
     ),
-    "qwen2-window": lambda: _qwen2(
-        **_shape(40, 56, 5, 5, 8), use_sliding_window=True, sliding_window=9, max_window_layers=1
-    ),
     "qwen3": lambda: _qwen3(
         **_shape(40, 56, 4, 2, 14),
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
     ),
     "qwen3-untied": lambda: _qwen3(**_shape(35, 60, 5, 1, 16)),
-    "qwen3-window": lambda: _qwen3(
-        **_shape(32, 64, 4, 4, 8), use_sliding_window=True, sliding_window=9, max_window_layers=1
-    ),
     "gemma3": lambda: _gemma3(
         **_shape(36, 60, 4, 1, 16), query_pre_attn_scalar=24, sliding_window=9
     ),

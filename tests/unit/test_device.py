@@ -176,7 +176,7 @@ def test_flops_equal_those_counted_by_pytorch(name: str) -> None:
 
 
 def test_flops_of_frozen_hidden_and_small_parts() -> None:
-    config = TINY["qwen3-window"]
+    config = TINY["llama"]
     model = build(config, device="cpu")
     all_weights = step_time.flops_per_token(config, 40)
     lora.attach(model, lora.AdapterConfig(rank=2), seed=1)

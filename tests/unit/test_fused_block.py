@@ -32,18 +32,6 @@ SHAPES: dict[str, ModelConfig] = {
     "qwen3": Qwen3Config(
         vocabulary=97, context=256, width=64, layers=2, heads=4, kv_heads=2, head_dim=32, hidden=96
     ),
-    "qwen3-window": Qwen3Config(
-        vocabulary=97,
-        context=256,
-        width=32,
-        layers=2,
-        heads=1,
-        kv_heads=1,
-        head_dim=64,
-        hidden=32,
-        window=20,
-        sliding=(True, False),
-    ),
     "llama": LlamaConfig(vocabulary=97, context=256, width=64, layers=2, heads=2, hidden=160),
     "gpt2": GPT2Config(vocabulary=97, context=256, width=96, layers=2, heads=3),
     "gemma3": Gemma3Config(

@@ -123,15 +123,9 @@ def test_blocks_of_every_type_are_read_or_refused_with_a_sentence() -> None:
     assert read > {"f32", "q4_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs"}
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("qwen3-window", "use_sliding_window"), ("gemma3", "query_pre_attn_scalar")],
-)
-def test_models_that_llama_cpp_would_compute_differently_are_refused(
-    name: str, message: str, tmp_path: Path
-) -> None:
-    model = build(replace(TINY[name], vocabulary=270))
-    with pytest.raises(OwnwordsError, match=message):
+def test_a_model_that_llama_cpp_would_compute_differently_is_refused(tmp_path: Path) -> None:
+    model = build(replace(TINY["gemma3"], vocabulary=270))
+    with pytest.raises(OwnwordsError, match="query_pre_attn_scalar"):
         saving.save(tmp_path / "m.gguf", model, ByteTokenizer().files(), type="f32")
     assert not list(tmp_path.iterdir())
 

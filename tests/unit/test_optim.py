@@ -137,7 +137,7 @@ def test_muon_is_the_literal_one(family: str, waits: bool) -> None:
 
 
 def test_parameters_are_assigned_to_their_optimizers() -> None:
-    model = tiny("qwen3-window")
+    model = tiny("llama")
     state = Optimizer(model, OptimConfig()).state()
     muon = {key.partition("/")[2] for key in state if key.startswith("momentum/")}
     adamw = {key.partition("/")[2] for key in state if key.startswith("mean/")}

@@ -2,7 +2,7 @@
 
 Llama: Touvron et al. 2023 (arXiv 2307.09288), Grattafiori et al. 2024 (arXiv 2407.21783). Qwen3
 (Yang et al. 2025, arXiv 2505.09388), the family of the models trained here, adds norms on queries
-and keys; its head dimension is independent of the width, and layers may have a sliding window.
+and keys; its head dimension is independent of the width.
 Gemma 3, text only (Gemma Team 2025, arXiv 2503.19786), also has norms after each part, GeGLU, and
 windows in five of six layers, whose RoPE base is smaller; the embedding is multiplied by the root
 of the width, and norm weights are stored minus 1.
@@ -61,7 +61,7 @@ class LlamaBlock(ResidualBlock):
 
 
 class Llama(CausalLM):
-    """A Llama 2 or 3 or a Qwen2 or Qwen3 model; sliding windows are supported."""
+    """A Llama 2 or 3 or a Qwen2 or Qwen3 model."""
 
     config: LlamaConfig
 

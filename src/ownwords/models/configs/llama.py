@@ -6,10 +6,9 @@ Also the default shapes of the models trained here, which are Qwen3's.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 from ownwords.core.errors import ConfigError
-from ownwords.core.validation import Meta
 from ownwords.models.configs.config import (
     Count,
     HFField,
@@ -142,10 +141,7 @@ class LlamaConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Qwen3Config(LlamaConfig):
-    """The config of a Qwen3 model.
-
-    `sliding` says for each layer whether it uses the sliding `window`; empty means none does.
-    """
+    """The config of a Qwen3 model; the sliding window that its files may have is not supported."""
 
     MODEL_TYPE: ClassVar[str] = "qwen3"
     ARCHITECTURE: ClassVar[str] = "Qwen3ForCausalLM"
@@ -159,50 +155,20 @@ class Qwen3Config(LlamaConfig):
     HF_SUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {
         "hidden_act": ("silu",),
         "attention_bias": (False,),
+        "use_sliding_window": (False,),
     }
     GGUF_ARCHITECTURE: ClassVar[str] = "qwen3"
     GGUF_INTERLEAVED_ROPE: ClassVar[bool] = False
 
     norm_eps: float = 1e-6
     tied: bool = True
-    window: int | None = None
-    sliding: tuple[bool, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sliding and len(self.sliding) != self.layers:
-            raise ConfigError(f"sliding names {len(self.sliding)} of {self.layers} layers")
-        if any(self.sliding) and (self.window is None or self.window < 1):
-            raise ConfigError(f"sliding layers need a window, not {self.window}")
-
-    def windows(self) -> tuple[int | None, ...]:
-        sliding = self.sliding or (False,) * self.layers
-        return tuple(self.window if slides else None for slides in sliding)
 
     @classmethod
     def hf_values(cls, data: Mapping[str, Any]) -> dict[str, Any]:
         values = super().hf_values(data)
-        layers, window = values["layers"], None
-        if hf_value(data, "use_sliding_window", bool, False):
-            window = hf_value(data, "sliding_window", Count, None)
-        sliding = _read_layer_types(data, layers)
-        if sliding is None and window is not None:
-            first = hf_value(
-                data, "max_window_layers", Annotated[int, Meta(ge=0, le=2**31 - 1)], 28
-            )
-            sliding = tuple(layer >= first for layer in range(layers))
-        return {**values, "window": window, "sliding": sliding if any(sliding or ()) else ()}
-
-    def to_hf(self) -> dict[str, object]:
-        slides = any(self.sliding)
-        return {
-            **super().to_hf(),
-            "use_sliding_window": slides,
-            "sliding_window": self.window if slides else None,
-            # For loaders older than layer_types: the number of layers before the first window.
-            "max_window_layers": self.sliding.index(True) if slides else self.layers,
-            "layer_types": _layer_types(self.windows()),
-        }
+        if any(_read_layer_types(data, values["layers"]) or ()):
+            raise ConfigError("config.json has layers with a sliding window: not implemented")
+        return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +184,10 @@ class Qwen2Config(Qwen3Config):
         **Qwen3Config.HF_FIELDS,
         "head_dim": HFField("head_dim", 0),
     }
-    HF_SUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {"hidden_act": ("silu",)}
+    HF_SUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        "hidden_act": ("silu",),
+        "use_sliding_window": (False,),
+    }
     GGUF_ARCHITECTURE: ClassVar[str] = "qwen2"
 
 
@@ -325,7 +294,7 @@ class Gemma3Config(LlamaConfig):
         return {
             **super().to_hf(),
             "rope_local_base_freq": self.rope_base_sliding,
-            "layer_types": _layer_types(self.windows()),
+            "layer_types": [_LAYER_TYPES[slides] for slides in self.sliding],
             # For loaders older than layer_types: the number of the first layer without a window.
             "sliding_window_pattern": [*self.sliding, False].index(False) + 1,
         }
@@ -341,10 +310,6 @@ def _read_layer_types(data: Mapping[str, Any], layers: int) -> tuple[bool, ...] 
             f"config.json: layer_types must list {layers} layers, each {' or '.join(_LAYER_TYPES)}"
         )
     return tuple(kind == _LAYER_TYPES[True] for kind in kinds)
-
-
-def _layer_types(windows: tuple[int | None, ...]) -> list[str]:
-    return [_LAYER_TYPES[window is not None] for window in windows]
 
 
 def _every(pattern: int, layers: int) -> tuple[bool, ...]:

@@ -63,11 +63,6 @@ def write_config(config: ModelConfig) -> dict[str, Value]:
         settings |= _write_scaling(config.rope_scaling)
     if isinstance(config, Gemma3Config):
         settings |= _write_gemma3(config)
-    elif any(config.windows()):
-        raise ModelError(
-            f"llama.cpp has no sliding window (use_sliding_window) in {config.MODEL_TYPE}",
-            hint="export it with --to hf",
-        )
     return {
         "general.architecture": architecture,
         **{f"{architecture}.{key}": value for key, value in settings.items()},
