@@ -351,41 +351,30 @@ class _Question:
         """The author's posts, oldest first, undated last."""
         return [post for post in self._index.posts() if (post.kind, post.whose) == ("post", "own")]
 
+    @cached_property
+    def _mentions(self) -> dict[str, int]:
+        """The first passage with the topic in the author's words, by its post."""
+        rows = self._index.rows(
+            "SELECT c.document, c.id, highlight(chunk_search, 0, char(1), ''),"
+            " highlight(chunk_search, 1, char(1), ''), highlight(chunk_search, 3, char(1), '')"
+            " FROM chunk_search JOIN chunks c ON c.id = chunk_search.rowid"
+            " WHERE chunk_search MATCH ? AND c.whose = 'own' ORDER BY c.id DESC",
+            self._topic[0] if self._topic else '""',
+        )
+        return {document: id_ for document, id_, *parts in rows if any(map(_is_mentioned, parts))}
+
     def _posts(self) -> list[IndexedPost]:
         """Return the author's posts of all times, on the topic if there is one."""
-        about = {row[0] for row in self._marked() if any(map(_is_mentioned, row[1:]))}
-        return [post for post in self._own if not self._topic or post.document in about]
+        return [each for each in self._own if not self._topic or each.document in self._mentions]
 
     def _passages(self, posts: Sequence[IndexedPost]) -> tuple[Passage, ...]:
         """Return one passage of each post: the first with the topic, or else the first."""
-        rows = (
-            self._index.rows(
-                "SELECT c.document, min(c.id) FROM chunk_search JOIN chunks c"
-                " ON c.id = chunk_search.rowid WHERE chunk_search MATCH ? GROUP BY c.document",
-                self._topic[0],
-            )
-            if self._topic
-            else []
-        )
-        best = dict(rows)
         ids = [
-            best.get(post.document) or self._index.chunks(post.document)[0]
+            self._mentions.get(post.document) or self._index.chunks(post.document)[0]
             for post in posts[: self._limit]
         ]
         ranked = [(id_, 1.0 / place) for place, id_ in enumerate(ids, 1)]
         return tuple(self._index.passages(ranked, {"date": ids}))
-
-    def _marked(self) -> list[tuple[str, str, str, str]]:
-        """(document, title, heading, text) of the author's chunks with the topic marked."""
-        if not self._topic:
-            return []
-        return self._index.rows(
-            "SELECT c.document, highlight(chunk_search, 0, char(1), ''),"
-            " highlight(chunk_search, 1, char(1), ''), highlight(chunk_search, 3, char(1), '')"
-            " FROM chunk_search JOIN chunks c ON c.id = chunk_search.rowid"
-            " WHERE chunk_search MATCH ? AND c.whose = 'own'",
-            self._topic[0],
-        )
 
 
 # A word in an address, a path or a file name is not a mention.
