@@ -44,7 +44,6 @@ _Task = tuple[Callable[[], Any], Future[Any]]
 
 EXPORTS = "exports"  # the folder of a workspace
 _LONG_THREADS = 4
-_UPLOAD_THREADS = 2
 KEEP_ALIVE_S = 10.0  # silence after which a stream sends a comment
 
 
@@ -113,10 +112,8 @@ class AppState:
         self.compute_lock = FairLock()
         self._short = ThreadPool("archive", self.settings.workers)
         self._long = ThreadPool("answers", _LONG_THREADS)
-        self._uploads = ThreadPool("uploads", _UPLOAD_THREADS)
-        # Short work, work of up to minutes, such as an answer, and waiting for uploads to be read.
+        # Short work, and work of up to minutes, such as an answer or reading an upload.
         self.run, self.run_long = self._short.run, self._long.run
-        self.run_upload = self._uploads.run
         # The archive and its search and report, for work in `run`.
         self._archive_pool = ArchivePool(workspace.archive, self.settings.embed)
         self.archive, self.searcher = self._archive_pool.archive, self._archive_pool.searcher
@@ -306,7 +303,6 @@ class AppState:
         self._loaded.clear()
         self._short.close()
         self._long.close()
-        self._uploads.close()
         await asyncio.to_thread(self.follower.close)
         await asyncio.to_thread(self._archive_pool.close)
         for other in self.others:

@@ -180,12 +180,12 @@ class TerminalWriter:
         self.rest(max(block.total, len(block.rows)), len(rows))
 
     def _table(self, block: b.Table) -> None:
-        """Print columns if they fit, otherwise one line of names and cells per row."""
+        """Print columns; two of them as labels and values."""
         rows = [list(row) for row in block.rows[: _FEW if self._shortens else None]]
         if len(block.heads) == 2:
             pairs = [(b.text_of(left), right) for left, right in rows]
             self._pairs(b.Pairs(rows=pairs))
-        elif self._is_wide:
+        else:
             grid = self.grid()
             for cells in zip(*rows, strict=True):
                 texts = [b.text_of(cell) for cell in cells]
@@ -195,11 +195,6 @@ class TerminalWriter:
             for first, *others in rows:
                 grid.add_row(self.text(first, BOLD), *map(self.text, others))
             self.put(grid)
-        else:
-            for first, *others in rows:
-                named_cells = zip(block.heads[1:], map(b.text_of, others), strict=True)
-                named = "; ".join(f"{head.lower()} {cell}" for head, cell in named_cells)
-                self.line([*b.spans(first), f": {named}"])
         self.rest(max(block.total, len(block.rows)), len(rows))
 
     def _shares(self, block: b.Shares) -> None:

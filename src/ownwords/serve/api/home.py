@@ -246,7 +246,7 @@ async def _upload(state: AppState, request: Request) -> Response:
     path = await state.run(lambda: _new_file(state, name, length))
     try:
         await _store(state, request, path)
-        found = await state.run_upload(
+        found = await state.run_long(
             lambda: _inspect(path, state.workspace.archive, state.sources.config)
         )
         stored, label = Path(found["path"]), str(found["label"])

@@ -352,16 +352,10 @@ function withMarks(text, spans) {
 
 // ---- finding a passage ------------------------------------------------------------------------
 
-const SAME = ["'‘’‚", '"“”„«»', "-–—"]; // quotation marks and dashes may differ
-
-/** A pattern that matches the words in any of their spellings. */
+/** A pattern that matches the words, however they are spaced. */
 function patternOf(words) {
-  const letter = (each) => {
-    const same = SAME.find((some) => some.includes(each));
-    return same ? `[${same}]` : each.replace(/[.*+?^${}()|[\]\\/]/, "\\$&");
-  };
-  const word = (each) => Array.from(each, letter).join("").replaceAll("\\.\\.\\.", "(?:…|\\.\\.\\.)");
-  return new RegExp(words.trim().replaceAll("…", "...").split(/\s+/).map(word).join("\\s+"), "giu");
+  const word = (each) => each.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&");
+  return new RegExp(words.trim().split(/\s+/).map(word).join("\\s+"), "gu");
 }
 
 /** The ranges of a text where each of the parts is, in this order. */
